@@ -1,0 +1,49 @@
+/**
+ * Time as an input. Every other module gets a `Clock` through its constructor, so that tests can hold time still;
+ * this is also the only place that converts between the two time formats of the interface (containers: ISO 8601,
+ * all else: integer epoch seconds).
+ */
+
+/** Milliseconds since the Unix epoch, may be fractional. */
+export type EpochMs = number;
+/** Whole seconds since the Unix epoch: the wire format of every record but a container's. */
+export type EpochSeconds = number;
+/** ISO 8601 text with milliseconds and `Z`: the wire format of containers. */
+export type IsoTime = string;
+
+/** Cancels a pending timer. Harmless when the timer has already fired. */
+export type CancelTimer = () => void;
+
+export interface Clock {
+  /** Wall clock, for records and deadlines that leave the process. It can jump. */
+  epochMs(): EpochMs;
+  /** Monotonic milliseconds with microsecond digits, for durations and waits. It never goes back. */
+  monotonicMs(): number;
+  /** Calls `fn` once after `delay_ms`. The timer does not keep the process alive. */
+  after(delay_ms: number, fn: () => void): CancelTimer;
+}
+
+export const systemClock: Clock = {
+  epochMs: () => Date.now(),
+  monotonicMs: () => performance.now(),
+  after(delay_ms, fn) {
+    const timer = setTimeout(fn, delay_ms);
+    timer.unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+export function toEpochSeconds(ms: EpochMs): EpochSeconds {
+  return Math.floor(ms / 1000);
+}
+
+export function toIsoTime(ms: EpochMs): IsoTime {
+  return new Date(ms).toISOString();
+}
+
+/** Resolves after `delay_ms` on the given clock. */
+export function sleep(clock: Clock, delay_ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    clock.after(delay_ms, resolve);
+  });
+}

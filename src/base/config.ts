@@ -1,0 +1,139 @@
+/**
+ * Settings: environment variables, each also a flag of `npm start --` (`HEARTH_DATA_DIR` is `--data-dir`). Read once
+ * at the start; nothing else reads the environment.
+ */
+import { createHash } from "node:crypto";
+import { resolve } from "node:path";
+import { AppError } from "./errors.ts";
+import { LIMITS } from "./limits.ts";
+import { LOG_LEVELS, type LogLevel } from "./log.ts";
+
+export interface Config {
+  readonly listen_host: string;
+  readonly listen_port: number;
+  readonly data_dir: string;
+  /** buildah's image store; by default inside the data directory, settable so that several daemons share images. */
+  readonly image_dir: string;
+  /** Sockets, bundles and runtime state; gone after a reboot. Derived from the data directory. */
+  readonly run_dir: string;
+  /** Eight hex digits that name this daemon's cgroups, links and tables on the host. Derived from the data directory. */
+  readonly host_tag: string;
+  readonly bootstrap_key: string | null;
+  readonly subnet: string;
+  readonly bridge: string;
+  /** `auto` probes crun, then runc; otherwise a name or path. */
+  readonly oci_runtime: string;
+  readonly log_level: LogLevel;
+  readonly cells_target: number;
+  readonly instances_max: number;
+  readonly queue_max: number;
+}
+
+interface Setting {
+  readonly variable: string;
+  readonly fallback: string;
+  readonly about: string;
+}
+
+/** The settings with their defaults, for README's table, `--help` and the parser. */
+export const SETTINGS = {
+  listen: { variable: "HEARTH_LISTEN", fallback: "127.0.0.1:8700", about: "address and port of the HTTP API" },
+  data_dir: { variable: "HEARTH_DATA_DIR", fallback: "/var/lib/hearth", about: "store, images, key" },
+  image_dir: {
+    variable: "HEARTH_IMAGE_DIR",
+    fallback: "",
+    about: "image store; default <data dir>/images; may be shared by several daemons",
+  },
+  bootstrap_key: {
+    variable: "HEARTH_BOOTSTRAP_KEY",
+    fallback: "",
+    about: "accepted as the first tenant's key; default: made at the first start and kept in <data dir>/key",
+  },
+  subnet: { variable: "HEARTH_SUBNET", fallback: "10.42.0.0/16", about: "addresses of instances, IPv4, /16 to /28" },
+  bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge" },
+  oci_runtime: { variable: "HEARTH_OCI_RUNTIME", fallback: "auto", about: "auto, crun, runc, or a path" },
+  log_level: { variable: "HEARTH_LOG_LEVEL", fallback: "info", about: LOG_LEVELS.join(", ") },
+  cells: { variable: "HEARTH_CELLS", fallback: String(LIMITS.cells_target), about: "started cells kept in reserve" },
+  instances_max: {
+    variable: "HEARTH_INSTANCES_MAX",
+    fallback: String(LIMITS.instances_max),
+    about: "instances and cells on this node",
+  },
+  queue_max: {
+    variable: "HEARTH_QUEUE_MAX",
+    fallback: String(LIMITS.queue_per_function_max),
+    about: "calls that may wait per function; above it 429",
+  },
+} as const satisfies Record<string, Setting>;
+
+export type SettingName = keyof typeof SETTINGS;
+
+function refuse(name: SettingName, value: string, expected: string): never {
+  throw new AppError("INVALID_ARGUMENT", `${SETTINGS[name].variable} is '${value}', expected ${expected}`);
+}
+
+function wholeNumber(name: SettingName, value: string, min: number, max: number): number {
+  if (!/^\d{1,9}$/.test(value)) refuse(name, value, `a whole number from ${min} to ${max}`);
+  const number = Number(value);
+  if (number < min || number > max) refuse(name, value, `a whole number from ${min} to ${max}`);
+  return number;
+}
+
+function parseFlags(args: readonly string[]): Map<SettingName, string> {
+  const flags = new Map<SettingName, string>();
+  const names = Object.keys(SETTINGS) as SettingName[];
+  for (let i = 0; i < args.length; i++) {
+    const [flag = "", inline] = (args[i] ?? "").split(/=(.*)/s);
+    const name = names.find((n) => flag === `--${n.replaceAll("_", "-")}`);
+    const value = inline ?? args[++i];
+    if (name === undefined || value === undefined) {
+      const known = names.map((n) => `--${n.replaceAll("_", "-")}`).join(" ");
+      throw new AppError("INVALID_ARGUMENT", `unknown or incomplete flag '${args[i] ?? flag}', known flags: ${known}`);
+    }
+    flags.set(name, value);
+  }
+  return flags;
+}
+
+/** Builds the configuration. Throws INVALID_ARGUMENT with the variable, the value and what was expected. */
+export function readConfig(environment: Readonly<Record<string, string | undefined>>, args: readonly string[]): Config {
+  const flags = parseFlags(args);
+  const read = (name: SettingName): string =>
+    flags.get(name) ?? environment[SETTINGS[name].variable] ?? SETTINGS[name].fallback;
+
+  const listen = /^(.+):(\d{1,5})$/.exec(read("listen"));
+  if (listen === null) refuse("listen", read("listen"), "<address>:<port>");
+  const port = wholeNumber("listen", listen[2] ?? "", 0, 65_535);
+  const data_dir = resolve(read("data_dir"));
+  const host_tag = createHash("sha256").update(data_dir).digest("hex").slice(0, 8);
+  const subnet = read("subnet");
+  if (!/^\d{1,3}(\.\d{1,3}){3}\/(1[6-9]|2[0-8])$/.test(subnet)) refuse("subnet", subnet, "an IPv4 network, /16 to /28");
+  const bridge = read("bridge");
+  // A network interface name has at most 15 bytes (IFNAMSIZ).
+  if (!/^[a-z][a-z0-9-]{0,14}$/.test(bridge)) refuse("bridge", bridge, "1 to 15 lower-case letters, digits, '-'");
+  const log_level = LOG_LEVELS.find((level) => level === read("log_level"));
+  if (log_level === undefined) refuse("log_level", read("log_level"), LOG_LEVELS.join(", "));
+  const bootstrap_key = read("bootstrap_key");
+  if (bootstrap_key !== "" && !/^[\x21-\x7e]{16,256}$/.test(bootstrap_key)) {
+    throw new AppError(
+      "INVALID_ARGUMENT",
+      "HEARTH_BOOTSTRAP_KEY must be 16 to 256 printable characters without spaces",
+    );
+  }
+  return {
+    listen_host: (listen[1] ?? "").replace(/^\[(.*)\]$/, "$1"),
+    listen_port: port,
+    data_dir,
+    image_dir: read("image_dir") === "" ? `${data_dir}/images` : resolve(read("image_dir")),
+    run_dir: `/run/hearth/${host_tag}`,
+    host_tag,
+    bootstrap_key: bootstrap_key === "" ? null : bootstrap_key,
+    subnet,
+    bridge,
+    oci_runtime: read("oci_runtime"),
+    log_level,
+    cells_target: wholeNumber("cells", read("cells"), 0, 500),
+    instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
+    queue_max: wholeNumber("queue_max", read("queue_max"), 1, 100_000),
+  };
+}

@@ -1,0 +1,36 @@
+/** Three projects: `unit` (no root, no containers), `api` (real containers through the real API), `heavy` (minutes). */
+import { defineConfig } from "vitest/config";
+
+const UNIT = ["test/*.test.ts", "test/{base,pool,store,http,functions}/**/*.unit.test.ts"];
+
+// biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.
+export default defineConfig({
+  test: {
+    root: new URL("..", import.meta.url).pathname,
+    reporters: ["default"],
+    projects: [
+      { test: { name: "unit", include: UNIT } },
+      {
+        test: {
+          name: "api",
+          include: ["test/{engine,api,security}/**/*.test.ts"],
+          exclude: ["test/**/*.heavy.test.ts", "test/**/*.unit.test.ts"],
+          pool: "forks",
+          poolOptions: { forks: { singleFork: true } },
+          testTimeout: 60_000,
+          hookTimeout: 300_000,
+        },
+      },
+      {
+        test: {
+          name: "heavy",
+          include: ["test/**/*.heavy.test.ts"],
+          pool: "forks",
+          poolOptions: { forks: { singleFork: true } },
+          testTimeout: 300_000,
+          hookTimeout: 300_000,
+        },
+      },
+    ],
+  },
+});
