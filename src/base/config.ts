@@ -27,7 +27,11 @@ export interface Config {
   readonly cells_target: number;
   readonly instances_max: number;
   readonly queue_max: number;
+  readonly records_kept_max: number;
+  readonly records_kept_seconds: number;
 }
+
+const DAY_SECONDS = 24 * 3600;
 
 interface Setting {
   readonly variable: string;
@@ -63,6 +67,16 @@ export const SETTINGS = {
     variable: "HEARTH_QUEUE_MAX",
     fallback: String(LIMITS.queue_per_function_max),
     about: "calls that may wait per function; above it 429",
+  },
+  records_kept: {
+    variable: "HEARTH_RECORDS_KEPT",
+    fallback: String(LIMITS.invocations_kept_per_function),
+    about: "invocation records kept per function",
+  },
+  records_kept_days: {
+    variable: "HEARTH_RECORDS_KEPT_DAYS",
+    fallback: String(LIMITS.invocations_kept_seconds / DAY_SECONDS),
+    about: "days for which invocation records are kept",
   },
 } as const satisfies Record<string, Setting>;
 
@@ -135,5 +149,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     cells_target: wholeNumber("cells", read("cells"), 0, 500),
     instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
     queue_max: wholeNumber("queue_max", read("queue_max"), 1, 100_000),
+    records_kept_max: wholeNumber("records_kept", read("records_kept"), 0, 100_000_000),
+    records_kept_seconds: wholeNumber("records_kept_days", read("records_kept_days"), 1, 36_500) * DAY_SECONDS,
   };
 }

@@ -14,6 +14,22 @@ export const LIMITS = {
   /** Caller cache, one entry per credential seen. */
   credential_cache_entries: 10_000,
   credential_cache_ttl_ms: 60_000,
+  /** A refused credential is looked up again after this long, so that a new key works at once. */
+  credential_refusal_ttl_ms: 1_000,
+  /** Characters of a credential; a longer one is refused unread. */
+  credential_length_max: 512,
+  /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
+  connections_max: 8_000,
+  header_bytes_max: 16 * 1024,
+  /** A client has this long to send its headers, its whole request, and its next request on the same connection. */
+  headers_timeout_ms: 15_000,
+  request_timeout_ms: 60_000,
+  connection_idle_ms: 65_000,
+  /** How often those three are looked at. */
+  connection_check_ms: 1_000,
+  /** A body that is too large is read and thrown away up to this: most clients read no answer before they have sent it. */
+  refused_body_bytes_max: 64 * 1024 * 1024,
+  refused_body_ms: 2_000,
 
   // Functions
   function_name_length_max: 128,
@@ -27,6 +43,7 @@ export const LIMITS = {
   memory_limit_mb_max: 16_384,
   memory_limit_mb_default: 256,
   cpu_limit_percent_min: 1,
+  cpu_limit_percent_max: 102_400,
   timeout_seconds_min: 1,
   timeout_seconds_max: 3_600,
   timeout_seconds_default: 30,
@@ -56,11 +73,36 @@ export const LIMITS = {
   start_attempts_max: 3,
   /** Process ids per function instance. */
   instance_pids_max: 256,
+  /** User ids of instances: this plus the network slot number, above what Debian gives to users and sub-users. */
+  instance_uid_base: 700_000_000,
+  /** Open files per process of an instance. */
+  instance_files_max: 4_096,
   keep_alive_ms_default: 300_000,
   keep_alive_ms_min: 60_000,
   keep_alive_ms_max: 600_000,
+  /** Inter-arrival samples kept in a function's histogram; above it all are halved, so that old habits fade. */
+  arrival_samples_max: 4_096,
+  /** Idle instances of a superseded version: a rollback within this time starts nothing. */
+  retired_keep_alive_ms: 300_000,
+  /** First and longest pause between failing starts that no call waits for (cells, `min_instances`). */
+  start_backoff_ms_min: 1_000,
+  start_backoff_ms_max: 60_000,
+  /** Cells are refilled this long after the last one was taken, so that refilling does not compete with those calls. */
+  cell_refill_delay_ms: 20,
+  /** An instance that is still being cleaned up this long after its call is removed. */
+  recycling_ms_max: 10_000,
+  /** `Retry-After` never promises more than this. */
+  retry_after_seconds_max: 60,
+  /** A call counts as using the processor for at most this long after its dispatch; then the next may be dispatched. */
+  dispatch_phase_ms: 5,
+  /** Timers are cut to this; waking early is harmless. */
+  wake_ms_max: 60_000,
+  /** Scheduler events kept for the report of a fault. */
+  recent_events_max: 256,
   /** How long deploy waits for `min_instances` to be ready. */
   deploy_wait_ms: 60_000,
+  /** How long pause and delete wait for running calls; delete then ends them. */
+  group_close_wait_ms: 10_000,
 
   // Engine
   start_timeout_ms: 10_000,
@@ -70,13 +112,31 @@ export const LIMITS = {
   /** /tmp and /dev/shm of an instance; what lies there is charged to its memory limit. */
   tmpfs_mb: 512,
   frame_bytes_max: 16 * 1024 * 1024,
+  /** Starts and removals that may wait for a worker thread. */
+  engine_tasks_max: 12_000,
   network_slots_ready: 16,
 
   // Store
   writer_queue_max: 20_000,
+  /** Bytes of values that may wait for a commit, beside the count above: a few hundred full outputs. */
+  writer_queue_bytes_max: 256 * 1024 * 1024,
   writer_batch_max: 1_000,
+  /** A commit runs on the main thread, so one transaction takes at most this many bytes of values (about 10 ms). */
+  writer_batch_bytes_max: 4 * 1024 * 1024,
+  /** Prepared statements kept per connection, oldest out first. */
+  store_statements_max: 256,
+  /** Rows one read may return: lists are paged, so more is a fault. */
+  store_read_rows_max: 100_000,
+  /** Page cache of each connection. */
+  store_cache_bytes: 16 * 1024 * 1024,
+  /** Only another process that writes to the file can make the store wait: one daemon per data directory holds. */
+  store_busy_timeout_ms: 1_000,
+  /** A checkpoint that takes longer counts as failed. */
+  checkpoint_timeout_ms: 30_000,
   /** The write-ahead log is copied back to the file above this size. */
   wal_checkpoint_bytes: 4 * 1024 * 1024,
+  /** A log of this size is begun again, for which commits wait a few ms: on a short log they are twice as fast. */
+  wal_restart_bytes: 16 * 1024 * 1024,
   /** Above this size commits wait for the checkpoint, so the log cannot grow without end. */
   wal_bytes_max: 256 * 1024 * 1024,
 
