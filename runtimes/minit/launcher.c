@@ -1,0 +1,411 @@
+/*
+ * The daemon's helper: runs commands (a fork of the daemon itself would cost milliseconds), hands them listening
+ * sockets, makes network namespaces, looks at files below an untrusted root. Has a mount namespace of its own.
+ *
+ * L1 It ends with its daemon: end of standard input is the end. Signals from a terminal do not reach it.
+ * L2 It reaps whatever is reparented to it: it is the subreaper of detached containers.
+ * L3 A job outlives its connection; its answer is dropped, and a namespace that nobody learned of is closed.
+ */
+#define _GNU_SOURCE
+#include "launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/nsfs.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "frame.h"
+#include "netns.h"
+#include "proc.h"
+#include "protocol.h"
+
+enum {
+  JOBS_MAX = 64,
+  LISTEN_BACKLOG = 64,
+  STDOUT_MAX = 1024 * 1024,
+  STDERR_MAX = 64 * 1024,
+  OPEN_TRIES = 8, /* openat2 gives EAGAIN when a rename happened below it */
+  FD_NONE = -1,
+};
+
+enum kind { NO_JOB, COMMAND, ADDING, DELETING };
+
+struct job {
+  enum kind kind;
+  struct conn *conn; /* NULL: the connection is gone */
+  uint32_t id, result;
+  struct proc proc; /* of the other kinds only the pid counts */
+  struct buf output[2]; /* the first begins with room for the head of the answer */
+  bool ended;
+  int status;
+  uint64_t deadline_us, ended_us; /* deadline UINT64_MAX: none, or already killed */
+};
+
+static struct server server;
+static struct job jobs[JOBS_MAX];
+static struct netns_result *results; /* one per job, in memory shared with its child */
+static int null_fd;
+
+static struct job *free_job(void) {
+  for (int i = 0; i < JOBS_MAX; i++) {
+    if (jobs[i].kind == NO_JOB) return &jobs[i];
+  }
+  errno = EAGAIN;
+  return NULL;
+}
+
+/* Commands */
+
+static void refuse_spawn(struct conn *c, uint32_t id, int error, const char *text) {
+  uint32_t exit_code = error == ENOENT ? 127 : 126;
+  struct wire_spawned head = {.exit_code = exit_code, .flags = RESULT_SPAWN_FAILED, .error = (uint32_t)error};
+  conn_send(c, SPAWNED, id, &head, sizeof head, text, strlen(text));
+}
+
+static int listen_at(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof address.sun_path) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  strcpy(address.sun_path, path);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  unlink(path);
+  /* The mode comes from the umask, so the socket is never there with a wider one. */
+  mode_t before = umask(0177);
+  bool bound = bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+  umask(before);
+  if (bound && listen(fd, LISTEN_BACKLOG) == 0) return fd;
+  int error = errno;
+  close(fd);
+  if (bound) unlink(path);
+  errno = error;
+  return -1;
+}
+
+static void spawn(struct conn *c, uint32_t id, struct cursor *payload) {
+  struct wire_spawn request;
+  struct command command;
+  char *paths[PASSED_MAX];
+  int fds[PASSED_MAX], opened = 0;
+  char text[512];
+  bool read = take_bytes(payload, &request, sizeof request) && request.argc > 0 && request.listen_count <= PASSED_MAX &&
+              request.reserved == 0 && command_read(payload, request.argc, request.envc, &command);
+  for (int i = 0; read && i < request.listen_count; i++) paths[i] = take_str(payload);
+  if (!read || payload->bad) {
+    c->dead = true;
+    return;
+  }
+  struct job *job = free_job();
+  if (job == NULL) {
+    refuse_spawn(c, id, EAGAIN, "minit: too many jobs\n");
+    return;
+  }
+  *job = (struct job){.conn = c, .id = id, .deadline_us = UINT64_MAX};
+  job->proc.out_left[0] = STDOUT_MAX;
+  job->proc.out_left[1] = STDERR_MAX;
+  struct wire_spawned room = {0};
+  if (!buf_append(&job->output[0], &room, sizeof room)) {
+    refuse_spawn(c, id, ENOMEM, "minit: out of memory\n");
+    return;
+  }
+  while (opened < request.listen_count && (fds[opened] = listen_at(paths[opened])) >= 0) opened++;
+  bool started = false;
+  if (opened < request.listen_count) {
+    job->proc.error = errno;
+    snprintf(text, sizeof text, "minit: listen %.200s: %s\n", paths[opened], strerror(errno));
+  } else {
+    struct start start = {
+        .command = &command,
+        .input = payload->at,
+        .input_len = payload->left,
+        .null_fd = null_fd,
+        .passed = fds,
+        .passed_count = opened,
+    };
+    started = proc_start(&job->proc, &start);
+    if (!started) proc_failure(&job->proc, &command, text, sizeof text);
+  }
+  for (int i = 0; i < opened; i++) {
+    close(fds[i]);
+    if (!started) unlink(paths[i]);
+  }
+  if (!started) {
+    buf_free(&job->output[0]);
+    refuse_spawn(c, id, job->proc.error, text);
+    return;
+  }
+  job->kind = COMMAND;
+  if (request.timeout_ms > 0) job->deadline_us = job->proc.started_us + (uint64_t)request.timeout_ms * 1000;
+}
+
+static enum proc_read collect(struct job *job, int stream) {
+  const uint8_t *bytes;
+  size_t len;
+  enum proc_read got = proc_read(&job->proc, stream, &bytes, &len);
+  if (len > 0 && !buf_append(&job->output[stream], bytes, len)) job->proc.truncated[stream] = true;
+  return got;
+}
+
+static void finish_command(struct job *job) {
+  for (int stream = 0; stream < 2; stream++) {
+    /* A detached process may hold the pipe and go on writing: the cap is the bound. */
+    while (collect(job, stream) == READ_FULL && !job->proc.truncated[stream]) continue;
+  }
+  if (job->proc.truncated[0] || job->proc.truncated[1]) job->result |= RESULT_TRUNCATED;
+  struct wire_spawned head = {
+      .exit_code = exit_code_of(job->status),
+      .signal = WIFSIGNALED(job->status) ? (uint32_t)WTERMSIG(job->status) : 0,
+      .flags = job->result,
+      .duration_us = job->ended_us - job->proc.started_us,
+      .stdout_len = (uint32_t)(buf_len(&job->output[0]) - sizeof head),
+  };
+  memcpy(job->output[0].data, &head, sizeof head);
+  conn_send(job->conn, SPAWNED, job->id, job->output[0].data, buf_len(&job->output[0]), job->output[1].data,
+            buf_len(&job->output[1]));
+  proc_close(&job->proc);
+  proc_trim();
+  buf_free(&job->output[0]);
+  buf_free(&job->output[1]);
+}
+
+/* Network namespaces */
+
+static void send_netns(struct conn *c, uint32_t id, const struct netns_result *result) {
+  char text[128] = "";
+  if (result->error != 0) snprintf(text, sizeof text, "%s: %s", result->step, strerror(result->error));
+  struct PACKED {
+    struct wire_netns netns;
+    uint32_t len;
+  } head = {{(uint32_t)result->error, (uint32_t)result->fd}, (uint32_t)strlen(text) + 1};
+  conn_send(c, NETNS, id, &head, sizeof head, text, head.len);
+}
+
+/* Runs the work in a child with the launcher's descriptor table. The request may point into the receive buffer. */
+static void start_netns(struct conn *c, uint32_t id, enum kind kind, const struct netns_request *request) {
+  struct netns_result refused = {.fd = FD_NONE, .step = "start"};
+  struct job *job = free_job();
+  pid_t pid = -1;
+  if (job != NULL) {
+    struct netns_result *result = &results[job - jobs];
+    *result = (struct netns_result){.error = EIO, .fd = FD_NONE, .step = "child"};
+    pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0) {
+      if (kind == ADDING) netns_add(request, result);
+      else netns_del(request->host_ifname, result);
+      _exit(0);
+    }
+  }
+  if (pid < 0) {
+    refused.error = errno;
+    send_netns(c, id, &refused);
+    return;
+  }
+  *job = (struct job){.kind = kind, .conn = c, .id = id, .proc.pid = pid};
+}
+
+static void netns_add_request(struct conn *c, uint32_t id, struct cursor *payload) {
+  struct wire_netns_add wire;
+  bool read = take_bytes(payload, &wire, sizeof wire);
+  struct netns_request request = {.address = wire.address, .gateway = wire.gateway, .prefix_len = wire.prefix_len};
+  request.host_ifname = take_str(payload);
+  request.bridge = take_str(payload);
+  if (!read || payload->bad) c->dead = true;
+  else start_netns(c, id, ADDING, &request);
+}
+
+static void netns_del_request(struct conn *c, uint32_t id, struct cursor *payload) {
+  uint32_t fd;
+  bool read = take_bytes(payload, &fd, sizeof fd);
+  struct netns_request request = {.host_ifname = take_str(payload)};
+  if (!read || payload->bad) {
+    c->dead = true;
+    return;
+  }
+  /* Only a descriptor of a network namespace is ever closed on request. */
+  if ((int)fd != FD_NONE) {
+    if (ioctl((int)fd, NS_GET_NSTYPE) != CLONE_NEWNET) {
+      send_netns(c, id, &(struct netns_result){.error = EBADF, .fd = FD_NONE, .step = "namespace"});
+      return;
+    }
+    close((int)fd);
+  }
+  start_netns(c, id, DELETING, &request);
+}
+
+static void finish_netns(struct job *job) {
+  const struct netns_result *result = &results[job - jobs];
+  if (job->conn == NULL && result->fd >= 0) close(result->fd);
+  send_netns(job->conn, job->id, result);
+}
+
+/* Files */
+
+static void stat_in_root(struct conn *c, uint32_t id, struct cursor *payload) {
+  const char *root = take_str(payload), *path = take_str(payload);
+  if (payload->bad) {
+    c->dead = true;
+    return;
+  }
+  struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+  struct stat info = {0};
+  int root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  int fd = root_fd;
+  for (int i = 0; root_fd >= 0 && i < OPEN_TRIES; i++) {
+    fd = (int)syscall(SYS_openat2, root_fd, *path == 0 ? "." : path, &how, sizeof how);
+    if (fd >= 0 || errno != EAGAIN) break;
+  }
+  int error = fd < 0 || fstat(fd, &info) != 0 ? errno : 0;
+  if (fd >= 0) close(fd);
+  if (root_fd >= 0) close(root_fd);
+  struct wire_stated answer = {(uint32_t)error, info.st_mode, (uint64_t)info.st_size};
+  conn_send(c, STATED, id, &answer, sizeof answer, NULL, 0);
+}
+
+/* The loop's hooks */
+
+static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
+  if (type == SPAWN) spawn(c, id, payload);
+  else if (type == NETNS_ADD) netns_add_request(c, id, payload);
+  else if (type == NETNS_DEL) netns_del_request(c, id, payload);
+  else if (type == STAT_IN_ROOT) stat_in_root(c, id, payload);
+  else if (type == LAUNCHER_PING) conn_send(c, LAUNCHER_PONG, id, NULL, 0, NULL, 0);
+  else c->dead = true;
+}
+
+static void on_close(struct conn *c) {
+  for (int i = 0; i < JOBS_MAX; i++) {
+    if (jobs[i].conn == c) jobs[i].conn = NULL;
+  }
+}
+
+static void on_event(uint32_t tag, uint32_t slot) {
+  if (tag == TAG_PARENT) {
+    char ignored[256];
+    if (read(STDIN_FILENO, ignored, sizeof ignored) == 0) _exit(0);
+    return;
+  }
+  struct job *job = &jobs[slot];
+  if (job->kind != COMMAND) return;
+  if (tag == TAG_STDIN) proc_feed(&job->proc);
+  else collect(job, tag == TAG_STDOUT ? 0 : 1);
+}
+
+static void reap(uint64_t now) {
+  for (;;) {
+    int status;
+    pid_t pid = waitpid(-1, &status, WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) return;
+    for (int i = 0; i < JOBS_MAX; i++) {
+      struct job *job = &jobs[i];
+      if (job->kind == NO_JOB || job->proc.pid != pid) continue;
+      job->proc.pid = 0;
+      job->ended = true;
+      job->status = status;
+      job->ended_us = now;
+    }
+  }
+}
+
+static void advance(struct job *job, uint64_t now) {
+  if (job->ended) {
+    if (job->kind == COMMAND) finish_command(job);
+    else finish_netns(job);
+    job->kind = NO_JOB;
+    job->conn = NULL;
+  } else if (job->kind == COMMAND) {
+    bool watched = proc_watch(&job->proc, &server, (uint32_t)(job - jobs), now >= job->proc.watch_us);
+    if (now < job->deadline_us && watched) return;
+    if (now >= job->deadline_us) job->result |= RESULT_TIMED_OUT;
+    job->deadline_us = UINT64_MAX;
+    kill(-job->proc.pid, SIGKILL);
+  }
+}
+
+static void on_turn(uint64_t now) {
+  if (server.child_ended) reap(now);
+  server.child_ended = false;
+  for (int i = 0; i < JOBS_MAX; i++) {
+    if (jobs[i].kind != NO_JOB) advance(&jobs[i], now);
+  }
+}
+
+static uint64_t next_wake_us(void) {
+  uint64_t wake = UINT64_MAX;
+  for (int i = 0; i < JOBS_MAX; i++) {
+    if (jobs[i].kind != COMMAND) continue;
+    if (jobs[i].deadline_us < wake) wake = jobs[i].deadline_us;
+    if (proc_unwatched(&jobs[i].proc) && jobs[i].proc.watch_us < wake) wake = jobs[i].proc.watch_us;
+  }
+  return wake;
+}
+
+static bool may_connect(int fd) {
+  struct ucred peer;
+  socklen_t len = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == 0;
+}
+
+static bool is_filesystem(const char *path, long magic) {
+  struct statfs info;
+  return statfs(path, &info) == 0 && (long)info.f_type == magic;
+}
+
+/* crun refuses a hybrid cgroup hierarchy, so the unified part is hidden here, and only here. */
+static bool make_mount_namespace(void) {
+  if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) return false;
+  const char *unified = "/sys/fs/cgroup/unified";
+  bool hybrid = is_filesystem("/sys/fs/cgroup", TMPFS_MAGIC) && is_filesystem(unified, CGROUP2_SUPER_MAGIC);
+  return !hybrid || umount2(unified, MNT_DETACH) == 0;
+}
+
+int launcher_main(const char *path) {
+  reset_signals();
+  const int quiet[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  for (size_t i = 0; i < sizeof quiet / sizeof quiet[0]; i++) quiet_signal(quiet[i]);
+  umask(022);
+  null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null_fd <= STDERR_FILENO) fatal("0, 1 and 2 must be open");
+  if (close_range((unsigned)null_fd + 1, ~0U, 0) != 0) fatal("close_range");
+  if (setsid() < 0 && errno != EPERM) fatal("setsid");
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_NAME, "hearth-launcher") != 0) fatal("prctl");
+  if (chdir("/") != 0) fatal("chdir /");
+  if (!make_mount_namespace()) fatal("mount namespace");
+  results = mmap(NULL, sizeof *results * JOBS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (results == MAP_FAILED) fatal("mmap");
+  int listen_fd = listen_at(path);
+  if (listen_fd < 0 || fcntl(listen_fd, F_SETFL, O_NONBLOCK) != 0) fatal(path);
+  server = (struct server){
+      .listen_fd = listen_fd,
+      .connections_max = CONNECTIONS_MAX,
+      .may_connect = may_connect,
+      .on_frame = on_frame,
+      .on_close = on_close,
+      .on_event = on_event,
+      .on_turn = on_turn,
+      .next_wake_us = next_wake_us,
+  };
+  if (!server_init(&server)) fatal("epoll");
+  bool watched = server_watch(&server, EPOLL_CTL_ADD, STDIN_FILENO, EPOLLIN, TAG_PARENT, 0);
+  if (!watched) fatal("standard input must be a pipe");
+  if (dprintf(STDOUT_FILENO, "ready\n") != 6) fatal("ready");
+  server_run(&server);
+}

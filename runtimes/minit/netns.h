@@ -1,0 +1,30 @@
+/*
+ * Network namespaces of instances, by rtnetlink. The calls wait for the kernel's network lock, so the launcher runs
+ * them in a child that shares its descriptor table: the namespace descriptor made there is the launcher's own.
+ */
+#ifndef MINIT_NETNS_H
+#define MINIT_NETNS_H
+
+#include <stdint.h>
+
+enum { NETNS_STEP_BYTES = 48 };
+
+struct netns_request {
+  uint32_t address, gateway; /* host byte order */
+  uint8_t prefix_len;
+  const char *host_ifname, *bridge;
+};
+
+/* Shared between the launcher and the child. */
+struct netns_result {
+  int error; /* errno, 0 when done */
+  int fd;    /* -1 unless a namespace is there */
+  char step[NETNS_STEP_BYTES];
+};
+
+/* Makes a namespace with lo, eth0 and a default route, its host end an isolated port of the bridge. All or nothing. */
+void netns_add(const struct netns_request *request, struct netns_result *result);
+/* Deletes the link. One that is gone already is no error. */
+void netns_del(const char *host_ifname, struct netns_result *result);
+
+#endif

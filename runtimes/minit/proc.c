@@ -1,0 +1,277 @@
+#define _GNU_SOURCE
+#include "proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILD_STACK_BYTES = 16 * 1024, PIPE_SURE_BYTES = 4096, TOUCHED_MIN = 4096 };
+
+static const char DEFAULT_PATH[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+static uint8_t scratch[SCRATCH_BYTES] __attribute__((aligned(4096)));
+static bool scratch_touched;
+static char child_stack[CHILD_STACK_BYTES] __attribute__((aligned(16)));
+
+bool command_read(struct cursor *c, uint16_t argc, uint16_t envc, struct command *command) {
+  static struct buf vectors;
+  command->cwd = take_str(c);
+  size_t slots = 1 + (size_t)argc + 1 + envc + 1;
+  /* Every string takes at least five bytes, so a lying count is refused before anything is reserved for it. */
+  if (c->bad || c->left < 5 * ((size_t)argc + envc)) return false;
+  buf_take(&vectors, buf_len(&vectors));
+  if (!buf_reserve(&vectors, slots * sizeof(char *))) return false;
+  char **at = (char **)vectors.data;
+  *at++ = NULL; /* room in front for the interpreter of a script without a #! line */
+  command->argv = at;
+  for (int i = 0; i < argc; i++) *at++ = take_str(c);
+  *at++ = NULL;
+  command->env = at;
+  for (int i = 0; i < envc; i++) *at++ = take_str(c);
+  *at = NULL;
+  vectors.end = slots * sizeof(char *);
+  return !c->bad;
+}
+
+struct child {
+  const struct start *start;
+  int fds[3];
+  int passed[PASSED_MAX];
+  int error;
+  const char *failed_at;
+};
+
+static void try_exec(const char *path, char **argv, char **env) {
+  execve(path, argv, env);
+  if (errno != ENOEXEC) return;
+  argv[-1] = "/bin/sh";
+  argv[0] = (char *)path;
+  execve("/bin/sh", argv - 1, env);
+  errno = ENOEXEC;
+}
+
+/* execvpe with the PATH of the command's own environment. Returns the errno that says most. */
+static int exec_command(const struct command *command) {
+  static char path[PATH_MAX];
+  char *name = command->argv[0];
+  if (*name == 0) return ENOENT;
+  if (strchr(name, '/') != NULL) {
+    try_exec(name, command->argv, command->env);
+    return errno;
+  }
+  const char *dirs = DEFAULT_PATH;
+  for (char **e = command->env; *e != NULL; e++) {
+    if (strncmp(*e, "PATH=", 5) == 0) dirs = *e + 5;
+  }
+  int error = ENOENT;
+  size_t name_len = strlen(name);
+  for (const char *dir = dirs; dir != NULL;) {
+    const char *end = strchrnul(dir, ':');
+    size_t len = (size_t)(end - dir);
+    if (len + name_len + 2 <= sizeof path) {
+      memcpy(path, dir, len);
+      if (len > 0) path[len++] = '/';
+      memcpy(path + len, name, name_len + 1);
+      try_exec(path, command->argv, command->env);
+      if (errno == EACCES) error = EACCES;
+      else if (errno != ENOENT && errno != ENOTDIR && errno != ENODEV && errno != ESTALE) return errno;
+    }
+    dir = *end == 0 ? NULL : end + 1;
+  }
+  return error;
+}
+
+/* Runs on its own stack in the parent's memory while the parent waits: no library state may be changed here. */
+static int child_main(void *argument) {
+  struct child *child = argument;
+  const struct start *start = child->start;
+  sigset_t none;
+  sigemptyset(&none);
+  child->failed_at = "spawn";
+  setsid();
+  int lowest = 3 + start->passed_count;
+  for (int i = 0; i < start->passed_count; i++) {
+    int fd = start->passed[i];
+    child->passed[i] = fd >= lowest ? fd : fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+    if (child->passed[i] < 0) goto failed;
+  }
+  /* The parent's own 0, 1, 2 are open, so no pipe end lies there and dup2 always clears CLOEXEC. */
+  for (int i = 0; i < 3; i++) {
+    if (dup2(child->fds[i], i) < 0) goto failed;
+  }
+  for (int i = 0; i < start->passed_count; i++) {
+    if (dup2(child->passed[i], 3 + i) < 0) goto failed;
+  }
+  if (sigprocmask(SIG_SETMASK, &none, NULL) != 0) goto failed;
+  const char *cwd = start->command->cwd;
+  if (cwd[0] != 0 && strcmp(cwd, "/") != 0 && chdir(cwd) != 0) {
+    child->failed_at = "chdir";
+    goto failed;
+  }
+  child->failed_at = "";
+  child->error = exec_command(start->command);
+  _exit(127);
+failed:
+  child->error = errno;
+  _exit(127);
+}
+
+static void close_fd(int *fd) {
+  if (*fd >= 0) close(*fd);
+  *fd = -1;
+}
+
+static bool unblock(int fd) { return fcntl(fd, F_SETFL, O_NONBLOCK) == 0; }
+
+/* Makes the pipes. What a fresh pipe surely takes is in it before the child exists: one wake-up less. */
+static bool open_pipes(struct proc *p, const struct start *start, int theirs[3]) {
+  int ends[2];
+  if (start->input_len > 0 || start->input_open) {
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    theirs[0] = ends[0];
+    p->in_fd = ends[1];
+    p->in_open = start->input_open;
+    bool simple = !start->input_open && start->input_len <= PIPE_SURE_BYTES;
+    if (!simple && !unblock(p->in_fd)) return false;
+    ssize_t n = start->input_len == 0 ? 0 : write(p->in_fd, start->input, start->input_len);
+    if (n < 0) return false;
+    size_t rest = start->input_len - (size_t)n;
+    if (rest > 0 && !buf_append(&p->in, start->input + n, rest)) return false;
+    if (rest == 0 && !p->in_open) close_fd(&p->in_fd);
+  }
+  for (int i = 0; i < 2; i++) {
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    p->out_fd[i] = ends[0];
+    theirs[1 + i] = ends[1];
+    if (!unblock(ends[0])) return false;
+  }
+  return true;
+}
+
+bool proc_start(struct proc *p, const struct start *start) {
+  p->in_fd = p->out_fd[0] = p->out_fd[1] = -1;
+  p->started_us = now_us();
+  struct child child = {.start = start, .failed_at = "spawn"};
+  int theirs[3] = {-1, -1, -1};
+  if (open_pipes(p, start, theirs)) {
+    for (int i = 0; i < 3; i++) child.fds[i] = theirs[i] >= 0 ? theirs[i] : start->null_fd;
+    pid_t pid = clone(child_main, child_stack + CHILD_STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, &child);
+    if (pid < 0) child.error = errno;
+    else if (child.error != 0) waitpid(pid, NULL, 0);
+    else p->pid = pid;
+  } else {
+    child.error = errno;
+  }
+  for (int i = 0; i < 3; i++) close_fd(&theirs[i]);
+  uint64_t now = now_us();
+  p->spawn_us = (uint32_t)(now - p->started_us);
+  /* Input that did not fit means that the command may fill its output pipes while it is being fed. */
+  p->watch_us = buf_len(&p->in) > 0 ? now : now + WATCH_DELAY_US;
+  if (child.error == 0) return true;
+  p->error = child.error;
+  p->failed_at = child.failed_at;
+  proc_close(p);
+  return false;
+}
+
+size_t proc_failure(const struct proc *p, const struct command *command, char *text, size_t size) {
+  bool chdir = strcmp(p->failed_at, "chdir") == 0;
+  int n = snprintf(text, size, "minit: %s%s%.200s: %s\n", p->failed_at, *p->failed_at == 0 ? "" : " ",
+                   chdir ? command->cwd : command->argv[0], strerror(p->error));
+  return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+}
+
+bool proc_write(struct proc *p, const uint8_t *bytes, size_t len) {
+  if (p->in_fd < 0 || !p->in_open) return true;
+  if (!buf_append(&p->in, bytes, len)) return false;
+  proc_feed(p);
+  return true;
+}
+
+void proc_write_end(struct proc *p) {
+  p->in_open = false;
+  proc_feed(p);
+}
+
+/* Writes what the pipe takes. A reader that is gone (EPIPE) is no error: the rest is dropped. */
+void proc_feed(struct proc *p) {
+  if (p->in_fd < 0) return;
+  while (buf_len(&p->in) > 0) {
+    ssize_t n = write(p->in_fd, p->in.data + p->in.start, buf_len(&p->in));
+    if (n > 0) {
+      buf_take(&p->in, (size_t)n);
+    } else if (errno == EAGAIN) {
+      return;
+    } else if (errno != EINTR) {
+      p->in_open = false;
+      break;
+    }
+  }
+  if (p->in_open) return;
+  close_fd(&p->in_fd);
+  p->in_watched = false;
+  buf_free(&p->in);
+}
+
+enum proc_read proc_read(struct proc *p, int stream, const uint8_t **bytes, size_t *kept) {
+  *bytes = scratch;
+  *kept = 0;
+  if (p->out_fd[stream] < 0) return READ_END;
+  ssize_t n;
+  do n = read(p->out_fd[stream], scratch, sizeof scratch);
+  while (n < 0 && errno == EINTR);
+  if (n < 0 && errno == EAGAIN) return READ_NONE;
+  if (n <= 0) {
+    close_fd(&p->out_fd[stream]);
+    p->out_watched[stream] = false;
+    return READ_END;
+  }
+  if (n > TOUCHED_MIN) scratch_touched = true;
+  *kept = (size_t)n <= p->out_left[stream] ? (size_t)n : p->out_left[stream];
+  p->out_left[stream] -= (uint32_t)*kept;
+  if (*kept < (size_t)n) p->truncated[stream] = true;
+  return (size_t)n == sizeof scratch ? READ_FULL : READ_SOME;
+}
+
+static bool watch_one(struct server *s, int fd, bool *watched, bool wanted, uint32_t tag, uint32_t slot) {
+  if (fd < 0 || *watched == wanted) return true;
+  *watched = wanted;
+  uint32_t events = tag == TAG_STDIN ? EPOLLOUT : EPOLLIN;
+  return server_watch(s, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, events, tag, slot);
+}
+
+bool proc_watch(struct proc *p, struct server *s, uint32_t slot, bool output) {
+  return watch_one(s, p->in_fd, &p->in_watched, buf_len(&p->in) > 0, TAG_STDIN, slot) &&
+         watch_one(s, p->out_fd[0], &p->out_watched[0], output, TAG_STDOUT, slot) &&
+         watch_one(s, p->out_fd[1], &p->out_watched[1], output, TAG_STDERR, slot);
+}
+
+bool proc_unwatched(const struct proc *p) {
+  return (p->out_fd[0] >= 0 && !p->out_watched[0]) || (p->out_fd[1] >= 0 && !p->out_watched[1]);
+}
+
+void proc_close(struct proc *p) {
+  close_fd(&p->in_fd);
+  close_fd(&p->out_fd[0]);
+  close_fd(&p->out_fd[1]);
+  buf_free(&p->in);
+  p->in_watched = p->out_watched[0] = p->out_watched[1] = false;
+}
+
+uint32_t exit_code_of(int status) {
+  return (uint32_t)(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+void proc_trim(void) {
+  if (!scratch_touched) return;
+  scratch_touched = false;
+  madvise(scratch, sizeof scratch, MADV_DONTNEED);
+}

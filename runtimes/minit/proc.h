@@ -1,0 +1,75 @@
+/*
+ * One child process with its three pipes: spawning, feeding stdin, reading output under a cap. Leaves to the modes
+ * what the output is for, when the process is killed, and reaping.
+ *
+ * P1 The child shares no descriptor with its parent but 0, 1, 2 and those passed on purpose: all others are CLOEXEC.
+ * P2 Our pipe ends never block: whoever holds the other end decides nothing about this process.
+ * P3 Output pipes are watched only WATCH_DELAY_US after the spawn, so that a short command wakes its parent once, by
+ *    its exit; what lies in the pipes is then read without ever having been announced.
+ */
+#ifndef MINIT_PROC_H
+#define MINIT_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "frame.h"
+
+enum { WATCH_DELAY_US = 1000, SCRATCH_BYTES = 64 * 1024, PASSED_MAX = 16 };
+
+struct command {
+  char *cwd, **argv, **env;
+};
+
+/* Reads str cwd, argc strings, envc strings. The vectors are valid until the next call. */
+bool command_read(struct cursor *c, uint16_t argc, uint16_t envc, struct command *command);
+
+struct proc {
+  pid_t pid; /* 0: none, or reaped */
+  int in_fd, out_fd[2];
+  bool in_open, in_watched, out_watched[2];
+  uint32_t out_left[2]; /* bytes that may still be kept */
+  bool truncated[2];
+  struct buf in; /* stdin that the pipe did not take yet */
+  uint64_t started_us;
+  uint64_t watch_us; /* when the output pipes are to be watched */
+  uint32_t spawn_us;
+  int error;             /* errno of a failed start */
+  const char *failed_at; /* "chdir", "spawn" or "" for the command itself */
+};
+
+struct start {
+  const struct command *command;
+  const uint8_t *input;
+  size_t input_len;
+  bool input_open; /* more follows through proc_write */
+  int null_fd;
+  const int *passed; /* become 3, 4, ... in the child */
+  int passed_count;
+};
+
+/* Starts the command in a session of its own. False: nothing is left of it, `error` and `failed_at` say why. */
+bool proc_start(struct proc *p, const struct start *start);
+/* Queues stdin. False when memory ran out; input for a command that closed its stdin is dropped. */
+bool proc_write(struct proc *p, const uint8_t *bytes, size_t len);
+void proc_write_end(struct proc *p);
+void proc_feed(struct proc *p);
+
+enum proc_read { READ_NONE, READ_SOME, READ_FULL, READ_END };
+/* One read of stream 0 (stdout) or 1. `kept` bytes at `*bytes` are within the cap. READ_FULL: more may wait. */
+enum proc_read proc_read(struct proc *p, int stream, const uint8_t **bytes, size_t *kept);
+/* Puts the watched state of all pipes to what it should be. False when epoll refused. */
+bool proc_watch(struct proc *p, struct server *s, uint32_t slot, bool output);
+/* Whether an open output pipe is not watched yet. */
+bool proc_unwatched(const struct proc *p);
+void proc_close(struct proc *p);
+/* "minit: <step> <subject>: <reason>\n" for a failed start. */
+size_t proc_failure(const struct proc *p, const struct command *command, char *text, size_t size);
+/* 0 to 255 as a shell says it. */
+uint32_t exit_code_of(int status);
+/* Gives the pages of the read buffer back. */
+void proc_trim(void);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * The wire format that minit and the launcher speak with the daemon. All integers are little-endian.
+ *
+ *   frame = u32 length of what follows, u8 type, u32 id, payload
+ *   str   = u32 length including one trailing NUL byte, then the bytes
+ *
+ * A malformed frame closes the connection. `id` is chosen by the daemon; an answer carries the id of its request.
+ * Strings keep their NUL on the wire, so that argv and envp point straight into the receive buffer.
+ */
+#ifndef MINIT_PROTOCOL_H
+#define MINIT_PROTOCOL_H
+
+#include <stdint.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers are copied to the wire as they lie in memory");
+
+#define PACKED __attribute__((packed))
+
+enum {
+  PROTOCOL_VERSION = 1,
+  FRAME_HEAD = 9,                           /* length, type, id */
+  FRAME_MAX = 16 * 1024 * 1024 + 64 * 1024, /* largest value of the length field */
+  OUTPUT_FRAME_MAX = 64 * 1024,             /* output bytes in one STDOUT or STDERR frame */
+};
+
+/* Daemon to minit. */
+enum { PING = 0x01, EXEC = 0x02, STDIN = 0x03, STDIN_CLOSE = 0x04, KILL = 0x05, SHUTDOWN = 0x06 };
+
+/* minit to daemon. */
+enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR };
+
+/* Daemon to launcher, and the answers. */
+enum { SPAWN = 0x11, NETNS_ADD, NETNS_DEL, STAT_IN_ROOT, LAUNCHER_PING };
+enum { SPAWNED = 0x91, NETNS, STATED = 0x94, LAUNCHER_PONG };
+
+/* Flags of EXEC. */
+enum {
+  EXEC_SOLE = 1,       /* a function call: the whole container belongs to it */
+  EXEC_STREAM = 2,     /* forward output as it happens instead of gathering it */
+  EXEC_STDIN_OPEN = 4, /* STDIN frames follow; without it stdin ends after the initial bytes */
+  EXEC_WIPE = 8,       /* afterwards remove everything inside /tmp and /dev/shm */
+};
+
+/* Flags of EXIT; SPAWNED uses TIMED_OUT, TRUNCATED and SPAWN_FAILED of them. */
+enum {
+  RESULT_TIMED_OUT = 1,
+  RESULT_STDOUT_TRUNCATED = 2,
+  RESULT_TRUNCATED = 2,
+  RESULT_STDERR_TRUNCATED = 4,
+  RESULT_SPAWN_FAILED = 8,
+  RESULT_STRAYS = 16,    /* processes outlived the command and were killed */
+  RESULT_CANCELLED = 32, /* ended by KILL */
+};
+
+struct PACKED wire_ready {
+  uint32_t version;
+  uint8_t nonce[16]; /* drawn at start: tells one boot of an instance from another */
+};
+
+/* Then: str cwd ("" is /), argc x str, envc x str "NAME=value", the rest is initial stdin. */
+struct PACKED wire_exec {
+  uint32_t flags;
+  uint32_t timeout_ms; /* 0: none */
+  uint32_t output_max[2];
+  uint16_t argc;
+  uint16_t envc;
+};
+
+struct PACKED wire_exit {
+  uint32_t exit_code; /* 0 to 255; 128 + signal when signalled */
+  uint32_t signal;
+  uint32_t flags;
+  uint32_t error; /* errno of a failed spawn */
+  uint64_t duration_us;
+  uint64_t cpu_us;
+  uint64_t maxrss_kb;
+  uint32_t spawn_us; /* until exec succeeded or failed */
+};
+
+/* Then: str cwd, argc x str, envc x str, listen_count x str socket path, the rest is stdin. */
+struct PACKED wire_spawn {
+  uint32_t timeout_ms;
+  uint16_t argc;
+  uint16_t envc;
+  uint16_t listen_count;
+  uint16_t reserved;
+};
+
+/* Then: stdout, stderr. */
+struct PACKED wire_spawned {
+  uint32_t exit_code;
+  uint32_t signal;
+  uint32_t flags;
+  uint32_t error;
+  uint64_t duration_us;
+  uint32_t stdout_len;
+};
+
+/* Then: str host_ifname, str bridge. Addresses are numbers: 10.42.0.1 is 0x0a2a0001. */
+struct PACKED wire_netns_add {
+  uint32_t address;
+  uint32_t gateway;
+  uint8_t prefix_len;
+};
+
+/* Then: str message. `fd` is the launcher's; others name the namespace /proc/<launcher pid>/fd/<fd>. */
+struct PACKED wire_netns {
+  uint32_t error;
+  uint32_t fd;
+};
+
+struct PACKED wire_stated {
+  uint32_t error;
+  uint32_t mode;
+  uint64_t size;
+};
+
+#endif

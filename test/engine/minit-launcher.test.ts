@@ -1,0 +1,220 @@
+/** `minit launcher`: commands, listening sockets, network namespaces and files below a root, on the real machine. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { FRAME, strBytes } from "../../src/engine/frames.ts";
+import { children, eventually, Native, Wire } from "../support/native.ts";
+
+const ENOENT = 2;
+const EBADF = 9;
+const ENODEV = 19;
+const MIB = 1024 * 1024;
+const FD_NONE = 0xffffffff;
+
+let native: Native;
+
+beforeAll(async () => {
+  native = await Native.start();
+});
+
+afterAll(() => native?.stop());
+
+describe("minit launcher", () => {
+  it("answers a ping", async () => {
+    await native.ask(FRAME.LAUNCHER_PING, FRAME.LAUNCHER_PONG, 0);
+  });
+
+  it("runs a command in its directory and environment and gives both outputs", async () => {
+    const argv = ["sh", "-c", "pwd; echo $A; cat; echo err >&2; exit 3"];
+    const env = ["A=b", "PATH=/usr/bin:/bin"];
+    const stdin = Buffer.from("in");
+    expect(await native.spawn({ argv, env, cwd: "/usr", stdin })).toEqual({
+      exit_code: 3,
+      signal: 0,
+      timed_out: false,
+      truncated: false,
+      spawn_failed: false,
+      errno: 0,
+      stdout: "/usr\nb\nin",
+      stderr: "err\n",
+    });
+    expect((await native.spawn({ argv: ["cat"] })).stdout).toBe("");
+    const signals = await native.spawn({ argv: ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"] });
+    expect(signals.stdout.match(/\t0{16}$/gm)).toHaveLength(2);
+  });
+
+  it("says why a command could not be started", async () => {
+    const missing = await native.spawn({ argv: ["no-such-command"] });
+    expect(missing).toMatchObject({ spawn_failed: true, errno: ENOENT, exit_code: 127 });
+    expect(missing.stderr).toContain("no-such-command: No such file");
+    const path = `/${"x".repeat(200)}`;
+    expect(await native.spawn({ argv: ["true"], listen: [path] })).toMatchObject({
+      spawn_failed: true,
+      exit_code: 126,
+    });
+  });
+
+  it("kills the process group at the time limit", async () => {
+    const ended = await native.spawn({ argv: ["sh", "-c", "echo out; sleep 1000 & sleep 1000"], timeout_ms: 100 });
+    expect(ended).toMatchObject({ timed_out: true, signal: 9, exit_code: 137, stdout: "out\n" });
+    await eventually("the group to be gone", () => children(native.pid).length === 0);
+  });
+
+  it("does not wait for a detached process that holds the pipes, and reaps it", async () => {
+    const ended = await native.spawn({ argv: ["sh", "-c", "setsid sleep 1000 & echo $!"] });
+    expect(ended).toMatchObject({ exit_code: 0, timed_out: false });
+    const pid = Number(ended.stdout);
+    process.kill(pid, "SIGKILL");
+    await eventually("the orphan to be reaped", () => !existsSync(`/proc/${pid}`));
+  });
+
+  it("keeps one megabyte of output and drops the rest", async () => {
+    const ended = await native.spawn({ argv: ["head", "-c", "5000000", "/dev/zero"] });
+    expect([ended.stdout.length, ended.truncated, ended.exit_code]).toEqual([MIB, true, 0]);
+  });
+
+  it("leaks no descriptor over commands that end, fail and listen", async () => {
+    const open = () => readdirSync(`/proc/${native.pid}/fd`).length;
+    const before = open();
+    const listen = [join(native.directory, "again")];
+    for (let i = 0; i < 100; i++) {
+      await native.spawn({ argv: ["true"], listen });
+      await native.spawn({ argv: ["no-such-command"], listen, stdin: Buffer.alloc(100_000) });
+      await native.spawn({ argv: ["cat"], stdin: Buffer.alloc(100_000) });
+    }
+    expect(open()).toBe(before);
+    expect(existsSync(listen[0] ?? "")).toBe(false);
+  });
+
+  it("passes listening sockets as descriptors 3 and up, for root alone", async () => {
+    const paths = ["a", "b"].map((name) => join(native.directory, name));
+    const ended = await native.spawn({ argv: ["ls", "/proc/self/fd"], listen: paths });
+    expect(ended.stdout.split("\n")).toEqual(["0", "1", "2", "3", "4", "5", ""]);
+    expect(paths.map((path) => statSync(path).mode & 0o7777)).toEqual([0o600, 0o600]);
+  });
+
+  it("has a mount namespace of its own, without the unified part of a hybrid cgroup hierarchy", async () => {
+    const own = await native.spawn({ argv: ["readlink", "/proc/self/ns/mnt"] });
+    expect(own.stdout.trim()).not.toBe(execFileSync("readlink", ["/proc/self/ns/mnt"]).toString().trim());
+    const mounts = await native.spawn({ argv: ["cat", "/proc/self/mounts"] });
+    expect(mounts.stdout).not.toContain("/sys/fs/cgroup/unified");
+  });
+
+  it("resolves a path as inside of a root, wherever links point", async () => {
+    const root = join(native.directory, "root");
+    mkdirSync(join(root, "etc"), { recursive: true });
+    writeFileSync(join(root, "etc/own"), "12345");
+    symlinkSync("/etc/own", join(root, "absolute"));
+    symlinkSync("../../../../etc/own", join(root, "climbing"));
+    symlinkSync("/etc/passwd", join(root, "escape"));
+    symlinkSync("/proc/self/root/etc/passwd", join(root, "magic"));
+    const ask = async (path: string) => {
+      const answer = await native.ask(FRAME.STAT_IN_ROOT, FRAME.STAT, strBytes(root) + strBytes(path), (frame) =>
+        frame.str(root).str(path),
+      );
+      return [answer.readUInt32LE(0), Number(answer.readBigUInt64LE(8))];
+    };
+    for (const inside of ["/etc/own", "etc/own", "absolute", "climbing", "../../etc/own"]) {
+      expect(await ask(inside)).toEqual([0, 5]);
+    }
+    for (const outside of ["escape", "magic", "/../etc/passwd"]) expect((await ask(outside))[0]).toBe(ENOENT);
+  });
+
+  it("closes a connection that sends a malformed frame", async () => {
+    const peer = new Wire(join(native.directory, "launcher.sock"));
+    peer.socket.write(Buffer.from([6, 0, 0, 0, FRAME.SPAWN, 0, 0, 0, 0, 1]));
+    await peer.closed();
+    await native.ask(FRAME.LAUNCHER_PING, FRAME.LAUNCHER_PONG, 0);
+  });
+
+  it("survives the signals of a terminal and ends when its standard input does", async () => {
+    const other = await Native.start();
+    for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) other.process.kill(signal);
+    await other.ask(FRAME.LAUNCHER_PING, FRAME.LAUNCHER_PONG, 0);
+    await other.stop();
+    expect(other.process.exitCode).toBe(0);
+  });
+});
+
+describe("network namespaces of the launcher", () => {
+  const bridge = `ht${process.pid}`;
+  const links = [`${bridge}a`, `${bridge}b`] as const;
+  const gateway = 0x0ac8_c801;
+
+  const add = async (address: number, link: string, on = bridge) => {
+    const answer = await native.ask(FRAME.NETNS_ADD, FRAME.NETNS, 9 + strBytes(link) + strBytes(on), (frame) =>
+      frame.u32(address).u32(gateway).u8(24).str(link).str(on),
+    );
+    return {
+      errno: answer.readUInt32LE(0),
+      fd: answer.readUInt32LE(4),
+      message: answer.toString("utf8", 12, answer.length - 1),
+    };
+  };
+  const remove = async (fd: number, link: string) => {
+    const answer = await native.ask(FRAME.NETNS_DEL, FRAME.NETNS, 4 + strBytes(link), (frame) =>
+      frame.u32(fd).str(link),
+    );
+    return answer.readUInt32LE(0);
+  };
+  const inside = (fd: number, ...argv: string[]) =>
+    execFileSync("nsenter", [`--net=/proc/${native.pid}/fd/${fd}`, ...argv]).toString();
+
+  beforeAll(() => {
+    execFileSync("ip", ["link", "add", bridge, "type", "bridge"]);
+    execFileSync("ip", ["address", "add", "10.200.200.1/24", "dev", bridge]);
+    execFileSync("ip", ["link", "set", bridge, "up"]);
+  });
+
+  afterAll(() => {
+    for (const link of [...links, bridge]) spawnSync("ip", ["link", "delete", link], { stdio: "ignore" });
+  });
+
+  it("are made with an address, a route and no IPv6, reach the bridge, and not each other", async () => {
+    const [first, second] = [await add(gateway + 1, links[0]), await add(gateway + 2, links[1])];
+    expect([first.errno, second.errno, first.message]).toEqual([0, 0, ""]);
+    expect(inside(first.fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(
+      /lo .*127\.0\.0\.1\/8.*\neth0.* 10\.200\.200\.2\/24/,
+    );
+    expect(inside(first.fd, "ip", "route")).toMatch(/^default via 10\.200\.200\.1 dev eth0/);
+    expect(inside(first.fd, "ip", "-6", "address")).toBe("");
+    const port = JSON.parse(execFileSync("bridge", ["-j", "-d", "link", "show", "dev", links[0]]).toString());
+    expect(port[0]).toMatchObject({ master: bridge, isolated: true });
+    const server = createServer((socket) => socket.end("hello"));
+    await new Promise<void>((resolve) => server.listen(0, "10.200.200.1", resolve));
+    const address = server.address();
+    const dial = `exec 3<>/dev/tcp/10.200.200.1/${typeof address === "object" ? address?.port : 0}; cat <&3`;
+    const reached = await native.spawn({
+      argv: ["nsenter", `--net=/proc/${native.pid}/fd/${first.fd}`, "bash", "-c", dial],
+      timeout_ms: 10_000,
+    });
+    expect(reached.stdout).toBe("hello");
+    server.close();
+    for (const { fd } of [first, second]) expect(await remove(fd, fd === first.fd ? links[0] : links[1])).toBe(0);
+    expect(links.filter((link) => existsSync(`/sys/class/net/${link}`))).toEqual([]);
+    expect(existsSync(`/proc/${native.pid}/fd/${first.fd}`)).toBe(false);
+  });
+
+  it("leave nothing when they cannot be made", async () => {
+    const open = () => readdirSync(`/proc/${native.pid}/fd`).length;
+    const before = open();
+    expect(await add(gateway + 3, links[0], "no-bridge")).toEqual({
+      errno: ENODEV,
+      fd: FD_NONE,
+      message: "bridge: No such device",
+    });
+    expect((await add(gateway + 3, "a-name-that-is-too-long")).errno).toBe(22);
+    const made = await add(gateway + 3, links[0]);
+    expect(await add(gateway + 4, links[0])).toMatchObject({ fd: FD_NONE, message: "veth: File exists" });
+    expect(open()).toBe(before + 1);
+    expect(await remove(made.fd, links[0])).toBe(0);
+    expect(open()).toBe(before);
+  });
+
+  it("are deleted only by a descriptor of a namespace, and a link that is gone is no error", async () => {
+    expect(await remove(0, links[0])).toBe(EBADF);
+    expect(await remove(FD_NONE, links[0])).toBe(0);
+  });
+});
