@@ -1,0 +1,455 @@
+/**
+ * Hot path. The pool as its users see it. Owns the scheduler's state, turns effects into launcher calls and what comes
+ * of them into events. Decides nothing.
+ *
+ * D1. `step` runs to its end before the next event: events that arise while effects are carried out wait in the inbox.
+ * D2. When an instance is ready, `submit` has called `launcher.invoke` before it returns (unless the gate is full).
+ * D3. Every call is settled once: by its outcome, by the launcher's rejection, by a refusal, or by its abort signal.
+ *
+ * The waits, all of them: W1 invoke, W2 idle, W3 start, W4 specialise, W5 remove; W6 drop, W7 warm and W8 drain wait
+ * for the pool itself. W3 to W8 have deadlines here, W1 and W2 the launcher's and the scheduler's.
+ */
+import type { CancelTimer, Clock } from "../src/base/clock.ts";
+import { AppError, errorText } from "../src/base/errors.ts";
+import { LIMITS } from "../src/base/limits.ts";
+import { Gate, type Pass } from "./gate.ts";
+import { dropRefusal } from "./policy.ts";
+import type {
+  AssignEffect,
+  DropReason,
+  GroupPolicy,
+  GroupStatus,
+  Invoked,
+  Launcher,
+  PoolEffect,
+  PoolEvent,
+  PoolTotals,
+  RefuseEffect,
+} from "./protocol.ts";
+import { step } from "./scheduler.ts";
+import { type PoolSettings, PoolState } from "./states.ts";
+import { statusOf, totalsOf } from "./stats.ts";
+import { Watches } from "./watches.ts";
+
+/** The launcher keeps its own deadlines; these catch one that does not. */
+const START_WAIT_MS = LIMITS.start_timeout_ms + LIMITS.deadline_grace_ms;
+/** A removal may have to wait for a start to end. */
+const REMOVE_WAIT_MS = START_WAIT_MS + LIMITS.remove_timeout_ms;
+
+export interface PoolOptions<Call, Outcome> {
+  readonly settings: PoolSettings;
+  readonly clock: Clock;
+  readonly launcher: Launcher<Call, Outcome>;
+  /** Calls that may be in their spawn phase at once, about the number of cores plus one. */
+  readonly dispatch_running_max: number;
+  /** Hears of faults: bugs of the pool, with the events that led there. The pool goes on. */
+  readonly onFault: (fault: unknown, recent: readonly PoolEvent[]) => void;
+}
+
+export interface GroupOptions extends GroupPolicy {
+  /** Calls pass by the dispatch gate: for resident runtimes, which spawn nothing. */
+  readonly is_ungated?: boolean;
+}
+
+export interface SubmitOptions {
+  /** Monotonic; until when the call may wait. */
+  readonly deadline_ms: number;
+  /** Aborted while the call waits: it leaves the queue. Later: no effect. */
+  readonly signal?: AbortSignal;
+}
+
+interface Pending<Call, Outcome> {
+  readonly id: number;
+  readonly group: string;
+  readonly call: Call;
+  readonly submitted_ms: number;
+  readonly deadline_ms: number;
+  readonly resolve: (outcome: Outcome) => void;
+  readonly reject: (error: unknown) => void;
+  stopListening: (() => void) | null;
+}
+
+export class Pool<Call, Outcome> {
+  readonly #state: PoolState;
+  readonly #clock: Clock;
+  readonly #launcher: Launcher<Call, Outcome>;
+  readonly #gate: Gate;
+  readonly #onFault: PoolOptions<Call, Outcome>["onFault"];
+  /** Calls that wait for an instance. */
+  readonly #calls = new Map<number, Pending<Call, Outcome>>();
+  /** Calls that have an instance and wait at the gate. */
+  readonly #atGate = new Map<string, { readonly pass: Pass; readonly pending: Pending<Call, Outcome> }>();
+  readonly #ungated = new Set<string>();
+  readonly #inbox: PoolEvent[] = [];
+  readonly #watches: Watches;
+  /** Why groups ran out of start attempts, while somebody waits. */
+  readonly #giveUps = new Map<string, string>();
+  #isFeeding = false;
+  #nextCall = 1;
+  #cancelWake: CancelTimer | null = null;
+
+  constructor(options: PoolOptions<Call, Outcome>) {
+    this.#state = new PoolState(options.settings);
+    this.#clock = options.clock;
+    this.#launcher = options.launcher;
+    this.#gate = new Gate(options.clock, options.dispatch_running_max, LIMITS.dispatch_phase_ms);
+    this.#watches = new Watches(options.clock);
+    this.#onFault = options.onFault;
+    options.launcher.onCrash((instance, reason) => {
+      this.#feed({ type: "crashed", instance, reason, now_ms: this.#clock.monotonicMs() });
+    });
+  }
+
+  /**
+   * Runs a call on an instance of its group; resolves to what `launcher.invoke` brought. Refusals (`AppError`):
+   * QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL, START_FAILED, SHUTTING_DOWN, NOT_FOUND, WRONG_STATE (paused).
+   */
+  submit(group: string, call: Call, options: SubmitOptions): Promise<Outcome> {
+    return new Promise((resolve, reject) => {
+      const { signal, deadline_ms } = options;
+      if (signal?.aborted === true) {
+        reject(signal.reason);
+        return;
+      }
+      const id = this.#nextCall++;
+      const submitted_ms = this.#clock.monotonicMs();
+      const pending: Pending<Call, Outcome> = {
+        id,
+        group,
+        call,
+        submitted_ms,
+        deadline_ms,
+        resolve,
+        reject,
+        stopListening: null,
+      };
+      if (signal !== undefined) this.#listen(pending, signal);
+      this.#calls.set(id, pending);
+      this.#feed({ type: "call_arrived", call: id, group, deadline_ms, now_ms: submitted_ms });
+    });
+  }
+
+  /** Makes a group or replaces its policy; starts warming to `min_instances`. */
+  setGroup(group: string, options: GroupOptions): void {
+    const { is_ungated, ...policy } = options;
+    if (is_ungated === true) this.#ungated.add(group);
+    else this.#ungated.delete(group);
+    this.#feed({ type: "group_set", group, ...policy, now_ms: this.#clock.monotonicMs() });
+  }
+
+  /**
+   * Refuses a group's waiting calls and ends its instances, busy ones when they finish or at once with `force`.
+   * Resolves when the last one is gone; rejects with INTERNAL when that takes longer than `deadline_ms` from now, or
+   * when the group is set again meanwhile. The drop itself goes on.
+   */
+  dropGroup(group: string, reason: DropReason, options: { deadline_ms: number; force?: boolean }): Promise<void> {
+    this.#feed({
+      type: "group_drop",
+      group,
+      reject: reason,
+      force: options.force === true,
+      now_ms: this.#clock.monotonicMs(),
+    });
+    // W6.
+    return this.#watches.until(options.deadline_ms, {
+      check: (resolve, reject) => {
+        const found = this.#state.groups.get(group);
+        if (found === undefined) resolve();
+        else if (found.dropped === null)
+          reject(new AppError("INTERNAL", `${group} was set again while it was dropped`));
+      },
+      late: () => {
+        const left = this.#state.groups.get(group)?.members.size ?? 0;
+        return new AppError("INTERNAL", `${group} still has ${left} instances after ${options.deadline_ms} ms`);
+      },
+    });
+  }
+
+  /**
+   * Resolves when the group has `min_instances` that serve. Rejects with START_FAILED when all attempts to start one
+   * failed or `deadline_ms` from now have passed; with the drop's refusal when the group is dropped.
+   */
+  warm(group: string, deadline_ms: number): Promise<void> {
+    this.#giveUps.delete(group);
+    // W7.
+    return this.#watches.until(deadline_ms, {
+      check: (resolve, reject) => {
+        const found = this.#state.groups.get(group);
+        const gaveUp = this.#giveUps.get(group);
+        if (found === undefined) {
+          reject(new AppError("NOT_FOUND", `${group} has no instances here`));
+        } else if (found.dropped !== null || this.#state.is_draining) {
+          reject(refusal(dropRefusal(found.dropped ?? "shutdown", group)));
+        } else if (found.live_count - found.counts.warming >= found.policy.min_instances) {
+          resolve();
+        } else if (gaveUp !== undefined) {
+          reject(new AppError("START_FAILED", `no instance of ${group} could be started: ${gaveUp}`));
+        }
+      },
+      late: () => {
+        const last = this.#state.groups.get(group)?.last_error ?? "starting takes longer";
+        return new AppError("START_FAILED", `${group} was not warm after ${deadline_ms} ms: ${last}`);
+      },
+    });
+  }
+
+  /** Sets how many cells are kept ready. None are before the first call. */
+  setCells(target: number): void {
+    this.#feed({ type: "cells_set", target, now_ms: this.#clock.monotonicMs() });
+  }
+
+  /**
+   * Shuts down: refuses what waits and what comes, ends what is idle, lets running calls finish for `deadline_ms`, then
+   * ends them too. Resolves to whether every instance is gone; never rejects.
+   */
+  async drain(deadline_ms: number): Promise<boolean> {
+    for (const force of [false, true]) {
+      this.#feed({ type: "drain", force, now_ms: this.#clock.monotonicMs() });
+      // W8.
+      const isGone = await this.#watches
+        .until(force ? REMOVE_WAIT_MS : deadline_ms, {
+          check: (resolve) => {
+            if (this.#state.instances.size === 0) resolve();
+          },
+          late: () => new AppError("INTERNAL", "instances are left"),
+        })
+        .then(
+          () => true,
+          () => false,
+        );
+      if (isGone) return true;
+    }
+    return false;
+  }
+
+  /** All zero for a group that has no instances here. */
+  status(group: string): GroupStatus {
+    return statusOf(this.#state.groups.get(group) ?? null);
+  }
+
+  totals(): PoolTotals {
+    return totalsOf(this.#state);
+  }
+
+  /** The last events, oldest first. */
+  recent(): PoolEvent[] {
+    return this.#state.recent.list();
+  }
+
+  #listen(pending: Pending<Call, Outcome>, signal: AbortSignal): void {
+    const onAbort = (): void => {
+      if (!this.#calls.delete(pending.id)) return;
+      this.#feed({ type: "call_cancelled", call: pending.id, now_ms: this.#clock.monotonicMs() });
+      this.#settle(pending);
+      pending.reject(signal.reason);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    pending.stopListening = () => signal.removeEventListener("abort", onAbort);
+  }
+
+  #settle(pending: Pending<Call, Outcome>): void {
+    if (pending.stopListening !== null) pending.stopListening();
+  }
+
+  /** One event into the scheduler, its effects out (D1). */
+  #feed(event: PoolEvent): void {
+    if (this.#isFeeding) {
+      this.#inbox.push(event);
+      return;
+    }
+    this.#isFeeding = true;
+    this.#process(event);
+    // Bounded: each event in the inbox stems from an effect just carried out.
+    for (let i = 0; i < this.#inbox.length; i++) {
+      const next = this.#inbox[i];
+      if (next !== undefined) this.#process(next);
+    }
+    if (this.#inbox.length > 0) this.#inbox.length = 0;
+    this.#isFeeding = false;
+    if (this.#watches.open_count > 0) {
+      this.#watches.check();
+      if (this.#watches.open_count === 0) this.#giveUps.clear();
+    }
+  }
+
+  #process(event: PoolEvent): void {
+    try {
+      step(this.#state, event);
+    } catch (fault) {
+      this.#onFault(fault, this.recent());
+      if (event.type === "call_arrived") this.#reject(event.call, fault);
+    }
+    // After a fault too: what was decided before it stands in the state.
+    for (const effect of this.#state.effects) this.#perform(effect);
+  }
+
+  #reject(call: number, error: unknown): void {
+    const pending = this.#calls.get(call);
+    if (pending === undefined) return;
+    this.#calls.delete(call);
+    this.#settle(pending);
+    pending.reject(error);
+  }
+
+  #perform(effect: PoolEffect): void {
+    switch (effect.type) {
+      case "assign":
+        this.#dispatch(effect);
+        break;
+      case "refuse":
+        this.#reject(effect.call, refusal(effect));
+        break;
+      case "start":
+        void this.#start(effect.instance);
+        break;
+      case "specialise":
+        void this.#specialise(effect.instance, effect.group);
+        break;
+      case "remove":
+        void this.#remove(effect.instance, effect.reason);
+        break;
+      case "wake":
+        this.#wake(effect.at_ms);
+        break;
+      case "gave_up":
+        if (this.#watches.open_count > 0) this.#giveUps.set(effect.group, effect.reason);
+        break;
+      case "group_gone":
+        this.#ungated.delete(effect.group);
+        break;
+    }
+  }
+
+  #wake(at_ms: number): void {
+    this.#cancelWake?.();
+    const delay_ms = Math.min(LIMITS.wake_ms_max, Math.max(0, Math.ceil(at_ms - this.#clock.monotonicMs())));
+    this.#cancelWake = this.#clock.after(delay_ms, () => {
+      this.#cancelWake = null;
+      this.#feed({ type: "woken", now_ms: this.#clock.monotonicMs() });
+    });
+  }
+
+  // Calls
+
+  #dispatch(effect: AssignEffect): void {
+    const pending = this.#calls.get(effect.call);
+    if (pending === undefined) {
+      // Aborted while its arrival stood in the inbox. The instance may be half bound to nothing: it goes.
+      this.#feed({ type: "finished", instance: effect.instance, reuse: false, now_ms: this.#state.now_ms });
+      return;
+    }
+    this.#calls.delete(effect.call);
+    if (this.#ungated.size > 0 && this.#ungated.has(effect.group)) {
+      this.#invoke(effect, pending, null);
+      return;
+    }
+    const pass = this.#gate.enter(this.#state.now_ms, (through) => this.#invoke(effect, pending, through));
+    if (pass.has_waited) this.#atGate.set(effect.instance, { pass, pending });
+  }
+
+  #invoke(effect: AssignEffect, pending: Pending<Call, Outcome>, pass: Pass | null): void {
+    const { instance, group, cold, specialise, cell_hit } = effect;
+    let now_ms = this.#state.now_ms;
+    if (pass?.has_waited === true) {
+      this.#atGate.delete(instance);
+      now_ms = this.#clock.monotonicMs();
+    }
+    const waited_ms = now_ms - pending.submitted_ms;
+    let running: Promise<Invoked<Outcome>>;
+    try {
+      running = this.#launcher.invoke(instance, group, pending.call, { cold, specialise, cell_hit, waited_ms });
+    } catch (error) {
+      running = Promise.reject(error);
+    }
+    // W1.
+    running.then(
+      (invoked) => this.#invoked(instance, pending, pass, invoked),
+      (error) => {
+        this.#settle(pending);
+        pending.reject(error);
+        const now_ms = this.#clock.monotonicMs();
+        this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms });
+        if (pass !== null) this.#gate.leave(pass, now_ms);
+      },
+    );
+  }
+
+  #invoked(instance: string, pending: Pending<Call, Outcome>, pass: Pass | null, invoked: Invoked<Outcome>): void {
+    this.#settle(pending);
+    pending.resolve(invoked.outcome);
+    const now_ms = this.#clock.monotonicMs();
+    this.#feed({ type: "finished", instance, reuse: invoked.reuse, now_ms });
+    if (pass !== null) this.#gate.leave(pass, now_ms);
+    // W2. A rejection is heard even where the instance is not used again: it must not count as unhandled.
+    invoked.idle.then(
+      () => {
+        if (invoked.reuse) this.#feed({ type: "idle", instance, now_ms: this.#clock.monotonicMs() });
+      },
+      (error) => {
+        this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
+      },
+    );
+  }
+
+  /** A call whose instance was lost before the gate let it through has not begun: it goes back for another one. */
+  #rescue(instance: string): void {
+    const waiting = this.#atGate.get(instance);
+    if (waiting === undefined) return;
+    this.#atGate.delete(instance);
+    const { pending, pass } = waiting;
+    this.#gate.leave(pass, this.#state.now_ms);
+    const { id, group, deadline_ms } = pending;
+    this.#calls.set(id, pending);
+    this.#feed({ type: "call_arrived", call: id, group, deadline_ms, now_ms: this.#state.now_ms });
+  }
+
+  // Instances
+
+  async #start(instance: string): Promise<void> {
+    try {
+      // W3.
+      await this.#within(START_WAIT_MS, "start", () => this.#launcher.start(instance));
+      this.#feed({ type: "started", instance, now_ms: this.#clock.monotonicMs() });
+    } catch (error) {
+      this.#feed({ type: "start_failed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
+    }
+  }
+
+  async #specialise(instance: string, group: string): Promise<void> {
+    try {
+      // W4.
+      await this.#within(START_WAIT_MS, "specialise", () => this.#launcher.specialise(instance, group));
+      this.#feed({ type: "specialised", instance, now_ms: this.#clock.monotonicMs() });
+    } catch (error) {
+      this.#feed({ type: "start_failed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
+    }
+  }
+
+  async #remove(instance: string, reason: (PoolEffect & { type: "remove" })["reason"]): Promise<void> {
+    this.#rescue(instance);
+    try {
+      // W5.
+      await this.#within(REMOVE_WAIT_MS, "remove", () => this.#launcher.remove(instance, reason));
+      this.#feed({ type: "removed", instance, now_ms: this.#clock.monotonicMs() });
+    } catch (error) {
+      this.#feed({ type: "remove_failed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
+    }
+  }
+
+  #within(wait_ms: number, what: string, work: () => Promise<void>): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const cancel = this.#clock.after(wait_ms, () => {
+        reject(new AppError("INTERNAL", `${what} has not ended after ${wait_ms} ms`));
+      });
+      work().then(resolve, reject).finally(cancel);
+    });
+  }
+}
+
+function refusal(effect: Pick<RefuseEffect, "code" | "reason" | "retry_after" | "state">): AppError {
+  const { code, reason, retry_after, state } = effect;
+  return new AppError(code, reason, {
+    ...(retry_after === undefined ? {} : { retry_after }),
+    ...(state === undefined ? {} : { details: { state } }),
+  });
+}

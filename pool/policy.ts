@@ -1,0 +1,139 @@
+/**
+ * Hot path. Every choice of the pool as a pure function: how many instances, how long they stay, who is refused and
+ * with what. No state, no clock; the thresholds are in `base/limits.ts`. `scheduler.ts` obeys and decides nothing.
+ */
+import type { ErrorCode } from "../src/base/errors.ts";
+import { LIMITS } from "../src/base/limits.ts";
+import type { DropReason, GroupPolicy, RefuseEffect } from "./protocol.ts";
+
+/** Buckets of the inter-arrival histogram: bucket i holds gaps below 2^i ms, the last one all from 4.6 hours. */
+export const ARRIVAL_BUCKETS = 26;
+const SAMPLES_MIN = 8;
+/** Instances stay for the gap that covers this share of arrivals, and a quarter longer. */
+const KEEP_ALIVE_SHARE = 0.99;
+const KEEP_ALIVE_MARGIN = 1.25;
+/** Weight of the newest sample in the smoothed service time. */
+const SERVICE_WEIGHT = 1 / 8;
+
+/** What a group may have: a retired version keeps no minimum, and a minimum never exceeds the maximum. */
+export function effectivePolicy(policy: GroupPolicy): GroupPolicy {
+  const isRetired = policy.retired === true;
+  const min_instances = isRetired ? 0 : Math.min(policy.min_instances, policy.max_instances);
+  return { ...policy, min_instances };
+}
+
+/**
+ * How many more instances a group wants now: one per waiting call that no start is earmarked for, or what is missing
+ * to its minimum, never past its maximum.
+ */
+export function wantedStarts(group: {
+  readonly queued_count: number;
+  readonly warming_count: number;
+  readonly live_count: number;
+  readonly min_instances: number;
+  readonly max_instances: number;
+  /** Whether warming to the minimum pauses after a failed start. Waiting calls do not pause. */
+  readonly is_backing_off: boolean;
+}): number {
+  const forCalls = group.queued_count - group.warming_count;
+  const forMinimum = group.is_backing_off ? 0 : group.min_instances - group.live_count;
+  return Math.max(0, Math.min(Math.max(forCalls, forMinimum), group.max_instances - group.live_count));
+}
+
+/** How many idle instances to evict so that starts find room. Those already on their way out count as room. */
+export function evictionsNeeded(node: {
+  readonly wanted_count: number;
+  readonly starts_free: number;
+  readonly room: number;
+  readonly terminating_count: number;
+}): number {
+  return Math.max(0, Math.min(node.wanted_count, node.starts_free) - node.room - node.terminating_count);
+}
+
+/** Whether an idle instance is needed for its group's minimum: it is neither evicted nor expired. */
+export function isNeeded(group: { readonly live_count: number; readonly min_instances: number }): boolean {
+  return group.live_count <= group.min_instances;
+}
+
+/** An instance that is still being cleaned up after this long is removed. */
+export const RECYCLING_MS_MAX = LIMITS.recycling_ms_max;
+
+/** Whether an instance serves again after its call. */
+export function isKept(after: {
+  readonly reuse: boolean;
+  readonly is_dropped: boolean;
+  readonly live_count: number;
+  readonly max_instances: number;
+}): boolean {
+  return after.reuse && !after.is_dropped && after.live_count <= after.max_instances;
+}
+
+/** When the reserve of cells may be refilled: at once when none is left, else a little after the last was taken. */
+export function refillAt(reserve: {
+  readonly cell_count: number;
+  readonly taken_ms: number;
+  readonly retry_at_ms: number;
+}): number {
+  const quiet = reserve.cell_count === 0 ? 0 : reserve.taken_ms + LIMITS.cell_refill_delay_ms;
+  return Math.max(quiet, reserve.retry_at_ms);
+}
+
+/** The pause after the n-th failed start in a row: 1 s, doubling, at most 60 s. */
+export function backoffMs(failures: number): number {
+  return Math.min(LIMITS.start_backoff_ms_max, LIMITS.start_backoff_ms_min * 2 ** Math.min(failures - 1, 30));
+}
+
+/** The code for a call whose deadline passed in the queue: the node's fault when it had no room, else the group's own bound. */
+export function timeoutCode(at: { readonly wanted_count: number; readonly room: number }): ErrorCode {
+  return at.wanted_count > 0 && at.room <= 0 ? "CAPACITY_FULL" : "QUEUE_TIMEOUT";
+}
+
+/** What a call to a group that is being dropped is told. */
+export function dropRefusal(
+  reason: DropReason,
+  group: string,
+): Pick<RefuseEffect, "code" | "reason" | "retry_after" | "state"> {
+  if (reason === "paused") return { code: "WRONG_STATE", reason: `${group} is paused`, state: "paused" };
+  if (reason === "deleted") return { code: "NOT_FOUND", reason: `${group} was deleted` };
+  return { code: "SHUTTING_DOWN", reason: "the node is shutting down", retry_after: 1 };
+}
+
+/** Whole seconds until a place in the queue is likely: the calls ahead, at the group's pace, over its instances. */
+export function retryAfterSeconds(group: {
+  readonly queued_count: number;
+  readonly service_ms: number;
+  readonly max_instances: number;
+}): number {
+  const wait_ms = (group.queued_count * group.service_ms) / Math.max(1, group.max_instances);
+  return Math.max(1, Math.min(LIMITS.retry_after_seconds_max, Math.ceil(wait_ms / 1000)));
+}
+
+/** The smoothed time an instance is taken by one call. */
+export function smoothServiceMs(previous_ms: number, sample_ms: number): number {
+  return previous_ms === 0 ? sample_ms : previous_ms + (sample_ms - previous_ms) * SERVICE_WEIGHT;
+}
+
+/** The histogram bucket of a gap between two calls. */
+export function arrivalBucket(gap_ms: number): number {
+  return Math.min(ARRIVAL_BUCKETS - 1, 32 - Math.clz32(Math.min(gap_ms, 0x7fffffff)));
+}
+
+/** How long an idle instance of a group stays. */
+export function keepAliveMs(
+  policy: Pick<GroupPolicy, "retired" | "keep_alive_ms">,
+  arrivals: { readonly buckets: ArrayLike<number>; readonly sample_count: number },
+): number {
+  if (policy.retired === true) return LIMITS.retired_keep_alive_ms;
+  if (policy.keep_alive_ms !== undefined) return policy.keep_alive_ms;
+  if (arrivals.sample_count < SAMPLES_MIN) return LIMITS.keep_alive_ms_default;
+  const covered = arrivals.sample_count * KEEP_ALIVE_SHARE;
+  let seen = 0;
+  let bucket = 0;
+  while (bucket < ARRIVAL_BUCKETS - 1) {
+    seen += arrivals.buckets[bucket] ?? 0;
+    if (seen >= covered) break;
+    bucket += 1;
+  }
+  const keep_ms = 2 ** bucket * KEEP_ALIVE_MARGIN;
+  return Math.max(LIMITS.keep_alive_ms_min, Math.min(LIMITS.keep_alive_ms_max, keep_ms));
+}

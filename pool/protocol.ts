@@ -1,0 +1,169 @@
+/**
+ * What goes into and comes out of the scheduler, and the port to what starts and runs instances. Data only.
+ *
+ * *group*: one version of one function, a key chosen by the caller (`fn_x@3`). *instance*: a container of the pool.
+ * *cell*: a started instance that belongs to no group yet. *call*: one invocation, waiting or running. *earmarked*: a
+ * start that a group waits for. Times are monotonic milliseconds.
+ */
+import type { ErrorCode } from "../src/base/errors.ts";
+
+export interface GroupPolicy {
+  readonly min_instances: number;
+  readonly max_instances: number;
+  readonly queue_max: number;
+  /** A superseded version: no minimum, idle instances stay for the grace period of a rollback. */
+  readonly retired?: boolean;
+  /** Overrides the keep-alive learnt from the group's arrivals. */
+  readonly keep_alive_ms?: number;
+}
+
+/** Why a group goes; decides what its waiting calls are told. */
+export type DropReason = "paused" | "deleted" | "shutdown";
+
+export type PoolEvent = { readonly now_ms: number } & (
+  | ({ readonly type: "group_set"; readonly group: string } & GroupPolicy)
+  /** `force` ends running calls too. */
+  | { readonly type: "group_drop"; readonly group: string; readonly reject: DropReason; readonly force?: boolean }
+  | { readonly type: "call_arrived"; readonly call: number; readonly group: string; readonly deadline_ms: number }
+  /** The caller is gone: a waiting call leaves the queue, a running one is left to the driver. */
+  | { readonly type: "call_cancelled"; readonly call: number }
+  | { readonly type: "started"; readonly instance: string }
+  | { readonly type: "specialised"; readonly instance: string }
+  /** The start, or the specialising without a call, failed. */
+  | { readonly type: "start_failed"; readonly instance: string; readonly reason: string }
+  /** The call's result is known. */
+  | { readonly type: "finished"; readonly instance: string; readonly reuse: boolean }
+  /** Cleaned up after its call. */
+  | { readonly type: "idle"; readonly instance: string }
+  | { readonly type: "crashed"; readonly instance: string; readonly reason: string }
+  | { readonly type: "removed"; readonly instance: string }
+  | { readonly type: "remove_failed"; readonly instance: string; readonly reason: string }
+  | { readonly type: "woken" }
+  | { readonly type: "cells_set"; readonly target: number }
+  /** `force` ends running calls too. */
+  | { readonly type: "drain"; readonly force?: boolean }
+);
+
+export type RemoveReason =
+  | "expired"
+  | "evicted"
+  | "surplus"
+  | "used_up"
+  | "crashed"
+  | "start_failed"
+  | "stuck"
+  | "dropped"
+  | "drained";
+
+export interface AssignEffect {
+  readonly type: "assign";
+  readonly instance: string;
+  readonly call: number;
+  readonly group: string;
+  /** The instance belonged to nobody: bind it to the group first. */
+  readonly specialise: boolean;
+  /** The instance had not been ready for this group before. */
+  readonly cold: boolean;
+  /** It was a cell that stood ready. */
+  readonly cell_hit: boolean;
+  readonly waited_ms: number;
+}
+
+export interface RefuseEffect {
+  readonly type: "refuse";
+  readonly call: number;
+  readonly code: ErrorCode;
+  readonly reason: string;
+  /** Whole seconds, at least 1. */
+  readonly retry_after?: number;
+  /** The state of the group, where that is the reason. */
+  readonly state?: string;
+}
+
+export type PoolEffect =
+  /** `group` is what the start is meant for at this moment; it may be given to another one later. */
+  | { readonly type: "start"; readonly instance: string; readonly group: string | null }
+  | AssignEffect
+  /** Bind a started instance to a group without a call. */
+  | { readonly type: "specialise"; readonly instance: string; readonly group: string }
+  | RefuseEffect
+  | { readonly type: "remove"; readonly instance: string; readonly reason: RemoveReason }
+  /** Replaces the previous wake. */
+  | { readonly type: "wake"; readonly at_ms: number }
+  /** `start_attempts_max` starts in a row failed; the waiting calls were refused. */
+  | { readonly type: "gave_up"; readonly group: string; readonly reason: string }
+  | { readonly type: "group_gone"; readonly group: string };
+
+export interface GroupStatus {
+  readonly warming_count: number;
+  readonly ready_count: number;
+  readonly busy_count: number;
+  readonly recycling_count: number;
+  readonly terminating_count: number;
+  /** The sum of the five above. */
+  readonly total_count: number;
+  readonly queued_count: number;
+  readonly last_error: string | null;
+}
+
+export interface PoolTotals {
+  readonly warming_count: number;
+  readonly ready_count: number;
+  readonly busy_count: number;
+  readonly recycling_count: number;
+  readonly terminating_count: number;
+  /** The sum of the five above: cells belong to no function and stand apart. */
+  readonly total_count: number;
+  readonly cells: number;
+  readonly cells_starting: number;
+  readonly queued: number;
+  readonly started_count: number;
+  readonly start_failed_count: number;
+  readonly crashed_count: number;
+  readonly evicted_count: number;
+  readonly expired_count: number;
+  /** Removals that failed: what they left behind is for the reaper of the engine. */
+  readonly remove_failed_count: number;
+  readonly cell_hit_count: number;
+  /** Cold calls that found no cell. */
+  readonly cell_miss_count: number;
+}
+
+export interface InvokeInfo {
+  readonly cold: boolean;
+  readonly specialise: boolean;
+  readonly cell_hit: boolean;
+  /** From submit to dispatch. */
+  readonly waited_ms: number;
+}
+
+export interface Invoked<Outcome> {
+  readonly outcome: Outcome;
+  /** Whether the instance may serve again. When false it is removed at once and `idle` is not looked at. */
+  readonly reuse: boolean;
+  /** Resolves when the instance may take its next call; rejects when it is lost. */
+  readonly idle: Promise<void>;
+}
+
+/**
+ * What does the work. Called by the pool only; calls for different instances run at the same time, calls for one
+ * instance never do, except that `remove` may come at any moment. Every promise settles by a deadline of its own.
+ */
+export interface Launcher<Call, Outcome> {
+  /** Starts a container that belongs to no group. After a rejection `remove` is called to clean up what is left. */
+  start(instance: string): Promise<void>;
+  /** Binds a started instance to a group. A rejection costs the instance its life. */
+  specialise(instance: string, group: string): Promise<void>;
+  /**
+   * Runs a call; binds the instance first when `info.specialise`. Resolves when the outcome is known, a failed, timed
+   * out or killed invocation included. A rejection means that the instance is lost, and goes to the caller as it is.
+   */
+  invoke(instance: string, group: string, call: Call, info: InvokeInfo): Promise<Invoked<Outcome>>;
+  /**
+   * Ends the instance and all that belongs to it, in any state, also while it starts or runs a call (whose promise
+   * then settles); resolves when nothing is left, also when nothing was there.
+   */
+  remove(instance: string, reason: RemoveReason): Promise<void>;
+  /** Called once, before all else: `listener` hears of every instance that is lost without being asked to go. */
+  onCrash(listener: (instance: string, reason: string) => void): void;
+}

@@ -1,0 +1,213 @@
+/**
+ * Hot path. Who gets which instance, what is started and what makes room. Hands out in this order: the group's ready
+ * instance, a freed or just started one, a cell, a start under way for nobody, a start of its own.
+ *
+ * A1. A group that wants an instance waits only for a free start or for room (never beside a cell or a spare start).
+ * A2. At most `starts_max` containers are being started, at most `instances_max` exist.
+ * A3. Groups that want take turns, one instance each.
+ */
+import { invariant } from "../src/base/errors.ts";
+import { backoffMs, evictionsNeeded, isNeeded, refillAt } from "./policy.ts";
+import type { RemoveReason } from "./protocol.ts";
+import {
+  addInstance,
+  type Call,
+  earmark,
+  type Group,
+  type Instance,
+  move,
+  type PoolState,
+  retain,
+  review,
+} from "./states.ts";
+
+function firstOf<T>(set: Set<T>): T | null {
+  for (const member of set) return member;
+  return null;
+}
+
+/** Gives an instance that is ready to a call that has just arrived. */
+export function serveNow(state: PoolState, instance: Instance, group: Group, call: number): void {
+  assign(state, instance, group, call, 0, false);
+}
+
+function assign(
+  state: PoolState,
+  instance: Instance,
+  group: Group,
+  call: number,
+  waited_ms: number,
+  cell_hit: boolean,
+): void {
+  const specialise = !instance.is_bound;
+  const cold = !instance.was_ready;
+  invariant(specialise || instance.group === group, `P2: ${instance.id} is bound to another group than ${group.key}`);
+  move(state, instance, "assign", group);
+  if (specialise) {
+    instance.is_bound = true;
+    clearFailures(group);
+  }
+  if (cold) {
+    if (cell_hit) state.tally.cell_hit_count += 1;
+    else state.tally.cell_miss_count += 1;
+  }
+  state.effects.push({
+    type: "assign",
+    instance: instance.id,
+    call,
+    group: group.key,
+    specialise,
+    cold,
+    cell_hit,
+    waited_ms,
+  });
+}
+
+/** Takes a call out of its queue. */
+export function dequeue(state: PoolState, call: Call): void {
+  state.calls.delete(call.id);
+  call.group.queue.remove(call.link);
+  state.timers.cancel(call.timer);
+  review(state, call.group);
+}
+
+/** Gives an instance of a group to the first call that waits for it; false when none does. */
+export function assignFromQueue(state: PoolState, instance: Instance): boolean {
+  const { group } = instance;
+  const call = group?.queue.first?.value;
+  if (group === null || call === undefined) return false;
+  dequeue(state, call);
+  assign(state, instance, group, call.id, state.now_ms - call.arrived_ms, false);
+  return true;
+}
+
+/** Lets an instance wait for the next call of its group. */
+export function rest(state: PoolState, instance: Instance): void {
+  instance.was_ready = true;
+  move(state, instance, "settle");
+}
+
+/** Binds a started instance to a group, with the first waiting call if there is one. */
+export function give(state: PoolState, instance: Instance, group: Group, cell_hit: boolean): void {
+  // A start that was earmarked for this group is replaced by the one that came first.
+  if (instance.group !== group && group.wanted_count === 0) {
+    const replaced = firstOf(group.starting);
+    if (replaced !== null) earmark(state, replaced, null);
+  }
+  const call = group.queue.first?.value;
+  if (call === undefined) {
+    move(state, instance, "bind", group);
+    instance.is_bound = true;
+    state.effects.push({ type: "specialise", instance: instance.id, group: group.key });
+    return;
+  }
+  dequeue(state, call);
+  assign(state, instance, group, call.id, state.now_ms - call.arrived_ms, cell_hit);
+}
+
+/** Who gets an instance that has just started: its own group if it needs it, else who waits, else its own group. */
+export function takerOf(state: PoolState, own: Group | null): Group | null {
+  if (own !== null && (own.queue.size > 0 || isNeeded(own))) return own;
+  return firstOf(state.hungry) ?? firstOf(state.expecting) ?? own;
+}
+
+/** Ends an instance in any state but its last two. */
+export function terminate(state: PoolState, instance: Instance, reason: RemoveReason): void {
+  move(state, instance, "end");
+  state.effects.push({ type: "remove", instance: instance.id, reason });
+}
+
+function start(state: PoolState, group: Group | null): void {
+  const instance = addInstance(state, group);
+  state.effects.push({ type: "start", instance: instance.id, group: group?.key ?? null });
+}
+
+/** Serves the groups that want instances, in turns (A3), until starts or room run out. */
+export function dispatch(state: PoolState): void {
+  // A set that grows while it is walked is walked to its new end: who still wants goes to the back. Each turn lowers
+  // the sum of what is wanted by one, so this ends.
+  for (const group of state.hungry) {
+    const cell = state.cells.last?.value;
+    const spare = cell === undefined ? firstOf(state.spares) : null;
+    if (cell !== undefined) {
+      state.reserve.taken_ms = state.now_ms;
+      give(state, cell, group, true);
+    } else if (spare !== null) {
+      earmark(state, spare, group);
+    } else if (state.starting_count < state.settings.starts_max && state.room > 0) {
+      start(state, group);
+    } else {
+      break;
+    }
+    if (state.hungry.delete(group)) state.hungry.add(group);
+  }
+  if (state.hungry.size > 0) makeRoom(state);
+}
+
+/** Evicts least recently used idle instances until the starts that could be made now have room. */
+function makeRoom(state: PoolState): void {
+  let needed = evictionsNeeded({
+    wanted_count: state.wanted_count,
+    starts_free: state.settings.starts_max - state.starting_count,
+    room: state.room,
+    terminating_count: state.counts.terminating,
+  });
+  while (needed > 0 && state.unneeded.first !== null) {
+    const victim = state.unneeded.first.value;
+    if (victim.group !== null && isNeeded(victim.group)) {
+      retain(state, victim);
+      continue;
+    }
+    state.tally.evicted_count += 1;
+    terminate(state, victim, "evicted");
+    needed -= 1;
+  }
+}
+
+/** Starts cells up to the target, after everyone who wants has been served: who still wants lacks a start or room too. */
+export function refill(state: PoolState): void {
+  const { reserve, settings } = state;
+  if (state.cells.size + state.spares.size >= reserve.target) return;
+  const at_ms = refillAt({
+    cell_count: state.cells.size,
+    taken_ms: reserve.taken_ms,
+    retry_at_ms: reserve.retry_at_ms,
+  });
+  if (at_ms > state.now_ms) {
+    // Only ever moved to an earlier time: a later one is looked at again when this one fires.
+    if (reserve.timer === null || reserve.timer.due_ms > at_ms) {
+      state.timers.cancel(reserve.timer);
+      reserve.timer = state.timers.add(at_ms, reserve);
+    }
+    return;
+  }
+  while (
+    state.cells.size + state.spares.size < reserve.target &&
+    state.starting_count < settings.starts_max &&
+    state.room > 0
+  ) {
+    start(state, null);
+  }
+}
+
+/** Pauses the refilling of cells after a failure. */
+export function backOffReserve(state: PoolState): void {
+  const { reserve } = state;
+  reserve.failures += 1;
+  reserve.retry_at_ms = state.now_ms + backoffMs(reserve.failures);
+}
+
+/** An instance was started for the group: failures are counted in a row. */
+export function clearFailures(group: Group): void {
+  group.start_failures = 0;
+  group.warm_failures = 0;
+}
+
+/** Pauses the warming of a group to its minimum after a failure. Waiting calls do not pause. */
+export function backOffGroup(state: PoolState, group: Group): void {
+  group.warm_failures += 1;
+  group.warm_retry_at_ms = state.now_ms + backoffMs(group.warm_failures);
+  state.timers.cancel(group.warm_timer);
+  group.warm_timer = state.timers.add(group.warm_retry_at_ms, group);
+  review(state, group);
+}

@@ -1,0 +1,404 @@
+/**
+ * Hot path. The warm-pool scheduler: `step` takes one event and returns what is to be done. Synchronous; no I/O, log,
+ * clock or random number: the time arrives in the event, a timer is an effect. Every event costs O(log n) or less in
+ * the number of instances, groups and waiting calls; setting or dropping a group and draining visit its members.
+ *
+ * It owns who waits and who serves; `states.ts` owns the records and counts, `scaling.ts` starts and evicts,
+ * `policy.ts` decides, `driver.ts` acts.
+ *
+ * P1. A call is answered once: by one assign, one refuse, or its cancellation.
+ * P2. An instance has at most one call, of the group that it is bound to.
+ * P3. While a group's calls wait, none of its instances is ready.
+ * P4. No call waits past its deadline: what is due is handled before the event.
+ * P5. A started instance is removed exactly once, and counts until it is gone.
+ */
+import { type ErrorCode, invariant } from "../src/base/errors.ts";
+import {
+  dropRefusal,
+  effectivePolicy,
+  isKept,
+  isNeeded,
+  keepAliveMs,
+  RECYCLING_MS_MAX,
+  retryAfterSeconds,
+  smoothServiceMs,
+  timeoutCode,
+} from "./policy.ts";
+import type { DropReason, GroupPolicy, PoolEffect, PoolEvent } from "./protocol.ts";
+import {
+  assignFromQueue,
+  backOffGroup,
+  backOffReserve,
+  clearFailures,
+  dequeue,
+  dispatch,
+  give,
+  refill,
+  rest,
+  serveNow,
+  takerOf,
+  terminate,
+} from "./scaling.ts";
+import { armInstance, Call, earmark, Group, type Instance, move, type PoolState, retain, review } from "./states.ts";
+
+/** One event in, what is to be done out. */
+export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
+  if (event.now_ms > state.now_ms) state.now_ms = event.now_ms;
+  const effects: PoolEffect[] = [];
+  state.effects = effects;
+  state.recent.note(event);
+  if (event.type === "woken") state.wake_at_ms = Number.POSITIVE_INFINITY;
+  fireDue(state);
+  handle(state, event);
+  if (!state.is_draining) {
+    if (state.hungry.size > 0) dispatch(state);
+    refill(state);
+  }
+  const due_ms = state.timers.nextDue();
+  if (due_ms < state.wake_at_ms) {
+    state.wake_at_ms = due_ms;
+    effects.push({ type: "wake", at_ms: due_ms });
+  }
+  return effects;
+}
+
+function handle(state: PoolState, event: PoolEvent): void {
+  switch (event.type) {
+    case "call_arrived":
+      callArrived(state, event.call, event.group, event.deadline_ms);
+      break;
+    case "finished":
+      finished(state, event.instance, event.reuse);
+      break;
+    case "idle":
+      idle(state, event.instance);
+      break;
+    case "call_cancelled": {
+      const call = state.calls.get(event.call);
+      if (call !== undefined) dequeue(state, call);
+      break;
+    }
+    case "started":
+      started(state, event.instance);
+      break;
+    case "specialised":
+      specialised(state, event.instance);
+      break;
+    case "start_failed":
+      startFailed(state, event.instance, event.reason);
+      break;
+    case "crashed":
+      crashed(state, event.instance, event.reason);
+      break;
+    case "removed":
+      removed(state, event.instance);
+      break;
+    case "remove_failed":
+      state.tally.remove_failed_count += 1;
+      removed(state, event.instance);
+      break;
+    case "group_set":
+      setGroup(state, event.group, event);
+      break;
+    case "group_drop":
+      dropGroup(state, event.group, event.reject, event.force === true);
+      break;
+    case "cells_set":
+      state.reserve.target = event.target;
+      while (state.cells.size > event.target && state.cells.first !== null) {
+        terminate(state, state.cells.first.value, "surplus");
+      }
+      break;
+    case "drain":
+      drain(state, event.force === true);
+      break;
+    case "woken":
+      break;
+  }
+}
+
+// Calls
+
+function callArrived(state: PoolState, id: number, key: string, deadline_ms: number): void {
+  const group = state.groups.get(key);
+  if (state.is_draining) {
+    refuseDropped(state, id, "shutdown", key);
+    return;
+  }
+  if (group === undefined) {
+    refuse(state, id, "NOT_FOUND", `${key} has no instances here`);
+    return;
+  }
+  if (group.dropped !== null) {
+    refuseDropped(state, id, group.dropped, key);
+    return;
+  }
+  if (deadline_ms <= state.now_ms) {
+    refuse(state, id, "QUEUE_TIMEOUT", `the deadline of a call to ${key} has passed`, 1);
+    return;
+  }
+  group.arrivals.note(state.now_ms);
+  const top = group.idle.last;
+  if (top !== null) {
+    serveNow(state, top.value, group, id);
+    return;
+  }
+  if (group.queue.size >= group.policy.queue_max) {
+    refuse(state, id, "QUEUE_FULL", `${group.queue.size} calls wait for ${key} already`, retryAfter(group));
+    return;
+  }
+  invariant(!state.calls.has(id), `P1: call ${id} waits already`);
+  const call = new Call(id, group, state.now_ms, deadline_ms);
+  state.calls.set(id, call);
+  group.queue.push(call.link);
+  call.timer = state.timers.add(deadline_ms, call);
+  review(state, group);
+}
+
+function refuse(state: PoolState, call: number, code: ErrorCode, reason: string, retry_after?: number): void {
+  const effect = { type: "refuse", call, code, reason } as const;
+  state.effects.push(retry_after === undefined ? effect : { ...effect, retry_after });
+}
+
+function refuseDropped(state: PoolState, call: number, dropped: DropReason, key: string): void {
+  state.effects.push({ type: "refuse", call, ...dropRefusal(dropped, key) });
+}
+
+function retryAfter(group: Group): number {
+  return retryAfterSeconds({
+    queued_count: group.queue.size,
+    service_ms: group.service_ms,
+    max_instances: group.policy.max_instances,
+  });
+}
+
+function expireCall(state: PoolState, call: Call): void {
+  const { group } = call;
+  const code = timeoutCode({ wanted_count: group.wanted_count, room: state.room });
+  const seconds = retryAfter(group);
+  dequeue(state, call);
+  const what = code === "CAPACITY_FULL" ? "no room on this node for" : "no instance was free in time for";
+  refuse(state, call.id, code, `${what} a call to ${group.key}`, seconds);
+}
+
+/** Refuses all waiting calls of a group. */
+function refuseQueue(state: PoolState, group: Group, answer: (call: number) => void): void {
+  for (const call of group.queue) {
+    dequeue(state, call);
+    answer(call.id);
+  }
+}
+
+// Instances
+
+/** The instance, unless it is on its way out: then what is heard of it comes too late to matter. */
+function find(state: PoolState, id: string): Instance | null {
+  const instance = state.instances.get(id);
+  return instance === undefined || instance.state === "terminating" ? null : instance;
+}
+
+function started(state: PoolState, id: string): void {
+  const instance = find(state, id);
+  if (instance === null) return;
+  invariant(instance.state === "starting", `${id} started while ${instance.state}`);
+  state.tally.started_count += 1;
+  const own = instance.group;
+  if (own === null) state.reserve.failures = 0;
+  if (state.is_draining) {
+    terminate(state, instance, "drained");
+    return;
+  }
+  const taker = takerOf(state, own);
+  if (taker !== null) {
+    give(state, instance, taker, false);
+    return;
+  }
+  if (state.cells.size < state.reserve.target) move(state, instance, "rest");
+  else terminate(state, instance, "surplus");
+}
+
+function specialised(state: PoolState, id: string): void {
+  const instance = find(state, id);
+  if (instance === null) return;
+  invariant(instance.state === "specialising", `${id} specialised while ${instance.state}`);
+  if (instance.group !== null) clearFailures(instance.group);
+  if (!assignFromQueue(state, instance)) rest(state, instance);
+}
+
+function startFailed(state: PoolState, id: string, reason: string): void {
+  const instance = find(state, id);
+  if (instance === null) return;
+  invariant(
+    instance.state === "starting" || instance.state === "specialising",
+    `the start of ${id} failed while ${instance.state}`,
+  );
+  state.tally.start_failed_count += 1;
+  const { group } = instance;
+  terminate(state, instance, "start_failed");
+  if (group === null) {
+    backOffReserve(state);
+    return;
+  }
+  group.last_error = reason;
+  group.start_failures += 1;
+  backOffGroup(state, group);
+  if (group.start_failures < state.settings.start_attempts_max) return;
+  group.start_failures = 0;
+  refuseQueue(state, group, (call) => {
+    refuse(state, call, "START_FAILED", `no instance of ${group.key} could be started: ${reason}`, 1);
+  });
+  state.effects.push({ type: "gave_up", group: group.key, reason });
+}
+
+function finished(state: PoolState, id: string, reuse: boolean): void {
+  const instance = find(state, id);
+  const group = instance?.group ?? null;
+  if (instance === null || group === null) return;
+  invariant(instance.state === "busy", `${id} finished while ${instance.state}`);
+  group.service_ms = smoothServiceMs(group.service_ms, state.now_ms - instance.since_ms);
+  const { live_count } = group;
+  const { max_instances } = group.policy;
+  if (!isKept({ reuse, is_dropped: group.dropped !== null, live_count, max_instances })) {
+    terminate(state, instance, "used_up");
+    return;
+  }
+  move(state, instance, "finish");
+  instance.was_ready = true;
+  if (instance.timer === null) armInstance(state, instance, state.now_ms + RECYCLING_MS_MAX);
+}
+
+function idle(state: PoolState, id: string): void {
+  const instance = find(state, id);
+  if (instance === null) return;
+  invariant(instance.state === "recycling", `${id} is idle while ${instance.state}`);
+  if (!assignFromQueue(state, instance)) rest(state, instance);
+}
+
+function crashed(state: PoolState, id: string, reason: string): void {
+  const instance = find(state, id);
+  if (instance === null) return;
+  if (instance.state === "starting" || instance.state === "specialising") {
+    startFailed(state, id, reason);
+    return;
+  }
+  state.tally.crashed_count += 1;
+  const { group, state: was } = instance;
+  terminate(state, instance, "crashed");
+  if (group === null) {
+    backOffReserve(state);
+    return;
+  }
+  group.last_error = reason;
+  // Nothing paces the replacement of an instance that dies without a call; calls pace that of a busy one.
+  if (was !== "busy") backOffGroup(state, group);
+}
+
+function removed(state: PoolState, id: string): void {
+  const instance = state.instances.get(id);
+  if (instance === undefined) return;
+  invariant(instance.state === "terminating", `P5: ${id} was removed while ${instance.state}`);
+  const { group } = instance;
+  move(state, instance, "vanish");
+  if (group !== null) forgetIfGone(state, group);
+}
+
+// Groups
+
+function setGroup(state: PoolState, key: string, policy: GroupPolicy): void {
+  let group = state.groups.get(key);
+  if (group === undefined) {
+    group = new Group(key, policy);
+    state.groups.set(key, group);
+  } else {
+    group.dropped = null;
+    group.policy = effectivePolicy(policy);
+    group.warm_retry_at_ms = 0;
+    for (const instance of group.starting) {
+      if (group.live_count <= group.policy.max_instances) break;
+      earmark(state, instance, null);
+    }
+    for (const instance of group.idle) {
+      if (group.live_count > group.policy.max_instances) terminate(state, instance, "surplus");
+      else if (instance.unneeded_link.list !== null) keepFromNow(state, group, instance);
+    }
+  }
+  review(state, group);
+}
+
+/** A new policy counts from now: a version that was superseded keeps its instances for the whole grace period. */
+function keepFromNow(state: PoolState, group: Group, instance: Instance): void {
+  instance.since_ms = state.now_ms;
+  armInstance(state, instance, state.now_ms + keepAliveMs(group.policy, group.arrivals));
+}
+
+function dropGroup(state: PoolState, key: string, reason: DropReason, isForced: boolean): void {
+  const group = state.groups.get(key);
+  if (group === undefined) {
+    state.effects.push({ type: "group_gone", group: key });
+    return;
+  }
+  group.dropped = reason;
+  refuseQueue(state, group, (call) => refuseDropped(state, call, reason, key));
+  for (const instance of [...group.members]) {
+    if (instance.state === "starting") earmark(state, instance, null);
+    else if (instance.state !== "terminating" && (instance.state !== "busy" || isForced)) {
+      terminate(state, instance, "dropped");
+    }
+  }
+  review(state, group);
+  forgetIfGone(state, group);
+}
+
+function forgetIfGone(state: PoolState, group: Group): void {
+  if (group.dropped === null || group.members.size > 0) return;
+  state.timers.cancel(group.warm_timer);
+  state.groups.delete(group.key);
+  state.effects.push({ type: "group_gone", group: group.key });
+}
+
+function drain(state: PoolState, isForced: boolean): void {
+  state.is_draining = true;
+  for (const key of [...state.groups.keys()]) dropGroup(state, key, "shutdown", isForced);
+  for (const instance of state.cells) terminate(state, instance, "drained");
+  state.timers.cancel(state.reserve.timer);
+  state.reserve.timer = null;
+}
+
+// Timers
+
+function fireDue(state: PoolState): void {
+  for (let timer = state.timers.takeDue(state.now_ms); timer !== null; timer = state.timers.takeDue(state.now_ms)) {
+    const { subject } = timer;
+    if (subject.kind === "instance") fireInstance(state, subject);
+    else if (subject.kind === "call") expireCall(state, subject);
+    else if (subject.kind === "reserve") subject.timer = null;
+    else {
+      subject.warm_timer = null;
+      review(state, subject);
+    }
+  }
+}
+
+/** The timer of an instance may be older than its present state: what is not yet due is set again. */
+function fireInstance(state: PoolState, instance: Instance): void {
+  instance.timer = null;
+  const { group } = instance;
+  if (group === null) return;
+  if (instance.state === "recycling") {
+    const due_ms = instance.since_ms + RECYCLING_MS_MAX;
+    if (due_ms > state.now_ms) armInstance(state, instance, due_ms);
+    else terminate(state, instance, "stuck");
+  } else if (instance.state === "ready" && instance.unneeded_link.list !== null) {
+    if (isNeeded(group)) {
+      retain(state, instance);
+      return;
+    }
+    const due_ms = instance.since_ms + keepAliveMs(group.policy, group.arrivals);
+    if (due_ms > state.now_ms) {
+      armInstance(state, instance, due_ms);
+      return;
+    }
+    state.tally.expired_count += 1;
+    terminate(state, instance, "expired");
+  }
+}

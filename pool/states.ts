@@ -1,0 +1,360 @@
+/**
+ * Hot path. The records of the pool and the one function that changes an instance's state. Which change happens when
+ * is `scheduler.ts`'s, whether is `policy.ts`'s.
+ *
+ * S1. `move` alone changes `instance.state` and `instance.group`, and all counts, lists and sets with them.
+ * S2. Counts of a group and of the node equal the sums over their instances.
+ * S3. Ready instances are in their group's `idle` stack (last used on top). While a group has more than its minimum all
+ *     its ready ones are also in the node's `unneeded` list, least recently used first, and have a timer. One that the
+ *     minimum came to need again stays there until it is met (`retain`).
+ * S4. `hungry` holds exactly the groups with `wanted_count` > 0, `expecting` those with waiting calls and earmarked starts.
+ */
+import { invariant } from "../src/base/errors.ts";
+import { machine } from "../src/base/machine.ts";
+import { effectivePolicy, isNeeded, keepAliveMs, wantedStarts } from "./policy.ts";
+import type { DropReason, GroupPolicy, PoolEffect } from "./protocol.ts";
+import { Link, List } from "./queue.ts";
+import { Arrivals, Recent, Tally } from "./stats.ts";
+import { type Timer, Timers } from "./timers.ts";
+
+export type InstanceState =
+  | "starting"
+  | "cell"
+  | "specialising"
+  | "ready"
+  | "busy"
+  | "recycling"
+  | "terminating"
+  | "gone";
+
+export type InstanceVerb = "rest" | "bind" | "settle" | "assign" | "finish" | "end" | "vanish";
+
+/** An instance's life. `specialising` is a started instance being bound to a group before any call is there. */
+export const INSTANCE_MACHINE = machine<InstanceState, InstanceVerb>("instance", "starting", {
+  starting: { rest: "cell", bind: "specialising", assign: "busy", end: "terminating" },
+  cell: { bind: "specialising", assign: "busy", end: "terminating" },
+  specialising: { settle: "ready", assign: "busy", end: "terminating" },
+  ready: { assign: "busy", end: "terminating" },
+  busy: { finish: "recycling", end: "terminating" },
+  recycling: { settle: "ready", assign: "busy", end: "terminating" },
+  terminating: { vanish: "gone" },
+  gone: {},
+});
+
+export class Instance {
+  readonly kind = "instance";
+  readonly id: string;
+  /** Changed by `move` only (S1). */
+  state: InstanceState = "starting";
+  group: Group | null;
+  /** Whether it is specialised for its group. */
+  is_bound = false;
+  /** Whether it has been ready for its group: from then on its calls are warm. */
+  was_ready = false;
+  /** When the present state began. */
+  since_ms: number;
+  /** One timer for keep-alive and for a stuck clean-up. It may fire early and is then set again, so that a call costs no timer. */
+  timer: Timer<Subject> | null = null;
+  /** In `group.idle` while ready, in `state.cells` while a cell. */
+  readonly rest_link: Link<Instance> = new Link(this);
+  /** In `state.unneeded`. */
+  readonly unneeded_link: Link<Instance> = new Link(this);
+
+  constructor(id: string, group: Group | null, now_ms: number) {
+    this.id = id;
+    this.group = group;
+    this.since_ms = now_ms;
+  }
+}
+
+/** A call that waits. Calls that run are the driver's. */
+export class Call {
+  readonly kind = "call";
+  readonly id: number;
+  readonly group: Group;
+  readonly arrived_ms: number;
+  readonly deadline_ms: number;
+  readonly link: Link<Call> = new Link(this);
+  timer: Timer<Subject> | null = null;
+
+  constructor(id: number, group: Group, arrived_ms: number, deadline_ms: number) {
+    this.id = id;
+    this.group = group;
+    this.arrived_ms = arrived_ms;
+    this.deadline_ms = deadline_ms;
+  }
+}
+
+export class Counts {
+  warming = 0;
+  ready = 0;
+  busy = 0;
+  recycling = 0;
+  terminating = 0;
+  /** Node only: cells, and starts that are meant for nobody. */
+  cell = 0;
+  spare = 0;
+}
+
+export class Group {
+  readonly kind = "group";
+  readonly key: string;
+  policy: GroupPolicy;
+  dropped: DropReason | null = null;
+  readonly counts = new Counts();
+  readonly queue = new List<Call>();
+  readonly idle = new List<Instance>();
+  readonly members = new Set<Instance>();
+  /** Earmarked starts. */
+  readonly starting = new Set<Instance>();
+  wanted_count = 0;
+  /** Idle instances that are not in `state.unneeded`. */
+  needed_idle_count = 0;
+  start_failures = 0;
+  warm_failures = 0;
+  warm_retry_at_ms = 0;
+  warm_timer: Timer<Subject> | null = null;
+  last_error: string | null = null;
+  readonly arrivals = new Arrivals();
+  service_ms = 0;
+
+  constructor(key: string, policy: GroupPolicy) {
+    this.key = key;
+    this.policy = effectivePolicy(policy);
+  }
+
+  /** Instances that count toward the maximum. */
+  get live_count(): number {
+    return this.counts.warming + this.counts.ready + this.counts.busy + this.counts.recycling;
+  }
+
+  get min_instances(): number {
+    return this.policy.min_instances;
+  }
+}
+
+/** The reserve of cells. */
+export class Reserve {
+  readonly kind = "reserve";
+  target = 0;
+  taken_ms = Number.NEGATIVE_INFINITY;
+  failures = 0;
+  retry_at_ms = 0;
+  timer: Timer<Subject> | null = null;
+}
+
+/** What a timer is about. */
+export type Subject = Instance | Call | Group | Reserve;
+
+export interface PoolSettings {
+  readonly instances_max: number;
+  readonly starts_max: number;
+  readonly start_attempts_max: number;
+  /** Instances are named `<prefix><number>`: choose one that no earlier process used. */
+  readonly instance_prefix: string;
+}
+
+export class PoolState {
+  readonly settings: PoolSettings;
+  now_ms = 0;
+  is_draining = false;
+  effects: PoolEffect[] = [];
+  wake_at_ms = Number.POSITIVE_INFINITY;
+  next_instance = 1;
+  readonly instances = new Map<string, Instance>();
+  readonly groups = new Map<string, Group>();
+  /** Calls that wait. */
+  readonly calls = new Map<number, Call>();
+  readonly counts = new Counts();
+  /** Containers being started now, earmarked or not. */
+  starting_count = 0;
+  readonly cells = new List<Instance>();
+  readonly spares = new Set<Instance>();
+  readonly unneeded = new List<Instance>();
+  readonly hungry = new Set<Group>();
+  /** Sum of `wanted_count` over all groups. */
+  wanted_count = 0;
+  readonly expecting = new Set<Group>();
+  readonly reserve = new Reserve();
+  readonly timers = new Timers<Subject>();
+  readonly tally = new Tally();
+  readonly recent = new Recent();
+
+  constructor(settings: PoolSettings) {
+    this.settings = settings;
+  }
+
+  /** Instances that the node has room for. */
+  get room(): number {
+    return this.settings.instances_max - this.instances.size;
+  }
+}
+
+function column(instance: Instance): keyof Counts | null {
+  switch (instance.state) {
+    case "starting":
+      return instance.group === null ? "spare" : "warming";
+    case "specialising":
+      return "warming";
+    case "gone":
+      return null;
+    default:
+      return instance.state;
+  }
+}
+
+function place(state: PoolState, instance: Instance): void {
+  const { group } = instance;
+  const name = column(instance);
+  if (name !== null) {
+    state.counts[name] += 1;
+    if (group !== null) group.counts[name] += 1;
+  }
+  switch (instance.state) {
+    case "starting":
+      state.starting_count += 1;
+      (group === null ? state.spares : group.starting).add(instance);
+      break;
+    case "cell":
+      state.cells.push(instance.rest_link);
+      break;
+    case "ready":
+      invariant(group !== null, "S3: a ready instance has a group");
+      group.idle.push(instance.rest_link);
+      group.needed_idle_count += 1;
+      break;
+    case "gone":
+      state.instances.delete(instance.id);
+      group?.members.delete(instance);
+      break;
+  }
+}
+
+function lift(state: PoolState, instance: Instance): void {
+  const { group } = instance;
+  const name = column(instance);
+  if (name !== null) {
+    state.counts[name] -= 1;
+    if (group !== null) group.counts[name] -= 1;
+  }
+  switch (instance.state) {
+    case "starting":
+      state.starting_count -= 1;
+      (group === null ? state.spares : group.starting).delete(instance);
+      break;
+    case "cell":
+      state.cells.remove(instance.rest_link);
+      break;
+    case "ready":
+      invariant(group !== null, "S3: a ready instance has a group");
+      group.idle.remove(instance.rest_link);
+      if (!state.unneeded.remove(instance.unneeded_link)) group.needed_idle_count -= 1;
+      break;
+  }
+}
+
+/** Whether the change touches neither what a group has nor what it wants. */
+function isRoutine(from: InstanceState, to: InstanceState): boolean {
+  return (from === "ready" || from === "recycling" || from === "busy") && to !== "terminating";
+}
+
+/** Adds a new instance, in `starting`. */
+export function addInstance(state: PoolState, group: Group | null): Instance {
+  const instance = new Instance(`${state.settings.instance_prefix}${state.next_instance++}`, group, state.now_ms);
+  state.instances.set(instance.id, instance);
+  group?.members.add(instance);
+  place(state, instance);
+  if (group !== null) review(state, group);
+  return instance;
+}
+
+/** The one place where an instance changes its state (S1). `group` is whom it belongs to from now on. */
+export function move(state: PoolState, instance: Instance, verb: InstanceVerb, group = instance.group): void {
+  const from = instance.state;
+  transfer(state, instance, INSTANCE_MACHINE.next(from, verb), group);
+}
+
+/** Earmarks a start for another group, or for nobody. */
+export function earmark(state: PoolState, instance: Instance, group: Group | null): void {
+  invariant(instance.state === "starting", `${instance.id} is ${instance.state}, only a start is earmarked`);
+  transfer(state, instance, "starting", group);
+}
+
+function transfer(state: PoolState, instance: Instance, to: InstanceState, group: Group | null): void {
+  const from = instance.state;
+  const before = instance.group;
+  lift(state, instance);
+  instance.state = to;
+  if (from !== to) instance.since_ms = state.now_ms;
+  if (before !== group) {
+    before?.members.delete(instance);
+    instance.group = group;
+    group?.members.add(instance);
+  }
+  place(state, instance);
+  if (to === "terminating" || to === "gone") {
+    state.timers.cancel(instance.timer);
+    instance.timer = null;
+  }
+  if (before === group && isRoutine(from, to)) {
+    if (to === "ready" && group !== null) releaseIdle(state, group);
+    return;
+  }
+  if (before !== null && before !== group) review(state, before);
+  if (group !== null) review(state, group);
+}
+
+/** Recomputes what a group wants (S4) and which of its idle instances may go (S3), after its size, queue or policy changed. */
+export function review(state: PoolState, group: Group): void {
+  const isClosed = state.is_draining || group.dropped !== null;
+  const wanted = isClosed
+    ? 0
+    : wantedStarts({
+        queued_count: group.queue.size,
+        warming_count: group.counts.warming,
+        live_count: group.live_count,
+        min_instances: group.policy.min_instances,
+        max_instances: group.policy.max_instances,
+        is_backing_off: state.now_ms < group.warm_retry_at_ms,
+      });
+  state.wanted_count += wanted - group.wanted_count;
+  group.wanted_count = wanted;
+  if (wanted > 0) state.hungry.add(group);
+  else state.hungry.delete(group);
+  if (group.queue.size > 0 && group.starting.size > 0) state.expecting.add(group);
+  else state.expecting.delete(group);
+  releaseIdle(state, group);
+}
+
+/** Enters the idle instances that the minimum does not need into the node's order of eviction and sets their timers. */
+function releaseIdle(state: PoolState, group: Group): void {
+  if (group.needed_idle_count === 0 || isNeeded(group)) return;
+  if (group.needed_idle_count === 1 && group.idle.last?.value.unneeded_link.list === null) {
+    // The usual case: the one that has just become ready.
+    release(state, group, group.idle.last.value, true);
+    return;
+  }
+  // From the newest to the oldest, each to the front, so that the oldest goes first. Only after a change of the
+  // group's size or minimum, never per call.
+  for (let link = group.idle.last; link !== null; link = link.prev) {
+    if (link.value.unneeded_link.list === null) release(state, group, link.value, false);
+  }
+}
+
+function release(state: PoolState, group: Group, instance: Instance, isNewest: boolean): void {
+  if (isNewest) state.unneeded.push(instance.unneeded_link);
+  else state.unneeded.unshift(instance.unneeded_link);
+  group.needed_idle_count -= 1;
+  const due_ms = state.now_ms + keepAliveMs(group.policy, group.arrivals);
+  if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);
+}
+
+/** Takes an idle instance out of the order of eviction: the minimum needs it. */
+export function retain(state: PoolState, instance: Instance): void {
+  if (state.unneeded.remove(instance.unneeded_link) && instance.group !== null) instance.group.needed_idle_count += 1;
+}
+
+export function armInstance(state: PoolState, instance: Instance, due_ms: number): void {
+  state.timers.cancel(instance.timer);
+  instance.timer = state.timers.add(due_ms, instance);
+}

@@ -1,0 +1,140 @@
+import { describe, expect, test } from "vitest";
+import {
+  arrivalBucket,
+  backoffMs,
+  dropRefusal,
+  effectivePolicy,
+  evictionsNeeded,
+  isKept,
+  isNeeded,
+  keepAliveMs,
+  refillAt,
+  retryAfterSeconds,
+  smoothServiceMs,
+  timeoutCode,
+  wantedStarts,
+} from "../../pool/policy.ts";
+import { Arrivals } from "../../pool/stats.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+
+const group = {
+  queued_count: 0,
+  warming_count: 0,
+  live_count: 0,
+  min_instances: 0,
+  max_instances: 10,
+  is_backing_off: false,
+};
+
+function arrivals(gap_ms: number, count: number): Arrivals {
+  const seen = new Arrivals();
+  for (let i = 0; i <= count; i++) seen.note(i * gap_ms);
+  return seen;
+}
+
+describe("how many instances a group wants", () => {
+  test("one per waiting call that no start is earmarked for", () => {
+    expect(wantedStarts({ ...group, queued_count: 5, warming_count: 2, live_count: 2 })).toBe(3);
+    expect(wantedStarts({ ...group, queued_count: 2, warming_count: 2, live_count: 2 })).toBe(0);
+  });
+  test("never more than its maximum allows, also when it was lowered", () => {
+    expect(wantedStarts({ ...group, queued_count: 50, live_count: 8 })).toBe(2);
+    expect(wantedStarts({ ...group, queued_count: 50, live_count: 12 })).toBe(0);
+  });
+  test("at least what is missing to its minimum, unless warming pauses", () => {
+    expect(wantedStarts({ ...group, min_instances: 3, live_count: 1 })).toBe(2);
+    expect(wantedStarts({ ...group, min_instances: 3, live_count: 1, is_backing_off: true })).toBe(0);
+    expect(wantedStarts({ ...group, min_instances: 3, queued_count: 1, is_backing_off: true })).toBe(1);
+  });
+  test("a retired version has no minimum, and a minimum never exceeds the maximum", () => {
+    const policy = { min_instances: 5, max_instances: 3, queue_max: 1 };
+    expect(effectivePolicy(policy).min_instances).toBe(3);
+    expect(effectivePolicy({ ...policy, retired: true }).min_instances).toBe(0);
+  });
+});
+
+describe("who goes", () => {
+  test("as many idle instances as starts lack room, less those already going", () => {
+    const node = { wanted_count: 5, starts_free: 4, room: 1, terminating_count: 2 };
+    expect(evictionsNeeded(node)).toBe(1);
+    expect(evictionsNeeded({ ...node, terminating_count: 3 })).toBe(0);
+    expect(evictionsNeeded({ ...node, starts_free: 0 })).toBe(0);
+  });
+  test("nobody whom the minimum needs", () => {
+    expect(isNeeded({ live_count: 2, min_instances: 2 })).toBe(true);
+    expect(isNeeded({ live_count: 3, min_instances: 2 })).toBe(false);
+  });
+  test("after a call, who may not be reused, whose group is dropped or above its maximum", () => {
+    const after = { reuse: true, is_dropped: false, live_count: 1, max_instances: 1 };
+    expect(isKept(after)).toBe(true);
+    expect(isKept({ ...after, reuse: false })).toBe(false);
+    expect(isKept({ ...after, is_dropped: true })).toBe(false);
+    expect(isKept({ ...after, live_count: 2 })).toBe(false);
+  });
+});
+
+describe("how long idle instances stay", () => {
+  test("the default until eight gaps are known", () => {
+    expect(keepAliveMs({}, arrivals(1, 7))).toBe(LIMITS.keep_alive_ms_default);
+    expect(keepAliveMs({}, arrivals(1, 8))).toBe(LIMITS.keep_alive_ms_min);
+  });
+  test("a quarter longer than the gap that 99 of 100 calls stay below", () => {
+    // Gaps of 100 s lie in the bucket below 131.072 s.
+    expect(keepAliveMs({}, arrivals(100_000, 50))).toBe(131_072 * 1.25);
+  });
+  test("within the bounds, however rare or frequent the calls", () => {
+    expect(keepAliveMs({}, arrivals(5, 1_000))).toBe(LIMITS.keep_alive_ms_min);
+    expect(keepAliveMs({}, arrivals(86_400_000, 20))).toBe(LIMITS.keep_alive_ms_max);
+  });
+  test("as set for the group, and five minutes for a superseded version", () => {
+    expect(keepAliveMs({ keep_alive_ms: 5 }, arrivals(1, 50))).toBe(5);
+    expect(keepAliveMs({ keep_alive_ms: 5, retired: true }, arrivals(1, 50))).toBe(300_000);
+  });
+  test("a rare long gap counts once it is one in a hundred", () => {
+    const seen = arrivals(10, 99);
+    seen.note(99 * 10 + 400_000);
+    expect(keepAliveMs({}, seen)).toBe(LIMITS.keep_alive_ms_min);
+    seen.note(99 * 10 + 800_000);
+    expect(keepAliveMs({}, seen)).toBe(LIMITS.keep_alive_ms_max);
+  });
+  test("gaps fall into buckets by powers of two", () => {
+    expect([0, 0.9, 1, 2, 3, 4, 1023, 1024, 1e15].map(arrivalBucket)).toEqual([0, 0, 1, 2, 2, 3, 10, 11, 25]);
+  });
+  test("old habits fade: a full histogram is halved", () => {
+    const seen = arrivals(10, LIMITS.arrival_samples_max);
+    expect(seen.sample_count).toBe(LIMITS.arrival_samples_max / 2);
+  });
+});
+
+test("cells are refilled at once when none is left, else a little after the last was taken, never during a pause", () => {
+  expect(refillAt({ cell_count: 0, taken_ms: 1_000, retry_at_ms: 0 })).toBe(0);
+  expect(refillAt({ cell_count: 1, taken_ms: 1_000, retry_at_ms: 0 })).toBe(1_000 + LIMITS.cell_refill_delay_ms);
+  expect(refillAt({ cell_count: 0, taken_ms: 1_000, retry_at_ms: 5_000 })).toBe(5_000);
+});
+
+test("pauses double from one second to a minute", () => {
+  expect([1, 2, 3, 6, 7, 5_000].map(backoffMs)).toEqual([1_000, 2_000, 4_000, 32_000, 60_000, 60_000]);
+});
+
+test("a call that waited in vain learns whether the node or its group had no room", () => {
+  expect(timeoutCode({ wanted_count: 1, room: 0 })).toBe("CAPACITY_FULL");
+  expect(timeoutCode({ wanted_count: 0, room: 0 })).toBe("QUEUE_TIMEOUT");
+  expect(timeoutCode({ wanted_count: 1, room: 1 })).toBe("QUEUE_TIMEOUT");
+});
+
+test("a dropped group's calls learn why", () => {
+  expect(dropRefusal("paused", "f@1")).toMatchObject({ code: "WRONG_STATE", state: "paused" });
+  expect(dropRefusal("deleted", "f@1")).toMatchObject({ code: "NOT_FOUND" });
+  expect(dropRefusal("shutdown", "f@1")).toMatchObject({ code: "SHUTTING_DOWN", retry_after: 1 });
+});
+
+test("the time to the next try is what the queue takes, in whole seconds from 1 to 60", () => {
+  expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 10, max_instances: 4 })).toBe(3);
+  expect(retryAfterSeconds({ queued_count: 0, service_ms: 0, max_instances: 0 })).toBe(1);
+  expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 60_000, max_instances: 1 })).toBe(60);
+});
+
+test("the smoothed service time begins with the first sample and follows slowly", () => {
+  expect(smoothServiceMs(0, 80)).toBe(80);
+  expect(smoothServiceMs(80, 160)).toBe(90);
+});

@@ -1,0 +1,199 @@
+import { describe, expect, test } from "vitest";
+import { statusOf, totalsOf } from "../../pool/stats.ts";
+import { deeds, removed, Scene, started } from "./scene.ts";
+
+const F = "fn_a@1";
+const G = "fn_b@1";
+
+describe("scaling", () => {
+  test("follows the queue at once, up to the group's maximum and the concurrent starts", () => {
+    const scene = new Scene({ starts_max: 4 });
+    scene.group(F, { max_instances: 6 });
+    for (let i = 0; i < 20; i++) scene.call(F);
+    expect(scene.state.starting_count).toBe(4);
+    expect(deeds(scene.started("i1"))).toMatchObject([{ type: "assign" }, { type: "start", instance: "i5" }]);
+    expect(started(scene.started("i2"))).toEqual(["i6"]);
+    expect(started(scene.started("i3"))).toEqual([]);
+  });
+
+  test("takes turns between the groups that wait", () => {
+    const scene = new Scene({ starts_max: 1 });
+    scene.group(F);
+    scene.group(G);
+    const order: (string | null)[] = [];
+    const note = (effects: ReturnType<Scene["call"]>): void => {
+      for (const effect of effects) if (effect.type === "start") order.push(effect.group);
+    };
+    for (let i = 0; i < 3; i++) note(scene.call(F));
+    for (let i = 0; i < 3; i++) note(scene.call(G));
+    for (let i = 1; i <= 5; i++) note(scene.started(`i${i}`));
+    expect(order).toEqual([F, F, G, F, G, G]);
+  });
+
+  test("gives a started instance that its own group no longer needs to a group that waits", () => {
+    const scene = new Scene({ starts_max: 1 });
+    scene.ready(F, 1);
+    scene.group(G);
+    scene.call(F);
+    scene.call(F);
+    scene.freed("i1");
+    expect(deeds(scene.call(G))).toEqual([]);
+    expect(deeds(scene.started("i2"))).toEqual([
+      expect.objectContaining({ type: "assign", instance: "i2", group: G, specialise: true, cold: true }),
+    ]);
+  });
+
+  test("evicts the least recently used idle instance when the node is full, and no more than needed", () => {
+    const scene = new Scene({ instances_max: 4 });
+    const [oldest] = scene.ready(F, 4).toReversed();
+    scene.group(G);
+    expect(deeds(scene.call(G))).toEqual([{ type: "remove", instance: oldest, reason: "evicted" }]);
+    expect(deeds(scene.feed({ type: "woken" }))).toEqual([]);
+    expect(deeds(scene.removed("i4"))).toEqual([{ type: "start", instance: "i5", group: G }]);
+  });
+
+  test("never evicts what a minimum needs", () => {
+    const scene = new Scene({ instances_max: 2 });
+    scene.ready(F, 2, { min_instances: 2 });
+    scene.group(G);
+    expect(deeds(scene.call(G))).toEqual([]);
+    expect(deeds(scene.group(F, { min_instances: 1 }))).toEqual([
+      { type: "remove", instance: "i2", reason: "evicted" },
+    ]);
+  });
+});
+
+describe("cells", () => {
+  function withCells(target: number, settings = {}): Scene {
+    const scene = new Scene(settings);
+    for (const instance of started(scene.feed({ type: "cells_set", target }))) scene.started(instance);
+    return scene;
+  }
+
+  test("serve a waiting call at once, cold and specialised, before anything is started", () => {
+    const scene = withCells(2);
+    scene.group(F);
+    expect(deeds(scene.call(F))).toEqual([
+      expect.objectContaining({ type: "assign", instance: "i2", specialise: true, cold: true, cell_hit: true }),
+    ]);
+    expect(totalsOf(scene.state)).toMatchObject({ cells: 1, cell_hit_count: 1, cell_miss_count: 0, busy_count: 1 });
+  });
+
+  test("are refilled a little after the last one was taken", () => {
+    const scene = withCells(3);
+    scene.group(F);
+    scene.call(F);
+    scene.pass(15);
+    scene.call(F);
+    expect(deeds(scene.pass(19))).toEqual([]);
+    expect(started(scene.pass(1))).toEqual(["i4", "i5"]);
+  });
+
+  test("are refilled at once when none is left", () => {
+    const scene = withCells(1);
+    scene.group(F);
+    expect(started(scene.call(F))).toEqual(["i2"]);
+  });
+
+  test("on their way are earmarked for a group that waits, instead of starting another", () => {
+    const scene = new Scene();
+    scene.feed({ type: "cells_set", target: 1 });
+    scene.group(F);
+    // The refill then makes up for the start that was given away.
+    expect(deeds(scene.call(F))).toEqual([{ type: "start", instance: "i2", group: null }]);
+    expect(statusOf(scene.state.groups.get(F) ?? null)).toMatchObject({ warming_count: 1, total_count: 1 });
+    // Whichever comes first serves the call, the other one becomes the cell.
+    expect(deeds(scene.started("i2"))).toEqual([expect.objectContaining({ type: "assign", instance: "i2" })]);
+    expect(deeds(scene.started("i1"))).toEqual([]);
+    expect(totalsOf(scene.state)).toMatchObject({ cells: 1, warming_count: 0, busy_count: 1 });
+  });
+
+  test("whose starts fail pause for 1, 2, 4 and at most 60 seconds", () => {
+    const scene = new Scene();
+    let [instance = ""] = started(scene.feed({ type: "cells_set", target: 1 }));
+    const pauses: number[] = [];
+    for (let i = 0; i < 9; i++) {
+      const failed_ms = scene.now_ms;
+      scene.failed(instance);
+      scene.removed(instance);
+      for (instance = ""; instance === ""; ) [instance = ""] = started(scene.pass(1_000));
+      pauses.push((scene.now_ms - failed_ms) / 1_000);
+    }
+    expect(pauses).toEqual([1, 2, 4, 8, 16, 32, 60, 60, 60]);
+  });
+
+  test("that die are replaced after a second", () => {
+    const scene = withCells(1);
+    expect(deeds(scene.feed({ type: "crashed", instance: "i1", reason: "lost" }))).toEqual([
+      { type: "remove", instance: "i1", reason: "crashed" },
+    ]);
+    expect(deeds(scene.pass(999))).toEqual([]);
+    expect(started(scene.pass(1))).toEqual(["i2"]);
+  });
+
+  test("above a lowered target end", () => {
+    const scene = withCells(3);
+    expect(removed(scene.feed({ type: "cells_set", target: 1 }))).toEqual(["i1", "i2"]);
+  });
+
+  test("are not refilled when the node is full", () => {
+    const scene = withCells(2, { instances_max: 2 });
+    scene.group(F);
+    scene.call(F);
+    expect(deeds(scene.pass(1_000))).toEqual([]);
+    expect(scene.state.instances.size).toBe(2);
+  });
+});
+
+describe("failing starts", () => {
+  test("are retried at once while a call waits, until the attempts are used up", () => {
+    const scene = new Scene();
+    scene.group(F);
+    scene.call(F);
+    expect(started(scene.failed("i1", "first"))).toEqual(["i2"]);
+    expect(started(scene.failed("i2", "second"))).toEqual(["i3"]);
+    expect(deeds(scene.failed("i3", "disk full"))).toEqual([
+      { type: "remove", instance: "i3", reason: "start_failed" },
+      expect.objectContaining({ type: "refuse", call: 1, code: "START_FAILED" }),
+      { type: "gave_up", group: F, reason: "disk full" },
+    ]);
+    expect(statusOf(scene.state.groups.get(F) ?? null).last_error).toBe("disk full");
+    // The count begins anew: the next call has all its attempts.
+    expect(started(scene.call(F))).toEqual(["i4"]);
+    expect(started(scene.failed("i4"))).toEqual(["i5"]);
+  });
+
+  test("are counted in a row: a success in between begins the count anew", () => {
+    const scene = new Scene();
+    scene.group(F, { max_instances: 3 });
+    for (let i = 0; i < 3; i++) scene.call(F);
+    scene.failed("i1");
+    scene.failed("i2");
+    scene.started("i3");
+    expect(deeds(scene.failed("i4")).filter((effect) => effect.type === "refuse")).toEqual([]);
+  });
+
+  test("pause the warming to a minimum, but not for a call", () => {
+    const scene = new Scene();
+    scene.group(F, { min_instances: 1 });
+    expect(started(scene.failed("i1"))).toEqual([]);
+    expect(started(scene.pass(999))).toEqual([]);
+    expect(started(scene.pass(1))).toEqual(["i2"]);
+    expect(started(scene.failed("i2"))).toEqual([]);
+    expect(started(scene.pass(1_999))).toEqual([]);
+    expect(started(scene.call(F))).toEqual(["i3"]);
+  });
+
+  test("count when a started instance cannot be specialised, too", () => {
+    const scene = new Scene();
+    scene.group(F, { min_instances: 1 });
+    const reasons: string[] = [];
+    for (let i = 1; i <= 3; i++) {
+      scene.started(`i${i}`);
+      for (const effect of scene.failed(`i${i}`, `bad ${i}`))
+        if (effect.type === "gave_up") reasons.push(effect.reason);
+      scene.pass(10_000);
+    }
+    expect(reasons).toEqual(["bad 3"]);
+  });
+});

@@ -1,0 +1,95 @@
+/** The scheduler with a hand-held clock: each verb feeds one event and returns what is to be done. */
+import type { GroupPolicy, PoolEffect, PoolEvent } from "../../pool/protocol.ts";
+import { step } from "../../pool/scheduler.ts";
+import { type PoolSettings, PoolState } from "../../pool/states.ts";
+
+type Untimed = PoolEvent extends infer E ? (E extends PoolEvent ? Omit<E, "now_ms"> : never) : never;
+
+export const ROOMY: PoolSettings = { instances_max: 100, starts_max: 10, start_attempts_max: 3, instance_prefix: "i" };
+
+export class Scene {
+  readonly state: PoolState;
+  now_ms = 1_000_000;
+  #nextCall = 1;
+
+  constructor(settings: Partial<PoolSettings> = {}) {
+    this.state = new PoolState({ ...ROOMY, ...settings });
+  }
+
+  feed(event: Untimed): PoolEffect[] {
+    return step(this.state, { ...event, now_ms: this.now_ms } as PoolEvent);
+  }
+
+  /** Lets time pass, and wakes the scheduler whenever it asked for it. */
+  pass(ms: number): PoolEffect[] {
+    const until_ms = this.now_ms + ms;
+    const effects: PoolEffect[] = [];
+    while (this.state.wake_at_ms <= until_ms) {
+      this.now_ms = Math.max(this.now_ms, this.state.wake_at_ms);
+      effects.push(...this.feed({ type: "woken" }));
+    }
+    this.now_ms = until_ms;
+    return effects;
+  }
+
+  group(group: string, policy: Partial<GroupPolicy> = {}): PoolEffect[] {
+    return this.feed({ type: "group_set", group, min_instances: 0, max_instances: 10, queue_max: 1_000, ...policy });
+  }
+
+  call(group: string, wait_ms = 30_000): PoolEffect[] {
+    return this.feed({ type: "call_arrived", call: this.#nextCall++, group, deadline_ms: this.now_ms + wait_ms });
+  }
+
+  started(instance: string): PoolEffect[] {
+    return this.feed({ type: "started", instance });
+  }
+
+  failed(instance: string, reason = "no luck"): PoolEffect[] {
+    return this.feed({ type: "start_failed", instance, reason });
+  }
+
+  specialised(instance: string): PoolEffect[] {
+    return this.feed({ type: "specialised", instance });
+  }
+
+  finished(instance: string, reuse = true): PoolEffect[] {
+    return this.feed({ type: "finished", instance, reuse });
+  }
+
+  idle(instance: string): PoolEffect[] {
+    return this.feed({ type: "idle", instance });
+  }
+
+  /** The call is over and the instance clean again. */
+  freed(instance: string): PoolEffect[] {
+    return [...this.finished(instance), ...this.idle(instance)];
+  }
+
+  removed(instance: string): PoolEffect[] {
+    return this.feed({ type: "removed", instance });
+  }
+
+  /** A group with so many ready instances, the one with the lowest number used last. */
+  ready(group: string, count: number, policy: Partial<GroupPolicy> = {}): string[] {
+    this.group(group, { max_instances: count });
+    const names: string[] = [];
+    for (let i = 0; i < count; i++) names.push(...started(this.call(group)));
+    for (const name of names) this.started(name);
+    for (const name of names.toReversed()) this.freed(name);
+    this.group(group, policy);
+    return names;
+  }
+}
+
+/** The effects without the wakes. */
+export function deeds(effects: readonly PoolEffect[]): PoolEffect[] {
+  return effects.filter((effect) => effect.type !== "wake");
+}
+
+export function started(effects: readonly PoolEffect[]): string[] {
+  return effects.filter((effect) => effect.type === "start").map((effect) => effect.instance);
+}
+
+export function removed(effects: readonly PoolEffect[]): string[] {
+  return effects.filter((effect) => effect.type === "remove").map((effect) => effect.instance);
+}
