@@ -1,0 +1,133 @@
+/**
+ * The store in a file beside the daemon: libsql in WAL mode, one writer connection and one reader connection on the
+ * main thread, checkpoints on a thread of their own. This file opens, migrates, reads and closes; batching is
+ * writer.ts, the log's size is checkpointer.ts.
+ *
+ * `synchronous=NORMAL`: a commit is in the kernel's hands when it resolves, so it survives any crash of the daemon;
+ * SQLite syncs only around a checkpoint. What has to survive a power cut asks for `durable`.
+ */
+import { closeSync, mkdirSync, openSync } from "node:fs";
+import { dirname } from "node:path";
+import type { Clock } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import { Checkpointer, type CheckpointLimits } from "./checkpointer.ts";
+import { Connection, type ConnectionLimits, checkValues, sqliteCode, storeError } from "./connection.ts";
+import { MIGRATIONS, type Migration, migrate } from "./migrations.ts";
+import type { Append, Row, Statement, Store, Value, WriteOptions, WriteResult } from "./store.ts";
+import { Writer, type WriterLimits } from "./writer.ts";
+
+export interface EmbeddedOptions {
+  readonly path: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits?: Partial<StoreLimits>;
+  readonly migrations?: readonly Migration[];
+}
+
+export type StoreLimits = ConnectionLimits & WriterLimits & CheckpointLimits;
+
+/** Pages of 4 KiB: smaller ones commit 5 % faster, but outputs of a megabyte would become long chains. */
+const PAGE_BYTES = 4096;
+
+/** Opens or makes the file. Throws INTERNAL with the path and the reason when it cannot be used. */
+export function openEmbedded({ path, clock, log, limits, migrations = MIGRATIONS }: EmbeddedOptions): Store {
+  return new EmbeddedStore(path, clock, log, { ...LIMITS, ...limits }, migrations);
+}
+
+function openError(path: string, cause: unknown): AppError {
+  if (cause instanceof AppError) return cause;
+  const code = sqliteCode(cause);
+  const is_damaged = code.startsWith("SQLITE_NOTADB") || code.startsWith("SQLITE_CORRUPT");
+  const reason = is_damaged ? "is damaged or not a database" : `cannot be opened: ${errorText(cause)}`;
+  return new AppError("INTERNAL", `the store ${path} ${reason}`, { cause });
+}
+
+class EmbeddedStore implements Store {
+  readonly #limits: StoreLimits;
+  readonly #log: Log;
+  readonly #writing: Connection;
+  readonly #reading: Connection;
+  readonly #writer: Writer;
+  readonly #checkpointer: Checkpointer;
+  #closed: Promise<void> | null = null;
+
+  constructor(path: string, clock: Clock, log: Log, limits: StoreLimits, migrations: readonly Migration[]) {
+    this.#limits = limits;
+    this.#log = log;
+    try {
+      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      // Made before SQLite does, for the mode: environment values lie in it. Its log takes the mode over.
+      closeSync(openSync(path, "a", 0o600));
+      this.#writing = this.#openWriting(path);
+      migrate(this.#writing, path, migrations);
+      this.#reading = new Connection(path, limits);
+      this.#reading.exec("PRAGMA query_only=1");
+    } catch (cause) {
+      throw openError(path, cause);
+    }
+    this.#writer = new Writer(this.#writing, limits, () => this.#checkpointer);
+    this.#checkpointer = new Checkpointer({
+      path,
+      page_bytes: PAGE_BYTES,
+      limits,
+      clock,
+      log,
+      onRelease: (error) => this.#writer.release(error),
+    });
+  }
+
+  write(statements: readonly Statement[], options?: WriteOptions): Promise<WriteResult> {
+    return this.#writer.write(statements, options);
+  }
+
+  appender(table: string, columns: readonly string[]): Append {
+    return this.#writer.appender(table, columns);
+  }
+
+  async read<R extends Row = Row>(sql: string, args: readonly Value[] = []): Promise<R[]> {
+    if (this.#closed !== null) throw new AppError("SHUTTING_DOWN", "the store is closed");
+    checkValues(args);
+    try {
+      return this.#reading.rows(sql, args) as R[];
+    } catch (thrown) {
+      throw storeError(thrown);
+    }
+  }
+
+  async readOne<R extends Row = Row>(sql: string, args: readonly Value[] = []): Promise<R | null> {
+    return (await this.read<R>(sql, args))[0] ?? null;
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    await this.#writer.close();
+    await this.#checkpointer.close();
+    this.#reading.close();
+    try {
+      // The last copy back, here: no other work is left that it could hold up, and no thread has to be started for it.
+      this.#writing.rows("PRAGMA wal_checkpoint(TRUNCATE)", []);
+    } catch (error) {
+      // The log is complete, the next open reads it.
+      this.#log.warn("the last checkpoint failed", { error: errorText(error) });
+    }
+    this.#writing.close();
+  }
+
+  #openWriting(path: string): Connection {
+    const connection = new Connection(path, this.#limits);
+    connection.exec(`PRAGMA page_size=${PAGE_BYTES}; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL`);
+    // Checkpoints never run inside a commit, and a log that was long once gives its space back when it begins again.
+    connection.exec(`PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=${this.#limits.wal_restart_bytes}`);
+    connection.exec("PRAGMA foreign_keys=1");
+    const mode = connection.rows("PRAGMA journal_mode", [])[0]?.journal_mode;
+    if (mode !== "wal")
+      throw new AppError("INTERNAL", `the store ${path} cannot keep a write-ahead log here (${mode})`);
+    return connection;
+  }
+}

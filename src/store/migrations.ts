@@ -1,0 +1,118 @@
+/**
+ * The schema as an ordered list of steps. `PRAGMA user_version` holds the number of the last one applied; each runs in
+ * a transaction of its own. A step that was released is never edited, only followed by another.
+ *
+ * Text in a column must be declared TEXT (see `Value` in store.ts). Times are epoch seconds unless the name says `_ms`.
+ */
+import { AppError } from "../base/errors.ts";
+import type { Connection } from "./connection.ts";
+
+export interface Migration {
+  readonly version: number;
+  readonly statements: readonly string[];
+}
+
+export const MIGRATIONS: readonly Migration[] = [
+  {
+    version: 1,
+    statements: [
+      "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+      "CREATE TABLE tenants (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_at INTEGER NOT NULL)",
+      // `secret_sha256` is the hex digest of the whole key text, so that a bootstrap key of any form fits.
+      `CREATE TABLE api_keys (
+        id TEXT PRIMARY KEY,
+        tenant_id TEXT NOT NULL REFERENCES tenants (id),
+        name TEXT NOT NULL,
+        secret_sha256 TEXT NOT NULL UNIQUE,
+        scopes TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        revoked_at INTEGER
+      )`,
+      `CREATE TABLE functions (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        tenant_id TEXT NOT NULL,
+        cluster_id TEXT,
+        name TEXT NOT NULL,
+        description TEXT,
+        state TEXT NOT NULL,
+        current_version INTEGER NOT NULL,
+        min_instances INTEGER NOT NULL,
+        max_instances INTEGER NOT NULL,
+        cleanup_on_exit INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        last_invoked_at INTEGER,
+        invocation_count INTEGER NOT NULL DEFAULT 0,
+        error_count INTEGER NOT NULL DEFAULT 0,
+        error_message TEXT,
+        UNIQUE (tenant_id, name)
+      )`,
+      `CREATE TABLE function_versions (
+        function_seq INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        id TEXT NOT NULL UNIQUE,
+        handler TEXT NOT NULL,
+        runtime TEXT NOT NULL,
+        environment TEXT NOT NULL,
+        memory_limit_mb INTEGER NOT NULL,
+        cpu_limit_percent REAL,
+        timeout_seconds INTEGER NOT NULL,
+        working_directory TEXT,
+        image TEXT,
+        description TEXT,
+        created_at INTEGER NOT NULL,
+        PRIMARY KEY (function_seq, version)
+      )`,
+      // The invocation id carries both numbers of the key, so that no second index has to be kept.
+      `CREATE TABLE invocations (
+        function_seq INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        suffix TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        status TEXT NOT NULL,
+        started_at INTEGER NOT NULL,
+        ended_at INTEGER NOT NULL,
+        duration_ms INTEGER NOT NULL,
+        exit_code INTEGER,
+        stdout TEXT NOT NULL,
+        stderr TEXT NOT NULL,
+        error_message TEXT,
+        cold_start INTEGER NOT NULL,
+        flags INTEGER NOT NULL,
+        instance_nonce TEXT,
+        timings TEXT NOT NULL,
+        PRIMARY KEY (function_seq, seq)
+      ) WITHOUT ROWID`,
+      // Counted in the transaction of the record itself: no crash can make the count and the records disagree.
+      `CREATE TRIGGER invocations_counted AFTER INSERT ON invocations BEGIN
+        UPDATE functions SET invocation_count = invocation_count + 1, last_invoked_at = NEW.started_at,
+          error_count = error_count + (NEW.status <> 'success') WHERE seq = NEW.function_seq;
+      END`,
+    ],
+  },
+];
+
+/** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */
+export function migrate(connection: Connection, path: string, migrations: readonly Migration[] = MIGRATIONS): void {
+  const found = Number(connection.rows("PRAGMA user_version", [])[0]?.user_version ?? 0);
+  const newest = migrations.at(-1)?.version ?? 0;
+  if (found > newest) {
+    throw new AppError("INTERNAL", `the store ${path} has schema ${found}, this program knows up to ${newest}`, {
+      hint: "start the version of the program that wrote it, or another data directory",
+    });
+  }
+  for (const { version, statements } of migrations) {
+    if (version <= found) continue;
+    connection.exec("BEGIN IMMEDIATE");
+    try {
+      for (const sql of statements) connection.exec(sql);
+      connection.exec(`PRAGMA user_version=${version}`);
+      connection.exec("COMMIT");
+    } catch (cause) {
+      if (connection.in_transaction) connection.exec("ROLLBACK");
+      throw new AppError("INTERNAL", `the store ${path} could not be brought to schema ${version}`, { cause });
+    }
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * The store port: what every concern may ask of durable state. It takes whole batches and compare-and-set in SQL,
+ * never an interactive transaction, so that the same code runs on an embedded file and on a server.
+ *
+ * Rules of every implementation, which the one contract suite (test/store) checks:
+ * S1. A batch is atomic: all of its statements or none.
+ * S2. A batch that fails or misses an expectation rolls back alone; what is committed beside it stays.
+ * S3. A promise of `write` or of an appender resolves after the commit, so the data survives a crash of this process;
+ *     with `durable` it survives a power cut too.
+ * S4. `read` sees every write whose promise has resolved.
+ * S5. Batches commit in the order of their calls. Rows of an appender keep their order among themselves only.
+ */
+
+/**
+ * Numbers are bound as they are; a column declared INTEGER keeps whole ones exactly up to 2^53. Booleans are written
+ * as 0 and 1 by the caller. A string may hold any character, U+0000 too, in a column declared TEXT.
+ */
+export type Value = string | number | bigint | null | Uint8Array;
+
+export type Row = Readonly<Record<string, Value>>;
+
+export interface Statement {
+  /** One statement. Parameters are plain `?`, exactly as many as `args`. */
+  readonly sql: string;
+  readonly args?: readonly Value[];
+  /** Compare-and-set: unless exactly this many rows change, the whole batch is rolled back and reported as a conflict. */
+  readonly expect_changes?: number;
+}
+
+export interface WriteOptions {
+  /** Wait until the data is on the disk. For keys, operations, messages; an invocation record does without. */
+  readonly durable?: boolean;
+}
+
+export interface WriteResult {
+  /** Index of the statement whose expectation was missed; the batch was rolled back. Null: committed. */
+  readonly conflict: number | null;
+  /** Changed rows per statement, up to and including the conflicting one. */
+  readonly changes: readonly number[];
+}
+
+/** Writes one row. Resolves after its commit, rejects when this row was refused. */
+export type Append = (row: readonly Value[]) => Promise<void>;
+
+export interface Store {
+  /**
+   * Commits one batch. Rejects with CAPACITY_FULL when too much waits already, SHUTTING_DOWN after `close`, INTERNAL
+   * when the database refuses (disk full, read-only, constraint); the store stays usable. A name that may be taken is
+   * inserted with `ON CONFLICT DO NOTHING` and `expect_changes: 1`, not by catching.
+   */
+  write(statements: readonly Statement[], options?: WriteOptions): Promise<WriteResult>;
+  /** The hot path for records: rows of one tick become prepared multi-row inserts into `table`. Make it once, keep it. */
+  appender(table: string, columns: readonly string[]): Append;
+  /** Rows in order, at most `LIMITS.store_read_rows_max`: a query that may have more carries its own LIMIT. */
+  read<R extends Row = Row>(sql: string, args?: readonly Value[]): Promise<R[]>;
+  /** The first row, or null. */
+  readOne<R extends Row = Row>(sql: string, args?: readonly Value[]): Promise<R | null>;
+  /** Commits what waits, copies the log back and lets go of the file. Later calls reject with SHUTTING_DOWN. */
+  close(): Promise<void>;
+}
