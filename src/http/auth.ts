@@ -1,0 +1,162 @@
+/**
+ * Hot path. Who is calling: API keys, sent as `X-Api-Key` or as a bearer token. Owns the key format, the keys at rest
+ * (SHA-256 only, so a stolen database opens nothing) and the cache that keeps hashing and reading off the hot path.
+ *
+ * U1. A cached caller is trusted for `credential_cache_ttl_ms` at most, and never past the key's own expiry.
+ * U2. Revoking goes through `forget`, so in this process a revoked key ends at once.
+ * U3. Both caches are bounded; a refused credential is remembered for `credential_refusal_ttl_ms`, not longer.
+ */
+import { createHash, timingSafeEqual } from "node:crypto";
+import type { IncomingHttpHeaders } from "node:http";
+import { LRUCache } from "lru-cache";
+import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Store } from "../store/store.ts";
+
+export interface Caller {
+  readonly tenant_id: string;
+  readonly key_id: string;
+  readonly scopes: readonly string[];
+}
+
+export const DEFAULT_TENANT_ID = "default";
+/** The operator's key. At most one, replaced when the setting changes. */
+const BOOTSTRAP_KEY_ID = "bootstrap";
+const ALL_SCOPES: readonly string[] = ["*"];
+const SECRET_LENGTH = 32;
+
+/** The credential that a request carries. Throws TWO_CREDENTIALS, or UNAUTHORIZED where there is none. */
+export function credentialOf(headers: IncomingHttpHeaders): string {
+  const key = headers["x-api-key"];
+  const authorization = headers.authorization;
+  if (key !== undefined && authorization !== undefined) {
+    throw new AppError("TWO_CREDENTIALS", "both X-Api-Key and Authorization were sent", {
+      hint: "send one of the two",
+    });
+  }
+  if (typeof key === "string" && key !== "") return key;
+  const bearer = authorization === undefined ? undefined : /^bearer +(\S+)$/i.exec(authorization)?.[1];
+  if (bearer !== undefined) return bearer;
+  throw new AppError("UNAUTHORIZED", "no usable credential was sent", {
+    hint: "send the key as 'X-Api-Key: <key>' or 'Authorization: Bearer <key>'",
+  });
+}
+
+function digestOf(credential: string): string {
+  return createHash("sha256").update(credential).digest("hex");
+}
+
+interface CachedCaller {
+  readonly caller: Caller;
+  readonly expires_at: EpochSeconds | null;
+  readonly until_ms: number;
+}
+
+type KeyRow = {
+  readonly id: string;
+  readonly tenant_id: string;
+  readonly secret_sha256: string;
+  readonly scopes: string;
+  readonly expires_at: number | null;
+  readonly revoked_at: number | null;
+};
+
+export class Keys {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #ids: Ids;
+  readonly #callers = new LRUCache<string, CachedCaller>({ max: LIMITS.credential_cache_entries });
+  /** Monotonic time until which a credential stays refused. */
+  readonly #refused = new LRUCache<string, number>({ max: LIMITS.credential_cache_entries });
+
+  constructor(store: Store, clock: Clock, ids: Ids) {
+    this.#store = store;
+    this.#clock = clock;
+    this.#ids = ids;
+  }
+
+  /** The caller when the cache knows it: no promise, no hash, no read. */
+  cached(credential: string): Caller | null {
+    const entry = this.#callers.get(credential);
+    if (entry === undefined || entry.until_ms <= this.#clock.monotonicMs() || this.#isOver(entry.expires_at))
+      return null;
+    return entry.caller;
+  }
+
+  /** Throws UNAUTHORIZED for a key that is unknown, expired or revoked, with the same text for all three. */
+  async caller(credential: string): Promise<Caller> {
+    const known = this.cached(credential);
+    if (known !== null) return known;
+    const refusal = new AppError("UNAUTHORIZED", "the key is not valid");
+    if (credential.length > LIMITS.credential_length_max) throw refusal;
+    const now_ms = this.#clock.monotonicMs();
+    if ((this.#refused.get(credential) ?? 0) > now_ms) throw refusal;
+    const row = await this.#find(digestOf(credential));
+    if (row === null || row.revoked_at !== null || this.#isOver(row.expires_at)) {
+      this.#refused.set(credential, now_ms + LIMITS.credential_refusal_ttl_ms);
+      throw refusal;
+    }
+    const caller: Caller = { tenant_id: row.tenant_id, key_id: row.id, scopes: JSON.parse(row.scopes) };
+    this.#callers.set(credential, {
+      caller,
+      expires_at: row.expires_at,
+      until_ms: now_ms + LIMITS.credential_cache_ttl_ms,
+    });
+    return caller;
+  }
+
+  /** After a key was revoked or changed: the next request reads it again (U2). */
+  forget(key_id: string): void {
+    for (const [credential, { caller }] of this.#callers.entries()) {
+      if (caller.key_id === key_id) this.#callers.delete(credential);
+    }
+    this.#refused.clear();
+  }
+
+  /**
+   * Makes the tenant `default` and its key. A given key is accepted from now on in place of an earlier bootstrap key.
+   * Without one, a key is made at the first start only; it is returned this once and kept nowhere in clear.
+   */
+  async ensureBootstrap(given: string | null): Promise<{ readonly key: string | null }> {
+    const now = toEpochSeconds(this.#clock.epochMs());
+    const tenant = {
+      sql: "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+      args: [DEFAULT_TENANT_ID, DEFAULT_TENANT_ID, now],
+    };
+    const present = await this.#store.readOne("SELECT id FROM api_keys WHERE id = ?", [BOOTSTRAP_KEY_ID]);
+    if (given === null && present !== null) return { key: null };
+    const key = given ?? `hk_${this.#ids.random(16)}_${this.#ids.random(SECRET_LENGTH)}`;
+    const digest = digestOf(key);
+    const same = await this.#find(digest);
+    if (same !== null && same.revoked_at === null) return { key: null };
+    await this.#store.write(
+      [
+        tenant,
+        { sql: "DELETE FROM api_keys WHERE id = ? OR secret_sha256 = ?", args: [BOOTSTRAP_KEY_ID, digest] },
+        {
+          sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at, expires_at, revoked_at)
+                VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)`,
+          args: [BOOTSTRAP_KEY_ID, DEFAULT_TENANT_ID, "bootstrap", digest, JSON.stringify(ALL_SCOPES), now],
+        },
+      ],
+      { durable: true },
+    );
+    this.forget(BOOTSTRAP_KEY_ID);
+    return { key: given === null ? key : null };
+  }
+
+  #isOver(expires_at: EpochSeconds | null): boolean {
+    return expires_at !== null && expires_at * 1000 <= this.#clock.epochMs();
+  }
+
+  /** The row with this digest. The index finds it; the comparison in constant time is what decides. */
+  async #find(digest: string): Promise<KeyRow | null> {
+    const row = await this.#store.readOne<KeyRow>(
+      "SELECT id, tenant_id, secret_sha256, scopes, expires_at, revoked_at FROM api_keys WHERE secret_sha256 = ?",
+      [digest],
+    );
+    return row !== null && timingSafeEqual(Buffer.from(row.secret_sha256), Buffer.from(digest)) ? row : null;
+  }
+}

@@ -1,0 +1,253 @@
+/**
+ * Hot path. What a client sends, made into checked values: the raw body within its bound, JSON, query, path
+ * parameters, and the one translation of the schema library's complaints into 422 and 400.
+ *
+ * 422 UNPROCESSABLE_ENTITY: a field is missing or of the wrong JSON type. 400 INVALID_ARGUMENT: the type is right and
+ * the value is not. Where both occur 422 wins. Unknown fields are ignored.
+ */
+import { isUtf8 } from "node:buffer";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { z } from "zod";
+import type { Clock } from "../base/clock.ts";
+import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+
+export interface BodyLimits {
+  readonly body_bytes_max: number;
+  readonly refused_body_bytes_max: number;
+  readonly refused_body_ms: number;
+}
+
+const EMPTY = Buffer.alloc(0);
+
+/**
+ * Reads the whole body. Throws BODY_TOO_LARGE as soon as it is known to be: such a body is read on and thrown away
+ * for a while, since most clients look at no answer before they have sent everything, but never without end. A body
+ * that stalls ends with the server's request timeout, which closes the connection.
+ */
+export async function readBody(
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+  clock: Clock,
+  limits: BodyLimits = LIMITS,
+): Promise<Buffer> {
+  const { headers } = incoming;
+  const length = headers["content-length"];
+  if (length === undefined ? headers["transfer-encoding"] === undefined : length === "0") return EMPTY;
+  const is_waiting = headers.expect?.toLowerCase() === "100-continue";
+  const tooLarge = (): AppError =>
+    new AppError("BODY_TOO_LARGE", `the body is larger than ${limits.body_bytes_max} bytes`, {
+      details: { expected: [`at most ${limits.body_bytes_max} bytes`], received: length ? `${length} bytes` : null },
+    });
+  if (length !== undefined && Number(length) > limits.body_bytes_max) {
+    if (!is_waiting) await discard(incoming, Number(length), clock, limits);
+    throw tooLarge();
+  }
+  if (is_waiting) outgoing.writeContinue();
+  const body = await collect(incoming, limits.body_bytes_max);
+  if (body !== null) return body;
+  await discard(incoming, 0, clock, limits);
+  throw tooLarge();
+}
+
+/** The body, or null once it has passed `bytes_max`; then the stream is left paused where it was. */
+function collect(incoming: IncomingMessage, bytes_max: number): Promise<Buffer | null> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    const settle = (body: Buffer | null): void => {
+      incoming.off("data", onData).off("end", onEnd).off("error", onError).off("close", onClose);
+      resolve(body);
+    };
+    const onData = (chunk: Buffer): void => {
+      bytes += chunk.length;
+      if (bytes > bytes_max) {
+        incoming.pause();
+        settle(null);
+      } else {
+        chunks.push(chunk);
+      }
+    };
+    const onEnd = (): void => settle(chunks.length === 1 ? (chunks[0] ?? EMPTY) : Buffer.concat(chunks, bytes));
+    const onError = (cause: Error): void => {
+      reject(new AppError("INVALID_ARGUMENT", "the client closed the connection inside the body", { cause }));
+    };
+    const onClose = (): void => onError(new Error("closed"));
+    incoming.on("data", onData).on("end", onEnd).on("error", onError).on("close", onClose);
+  });
+}
+
+/** Reads and forgets until the end, `refused_body_bytes_max` or `refused_body_ms`. Never throws. */
+function discard(incoming: IncomingMessage, announced: number, clock: Clock, limits: BodyLimits): Promise<void> {
+  if (announced > limits.refused_body_bytes_max) return Promise.resolve();
+  return new Promise((resolve) => {
+    let bytes = 0;
+    const settle = (): void => {
+      cancel();
+      incoming.off("data", onData).off("end", settle).off("error", settle).off("close", settle).pause();
+      resolve();
+    };
+    const onData = (chunk: Buffer): void => {
+      bytes += chunk.length;
+      if (bytes > limits.refused_body_bytes_max) settle();
+    };
+    const cancel = clock.after(limits.refused_body_ms, settle);
+    incoming.on("data", onData).on("end", settle).on("error", settle).on("close", settle).resume();
+  });
+}
+
+/** JSON whatever the Content-Type says (`curl -d` announces a form). An empty body is `{}`. */
+export function parseJson(body: Buffer): unknown {
+  if (body.length === 0) return {};
+  // Names no part of the body: it may hold secrets.
+  if (!isUtf8(body)) throw new AppError("INVALID_JSON", "the body is not UTF-8 text");
+  try {
+    return JSON.parse(body.toString());
+  } catch (cause) {
+    const position = /at position (\d+)/.exec(errorText(cause))?.[1];
+    const where = position === undefined ? "it ends too early or holds no JSON" : `unexpected text at byte ${position}`;
+    throw new AppError("INVALID_JSON", `the body is not valid JSON: ${where}`);
+  }
+}
+
+/** Fields whose values never appear in an error text. */
+const SECRET_FIELDS = new Set<PropertyKey>(["environment", "payload"]);
+const SHOWN_LENGTH_MAX = 64;
+
+function typeName(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (value === null) return "null";
+  return Array.isArray(value) ? "array" : typeof value;
+}
+
+function shown(value: unknown, path: readonly PropertyKey[]): string {
+  const is_secret = path.some((key) => SECRET_FIELDS.has(key));
+  if (typeof value === "string" && !is_secret) {
+    return value.length <= SHOWN_LENGTH_MAX ? JSON.stringify(value) : `a string of ${value.length} characters`;
+  }
+  return typeof value === "number" && !is_secret ? String(value) : typeName(value);
+}
+
+function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
+  let value = input;
+  for (const key of path) {
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, key)) return undefined;
+    value = (value as Record<PropertyKey, unknown>)[key];
+  }
+  return value;
+}
+
+function pathText(path: readonly PropertyKey[]): string {
+  if (path.length === 0) return "the body";
+  return path
+    .map((key) =>
+      String(key)
+        .replace(/[^\x21-\x7e]/g, "?")
+        .slice(0, SHOWN_LENGTH_MAX),
+    )
+    .join(".");
+}
+
+/** What the schema wanted, in words. Null where only its own message says it. */
+function expectation(issue: z.core.$ZodIssue): readonly string[] | null {
+  const unit = "origin" in issue && issue.origin === "string" ? " characters" : "";
+  switch (issue.code) {
+    case "invalid_type":
+      return [issue.expected === "int" ? "integer" : issue.expected === "record" ? "object" : issue.expected];
+    case "invalid_value":
+      return issue.values.map(String);
+    case "too_small":
+      return [`${issue.inclusive === false ? "more than" : "at least"} ${issue.minimum}${unit}`];
+    case "too_big":
+      return [`${issue.inclusive === false ? "less than" : "at most"} ${issue.maximum}${unit}`];
+    case "invalid_union":
+      return [...new Set(issue.errors.flat().flatMap((inner) => expectation(inner) ?? []))];
+    default:
+      return null;
+  }
+}
+
+/** Whether the complaint is about the JSON type (422) and not the value (400). */
+function isShapeIssue(issue: z.core.$ZodIssue, value: unknown): boolean {
+  switch (issue.code) {
+    case "invalid_type":
+      // A fraction where an integer is wanted is a number all the same.
+      return !(issue.expected === "int" && typeof value === "number");
+    case "invalid_value":
+      return !issue.values.some((wanted) => typeName(wanted) === typeName(value));
+    case "invalid_union":
+      return issue.errors.every((inner) => inner.some((one) => one.path.length === 0 && isShapeIssue(one, value)));
+    default:
+      return false;
+  }
+}
+
+/** The refusal for a failed validation. `always` fixes the code: a query or a path has no JSON types to get wrong. */
+export function invalidInput(error: z.ZodError, input: unknown, always: ErrorCode | null = null): AppError {
+  const rows = error.issues.map((issue) => {
+    const value = valueAt(input, issue.path);
+    return { issue, value, is_shape: isShapeIssue(issue, value) };
+  });
+  const row = rows.find(({ is_shape }) => is_shape) ?? rows[0];
+  if (row === undefined) return new AppError(always ?? "INVALID_ARGUMENT", "the request is not valid");
+  const { issue, value, is_shape } = row;
+  const expected = expectation(issue);
+  const received = is_shape ? typeName(value) : shown(value, issue.path);
+  const wanted = expected === null ? wording(issue) : `expected ${expected.join(" or ")}`;
+  const others = rows.length === 1 ? "" : ` (and ${rows.length - 1} more)`;
+  return new AppError(
+    always ?? (is_shape ? "UNPROCESSABLE_ENTITY" : "INVALID_ARGUMENT"),
+    `${pathText(issue.path)}: ${wanted}, received ${received}${others}`,
+    { details: { expected: expected ?? [wanted], received } },
+  );
+}
+
+/** The schema's own words: a message given to a refinement or pattern, a pattern without one, a bad record key. */
+function wording(issue: z.core.$ZodIssue): string {
+  if (issue.code === "invalid_key") return `invalid name: ${issue.issues.map(wording).join(", ")}`;
+  return issue.message.replace(/^./, (first) => first.toLowerCase());
+}
+
+export function validate<T extends z.ZodType>(schema: T, input: unknown, always: ErrorCode | null = null): z.output<T> {
+  const result = schema.safeParse(input);
+  if (!result.success) throw invalidInput(result.error, input, always);
+  return result.data;
+}
+
+/** `name=value` pairs; a repeated name gives an array. */
+export function parseQuery(url: string): Record<string, string | string[]> {
+  const query: Record<string, string | string[]> = Object.create(null);
+  const start = url.indexOf("?");
+  if (start === -1) return query;
+  for (const [name, value] of new URLSearchParams(url.slice(start + 1))) {
+    const before = query[name];
+    query[name] = before === undefined ? value : typeof before === "string" ? [before, value] : [...before, value];
+  }
+  return query;
+}
+
+/** A path whose percent-encoding does not decode (`%zz`, cut UTF-8) names nothing. */
+export function checkPath(url: string): void {
+  if (!url.includes("%")) return;
+  try {
+    decodeURIComponent(url.split("?", 1)[0] ?? "");
+  } catch (cause) {
+    throw new AppError("INVALID_ARGUMENT", "the path holds a malformed percent-encoding", { cause });
+  }
+}
+
+/** A whole number in a query string. */
+export function queryNumber(min: number, max: number) {
+  return z
+    .string()
+    .regex(/^\d{1,15}$/, "expected a whole number")
+    .transform(Number)
+    .pipe(z.int().min(min).max(max));
+}
+
+/** `limit`: at least 1, clamped to `max`, `fallback` when absent. */
+export function queryLimit(fallback: number = LIMITS.list_limit_default, max: number = LIMITS.list_limit_max) {
+  return queryNumber(1, Number.MAX_SAFE_INTEGER)
+    .transform((limit) => Math.min(limit, max))
+    .default(fallback);
+}

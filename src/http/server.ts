@@ -1,0 +1,196 @@
+/**
+ * The table of routes and the listening socket: which route a path means, timeouts and bounds of connections, and the
+ * orderly end. What happens inside a request is serve.ts's.
+ *
+ * M1. Literal path segments are matched before parameters, in whatever order concerns mount.
+ * M2. A known path with another method is 405 with `Allow`, any other path 404, both without looking at a credential.
+ * L1. After `close` has begun no connection is accepted, every answer says `Connection: close`, idle connections end
+ *     at once, and at the deadline the rest is cut: `close` always resolves.
+ */
+import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Server, ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { getRequestListener, type HttpBindings } from "@hono/node-server";
+import { Hono } from "hono";
+import type { Clock } from "../base/clock.ts";
+import { AppError, errorText, invariant } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import { errorResponse } from "./errors.ts";
+import type { Route } from "./route.ts";
+import { type AppDeps, type Env, refuse, serve } from "./serve.ts";
+
+export interface App {
+  /** The hono application, for `listen`. */
+  readonly hono: Hono<Env>;
+  /** All mounted routes, in the order in which they are matched. */
+  readonly routes: readonly Route[];
+  /** Called once per concern, before `listen`. */
+  mount(routes: readonly Route[]): void;
+  /** The error body for what is thrown before there is a request. */
+  failed(thrown: unknown): Response;
+}
+
+export function createApp(deps: AppDeps): App {
+  const routes: Route[] = [];
+  const hono = new Hono<Env>();
+  const failed = (thrown: unknown): Response => errorResponse(thrown, deps.ids.next("req"), deps.log);
+
+  hono.notFound((c) => refuse(c, allowedMethods(routes, c.req.path), deps));
+  hono.onError(failed);
+  return {
+    hono,
+    routes,
+    failed,
+    mount(added) {
+      const ordered = [...added].sort((a, b) => comparePaths(a.path, b.path));
+      for (const route of ordered) {
+        const other = routes.find(({ method, path }) => method === route.method && matches(path, route.path));
+        invariant(other === undefined, `${route.method} ${route.path} is never reached behind ${other?.path}`);
+        routes.push(route);
+        hono.on(route.method, route.path, (c) => serve(c, route, deps));
+      }
+    },
+  };
+}
+
+const isParameter = (segment: string): boolean => segment.startsWith(":") || segment === "*";
+
+/** Literal segments first, at the first place where two paths differ in kind (M1). */
+export function comparePaths(a: string, b: string): number {
+  const [left, right] = [a.split("/"), b.split("/")];
+  for (let i = 0; i < Math.min(left.length, right.length); i++) {
+    const [is_left, is_right] = [isParameter(left[i] ?? ""), isParameter(right[i] ?? "")];
+    if (is_left !== is_right) return is_left ? 1 : -1;
+  }
+  return 0;
+}
+
+/** Whether `pattern` matches a path, or takes every request of another pattern. */
+export function matches(pattern: string, path: string): boolean {
+  const [wanted, found] = [pattern.split("/"), path.split("/")];
+  for (const [i, segment] of wanted.entries()) {
+    if (segment === "*") return true;
+    const is_match = segment.startsWith(":") ? (found[i] ?? "") !== "" : segment === found[i];
+    if (!is_match) return false;
+  }
+  return wanted.length === found.length;
+}
+
+function allowedMethods(routes: readonly Route[], path: string): string[] {
+  const allowed = new Set<string>();
+  for (const route of routes) if (matches(route.path, path)) allowed.add(route.method);
+  // Hono answers HEAD from the GET route.
+  if (allowed.has("GET")) allowed.add("HEAD");
+  return [...allowed].sort();
+}
+
+export interface ServerLimits {
+  readonly header_bytes_max: number;
+  readonly headers_timeout_ms: number;
+  readonly request_timeout_ms: number;
+  readonly connection_idle_ms: number;
+  readonly connection_check_ms: number;
+  readonly connections_max: number;
+}
+
+export interface ListenOptions {
+  readonly host: string;
+  /** 0 takes any free port. */
+  readonly port: number;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits?: Partial<ServerLimits>;
+}
+
+export interface Listening {
+  /** What was really bound: `http://127.0.0.1:8700`. */
+  readonly url: string;
+  readonly port: number;
+  /** Stops accepting and waits for running requests, at most `drain_ms`. Returns how many connections had to be cut. */
+  close(drain_ms: number): Promise<{ readonly cut_count: number }>;
+}
+
+/** Throws INTERNAL with the address and the reason when it cannot be bound. */
+export async function listen(app: App, { host, port, clock, log, limits }: ListenOptions): Promise<Listening> {
+  const bounds: ServerLimits = { ...LIMITS, ...limits };
+  const state = { is_closing: false };
+  const server = makeServer(app, host, bounds, state);
+  await bind(server, host, port);
+  server.on("error", (error) => log.error("http server", { error: errorText(error) }));
+  const { port: bound_port } = server.address() as AddressInfo;
+  const shown_host = host.includes(":") ? `[${host}]` : host;
+  return {
+    url: `http://${shown_host}:${bound_port}`,
+    port: bound_port,
+    close: (drain_ms) => {
+      state.is_closing = true;
+      return drain(server, clock, drain_ms);
+    },
+  };
+}
+
+function makeServer(app: App, host: string, limits: ServerLimits, state: { readonly is_closing: boolean }): Server {
+  /** The cheapest place to add `Connection: close` to answers of requests that were already running. */
+  class DrainingResponse<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {
+    override writeHead(status: number, ...rest: unknown[]): this {
+      if (state.is_closing) this.shouldKeepAlive = false;
+      return super.writeHead(status, ...(rest as [OutgoingHttpHeaders]));
+    }
+  }
+  const listener = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
+    hostname: host,
+    // What hono never sees: a request target or Host header that makes no URL.
+    errorHandler: (cause) =>
+      app.failed(new AppError("INVALID_ARGUMENT", "the request target or Host header is not usable", { cause })),
+  });
+  const server = createServer(
+    {
+      ServerResponse: DrainingResponse,
+      maxHeaderSize: limits.header_bytes_max,
+      headersTimeout: limits.headers_timeout_ms,
+      requestTimeout: limits.request_timeout_ms,
+      keepAliveTimeout: limits.connection_idle_ms,
+      connectionsCheckingInterval: limits.connection_check_ms,
+    },
+    listener,
+  );
+  // Without this event Node invites every body. `readBody` does it, once the request has passed all that needs none.
+  server.on("checkContinue", listener);
+  server.maxConnections = limits.connections_max;
+  return server;
+}
+
+function bind(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", (cause: NodeJS.ErrnoException) => {
+      const reason =
+        cause.code === "EADDRINUSE"
+          ? "another process listens there"
+          : cause.code === "EADDRNOTAVAIL" || cause.code === "ENOTFOUND"
+            ? "this machine has no such address"
+            : errorText(cause);
+      reject(new AppError("INTERNAL", `cannot listen on ${host}:${port}: ${reason}`, { cause }));
+    });
+    server.listen({ host, port, backlog: 1024 }, () => {
+      server.removeAllListeners("error");
+      resolve();
+    });
+  });
+}
+
+function drain(server: Server, clock: Clock, drain_ms: number): Promise<{ readonly cut_count: number }> {
+  return new Promise((resolve) => {
+    let cut_count = 0;
+    const cancel = clock.after(drain_ms, () => {
+      server.getConnections((_error, count) => {
+        cut_count = count ?? 0;
+        server.closeAllConnections();
+      });
+    });
+    // Also ends the idle connections.
+    server.close(() => {
+      cancel();
+      resolve({ cut_count });
+    });
+  });
+}
