@@ -1,0 +1,114 @@
+/**
+ * The OCI configuration of a function instance: everything the container may and may not do stands here, so this is
+ * the file to read for its isolation. `test/security` looks from inside and holds each line against it.
+ */
+import { LIMITS } from "../base/limits.ts";
+import type { OciSeccomp } from "./seccomp.ts";
+
+/** Where minit is found inside: on the runtime's own /dev, so that the image needs no mount point for it. */
+const MINIT_INSIDE = "/dev/init";
+const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/** The kernel's own tables that tell about the host or act on it (the list that podman and docker mask). */
+const MASKED_PATHS = [
+  "/proc/acpi",
+  "/proc/asound",
+  "/proc/kcore",
+  "/proc/keys",
+  "/proc/latency_stats",
+  "/proc/sched_debug",
+  "/proc/scsi",
+  "/proc/timer_list",
+  "/proc/timer_stats",
+  "/sys/dev/block",
+  "/sys/devices/virtual/powercap",
+  "/sys/firmware",
+  "/sys/fs/selinux",
+];
+const READONLY_PATHS = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+export interface InstanceSpec {
+  readonly id: string;
+  readonly rootfs: string;
+  /** The minit binary and resolv.conf on the host. */
+  readonly minit: string;
+  readonly resolv_conf: string;
+  readonly uid: number;
+  /** Path of a ready network namespace. */
+  readonly netns: string;
+  /** `/parent/name` */
+  readonly cgroup: string;
+  /** Rules for the runtime to compile, or ready BPF in base 64. */
+  readonly seccomp: { readonly rules: OciSeccomp } | { readonly bpf_base64: string };
+}
+
+/** `config.json` of an instance (OCI runtime specification 1.0). */
+export function instanceConfig(spec: InstanceSpec): object {
+  const tmpfs = (destination: string, ...options: string[]) => ({
+    destination,
+    type: "tmpfs",
+    source: "tmpfs",
+    options: ["nosuid", "nodev", ...options],
+  });
+  const bind = (source: string, destination: string, ...options: string[]) => ({
+    destination,
+    type: "bind",
+    source,
+    options: ["bind", "ro", "nosuid", "nodev", ...options],
+  });
+  const size = `size=${LIMITS.tmpfs_mb}m`;
+  return {
+    ociVersion: "1.0.2",
+    hostname: "hearth",
+    root: { path: spec.rootfs, readonly: true },
+    process: {
+      terminal: false,
+      user: { uid: spec.uid, gid: spec.uid },
+      args: [MINIT_INSIDE, "init"],
+      env: [`PATH=${PATH_INSIDE}`],
+      cwd: "/",
+      capabilities: { bounding: [], effective: [], inheritable: [], permitted: [], ambient: [] },
+      rlimits: [
+        { type: "RLIMIT_NOFILE", soft: LIMITS.instance_files_max, hard: LIMITS.instance_files_max },
+        { type: "RLIMIT_CORE", soft: 0, hard: 0 },
+      ],
+      noNewPrivileges: true,
+      oomScoreAdj: 500,
+    },
+    mounts: [
+      { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
+      {
+        destination: "/dev",
+        type: "tmpfs",
+        source: "tmpfs",
+        options: ["nosuid", "strictatime", "mode=755", "size=64k"],
+      },
+      tmpfs("/dev/shm", "noexec", "mode=1777", size),
+      { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
+      tmpfs("/tmp", "mode=1777", size),
+      bind(spec.minit, MINIT_INSIDE),
+      bind(spec.resolv_conf, "/etc/resolv.conf", "noexec"),
+    ],
+    ...("bpf_base64" in spec.seccomp ? { annotations: { "run.oci.seccomp_bpf_data": spec.seccomp.bpf_base64 } } : {}),
+    linux: {
+      cgroupsPath: spec.cgroup,
+      namespaces: [
+        { type: "pid" },
+        { type: "ipc" },
+        { type: "uts" },
+        { type: "mount" },
+        { type: "cgroup" },
+        { type: "network", path: spec.netns },
+      ],
+      resources: {
+        devices: [{ allow: false, access: "rwm" }],
+        memory: { limit: LIMITS.memory_limit_mb_default * 1024 * 1024 },
+        pids: { limit: LIMITS.instance_pids_max },
+      },
+      ...("rules" in spec.seccomp ? { seccomp: spec.seccomp.rules } : {}),
+      maskedPaths: MASKED_PATHS,
+      readonlyPaths: READONLY_PATHS,
+      rootfsPropagation: "private",
+    },
+  };
+}

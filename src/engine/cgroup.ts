@@ -1,0 +1,85 @@
+/**
+ * Control groups, v1 and v2: which kind this machine has, the writes that set an instance's limits, the count of
+ * memory kills, and removal. The OCI runtime makes the groups; here they are only written, read and swept.
+ */
+import { existsSync, readdirSync, readFileSync, rmdirSync, statfsSync, writeFileSync } from "node:fs";
+import type { CgroupMode, InstanceLimits } from "./engine.ts";
+
+const ROOT = "/sys/fs/cgroup";
+/** CGROUP2_SUPER_MAGIC, include/uapi/linux/magic.h. */
+const CGROUP2_MAGIC = 0x63677270;
+/** The kernel's default period; the quota is percent × 1,000 of it. */
+const CPU_PERIOD_US = 100_000;
+
+export function detectCgroupMode(root = ROOT): CgroupMode {
+  if (statfsSync(root).type === CGROUP2_MAGIC) return "v2";
+  return existsSync(`${root}/unified/cgroup.procs`) ? "hybrid" : "v1";
+}
+
+/** The files to write, in order, so that the group at `path` (`/parent/name`) has these limits. */
+export function limitWrites(mode: CgroupMode, path: string, limits: InstanceLimits, root = ROOT): [string, string][] {
+  const bytes = String(limits.memory_limit_mb * 1024 * 1024);
+  const quota_us = limits.cpu_limit_percent === null ? null : Math.round(limits.cpu_limit_percent * 1_000);
+  if (mode === "v2") {
+    return [
+      [`${root}${path}/memory.max`, bytes],
+      [`${root}${path}/cpu.max`, `${quota_us ?? "max"} ${CPU_PERIOD_US}`],
+    ];
+  }
+  return [
+    [`${root}/memory${path}/memory.limit_in_bytes`, bytes],
+    [`${root}/cpu${path}/cpu.cfs_quota_us`, String(quota_us ?? -1)],
+  ];
+}
+
+export function applyLimits(mode: CgroupMode, path: string, limits: InstanceLimits): void {
+  for (const [file, value] of limitWrites(mode, path, limits)) writeFileSync(file, value);
+}
+
+/** The group's count of processes killed for memory; 0 where the group or the counter is missing. */
+export function readOomKills(mode: CgroupMode, path: string, root = ROOT): number {
+  const file = mode === "v2" ? `${root}${path}/memory.events` : `${root}/memory${path}/memory.oom_control`;
+  try {
+    return Number(/^oom_kill (\d+)$/m.exec(readFileSync(file, "utf8"))?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
+}
+
+function hierarchies(mode: CgroupMode, root: string): string[] {
+  return mode === "v2" ? [root] : readdirSync(root).map((name) => `${root}/${name}`);
+}
+
+/** Names of the groups below `parent`, over all hierarchies. */
+export function listGroups(mode: CgroupMode, parent: string, root = ROOT): string[] {
+  const names = new Set<string>();
+  for (const hierarchy of hierarchies(mode, root)) {
+    if (!existsSync(`${hierarchy}${parent}`)) continue;
+    for (const entry of readdirSync(`${hierarchy}${parent}`, { withFileTypes: true })) {
+      if (entry.isDirectory()) names.add(entry.name);
+    }
+  }
+  return [...names];
+}
+
+/** Every process in the group at `path`, over all hierarchies. */
+export function groupProcesses(mode: CgroupMode, path: string, root = ROOT): number[] {
+  const pids = new Set<number>();
+  for (const hierarchy of hierarchies(mode, root)) {
+    const file = `${hierarchy}${path}/cgroup.procs`;
+    if (!existsSync(file)) continue;
+    for (const line of readFileSync(file, "utf8").split("\n")) if (line !== "") pids.add(Number(line));
+  }
+  return [...pids];
+}
+
+/** Removes an empty group from every hierarchy. Groups that are gone or still busy are left; the caller looks again. */
+export function removeGroup(mode: CgroupMode, path: string, root = ROOT): void {
+  for (const hierarchy of hierarchies(mode, root)) {
+    try {
+      rmdirSync(`${hierarchy}${path}`);
+    } catch {
+      // ENOENT: never made in this hierarchy. EBUSY: something still lives in it; leftovers are swept at the next boot.
+    }
+  }
+}

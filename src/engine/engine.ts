@@ -1,0 +1,69 @@
+/**
+ * The engine's port: what the rest of the program may ask of containers, and what holds after each call. One
+ * implementation exists (`local-engine.ts`); the OCI runtime below it is a port of its own (`oci-runtime.ts`).
+ */
+import type { MinitClient } from "./minit-client.ts";
+
+export type { ExecOutcome, ExecRequest } from "./minit-client.ts";
+
+/** Where the time of a start went, in milliseconds. */
+export interface StartTimings {
+  /** Waiting for a network slot. */
+  readonly network_ms: number;
+  /** Writing the bundle. */
+  readonly rootfs_ms: number;
+  /** From the OCI runtime's start to minit's first word. */
+  readonly start_ms: number;
+}
+
+export interface InstanceLimits {
+  readonly memory_limit_mb: number;
+  /** Percent of one core; null means no quota. */
+  readonly cpu_limit_percent: number | null;
+}
+
+/** A running container for function calls: read-only root, unprivileged uid of its own, no capabilities. */
+export interface Instance {
+  readonly id: string;
+  /** Random per boot of the container: equal nonces mean the same container. */
+  readonly nonce: string;
+  readonly pid: number;
+  readonly address: string;
+  readonly uid: number;
+  readonly minit: MinitClient;
+  readonly timings: StartTimings;
+}
+
+export interface EngineInfo {
+  readonly oci_runtime: string;
+  readonly oci_runtime_version: string;
+  readonly cgroup_mode: CgroupMode;
+  readonly image: string;
+  readonly image_release: string;
+  readonly subnet: string;
+  readonly bridge: string;
+}
+
+/** `v1` and `hybrid` limit through the v1 controllers; hybrid has a cgroup2 tree mounted beside them. */
+export type CgroupMode = "v1" | "hybrid" | "v2";
+
+export interface Engine {
+  /**
+   * Brings up what every container shares, after removing what an earlier process with the same data directory left
+   * behind. Called once, before all else. Rejects when this machine cannot run containers, with the reason.
+   */
+  boot(): Promise<void>;
+  /** Starts a container and waits for its minit. On rejection (START_FAILED) nothing of it is left. */
+  start(id: string): Promise<Instance>;
+  /** Sets the limits of a running instance. Synchronous: four small writes, 16 µs. Throws when the container is gone. */
+  limit(instance: Instance, limits: InstanceLimits): void;
+  /** How often the kernel killed for memory in this instance. 0 when that is not known. */
+  oomKills(instance: Instance): number;
+  /** Kills and removes the container and everything it held. Resolves when nothing is left; safe to call twice. */
+  remove(instance: Instance): Promise<void>;
+  /** Whether `path` is a directory in the image of function instances. */
+  hasDirectory(path: string): Promise<boolean>;
+  info(): EngineInfo;
+  /** Removes what `boot` made. All instances must be removed before. */
+  shutdown(): Promise<void>;
+}

@@ -1,0 +1,232 @@
+/**
+ * The launcher: one small C process that starts everything the daemon starts, because a spawn from Node blocks for
+ * milliseconds, and that holds the private mount namespace and the ready network namespaces. When the daemon is gone
+ * its standard input ends and it exits, and the kernel takes the mounts and the idle namespaces back.
+ *
+ * `LauncherProcess` owns the process (the daemon has one), `LauncherClient` is a connection (the main thread and each
+ * worker thread have one).
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { connect, type Socket } from "node:net";
+import type { Clock } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
+
+/** What a reply may take beyond the time limit of the command itself. */
+const REPLY_GRACE_MS = 5_000;
+const READY_TIMEOUT_MS = 5_000;
+
+export interface SpawnRequest {
+  readonly argv: readonly string[];
+  readonly timeout_ms: number;
+  readonly environment?: readonly string[];
+  readonly working_directory?: string;
+  /** Paths at which listening unix sockets are made and passed as file descriptors 3, 4, … */
+  readonly listen_paths?: readonly string[];
+}
+
+export interface SpawnResult {
+  readonly exit_code: number;
+  readonly timed_out: boolean;
+  readonly spawn_failed: boolean;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly duration_ms: number;
+}
+
+export interface NetnsRequest {
+  /** IPv4 addresses as numbers. */
+  readonly address: number;
+  readonly gateway: number;
+  readonly prefix_length: number;
+  readonly host_interface: string;
+  readonly bridge: string;
+}
+
+const ENVIRONMENT = [
+  "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+  "LC_ALL=C.UTF-8",
+  "HOME=/root",
+];
+
+interface Pending {
+  resolve(payload: Buffer): void;
+  reject(error: Error): void;
+  cancel(): void;
+}
+
+export class LauncherClient {
+  readonly #socket: Socket;
+  readonly #clock: Clock;
+  readonly #pending = new Map<number, Pending>();
+  #next_id = 1;
+
+  /** Connects to the launcher's socket at `path`. Calls made before the connection stands wait for it. */
+  constructor(path: string, clock: Clock) {
+    this.#clock = clock;
+    this.#socket = connect(path);
+    const reader = new FrameReader((_type, id, payload) => this.#answer(id, payload));
+    this.#socket.on("data", (chunk) => reader.push(chunk));
+    let failure: Error | null = null;
+    this.#socket.on("error", (error) => {
+      failure = error;
+    });
+    this.#socket.on("close", () => {
+      const reason = failure === null ? "it ended" : errorText(failure);
+      for (const pending of this.#pending.values()) {
+        pending.cancel();
+        pending.reject(new AppError("INTERNAL", `lost the launcher: ${reason}`));
+      }
+      this.#pending.clear();
+    });
+  }
+
+  /** Whether calls can still be answered. */
+  get isOpen(): boolean {
+    return !this.#socket.destroyed;
+  }
+
+  /** Runs a command to its end. Resolves whatever its exit code; rejects only when the launcher is lost. */
+  async spawn(request: SpawnRequest): Promise<SpawnResult> {
+    const listen = request.listen_paths ?? [];
+    const environment = request.environment ?? ENVIRONMENT;
+    const cwd = request.working_directory ?? "/";
+    const bytes = 12 + strBytes(cwd) + strsBytes(request.argv) + strsBytes(environment) + strsBytes(listen);
+    const answer = await this.#call(FRAME.SPAWN, bytes, request.timeout_ms + REPLY_GRACE_MS, (frame) => {
+      frame.u32(request.timeout_ms).u16(request.argv.length).u16(environment.length).u16(listen.length).u16(0).str(cwd);
+      for (const text of [...request.argv, ...environment, ...listen]) frame.str(text);
+    });
+    const flags = answer.readUInt32LE(8);
+    const stdout_end = 28 + answer.readUInt32LE(24);
+    return {
+      exit_code: answer.readUInt32LE(0),
+      timed_out: (flags & 1) !== 0,
+      spawn_failed: (flags & 8) !== 0,
+      stdout: answer.toString("utf8", 28, stdout_end),
+      stderr: answer.toString("utf8", stdout_end),
+      duration_ms: Number(answer.readBigUInt64LE(16)) / 1000,
+    };
+  }
+
+  /** Like `spawn`, and throws INTERNAL with the command's last words unless it exits with 0. Resolves to its output. */
+  async run(argv: readonly string[], timeout_ms: number): Promise<string> {
+    const result = await this.spawn({ argv, timeout_ms });
+    if (result.exit_code === 0 && !result.timed_out && !result.spawn_failed) return result.stdout;
+    const why = result.timed_out ? `did not end within ${timeout_ms} ms` : `exited with ${result.exit_code}`;
+    throw new AppError("INTERNAL", `${argv.join(" ")} ${why}: ${result.stderr.trim().slice(-2_000)}`);
+  }
+
+  /** Makes a network namespace with an `eth0` on the bridge. Resolves to the launcher's descriptor of it. */
+  async addNetns(request: NetnsRequest): Promise<number> {
+    const bytes = 9 + strBytes(request.host_interface) + strBytes(request.bridge);
+    const answer = await this.#call(FRAME.NETNS_ADD, bytes, REPLY_GRACE_MS, (frame) => {
+      frame.u32(request.address).u32(request.gateway).u8(request.prefix_length);
+      frame.str(request.host_interface).str(request.bridge);
+    });
+    const errno = answer.readUInt32LE(0);
+    if (errno !== 0) {
+      throw new AppError("INTERNAL", `network namespace ${request.host_interface}: ${strAt(answer, 8)}`);
+    }
+    return answer.readUInt32LE(4);
+  }
+
+  async deleteNetns(fd: number, host_interface: string): Promise<void> {
+    await this.#call(FRAME.NETNS_DEL, 4 + strBytes(host_interface), REPLY_GRACE_MS, (frame) =>
+      frame.u32(fd).str(host_interface),
+    );
+  }
+
+  /** File mode of `path` below `root`, resolved as inside of it (no link leads out). Null when there is no such file. */
+  async statInRoot(root: string, path: string): Promise<number | null> {
+    const answer = await this.#call(FRAME.STAT_IN_ROOT, strBytes(root) + strBytes(path), REPLY_GRACE_MS, (frame) =>
+      frame.str(root).str(path),
+    );
+    return answer.readUInt32LE(0) === 0 ? answer.readUInt32LE(4) : null;
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  /** Lets the event loop end although this connection is open (worker threads). */
+  unref(): void {
+    this.#socket.unref();
+  }
+
+  #call(type: number, bytes: number, deadline_ms: number, fill: (frame: FrameWriter) => void): Promise<Buffer> {
+    if (!this.isOpen) return Promise.reject(new AppError("INTERNAL", "the launcher is gone"));
+    const id = this.#next_id++ >>> 0;
+    const frame = new FrameWriter(type, id, bytes);
+    fill(frame);
+    return new Promise((resolve, reject) => {
+      const cancel = this.#clock.after(deadline_ms, () => {
+        this.#pending.delete(id);
+        reject(new AppError("INTERNAL", `the launcher did not answer within ${deadline_ms} ms`));
+      });
+      this.#pending.set(id, { resolve, reject, cancel });
+      this.#socket.write(frame.buffer);
+    });
+  }
+
+  #answer(id: number, payload: Buffer): void {
+    const pending = this.#pending.get(id);
+    if (pending === undefined) return;
+    this.#pending.delete(id);
+    pending.cancel();
+    pending.resolve(payload);
+  }
+}
+
+function strAt(buffer: Buffer, at: number): string {
+  const bytes = buffer.readUInt32LE(at);
+  return buffer.toString("utf8", at + 4, at + 4 + bytes - 1);
+}
+
+export class LauncherProcess {
+  readonly pid: number;
+  readonly socket_path: string;
+  readonly #child: ChildProcess;
+  /** Resolves when the process has ended. */
+  readonly exited: Promise<void>;
+
+  private constructor(child: ChildProcess, pid: number, socket_path: string) {
+    this.#child = child;
+    this.pid = pid;
+    this.socket_path = socket_path;
+    this.exited = new Promise((resolve) => {
+      child.once("exit", () => resolve());
+    });
+  }
+
+  /** Starts `minit launcher` and waits until it listens. Rejects with INTERNAL and what it printed. */
+  static async start(binary: string, socket_path: string, clock: Clock): Promise<LauncherProcess> {
+    const child = spawn(binary, ["launcher", socket_path], { stdio: ["pipe", "pipe", "pipe"], detached: true });
+    child.stdin?.on("error", () => {});
+    let complaint = "";
+    child.stderr?.on("data", (chunk: Buffer) => {
+      complaint = (complaint + chunk.toString()).slice(-2_000);
+    });
+    const ready = Promise.withResolvers<void>();
+    child.stdout?.once("data", () => ready.resolve());
+    child.once("error", ready.reject);
+    child.once("exit", (code) => ready.reject(new AppError("INTERNAL", `it exited with ${code}: ${complaint.trim()}`)));
+    const cancel = clock.after(READY_TIMEOUT_MS, () => ready.reject(new AppError("INTERNAL", "it did not get ready")));
+    try {
+      await ready.promise;
+    } catch (cause) {
+      child.kill("SIGKILL");
+      throw new AppError("INTERNAL", `the launcher did not start: ${errorText(cause)}`, { cause });
+    } finally {
+      cancel();
+    }
+    return new LauncherProcess(child, child.pid ?? 0, socket_path);
+  }
+
+  /** Ends the launcher by closing its standard input, by force after two seconds. */
+  async stop(clock: Clock): Promise<void> {
+    this.#child.stdin?.end();
+    const cancel = clock.after(2_000, () => this.#child.kill("SIGKILL"));
+    await this.exited;
+    cancel();
+  }
+}

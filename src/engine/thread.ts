@@ -1,0 +1,69 @@
+/**
+ * What runs in the worker threads: the parts of starting and removing a container that block or take main-thread time
+ * (writing the bundle, talking to the OCI runtime, sweeping). Each thread has its own connection to the launcher.
+ * The tasks are named exports; piscina calls them by name.
+ */
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { workerData } from "piscina";
+import { systemClock } from "../base/clock.ts";
+import { LIMITS } from "../base/limits.ts";
+import { type InstanceSpec, instanceConfig } from "./bundle.ts";
+import { removeGroup } from "./cgroup.ts";
+import type { CgroupMode } from "./engine.ts";
+import { LauncherClient } from "./launcher.ts";
+import { OciRuntime } from "./oci-runtime.ts";
+
+export interface ThreadData {
+  readonly launcher_socket: string;
+  readonly runtime_command: string;
+  readonly runtime_version: string;
+  readonly runtime_root: string;
+  readonly cgroup_mode: CgroupMode;
+}
+
+export interface StartTask {
+  readonly spec: InstanceSpec;
+  /** Directory for config.json and the socket; made here. */
+  readonly bundle: string;
+  readonly listen_path: string;
+}
+
+export interface RemoveTask {
+  readonly id: string;
+  readonly bundle: string;
+  readonly cgroup: string;
+}
+
+const data = workerData as ThreadData;
+/** The thread's connection, made again when the launcher was replaced. */
+const connection: { client: LauncherClient | null } = { client: null };
+
+function runtime(): OciRuntime {
+  if (connection.client?.isOpen !== true) {
+    connection.client = new LauncherClient(data.launcher_socket, systemClock);
+    connection.client.unref();
+  }
+  return new OciRuntime(connection.client, data.runtime_command, data.runtime_version, data.runtime_root);
+}
+
+/** Starts a container from its specification. On rejection nothing of it is left. Resolves to milliseconds spent on the bundle. */
+export async function start({ spec, bundle, listen_path }: StartTask): Promise<{ rootfs_ms: number }> {
+  const begun_ms = systemClock.monotonicMs();
+  mkdirSync(bundle, { recursive: true, mode: 0o700 });
+  writeFileSync(`${bundle}/config.json`, JSON.stringify(instanceConfig(spec)));
+  const rootfs_ms = systemClock.monotonicMs() - begun_ms;
+  try {
+    await runtime().run(spec.id, bundle, listen_path, LIMITS.start_timeout_ms);
+  } catch (error) {
+    await remove({ id: spec.id, bundle, cgroup: spec.cgroup });
+    throw error;
+  }
+  return { rootfs_ms };
+}
+
+/** Kills what lives of a container and removes its state, groups and files. Safe to repeat. */
+export async function remove({ id, bundle, cgroup }: RemoveTask): Promise<void> {
+  await runtime().delete(id);
+  removeGroup(data.cgroup_mode, cgroup);
+  rmSync(bundle, { recursive: true, force: true });
+}

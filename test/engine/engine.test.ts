@@ -1,0 +1,194 @@
+/** One contract suite for the engine, run on every OCI runtime that set-up installs. */
+import { execFileSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { readConfig } from "../../src/base/config.ts";
+import { createLog } from "../../src/base/log.ts";
+import type { ExecRequest, Instance } from "../../src/engine/engine.ts";
+import { LocalEngine } from "../../src/engine/local-engine.ts";
+import { buildahCommand, helperPath, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { eventually } from "../support/daemon.ts";
+
+const { data_dir: installed, image_dir } = readDirectories(process.env, []);
+
+function command(argv: readonly string[], stdin = ""): ExecRequest {
+  return {
+    argv,
+    environment: ["PATH=/usr/bin:/bin"],
+    working_directory: "",
+    timeout_ms: 5_000,
+    stdout_bytes_max: 65_536,
+    stderr_bytes_max: 65_536,
+    wipe: true,
+    stdin,
+  };
+}
+
+describe.each([
+  ["crun", 0],
+  ["runc", 1],
+])("the engine on %s", (oci_runtime, n) => {
+  const data_dir = realpathSync(mkdtempSync(join(tmpdir(), "hearth-engine-")));
+  const flags = [
+    "--data-dir",
+    data_dir,
+    "--image-dir",
+    image_dir,
+    "--bridge",
+    `hte${n}`,
+    "--subnet",
+    `10.97.${n * 16}.0/20`,
+  ];
+  const config = readConfig({}, [...flags, "--oci-runtime", oci_runtime]);
+  const make = () =>
+    new LocalEngine({
+      config,
+      clock: systemClock,
+      log: createLog("error", systemClock.epochMs),
+      minit: helperPath(installed),
+      buildah: buildahCommand(config.image_dir),
+      image: profileImage().reference,
+    });
+  const engine = make();
+  const bundles = () => readdirSync(`${config.run_dir}/i`);
+  const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
+
+  beforeAll(() => engine.boot());
+  afterAll(async () => {
+    await engine.shutdown();
+    rmSync(data_dir, { recursive: true, force: true });
+    expect(existsSync(config.run_dir)).toBe(false);
+    expect(groups()).toEqual([]);
+    expect(execFileSync("ip", ["link"]).toString()).not.toContain(config.bridge);
+  });
+
+  it("names the runtime it found", () => {
+    expect(engine.info()).toMatchObject({ oci_runtime, image: profileImage().reference });
+    expect(engine.info().oci_runtime_version).toContain(oci_runtime);
+  });
+
+  it("starts an instance that runs commands, and removes it without a trace", async () => {
+    const instance = await engine.start("one");
+    expect(instance.nonce).toMatch(/^[0-9a-f]{32}$/);
+    const outcome = await instance.minit.execSole(command(["cat"], "hello"));
+    expect(outcome).toMatchObject({ exit_code: 0, stdout: "hello" });
+    await outcome.idle;
+    await engine.remove(instance);
+    expect(bundles()).toEqual([]);
+    expect(instance.minit.isOpen).toBe(false);
+  });
+
+  it("gives each instance a nonce, an address and a uid of its own", async () => {
+    const all = await Promise.all(["a", "b", "c"].map((id) => engine.start(id)));
+    for (const field of ["nonce", "address", "uid"] as const) {
+      expect(new Set(all.map((instance) => instance[field])).size).toBe(3);
+    }
+    await Promise.all(all.map((instance) => engine.remove(instance)));
+    expect(bundles()).toEqual([]);
+  });
+
+  it("sets limits on a running instance", async () => {
+    const instance = await engine.start("limited");
+    engine.limit(instance, { memory_limit_mb: 300, cpu_limit_percent: 50 });
+    const path = `hearth-${config.host_tag}/limited`;
+    if (engine.info().cgroup_mode === "v2") {
+      expect(readFileSync(`/sys/fs/cgroup/${path}/memory.max`, "utf8").trim()).toBe(String(300 * 1024 * 1024));
+      expect(readFileSync(`/sys/fs/cgroup/${path}/cpu.max`, "utf8").trim()).toBe("50000 100000");
+    } else {
+      expect(readFileSync(`/sys/fs/cgroup/memory/${path}/memory.limit_in_bytes`, "utf8").trim()).toBe(
+        String(300 * 1024 * 1024),
+      );
+      expect(readFileSync(`/sys/fs/cgroup/cpu/${path}/cpu.cfs_quota_us`, "utf8").trim()).toBe("50000");
+      expect(readFileSync(`/sys/fs/cgroup/pids/${path}/pids.max`, "utf8").trim()).toBe("256");
+    }
+    await engine.remove(instance);
+  });
+
+  it("counts what the kernel killed for memory", async () => {
+    const instance = await engine.start("greedy");
+    engine.limit(instance, { memory_limit_mb: 256, cpu_limit_percent: null });
+    expect(engine.oomKills(instance)).toBe(0);
+    const outcome = await instance.minit.execSole(command(["python3", "-c", "bytearray(400 << 20)"]));
+    expect(outcome.exit_code).toBe(137);
+    expect(engine.oomKills(instance)).toBeGreaterThan(0);
+    await engine.remove(instance);
+  });
+
+  it("tells when an instance is killed from outside, and still removes it whole", async () => {
+    const instance = await engine.start("killed");
+    const closed = new Promise<void>((resolve) => instance.minit.onClosed(resolve));
+    const running = instance.minit.execSole(command(["sleep", "100"]));
+    const [pid] = pidsOf(config.host_tag, "killed");
+    process.kill(pid ?? 0, "SIGKILL");
+    await closed;
+    await expect(running).rejects.toThrow(/lost the connection/);
+    await engine.remove(instance);
+    expect(bundles()).toEqual([]);
+    await eventually("its processes are gone", () => pidsOf(config.host_tag, "killed").length === 0);
+  });
+
+  it("removes an instance once, however often it is asked", async () => {
+    const instance = await engine.start("twice");
+    await Promise.all([engine.remove(instance), engine.remove(instance)]);
+    await engine.remove(instance);
+    expect(bundles()).toEqual([]);
+  });
+
+  it("refuses a start under a name that is taken, and does not touch who has it", async () => {
+    const holder = await engine.start("taken");
+    await expect(engine.start("taken")).rejects.toMatchObject({ code: "START_FAILED" });
+    expect((await holder.minit.execSole(command(["echo", "mine"]))).stdout).toBe("mine\n");
+    await engine.remove(holder);
+  });
+
+  it("leaves nothing of a start that failed", async () => {
+    // A directory where the runtime wants to keep the container's state makes it refuse half-way.
+    const state = `${config.run_dir}/oci/spoiled`;
+    mkdirSync(state, { recursive: true });
+    writeFileSync(`${state}/status`, "not a state");
+    await expect(engine.start("spoiled")).rejects.toMatchObject({ code: "START_FAILED" });
+    rmSync(state, { recursive: true, force: true });
+    expect(bundles()).toEqual([]);
+  });
+
+  it("knows the directories of the image, and no way out of it", async () => {
+    expect(await engine.hasDirectory("/usr/bin")).toBe(true);
+    expect(await engine.hasDirectory("/etc/passwd")).toBe(false);
+    expect(await engine.hasDirectory("/no/such")).toBe(false);
+    expect(await engine.hasDirectory(`/../../..${data_dir}`)).toBe(false);
+  });
+
+  it("replaces a launcher that was killed, and starts instances again", async () => {
+    const survivor: Instance = await engine.start("survivor");
+    const [launcher] = execFileSync("pgrep", ["-f", `launcher ${config.run_dir}`])
+      .toString()
+      .trim()
+      .split("\n");
+    process.kill(Number(launcher), "SIGKILL");
+    const next = await eventually("an instance starts", () => engine.start("after").catch(() => undefined));
+    const outcome = await survivor.minit.execSole(command(["echo", "still here"]));
+    expect(outcome.stdout).toBe("still here\n");
+    await Promise.all([engine.remove(survivor), engine.remove(next)]);
+    expect(bundles()).toEqual([]);
+  });
+});
+
+function pidsOf(tag: string, id: string): number[] {
+  const procs = existsSync("/sys/fs/cgroup/pids")
+    ? `/sys/fs/cgroup/pids/hearth-${tag}/${id}`
+    : `/sys/fs/cgroup/hearth-${tag}/${id}`;
+  if (!existsSync(procs)) return [];
+  return readFileSync(`${procs}/cgroup.procs`, "utf8").trim().split("\n").filter(Boolean).map(Number);
+}
