@@ -1,0 +1,187 @@
+/**
+ * Hot path. Invocation records: numbered before the call, appended before its answer leaves, read by id and by
+ * function, pruned by age and count. An id carries its row number (`inv_<number in base 36>_<random>`), so that
+ * looking one up needs no second index; the random part keeps ids from being guessed.
+ */
+import type { Clock } from "../base/clock.ts";
+import { toEpochSeconds } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Append, Row, Store } from "../store/store.ts";
+import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
+
+/** Numbers reserved at a time: at most so many are skipped by a crash. */
+const NUMBER_BLOCK = 1_000_000;
+const HIGH_KEY = "invocation_number_high";
+const SUFFIX_LENGTH = 8;
+const FLAG_STDOUT_TRUNCATED = 1;
+const FLAG_STDERR_TRUNCATED = 2;
+
+const COLUMNS = [
+  "function_seq",
+  "seq",
+  "suffix",
+  "version",
+  "status",
+  "started_at",
+  "ended_at",
+  "duration_ms",
+  "exit_code",
+  "stdout",
+  "stderr",
+  "error_message",
+  "cold_start",
+  "flags",
+  "instance_nonce",
+  "timings",
+] as const;
+
+type FunctionKey = { readonly function_seq: number; readonly id: string; readonly name: string };
+
+export interface InvocationNumber {
+  readonly seq: number;
+  readonly suffix: string;
+  readonly id: string;
+}
+
+export class Invocations {
+  readonly #store: Store;
+  readonly #ids: Ids;
+  readonly #node_id: string;
+  readonly #append: Append;
+  #next = 0;
+  #reserved = 0;
+  #isReserving = false;
+
+  constructor(store: Store, ids: Ids, node_id: string) {
+    this.#store = store;
+    this.#ids = ids;
+    this.#node_id = node_id;
+    this.#append = store.appender("invocations", COLUMNS);
+  }
+
+  /** Reserves the first block of numbers. Call once before `number`. */
+  async boot(): Promise<void> {
+    const row = await this.#store.readOne("SELECT value FROM meta WHERE key = ?", [HIGH_KEY]);
+    this.#next = Number(row?.value ?? 0) + 1;
+    this.#reserved = this.#next;
+    await this.#reserve();
+  }
+
+  /** The next invocation's number and id. */
+  number(): InvocationNumber {
+    const seq = this.#next++;
+    if (seq > this.#reserved) {
+      throw new AppError("INTERNAL", "no invocation number is reserved: the store does not answer");
+    }
+    if (this.#reserved - seq < NUMBER_BLOCK / 2 && !this.#isReserving) void this.#reserve().catch(() => {});
+    const suffix = this.#ids.random(SUFFIX_LENGTH);
+    return { seq, suffix, id: `inv_${seq.toString(36)}_${suffix}` };
+  }
+
+  /** Commits a record. When this resolves the record survives any crash of the daemon. */
+  append(function_seq: number, number: InvocationNumber, record: InvocationRecord): Promise<void> {
+    return this.#append([
+      function_seq,
+      number.seq,
+      number.suffix,
+      record.version,
+      record.status,
+      record.started_at,
+      record.ended_at,
+      record.duration_ms,
+      record.exit_code,
+      record.stdout,
+      record.stderr,
+      record.error_message,
+      record.cold_start ? 1 : 0,
+      (record.stdout_truncated ? FLAG_STDOUT_TRUNCATED : 0) | (record.stderr_truncated ? FLAG_STDERR_TRUNCATED : 0),
+      record.instance_nonce,
+      JSON.stringify(record.timings),
+    ]);
+  }
+
+  /** The newest `limit` records of a function, newest first. */
+  async list(of: FunctionKey, limit: number): Promise<InvocationRecord[]> {
+    const rows = await this.#store.read("SELECT * FROM invocations WHERE function_seq = ? ORDER BY seq DESC LIMIT ?", [
+      of.function_seq,
+      limit,
+    ]);
+    return rows.map((row) => this.#record(of, row));
+  }
+
+  /** One record. Throws NOT_FOUND. */
+  async get(of: FunctionKey, invocation_id: string): Promise<InvocationRecord> {
+    const [, seq = "", suffix] = /^inv_([0-9a-z]{1,10})_([0-9a-z]+)$/.exec(invocation_id) ?? [];
+    const row = await this.#store.readOne("SELECT * FROM invocations WHERE function_seq = ? AND seq = ?", [
+      of.function_seq,
+      seq === "" ? 0 : Number.parseInt(seq, 36),
+    ]);
+    if (row === null || row.suffix !== suffix) {
+      throw new AppError("NOT_FOUND", `invocation '${invocation_id}' not found`);
+    }
+    return this.#record(of, row);
+  }
+
+  /** Deletes records that are too old or too many, a bounded number per function and pass. */
+  async prune(clock: Clock, kept_count: number, kept_seconds: number): Promise<void> {
+    const functions = await this.#store.read("SELECT seq FROM functions", []);
+    const oldest_kept = toEpochSeconds(clock.epochMs()) - kept_seconds;
+    for (const { seq: function_seq } of functions) {
+      const excess = await this.#store.readOne(
+        "SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
+        [Number(function_seq), kept_count],
+      );
+      await this.#store.write([
+        {
+          sql: `DELETE FROM invocations WHERE function_seq = ? AND seq IN (
+              SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT ?) AND (seq <= ? OR ended_at < ?)`,
+          args: [
+            Number(function_seq),
+            Number(function_seq),
+            LIMITS.prune_rows_per_pass,
+            Number(excess?.seq ?? 0),
+            oldest_kept,
+          ],
+        },
+      ]);
+    }
+  }
+
+  async #reserve(): Promise<void> {
+    this.#isReserving = true;
+    try {
+      const high = this.#reserved + NUMBER_BLOCK;
+      const sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+      await this.#store.write([{ sql, args: [HIGH_KEY, String(high)] }], { durable: true });
+      this.#reserved = high;
+    } finally {
+      this.#isReserving = false;
+    }
+  }
+
+  #record(of: FunctionKey, row: Row): InvocationRecord {
+    const flags = Number(row.flags);
+    return {
+      invocation_id: `inv_${Number(row.seq).toString(36)}_${row.suffix}`,
+      function_id: of.id,
+      function_name: of.name,
+      version: Number(row.version),
+      execution_node_id: this.#node_id,
+      status: row.status as InvocationStatus,
+      started_at: Number(row.started_at),
+      ended_at: Number(row.ended_at),
+      duration_ms: Number(row.duration_ms),
+      exit_code: row.exit_code === null ? null : Number(row.exit_code),
+      stdout: String(row.stdout),
+      stderr: String(row.stderr),
+      stdout_truncated: (flags & FLAG_STDOUT_TRUNCATED) !== 0,
+      stderr_truncated: (flags & FLAG_STDERR_TRUNCATED) !== 0,
+      error_message: row.error_message === null ? null : String(row.error_message),
+      cold_start: row.cold_start === 1,
+      instance_nonce: row.instance_nonce === null ? null : String(row.instance_nonce),
+      timings: JSON.parse(String(row.timings)) as InvocationTimings,
+    };
+  }
+}

@@ -1,0 +1,232 @@
+/**
+ * Hot path. The pool's launcher for functions: starts instances through the engine, binds them to a function, hands
+ * them calls, and turns what happened in the container into an outcome. Whether an instance serves again is decided
+ * here by whose fault the outcome is: after an error of the function it may, after a timeout, a memory kill or a lost
+ * connection it may not.
+ */
+import type { Invoked, InvokeInfo, Launcher } from "../../pool/index.ts";
+import type { Clock } from "../base/clock.ts";
+import { AppError, errorText, invariant } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
+import type { InvocationStatus, InvocationTimings } from "./schema.ts";
+import type { Target } from "./target.ts";
+
+export interface Call {
+  readonly target: Target;
+  readonly invocation_id: string;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly payload: string;
+  readonly timeout_ms: number;
+}
+
+export interface Outcome {
+  readonly status: InvocationStatus;
+  readonly exit_code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly stdout_truncated: boolean;
+  readonly stderr_truncated: boolean;
+  readonly error_message: string | null;
+  readonly cold_start: boolean;
+  readonly instance_nonce: string;
+  readonly timings: Omit<InvocationTimings, "total">;
+}
+
+/** The shell's exit code for it, which minit follows. */
+const COMMAND_NOT_FOUND = 127;
+
+/** What a version asks of an instance; set when the group is made. */
+interface GroupLimits {
+  readonly memory_limit_mb: number;
+  readonly cpu_limit_percent: number | null;
+}
+
+/** Milliseconds with microsecond digits. */
+function rounded(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}
+
+/** The environment of one call: hearth's own names, then the function's, then the call's. */
+export function callEnvironment(call: Call, deadline_epoch_ms: number): string[] {
+  const { target, payload } = call;
+  const environment: Record<string, string> = {
+    ...target.environment,
+    HEARTH_INVOCATION_ID: call.invocation_id,
+    HEARTH_DEADLINE_MS: String(Math.round(deadline_epoch_ms)),
+  };
+  // A variable cannot hold a NUL, and above the bound the payload comes on standard input alone.
+  if (Buffer.byteLength(payload) <= LIMITS.payload_variable_bytes_max && !payload.includes("\0")) {
+    environment.HEARTH_PAYLOAD = payload;
+  }
+  Object.assign(environment, target.record.environment, call.environment);
+  const list: string[] = [];
+  for (const name in environment) list.push(`${name}=${environment[name]}`);
+  return list;
+}
+
+/** Status and message of an exit. */
+export function judge(
+  exit: ExecOutcome,
+  timeout_ms: number,
+  oomKilled: boolean,
+  memory_limit_mb: number,
+): Pick<Outcome, "status" | "error_message"> {
+  if (exit.timed_out) return { status: "timeout", error_message: `timed out after ${timeout_ms / 1000} s` };
+  if (oomKilled) return { status: "failed", error_message: `killed: out of memory (limit ${memory_limit_mb} MB)` };
+  if (exit.spawn_failed)
+    return { status: "failed", error_message: `the handler could not be run: ${exit.stderr.trim()}` };
+  if (exit.exit_code === 0) return { status: "success", error_message: null };
+  if (exit.signal !== 0) return { status: "failed", error_message: `killed by signal ${exit.signal}` };
+  return { status: "failed", error_message: `exited with ${exit.exit_code}` };
+}
+
+export class FunctionLauncher implements Launcher<Call, Outcome> {
+  readonly #engine: Engine;
+  readonly #clock: Clock;
+  readonly #instances = new Map<string, Instance>();
+  readonly #starting = new Map<string, Promise<Instance>>();
+  readonly #limits = new Map<string, GroupLimits>();
+  #onCrash: (instance: string, reason: string) => void = () => {};
+
+  constructor(engine: Engine, clock: Clock) {
+    this.#engine = engine;
+    this.#clock = clock;
+  }
+
+  onCrash(listener: (instance: string, reason: string) => void): void {
+    this.#onCrash = listener;
+  }
+
+  /** Sets what instances of a group are limited to. Before the pool learns of the group. */
+  setLimits(group: string, limits: GroupLimits): void {
+    this.#limits.set(group, limits);
+  }
+
+  dropLimits(group: string): void {
+    this.#limits.delete(group);
+  }
+
+  async start(id: string): Promise<void> {
+    const starting = this.#engine.start(id);
+    this.#starting.set(id, starting);
+    try {
+      const instance = await starting;
+      this.#instances.set(id, instance);
+      instance.minit.onClosed(() => this.#onCrash(id, "its minit closed the connection"));
+    } finally {
+      this.#starting.delete(id);
+    }
+  }
+
+  async specialise(id: string, group: string): Promise<void> {
+    const instance = this.#instance(id);
+    this.#bind(instance, group);
+    // Answers only after the binding stands, and shows that the instance lives before it is called ready.
+    await instance.minit.ping(LIMITS.start_timeout_ms, this.#clock);
+  }
+
+  async invoke(id: string, group: string, call: Call, info: InvokeInfo): Promise<Invoked<Outcome>> {
+    const instance = this.#instance(id);
+    const bound_ms = info.specialise ? this.#bind(instance, group) : 0;
+    const { target, timeout_ms } = call;
+    const memory_limit_mb = target.record.memory_limit_mb;
+    const base = {
+      cold_start: info.cold,
+      instance_nonce: instance.nonce,
+    };
+    const timings = {
+      queue: rounded(info.waited_ms),
+      ...(info.specialise ? { cell: rounded(bound_ms) } : {}),
+      ...(info.cold && !info.cell_hit ? startTimings(instance) : {}),
+    };
+    // minit keeps the deadline; where it cannot, the container is ended from outside.
+    let isOverdue = false;
+    const cancel = this.#clock.after(timeout_ms + LIMITS.deadline_grace_ms, () => {
+      isOverdue = true;
+      instance.minit.close();
+    });
+    const begun_ms = this.#clock.monotonicMs();
+    try {
+      const exit = await instance.minit.execSole({
+        argv: target.argv,
+        environment: callEnvironment(call, this.#clock.epochMs() + timeout_ms),
+        working_directory: target.record.working_directory ?? "",
+        timeout_ms,
+        stdout_bytes_max: LIMITS.output_bytes_max,
+        stderr_bytes_max: LIMITS.output_bytes_max,
+        wipe: target.record.cleanup_on_exit,
+        stdin: call.payload,
+      });
+      const oomKilled = exit.exit_code !== 0 && !exit.timed_out && this.#engine.oomKills(instance) > 0;
+      const outcome: Outcome = {
+        ...base,
+        ...judge(exit, timeout_ms, oomKilled, memory_limit_mb),
+        exit_code: exit.exit_code,
+        stdout: exit.stdout,
+        stderr: exit.stderr,
+        stdout_truncated: exit.stdout_truncated,
+        stderr_truncated: exit.stderr_truncated,
+        timings: { ...timings, handler: rounded(exit.handler_ms) },
+      };
+      // A spawn that failed for anything but a missing command may be the instance's state: it is not trusted again.
+      const isSpoiled = exit.spawn_failed && exit.exit_code !== COMMAND_NOT_FOUND;
+      return { outcome, reuse: !exit.timed_out && !oomKilled && !isSpoiled, idle: exit.idle };
+    } catch (error) {
+      const oomKilled = !isOverdue && this.#engine.oomKills(instance) > 0;
+      const lost = oomKilled
+        ? `killed: out of memory (limit ${memory_limit_mb} MB)`
+        : `the instance was lost: ${errorText(error)}`;
+      const outcome: Outcome = {
+        ...base,
+        status: isOverdue ? "timeout" : "failed",
+        exit_code: null,
+        stdout: "",
+        stderr: "",
+        stdout_truncated: false,
+        stderr_truncated: false,
+        error_message: isOverdue ? `timed out after ${timeout_ms / 1000} s` : lost,
+        timings: { ...timings, handler: rounded(this.#clock.monotonicMs() - begun_ms) },
+      };
+      return { outcome, reuse: false, idle: Promise.resolve() };
+    } finally {
+      cancel();
+    }
+  }
+
+  async remove(id: string): Promise<void> {
+    // A start cannot be called back; it ends within its own deadline, and then there is something to remove or not.
+    await this.#starting.get(id)?.catch(() => {});
+    const instance = this.#instances.get(id);
+    if (instance === undefined) return;
+    await this.#engine.remove(instance);
+    this.#instances.delete(id);
+  }
+
+  #instance(id: string): Instance {
+    const instance = this.#instances.get(id);
+    invariant(instance !== undefined, `instance ${id} is known`);
+    return instance;
+  }
+
+  /** Binds an instance to a group: its limits. Returns the milliseconds it took. */
+  #bind(instance: Instance, group: string): number {
+    const limits = this.#limits.get(group);
+    invariant(limits !== undefined, `group ${group} has limits`);
+    const begun_ms = this.#clock.monotonicMs();
+    try {
+      this.#engine.limit(instance, limits);
+    } catch (cause) {
+      throw new AppError("START_FAILED", `the instance ended before it was bound: ${errorText(cause)}`, { cause });
+    }
+    return this.#clock.monotonicMs() - begun_ms;
+  }
+}
+
+function startTimings({ timings }: Instance): Pick<InvocationTimings, "network" | "rootfs" | "start"> {
+  return {
+    network: rounded(timings.network_ms),
+    rootfs: rounded(timings.rootfs_ms),
+    start: rounded(timings.start_ms),
+  };
+}

@@ -1,0 +1,157 @@
+/** Functions and their versions in the store: the SQL of this concern, and rows turned into records. */
+import type { EpochSeconds } from "../base/clock.ts";
+import type { Row, Statement, Store } from "../store/store.ts";
+import type { CreateFunction, FunctionRecord } from "./schema.ts";
+import type { FunctionState } from "./states.ts";
+
+export interface FunctionRow {
+  readonly function_seq: number;
+  readonly record: FunctionRecord;
+}
+
+const SELECT = `SELECT f.seq, f.id, f.tenant_id, f.cluster_id, f.name, f.description, f.state, f.current_version,
+  f.min_instances, f.max_instances, f.cleanup_on_exit, f.created_at, f.updated_at, f.last_invoked_at,
+  f.invocation_count, f.error_count, f.error_message, v.handler, v.runtime, v.environment, v.memory_limit_mb,
+  v.cpu_limit_percent, v.timeout_seconds, v.working_directory
+  FROM functions f JOIN function_versions v ON v.function_seq = f.seq AND v.version = f.current_version`;
+
+export class FunctionRows {
+  readonly #store: Store;
+  readonly #node_id: string;
+
+  constructor(store: Store, node_id: string) {
+    this.#store = store;
+    this.#node_id = node_id;
+  }
+
+  async byId(tenant_id: string, id: string): Promise<FunctionRow | null> {
+    return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.id = ?`, [tenant_id, id]);
+  }
+
+  async byName(tenant_id: string, name: string): Promise<FunctionRow | null> {
+    return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.name = ?`, [tenant_id, name]);
+  }
+
+  /** Newest first. */
+  async list(tenant_id: string, limit: number): Promise<FunctionRow[]> {
+    const rows = await this.#store.read(`${SELECT} WHERE f.tenant_id = ? ORDER BY f.seq DESC LIMIT ?`, [
+      tenant_id,
+      limit,
+    ]);
+    return rows.map((row) => this.#row(row));
+  }
+
+  /** Over all tenants: for the daemon's own start, never for an answer. */
+  async inStates(states: readonly FunctionState[]): Promise<FunctionRow[]> {
+    const marks = states.map(() => "?").join(", ");
+    const rows = await this.#store.read(`${SELECT} WHERE f.state IN (${marks})`, states);
+    return rows.map((row) => this.#row(row));
+  }
+
+  /** The statements that make a function with its first version; a conflict when the name is taken. */
+  insert(tenant_id: string, id: string, version_id: string, input: CreateFunction, now: EpochSeconds): Statement[] {
+    return [
+      {
+        sql: `INSERT INTO functions (id, tenant_id, cluster_id, name, description, state, current_version, min_instances,
+          max_instances, cleanup_on_exit, created_at, updated_at, invocation_count, error_count)
+          VALUES (?, ?, ?, ?, ?, 'pending', 1, ?, ?, ?, ?, ?, 0, 0) ON CONFLICT DO NOTHING`,
+        expect_changes: 1,
+        args: [
+          id,
+          tenant_id,
+          input.cluster_id ?? null,
+          input.name,
+          input.description ?? null,
+          input.min_instances,
+          input.max_instances,
+          input.cleanup_on_exit ? 1 : 0,
+          now,
+          now,
+        ],
+      },
+      {
+        sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
+          cpu_limit_percent, timeout_seconds, working_directory, description, created_at)
+          SELECT seq, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM functions WHERE id = ?`,
+        args: [
+          version_id,
+          input.handler,
+          input.runtime,
+          JSON.stringify(input.environment),
+          input.memory_limit_mb,
+          input.cpu_limit_percent ?? null,
+          input.timeout_seconds,
+          input.working_directory ?? null,
+          input.description ?? null,
+          now,
+          id,
+        ],
+      },
+    ];
+  }
+
+  /** Moves a function from one state to another; changes no row when it is in a third one by now. */
+  moveState(id: string, from: FunctionState, to: FunctionState, error: string | null, now: EpochSeconds): Statement {
+    return {
+      sql: "UPDATE functions SET state = ?, error_message = ?, updated_at = ? WHERE id = ? AND state = ?",
+      args: [to, error, now, id, from],
+      expect_changes: 1,
+    };
+  }
+
+  /** One bounded piece of a function's records: a hundred thousand in one statement would hold up everything else. */
+  deleteInvocations(function_seq: number, rows_max: number): Statement {
+    return {
+      sql: `DELETE FROM invocations WHERE function_seq = ? AND seq IN (
+        SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT ?)`,
+      args: [function_seq, function_seq, rows_max],
+    };
+  }
+
+  delete(function_seq: number): Statement[] {
+    return [
+      { sql: "DELETE FROM invocations WHERE function_seq = ?", args: [function_seq] },
+      { sql: "DELETE FROM function_versions WHERE function_seq = ?", args: [function_seq] },
+      { sql: "DELETE FROM functions WHERE seq = ?", args: [function_seq] },
+    ];
+  }
+
+  async #one(sql: string, args: readonly string[]): Promise<FunctionRow | null> {
+    const row = await this.#store.readOne(sql, args);
+    return row === null ? null : this.#row(row);
+  }
+
+  #row(row: Row): FunctionRow {
+    const textOrNull = (value: unknown) => (value === null ? null : String(value));
+    const numberOrNull = (value: unknown) => (value === null ? null : Number(value));
+    const record: FunctionRecord = {
+      id: String(row.id),
+      function_id: String(row.id),
+      tenant_id: String(row.tenant_id),
+      cluster_id: textOrNull(row.cluster_id),
+      owner_node_id: this.#node_id,
+      name: String(row.name),
+      description: textOrNull(row.description),
+      handler: String(row.handler),
+      runtime: String(row.runtime),
+      state: row.state as FunctionState,
+      current_version: Number(row.current_version),
+      version: Number(row.current_version),
+      memory_limit_mb: Number(row.memory_limit_mb),
+      cpu_limit_percent: numberOrNull(row.cpu_limit_percent),
+      timeout_seconds: Number(row.timeout_seconds),
+      environment: JSON.parse(String(row.environment)) as Record<string, string>,
+      min_instances: Number(row.min_instances),
+      max_instances: Number(row.max_instances),
+      cleanup_on_exit: row.cleanup_on_exit === 1,
+      working_directory: textOrNull(row.working_directory),
+      created_at: Number(row.created_at),
+      updated_at: Number(row.updated_at),
+      last_invoked_at: numberOrNull(row.last_invoked_at),
+      invocation_count: Number(row.invocation_count),
+      error_count: Number(row.error_count),
+      error_message: textOrNull(row.error_message),
+    };
+    return { function_seq: Number(row.seq), record };
+  }
+}

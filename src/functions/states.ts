@@ -1,0 +1,14 @@
+/** The life of a function. `active` is the only state in which calls run; in `deploying` they wait. */
+import { machine } from "../base/machine.ts";
+
+export type FunctionState = "pending" | "deploying" | "active" | "paused" | "error" | "deleting";
+export type FunctionVerb = "deploy" | "activate" | "fail" | "invoke" | "pause" | "delete";
+
+export const functionStates = machine<FunctionState, FunctionVerb>("function", "pending", {
+  pending: { deploy: "deploying", delete: "deleting" },
+  deploying: { activate: "active", fail: "error", invoke: "deploying", delete: "deleting" },
+  active: { deploy: "active", invoke: "active", pause: "paused", delete: "deleting" },
+  paused: { deploy: "deploying", delete: "deleting" },
+  error: { deploy: "deploying", pause: "paused", delete: "deleting" },
+  deleting: {},
+});

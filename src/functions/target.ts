@@ -1,0 +1,77 @@
+/**
+ * Hot path. What a call needs to know of a function, prepared once per version: the pool's group, the command, the
+ * fixed part of the environment. Kept in a bounded cache under id and name; every change of the function drops it.
+ */
+import { LRUCache } from "lru-cache";
+import { RUNTIMES } from "../../runtimes/index.ts";
+import { invariant } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { FunctionRecord } from "./schema.ts";
+
+export interface Target {
+  readonly record: FunctionRecord;
+  /** Row number in the store; the first half of an invocation's key. */
+  readonly function_seq: number;
+  readonly group: string;
+  readonly argv: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+/** The pool's key of one version of one function. */
+export function groupKey(function_id: string, version: number): string {
+  return `${function_id}@${version}`;
+}
+
+const BASE_ENVIRONMENT = {
+  PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+  HOME: "/tmp",
+  LANG: "C.UTF-8",
+};
+
+/** Prepares a function's current version for calls. */
+export function prepareTarget(record: FunctionRecord, function_seq: number): Target {
+  const runtime = RUNTIMES.get(record.runtime);
+  invariant(runtime !== undefined, `runtime ${record.runtime} of function ${record.id} exists`);
+  return {
+    record,
+    function_seq,
+    group: groupKey(record.id, record.current_version),
+    argv: runtime.command(record.handler),
+    environment: {
+      ...BASE_ENVIRONMENT,
+      HEARTH_FUNCTION_NAME: record.name,
+      HEARTH_FUNCTION_VERSION: String(record.current_version),
+    },
+  };
+}
+
+/** Targets by id and by name. A load that began before a change does not enter the cache after it. */
+export class TargetCache {
+  readonly #cache = new LRUCache<string, Target>({ max: LIMITS.function_cache_entries * 2 });
+  #changes = 0;
+
+  byId(tenant_id: string, id: string): Target | undefined {
+    return this.#cache.get(`${tenant_id}\n#${id}`);
+  }
+
+  byName(tenant_id: string, name: string): Target | undefined {
+    return this.#cache.get(`${tenant_id}\n${name}`);
+  }
+
+  /** Runs `load` and keeps its result unless some function changed meanwhile. */
+  async fill(load: () => Promise<Target>): Promise<Target> {
+    const changes = this.#changes;
+    const target = await load();
+    if (changes === this.#changes) {
+      this.#cache.set(`${target.record.tenant_id}\n#${target.record.id}`, target);
+      this.#cache.set(`${target.record.tenant_id}\n${target.record.name}`, target);
+    }
+    return target;
+  }
+
+  forget(record: Pick<FunctionRecord, "tenant_id" | "id" | "name">): void {
+    this.#changes++;
+    this.#cache.delete(`${record.tenant_id}\n#${record.id}`);
+    this.#cache.delete(`${record.tenant_id}\n${record.name}`);
+  }
+}
