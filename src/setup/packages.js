@@ -1,0 +1,112 @@
+/** The system packages, from the machine's own apt sources. Found by their files: asking dpkg costs 30 ms. */
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { SYSTEM_PATH } from "./command.js";
+import { SetupError } from "./setup-error.js";
+
+const LOCK_WAIT_SECONDS = 300;
+const LISTS_RETRY_MS = 2_000;
+const MULTIARCH = process.arch === "arm64" ? "aarch64-linux-gnu" : "x86_64-linux-gnu";
+
+/**
+ * `command`: found anywhere on the system's path, so a locally built one counts; `file`: exactly there.
+ *
+ * @typedef {{ name: string, command?: string, file?: string }} SystemPackage
+ */
+
+/** @type {readonly SystemPackage[]} */
+const FOR_START = [
+  { name: "crun", command: "crun" },
+  { name: "runc", command: "runc" },
+  { name: "buildah", command: "buildah" },
+  // buildah refuses to start without a policy.
+  { name: "golang-github-containers-common", file: "/etc/containers/policy.json" },
+  { name: "mmdebstrap", command: "mmdebstrap" },
+  { name: "mount", command: "mount" },
+  { name: "nftables", command: "nft" },
+  { name: "iproute2", command: "ip" },
+  { name: "gcc", command: "cc" },
+  // The helper is linked statically.
+  { name: "libc6-dev", file: `/usr/lib/${MULTIARCH}/libc.a` },
+  { name: "ca-certificates", file: "/etc/ssl/certs/ca-certificates.crt" },
+];
+
+/** @type {readonly SystemPackage[]} */
+const FOR_TEST = [
+  // The bundle that the bench compares with; the dynamic busybox would not run in it.
+  { name: "busybox-static", file: "/var/lib/dpkg/info/busybox-static.list" },
+];
+
+/**
+ * @param {"start" | "test"} mode
+ * @param {(path: string) => boolean} exists
+ * @returns {string[]} names of packages
+ */
+export function missingPackages(mode, exists) {
+  const directories = SYSTEM_PATH.split(":");
+  return [...FOR_START, ...(mode === "test" ? FOR_TEST : [])]
+    .filter(({ command, file }) => {
+      if (file !== undefined) return !exists(file);
+      return !directories.some((directory) => exists(join(directory, command ?? "")));
+    })
+    .map(({ name }) => name);
+}
+
+/** `apt-get update` does not wait for the lock of the lists by itself. @param {import("./command.js").Commands} commands */
+async function update(commands) {
+  const deadline_ms = performance.now() + LOCK_WAIT_SECONDS * 1000;
+  for (;;) {
+    try {
+      await commands.run(["apt-get", "update"], { env: { DEBIAN_FRONTEND: "noninteractive" } });
+      return;
+    } catch (error) {
+      const isLocked = error instanceof SetupError && /Could not get lock/.test(error.tail);
+      if (!isLocked || performance.now() > deadline_ms || commands.interrupted !== null) throw error;
+      await new Promise((resolve) => setTimeout(resolve, LISTS_RETRY_MS));
+    }
+  }
+}
+
+/** An interrupted dpkg leaves its journal here, and apt then refuses to work. @returns {boolean} */
+function isDpkgInterrupted() {
+  const journal = "/var/lib/dpkg/updates";
+  return existsSync(journal) && readdirSync(journal).length > 0;
+}
+
+/** @type {import("./setup.js").Step} */
+export const packagesStep = {
+  name: "system packages",
+  large: true,
+
+  missing({ mode }) {
+    const names = missingPackages(mode, existsSync);
+    return names.length === 0 ? null : names.join(" ");
+  },
+
+  async install({ mode }, commands) {
+    const names = missingPackages(mode, existsSync);
+    if (!existsSync("/usr/bin/apt-get")) {
+      throw new SetupError(`there is no apt-get to install what is missing; install it by hand: ${names.join(" ")}`);
+    }
+    const env = { DEBIAN_FRONTEND: "noninteractive", NEEDRESTART_SUSPEND: "1" };
+    /** @type {SetupError | null} */
+    let updateError = null;
+    try {
+      await update(commands);
+    } catch (error) {
+      // One broken source must not hide packages that the others or the old lists have.
+      if (!(error instanceof SetupError) || commands.interrupted !== null) throw error;
+      updateError = error;
+    }
+    if (isDpkgInterrupted()) await commands.run(["dpkg", "--configure", "-a"], { env });
+    const wait = `DPkg::Lock::Timeout=${LOCK_WAIT_SECONDS}`;
+    try {
+      await commands.run(["apt-get", "install", "--yes", "--no-install-recommends", "-o", wait, ...names], { env });
+    } catch (error) {
+      if (error instanceof SetupError && updateError !== null) {
+        throw new SetupError(`${updateError.message}, then ${error.message}`, updateError.tail + error.tail);
+      }
+      throw error;
+    }
+  },
+};

