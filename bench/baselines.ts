@@ -1,0 +1,133 @@
+/**
+ * What hearth is compared with.
+ *
+ * `ContainerRunner`: `crun run` (or runc) in the foreground of a bundle with a static busybox, the configuration that
+ * `crun spec` writes, `/bin/cat` with empty standard input as its command: no network but loopback, no limits, no seccomp
+ * filter, nothing kept. It runs below the compiled launcher, whose private mount namespace crun needs on a hybrid
+ * cgroup host, and the time is the launcher's own, from its fork to the exit: neither Node's spawn nor a hop is in it.
+ *
+ * `SpawnServer`: the unisolated server of `spawn-server.ts` in a fresh process.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { copyFileSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { systemClock } from "../src/base/clock.ts";
+import { LauncherClient, LauncherProcess } from "../src/engine/launcher.ts";
+import { NODE_PATH } from "../src/setup/paths.js";
+import { installedHelper, temporaryDirectory } from "./daemon.ts";
+import type { LoadOptions, LoadResult } from "./load.ts";
+
+const RUN_TIMEOUT_MS = 30_000;
+
+export type ContainerCommand = "crun" | "runc";
+
+export class ContainerRunner {
+  readonly #directory: string;
+  readonly #process: LauncherProcess;
+  readonly #client: LauncherClient;
+  #run_count = 0;
+
+  private constructor(directory: string, process: LauncherProcess, client: LauncherClient) {
+    this.#directory = directory;
+    this.#process = process;
+    this.#client = client;
+  }
+
+  static async open(): Promise<ContainerRunner> {
+    const directory = temporaryDirectory();
+    const socket = join(directory, "launcher.sock");
+    try {
+      const launcher = await LauncherProcess.start(installedHelper(), socket, systemClock);
+      const runner = new ContainerRunner(directory, launcher, new LauncherClient(socket, systemClock));
+      await runner.#makeBundle();
+      return runner;
+    } catch (error) {
+      rmSync(directory, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  /** Runs the bundle to its end. Resolves to the milliseconds it took, rejects when it failed. */
+  async run(command: ContainerCommand): Promise<number> {
+    this.#run_count += 1;
+    const id = `hearth-bench-${process.pid}-${this.#run_count}`;
+    const argv = [command, "--root", join(this.#directory, command), "run", "--bundle", join(this.#directory, "b"), id];
+    const result = await this.#client.spawn({ argv, timeout_ms: RUN_TIMEOUT_MS });
+    if (result.exit_code !== 0) throw new Error(`${command} run: ${result.stderr.slice(-500)}`);
+    return result.duration_ms;
+  }
+
+  async version(command: ContainerCommand): Promise<string> {
+    return (await this.#client.run([command, "--version"], RUN_TIMEOUT_MS)).split("\n", 1)[0] ?? command;
+  }
+
+  async close(): Promise<void> {
+    this.#client.close();
+    await this.#process.stop(systemClock);
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  async #makeBundle(): Promise<void> {
+    const bundle = join(this.#directory, "b");
+    // The mount points exist, as in any image: runs side by side would race to make them.
+    for (const name of ["bin", "dev", "proc", "sys"]) mkdirSync(join(bundle, "rootfs", name), { recursive: true });
+    copyFileSync("/usr/bin/busybox", join(bundle, "rootfs/bin/busybox"));
+    symlinkSync("busybox", join(bundle, "rootfs/bin/cat"));
+    const made = await this.#client.spawn({
+      argv: ["crun", "spec"],
+      working_directory: bundle,
+      timeout_ms: RUN_TIMEOUT_MS,
+    });
+    if (made.exit_code !== 0) throw new Error(`crun spec: ${made.stderr}`);
+    const config = JSON.parse(readFileSync(join(bundle, "config.json"), "utf8"));
+    config.process.terminal = false;
+    config.process.args = ["/bin/cat"];
+    writeFileSync(join(bundle, "config.json"), JSON.stringify(config));
+  }
+}
+
+export class SpawnServer {
+  readonly port: number;
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess, port: number) {
+    this.#child = child;
+    this.port = port;
+  }
+
+  static async start(): Promise<SpawnServer> {
+    const child = spawn(NODE_PATH, [new URL("spawn-server.ts", import.meta.url).pathname], {
+      stdio: ["pipe", "pipe", "inherit"],
+      env: { ...process.env, NODE_ENV: "production" },
+    });
+    const port = await new Promise<number>((resolve, reject) => {
+      child.once("error", reject);
+      child.once("exit", (code) => reject(new Error(`the spawn server exited with ${code}`)));
+      child.stdout.once("data", (line: Buffer) => resolve(Number(line.toString())));
+    });
+    return new SpawnServer(child, port);
+  }
+
+  async stop(): Promise<void> {
+    const gone = new Promise((resolve) => this.#child.once("exit", resolve));
+    this.#child.stdin?.end();
+    await gone;
+  }
+}
+
+/** Runs the load generator in a fresh process. */
+export async function runLoad(options: LoadOptions): Promise<LoadResult> {
+  const child = spawn(NODE_PATH, [new URL("load.ts", import.meta.url).pathname], {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  const closed = new Promise<number | null>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", resolve);
+  });
+  child.stdin.end(JSON.stringify(options));
+  const output: Buffer[] = [];
+  child.stdout.on("data", (chunk: Buffer) => output.push(chunk));
+  const code = await closed;
+  if (code !== 0) throw new Error(`the load generator exited with ${code}`);
+  return JSON.parse(Buffer.concat(output).toString()) as LoadResult;
+}

@@ -1,0 +1,217 @@
+/**
+ * A real daemon for a test: its own process, data directory, bridge, subnet and port, sharing only the image store.
+ * `leftovers` counts what carries its tag on the host, so that a test can compare before and after.
+ */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/setup/paths.js";
+
+export const KEY = "test-key-0123456789abcdef";
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into answers of every shape.
+  readonly body: any;
+}
+
+export interface Leftovers {
+  readonly processes: readonly string[];
+  readonly mounts: readonly string[];
+  readonly cgroups: readonly string[];
+  readonly links: readonly string[];
+  readonly tables: readonly string[];
+  readonly run_files: readonly string[];
+  readonly image_containers: readonly string[];
+}
+
+export const NOTHING_LEFT: Leftovers = {
+  processes: [],
+  mounts: [],
+  cgroups: [],
+  links: [],
+  tables: [],
+  run_files: [],
+  image_containers: [],
+};
+
+/** Waits until `condition` answers something truthy. Throws after `deadline_ms`. */
+export async function eventually<T>(
+  what: string,
+  condition: () => T | Promise<T>,
+  deadline_ms = 20_000,
+): Promise<NonNullable<T>> {
+  const end_ms = performance.now() + deadline_ms;
+  for (;;) {
+    const value = await condition();
+    if (value) return value;
+    if (performance.now() > end_ms) throw new Error(`not within ${deadline_ms} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0));
+    });
+  });
+}
+
+export class Daemon {
+  readonly data_dir = realpathSync(mkdtempSync(join(tmpdir(), "hearth-test-")));
+  readonly tag = createHash("sha256").update(this.data_dir).digest("hex").slice(0, 8);
+  /** Names and numbers that only this daemon uses; the second octet keeps away from the default subnet. */
+  readonly bridge = `ht${this.tag}`;
+  readonly subnet = `10.${100 + ((randomBytes(1)[0] ?? 0) % 100)}.${((randomBytes(1)[0] ?? 0) >> 4) << 4}.0/20`;
+  url = "";
+  output = "";
+  #child: ChildProcess | null = null;
+  #port = 0;
+
+  get pid(): number {
+    return this.#child?.pid ?? 0;
+  }
+
+  /** Starts the daemon and waits for `/health`. */
+  async start(settings: Readonly<Record<string, string>> = {}): Promise<this> {
+    const { image_dir, data_dir } = readDirectories(process.env, []);
+    const helper = helperPath(this.data_dir);
+    if (!existsSync(helper)) {
+      mkdirSync(join(this.data_dir, "bin"), { recursive: true });
+      cpSync(helperPath(data_dir), helper);
+    }
+    if (this.#port === 0) this.#port = await freePort();
+    this.url = `http://127.0.0.1:${this.#port}`;
+    const child = spawn(NODE_PATH, ["src/main.ts"], {
+      cwd: PROJECT_DIR,
+      stdio: ["ignore", "pipe", "pipe"],
+      env: {
+        ...process.env,
+        HEARTH_LISTEN: `127.0.0.1:${this.#port}`,
+        HEARTH_DATA_DIR: this.data_dir,
+        HEARTH_IMAGE_DIR: image_dir,
+        HEARTH_BRIDGE: this.bridge,
+        HEARTH_SUBNET: this.subnet,
+        HEARTH_BOOTSTRAP_KEY: KEY,
+        ...settings,
+      },
+    });
+    this.#child = child;
+    const keep = (chunk: Buffer) => {
+      this.output = (this.output + chunk.toString()).slice(-20_000);
+    };
+    child.stdout?.on("data", keep);
+    child.stderr?.on("data", keep);
+    await eventually("the daemon answers", async () => {
+      if (child.exitCode !== null) throw new Error(`the daemon ended with ${child.exitCode}: ${this.output}`);
+      return fetch(`${this.url}/health`).then(
+        (response) => response.ok,
+        () => false,
+      );
+    });
+    return this;
+  }
+
+  async call(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Answer> {
+    const response = await fetch(this.url + path, {
+      method,
+      headers: { "x-api-key": KEY, "content-type": "application/json", ...headers },
+      body: body === undefined ? null : typeof body === "string" ? body : JSON.stringify(body),
+    });
+    const text = await response.text();
+    return { status: response.status, headers: response.headers, body: text === "" ? null : JSON.parse(text) };
+  }
+
+  /** Creates and deploys a function. Returns its record. */
+  // biome-ignore lint/suspicious/noExplicitAny: the record as it came.
+  async deploy(fields: Record<string, unknown>): Promise<any> {
+    const created = await this.call("POST", "/api/functions", fields);
+    if (created.status !== 201) throw new Error(`create answered ${created.status}: ${JSON.stringify(created.body)}`);
+    const deployed = await this.call("POST", `/api/functions/${created.body.id}/deploy`);
+    if (deployed.status !== 200)
+      throw new Error(`deploy answered ${deployed.status}: ${JSON.stringify(deployed.body)}`);
+    return deployed.body;
+  }
+
+  /** Invokes by name; returns the record. */
+  // biome-ignore lint/suspicious/noExplicitAny: the record as it came.
+  async invoke(name: string, body: Record<string, unknown> = {}): Promise<any> {
+    const answer = await this.call("POST", `/api/functions/invoke/${encodeURIComponent(name)}`, body);
+    if (answer.status !== 200) throw new Error(`invoke answered ${answer.status}: ${JSON.stringify(answer.body)}`);
+    return answer.body;
+  }
+
+  /** Sends a signal and waits until the process has ended. Resolves to its exit code, null after a signal. */
+  async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<number | null> {
+    const child = this.#child;
+    if (child === null) return null;
+    const exited = new Promise<number | null>((resolve) => {
+      if (child.exitCode !== null || child.signalCode !== null) resolve(child.exitCode);
+      else child.once("exit", (code) => resolve(code));
+    });
+    child.kill(signal);
+    const code = await exited;
+    this.#child = null;
+    return code;
+  }
+
+  /** Stops the daemon and removes its data directory. */
+  async dispose(): Promise<void> {
+    await this.stop();
+    rmSync(this.data_dir, { recursive: true, force: true });
+  }
+
+  leftovers(): Leftovers {
+    const run_dir = `/run/hearth/${this.tag}`;
+    const { image_dir } = readDirectories(process.env, []);
+    const links = JSON.parse(execFileSync("ip", ["-j", "link"]).toString()) as { ifname: string }[];
+    const containers = `${image_dir}/storage/overlay-containers/containers.json`;
+    const named = existsSync(containers)
+      ? (JSON.parse(readFileSync(containers, "utf8")) as { names?: string[] }[]).flatMap(({ names }) => names ?? [])
+      : [];
+    return {
+      processes: processesOf(this.tag, run_dir),
+      mounts: readFileSync("/proc/self/mounts", "utf8")
+        .split("\n")
+        .filter((line) => line.includes(run_dir) || line.includes(this.data_dir)),
+      cgroups: cgroupsOf(`hearth-${this.tag}`),
+      links: links
+        .map(({ ifname }) => ifname)
+        .filter((name) => name === this.bridge || name.startsWith(`h${this.tag.slice(0, 6)}`)),
+      tables: execFileSync("nft", ["list", "tables"])
+        .toString()
+        .split("\n")
+        .filter((line) => line.includes(this.tag)),
+      run_files: existsSync(run_dir) ? readdirSync(run_dir, { recursive: true }).map(String) : [],
+      image_containers: named.filter((name) => name.includes(this.tag)),
+    };
+  }
+}
+
+function processesOf(tag: string, run_dir: string): string[] {
+  const found: string[] = [];
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    try {
+      const command = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
+      const group = readFileSync(`/proc/${pid}/cgroup`, "utf8");
+      if (group.includes(`/hearth-${tag}`) || command.includes(run_dir)) found.push(`${pid} ${command}`);
+    } catch {
+      // It ended while we looked.
+    }
+  }
+  return found;
+}
+
+function cgroupsOf(name: string): string[] {
+  const root = "/sys/fs/cgroup";
+  const parents = [root, ...readdirSync(root).map((entry) => `${root}/${entry}`)];
+  return parents.map((parent) => `${parent}/${name}`).filter((path) => existsSync(path));
+}

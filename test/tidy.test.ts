@@ -1,0 +1,144 @@
+/**
+ * The shape of the source, held by a test: who may import whom, what is named how, which calls have one home. Limits
+ * here are never loosened; an exception is an entry with its reason.
+ */
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { describe, expect, it } from "vitest";
+
+const ROOT = join(import.meta.dirname, "..");
+const files = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], { cwd: ROOT })
+  .toString()
+  .split("\n")
+  .filter((file) => file !== "");
+const code = files.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file));
+const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
+
+/** What stands at the top level, beside dotfiles. */
+const TOP = new Set("package.json package-lock.json tsconfig.json src pool runtimes test bench README.md".split(" "));
+
+/** Concerns and the concerns whose `service` and `schema` they may use (all may use events and operations). */
+const CONCERN_EDGES: Record<string, readonly string[]> = {
+  system: [],
+  events: [],
+  operations: [],
+  functions: ["oci", "nightly", "snapshots"],
+};
+
+/** Folder → what its files may import, as prefixes of paths or package names. Inside its own folder a file may import all. */
+const ALLOWED: Record<string, readonly string[]> = {
+  "src/base": [],
+  "src/store": ["src/base/", "libsql", "piscina", "generic-pool"],
+  "src/engine": ["src/base/", "piscina", "generic-pool"],
+  pool: ["src/base/"],
+  runtimes: ["src/base/", "src/engine/engine.ts"],
+  "src/http": ["src/base/", "src/store/", "hono", "@hono/node-server", "zod", "lru-cache"],
+  "src/setup": [],
+};
+
+function folderOf(file: string): string {
+  return file.startsWith("src/") ? file.split("/").slice(0, 2).join("/") : (file.split("/")[0] ?? "");
+}
+
+function imports(file: string): string[] {
+  const found = [...read(file).matchAll(/(?:^|\n)\s*(?:import|export)\s[^;]*?from\s+"([^"]+)"|import\("([^"]+)"\)/g)];
+  return found
+    .map((match) => match[1] ?? match[2] ?? "")
+    .map((name) => (name.startsWith(".") ? normalize(join(dirname(file), name)) : name));
+}
+
+function mayImport(file: string, name: string): boolean {
+  const folder = folderOf(file);
+  if (name.startsWith("node:") || name.startsWith(`${folder}/`)) return true;
+  if (file === "src/app.ts" || file === "src/main.ts") return true;
+  if (file === "src/cli.ts") return false;
+  const allowed = ALLOWED[folder];
+  if (allowed !== undefined) return allowed.some((prefix) => name === prefix || name.startsWith(prefix));
+  const concern = folder.slice("src/".length);
+  const edges = CONCERN_EDGES[concern];
+  if (edges === undefined) return false;
+  if (name === "hono" || name.startsWith("hono/")) return file.endsWith("/routes.ts");
+  const ports = [
+    "src/base/",
+    "src/http/",
+    "src/store/store.ts",
+    "src/engine/engine.ts",
+    "pool/index.ts",
+    "runtimes/index.ts",
+  ];
+  if (
+    ["zod", "lru-cache", ...ports].some(
+      (prefix) => name === prefix || (prefix.endsWith("/") && name.startsWith(prefix)),
+    )
+  ) {
+    return true;
+  }
+  return [...edges, "events", "operations"].some((edge) =>
+    new RegExp(`^src/${edge}/(service|schema)\\.ts$`).test(name),
+  );
+}
+
+/** A call that has one home: pattern, where it may stand, what to use instead. */
+const BANS: readonly [RegExp, RegExp, string][] = [
+  [/\bDate\.now\(|new Date\(\)/, /^src\/base\/clock\.ts$|^src\/setup\//, "clock.epochMs()"],
+  [/\bperformance\.now\(/, /^src\/base\/clock\.ts$|^src\/setup\//, "clock.monotonicMs()"],
+  [/\bset(Timeout|Interval)\(/, /^src\/base\/clock\.ts$|^src\/setup\//, "clock.after()"],
+  [/\bMath\.random\(/, /^$/, "ids.random()"],
+  [/\bprocess\.env\b/, /^src\/(main|cli)\.ts$|^src\/setup\//, "the configuration"],
+  [/\bconsole\./, /^$/, "the log"],
+  [/\bthrow new Error\(/, /^src\/setup\//, "an AppError of the table, or invariant()"],
+  [/(:|<|as) any\b/, /^$/, "a type"],
+  [/^let |^export let /m, /^$/, "an object given through a constructor"],
+  [/^export default/m, /^$/, "a named export"],
+  [/\b(TODO|FIXME|XXX)\b/, /^$/, "an issue"],
+];
+
+describe("the source", () => {
+  it("has nothing at the top level beside the agreed entries and dotfiles", () => {
+    const top = new Set(files.map((file) => file.split("/")[0] ?? ""));
+    expect([...top].filter((entry) => !entry.startsWith(".") && !TOP.has(entry))).toEqual([]);
+  });
+
+  it("imports only along the table", () => {
+    const wrong = code.flatMap((file) =>
+      imports(file)
+        .filter((name) => !mayImport(file, name))
+        .map((name) => `${file} → ${name}`),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it("keeps time, randomness, environment and errors in their homes", () => {
+    const wrong = code.flatMap((file) => {
+      const text = read(file).replace(/\/\*[\s\S]*?\*\/|(^|\s)\/\/.*$/gm, "");
+      return BANS.filter(([pattern, home]) => pattern.test(text) && !home.test(file)).map(
+        ([pattern, , instead]) => `${file}: ${pattern} — use ${instead}`,
+      );
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  it("has kebab-case file names without the empty words", () => {
+    const named = files
+      .filter((file) => /^(src|pool|runtimes|bench)\//.test(file))
+      .map((file) => file.split("/").at(-1) ?? "");
+    const wrong = named.filter(
+      (name) => !/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z]+)*$/.test(name) || /^(utils?|helpers|manager|common)\./.test(name),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it("has no file above 500 lines", () => {
+    const sources = files.filter((file) => /\.(ts|js|c|h)$/.test(file));
+    const long = sources
+      .map((file) => [file, read(file).split("\n").length] as const)
+      .filter(([, lines]) => lines > 500);
+    expect(long).toEqual([]);
+  });
+
+  it("opens every file with what it owns", () => {
+    const sources = code.filter((file) => !/^#!/.test(read(file)) || /\.ts$/.test(file));
+    expect(sources.filter((file) => !/^\/\*\*/.test(read(file)))).toEqual([]);
+  });
+});
