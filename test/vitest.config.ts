@@ -1,4 +1,4 @@
-/** Three projects: `unit` (no root, no containers), `api` (real containers through the real API), `heavy` (minutes). */
+/** Three projects: `unit` (no containers), `api` (real containers through the real API), `heavy` (minutes). */
 import { defineConfig } from "vitest/config";
 
 const UNIT = ["test/*.test.ts", "test/{base,pool,store,http,functions}/**/*.unit.test.ts"];

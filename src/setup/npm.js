@@ -22,8 +22,8 @@ const INSTALL = [
   "--no-progress",
   "--prefer-offline",
   // npm's own pauses between attempts, 10 to 60 seconds each, make an offline machine wait for many minutes.
-  "--fetch-retry-mintimeout=1000",
-  "--fetch-retry-maxtimeout=5000",
+  "--fetch-retry-mintimeout=500",
+  "--fetch-retry-factor=4",
 ];
 
 /**

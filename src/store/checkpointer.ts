@@ -65,6 +65,7 @@ export class Checkpointer {
       name: "checkpoint",
       minThreads: 0,
       maxThreads: 1,
+      maxQueue: 1,
       // The thread stays once it has been needed: starting one costs more than keeping it.
       idleTimeout: Number.POSITIVE_INFINITY,
       recordTiming: false,

@@ -1,0 +1,62 @@
+/** Settings: defaults, the two ways to give them, and what a wrong one is told. */
+import { describe, expect, it } from "vitest";
+import { readConfig, SETTINGS } from "../../src/base/config.ts";
+
+describe("the configuration", () => {
+  it("needs nothing", () => {
+    expect(readConfig({}, [])).toMatchObject({
+      listen_host: "127.0.0.1",
+      listen_port: 8700,
+      data_dir: "/var/lib/hearth",
+      image_dir: "/var/lib/hearth/images",
+      subnet: "10.42.0.0/16",
+      bridge: "hearth0",
+      oci_runtime: "auto",
+      bootstrap_key: null,
+    });
+  });
+
+  it("takes each setting from its variable, and a flag over it", () => {
+    const environment = { HEARTH_LISTEN: "0.0.0.0:1", HEARTH_BRIDGE: "b1" };
+    expect(readConfig(environment, ["--bridge", "b2", "--cells=3"])).toMatchObject({
+      listen_host: "0.0.0.0",
+      listen_port: 1,
+      bridge: "b2",
+      cells_target: 3,
+    });
+    expect(readConfig({ HEARTH_LISTEN: "[::1]:80" }, []).listen_host).toBe("::1");
+  });
+
+  it("names two data directories apart", () => {
+    const tag = (data_dir: string) => readConfig({ HEARTH_DATA_DIR: data_dir }, []).host_tag;
+    expect(tag("/a")).toMatch(/^[0-9a-f]{8}$/);
+    expect(tag("/a")).not.toBe(tag("/b"));
+    expect(tag("/a/")).toBe(tag("/a"));
+  });
+
+  it.each([
+    ["HEARTH_LISTEN", "8700"],
+    ["HEARTH_LISTEN", "127.0.0.1:99999"],
+    ["HEARTH_SUBNET", "10.0.0.0/8"],
+    ["HEARTH_SUBNET", "fd00::/64"],
+    ["HEARTH_BRIDGE", "a-name-that-is-too-long"],
+    ["HEARTH_LOG_LEVEL", "loud"],
+    ["HEARTH_CELLS", "-1"],
+    ["HEARTH_INSTANCES_MAX", "0"],
+    ["HEARTH_BOOTSTRAP_KEY", "short"],
+  ])("refuses %s=%s and names the variable", (variable, value) => {
+    expect(() => readConfig({ [variable]: value }, [])).toThrow(variable);
+  });
+
+  it("refuses a flag that it does not know, and lists those that it does", () => {
+    expect(() => readConfig({}, ["--colour", "blue"])).toThrow(/--listen .*--data-dir/);
+    expect(() => readConfig({}, ["--listen"])).toThrow(/incomplete/);
+  });
+
+  it("has a variable and a sentence for each setting", () => {
+    for (const { variable, about } of Object.values(SETTINGS)) {
+      expect(variable).toMatch(/^HEARTH_[A-Z_]+$/);
+      expect(about.length).toBeGreaterThan(5);
+    }
+  });
+});

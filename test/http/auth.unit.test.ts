@@ -1,0 +1,117 @@
+/** Keys at rest and in the cache, with the time held by hand. */
+import { describe, expect, it } from "vitest";
+import type { Clock } from "../../src/base/clock.ts";
+import { randomIds } from "../../src/base/ids.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { credentialOf, DEFAULT_TENANT_ID, Keys } from "../../src/http/auth.ts";
+import { scratchStores } from "../store/scratch.ts";
+
+const refused = expect.objectContaining({ code: "UNAUTHORIZED" });
+
+describe("the credential of a request", () => {
+  it("is X-Api-Key or a bearer token", () => {
+    expect(credentialOf({ "x-api-key": "k" })).toBe("k");
+    expect(credentialOf({ authorization: "Bearer k" })).toBe("k");
+    expect(credentialOf({ authorization: "bearer  k" })).toBe("k");
+  });
+
+  it("is refused when both are sent, even the same", () => {
+    expect(() => credentialOf({ "x-api-key": "k", authorization: "Bearer k" })).toThrow(
+      expect.objectContaining({ code: "TWO_CREDENTIALS" }),
+    );
+  });
+
+  it("is missing when there is none, an empty one or another scheme", () => {
+    for (const headers of [{}, { "x-api-key": "" }, { authorization: "Basic azpr" }, { authorization: "Bearer " }]) {
+      expect(() => credentialOf(headers)).toThrow(refused);
+    }
+  });
+});
+
+describe("keys", () => {
+  const scratch = scratchStores();
+  const open = () => {
+    const time = { now_ms: 1_000_000 };
+    const clock: Clock = { epochMs: () => time.now_ms, monotonicMs: () => time.now_ms, after: () => () => {} };
+    const store = scratch().open();
+    const keys = new Keys(store, clock, randomIds());
+    const revoke = (id: string) =>
+      store.write([{ sql: "UPDATE api_keys SET revoked_at = 1 WHERE id = ?", args: [id] }]);
+    return { time, store, keys, revoke };
+  };
+
+  it("are made at the first start only, with the tenant default, and never kept in clear", async () => {
+    const { keys, store } = open();
+    const { key } = await keys.ensureBootstrap(null);
+    expect(key).toMatch(/^hk_[0-9a-z]{16}_[0-9a-z]{32}$/);
+    expect(await keys.ensureBootstrap(null)).toEqual({ key: null });
+    expect(await keys.caller(String(key))).toMatchObject({ tenant_id: DEFAULT_TENANT_ID, scopes: ["*"] });
+    expect(await store.readOne("SELECT name FROM tenants")).toEqual({ name: "default" });
+    const rows = JSON.stringify(await store.read("SELECT * FROM api_keys"));
+    expect(rows).not.toContain(String(key));
+    expect(rows).not.toContain(String(key).split("_")[2]);
+  });
+
+  it("can be given by the operator, in any form; a new one replaces the old one at once", async () => {
+    const { keys } = open();
+    expect(await keys.ensureBootstrap("any/printable=text!")).toEqual({ key: null });
+    await keys.caller("any/printable=text!");
+    expect(await keys.ensureBootstrap("any/printable=text!")).toEqual({ key: null });
+    await keys.caller("any/printable=text!");
+    await keys.ensureBootstrap("another-printable-text");
+    await keys.caller("another-printable-text");
+    expect(keys.cached("any/printable=text!")).toBeNull();
+    await expect(keys.caller("any/printable=text!")).rejects.toEqual(refused);
+  });
+
+  it("are looked up once and then known for a while without the store", async () => {
+    const { keys, revoke, time } = open();
+    await keys.ensureBootstrap("operator-key-0123");
+    const caller = await keys.caller("operator-key-0123");
+    expect(keys.cached("operator-key-0123")).toBe(caller);
+    // Revoked behind the back of this process: trusted no longer than the cache's time.
+    await revoke(caller.key_id);
+    expect(keys.cached("operator-key-0123")).toBe(caller);
+    time.now_ms += LIMITS.credential_cache_ttl_ms;
+    expect(keys.cached("operator-key-0123")).toBeNull();
+    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
+  });
+
+  it("end at once when they are revoked and forgotten", async () => {
+    const { keys, revoke } = open();
+    await keys.ensureBootstrap("operator-key-0123");
+    const { key_id } = await keys.caller("operator-key-0123");
+    await revoke(key_id);
+    keys.forget(key_id);
+    expect(keys.cached("operator-key-0123")).toBeNull();
+    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
+  });
+
+  it("end at their expiry even while they are cached", async () => {
+    const { keys, store, time } = open();
+    await keys.ensureBootstrap("operator-key-0123");
+    await store.write([{ sql: "UPDATE api_keys SET expires_at = ?", args: [time.now_ms / 1000 + 5] }]);
+    await keys.caller("operator-key-0123");
+    time.now_ms += 4_999;
+    expect(keys.cached("operator-key-0123")).not.toBeNull();
+    time.now_ms += 1;
+    expect(keys.cached("operator-key-0123")).toBeNull();
+    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
+  });
+
+  it("that were wrong are looked up again after a second, so a new key works soon", async () => {
+    const { keys, time } = open();
+    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
+    await keys.ensureBootstrap("operator-key-9999");
+    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
+    time.now_ms += LIMITS.credential_refusal_ttl_ms;
+    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
+    await keys.caller("operator-key-9999");
+  });
+
+  it("that are absurdly long are refused unread", async () => {
+    const { keys, store } = open();
+    await store.close();
+    await expect(keys.caller("x".repeat(LIMITS.credential_length_max + 1))).rejects.toEqual(refused);
+  });
+});

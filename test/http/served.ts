@@ -1,0 +1,121 @@
+/** A real server on loopback with the routes a test needs, and a raw client for what `fetch` hides. */
+import { connect, type Socket } from "node:net";
+import { afterEach } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { randomIds } from "../../src/base/ids.ts";
+import type { Log, LogFields } from "../../src/base/log.ts";
+import { Keys } from "../../src/http/auth.ts";
+import type { Route } from "../../src/http/route.ts";
+import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
+import type { Store } from "../../src/store/store.ts";
+import { scratchStores } from "../store/scratch.ts";
+
+export const KEY = "operator-key-0123456789";
+
+export interface Served {
+  readonly app: App;
+  readonly server: Listening;
+  readonly keys: Keys;
+  readonly store: Store;
+  /** Messages of level error with their fields. */
+  readonly faults: { readonly message: string; readonly fields: LogFields }[];
+  fetch(path: string, init?: RequestInit): Promise<Response>;
+  /** With the operator's key; a body that is no string goes as JSON. */
+  call(method: string, path: string, body?: unknown): Promise<Response>;
+}
+
+/** Call in a describe block. What a test serves is taken down after it. */
+export function serving(): (routes: readonly Route[], limits?: Partial<ServerLimits>) => Promise<Served> {
+  const servers: Listening[] = [];
+  // Runs after the stores' own clean-up was registered, so before it.
+  const scratch = scratchStores();
+  afterEach(async () => {
+    await Promise.all(servers.splice(0).map((server) => server.close(0)));
+  });
+  return async (routes, limits) => {
+    const faults: Served["faults"] = [];
+    const ignore = () => {};
+    const log: Log = {
+      debug: ignore,
+      info: ignore,
+      warn: ignore,
+      error: (message, fields = {}) => faults.push({ message, fields }),
+    };
+    const ids = randomIds();
+    const store = scratch().open();
+    const keys = new Keys(store, systemClock, ids);
+    await keys.ensureBootstrap(KEY);
+    const app = createApp({ log, ids, clock: systemClock, keys });
+    app.mount(routes);
+    const server = await listen(app, { host: "127.0.0.1", port: 0, clock: systemClock, log, limits });
+    servers.push(server);
+    const get = (path: string, init?: RequestInit) => fetch(`${server.url}${path}`, init);
+    return {
+      app,
+      server,
+      keys,
+      store,
+      faults,
+      fetch: get,
+      call: (method, path, body) =>
+        get(path, {
+          method,
+          headers: { "x-api-key": KEY },
+          ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
+        }),
+    };
+  };
+}
+
+export interface RawClient {
+  readonly socket: Socket;
+  /** All text received so far. */
+  text(): string;
+  /** Resolves with the text once it matches. Rejects when the connection ends before, or after `deadline_ms`. */
+  until(pattern: RegExp, deadline_ms?: number): Promise<string>;
+  /** Resolves with all text when the server has closed. */
+  closed(deadline_ms?: number): Promise<string>;
+}
+
+export async function rawClient(port: number): Promise<RawClient> {
+  const socket = connect(port, "127.0.0.1");
+  const state = { text: "", isClosed: false };
+  const waiting = new Set<() => void>();
+  const changed = () => {
+    for (const look of waiting) look();
+  };
+  socket.setEncoding("utf8");
+  socket.on("data", (chunk) => {
+    state.text += chunk;
+    changed();
+  });
+  socket.on("error", () => {});
+  socket.on("close", () => {
+    state.isClosed = true;
+    changed();
+  });
+  await new Promise<void>((resolve) => socket.once("connect", resolve));
+
+  const wait = (what: string, isDone: () => boolean, deadline_ms: number): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const end = (error: Error | null) => {
+        clearTimeout(timer);
+        waiting.delete(look);
+        if (error === null) resolve(state.text);
+        else reject(error);
+      };
+      const look = () => {
+        if (isDone()) end(null);
+        else if (state.isClosed) end(new Error(`closed before ${what}: ${state.text}`));
+      };
+      const timer = setTimeout(() => end(new Error(`not within ${deadline_ms} ms: ${what}`)), deadline_ms);
+      waiting.add(look);
+      look();
+    });
+  return {
+    socket,
+    text: () => state.text,
+    until: (pattern, deadline_ms = 10_000) => wait(String(pattern), () => pattern.test(state.text), deadline_ms),
+    closed: (deadline_ms = 10_000) => wait("the end", () => state.isClosed, deadline_ms),
+  };
+}
