@@ -8,7 +8,7 @@
  *     at once, and at the deadline the rest is cut: `close` always resolves.
  */
 import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Server, ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { Hono } from "hono";
 import type { Clock } from "../base/clock.ts";
@@ -113,8 +113,8 @@ export interface Listening {
 /** Throws INTERNAL with the address and the reason when it cannot be bound. */
 export async function listen(app: App, { host, port, clock, log, limits }: ListenOptions): Promise<Listening> {
   const bounds: ServerLimits = { ...LIMITS, ...limits };
-  const state = { is_closing: false };
-  const server = makeServer(app, host, bounds, state);
+  const state: ServerState = { is_closing: false, sockets: new Set() };
+  const server = makeServer(app, bounds, state);
   await bind(server, host, port);
   server.on("error", (error) => log.error("http server", { error: errorText(error) }));
   const { port: bound_port } = server.address() as AddressInfo;
@@ -124,12 +124,17 @@ export async function listen(app: App, { host, port, clock, log, limits }: Liste
     port: bound_port,
     close: (drain_ms) => {
       state.is_closing = true;
-      return drain(server, clock, drain_ms);
+      return drain(server, state.sockets, clock, drain_ms);
     },
   };
 }
 
-function makeServer(app: App, host: string, limits: ServerLimits, state: { readonly is_closing: boolean }): Server {
+interface ServerState {
+  is_closing: boolean;
+  readonly sockets: Set<Socket>;
+}
+
+function makeServer(app: App, limits: ServerLimits, state: ServerState): Server {
   /** The cheapest place to add `Connection: close` to answers of requests that were already running. */
   class DrainingResponse<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {
     override writeHead(status: number, ...rest: unknown[]): this {
@@ -138,7 +143,7 @@ function makeServer(app: App, host: string, limits: ServerLimits, state: { reado
     }
   }
   const listener = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
-    hostname: host,
+    hostname: "localhost",
     // What hono never sees: a request target or Host header that makes no URL.
     errorHandler: (cause) =>
       app.failed(new AppError("INVALID_ARGUMENT", "the request target or Host header is not usable", { cause })),
@@ -157,6 +162,10 @@ function makeServer(app: App, host: string, limits: ServerLimits, state: { reado
   // Without this event Node invites every body. `readBody` does it, once the request has passed all that needs none.
   server.on("checkContinue", listener);
   server.maxConnections = limits.connections_max;
+  server.on("connection", (socket) => {
+    state.sockets.add(socket);
+    socket.once("close", () => state.sockets.delete(socket));
+  });
   return server;
 }
 
@@ -178,19 +187,23 @@ function bind(server: Server, host: string, port: number): Promise<void> {
   });
 }
 
-function drain(server: Server, clock: Clock, drain_ms: number): Promise<{ readonly cut_count: number }> {
+function drain(
+  server: Server,
+  sockets: ReadonlySet<Socket>,
+  clock: Clock,
+  drain_ms: number,
+): Promise<{ readonly cut_count: number }> {
   return new Promise((resolve) => {
     let cut_count = 0;
     const cancel = clock.after(drain_ms, () => {
-      server.getConnections((_error, count) => {
-        cut_count = count ?? 0;
-        server.closeAllConnections();
-      });
+      cut_count = sockets.size;
+      server.closeAllConnections();
     });
-    // Also ends the idle connections.
+    // Also ends the connections that are idle between requests, but not those that have never sent anything.
     server.close(() => {
       cancel();
       resolve({ cut_count });
     });
+    for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
   });
 }

@@ -1,4 +1,5 @@
 /** Keys at rest and in the cache, with the time held by hand. */
+import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import type { Clock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
@@ -100,13 +101,24 @@ describe("keys", () => {
   });
 
   it("that were wrong are looked up again after a second, so a new key works soon", async () => {
-    const { keys, time } = open();
-    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
-    await keys.ensureBootstrap("operator-key-9999");
-    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
+    const { keys, store, time } = open();
+    await keys.ensureBootstrap("operator-key-0123");
+    await expect(keys.caller("a-second-key")).rejects.toEqual(refused);
+    const digest = createHash("sha256").update("a-second-key").digest("hex");
+    await store.write([
+      {
+        sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at)
+              VALUES ('second', 'default', 'second', ?, '["functions"]', 1)`,
+        args: [digest],
+      },
+    ]);
+    await expect(keys.caller("a-second-key")).rejects.toEqual(refused);
     time.now_ms += LIMITS.credential_refusal_ttl_ms;
-    await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
-    await keys.caller("operator-key-9999");
+    expect(await keys.caller("a-second-key")).toEqual({
+      tenant_id: "default",
+      key_id: "second",
+      scopes: ["functions"],
+    });
   });
 
   it("that are absurdly long are refused unread", async () => {
