@@ -126,27 +126,36 @@ export class Invocations {
 
   /** Deletes records that are too old or too many, a bounded number per function and pass. */
   async prune(clock: Clock, kept_count: number, kept_seconds: number): Promise<void> {
-    const functions = await this.#store.read("SELECT seq FROM functions", []);
     const oldest_kept = toEpochSeconds(clock.epochMs()) - kept_seconds;
-    for (const { seq: function_seq } of functions) {
-      const excess = await this.#store.readOne(
-        "SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
-        [Number(function_seq), kept_count],
-      );
-      await this.#store.write([
-        {
-          sql: `DELETE FROM invocations WHERE function_seq = ? AND seq IN (
-              SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT ?) AND (seq <= ? OR ended_at < ?)`,
-          args: [
-            Number(function_seq),
-            Number(function_seq),
-            LIMITS.prune_rows_per_pass,
-            Number(excess?.seq ?? 0),
-            oldest_kept,
-          ],
-        },
+    for (let after = 0; ; ) {
+      const page = await this.#store.read("SELECT seq FROM functions WHERE seq > ? ORDER BY seq LIMIT ?", [
+        after,
+        LIMITS.list_limit_max,
       ]);
+      for (const { seq } of page) await this.#pruneOne(Number(seq), kept_count, oldest_kept);
+      if (page.length < LIMITS.list_limit_max) return;
+      after = Number(page.at(-1)?.seq);
     }
+  }
+
+  async #pruneOne(function_seq: number, kept_count: number, oldest_kept: number): Promise<void> {
+    const [oldest, excess] = await Promise.all([
+      this.#store.readOne("SELECT ended_at FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT 1", [
+        function_seq,
+      ]),
+      this.#store.readOne("SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq DESC LIMIT 1 OFFSET ?", [
+        function_seq,
+        kept_count,
+      ]),
+    ]);
+    if (oldest === null || (excess === null && Number(oldest.ended_at) >= oldest_kept)) return;
+    await this.#store.write([
+      {
+        sql: `DELETE FROM invocations WHERE function_seq = ? AND seq IN (
+          SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT ?) AND (seq <= ? OR ended_at < ?)`,
+        args: [function_seq, function_seq, LIMITS.prune_rows_per_pass, Number(excess?.seq ?? 0), oldest_kept],
+      },
+    ]);
   }
 
   async #reserve(): Promise<void> {

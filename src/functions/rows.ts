@@ -1,5 +1,6 @@
 /** Functions and their versions in the store: the SQL of this concern, and rows turned into records. */
 import type { EpochSeconds } from "../base/clock.ts";
+import { LIMITS } from "../base/limits.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateFunction, FunctionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
@@ -41,11 +42,16 @@ export class FunctionRows {
     return rows.map((row) => this.#row(row));
   }
 
-  /** Over all tenants: for the daemon's own start, never for an answer. */
-  async inStates(states: readonly FunctionState[]): Promise<FunctionRow[]> {
+  /** Over all tenants, in pages: for the daemon's own start, never for an answer. */
+  async *inStates(states: readonly FunctionState[]): AsyncGenerator<FunctionRow> {
     const marks = states.map(() => "?").join(", ");
-    const rows = await this.#store.read(`${SELECT} WHERE f.state IN (${marks})`, states);
-    return rows.map((row) => this.#row(row));
+    const sql = `${SELECT} WHERE f.seq > ? AND f.state IN (${marks}) ORDER BY f.seq LIMIT ?`;
+    for (let after = 0; ; ) {
+      const rows = await this.#store.read(sql, [after, ...states, LIMITS.list_limit_max]);
+      for (const row of rows) yield this.#row(row);
+      if (rows.length < LIMITS.list_limit_max) return;
+      after = Number(rows.at(-1)?.seq);
+    }
   }
 
   /** The statements that make a function with its first version; a conflict when the name is taken. */

@@ -43,11 +43,11 @@ export class Functions {
 
   /** Takes up where an earlier process stopped: active functions are invocable again, deletions are finished. */
   async boot(): Promise<void> {
-    for (const row of await this.#rows.inStates(["active", "deploying"])) {
+    for await (const row of this.#rows.inStates(["active", "deploying"])) {
       if (row.record.state === "deploying") await this.#move(row.record, "activate", null);
       this.#openGroup(row.record);
     }
-    for (const row of await this.#rows.inStates(["deleting"])) await this.#erase(row);
+    for await (const row of this.#rows.inStates(["deleting"])) await this.#erase(row);
   }
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT. */

@@ -16,25 +16,33 @@ export function checkMachine(machine) {
   if (uid !== 0) throw new SetupError(`hearth needs root for namespaces and cgroups, this is uid ${uid}: use sudo`);
 }
 
-/** The free bytes where `path` lies or will lie. @param {string} path @returns {number | null} null: cannot tell */
-function freeBytes(path) {
-  // Node has statfs from 18.15 on; an older one goes on without the check.
-  if (fs.statfsSync === undefined) return null;
-  try {
-    const stats = fs.statfsSync(path);
-    return stats.bavail * stats.bsize;
-  } catch (error) {
-    if (error.code === "ENOENT" && dirname(path) !== path) return freeBytes(dirname(path));
-    throw new SetupError(`${path}: ${error.message}`);
-  }
+/** The directory itself, or the nearest one above it that exists. @param {string} path @returns {string} */
+function existing(path) {
+  return fs.existsSync(path) || dirname(path) === path ? path : existing(dirname(path));
 }
 
-/** @param {readonly string[]} directories @param {number} [bytes_min] */
-export function checkSpace(directories, bytes_min = FREE_BYTES_MIN) {
+/**
+ * Whether `directories` can be made and filled.
+ *
+ * @param {readonly string[]} directories
+ * @param {number} [bytes_min]
+ */
+export function checkDirectories(directories, bytes_min = FREE_BYTES_MIN) {
+  const mib = (/** @type {number} */ bytes) => Math.floor(bytes / 1024 ** 2);
   for (const directory of directories) {
-    const free = freeBytes(directory);
-    if (free === null || free >= bytes_min) continue;
-    const mib = (/** @type {number} */ bytes) => Math.floor(bytes / 1024 ** 2);
-    throw new SetupError(`${directory} has ${mib(free)} MiB free, ${mib(bytes_min)} MiB are needed to install`);
+    const place = existing(directory);
+    if (!fs.statSync(place).isDirectory()) throw new SetupError(`${place} is not a directory`);
+    try {
+      fs.accessSync(place, fs.constants.W_OK);
+    } catch (error) {
+      throw new SetupError(`${place} is not writable: ${error.code}`);
+    }
+    // Node has statfs from 18.15 on; an older one goes on without the check.
+    if (fs.statfsSync === undefined) continue;
+    const stats = fs.statfsSync(place);
+    const free = stats.bavail * stats.bsize;
+    if (free < bytes_min) {
+      throw new SetupError(`${directory} has ${mib(free)} MiB free, ${mib(bytes_min)} MiB are needed to install`);
+    }
   }
 }

@@ -13,7 +13,8 @@ const BUILD_CONTAINER = "hearth-setup";
 /** Running daemons hold the release that they started with; buildah refuses to remove one that is in use. */
 const RELEASES_KEPT = 3;
 
-const MERGED_USR_HOOKS = "/usr/share/mmdebstrap/hooks/maybe-merged-usr";
+/** Without it the package usrmerge makes the links /bin → /usr/bin and so on, and brings 48 MB of perl. */
+const MERGED_USR_HOOKS = "/usr/share/mmdebstrap/hooks/merged-usr";
 
 /** @typedef {import("./paths.js").Profile} Profile */
 
@@ -141,9 +142,6 @@ async function buildRoot(directory, { profile, suite }, commands) {
   const script = join(directory, "finish.sh");
   writeFileSync(script, finishScript(profile), { mode: 0o700 });
 
-  const pins = join(directory, "pins");
-  writeFileSync(pins, profile.avoid.map((name) => `Package: ${name}\nPin: release *\nPin-Priority: -1\n\n`).join(""));
-
   const tar = join(directory, "root.tar");
   await commands.run(
     [
@@ -157,9 +155,7 @@ async function buildRoot(directory, { profile, suite }, commands) {
       ...profile.path_exclude.map((pattern) => `--dpkgopt=path-exclude=${pattern}`),
       ...profile.path_include.map((pattern) => `--dpkgopt=path-include=${pattern}`),
       `--include=${profile.packages.join(",")}`,
-      // Makes the links /bin → /usr/bin and so on before the first package, on releases that expect them.
       ...(existsSync(MERGED_USR_HOOKS) ? [`--hook-dir=${MERGED_USR_HOOKS}`] : []),
-      `--setup-hook=mkdir -p "$1/etc/apt/preferences.d" && cp ${shellQuoted(pins)} "$1/etc/apt/preferences.d/"`,
       `--customize-hook=sh ${shellQuoted(script)} "$1"`,
       suite,
       tar,

@@ -57,7 +57,10 @@ async function update(commands) {
   const deadline_ms = performance.now() + LOCK_WAIT_SECONDS * 1000;
   for (;;) {
     try {
-      await commands.run(["apt-get", "update"], { env: { DEBIAN_FRONTEND: "noninteractive" } });
+      // Without the option, an unreachable mirror is a warning and the failure comes later, unexplained.
+      await commands.run(["apt-get", "update", "-o", "APT::Update::Error-Mode=any"], {
+        env: { DEBIAN_FRONTEND: "noninteractive" },
+      });
       return;
     } catch (error) {
       const isLocked = error instanceof SetupError && /Could not get lock/.test(error.tail);

@@ -125,7 +125,6 @@ export function debianSuite() {
  * @property {string} name
  * @property {number} revision
  * @property {string[]} packages
- * @property {string[]} avoid packages that apt must not choose among alternatives: usrmerge would bring all of perl
  * @property {Record<string, string>} links path → target
  * @property {string[]} path_exclude
  * @property {string[]} path_include

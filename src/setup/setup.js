@@ -8,7 +8,7 @@
  *    lie in one directory on the data directory's file system, which the next set-up clears too.
  * 3. An expected failure is one message and exit code 1; only a bug prints a stack.
  */
-import { checkMachine, checkSpace } from "./checks.js";
+import { checkDirectories, checkMachine } from "./checks.js";
 import { Commands } from "./command.js";
 import { helperStep } from "./helper.js";
 import { imageStep } from "./image.js";
@@ -40,9 +40,8 @@ const STEPS = [npmStep, packagesStep, helperStep, imageStep];
 
 /** @param {Context} context @param {Commands} commands @param {Progress} progress */
 async function install(context, commands, progress) {
-  if (STEPS.some((step) => step.large && step.missing(context) !== null)) {
-    checkSpace([context.project_dir, context.data_dir, context.image_dir]);
-  }
+  const isLarge = STEPS.some((step) => step.large && step.missing(context) !== null);
+  checkDirectories([context.project_dir, context.data_dir, context.image_dir], isLarge ? undefined : 0);
   const release = await holdLock(commands, () => progress.note("waiting for another set-up to finish"));
   try {
     await clearTemporary(context.data_dir, commands);
@@ -61,6 +60,20 @@ async function install(context, commands, progress) {
   }
 }
 
+/**
+ * The message of an expected failure: ours, an interruption, or the operating system's (a read-only file system, no
+ * space left). Anything else is a bug and goes on.
+ *
+ * @param {unknown} error
+ * @param {NodeJS.Signals | null} interrupted
+ * @returns {{ message: string, tail?: string }}
+ */
+function explain(error, interrupted) {
+  if (interrupted !== null) return { message: `interrupted by ${interrupted}` };
+  if (error instanceof SetupError || (error instanceof Error && "syscall" in error)) return error;
+  throw error;
+}
+
 /** @param {string | undefined} mode @param {readonly string[]} args */
 export async function main(mode, args) {
   const progress = new Progress(process.stderr);
@@ -75,9 +88,7 @@ export async function main(mode, args) {
     progress.note("complete");
   } catch (error) {
     progress.failed();
-    const interrupted = commands.interrupted;
-    if (interrupted === null && !(error instanceof SetupError)) throw error;
-    const { message, tail } = interrupted === null ? error : { message: `interrupted by ${interrupted}`, tail: "" };
+    const { message, tail = "" } = explain(error, commands.interrupted);
     process.stderr.write(`${tail}hearth set-up: ${message}\n`);
     process.exitCode = commands.exitCode;
   } finally {

@@ -14,7 +14,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { checkMachine, checkSpace } from "../../src/setup/checks.js";
+import { checkDirectories, checkMachine } from "../../src/setup/checks.js";
 import { Commands } from "../../src/setup/command.js";
 import { compileHelper } from "../../src/setup/helper.js";
 import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
@@ -80,8 +80,10 @@ describe("machine", () => {
 
   test("space is measured where a directory will lie, and the message names it", () => {
     const absent = join(directory, "not/yet");
-    expect(() => checkSpace([absent], 1)).not.toThrow();
-    expect(() => checkSpace([absent], Number.MAX_SAFE_INTEGER)).toThrow(`${absent} has`);
+    expect(() => checkDirectories([absent], 1)).not.toThrow();
+    expect(() => checkDirectories([absent], Number.MAX_SAFE_INTEGER)).toThrow(`${absent} has`);
+    writeFileSync(join(directory, "file"), "");
+    expect(() => checkDirectories([join(directory, "file/data")], 0)).toThrow(`${directory}/file is not a directory`);
   });
 
   test("the entry refuses an unknown mode with one line and exit code 1", async () => {
