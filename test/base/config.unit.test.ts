@@ -1,4 +1,5 @@
 /** Settings: defaults, the two ways to give them, and what a wrong one is told. */
+import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { readConfig, SETTINGS } from "../../src/base/config.ts";
 
@@ -51,6 +52,15 @@ describe("the configuration", () => {
   it("refuses a flag that it does not know, and lists those that it does", () => {
     expect(() => readConfig({}, ["--colour", "blue"])).toThrow(/--listen .*--data-dir/);
     expect(() => readConfig({}, ["--listen"])).toThrow(/incomplete/);
+  });
+
+  it("is in README as it is here", () => {
+    const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
+    const missing = Object.entries(SETTINGS).filter(([name, { variable, fallback, about }]) => {
+      const shown = fallback === "" ? "" : `\`${fallback}\``;
+      return !readme.includes(`| \`${variable}\` | \`--${name.replaceAll("_", "-")}\` | ${shown} | ${about} |`);
+    });
+    expect(missing).toEqual([]);
   });
 
   it("has a variable and a sentence for each setting", () => {

@@ -1,0 +1,138 @@
+/** The parts of the engine that need no container: control-group files of both kinds, filters, addresses, frames. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { limitWrites, listGroups, readOomKills } from "../../src/engine/cgroup.ts";
+import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/frames.ts";
+import { formatAddress, instanceResolvConf, nftRules, parseSubnet } from "../../src/engine/network.ts";
+import { narrowProfile } from "../../src/engine/seccomp.ts";
+
+describe("limits", () => {
+  const limits = { memory_limit_mb: 256, cpu_limit_percent: 12.5 };
+
+  it("are two writes on cgroup v1, hybrid or not", () => {
+    for (const mode of ["v1", "hybrid"] as const) {
+      expect(limitWrites(mode, "/h/i", limits, "/r")).toEqual([
+        ["/r/memory/h/i/memory.limit_in_bytes", "268435456"],
+        ["/r/cpu/h/i/cpu.cfs_quota_us", "12500"],
+      ]);
+    }
+  });
+
+  it("are two writes on cgroup v2", () => {
+    expect(limitWrites("v2", "/h/i", limits, "/r")).toEqual([
+      ["/r/h/i/memory.max", "268435456"],
+      ["/r/h/i/cpu.max", "12500 100000"],
+    ]);
+  });
+
+  it("lift the quota where there is no CPU limit", () => {
+    const unlimited = { ...limits, cpu_limit_percent: null };
+    expect(limitWrites("v1", "/h/i", unlimited, "/r")[1]).toEqual(["/r/cpu/h/i/cpu.cfs_quota_us", "-1"]);
+    expect(limitWrites("v2", "/h/i", unlimited, "/r")[1]).toEqual(["/r/h/i/cpu.max", "max 100000"]);
+  });
+});
+
+describe("what the groups tell", () => {
+  it("is read from the files of either kind, and is nothing where there are none", () => {
+    const root = mkdtempSync(join(tmpdir(), "hearth-groups-"));
+    mkdirSync(`${root}/memory/h/i`, { recursive: true });
+    mkdirSync(`${root}/h/i`, { recursive: true });
+    writeFileSync(`${root}/memory/h/i/memory.oom_control`, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+    writeFileSync(`${root}/h/i/memory.events`, "low 0\nhigh 0\nmax 9\noom 2\noom_kill 4\noom_group_kill 0\n");
+    expect(readOomKills("v1", "/h/i", root)).toBe(3);
+    expect(readOomKills("v2", "/h/i", root)).toBe(4);
+    expect(readOomKills("v2", "/h/none", root)).toBe(0);
+    expect(listGroups("v1", "/h", root)).toEqual(["i"]);
+    expect(listGroups("v2", "/h", root)).toEqual(["i"]);
+    rmSync(root, { recursive: true });
+  });
+});
+
+describe("the system-call filter", () => {
+  const profile = {
+    defaultAction: "SCMP_ACT_ERRNO",
+    defaultErrnoRet: 38,
+    syscalls: [
+      { names: ["read", "unshare", "clone", "clone3", "socket"], action: "SCMP_ACT_ALLOW" },
+      { names: ["bpf"], action: "SCMP_ACT_ALLOW", includes: { caps: ["CAP_SYS_ADMIN"] } },
+      { names: ["bpf"], action: "SCMP_ACT_ERRNO", errnoRet: 1, excludes: { caps: ["CAP_SYS_ADMIN"] } },
+      { names: ["arm_call"], action: "SCMP_ACT_ALLOW", includes: { arches: ["arm64"] } },
+    ],
+  };
+  const named = (narrowed: ReturnType<typeof narrowProfile>, name: string) =>
+    narrowed.syscalls.filter(({ names }) => names.includes(name));
+
+  it("is for one architecture and the given capabilities", () => {
+    const narrowed = narrowProfile(profile, "x64", []);
+    expect(narrowed.architectures).toEqual(["SCMP_ARCH_X86_64"]);
+    expect(named(narrowed, "arm_call")).toEqual([]);
+    expect(named(narrowed, "bpf").map(({ action }) => action)).toEqual(["SCMP_ACT_ERRNO"]);
+    expect(named(narrowProfile(profile, "arm64", []), "arm_call").length).toBe(1);
+  });
+
+  it("withholds namespaces, and lets clone through only without their flags", () => {
+    const narrowed = narrowProfile(profile, "x64", []);
+    expect(named(narrowed, "read").length).toBe(1);
+    expect(named(narrowed, "unshare")).toEqual([]);
+    expect(named(narrowed, "clone").map(({ args }) => args)).toEqual([
+      [{ index: 0, value: 0x7e020000, valueTwo: 0, op: "SCMP_CMP_MASKED_EQ" }],
+    ]);
+    expect(named(narrowed, "clone3")).toEqual([{ names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 }]);
+    expect(named(narrowed, "socket").every(({ args }) => (args?.length ?? 0) > 0)).toBe(true);
+  });
+
+  it("has no answer for an architecture that it does not know", () => {
+    expect(() => narrowProfile(profile, "riscv64", [])).toThrow(/riscv64/);
+  });
+});
+
+describe("addresses", () => {
+  it("are counted from the network's base", () => {
+    const subnet = parseSubnet("10.42.0.0/16");
+    expect(subnet).toEqual({ base: 0x0a2a0000, prefix_length: 16, size: 65_533 });
+    expect(formatAddress(subnet.base + 258)).toBe("10.42.1.2");
+  });
+
+  it.each(["10.42.0.1/16", "10.300.0.0/16", "10.42.0.16/20"])("refuse %s, which is no network's base", (text) => {
+    expect(() => parseSubnet(text)).toThrow(/base address/);
+  });
+
+  it("of name servers that only the machine reaches are left out", () => {
+    expect(instanceResolvConf("search a\nnameserver 127.0.0.53\nnameserver 9.9.9.9\nnameserver ::1\n")).toBe(
+      "search a\nnameserver 9.9.9.9\n",
+    );
+  });
+
+  it("are kept apart by rules that name the bridge and the subnet", () => {
+    const rules = nftRules("hearth_x", "br0", "10.42.0.0/16");
+    expect(rules).toContain('iifname "br0" oifname "br0" drop');
+    expect(rules).toContain('ip saddr 10.42.0.0/16 oifname != "br0" masquerade');
+  });
+});
+
+describe("frames", () => {
+  it("come out as they went in, however the bytes are cut", () => {
+    const frames = [
+      new FrameWriter(FRAME.KILL, 7, 4).u32(9),
+      new FrameWriter(FRAME.STDIN, 8, 5 + strBytes("ü")).text("hello").str("ü"),
+    ];
+    const bytes = Buffer.concat(frames.map(({ buffer }) => buffer));
+    for (const size of [1, 2, 5, 9, 13, bytes.length]) {
+      const seen: [number, number, string][] = [];
+      const reader = new FrameReader((type, id, payload) => seen.push([type, id, payload.toString("hex")]));
+      for (let at = 0; at < bytes.length; at += size) reader.push(Buffer.from(bytes.subarray(at, at + size)));
+      expect(seen).toEqual([
+        [FRAME.KILL, 7, "09000000"],
+        [FRAME.STDIN, 8, Buffer.from("hello\x03\0\0\0ü\0").toString("hex")],
+      ]);
+    }
+  });
+
+  it("of an impossible length are refused", () => {
+    const reader = new FrameReader(() => {});
+    expect(() => reader.push(Buffer.from([0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0]))).toThrow(/length/);
+    expect(() => new FrameReader(() => {}).push(Buffer.alloc(9))).toThrow(/length/);
+  });
+});
