@@ -12,8 +12,13 @@ import { Connection } from "./http.ts";
 import { evidence, ratioBar, Samples, type Section } from "./report.ts";
 import { median } from "./stats.ts";
 
-/** Between samples, on both sides: what the kernel removes in the background should not meet the next sample. */
-const GAP_MS = 5;
+/**
+ * Every side rests this long before each sample. It matters: the first process that is moved into a cgroup after a
+ * quiet moment waits for an RCU grace period (about 12 ms on 2 cores; the kernel's cgroup_threadgroup_rwsem), a start
+ * right behind another one does not. A cold call comes out of the quiet, and so must what it is compared with;
+ * `crun run` back to back stands beside it.
+ */
+const REST_MS = 50;
 const PAYLOAD = '{"hello":"world"}';
 
 export interface ColdPlan {
@@ -66,7 +71,7 @@ function coldRound(plan: ColdPlan, isWithCell: boolean, into: Samples, phases: P
     for (let i = -2; i < plan.samples_per_round; i++) {
       await daemon.deploy({ name: `cold-${i + 2}`, handler: "cat" });
       await daemon.quiet(isWithCell ? daemon.cells_target : 0);
-      await pause(GAP_MS);
+      await pause(REST_MS);
       const result = await coldCall(connection, daemon, `cold-${i + 2}`, into, nonces);
       if (result === null || i < 0) continue;
       if (result.isHit !== isWithCell) {
@@ -81,11 +86,11 @@ function coldRound(plan: ColdPlan, isWithCell: boolean, into: Samples, phases: P
   });
 }
 
-async function containerRound(plan: ColdPlan, command: ContainerCommand, into: Samples): Promise<void> {
+async function containerRound(plan: ColdPlan, command: ContainerCommand, rest_ms: number, into: Samples) {
   const runner = await ContainerRunner.open();
   const samples: number[] = [];
   for (let i = -2; i < plan.samples_per_round; i++) {
-    await pause(GAP_MS);
+    if (rest_ms > 0) await pause(rest_ms);
     const duration_ms = await runner.run(command).catch((error) => into.fail(String(error)));
     if (i >= 0 && typeof duration_ms === "number") samples.push(duration_ms);
   }
@@ -102,12 +107,14 @@ export async function benchCold(plan: ColdPlan): Promise<Section> {
   const without = new Samples("hearth, without a cell");
   const crun = new Samples("crun run");
   const runc = new Samples("runc run");
+  const crunPacked = new Samples("crun run, back to back");
   const phases: [Phases, Phases] = [new Map(), new Map()];
   const steps = [
     () => coldRound(plan, true, withCell, phases[0]),
-    () => containerRound(plan, "crun", crun),
+    () => containerRound(plan, "crun", REST_MS, crun),
     () => coldRound(plan, false, without, phases[1]),
-    () => containerRound(plan, "runc", runc),
+    () => containerRound(plan, "runc", REST_MS, runc),
+    () => containerRound(plan, "crun", 0, crunPacked),
   ];
   for (let round = 0; round < plan.rounds_count; round++) {
     for (const step of round % 2 === 0 ? steps : [...steps].reverse()) await step();
@@ -117,13 +124,19 @@ export async function benchCold(plan: ColdPlan): Promise<Section> {
     method:
       "hearth: the whole HTTP call on a kept-alive connection, authentication, full isolation and committed record " +
       "included; one function a sample, pool at rest before each. crun and runc: `run` of a busybox bundle with the " +
-      "configuration of `crun spec`, /bin/cat with empty input, timed by a C process from fork to exit. Fresh daemon a " +
-      "round, order alternating.",
-    rows: [withCell.row(phaseNote(phases[0])), without.row(phaseNote(phases[1])), crun.row(), runc.row()],
+      "configuration of `crun spec`, /bin/cat with empty input, timed by a C process from fork to exit. Fresh processes " +
+      `each round, order alternating, ${REST_MS} ms of rest before each sample of either side.`,
+    rows: [
+      withCell.row(phaseNote(phases[0])),
+      without.row(phaseNote(phases[1])),
+      crun.row(),
+      runc.row(),
+      crunPacked.row(),
+    ],
     bars: [
       ratioBar("cold with a cell, p50, of crun run", withCell, crun, "p50", 0.5),
       ratioBar("cold without a cell, p50, of crun run", without, crun, "p50", 2),
     ],
-    ...evidence([withCell, without, crun, runc]),
+    ...evidence([withCell, without, crun, runc, crunPacked]),
   };
 }

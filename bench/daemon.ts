@@ -16,6 +16,8 @@ import { Connection, type Reply, requestBytes } from "./http.ts";
 const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 40_000;
 const POLL_MS = 2;
+/** For a profile: `HEARTH_BENCH_NODE_FLAGS="--cpu-prof --cpu-prof-dir=/tmp/profiles" npm run bench -- --only warm`. */
+const NODE_FLAGS = process.env.HEARTH_BENCH_NODE_FLAGS?.split(" ") ?? [];
 const KEY = "hk_bench_0123456789abcdef0123456789abcdef";
 const HEADERS = { "x-api-key": KEY };
 
@@ -124,15 +126,11 @@ export class Daemon {
     };
     const args = Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]);
     const begun_ms = performance.now();
-    const child = spawn(
-      NODE_PATH,
-      [...(process.env.HEARTH_BENCH_NODE_FLAGS?.split(" ") ?? []), "src/main.ts", ...args],
-      {
-        cwd: PROJECT_DIR,
-        env: { ...process.env, HEARTH_BOOTSTRAP_KEY: KEY, NODE_ENV: "production" },
-        stdio: ["ignore", log, log],
-      },
-    );
+    const child = spawn(NODE_PATH, [...NODE_FLAGS, "src/main.ts", ...args], {
+      cwd: PROJECT_DIR,
+      env: { ...process.env, HEARTH_BOOTSTRAP_KEY: KEY, NODE_ENV: "production" },
+      stdio: ["ignore", log, log],
+    });
     closeSync(log);
     try {
       for (;;) {

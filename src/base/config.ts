@@ -112,8 +112,9 @@ function parseFlags(args: readonly string[]): Map<SettingName, string> {
 /** Builds the configuration. Throws INVALID_ARGUMENT with the variable, the value and what was expected. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>, args: readonly string[]): Config {
   const flags = parseFlags(args);
+  // An empty variable is one that is not set, as in set-up.
   const read = (name: SettingName): string =>
-    flags.get(name) ?? environment[SETTINGS[name].variable] ?? SETTINGS[name].fallback;
+    flags.get(name) ?? (environment[SETTINGS[name].variable] || SETTINGS[name].fallback);
 
   const listen = /^(.+):(\d{1,5})$/.exec(read("listen"));
   if (listen === null) refuse("listen", read("listen"), "<address>:<port>");

@@ -35,7 +35,7 @@ export function checkDirectories(directories, bytes_min = FREE_BYTES_MIN) {
     try {
       fs.accessSync(place, fs.constants.W_OK);
     } catch (error) {
-      throw new SetupError(`${place} is not writable: ${error.code}`);
+      throw new SetupError(`${place} is not writable: ${error instanceof Error ? error.message : error}`);
     }
     // Node has statfs from 18.15 on; an older one goes on without the check.
     if (fs.statfsSync === undefined) continue;

@@ -20,7 +20,7 @@ if (!existsSync(NODE_PATH)) {
   const child = spawn(NODE_PATH, [cli, ...process.argv.slice(2)], { stdio: "inherit" });
   // A terminal sends SIGINT to the child itself.
   process.on("SIGINT", () => {});
-  for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
+  for (const signal of /** @type {const} */ (["SIGTERM", "SIGHUP"])) process.on(signal, () => child.kill(signal));
   child.on("error", (error) => {
     process.stderr.write(`hearth: ${NODE_PATH}: ${error.message}\n`);
     process.exitCode = 1;

@@ -146,7 +146,7 @@ export class Commands {
         if (child.pid !== undefined) process.kill(-child.pid, signal);
       } catch (error) {
         // The group is gone: just what is wanted.
-        if (error.code !== "ESRCH") throw error;
+        if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
       }
     };
     kill("SIGTERM");

@@ -169,8 +169,9 @@ async function buildRoot(directory, { profile, suite }, commands) {
 /** @param {string} image_dir @param {string} keep @param {(...args: string[]) => Promise<string>} buildah */
 async function pruneReleases(image_dir, keep, buildah) {
   const format = "{{.CreatedAtRaw.Unix}} {{.ID}} {{.Tag}}";
+  // buildah pads the columns.
   const listed = await buildah("images", "--filter", "label=hearth.profile=prod", "--format", format);
-  const rows = listed.split("\n").map((line) => line.split(" "));
+  const rows = listed.split("\n").map((line) => line.trim().split(/\s+/));
   const byAge = rows
     .filter(([, , tag = ""]) => /^[0-9a-f]{12}$/.test(tag) && tag !== keep)
     .sort(([a], [b]) => Number(b) - Number(a));

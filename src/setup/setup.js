@@ -81,6 +81,7 @@ export async function main(mode, args) {
   try {
     if (mode !== "start" && mode !== "test") throw new SetupError("usage: node src/setup/index.js start|test [flags]");
     checkMachine(process);
+    /** @type {Context} */
     const context = { mode, project_dir: PROJECT_DIR, ...readDirectories(process.env, args) };
     if (STEPS.every((step) => step.missing(context) === null)) return;
     commands.watchSignals(process);

@@ -4,18 +4,21 @@ import { describe, expect, it } from "vitest";
 import { readConfig, SETTINGS } from "../../src/base/config.ts";
 
 describe("the configuration", () => {
-  it("needs nothing", () => {
-    expect(readConfig({}, [])).toMatchObject({
-      listen_host: "127.0.0.1",
-      listen_port: 8700,
-      data_dir: "/var/lib/hearth",
-      image_dir: "/var/lib/hearth/images",
-      subnet: "10.42.0.0/16",
-      bridge: "hearth0",
-      oci_runtime: "auto",
-      bootstrap_key: null,
-    });
-  });
+  it.each([{}, { HEARTH_DATA_DIR: "", HEARTH_LISTEN: "" }])(
+    "needs nothing, and takes an empty variable for none",
+    (environment) => {
+      expect(readConfig(environment, [])).toMatchObject({
+        listen_host: "127.0.0.1",
+        listen_port: 8700,
+        data_dir: "/var/lib/hearth",
+        image_dir: "/var/lib/hearth/images",
+        subnet: "10.42.0.0/16",
+        bridge: "hearth0",
+        oci_runtime: "auto",
+        bootstrap_key: null,
+      });
+    },
+  );
 
   it("takes each setting from its variable, and a flag over it", () => {
     const environment = { HEARTH_LISTEN: "0.0.0.0:1", HEARTH_BRIDGE: "b1" };
