@@ -4,7 +4,7 @@
  * `Connection`s that they open; what is here prepares and looks.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, cpSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -64,10 +64,12 @@ export function temporaryDirectory(): string {
 
 /** A data directory in which set-up has nothing left to do. */
 export function makeDataDir(): string {
+  const source = installed().helper;
+  if (!existsSync(source)) throw new Error(`${source} is missing: run set-up first (node src/setup/index.js test)`);
   const data_dir = temporaryDirectory();
   const helper = helperPath(data_dir);
   mkdirSync(dirname(helper), { recursive: true });
-  cpSync(installed().helper, helper);
+  cpSync(source, helper);
   return data_dir;
 }
 

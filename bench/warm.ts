@@ -45,8 +45,11 @@ async function withSide(side: Side, plan: WarmPlan, body: (load: Load) => Promis
       });
   if (side === "spawn-cat") {
     const server = await SpawnServer.start();
-    await body(load(server.port, requestBytes("POST", "/", {}, PAYLOAD), PAYLOAD));
-    await server.stop();
+    try {
+      await body(load(server.port, requestBytes("POST", "/", {}, PAYLOAD), PAYLOAD));
+    } finally {
+      await server.stop();
+    }
     return;
   }
   await withDaemon({ cells: null }, async (daemon) => {
