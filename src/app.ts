@@ -70,7 +70,14 @@ export async function startHearth(config: Config): Promise<Hearth> {
     buildah: buildahCommand(config.image_dir),
     image: profileImage("prod").reference,
   });
-  await engine.boot();
+  try {
+    await engine.boot();
+  } catch (error) {
+    // What was made before the step that failed is taken down again; what cannot be, the next start sweeps.
+    await engine.shutdown().catch((cause) => log.warn("not all was taken down", { error: errorText(cause) }));
+    await store.close();
+    throw error;
+  }
   const launcher = new FunctionLauncher(engine, clock);
   const pool = new Pool<Call, Outcome>({
     settings: {

@@ -3,6 +3,7 @@
  * at the start; nothing else reads the environment.
  */
 import { createHash } from "node:crypto";
+import { statfsSync } from "node:fs";
 import { resolve } from "node:path";
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
@@ -14,7 +15,7 @@ export interface Config {
   readonly data_dir: string;
   /** buildah's image store; by default inside the data directory, settable so that several daemons share images. */
   readonly image_dir: string;
-  /** Sockets, bundles and runtime state; gone after a reboot. Derived from the data directory. */
+  /** Sockets, bundles and runtime state, in memory; gone after a reboot. Derived from the data directory. */
   readonly run_dir: string;
   /** Eight hex digits that name this daemon's cgroups, links and tables on the host. Derived from the data directory. */
   readonly host_tag: string;
@@ -109,6 +110,24 @@ function parseFlags(args: readonly string[]): Map<SettingName, string> {
   return flags;
 }
 
+/** TMPFS_MAGIC, include/uapi/linux/magic.h. */
+const TMPFS_MAGIC = 0x01021994;
+
+/**
+ * Where state goes that a reboot may take: `/run`, or `/dev/shm` on a machine whose `/run` is a folder on a disk. The
+ * OCI runtime writes and renames some files there for each start; on ext4 that costs half of what crun costs.
+ */
+export function volatileDirectory(): string {
+  const isInMemory = (path: string): boolean => {
+    try {
+      return statfsSync(path).type === TMPFS_MAGIC;
+    } catch {
+      return false;
+    }
+  };
+  return !isInMemory("/run") && isInMemory("/dev/shm") ? "/dev/shm" : "/run";
+}
+
 /** Builds the configuration. Throws INVALID_ARGUMENT with the variable, the value and what was expected. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>, args: readonly string[]): Config {
   const flags = parseFlags(args);
@@ -140,7 +159,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     listen_port: port,
     data_dir,
     image_dir: read("image_dir") === "" ? `${data_dir}/images` : resolve(read("image_dir")),
-    run_dir: `/run/hearth/${host_tag}`,
+    run_dir: `${volatileDirectory()}/hearth/${host_tag}`,
     host_tag,
     bootstrap_key: bootstrap_key === "" ? null : bootstrap_key,
     subnet,

@@ -131,9 +131,12 @@ export class LauncherClient {
   }
 
   async deleteNetns(fd: number, host_interface: string): Promise<void> {
-    await this.#call(FRAME.NETNS_DEL, 4 + strBytes(host_interface), REPLY_GRACE_MS, (frame) =>
+    const answer = await this.#call(FRAME.NETNS_DEL, 4 + strBytes(host_interface), REPLY_GRACE_MS, (frame) =>
       frame.u32(fd).str(host_interface),
     );
+    if (answer.readUInt32LE(0) !== 0) {
+      throw new AppError("INTERNAL", `network namespace ${host_interface}: ${strAt(answer, 8)}`);
+    }
   }
 
   /** File mode of `path` below `root`, resolved as inside of it (no link leads out). Null when there is no such file. */

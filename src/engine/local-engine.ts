@@ -7,7 +7,8 @@
  * E2 `remove` gives back everything that `start` took, exactly once.
  * E3 Everything made on the host carries the daemon's tag, so that the next boot finds what a crash left.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
 import { Piscina } from "piscina";
 import type { Clock } from "../base/clock.ts";
 import type { Config } from "../base/config.ts";
@@ -81,13 +82,15 @@ export class LocalEngine implements Engine {
       cgroup: `/hearth-${config.host_tag}`,
     };
     const slots_max = config.instances_max + SLOT_MARGIN;
-    this.#network = new Network(() => this.#launched(), { ...config, slots_max });
+    this.#network = new Network(() => this.#launched(), options.clock, { ...config, slots_max });
     this.#images = new Images(() => this.#launched().client, options.buildah, config.host_tag);
   }
 
   async boot(): Promise<void> {
     const { config, clock } = this.#options;
-    mkdirSync(this.#paths.bundles, { recursive: true, mode: 0o711 });
+    makePrivate(dirname(config.run_dir));
+    makePrivate(config.run_dir);
+    mkdirSync(this.#paths.bundles, { recursive: true, mode: 0o700 });
     mkdirSync(this.#paths.runtime, { recursive: true, mode: 0o700 });
     await this.#startLauncher();
     const { client } = this.#launched();
@@ -332,6 +335,16 @@ export class LocalEngine implements Engine {
     const instance = await this.start("probe");
     await instance.minit.ping(EXIT_WAIT_MS, clock);
     await this.remove(instance);
+  }
+}
+
+/** Makes a directory that only root can enter. In /dev/shm anybody may have made one of that name before: refuse it. */
+function makePrivate(path: string): void {
+  mkdirSync(path, { recursive: true, mode: 0o700 });
+  const { uid, mode } = lstatSync(path);
+  const isDirectory = (mode & 0o170000) === 0o040000;
+  if (!isDirectory || uid !== 0 || (mode & 0o022) !== 0) {
+    throw new AppError("INTERNAL", `${path} is not a directory of root's alone: remove it`);
   }
 }
 

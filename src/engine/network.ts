@@ -3,20 +3,17 @@
  * Neighbours are cut off twice: bridge ports are isolated (layer 2), and the forward chain drops what would be routed
  * back (layer 3); what comes from an instance to this machine itself is dropped but for answers and pings.
  *
- * Namespaces come from a pool, made before they are needed and used again: an instance has no capability to change
- * its network, and its sockets end with its processes.
+ * Namespaces are slots, made before they are needed (`slots.ts`) and used again: an instance has no capability to
+ * change its network, and its sockets end with its processes.
  */
 import { readFileSync, writeFileSync } from "node:fs";
-import { createPool, type Pool } from "generic-pool";
+import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { LauncherClient } from "./launcher.ts";
+import { Slots } from "./slots.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
-const ACQUIRE_TIMEOUT_MS = 5_000;
-/** Idle namespaces above the ready count are looked at this often, and end when unused for a minute. */
-const SHRINK_INTERVAL_MS = 30_000;
-const SLOT_IDLE_MS = 60_000;
 
 /** A ready network namespace with its address, and the uid that goes with it. */
 export interface NetworkSlot {
@@ -99,12 +96,11 @@ export class Network {
   readonly subnet: Subnet;
   readonly #text: { bridge: string; subnet: string; table: string; tag: string; owner: string };
   readonly #launcher: () => LauncherHandle;
-  readonly #pool: Pool<NetworkSlot>;
-  readonly #free: number[] = [];
-  #next = 0;
+  readonly #slots: Slots<NetworkSlot>;
 
   constructor(
     launcher: () => LauncherHandle,
+    clock: Clock,
     names: { bridge: string; subnet: string; host_tag: string; data_dir: string; slots_max: number },
   ) {
     this.#launcher = launcher;
@@ -116,24 +112,15 @@ export class Network {
       tag: names.host_tag.slice(0, 6),
       owner: `hearth ${names.data_dir}`.slice(0, 255),
     };
-    this.#pool = createPool<NetworkSlot>(
-      {
-        create: () => this.#make(),
-        destroy: (slot) => this.#unmake(slot),
-        validate: (slot) => Promise.resolve(slot.launcher_pid === this.#launcher().pid),
-      },
-      {
-        min: Math.min(LIMITS.network_slots_ready, names.slots_max),
-        max: Math.min(names.slots_max, this.subnet.size),
-        testOnBorrow: true,
-        acquireTimeoutMillis: ACQUIRE_TIMEOUT_MS,
-        evictionRunIntervalMillis: SHRINK_INTERVAL_MS,
-        softIdleTimeoutMillis: SLOT_IDLE_MS,
-        numTestsPerEvictionRun: 32,
-        autostart: false,
-      },
-    );
-    this.#pool.on("factoryCreateError", () => {});
+    this.#slots = new Slots({
+      clock,
+      ready_count: Math.min(LIMITS.network_slots_ready, names.slots_max),
+      slots_max: Math.min(names.slots_max, this.subnet.size),
+      make: (index) => this.#make(index),
+      unmake: (slot) => this.#unmake(slot),
+      // A slot of a launcher that ended is gone with it.
+      isUsable: (slot) => slot.launcher_pid === this.#launcher().pid,
+    });
   }
 
   /** Makes the bridge and the rules, and starts filling the pool. Rejects when another daemon owns the bridge. */
@@ -160,28 +147,22 @@ export class Network {
     await ip("address", "add", `${formatAddress(this.subnet.base + 1)}/${prefix}`, "dev", bridge);
     writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
     await this.#nft(nftRules(this.#text.table, bridge, this.#text.subnet));
-    this.#pool.start();
+    await this.#slots.fill();
   }
 
-  /** Borrows a slot. Rejects with CAPACITY_FULL when none could be made in time. */
-  async acquire(): Promise<NetworkSlot> {
-    try {
-      return await this.#pool.acquire();
-    } catch (cause) {
-      throw new AppError("CAPACITY_FULL", "no network slot became free in time", { cause, retry_after: 1 });
-    }
+  /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
+  acquire(): Promise<NetworkSlot> {
+    return this.#slots.acquire();
   }
 
   /** Gives a slot back after its container is gone. */
-  async release(slot: NetworkSlot): Promise<void> {
-    if (slot.launcher_pid === this.#launcher().pid) await this.#pool.release(slot);
-    else await this.#pool.destroy(slot);
+  release(slot: NetworkSlot): Promise<void> {
+    return this.#slots.release(slot);
   }
 
   /** Removes all slots, the bridge and the rules. Every slot must have been given back. */
   async shutdown(): Promise<void> {
-    await this.#pool.drain();
-    await this.#pool.clear();
+    await this.#slots.close();
     const { client } = this.#launcher();
     await client.spawn({ argv: ["ip", "link", "delete", this.#text.bridge], timeout_ms: COMMAND_TIMEOUT_MS });
     await this.#nft(`table inet ${this.#text.table}\ndelete table inet ${this.#text.table}\n`);
@@ -201,39 +182,32 @@ export class Network {
     }
   }
 
-  async #make(): Promise<NetworkSlot> {
+  async #make(index: number): Promise<NetworkSlot> {
     const launcher = this.#launcher();
-    const index = this.#free.pop() ?? this.#next++;
     const host_interface = `h${this.#text.tag}${index}`;
     const address = this.subnet.base + 2 + index;
-    try {
-      const fd = await launcher.client.addNetns({
-        address,
-        gateway: this.subnet.base + 1,
-        prefix_length: this.subnet.prefix_length,
-        host_interface,
-        bridge: this.#text.bridge,
-      });
-      return {
-        index,
-        fd,
-        netns: `/proc/${launcher.pid}/fd/${fd}`,
-        address: formatAddress(address),
-        uid: LIMITS.instance_uid_base + index,
-        host_interface,
-        launcher_pid: launcher.pid,
-      };
-    } catch (error) {
-      this.#free.push(index);
-      throw error;
-    }
+    const fd = await launcher.client.addNetns({
+      address,
+      gateway: this.subnet.base + 1,
+      prefix_length: this.subnet.prefix_length,
+      host_interface,
+      bridge: this.#text.bridge,
+    });
+    return {
+      index,
+      fd,
+      netns: `/proc/${launcher.pid}/fd/${fd}`,
+      address: formatAddress(address),
+      uid: LIMITS.instance_uid_base + index,
+      host_interface,
+      launcher_pid: launcher.pid,
+    };
   }
 
   async #unmake(slot: NetworkSlot): Promise<void> {
     const launcher = this.#launcher();
-    // A namespace of a launcher that ended is gone with it; its descriptor number may name another one by now.
+    // The descriptor number of a launcher that ended may name another namespace by now; the kernel took the old one.
     if (slot.launcher_pid === launcher.pid) await launcher.client.deleteNetns(slot.fd, slot.host_interface);
-    this.#free.push(slot.index);
   }
 }
 

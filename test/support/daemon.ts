@@ -8,6 +8,7 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, 
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { volatileDirectory } from "../../src/base/config.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/setup/paths.js";
 
 export const KEY = "test-key-0123456789abcdef";
@@ -170,7 +171,7 @@ export class Daemon {
   }
 
   leftovers(): Leftovers {
-    const run_dir = `/run/hearth/${this.tag}`;
+    const run_dir = `${volatileDirectory()}/hearth/${this.tag}`;
     const { image_dir } = readDirectories(process.env, []);
     const links = JSON.parse(execFileSync("ip", ["-j", "link"]).toString()) as { ifname: string }[];
     const containers = `${image_dir}/storage/overlay-containers/containers.json`;
