@@ -1,6 +1,6 @@
 /** Process entry: settings, start, what a person needs to know, and the end on SIGTERM or SIGINT. */
 import { startHearth } from "./app.ts";
-import { type Config, readConfig } from "./base/config.ts";
+import { type Config, readConfig, SETTINGS } from "./base/config.ts";
 import { AppError, errorText } from "./base/errors.ts";
 
 /** Exit codes: sysexits.h for a wrong setting, 1 for anything else. */
@@ -11,13 +11,18 @@ function greeting(config: Config, url: string, key: string | null): string {
   const file = `${config.data_dir}/key`;
   const shown = key ?? (config.bootstrap_key === null ? `$(cat ${file})` : "$HEARTH_BOOTSTRAP_KEY");
   const header = `-H "X-Api-Key: ${shown}"`;
+  // What the command line would look for elsewhere.
+  const elsewhere = [
+    url === `http://${SETTINGS.listen.fallback}` ? "" : `HEARTH_URL=${url} `,
+    config.data_dir === SETTINGS.data_dir.fallback ? "" : `HEARTH_DATA_DIR=${config.data_dir} `,
+  ].join("");
   return `
 hearth serves on ${url}
 ${key === null ? "" : `\nAPI key (shown once, kept in ${file}): ${key}\n`}
 A first function:
 
   curl -s ${header} ${url}/api/functions -d '{"name":"hello","handler":"echo hello, $(cat)"}'
-  npx hearth functions deploy hello
+  ${elsewhere}npx hearth functions deploy hello
   curl -s ${header} ${url}/api/functions/invoke/hello -d '{"payload":"world"}'
 
 `;
