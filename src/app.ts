@@ -6,13 +6,13 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
-import { systemClock, toEpochSeconds } from "./base/clock.ts";
+import { type EpochSeconds, systemClock, toEpochSeconds } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
-import { createLog } from "./base/log.ts";
+import { createLog, type Log } from "./base/log.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
 import { Invocations } from "./functions/invocations.ts";
 import { Invoker } from "./functions/invoke.ts";
@@ -20,9 +20,10 @@ import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts
 import { functionRoutes } from "./functions/routes.ts";
 import { Functions } from "./functions/service.ts";
 import { Keys } from "./http/auth.ts";
-import { createApp, listen } from "./http/server.ts";
+import { createApp, type Listening, listen } from "./http/server.ts";
 import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
+import type { Store } from "./store/store.ts";
 import { systemRoutes } from "./system/routes.ts";
 
 export interface Hearth {
@@ -43,24 +44,47 @@ function ownKey(config: Config, ids: Ids): { text: string; isNew: boolean } {
   return { text, isNew: true };
 }
 
-/** Starts the daemon. Rejects with the reason when it cannot run here. */
+/** Steps that take down what was made, in the order of making; `all` runs them backwards, each whatever the others did. */
+class Undo {
+  readonly #steps: (() => Promise<unknown>)[] = [];
+
+  add(step: () => Promise<unknown>): void {
+    this.#steps.push(step);
+  }
+
+  async all(log: Log): Promise<void> {
+    for (const step of this.#steps.splice(0).reverse()) {
+      await step().catch((error) => log.error("not taken down cleanly", { error: errorText(error) }));
+    }
+  }
+}
+
+/** Starts the daemon. Rejects with the reason when it cannot run here, and leaves nothing of the attempt. */
 export async function startHearth(config: Config): Promise<Hearth> {
+  const log = createLog(config.log_level, systemClock.epochMs);
+  const undo = new Undo();
+  try {
+    return await start(config, log, undo);
+  } catch (error) {
+    await undo.all(log);
+    throw error;
+  }
+}
+
+async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   const clock = systemClock;
   const ids = randomIds();
-  const log = createLog(config.log_level, clock.epochMs);
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
-  const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
-    version: string;
-  };
 
-  await mkdir(config.data_dir, { recursive: true, mode: 0o711 });
+  await mkdir(config.data_dir, { recursive: true, mode: 0o700 });
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log });
+  undo.add(() => store.close());
   const keys = new Keys(store, clock, ids);
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  const node_id = await nodeId();
+  const node_id = await nodeId(store, ids);
 
   const engine = new LocalEngine({
     config,
@@ -70,39 +94,22 @@ export async function startHearth(config: Config): Promise<Hearth> {
     buildah: buildahCommand(config.image_dir),
     image: profileImage("prod").reference,
   });
-  try {
-    await engine.boot();
-  } catch (error) {
-    // What was made before the step that failed is taken down again; what cannot be, the next start sweeps.
-    await engine.shutdown().catch((cause) => log.warn("not all was taken down", { error: errorText(cause) }));
-    await store.close();
-    throw error;
-  }
+  undo.add(() => engine.shutdown());
+  await engine.boot();
   const launcher = new FunctionLauncher(engine, clock);
-  const pool = new Pool<Call, Outcome>({
-    settings: {
-      instances_max: config.instances_max,
-      starts_max: LIMITS.starts_max,
-      start_attempts_max: LIMITS.start_attempts_max,
-      instance_prefix: `i${started_at.toString(36)}-`,
-    },
-    clock,
-    launcher,
-    dispatch_running_max: availableParallelism() + 1,
-    onFault: (fault, recent) =>
-      log.error("pool fault", { error: errorText(fault), recent: JSON.stringify(recent.slice(-20)) }),
-  });
+  const pool = makePool(config, log, launcher, started_at);
+  const serving: { server: Listening | null } = { server: null };
+  // At the same time: what waits in the pool is refused, what runs is answered.
+  undo.add(() => Promise.all([serving.server?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
   const invocations = new Invocations(store, ids, node_id);
   await invocations.boot();
   const functions = new Functions({ store, pool, launcher, engine, clock, ids, log, config, node_id });
   const invoker = new Invoker(pool, invocations, clock, node_id);
-  await functions.boot();
-  pool.setCells(config.cells_target);
 
   const app = createApp({ log, ids, clock, keys });
   app.mount([
     ...systemRoutes({
-      version,
+      version: packageVersion(),
       node_id,
       started_at,
       uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
@@ -111,44 +118,62 @@ export async function startHearth(config: Config): Promise<Hearth> {
     }),
     ...functionRoutes({ functions, invoker, invocations, pool }),
   ]);
+  await functions.boot();
   const server = await listen(app, { host: config.listen_host, port: config.listen_port, log, clock });
-  const stopPruning = every(LIMITS.prune_interval_ms, () =>
+  serving.server = server;
+  pool.setCells(config.cells_target);
+  const pruning = every(LIMITS.prune_interval_ms, log, () =>
     invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
   );
+  undo.add(async () => pruning.stop());
   log.info("ready", { url: server.url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
+  return { url: server.url, new_key: key.isNew ? key.text : null, stop: () => undo.all(log) };
+}
 
-  async function nodeId(): Promise<string> {
-    const id = ids.next("node");
-    const sql = "INSERT INTO meta (key, value) VALUES ('node_id', ?) ON CONFLICT DO NOTHING";
-    await store.write([{ sql, args: [id] }], { durable: true });
-    return String((await store.readOne("SELECT value FROM meta WHERE key = 'node_id'"))?.value ?? id);
-  }
+function makePool(config: Config, log: Log, launcher: FunctionLauncher, started_at: EpochSeconds): Pool<Call, Outcome> {
+  return new Pool<Call, Outcome>({
+    settings: {
+      instances_max: config.instances_max,
+      starts_max: LIMITS.starts_max,
+      start_attempts_max: LIMITS.start_attempts_max,
+      instance_prefix: `i${started_at.toString(36)}-`,
+    },
+    clock: systemClock,
+    launcher,
+    dispatch_running_max: availableParallelism() + 1,
+    onFault: (fault, recent) =>
+      log.error("pool fault", { error: errorText(fault), recent: JSON.stringify(recent.slice(-20)) }),
+  });
+}
 
-  /** Runs `work` again and again, never twice at a time. Returns what ends it. */
-  function every(interval_ms: number, work: () => Promise<void>): () => void {
-    const state = { isStopped: false };
-    const next = (): void => {
-      clock.after(interval_ms, () => {
-        if (state.isStopped) return;
-        work()
-          .catch((error) => log.warn("background work failed", { error: errorText(error) }))
-          .finally(next);
-      });
-    };
-    next();
-    return () => {
-      state.isStopped = true;
-    };
-  }
+function packageVersion(): string {
+  const text = readFileSync(new URL("../package.json", import.meta.url), "utf8");
+  return (JSON.parse(text) as { version: string }).version;
+}
 
+/** This node's id: made at the first start, kept in the store. */
+async function nodeId(store: Store, ids: Ids): Promise<string> {
+  const id = ids.next("node");
+  const sql = "INSERT INTO meta (key, value) VALUES ('node_id', ?) ON CONFLICT DO NOTHING";
+  await store.write([{ sql, args: [id] }], { durable: true });
+  return String((await store.readOne("SELECT value FROM meta WHERE key = 'node_id'"))?.value ?? id);
+}
+
+/** Runs `work` again and again, never twice at a time, until `stop`. */
+function every(interval_ms: number, log: Log, work: () => Promise<void>): { stop: () => void } {
+  const state = { isStopped: false };
+  const next = (): void => {
+    systemClock.after(interval_ms, () => {
+      if (state.isStopped) return;
+      work()
+        .catch((error) => log.warn("background work failed", { error: errorText(error) }))
+        .finally(next);
+    });
+  };
+  next();
   return {
-    url: server.url,
-    new_key: key.isNew ? key.text : null,
-    async stop() {
-      stopPruning();
-      await Promise.all([server.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]);
-      await engine.shutdown();
-      await store.close();
+    stop() {
+      state.isStopped = true;
     },
   };
 }

@@ -1,10 +1,17 @@
 /** Process entry: settings, start, what a person needs to know, and the end on SIGTERM or SIGINT. */
 import { startHearth } from "./app.ts";
+import { systemClock } from "./base/clock.ts";
 import { type Config, readConfig, SETTINGS } from "./base/config.ts";
-import { AppError, errorText } from "./base/errors.ts";
+import { AppError } from "./base/errors.ts";
+import { LIMITS } from "./base/limits.ts";
 
-/** Exit codes: sysexits.h for a wrong setting, 1 for anything else. */
+/** Exit codes: those of sysexits.h for a wrong setting and for an end that was not whole, 1 for anything else. */
 const EXIT_USAGE = 64;
+const EXIT_FORCED = 70;
+/** Ctrl-C under `npm start` comes twice, from the terminal and from npm: so close together it counts once. */
+const SIGNAL_REPEAT_MS = 1_000;
+/** The drain, and as long again to take everything down. */
+const STOP_WAIT_MS = LIMITS.drain_ms * 2;
 
 /** What a person needs to go on: where, with which key, and a first call to paste. */
 function greeting(config: Config, url: string, key: string | null): string {
@@ -29,24 +36,31 @@ A first function:
 }
 
 async function main(): Promise<void> {
+  // A reader of our output that goes away (`| head`) must not take the daemon along, least of all while it cleans up.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   const config = readConfig(process.env, process.argv.slice(2));
+  const asked = Promise.withResolvers<NodeJS.Signals>();
+  const state = { asked_ms: Number.POSITIVE_INFINITY };
+  for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
+    process.on(signal, () => {
+      const now_ms = systemClock.monotonicMs();
+      // Asked again: not waited for any more. What that leaves, the next start removes.
+      if (now_ms - state.asked_ms > SIGNAL_REPEAT_MS) process.exit(EXIT_FORCED);
+      state.asked_ms = Math.min(state.asked_ms, now_ms);
+      asked.resolve(signal);
+    });
+  }
+  // A signal during the start is obeyed as soon as there is something whole to take down.
   const hearth = await startHearth(config);
   process.stdout.write(greeting(config, hearth.url, hearth.new_key));
-  const state = { isStopping: false };
-  const stop = (signal: NodeJS.Signals): void => {
-    if (state.isStopping) return;
-    state.isStopping = true;
-    process.stdout.write(`${signal}: answering what runs, then ending\n`);
-    hearth.stop().then(
-      () => process.exit(0),
-      (error) => {
-        process.stderr.write(`hearth: not stopped cleanly: ${errorText(error)}\n`);
-        process.exit(1);
-      },
-    );
-  };
-  process.on("SIGTERM", stop);
-  process.on("SIGINT", stop);
+  const signal = await asked.promise;
+  process.stdout.write(`${signal}: answering what runs, then ending\n`);
+  systemClock.after(STOP_WAIT_MS, () => {
+    process.stderr.write(`hearth: not everything ended within ${STOP_WAIT_MS / 1000} s, the next start removes it\n`);
+    process.exit(EXIT_FORCED);
+  });
+  await hearth.stop();
+  process.exit(0);
 }
 
 main().catch((error) => {

@@ -107,6 +107,12 @@ export const LIMITS = {
   // Engine
   start_timeout_ms: 10_000,
   remove_timeout_ms: 10_000,
+  /** How long the processes and groups of a killed container may take to go. */
+  reap_wait_ms: 5_000,
+  /** A removal that failed is tried again after this long, and once more at the end of the daemon. */
+  removal_retry_ms: 5_000,
+  /** Longest pause between two tries to start a launcher in place of one that ended. */
+  launcher_retry_ms_max: 5_000,
   /** A call that minit has not answered this long after its deadline costs the instance its life. */
   deadline_grace_ms: 1_000,
   /** /tmp and /dev/shm of an instance; what lies there is charged to its memory limit. */

@@ -73,13 +73,16 @@ export function groupProcesses(mode: CgroupMode, path: string, root = ROOT): num
   return [...pids];
 }
 
-/** Removes an empty group from every hierarchy. Groups that are gone or still busy are left; the caller looks again. */
-export function removeGroup(mode: CgroupMode, path: string, root = ROOT): void {
+/** Removes a group from every hierarchy. False when something still lives in it somewhere. */
+export function removeGroup(mode: CgroupMode, path: string, root = ROOT): boolean {
+  let isGone = true;
   for (const hierarchy of hierarchies(mode, root)) {
     try {
       rmdirSync(`${hierarchy}${path}`);
     } catch {
-      // ENOENT: never made in this hierarchy. EBUSY: something still lives in it; leftovers are swept at the next boot.
+      // Mostly it was never made in this hierarchy; what matters is whether it is there.
+      if (existsSync(`${hierarchy}${path}`)) isGone = false;
     }
   }
+  return isGone;
 }

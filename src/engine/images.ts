@@ -16,38 +16,36 @@ export interface MountedImage {
 }
 
 export class Images {
-  readonly #launcher: () => LauncherClient;
   readonly #buildah: readonly string[];
   readonly #tag: string;
   readonly #mounted = new Set<string>();
 
   /** `buildah`: the command with its global flags (store, run root, driver). `tag` tells daemons apart that share a store. */
-  constructor(launcher: () => LauncherClient, buildah: readonly string[], tag: string) {
-    this.#launcher = launcher;
+  constructor(buildah: readonly string[], tag: string) {
     this.#buildah = buildah;
     this.#tag = tag;
   }
 
-  /** Mounts the image. Rejects with NOT_FOUND when the store does not hold it. */
-  async mount(reference: string): Promise<MountedImage> {
+  /** Mounts the image in the launcher's namespace. Rejects with NOT_FOUND when the store does not hold it. */
+  async mount(launcher: LauncherClient, reference: string): Promise<MountedImage> {
     const name = this.#containerName(reference);
     let release: string;
     try {
       const label = '{{index .OCIv1.Config.Labels "hearth.release"}}';
-      release = await this.#run("inspect", "--type", "image", "--format", label, reference);
+      release = await this.#run(launcher, "inspect", "--type", "image", "--format", label, reference);
     } catch (cause) {
       throw new AppError("NOT_FOUND", `image ${reference} is not in the store: ${errorText(cause)}`, { cause });
     }
-    await this.#remove(name);
-    await this.#run("from", "--pull-never", "--name", name, reference);
-    const path = await this.#run("mount", name);
+    await this.#remove(launcher, name);
     this.#mounted.add(name);
+    await this.#run(launcher, "from", "--pull-never", "--name", name, reference);
+    const path = await this.#run(launcher, "mount", name);
     return { reference, release, path };
   }
 
   /** Unmounts everything that this object mounted. */
-  async shutdown(): Promise<void> {
-    for (const name of this.#mounted) await this.#remove(name);
+  async shutdown(launcher: LauncherClient): Promise<void> {
+    for (const name of this.#mounted) await this.#remove(launcher, name);
     this.#mounted.clear();
   }
 
@@ -55,11 +53,11 @@ export class Images {
     return `hearth-${this.#tag}-${reference.replace(/[^a-zA-Z0-9]+/g, "-")}`;
   }
 
-  async #remove(name: string): Promise<void> {
-    await this.#launcher().spawn({ argv: [...this.#buildah, "rm", name], timeout_ms: BUILDAH_TIMEOUT_MS });
+  async #remove(launcher: LauncherClient, name: string): Promise<void> {
+    await launcher.spawn({ argv: [...this.#buildah, "rm", name], timeout_ms: BUILDAH_TIMEOUT_MS });
   }
 
-  async #run(...args: string[]): Promise<string> {
-    return (await this.#launcher().run([...this.#buildah, ...args], BUILDAH_TIMEOUT_MS)).trim();
+  async #run(launcher: LauncherClient, ...args: string[]): Promise<string> {
+    return (await launcher.run([...this.#buildah, ...args], BUILDAH_TIMEOUT_MS)).trim();
   }
 }

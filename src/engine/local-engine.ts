@@ -7,7 +7,16 @@
  * E2 `remove` gives back everything that `start` took, exactly once.
  * E3 Everything made on the host carries the daemon's tag, so that the next boot finds what a crash left.
  */
-import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname } from "node:path";
 import { Piscina } from "piscina";
 import type { Clock } from "../base/clock.ts";
@@ -16,13 +25,14 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
-import { applyLimits, detectCgroupMode, groupProcesses, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
+import { applyLimits, detectCgroupMode, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
 import type { CgroupMode, Engine, EngineInfo, Instance, InstanceLimits } from "./engine.ts";
 import { Images, type MountedImage } from "./images.ts";
-import { LauncherClient, LauncherProcess } from "./launcher.ts";
+import { LauncherKeeper } from "./launcher-keeper.ts";
 import { MinitClient } from "./minit-client.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
 import { OciRuntime } from "./oci-runtime.ts";
+import { reap } from "./reaper.ts";
 import { loadSeccomp, seccompKey } from "./seccomp.ts";
 import type { RemoveTask, StartTask, ThreadData } from "./thread.ts";
 
@@ -44,12 +54,6 @@ export interface EngineOptions {
   readonly image: string;
 }
 
-interface Launcher {
-  readonly process: LauncherProcess;
-  readonly client: LauncherClient;
-  readonly pid: number;
-}
-
 interface Held {
   readonly slot: NetworkSlot;
   readonly removed: PromiseWithResolvers<void>;
@@ -63,12 +67,11 @@ export class LocalEngine implements Engine {
   readonly #images: Images;
   readonly #held = new Map<string, Held>();
   readonly #paths: { bundles: string; runtime: string; socket: string; resolv_conf: string; cgroup: string };
-  #launcher: Launcher | null = null;
+  readonly #keeper: LauncherKeeper;
   #runtime: OciRuntime | null = null;
   #threads: Piscina | null = null;
   #image: MountedImage | null = null;
   #seccomp: InstanceSpec["seccomp"] | null = null;
-  #isStopping = false;
 
   constructor(options: EngineOptions) {
     const { config } = options;
@@ -82,46 +85,48 @@ export class LocalEngine implements Engine {
       cgroup: `/hearth-${config.host_tag}`,
     };
     const slots_max = config.instances_max + SLOT_MARGIN;
-    this.#network = new Network(() => this.#launched(), options.clock, { ...config, slots_max });
-    this.#images = new Images(() => this.#launched().client, options.buildah, config.host_tag);
+    const { clock, log, minit } = options;
+    this.#keeper = new LauncherKeeper({
+      clock,
+      log,
+      minit,
+      socket_path: this.#paths.socket,
+      onReplaced: async ({ client }) => {
+        this.#image = await this.#images.mount(client, options.image);
+      },
+    });
+    const isCurrent = (launcher_pid: number) => this.#keeper.isCurrent(launcher_pid);
+    this.#network = new Network(() => this.#keeper.current, isCurrent, clock, { ...config, slots_max });
+    this.#images = new Images(options.buildah, config.host_tag);
   }
 
   async boot(): Promise<void> {
-    const { config, clock } = this.#options;
+    const { config } = this.#options;
     makePrivate(dirname(config.run_dir));
     makePrivate(config.run_dir);
     mkdirSync(this.#paths.bundles, { recursive: true, mode: 0o700 });
     mkdirSync(this.#paths.runtime, { recursive: true, mode: 0o700 });
-    await this.#startLauncher();
-    const { client } = this.#launched();
+    await this.#keeper.start();
+    const { client } = this.#keeper.current;
     this.#runtime = await OciRuntime.find(client, config.oci_runtime, this.#paths.runtime);
-    await this.#sweep(this.#runtime);
+    await this.#sweep();
     writeFileSync(this.#paths.resolv_conf, readInstanceResolvConf(), { mode: 0o644 });
-    const [image] = await Promise.all([this.#images.mount(this.#options.image), this.#network.boot()]);
-    this.#image = image;
-    this.#seccomp = await this.#prepareSeccomp(this.#runtime);
-    const data: ThreadData = {
-      launcher_socket: this.#paths.socket,
-      runtime_command: this.#runtime.command,
-      runtime_version: this.#runtime.version,
-      runtime_root: this.#paths.runtime,
-      cgroup_mode: this.#mode,
-    };
-    this.#threads = new Piscina({
-      filename: new URL("./thread.ts", import.meta.url).href,
-      minThreads: 1,
-      maxThreads: THREAD_COUNT,
-      concurrentTasksPerWorker: LIMITS.starts_max * 2,
-      maxQueue: LIMITS.engine_tasks_max,
-      workerData: data,
-    });
-    await this.#probe(clock);
+    const [image, network] = await Promise.allSettled([
+      this.#images.mount(client, this.#options.image),
+      this.#network.boot(),
+    ]);
+    if (image.status === "rejected") throw image.reason;
+    if (network.status === "rejected") throw network.reason;
+    this.#image = image.value;
+    this.#threads = this.#makeThreads(this.#runtime);
+    await this.#prepareSeccomp(this.#runtime);
   }
 
   async start(id: string): Promise<Instance> {
     const { clock } = this.#options;
     if (this.#held.has(id)) throw new AppError("START_FAILED", `there is an instance '${id}' already`);
     const begun_ms = clock.monotonicMs();
+    await this.#keeper.whenReady();
     const slot = await this.#network.acquire();
     const network_ms = clock.monotonicMs() - begun_ms;
     const bundle = this.#bundle(id);
@@ -169,7 +174,8 @@ export class LocalEngine implements Engine {
 
   async hasDirectory(path: string): Promise<boolean> {
     invariant(this.#image !== null, "the engine has booted");
-    const mode = await this.#launched().client.statInRoot(this.#image.path, path);
+    await this.#keeper.whenReady();
+    const mode = await this.#keeper.current.client.statInRoot(this.#image.path, path);
     return mode !== null && (mode & 0o170000) === 0o040000;
   }
 
@@ -187,16 +193,17 @@ export class LocalEngine implements Engine {
   }
 
   async shutdown(): Promise<void> {
-    this.#isStopping = true;
+    const { log, config } = this.#options;
+    const failed = (what: string) => (error: unknown) =>
+      log.warn(`${what} not taken down`, { error: errorText(error) });
+    await this.#keeper.whenReady().catch(() => {});
     await this.#threads?.destroy();
-    const launcher = this.#launcher;
-    if (launcher === null) return;
-    await this.#network.shutdown();
-    await this.#images.shutdown();
+    await this.#sweep();
+    await this.#network.shutdown().catch(failed("network"));
+    if (this.#keeper.isRunning) await this.#images.shutdown(this.#keeper.current.client).catch(failed("images"));
     removeGroup(this.#mode, this.#paths.cgroup);
-    launcher.client.close();
-    await launcher.process.stop(this.#options.clock);
-    rmSync(this.#options.config.run_dir, { recursive: true, force: true });
+    await this.#keeper.stop();
+    rmSync(config.run_dir, { recursive: true, force: true });
   }
 
   #bundle(id: string): string {
@@ -207,10 +214,22 @@ export class LocalEngine implements Engine {
     return `${this.#paths.cgroup}/${id}`;
   }
 
-  #launched(): Launcher {
-    if (this.#launcher === null)
-      throw new AppError("START_FAILED", "the launcher is being replaced", { retry_after: 1 });
-    return this.#launcher;
+  #makeThreads(runtime: OciRuntime): Piscina {
+    const workerData: ThreadData = {
+      launcher_socket: this.#paths.socket,
+      runtime_command: runtime.command,
+      runtime_version: runtime.version,
+      runtime_root: this.#paths.runtime,
+      cgroup_mode: this.#mode,
+    };
+    return new Piscina({
+      filename: new URL("./thread.ts", import.meta.url).href,
+      minThreads: 1,
+      maxThreads: THREAD_COUNT,
+      concurrentTasksPerWorker: LIMITS.starts_max * 2,
+      maxQueue: LIMITS.engine_tasks_max,
+      workerData,
+    });
   }
 
   #pool(): Piscina {
@@ -254,86 +273,90 @@ export class LocalEngine implements Engine {
     instance.minit.close();
   }
 
-  /** Removes the container and gives the slot back (E1, E2). What the runtime cannot remove is logged and swept at the next boot. */
+  /**
+   * Removes the container, then gives the slot back (E1, E2): never while something may still run in its namespace. What
+   * cannot be removed now is tried again, and once more at the end or the next boot.
+   */
   async #discard(id: string, slot: NetworkSlot): Promise<void> {
-    const task: RemoveTask = { id, bundle: this.#bundle(id), cgroup: this.#cgroup(id) };
+    const { clock, log } = this.#options;
     try {
-      await this.#pool().run(task, { name: "remove" });
-      await this.#network.release(slot);
+      await this.#pool().run(this.#remains(id), { name: "remove" });
     } catch (error) {
-      this.#options.log.error("container not removed", { id, error: errorText(error) });
+      log.error("container not removed, trying again later", { id, error: errorText(error) });
+      clock.after(LIMITS.removal_retry_ms, () => void this.#discard(id, slot));
+      return;
     }
+    await this.#network.release(slot).catch((error) => log.warn("network slot lost", { id, error: errorText(error) }));
   }
 
-  async #startLauncher(): Promise<void> {
-    const { clock, log, minit } = this.#options;
-    const process = await LauncherProcess.start(minit, this.#paths.socket, clock);
-    this.#launcher = { process, pid: process.pid, client: new LauncherClient(this.#paths.socket, clock) };
-    void process.exited.then(() => {
-      if (this.#isStopping) return;
-      log.error("the launcher ended, starting another");
-      this.#launcher = null;
-      this.#replaceLauncher().catch((error) => log.error("no new launcher", { error: errorText(error) }));
-    });
+  #remains(id: string): RemoveTask {
+    return { id, bundle: this.#bundle(id), cgroup: this.#cgroup(id) };
   }
 
-  /** A launcher that died took the image mount and the idle namespaces along; running containers hold their own. */
-  async #replaceLauncher(): Promise<void> {
-    await this.#startLauncher();
-    this.#image = await this.#images.mount(this.#options.image);
-  }
-
-  /** Removes what an earlier process left (E3): containers, their groups and processes, bundles. */
-  async #sweep(runtime: OciRuntime): Promise<void> {
-    const { log } = this.#options;
+  /** Removes every container there is or was (E3): what an earlier process left, or at the end what could not be removed. */
+  async #sweep(): Promise<void> {
+    const { log, clock } = this.#options;
+    const entries = (path: string) => (existsSync(path) ? readdirSync(path) : []);
     const ids = new Set([
-      ...(await runtime.list()).map((container) => container.id),
-      ...(existsSync(this.#paths.bundles) ? readdirSync(this.#paths.bundles) : []),
+      ...entries(this.#paths.runtime),
+      ...entries(this.#paths.bundles),
       ...listGroups(this.#mode, this.#paths.cgroup),
     ]);
+    const reaper = { clock, mode: this.#mode, runtime_root: this.#paths.runtime, runtime: this.#runtime };
     for (const id of ids) {
-      await runtime
-        .delete(id)
-        .catch((error) => log.warn("left container not deleted", { id, error: errorText(error) }));
-      for (const pid of groupProcesses(this.#mode, this.#cgroup(id))) killProcess(pid);
-      removeGroup(this.#mode, this.#cgroup(id));
-      rmSync(this.#bundle(id), { recursive: true, force: true });
+      await reap(reaper, this.#remains(id)).catch((error) =>
+        log.error("container left", { id, error: errorText(error) }),
+      );
     }
-    if (ids.size > 0) log.info("removed what an earlier process left", { containers: ids.size });
+    if (ids.size > 0) log.info("removed containers that were left", { containers: ids.size });
   }
 
-  /** The compiled filter from the cache, or by letting the runtime compile it once. */
-  async #prepareSeccomp(runtime: OciRuntime): Promise<InstanceSpec["seccomp"]> {
+  /**
+   * The filter for all starts, and a first start with it, so that a machine that cannot run containers is told at once.
+   * The runtime compiles the rules once; the result is kept. A kept one that does not work is made again.
+   */
+  async #prepareSeccomp(runtime: OciRuntime): Promise<void> {
     const rules = loadSeccomp(process.arch, []);
-    if (!runtime.takesBpf) return { rules };
+    this.#seccomp = { rules };
+    if (!runtime.takesBpf) return this.#probe();
     const cache = `${this.#options.config.data_dir}/cache`;
     const file = `${cache}/seccomp-${seccompKey(rules, runtime.version)}.bpf`;
-    if (!existsSync(file)) {
-      const slot = await this.#network.acquire();
-      const id = "seccomp";
+    if (existsSync(file)) {
       try {
+        this.#seccomp = { bpf_base64: readFileSync(file).toString("base64") };
+        return await this.#probe();
+      } catch (error) {
+        this.#options.log.warn("the kept system-call filter does not work, compiling it again", {
+          error: errorText(error),
+        });
         this.#seccomp = { rules };
-        const config = instanceConfig(this.#spec(id, slot));
-        mkdirSync(this.#bundle(id), { recursive: true, mode: 0o700 });
-        writeFileSync(`${this.#bundle(id)}/config.json`, JSON.stringify(config));
-        await runtime.create(id, this.#bundle(id));
-        const bpf = readFileSync(`${this.#paths.runtime}/${id}/seccomp.bpf`);
-        mkdirSync(cache, { recursive: true, mode: 0o700 });
-        writeFileSync(file, bpf);
-      } finally {
-        await runtime.delete(id);
-        removeGroup(this.#mode, this.#cgroup(id));
-        rmSync(this.#bundle(id), { recursive: true, force: true });
-        await this.#network.release(slot);
       }
     }
-    return { bpf_base64: readFileSync(file).toString("base64") };
+    const bpf = await this.#compileSeccomp(runtime);
+    mkdirSync(cache, { recursive: true, mode: 0o700 });
+    writeFileSync(`${file}.new`, bpf, { flush: true });
+    renameSync(`${file}.new`, file);
+    this.#seccomp = { bpf_base64: bpf.toString("base64") };
+    await this.#probe();
   }
 
-  /** Starts and removes one container, so that a machine that cannot run any is told at once and not at the first call. */
-  async #probe(clock: Clock): Promise<void> {
+  /** Lets the runtime compile the rules: it leaves the program in the state of a container that was created with them. */
+  async #compileSeccomp(runtime: OciRuntime): Promise<Buffer> {
+    const slot = await this.#network.acquire();
+    const id = "seccomp";
+    try {
+      mkdirSync(this.#bundle(id), { recursive: true, mode: 0o700 });
+      writeFileSync(`${this.#bundle(id)}/config.json`, JSON.stringify(instanceConfig(this.#spec(id, slot))));
+      await runtime.create(id, this.#bundle(id));
+      return readFileSync(`${this.#paths.runtime}/${id}/seccomp.bpf`);
+    } finally {
+      await this.#discard(id, slot);
+    }
+  }
+
+  async #probe(): Promise<void> {
     const instance = await this.start("probe");
-    await instance.minit.ping(EXIT_WAIT_MS, clock);
+    await instance.minit.ping(EXIT_WAIT_MS, this.#options.clock);
     await this.remove(instance);
   }
 }
@@ -345,13 +368,5 @@ function makePrivate(path: string): void {
   const isDirectory = (mode & 0o170000) === 0o040000;
   if (!isDirectory || uid !== 0 || (mode & 0o022) !== 0) {
     throw new AppError("INTERNAL", `${path} is not a directory of root's alone: remove it`);
-  }
-}
-
-function killProcess(pid: number): void {
-  try {
-    process.kill(pid, "SIGKILL");
-  } catch {
-    // It ended by itself.
   }
 }

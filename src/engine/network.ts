@@ -97,13 +97,18 @@ export class Network {
   readonly #text: { bridge: string; subnet: string; table: string; tag: string; owner: string };
   readonly #launcher: () => LauncherHandle;
   readonly #slots: Slots<NetworkSlot>;
+  readonly #isCurrent: (launcher_pid: number) => boolean;
+  /** Whether bridge and rules are this object's: nothing of another daemon's is ever taken down. */
+  #isOwner = false;
 
   constructor(
     launcher: () => LauncherHandle,
+    isCurrent: (launcher_pid: number) => boolean,
     clock: Clock,
     names: { bridge: string; subnet: string; host_tag: string; data_dir: string; slots_max: number },
   ) {
     this.#launcher = launcher;
+    this.#isCurrent = isCurrent;
     this.subnet = parseSubnet(names.subnet);
     this.#text = {
       bridge: names.bridge,
@@ -119,7 +124,7 @@ export class Network {
       make: (index) => this.#make(index),
       unmake: (slot) => this.#unmake(slot),
       // A slot of a launcher that ended is gone with it.
-      isUsable: (slot) => slot.launcher_pid === this.#launcher().pid,
+      isUsable: (slot) => isCurrent(slot.launcher_pid),
     });
   }
 
@@ -140,6 +145,7 @@ export class Network {
       }
       await ip("link", "delete", bridge);
     }
+    this.#isOwner = true;
     await this.#sweepLinks();
     const prefix = this.subnet.prefix_length;
     await ip("link", "add", bridge, "type", "bridge");
@@ -162,6 +168,7 @@ export class Network {
 
   /** Removes all slots, the bridge and the rules. Every slot must have been given back. */
   async shutdown(): Promise<void> {
+    if (!this.#isOwner) return;
     await this.#slots.close();
     const { client } = this.#launcher();
     await client.spawn({ argv: ["ip", "link", "delete", this.#text.bridge], timeout_ms: COMMAND_TIMEOUT_MS });
@@ -205,9 +212,9 @@ export class Network {
   }
 
   async #unmake(slot: NetworkSlot): Promise<void> {
-    const launcher = this.#launcher();
     // The descriptor number of a launcher that ended may name another namespace by now; the kernel took the old one.
-    if (slot.launcher_pid === launcher.pid) await launcher.client.deleteNetns(slot.fd, slot.host_interface);
+    if (!this.#isCurrent(slot.launcher_pid)) return;
+    await this.#launcher().client.deleteNetns(slot.fd, slot.host_interface);
   }
 }
 

@@ -57,18 +57,11 @@ export class OciRuntime {
     await this.#launcher.run([...this.#base, "create", "--bundle", bundle, id], LIMITS.start_timeout_ms);
   }
 
-  /** Kills the container if it lives and removes what the runtime keeps of it. Resolves also when there is none. */
+  /** Kills the container if the runtime knows it, and removes what the runtime keeps of it. Resolves also when there is none. */
   async delete(id: string): Promise<void> {
     const argv = [...this.#base, "delete", "--force", id];
     const result = await this.#launcher.spawn({ argv, timeout_ms: LIMITS.remove_timeout_ms });
     if (result.exit_code === 0 || /does not exist|not found|No such file/i.test(result.stderr)) return;
     throw new AppError("INTERNAL", `${this.command} delete ${id}: ${result.stderr.trim().slice(-500)}`);
-  }
-
-  /** State by container id as the runtime sees it (`created`, `running`, `stopped`, …) with its first process. */
-  async list(): Promise<{ id: string; pid: number; status: string }[]> {
-    const text = await this.#launcher.run([...this.#base, "list", "--format", "json"], LIMITS.remove_timeout_ms);
-    const rows = JSON.parse(text.trim() === "" ? "[]" : text) as { id: string; pid: number; status: string }[] | null;
-    return rows ?? [];
   }
 }

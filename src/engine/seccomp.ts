@@ -52,12 +52,13 @@ const CLONE_NEW_MASK = 0x7e020000;
 const SOCKET_FAMILIES = [1, 2, 10];
 const AF_NETLINK = 16;
 const NETLINK_AUDIT = 9;
+const SELF = 0;
 const ENOSYS = 38;
 const ALLOW = "SCMP_ACT_ALLOW";
 
 /** The rules without what unprivileged code has no use for. */
 function hardened(rules: readonly Rule[]): Rule[] {
-  const replaced = new Set([...WITHHELD, "clone", "clone3", "socket"]);
+  const replaced = new Set([...WITHHELD, "clone", "clone3", "socket", "prlimit64"]);
   const kept = rules
     .map((rule) => ({ ...rule, names: rule.names.filter((name) => !replaced.has(name)) }))
     .filter((rule) => rule.names.length > 0);
@@ -69,6 +70,8 @@ function hardened(rules: readonly Rule[]): Rule[] {
       action: ALLOW,
       args: [{ index: 0, value: CLONE_NEW_MASK, valueTwo: 0, op: "SCMP_CMP_MASKED_EQ" }],
     },
+    // Of itself only: minit has the same uid, and a lowered limit of it would outlast the call.
+    { names: ["prlimit64"], action: ALLOW, args: [{ index: 0, value: SELF, op: "SCMP_CMP_EQ" }] },
     // Its flags lie in memory, where a filter cannot look; the C library takes ENOSYS as the word to use clone.
     { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: ENOSYS },
     ...SOCKET_FAMILIES.map((value) => ({ names: ["socket"], action: ALLOW, args: [family(value)] })),

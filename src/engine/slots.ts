@@ -53,7 +53,7 @@ export class Slots<Slot extends { readonly index: number }> {
         this.#fillLater();
         return slot;
       }
-      await this.#unmake(slot);
+      await this.#unmake(slot).catch(() => {});
     }
     this.#fillLater();
     return this.#make();
@@ -90,7 +90,8 @@ export class Slots<Slot extends { readonly index: number }> {
       return await make(index);
     } catch (error) {
       this.#count--;
-      this.#free.push(index);
+      // Last in line: what is wrong may be this index's.
+      this.#free.unshift(index);
       throw error;
     }
   }

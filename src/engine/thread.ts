@@ -3,15 +3,15 @@
  * (writing the bundle, talking to the OCI runtime, sweeping). Each thread has its own connection to the launcher.
  * The tasks are named exports; piscina calls them by name.
  */
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { workerData } from "piscina";
 import { systemClock } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
-import { removeGroup } from "./cgroup.ts";
 import type { CgroupMode } from "./engine.ts";
 import { LauncherClient } from "./launcher.ts";
 import { OciRuntime } from "./oci-runtime.ts";
+import { type Remains, reap } from "./reaper.ts";
 
 export interface ThreadData {
   readonly launcher_socket: string;
@@ -28,11 +28,7 @@ export interface StartTask {
   readonly listen_path: string;
 }
 
-export interface RemoveTask {
-  readonly id: string;
-  readonly bundle: string;
-  readonly cgroup: string;
-}
+export type RemoveTask = Remains;
 
 const data = workerData as ThreadData;
 /** The thread's connection, made again when the launcher was replaced. */
@@ -46,24 +42,18 @@ function runtime(): OciRuntime {
   return new OciRuntime(connection.client, data.runtime_command, data.runtime_version, data.runtime_root);
 }
 
-/** Starts a container from its specification. On rejection nothing of it is left. Resolves to milliseconds spent on the bundle. */
+/** Starts a container from its specification. After a rejection call `remove`. Resolves to milliseconds spent on the bundle. */
 export async function start({ spec, bundle, listen_path }: StartTask): Promise<{ rootfs_ms: number }> {
   const begun_ms = systemClock.monotonicMs();
   mkdirSync(bundle, { recursive: true, mode: 0o700 });
   writeFileSync(`${bundle}/config.json`, JSON.stringify(instanceConfig(spec)));
   const rootfs_ms = systemClock.monotonicMs() - begun_ms;
-  try {
-    await runtime().run(spec.id, bundle, listen_path, LIMITS.start_timeout_ms);
-  } catch (error) {
-    await remove({ id: spec.id, bundle, cgroup: spec.cgroup });
-    throw error;
-  }
+  await runtime().run(spec.id, bundle, listen_path, LIMITS.start_timeout_ms);
   return { rootfs_ms };
 }
 
 /** Kills what lives of a container and removes its state, groups and files. Safe to repeat. */
-export async function remove({ id, bundle, cgroup }: RemoveTask): Promise<void> {
-  await runtime().delete(id);
-  removeGroup(data.cgroup_mode, cgroup);
-  rmSync(bundle, { recursive: true, force: true });
+export function remove(task: RemoveTask): Promise<void> {
+  const { cgroup_mode, runtime_root } = data;
+  return reap({ clock: systemClock, mode: cgroup_mode, runtime_root, runtime: runtime() }, task);
 }

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemon = new Daemon();
-beforeAll(() => daemon.start({ HEARTH_CELLS: "2" }));
+beforeAll(() => daemon.start({ HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" }));
 afterAll(() => daemon.dispose());
 
 /** The minits of this daemon's instances and cells: pid and container id. */
@@ -24,6 +24,16 @@ function processes(): { pid: number; id: string; comm: string }[] {
     }
   }
   return found;
+}
+
+function tryKill(pid: number): number {
+  try {
+    process.kill(pid, "SIGKILL");
+    return 1;
+  } catch {
+    // It had ended.
+    return 0;
+  }
 }
 
 const stats = async () => (await daemon.call("GET", "/api/functions/pool/stats")).body;
@@ -69,7 +79,7 @@ describe("kill -9", () => {
     await daemon.deploy({ name: "through", handler: "sleep 0.3; cat" });
     const running = daemon.invoke("through", { payload: "x" });
     await eventually("it runs", async () => (await stats()).busy_count === 1);
-    const launcher = daemon.leftovers().processes.find((line) => line.includes(" launcher "));
+    const launcher = daemon.processes().find((line) => line.includes(" launcher "));
     process.kill(Number(launcher?.split(" ")[0]), "SIGKILL");
     expect(await running).toMatchObject({ status: "success", stdout: "x" });
     expect(await daemon.invoke("through", { payload: "y" })).toMatchObject({ stdout: "y", cold_start: false });
@@ -80,6 +90,44 @@ describe("kill -9", () => {
       return status === 200 ? body : null;
     });
     expect(served).toMatchObject({ status: "success", stdout: "new\n" });
+  });
+
+  it.each([
+    [
+      "of the OCI runtime in the middle of starts",
+      5,
+      (line: string) => / crun .* run /.test(line) && Math.random() < 0.5,
+    ],
+    ["of the launcher, again and again under load", 700, (line: string) => line.includes(" launcher ")],
+  ])("%s: no container is left that nobody knows of", async (_what, pause_ms, isVictim) => {
+    const end_ms = performance.now() + 4_000;
+    const killing = (async () => {
+      let killed = 0;
+      while (performance.now() < end_ms) {
+        for (const line of daemon.processes().filter(isVictim)) killed += tryKill(Number(line.split(" ")[0]));
+        await new Promise((resolve) => setTimeout(resolve, pause_ms));
+      }
+      return killed;
+    })();
+    for (let n = 0; performance.now() < end_ms; n++) {
+      const name = `shaken-${pause_ms}-${n}`;
+      const { id } = await daemon.deploy({ name, handler: "cat" });
+      const answers = [1, 2, 3].map(() => daemon.call("POST", `/api/functions/invoke/${name}`, { payload: "x" }));
+      for (const { status } of await Promise.all(answers)) expect([200, 503]).toContain(status);
+      await daemon.call("DELETE", `/api/functions/${id}`);
+    }
+    expect(await killing).toBeGreaterThan(1);
+    const known = await eventually(
+      "the pool is at rest",
+      async () => {
+        const { cells, cells_starting, terminating_count, warming_count, total_count } = await stats();
+        const isAtRest = cells === 2 && cells_starting + terminating_count + warming_count === 0;
+        return isAtRest ? total_count + cells : null;
+      },
+      90_000,
+    );
+    const running = () => new Set(processes().map(({ id }) => id)).size;
+    await eventually("as many containers run as the pool knows", () => running() === known);
   });
 
   it("of all of these leaves nothing behind the daemon's end", async () => {

@@ -192,9 +192,7 @@ EOF`,
     expect(["timeout", "failed", "success"]).toContain(record.status);
     await daemon.deploy({ name: "after", handler: "echo fine" });
     expect((await daemon.invoke("after")).stdout).toBe("fine\n");
-    await eventually("nothing of the bomb is left", () =>
-      daemon.leftovers().processes.every((line) => !line.includes("f() {")),
-    );
+    await eventually("nothing of the bomb is left", () => daemon.processes().every((line) => !line.includes("f() {")));
   });
 
   it("cannot fill the machine's memory or disk through /tmp", async () => {

@@ -83,6 +83,19 @@ export class Daemon {
 
   /** Starts the daemon and waits for `/health`. */
   async start(settings: Readonly<Record<string, string>> = {}): Promise<this> {
+    const child = await this.launch(settings);
+    await eventually("the daemon answers", async () => {
+      if (child.exitCode !== null) throw new Error(`the daemon ended with ${child.exitCode}: ${this.output}`);
+      return fetch(`${this.url}/health`).then(
+        (response) => response.ok,
+        () => false,
+      );
+    });
+    return this;
+  }
+
+  /** Starts the daemon's process and does not wait for it. */
+  async launch(settings: Readonly<Record<string, string>> = {}): Promise<ChildProcess> {
     const { image_dir, data_dir } = readDirectories(process.env, []);
     const helper = helperPath(this.data_dir);
     if (!existsSync(helper)) {
@@ -111,14 +124,13 @@ export class Daemon {
     };
     child.stdout?.on("data", keep);
     child.stderr?.on("data", keep);
-    await eventually("the daemon answers", async () => {
-      if (child.exitCode !== null) throw new Error(`the daemon ended with ${child.exitCode}: ${this.output}`);
-      return fetch(`${this.url}/health`).then(
-        (response) => response.ok,
-        () => false,
-      );
-    });
-    return this;
+    return child;
+  }
+
+  /** Goes away as the reader of what the daemon prints, like `| head` does. */
+  closeOutput(): void {
+    this.#child?.stdout?.destroy();
+    this.#child?.stderr?.destroy();
   }
 
   async call(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Answer> {
@@ -170,8 +182,18 @@ export class Daemon {
     rmSync(this.data_dir, { recursive: true, force: true });
   }
 
+  get run_dir(): string {
+    return `${volatileDirectory()}/hearth/${this.tag}`;
+  }
+
+  /** `<pid> <command line>` of everything that runs in this daemon's groups or names its run directory. */
+  processes(): string[] {
+    return processesOf(this.tag, this.run_dir);
+  }
+
+  /** What is on the machine in this daemon's name. Not while it is busy: files come and go while one looks. */
   leftovers(): Leftovers {
-    const run_dir = `${volatileDirectory()}/hearth/${this.tag}`;
+    const { run_dir } = this;
     const { image_dir } = readDirectories(process.env, []);
     const links = JSON.parse(execFileSync("ip", ["-j", "link"]).toString()) as { ifname: string }[];
     const containers = `${image_dir}/storage/overlay-containers/containers.json`;
@@ -179,7 +201,7 @@ export class Daemon {
       ? (JSON.parse(readFileSync(containers, "utf8")) as { names?: string[] }[]).flatMap(({ names }) => names ?? [])
       : [];
     return {
-      processes: processesOf(this.tag, run_dir),
+      processes: this.processes(),
       mounts: readFileSync("/proc/self/mounts", "utf8")
         .split("\n")
         .filter((line) => line.includes(run_dir) || line.includes(this.data_dir)),

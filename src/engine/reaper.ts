@@ -1,0 +1,55 @@
+/**
+ * The end of a container, whatever state it is in: after a stop, a start that was killed half-way, a crash of the
+ * daemon or the launcher. The OCI runtime is asked first, but not believed: it knows nothing of a container whose
+ * start was killed before its state was written. What counts is that nothing runs in its control groups.
+ */
+import { rmSync } from "node:fs";
+import { type Clock, sleep } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import { groupProcesses, removeGroup } from "./cgroup.ts";
+import type { CgroupMode } from "./engine.ts";
+import type { OciRuntime } from "./oci-runtime.ts";
+
+const LOOK_INTERVAL_MS = 2;
+
+export interface Remains {
+  readonly id: string;
+  readonly bundle: string;
+  readonly cgroup: string;
+}
+
+export interface Reaper {
+  readonly clock: Clock;
+  readonly mode: CgroupMode;
+  /** Where the runtime keeps its containers' state. */
+  readonly runtime_root: string;
+  /** Null when there is none to ask (no launcher). */
+  readonly runtime: OciRuntime | null;
+}
+
+/** Removes all that is left of a container. Rejects with INTERNAL when its processes or groups do not go in time. */
+export async function reap(reaper: Reaper, { id, bundle, cgroup }: Remains): Promise<void> {
+  const { clock, mode, runtime, runtime_root } = reaper;
+  await runtime?.delete(id).catch(() => {});
+  const end_ms = clock.monotonicMs() + LIMITS.reap_wait_ms;
+  for (;;) {
+    for (const pid of groupProcesses(mode, cgroup)) kill(pid);
+    if (removeGroup(mode, cgroup)) break;
+    if (clock.monotonicMs() > end_ms) {
+      const pids = groupProcesses(mode, cgroup).join(", ");
+      throw new AppError("INTERNAL", `container ${id} does not go: processes ${pids} after ${LIMITS.reap_wait_ms} ms`);
+    }
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+  rmSync(`${runtime_root}/${id}`, { recursive: true, force: true });
+  rmSync(bundle, { recursive: true, force: true });
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It ended by itself.
+  }
+}

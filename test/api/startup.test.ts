@@ -1,0 +1,102 @@
+/** Starts and ends that do not go as planned: each is refused or survived, and leaves nothing. */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
+import { afterEach, describe, expect, it } from "vitest";
+import { volatileDirectory } from "../../src/base/config.ts";
+import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+
+const daemons: Daemon[] = [];
+function make(): Daemon {
+  const daemon = new Daemon();
+  daemons.push(daemon);
+  return daemon;
+}
+afterEach(async () => {
+  for (const daemon of daemons.splice(0)) await daemon.dispose();
+});
+
+const cells = { HEARTH_CELLS: "2" };
+const waitForCells = (daemon: Daemon) =>
+  eventually("cells stand ready", async () => (await daemon.call("GET", "/api/functions/pool/stats")).body.cells === 2);
+
+describe("a start that is refused", () => {
+  it("because another daemon has the bridge takes nothing of that daemon's along", async () => {
+    const first = await make().start(cells);
+    const before = first.leftovers().links;
+    const second = make();
+    await expect(second.start({ HEARTH_BRIDGE: first.bridge })).rejects.toThrow(/belongs to .*HEARTH_BRIDGE/);
+    expect(second.leftovers()).toEqual(NOTHING_LEFT);
+    expect(first.leftovers().links).toEqual(expect.arrayContaining([first.bridge]));
+    expect(before).toEqual(expect.arrayContaining([first.bridge]));
+    await first.deploy({ name: "still", handler: "echo here" });
+    expect((await first.invoke("still")).stdout).toBe("here\n");
+  });
+
+  it("because the port is taken ends what it had started", async () => {
+    const first = await make().start(cells);
+    const second = make();
+    // It had containers to start: a function with min_instances from its last run.
+    await second.start(cells);
+    await second.deploy({ name: "eager", handler: "cat", min_instances: 2 });
+    await second.stop();
+    const child = await second.launch({ ...cells, HEARTH_LISTEN: new URL(first.url).host });
+    await eventually("it gives up", () => child.exitCode !== null);
+    expect([child.exitCode, second.output]).toEqual([1, expect.stringContaining("another process listens there")]);
+    expect(second.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
+
+describe("an end", () => {
+  it("by SIGHUP, with nobody reading what it prints any more, is as clean as any", async () => {
+    const daemon = await make().start(cells);
+    await waitForCells(daemon);
+    daemon.closeOutput();
+    expect(await daemon.stop("SIGHUP")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+
+  it("that is asked for while it starts comes when it has started", async () => {
+    const daemon = make();
+    const child = await daemon.launch(cells);
+    await eventually("it has begun", () => daemon.leftovers().links.length > 0);
+    child.kill("SIGTERM");
+    await eventually("it ends", () => child.exitCode !== null);
+    expect(child.exitCode).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
+
+describe("a start after a crash", () => {
+  it("gets over a torn state file of the OCI runtime and containers that it knows nothing of", async () => {
+    const daemon = await make().start(cells);
+    await waitForCells(daemon);
+    await daemon.stop("SIGKILL");
+    const states = `${volatileDirectory()}/hearth/${daemon.tag}/oci`;
+    const [torn = "", lost = ""] = readdirSync(states);
+    truncateSync(`${states}/${torn}/status`, 0);
+    execFileSync("rm", ["-r", `${states}/${lost}`]);
+    mkdirSync(`${states}/never-was`);
+    await daemon.start(cells);
+    await daemon.deploy({ name: "again", handler: "echo served" });
+    expect((await daemon.invoke("again")).stdout).toBe("served\n");
+    expect(await daemon.stop()).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+
+  it("gets over a system-call filter that was kept half", async () => {
+    const daemon = await make().start(cells);
+    await daemon.stop();
+    const cache = `${daemon.data_dir}/cache`;
+    const [name = ""] = readdirSync(cache);
+    const whole = readFileSync(`${cache}/${name}`);
+    for (const spoiled of [Buffer.alloc(0), whole.subarray(0, whole.length / 2), Buffer.from("not a filter")]) {
+      writeFileSync(`${cache}/${name}`, spoiled);
+      await daemon.start(cells);
+      await daemon.deploy({ name: `filtered-${spoiled.length}`, handler: "grep Seccomp: /proc/self/status" });
+      expect((await daemon.invoke(`filtered-${spoiled.length}`)).stdout).toBe("Seccomp:\t2\n");
+      await daemon.stop();
+      expect(readFileSync(`${cache}/${name}`).equals(whole)).toBe(true);
+    }
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
