@@ -58,6 +58,7 @@ static struct exec execs[EXECS_MAX];
 static int execs_top; /* slots from here on are free */
 static struct exec *sole;
 static bool has_children;
+static struct rlimit files_limit; /* as it was at the start */
 static struct wire_ready ready = {.version = PROTOCOL_VERSION};
 
 static void send_error(struct conn *c, uint32_t id, int error, const char *message) {
@@ -135,11 +136,24 @@ static bool drain(struct exec *e) {
   return true;
 }
 
+/* Limits */
+
+/*
+ * A command of the same uid can lower the limits of PID 1. A soft one is put back; false: the hard one was lowered,
+ * and that is for good. Asked for before everything that needs descriptors on behalf of the next command.
+ */
+static bool restore_files_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max < files_limit.rlim_max) return false;
+  return limit.rlim_cur == files_limit.rlim_cur || setrlimit(RLIMIT_NOFILE, &files_limit) == 0;
+}
+
 /* Killing */
 
 /* Kills every process of the session. Returns how many were found. */
 static int kill_session(pid_t session) {
   kill(-session, SIGKILL);
+  restore_files_limit();
   int dir = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) return 0;
   char list[4096] __attribute__((aligned(8)));
@@ -250,6 +264,8 @@ static void finish(struct exec *e, uint64_t now) {
   buf_free(&e->gathered[0]);
   buf_free(&e->gathered[1]);
   send_exit(e);
+  /* A wipe that lacks descriptors leaves things behind, but then no command starts any more. */
+  if (e->flags & EXEC_WIPE) restore_files_limit();
   if (!(e->flags & EXEC_WIPE) || !wipe_needed()) {
     send_idle(e);
     return;
@@ -300,6 +316,7 @@ static void start_exec(struct conn *c, uint32_t id, struct cursor *payload) {
       .input = payload->at,
       .input_len = payload->left,
       .input_open = (request.flags & EXEC_STDIN_OPEN) != 0,
+      .refused = restore_files_limit() ? 0 : EMFILE,
       .null_fd = STDIN_FILENO,
   };
   if (!proc_start(&e->proc, &start)) {
@@ -427,6 +444,7 @@ int init_main(void) {
   struct rlimit no_core = {0, 0};
   if (prctl(PR_SET_DUMPABLE, 0) != 0 || prctl(PR_SET_NAME, "minit") != 0) fatal("prctl");
   if (setrlimit(RLIMIT_CORE, &no_core) != 0) fatal("setrlimit");
+  if (getrlimit(RLIMIT_NOFILE, &files_limit) != 0) fatal("getrlimit");
   if (getrandom(ready.nonce, sizeof ready.nonce, 0) != sizeof ready.nonce) fatal("getrandom");
   if (chdir("/") != 0) fatal("chdir /");
   umask(022);

@@ -5,6 +5,7 @@
  * L1 It ends with its daemon: end of standard input is the end. Signals from a terminal do not reach it.
  * L2 It reaps whatever is reparented to it: it is the subreaper of detached containers.
  * L3 A job outlives its connection; its answer is dropped, and a namespace that nobody learned of is closed.
+ * L4 No namespace is added while a request for the same link name is under way: none undoes what a newer one made.
  */
 #define _GNU_SOURCE
 #include "launcher.h"
@@ -14,6 +15,7 @@
 #include <linux/magic.h>
 #include <linux/nsfs.h>
 #include <linux/openat2.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,6 +53,7 @@ struct job {
   struct conn *conn; /* NULL: the connection is gone */
   uint32_t id, result;
   struct proc proc; /* of the other kinds only the pid counts */
+  char host_ifname[IFNAMSIZ]; /* of the other kinds; cut off when it is too long to be one */
   struct buf output[2]; /* the first begins with room for the head of the answer */
   bool ended;
   int status;
@@ -198,11 +201,21 @@ static void send_netns(struct conn *c, uint32_t id, const struct netns_result *r
   conn_send(c, NETNS, id, &head, sizeof head, text, head.len);
 }
 
+static bool is_name_busy(const char *host_ifname) {
+  for (int i = 0; i < JOBS_MAX; i++) {
+    bool other = jobs[i].kind == NO_JOB || jobs[i].kind == COMMAND;
+    if (!other && strncmp(jobs[i].host_ifname, host_ifname, IFNAMSIZ - 1) == 0) return true;
+  }
+  return false;
+}
+
 /* Runs the work in a child with the launcher's descriptor table. The request may point into the receive buffer. */
 static void start_netns(struct conn *c, uint32_t id, enum kind kind, const struct netns_request *request) {
   struct netns_result refused = {.fd = FD_NONE, .step = "start"};
-  struct job *job = free_job();
+  struct job *job = NULL;
   pid_t pid = -1;
+  if (kind == ADDING && is_name_busy(request->host_ifname)) errno = EBUSY;
+  else job = free_job();
   if (job != NULL) {
     struct netns_result *result = &results[job - jobs];
     *result = (struct netns_result){.error = EIO, .fd = FD_NONE, .step = "child"};
@@ -219,6 +232,7 @@ static void start_netns(struct conn *c, uint32_t id, enum kind kind, const struc
     return;
   }
   *job = (struct job){.kind = kind, .conn = c, .id = id, .proc.pid = pid};
+  strncpy(job->host_ifname, request->host_ifname, IFNAMSIZ - 1);
 }
 
 static void netns_add_request(struct conn *c, uint32_t id, struct cursor *payload) {

@@ -7,6 +7,7 @@
 #include <linux/if_bridge.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <linux/veth.h>
 #include <net/if.h>
 #include <sched.h>
@@ -164,6 +165,18 @@ static int delete_link(int fd, const char *host_ifname) {
   return error == ENODEV ? 0 : error;
 }
 
+/*
+ * Deletes what has the name when it is a port of the same bridge: the rest of a request whose answer nobody took.
+ * Anything else of that name stays. Returns 0 when the name is free.
+ */
+static int delete_leftover(int fd, const struct netns_request *request) {
+  struct ifreq port = {.ifr_ifindex = index_of(fd, request->host_ifname)};
+  if (port.ifr_ifindex == 0) return 0;
+  strcpy(port.ifr_name, request->bridge);
+  if (ioctl(fd, SIOCBRDELIF, &port) != 0) return EEXIST;
+  return delete_link(fd, request->host_ifname);
+}
+
 static bool failed(struct netns_result *result, const char *step, int error) {
   result->error = error;
   if (error != 0) snprintf(result->step, sizeof result->step, "%s", step);
@@ -192,7 +205,11 @@ static void add_steps(const struct netns_request *request, struct work *w, struc
   if (failed(result, "disable ipv6", disable_ipv6("default"))) return;
   if (failed(result, "disable ipv6", disable_ipv6("all"))) return;
   if (failed(result, "loopback up", link_up(w->inside, LOOPBACK_INDEX))) return;
-  if (failed(result, "veth", make_veth(w->host, request, bridge_index, w->netns))) return;
+  int error = make_veth(w->host, request, bridge_index, w->netns);
+  if (error == EEXIST && (error = delete_leftover(w->host, request)) == 0) {
+    error = make_veth(w->host, request, bridge_index, w->netns);
+  }
+  if (failed(result, "veth", error)) return;
   w->linked = true;
   int eth0 = index_of(w->inside, "eth0");
   if (failed(result, "eth0", eth0 == 0 ? errno : 0)) return;

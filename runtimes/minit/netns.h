@@ -22,7 +22,10 @@ struct netns_result {
   char step[NETNS_STEP_BYTES];
 };
 
-/* Makes a namespace with lo, eth0 and a default route, its host end an isolated port of the bridge. All or nothing. */
+/*
+ * Makes a namespace with lo, eth0 and a default route, its host end an isolated port of the bridge. All or nothing.
+ * An older port of that bridge with the same name is replaced; its namespace stays, without a link.
+ */
 void netns_add(const struct netns_request *request, struct netns_result *result);
 /* Deletes the link. One that is gone already is no error. */
 void netns_del(const char *host_ifname, struct netns_result *result);

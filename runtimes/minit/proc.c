@@ -161,7 +161,9 @@ bool proc_start(struct proc *p, const struct start *start) {
   p->started_us = now_us();
   struct child child = {.start = start, .failed_at = "spawn"};
   int theirs[3] = {-1, -1, -1};
-  if (open_pipes(p, start, theirs)) {
+  if (start->refused != 0) {
+    child.error = start->refused;
+  } else if (open_pipes(p, start, theirs)) {
     for (int i = 0; i < 3; i++) child.fds[i] = theirs[i] >= 0 ? theirs[i] : start->null_fd;
     pid_t pid = clone(child_main, child_stack + CHILD_STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, &child);
     if (pid < 0) child.error = errno;

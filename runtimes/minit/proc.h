@@ -45,6 +45,7 @@ struct start {
   const uint8_t *input;
   size_t input_len;
   bool input_open; /* more follows through proc_write */
+  int refused; /* errno to fail with instead of starting, 0: none */
   int null_fd;
   const int *passed; /* become 3, 4, ... in the child */
   int passed_count;

@@ -52,17 +52,32 @@ const CLONE_NEW_MASK = 0x7e020000;
 const SOCKET_FAMILIES = [1, 2, 10];
 const AF_NETLINK = 16;
 const NETLINK_AUDIT = 9;
-const SELF = 0;
 const ENOSYS = 38;
+/** include/uapi/linux/resource.h and ioprio.h. */
+const PRIO_PROCESS = 0;
+const IOPRIO_WHO_PROCESS = 1;
+/** minit has the uid of its handler. What these calls set on it would outlast the call that set it. */
+const MINIT_PID = 1;
 const ALLOW = "SCMP_ACT_ALLOW";
+
+const SCHEDULING = ["sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"];
 
 /** The rules without what unprivileged code has no use for. */
 function hardened(rules: readonly Rule[]): Rule[] {
-  const replaced = new Set([...WITHHELD, "clone", "clone3", "socket", "prlimit64"]);
+  const replaced = new Set([
+    ...WITHHELD,
+    "clone",
+    "clone3",
+    "socket",
+    "prlimit64",
+    ...SCHEDULING,
+    "setpriority",
+    "ioprio_set",
+  ]);
+  const argument = (index: number, op: "EQ" | "NE", value: number) => ({ index, value, op: `SCMP_CMP_${op}` });
   const kept = rules
     .map((rule) => ({ ...rule, names: rule.names.filter((name) => !replaced.has(name)) }))
     .filter((rule) => rule.names.length > 0);
-  const family = (value: number) => ({ index: 0, value, op: "SCMP_CMP_EQ" });
   return [
     ...kept,
     {
@@ -70,15 +85,21 @@ function hardened(rules: readonly Rule[]): Rule[] {
       action: ALLOW,
       args: [{ index: 0, value: CLONE_NEW_MASK, valueTwo: 0, op: "SCMP_CMP_MASKED_EQ" }],
     },
-    // Of itself only: minit has the same uid, and a lowered limit of it would outlast the call.
-    { names: ["prlimit64"], action: ALLOW, args: [{ index: 0, value: SELF, op: "SCMP_CMP_EQ" }] },
+    { names: ["prlimit64"], action: ALLOW, args: [argument(0, "NE", MINIT_PID)] },
+    { names: SCHEDULING, action: ALLOW, args: [argument(0, "NE", MINIT_PID)] },
+    { names: ["setpriority"], action: ALLOW, args: [argument(0, "EQ", PRIO_PROCESS), argument(1, "NE", MINIT_PID)] },
+    {
+      names: ["ioprio_set"],
+      action: ALLOW,
+      args: [argument(0, "EQ", IOPRIO_WHO_PROCESS), argument(1, "NE", MINIT_PID)],
+    },
     // Its flags lie in memory, where a filter cannot look; the C library takes ENOSYS as the word to use clone.
     { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: ENOSYS },
-    ...SOCKET_FAMILIES.map((value) => ({ names: ["socket"], action: ALLOW, args: [family(value)] })),
+    ...SOCKET_FAMILIES.map((value) => ({ names: ["socket"], action: ALLOW, args: [argument(0, "EQ", value)] })),
     {
       names: ["socket"],
       action: ALLOW,
-      args: [family(AF_NETLINK), { index: 2, value: NETLINK_AUDIT, op: "SCMP_CMP_NE" }],
+      args: [argument(0, "EQ", AF_NETLINK), argument(2, "NE", NETLINK_AUDIT)],
     },
   ];
 }

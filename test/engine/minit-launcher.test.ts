@@ -1,14 +1,15 @@
 /** `minit launcher`: commands, listening sockets, network namespaces and files below a root, on the real machine. */
 import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { FRAME, strBytes } from "../../src/engine/frames.ts";
+import { FRAME, FrameWriter, strBytes } from "../../src/engine/frames.ts";
 import { children, eventually, Native, Wire } from "../support/native.ts";
 
 const ENOENT = 2;
 const EBADF = 9;
+const EBUSY = 16;
 const ENODEV = 19;
 const MIB = 1024 * 1024;
 const FD_NONE = 0xffffffff;
@@ -60,6 +61,16 @@ describe("minit launcher", () => {
     const ended = await native.spawn({ argv: ["sh", "-c", "echo out; sleep 1000 & sleep 1000"], timeout_ms: 100 });
     expect(ended).toMatchObject({ timed_out: true, signal: 9, exit_code: 137, stdout: "out\n" });
     await eventually("the group to be gone", () => children(native.pid).length === 0);
+  });
+
+  it("reaps what left the process group of a command that was killed at the time limit", async () => {
+    const script = "setsid sh -c 'echo $$; exec sleep 1000' & sleep 1000";
+    const ended = await native.spawn({ argv: ["sh", "-c", script], timeout_ms: 200 });
+    expect(ended).toMatchObject({ timed_out: true, signal: 9 });
+    const pid = Number(ended.stdout);
+    await eventually("the orphan to be the launcher's", () => children(native.pid).includes(pid));
+    process.kill(pid, "SIGKILL");
+    await eventually("the orphan to be reaped", () => !existsSync(`/proc/${pid}`));
   });
 
   it("does not wait for a detached process that holds the pipes, and reaps it", async () => {
@@ -206,11 +217,47 @@ describe("network namespaces of the launcher", () => {
       message: "bridge: No such device",
     });
     expect((await add(gateway + 3, "a-name-that-is-too-long")).errno).toBe(22);
-    const made = await add(gateway + 3, links[0]);
-    expect(await add(gateway + 4, links[0])).toMatchObject({ fd: FD_NONE, message: "veth: File exists" });
-    expect(open()).toBe(before + 1);
-    expect(await remove(made.fd, links[0])).toBe(0);
+    execFileSync("ip", ["link", "add", links[0], "type", "veth", "peer", "name", links[1]]);
+    const identity = () => readFileSync(`/sys/class/net/${links[0]}/ifindex`, "utf8");
+    const foreign = identity();
+    expect(await add(gateway + 3, links[0])).toMatchObject({ fd: FD_NONE, message: "veth: File exists" });
+    expect(identity()).toBe(foreign);
+    execFileSync("ip", ["link", "delete", links[0]]);
     expect(open()).toBe(before);
+  });
+
+  it("replace a link of the same name that an earlier request left on the bridge", async () => {
+    const open = () => readdirSync(`/proc/${native.pid}/fd`).length;
+    const before = open();
+    const first = await add(gateway + 3, links[0]);
+    const second = await add(gateway + 4, links[0]);
+    expect([first.errno, second.errno, second.message]).toEqual([0, 0, ""]);
+    expect(inside(first.fd, "ip", "-br", "link")).not.toContain("eth0");
+    expect(inside(second.fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(/eth0.* 10\.200\.200\.5\/24/);
+    const port = JSON.parse(execFileSync("bridge", ["-j", "-d", "link", "show", "dev", links[0]]).toString());
+    expect(port[0]).toMatchObject({ master: bridge, isolated: true });
+    for (const { fd } of [first, second]) expect(await remove(fd, links[0])).toBe(0);
+    expect(open()).toBe(before);
+    expect(existsSync(`/sys/class/net/${links[0]}`)).toBe(false);
+  });
+
+  it("are not added while another request for the same name is under way", async () => {
+    const bytes = [9_001, 9_002].map((id) => {
+      const frame = new FrameWriter(FRAME.NETNS_ADD, id, 9 + strBytes(links[0]) + strBytes(bridge));
+      return frame
+        .u32(gateway + 3)
+        .u32(gateway)
+        .u8(24)
+        .str(links[0])
+        .str(bridge).buffer;
+    });
+    native.wire.socket.write(Buffer.concat(bytes));
+    const [first, second] = [
+      (await native.wire.next(FRAME.NETNS, 9_001)).payload,
+      (await native.wire.next(FRAME.NETNS, 9_002)).payload,
+    ];
+    expect([first.readUInt32LE(0), second.readUInt32LE(0)]).toEqual([0, EBUSY]);
+    expect(await remove(first.readUInt32LE(4), links[0])).toBe(0);
   });
 
   it("are deleted only by a descriptor of a namespace, and a link that is gone is no error", async () => {

@@ -15,6 +15,30 @@ const MIB = 1024 * 1024;
 const sha = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 const text = (bytes: Buffer) => bytes.toString("utf8");
 
+/** Connects to a unix socket and reads until the other side closes. */
+const DIAL = `
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (argc != 2 || strlen(argv[1]) >= sizeof address.sun_path) return 2;
+  strcpy(address.sun_path, argv[1]);
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    perror("connect");
+    return 1;
+  }
+  char bytes[256];
+  long total = 0, n;
+  while ((n = read(fd, bytes, sizeof bytes)) > 0) total += n;
+  printf("connected, then closed after %ld bytes\\n", total);
+  return 0;
+}
+`;
+
 let native: Native;
 let init: Awaited<ReturnType<Native["init"]>>;
 let wire: InitWire;
@@ -182,6 +206,24 @@ describe("minit init", () => {
     another.socket.destroy();
   });
 
+  it("takes back a soft limit that a command lowered for it, and starts nothing once the hard one is lowered", async () => {
+    const limited = await native.init();
+    const limit = async () => (await limited.wire.sh("ulimit -Sn; ulimit -Hn; ls /tmp")).stdout.toString();
+    const before = await limit();
+    const lower = "touch /tmp/left; prlimit --pid 1 --nofile=4: && prlimit --pid 1 --nofile -o SOFT --noheadings";
+    const lowered = await limited.wire.sh(lower, { flags: SOLE | WIPE });
+    expect([lowered.exit_code, text(lowered.stdout).trim(), text(lowered.stderr)]).toEqual([0, "4", ""]);
+    expect(await limit()).toBe(before);
+    expect(await limited.wire.sh("prlimit --pid 1 --nofile=4:", { flags: SOLE })).toMatchObject({ exit_code: 0 });
+    expect(await limit()).toBe(before);
+    expect(await limited.wire.sh("prlimit --pid 1 --nofile=200:200", { flags: SOLE })).toMatchObject({ exit_code: 0 });
+    const exit = await limited.wire.exec({ argv: ["true"], flags: SOLE });
+    expect(exit).toMatchObject({ spawn_failed: true, exit_code: 126, errno: EMFILE });
+    expect(text(exit.stderr)).toBe("minit: spawn true: Too many open files\n");
+    limited.wire.send(FRAME.SHUTDOWN, 0);
+    await native.endSpawn(limited.ended);
+  });
+
   it("kills a tree that left its session and ignores TERM at the deadline", async () => {
     const script = `trap "" TERM; (setsid sh -c 'trap "" TERM HUP; (sleep 1000 &) ; sleep 1000' &) ; sleep 1000`;
     const exit = await wire.sh(script, { flags: SOLE, timeout_ms: 150 });
@@ -280,10 +322,12 @@ describe("minit init", () => {
 
   it("refuses a peer inside the container", async () => {
     chmodSync(init.path, 0o666);
-    const script = `const s = require("net").connect(process.argv[1]); let n = 0;
-      s.on("data", (d) => { n += d.length; }); s.on("error", () => {}); s.on("close", () => console.log("closed", n));`;
-    const exit = await wire.exec({ argv: [process.execPath, "-e", script, init.path], timeout_ms: 20_000 });
-    expect(text(exit.stdout)).toBe("closed 0\n");
+    const exit = await wire.exec({ argv: [native.compile("dial", DIAL), init.path], timeout_ms: 10_000 });
+    expect([exit.exit_code, text(exit.stderr), text(exit.stdout)]).toEqual([
+      0,
+      "",
+      "connected, then closed after 0 bytes\n",
+    ]);
   });
 
   it("takes eight connections and closes the ninth", async () => {

@@ -124,6 +124,30 @@ for name in ("AF_VSOCK", "AF_ALG", "AF_PACKET"):
     }
   });
 
+  it("cannot change limits, priority or processors of its minit for the calls after it", async () => {
+    const out = await python(
+      "disarm",
+      `import os, resource
+def refused(what, act):
+    try: act(); print(what, "done")
+    except OSError as error: print(what, "refused")
+refused("prlimit", lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (4, 4)))
+refused("setpriority", lambda: os.setpriority(os.PRIO_PROCESS, 1, 19))
+refused("setpriority_user", lambda: os.setpriority(os.PRIO_USER, 0, 19))
+refused("affinity", lambda: os.sched_setaffinity(1, {0}))
+refused("scheduler", lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)))
+refused("own_prlimit", lambda: resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE, (64, 64)))
+refused("own_nice", lambda: os.nice(5))
+refused("own_affinity", lambda: os.sched_setaffinity(0, {0}))`,
+    );
+    const names = ["prlimit", "setpriority", "setpriority_user", "affinity", "scheduler"];
+    const own = ["own_prlimit", "own_nice", "own_affinity"];
+    expect(out.trim().split("\n")).toEqual([
+      ...names.map((name) => `${name} refused`),
+      ...own.map((name) => `${name} done`),
+    ]);
+  });
+
   it("still has what ordinary programs need: threads, processes, pipes, sockets, shared memory", async () => {
     const out = await python(
       "ordinary",

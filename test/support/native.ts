@@ -4,7 +4,7 @@
  * /dev/shm of its own, so that nothing a test does in there, wiping included, can reach this machine.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { chmodSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/engine/frames.ts";
@@ -12,6 +12,8 @@ import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/
 const SOURCES = join(import.meta.dirname, "../../runtimes/minit");
 const DEADLINE_MS = 15_000;
 const INIT_UID = "65123";
+/** As set-up does it. */
+const COMPILE = "cc -std=gnu11 -O2 -Wall -Wextra -Werror -static";
 
 export const SOLE = 1;
 export const STREAM = 2;
@@ -214,14 +216,26 @@ export class Native {
     const directory = mkdtempSync("/var/tmp/hearth-native-");
     chmodSync(directory, 0o755);
     const binary = join(directory, "minit");
-    const flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static"];
-    execFileSync("sh", ["-c", `exec cc ${flags.join(" ")} -o "$0" "$1"/*.c`, binary, SOURCES]);
+    execFileSync("sh", ["-c", `exec ${COMPILE} -o "$0" "$1"/*.c`, binary, SOURCES]);
+    chmodSync(binary, 0o755);
     const socket_path = join(directory, "launcher.sock");
     const child = spawn(binary, ["launcher", socket_path], { stdio: ["pipe", "pipe", "inherit"] });
     const said: string[] = [];
     child.stdout?.on("data", (chunk) => said.push(String(chunk)));
     await eventually("the launcher to be ready", () => said.join("") === "ready\n");
     return new Native(directory, binary, child, socket_path);
+  }
+
+  /**
+   * Compiles a small C program and gives its path. Inside of init there may be no program but those of the system: a
+   * checkout below /tmp or /root, and the Node in it, are out of reach there.
+   */
+  compile(name: string, source: string): string {
+    const path = join(this.directory, name);
+    writeFileSync(`${path}.c`, source);
+    execFileSync("sh", ["-c", `exec ${COMPILE} -o "$0" "$0".c`, path]);
+    chmodSync(path, 0o755);
+    return path;
   }
 
   startSpawn(spawn: Spawn): number {
