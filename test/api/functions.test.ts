@@ -215,7 +215,7 @@ describe("invoking", () => {
     const record = await daemon.invoke("hangs", { timeout_seconds: 1 });
     expect(record).toMatchObject({ status: "timeout", stdout: "begun\n", error_message: "timed out after 1 s" });
     await eventually("no sleep of the tree is left", () =>
-      daemon.leftovers().processes.every((line) => !line.includes("sleep 300")),
+      daemon.processes().every((line) => !line.includes("sleep 300")),
     );
     const next = await daemon.invoke("hangs", { timeout_seconds: 1 });
     expect(next.instance_nonce).not.toBe(record.instance_nonce);
@@ -224,9 +224,7 @@ describe("invoking", () => {
   it("does not wait for a process that the handler left in the background, and ends it", async () => {
     await daemon.deploy({ name: "strays", handler: "sleep 299 & echo done" });
     expect(await daemon.invoke("strays")).toMatchObject({ status: "success", stdout: "done\n" });
-    await eventually("no stray is left", () =>
-      daemon.leftovers().processes.every((line) => !line.includes("sleep 299")),
-    );
+    await eventually("no stray is left", () => daemon.processes().every((line) => !line.includes("sleep 299")));
   });
 
   it("empties /tmp between calls, unless cleanup_on_exit is off", async () => {
