@@ -9,9 +9,10 @@
  * `SpawnServer`: the unisolated server of `spawn-server.ts` in a fresh process.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { copyFileSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../src/base/clock.ts";
+import { volatileDirectory } from "../src/base/config.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/launcher.ts";
 import { NODE_PATH } from "../src/setup/paths.js";
 import { installedHelper, temporaryDirectory } from "./daemon.ts";
@@ -23,12 +24,15 @@ export type ContainerCommand = "crun" | "runc";
 
 export class ContainerRunner {
   readonly #directory: string;
+  /** The runtimes' state lies in memory, as hearth's does. */
+  readonly #state: string;
   readonly #process: LauncherProcess;
   readonly #client: LauncherClient;
   #run_count = 0;
 
   private constructor(directory: string, process: LauncherProcess, client: LauncherClient) {
     this.#directory = directory;
+    this.#state = mkdtempSync(join(volatileDirectory(), "hearth-bench-"));
     this.#process = process;
     this.#client = client;
   }
@@ -37,7 +41,7 @@ export class ContainerRunner {
     const directory = temporaryDirectory();
     const socket = join(directory, "launcher.sock");
     try {
-      const launcher = await LauncherProcess.start(installedHelper(), socket, systemClock);
+      const launcher = await LauncherProcess.start(installedHelper(), socket, true, systemClock);
       const runner = new ContainerRunner(directory, launcher, new LauncherClient(socket, systemClock));
       await runner.#makeBundle();
       return runner;
@@ -51,7 +55,7 @@ export class ContainerRunner {
   async run(command: ContainerCommand): Promise<number> {
     this.#run_count += 1;
     const id = `hearth-bench-${process.pid}-${this.#run_count}`;
-    const argv = [command, "--root", join(this.#directory, command), "run", "--bundle", join(this.#directory, "b"), id];
+    const argv = [command, "--root", join(this.#state, command), "run", "--bundle", join(this.#directory, "b"), id];
     const result = await this.#client.spawn({ argv, timeout_ms: RUN_TIMEOUT_MS });
     if (result.exit_code !== 0) throw new Error(`${command} run: ${result.stderr.slice(-500)}`);
     return result.duration_ms;
@@ -64,7 +68,7 @@ export class ContainerRunner {
   async close(): Promise<void> {
     this.#client.close();
     await this.#process.stop(systemClock);
-    rmSync(this.#directory, { recursive: true, force: true });
+    for (const path of [this.#directory, this.#state]) rmSync(path, { recursive: true, force: true });
   }
 
   async #makeBundle(): Promise<void> {

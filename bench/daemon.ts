@@ -6,7 +6,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { LIMITS } from "../src/base/limits.ts";
 import type { InvocationRecord } from "../src/functions/schema.ts";
@@ -57,9 +56,9 @@ export function installedHelper(): string {
   return installed().helper;
 }
 
-/** A new directory under the system's temporary one, for a data directory or a bundle. */
+/** A new directory for a data directory or a bundle. Not below /tmp: the launcher has one of its own. */
 export function temporaryDirectory(): string {
-  return mkdtempSync(join(tmpdir(), "hearth-bench-"));
+  return mkdtempSync("/var/tmp/hearth-bench-");
 }
 
 /** A data directory in which set-up has nothing left to do. */

@@ -384,14 +384,17 @@ static bool is_filesystem(const char *path, long magic) {
 }
 
 /* crun refuses a hybrid cgroup hierarchy, so the unified part is hidden here, and only here. */
-static bool make_mount_namespace(void) {
+static bool make_mount_namespace(bool private_tmp) {
   if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) return false;
+  /* crun puts a file into /tmp at each start and leaves it there when it is killed: here it goes with the namespace. */
+  const char *options = "mode=1777,size=16m";
+  if (private_tmp && mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) != 0) return false;
   const char *unified = "/sys/fs/cgroup/unified";
   bool hybrid = is_filesystem("/sys/fs/cgroup", TMPFS_MAGIC) && is_filesystem(unified, CGROUP2_SUPER_MAGIC);
   return !hybrid || umount2(unified, MNT_DETACH) == 0;
 }
 
-int launcher_main(const char *path) {
+int launcher_main(const char *path, bool private_tmp) {
   reset_signals();
   const int quiet[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   for (size_t i = 0; i < sizeof quiet / sizeof quiet[0]; i++) quiet_signal(quiet[i]);
@@ -402,7 +405,7 @@ int launcher_main(const char *path) {
   if (setsid() < 0 && errno != EPERM) fatal("setsid");
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_NAME, "hearth-launcher") != 0) fatal("prctl");
   if (chdir("/") != 0) fatal("chdir /");
-  if (!make_mount_namespace()) fatal("mount namespace");
+  if (!make_mount_namespace(private_tmp)) fatal("mount namespace");
   results = mmap(NULL, sizeof *results * JOBS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (results == MAP_FAILED) fatal("mmap");
   int listen_fd = listen_at(path);

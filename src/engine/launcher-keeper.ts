@@ -20,6 +20,7 @@ export interface LauncherKeeperOptions {
   /** The compiled helper. */
   readonly minit: string;
   readonly socket_path: string;
+  readonly private_tmp: boolean;
   /** Brings up again what ended with the previous launcher. Not called for the first one. */
   onReplaced(launcher: LauncherHandle): Promise<void>;
 }
@@ -79,8 +80,8 @@ export class LauncherKeeper {
   }
 
   async #make(): Promise<Launcher> {
-    const { clock, minit, socket_path } = this.#options;
-    const process = await LauncherProcess.start(minit, socket_path, clock);
+    const { clock, minit, socket_path, private_tmp } = this.#options;
+    const process = await LauncherProcess.start(minit, socket_path, private_tmp, clock);
     void process.exited.then(() => this.#ended(process.pid));
     return { process, pid: process.pid, client: new LauncherClient(socket_path, clock) };
   }

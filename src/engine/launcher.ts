@@ -201,9 +201,20 @@ export class LauncherProcess {
     });
   }
 
-  /** Starts `minit launcher` and waits until it listens. Rejects with INTERNAL and what it printed. */
-  static async start(binary: string, socket_path: string, clock: Clock): Promise<LauncherProcess> {
-    const child = spawn(binary, ["launcher", socket_path], { stdio: ["pipe", "pipe", "pipe"], detached: true });
+  /**
+   * Starts `minit launcher` and waits until it listens. `private_tmp` gives it and all it starts a /tmp of their own:
+   * not where anything that containers are made from lies below /tmp. Rejects with INTERNAL and what it printed.
+   */
+  static async start(
+    binary: string,
+    socket_path: string,
+    private_tmp: boolean,
+    clock: Clock,
+  ): Promise<LauncherProcess> {
+    const child = spawn(binary, ["launcher", socket_path, ...(private_tmp ? ["private-tmp"] : [])], {
+      stdio: ["pipe", "pipe", "pipe"],
+      detached: true,
+    });
     child.stdin?.on("error", () => {});
     let complaint = "";
     child.stderr?.on("data", (chunk: Buffer) => {

@@ -91,6 +91,7 @@ export class LocalEngine implements Engine {
       log,
       minit,
       socket_path: this.#paths.socket,
+      private_tmp: ![config.data_dir, config.image_dir, minit].some((path) => path.startsWith("/tmp/")),
       onReplaced: async ({ client }) => {
         this.#image = await this.#images.mount(client, options.image);
       },

@@ -10,8 +10,6 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { readConfig } from "../../src/base/config.ts";
@@ -40,7 +38,7 @@ describe.each([
   ["crun", 0],
   ["runc", 1],
 ])("the engine on %s", (oci_runtime, n) => {
-  const data_dir = realpathSync(mkdtempSync(join(tmpdir(), "hearth-engine-")));
+  const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
   const flags = [
     "--data-dir",
     data_dir,

@@ -6,7 +6,6 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { volatileDirectory } from "../../src/base/config.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/setup/paths.js";
@@ -28,6 +27,8 @@ export interface Leftovers {
   readonly tables: readonly string[];
   readonly run_files: readonly string[];
   readonly image_containers: readonly string[];
+  /** What crun leaves in /tmp when it is killed. */
+  readonly crun_files: readonly string[];
 }
 
 export const NOTHING_LEFT: Leftovers = {
@@ -38,6 +39,7 @@ export const NOTHING_LEFT: Leftovers = {
   tables: [],
   run_files: [],
   image_containers: [],
+  crun_files: [],
 };
 
 /** Waits until `condition` answers something truthy. Throws after `deadline_ms`. */
@@ -67,7 +69,7 @@ function freePort(): Promise<number> {
 }
 
 export class Daemon {
-  readonly data_dir = realpathSync(mkdtempSync(join(tmpdir(), "hearth-test-")));
+  readonly data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-test-"));
   readonly tag = createHash("sha256").update(this.data_dir).digest("hex").slice(0, 8);
   /** Names and numbers that only this daemon uses; the second octet keeps away from the default subnet. */
   readonly bridge = `ht${this.tag}`;
@@ -214,6 +216,7 @@ export class Daemon {
         .split("\n")
         .filter((line) => line.includes(this.tag)),
       run_files: existsSync(run_dir) ? readdirSync(run_dir, { recursive: true }).map(String) : [],
+      crun_files: readdirSync("/tmp").filter((name) => name.startsWith("crun.")),
       image_containers: named.filter((name) => name.includes(this.tag)),
     };
   }
