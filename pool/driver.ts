@@ -5,6 +5,7 @@
  * D1. `step` runs to its end before the next event: events that arise while effects are carried out wait in the inbox.
  * D2. When an instance is ready, `submit` has called `launcher.invoke` before it returns (unless the gate is full).
  * D3. Every call is settled once: by its outcome, by the launcher's rejection, by a refusal, or by its abort signal.
+ * D4. What throws where nobody waits for it is a fault and reported: no event is lost for it, no rejection unhandled.
  *
  * The waits, all of them: W1 invoke, W2 idle, W3 start, W4 specialise, W5 remove; W6 drop, W7 warm and W8 drain wait
  * for the pool itself. W3 to W8 have deadlines here, W1 and W2 the launcher's and the scheduler's.
@@ -84,6 +85,12 @@ export class Pool<Call, Outcome> {
   readonly #watches: Watches;
   /** Why groups ran out of start attempts, while somebody waits. */
   readonly #giveUps = new Map<string, string>();
+  /** D4. The listener's own failure has nowhere to go and must not stop the pool. */
+  readonly #fault = (fault: unknown): void => {
+    try {
+      this.#onFault(fault, this.recent());
+    } catch {}
+  };
   #isFeeding = false;
   #nextCall = 1;
   #cancelWake: CancelTimer | null = null;
@@ -276,11 +283,17 @@ export class Pool<Call, Outcome> {
     try {
       step(this.#state, event);
     } catch (fault) {
-      this.#onFault(fault, this.recent());
+      this.#fault(fault);
       if (event.type === "call_arrived") this.#reject(event.call, fault);
     }
     // After a fault too: what was decided before it stands in the state.
-    for (const effect of this.#state.effects) this.#perform(effect);
+    for (const effect of this.#state.effects) {
+      try {
+        this.#perform(effect);
+      } catch (fault) {
+        this.#fault(fault);
+      }
+    }
   }
 
   #reject(call: number, error: unknown): void {
@@ -300,13 +313,13 @@ export class Pool<Call, Outcome> {
         this.#reject(effect.call, refusal(effect));
         break;
       case "start":
-        void this.#start(effect.instance);
+        this.#start(effect.instance).catch(this.#fault);
         break;
       case "specialise":
-        void this.#specialise(effect.instance, effect.group);
+        this.#specialise(effect.instance, effect.group).catch(this.#fault);
         break;
       case "remove":
-        void this.#remove(effect.instance, effect.reason);
+        this.#remove(effect.instance, effect.reason).catch(this.#fault);
         break;
       case "wake":
         this.#wake(effect.at_ms);
@@ -316,6 +329,7 @@ export class Pool<Call, Outcome> {
         break;
       case "group_gone":
         this.#ungated.delete(effect.group);
+        this.#launcher.forget(effect.group);
         break;
     }
   }
@@ -362,16 +376,18 @@ export class Pool<Call, Outcome> {
       running = Promise.reject(error);
     }
     // W1.
-    running.then(
-      (invoked) => this.#invoked(instance, pending, pass, invoked),
-      (error) => {
-        this.#settle(pending);
-        pending.reject(error);
-        const now_ms = this.#clock.monotonicMs();
-        this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms });
-        if (pass !== null) this.#gate.leave(pass, now_ms);
-      },
-    );
+    running
+      .then(
+        (invoked) => this.#invoked(instance, pending, pass, invoked),
+        (error) => {
+          this.#settle(pending);
+          pending.reject(error);
+          const now_ms = this.#clock.monotonicMs();
+          this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms });
+          if (pass !== null) this.#gate.leave(pass, now_ms);
+        },
+      )
+      .catch(this.#fault);
   }
 
   #invoked(instance: string, pending: Pending<Call, Outcome>, pass: Pass | null, invoked: Invoked<Outcome>): void {
@@ -381,14 +397,16 @@ export class Pool<Call, Outcome> {
     this.#feed({ type: "finished", instance, reuse: invoked.reuse, now_ms });
     if (pass !== null) this.#gate.leave(pass, now_ms);
     // W2. A rejection is heard even where the instance is not used again: it must not count as unhandled.
-    invoked.idle.then(
-      () => {
-        if (invoked.reuse) this.#feed({ type: "idle", instance, now_ms: this.#clock.monotonicMs() });
-      },
-      (error) => {
-        this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
-      },
-    );
+    invoked.idle
+      .then(
+        () => {
+          if (invoked.reuse) this.#feed({ type: "idle", instance, now_ms: this.#clock.monotonicMs() });
+        },
+        (error) => {
+          this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
+        },
+      )
+      .catch(this.#fault);
   }
 
   /** A call whose instance was lost before the gate let it through has not begun: it goes back for another one. */
@@ -441,7 +459,7 @@ export class Pool<Call, Outcome> {
       const cancel = this.#clock.after(wait_ms, () => {
         reject(new AppError("INTERNAL", `${what} has not ended after ${wait_ms} ms`));
       });
-      work().then(resolve, reject).finally(cancel);
+      Promise.try(work).then(resolve, reject).finally(cancel);
     });
   }
 }

@@ -78,6 +78,11 @@ export function refillAt(reserve: {
   return Math.max(quiet, reserve.retry_at_ms);
 }
 
+/** Whether the end of an idle instance counts as a failed start: one that stood for a while had started well. */
+export function isFailedStart(stood_ms: number): boolean {
+  return stood_ms < LIMITS.settled_ms;
+}
+
 /** The pause after the n-th failed start in a row: 1 s, doubling, at most 60 s. */
 export function backoffMs(failures: number): number {
   return Math.min(LIMITS.start_backoff_ms_max, LIMITS.start_backoff_ms_min * 2 ** Math.min(failures - 1, 30));
@@ -94,7 +99,8 @@ export function dropRefusal(
   group: string,
 ): Pick<RefuseEffect, "code" | "reason" | "retry_after" | "state"> {
   if (reason === "paused") return { code: "WRONG_STATE", reason: `${group} is paused`, state: "paused" };
-  if (reason === "deleted") return { code: "NOT_FOUND", reason: `${group} was deleted` };
+  if (reason === "failed") return { code: "WRONG_STATE", reason: `${group} could not be started`, state: "error" };
+  if (reason === "deleted") return { code: "NOT_FOUND", reason: `${group} was deleted`, state: "deleted" };
   return { code: "SHUTTING_DOWN", reason: "the node is shutting down", retry_after: 1 };
 }
 

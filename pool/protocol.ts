@@ -18,7 +18,7 @@ export interface GroupPolicy {
 }
 
 /** Why a group goes; decides what its waiting calls are told. */
-export type DropReason = "paused" | "deleted" | "shutdown";
+export type DropReason = "paused" | "failed" | "deleted" | "shutdown";
 
 export type PoolEvent = { readonly now_ms: number } & (
   | ({ readonly type: "group_set"; readonly group: string } & GroupPolicy)
@@ -164,6 +164,8 @@ export interface Launcher<Call, Outcome> {
    * then settles); resolves when nothing is left, also when nothing was there.
    */
   remove(instance: string, reason: RemoveReason): Promise<void>;
+  /** A dropped group's last instance is gone: what is kept for the group can go too. Not called when it is set again before. */
+  forget(group: string): void;
   /** Called once, before all else: `listener` hears of every instance that is lost without being asked to go. */
   onCrash(listener: (instance: string, reason: string) => void): void;
 }

@@ -190,9 +190,10 @@ export function refill(state: PoolState): void {
   }
 }
 
-/** Pauses the refilling of cells after a failure. */
+/** Pauses the refilling of cells after a failure. All failures within one pause count as one: they have one cause. */
 export function backOffReserve(state: PoolState): void {
   const { reserve } = state;
+  if (state.now_ms < reserve.retry_at_ms) return;
   reserve.failures += 1;
   reserve.retry_at_ms = state.now_ms + backoffMs(reserve.failures);
 }
@@ -203,8 +204,9 @@ export function clearFailures(group: Group): void {
   group.warm_failures = 0;
 }
 
-/** Pauses the warming of a group to its minimum after a failure. Waiting calls do not pause. */
+/** Pauses the warming of a group to its minimum after a failure, as for cells. Waiting calls do not pause. */
 export function backOffGroup(state: PoolState, group: Group): void {
+  if (state.now_ms < group.warm_retry_at_ms) return;
   group.warm_failures += 1;
   group.warm_retry_at_ms = state.now_ms + backoffMs(group.warm_failures);
   state.timers.cancel(group.warm_timer);

@@ -16,6 +16,7 @@ import { type ErrorCode, invariant } from "../src/base/errors.ts";
 import {
   dropRefusal,
   effectivePolicy,
+  isFailedStart,
   isKept,
   isNeeded,
   keepAliveMs,
@@ -283,14 +284,13 @@ function crashed(state: PoolState, id: string, reason: string): void {
   }
   state.tally.crashed_count += 1;
   const { group, state: was } = instance;
+  // Nothing else paces the replacement of instances that die young without a call; calls pace that of busy ones.
+  const isFailure = was !== "busy" && isFailedStart(state.now_ms - instance.since_ms);
   terminate(state, instance, "crashed");
-  if (group === null) {
-    backOffReserve(state);
-    return;
-  }
-  group.last_error = reason;
-  // Nothing paces the replacement of an instance that dies without a call; calls pace that of a busy one.
-  if (was !== "busy") backOffGroup(state, group);
+  if (group !== null) group.last_error = reason;
+  if (!isFailure) return;
+  if (group === null) backOffReserve(state);
+  else backOffGroup(state, group);
 }
 
 function removed(state: PoolState, id: string): void {

@@ -96,7 +96,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   });
   undo.add(() => engine.shutdown());
   await engine.boot();
-  const launcher = new FunctionLauncher(engine, clock);
+  const launcher = new FunctionLauncher(engine, clock, log);
   const pool = makePool(config, log, launcher, started_at);
   const serving: { server: Listening | null } = { server: null };
   // At the same time: what waits in the pool is refused, what runs is answered.

@@ -11,6 +11,8 @@ export const LIMITS = {
   /** Default and maximum of `limit` on list routes. Above the maximum it is clamped. */
   list_limit_default: 100,
   list_limit_max: 1_000,
+  /** Stored bytes of the records in one list answer: a thousand outputs would be gigabytes. It ends early and says so. */
+  list_bytes_max: 16 * 1024 * 1024,
   /** Caller cache, one entry per credential seen. */
   credential_cache_entries: 10_000,
   credential_cache_ttl_ms: 60_000,
@@ -33,9 +35,11 @@ export const LIMITS = {
 
   // Functions
   function_name_length_max: 128,
-  handler_length_max: 64 * 1024,
+  /** It is one argument of a command, of which Linux allows 128 KiB (MAX_ARG_STRLEN). */
+  handler_bytes_max: 64 * 1024,
   description_length_max: 4_096,
-  path_length_max: 4_096,
+  /** PATH_MAX of Linux counts the NUL behind it. */
+  path_bytes_max: 4_095,
   environment_entries_max: 256,
   /** Names and values together, per map. */
   environment_bytes_max: 128 * 1024,
@@ -59,7 +63,9 @@ export const LIMITS = {
   invocations_kept_per_function: 100_000,
   invocations_kept_seconds: 7 * 24 * 3600,
   prune_interval_ms: 60_000,
-  prune_rows_per_pass: 5_000,
+  /** One statement deletes at most so many records and so many bytes of them: it runs on the main thread (about 10 ms). */
+  delete_rows_per_pass: 1_000,
+  delete_bytes_per_pass: 4 * 1024 * 1024,
 
   // Pool
   queue_per_function_max: 1_000,
@@ -87,6 +93,8 @@ export const LIMITS = {
   /** First and longest pause between failing starts that no call waits for (cells, `min_instances`). */
   start_backoff_ms_min: 1_000,
   start_backoff_ms_max: 60_000,
+  /** An instance that stood this long had started well: its end does not count as a failed start. */
+  settled_ms: 10_000,
   /** Cells are refilled this long after the last one was taken, so that refilling does not compete with those calls. */
   cell_refill_delay_ms: 20,
   /** An instance that is still being cleaned up this long after its call is removed. */

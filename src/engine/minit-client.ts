@@ -1,11 +1,12 @@
 /**
  * Hot path. One connection to the minit of one instance: starts a command, gathers its output, says when it ended and
  * when the instance can take the next call. What minit sends is untrusted: lengths are bounded by the reader, output
- * by the caps that the call named, and an answer to nothing is dropped.
+ * by the caps that the call named, an answer to nothing is dropped, and one out of order ends the connection.
  *
  * Invariants:
  * C1 Each exec settles exactly once: with its exit, or with an error when the connection ends.
  * C2 `idle` of a sole exec settles after its outcome, and rejects when the connection ends first.
+ * C3 An exec holds at most twice the bytes of its caps, in however small pieces they come.
  */
 import { connect, type Socket } from "node:net";
 import type { Clock } from "../base/clock.ts";
@@ -52,18 +53,50 @@ export interface ExecOutcome {
   readonly idle: Promise<void>;
 }
 
+/** Bytes of READY and of EXIT. */
+const READY_BYTES = 20;
+const EXIT_BYTES = 44;
+
 interface Running {
-  stdout: Buffer[];
-  stderr: Buffer[];
+  stdout: Output;
+  stderr: Output;
   resolve(outcome: ExecOutcome): void;
   reject(error: Error): void;
   idle: PromiseWithResolvers<void> | null;
 }
 
-function joined(parts: Buffer[]): string {
-  const [first] = parts;
-  if (first === undefined) return "";
-  return parts.length === 1 ? first.toString("utf8") : Buffer.concat(parts).toString("utf8");
+const EMPTY = Buffer.alloc(0);
+
+/** One stream's output, held to its cap (C3). A single frame, the usual case, is kept as it came. */
+class Output {
+  readonly #bytes_max: number;
+  #buffer: Buffer = EMPTY;
+  #bytes = 0;
+
+  constructor(bytes_max: number) {
+    this.#bytes_max = bytes_max;
+  }
+
+  add(payload: Buffer): void {
+    const bytes = this.#bytes + payload.length;
+    if (bytes > this.#bytes_max)
+      throw new AppError("INTERNAL", `more output than the ${this.#bytes_max} bytes asked for`);
+    if (this.#bytes === 0) {
+      this.#buffer = payload;
+    } else {
+      if (bytes > this.#buffer.length) {
+        const larger = Buffer.allocUnsafe(Math.max(bytes, Math.min(this.#bytes_max, 2 * this.#buffer.length)));
+        this.#buffer.copy(larger, 0, 0, this.#bytes);
+        this.#buffer = larger;
+      }
+      payload.copy(this.#buffer, this.#bytes);
+    }
+    this.#bytes = bytes;
+  }
+
+  text(): string {
+    return this.#bytes === 0 ? "" : this.#buffer.toString("utf8", 0, this.#bytes);
+  }
 }
 
 export class MinitClient {
@@ -83,7 +116,7 @@ export class MinitClient {
       try {
         this.#reader.push(chunk);
       } catch (cause) {
-        socket.destroy(new AppError("INTERNAL", `minit sent a malformed frame: ${errorText(cause)}`));
+        socket.destroy(new AppError("INTERNAL", `minit broke the protocol: ${errorText(cause)}`));
       }
     });
     socket.on("error", (error) => {
@@ -148,7 +181,9 @@ export class MinitClient {
     for (const text of request.environment) frame.str(text);
     if (stdin_bytes > 0) frame.text(request.stdin);
     return new Promise((resolve, reject) => {
-      this.#running.set(id, { stdout: [], stderr: [], resolve, reject, idle: null });
+      const stdout = new Output(request.stdout_bytes_max);
+      const stderr = new Output(request.stderr_bytes_max);
+      this.#running.set(id, { stdout, stderr, resolve, reject, idle: null });
       this.#socket.write(frame.buffer);
     });
   }
@@ -196,11 +231,11 @@ export class MinitClient {
     this.#onClosed();
   }
 
+  /** Throws where minit breaks the protocol: what follows in the stream is then not looked at. */
   #frame(type: number, id: number, payload: Buffer): void {
     if (type === FRAME.READY) {
-      if (payload.length < 20 || payload.readUInt32LE(0) !== PROTOCOL_VERSION) {
-        this.#socket.destroy(new AppError("INTERNAL", "minit speaks another protocol version"));
-        return;
+      if (payload.length < READY_BYTES || payload.readUInt32LE(0) !== PROTOCOL_VERSION) {
+        throw new AppError("INTERNAL", "it speaks another version");
       }
       this.#onReady?.(payload.toString("hex", 4, 20));
       this.#onReady = null;
@@ -213,20 +248,25 @@ export class MinitClient {
     }
     const exec = this.#running.get(id);
     if (exec === undefined) return;
-    if (type === FRAME.STDOUT) exec.stdout.push(payload);
-    else if (type === FRAME.STDERR) exec.stderr.push(payload);
+    if (type === FRAME.IDLE) {
+      if (exec.idle === null) throw new AppError("INTERNAL", "an instance was idle before its command had ended");
+      this.#running.delete(id);
+      exec.idle.resolve();
+      return;
+    }
+    if (exec.idle !== null) throw new AppError("INTERNAL", `frame ${type} came after the end of its command`);
+    if (type === FRAME.STDOUT) exec.stdout.add(payload);
+    else if (type === FRAME.STDERR) exec.stderr.add(payload);
     else if (type === FRAME.EXIT) this.#exit(exec, payload);
-    else if (type === FRAME.IDLE) {
+    else if (type === FRAME.ERROR) {
+      const errno = payload.readUInt32LE(0);
       this.#running.delete(id);
-      exec.idle?.resolve();
-    } else if (type === FRAME.ERROR) {
-      this.#running.delete(id);
-      exec.reject(new AppError("INTERNAL", `minit refused the command (errno ${payload.readUInt32LE(0)})`));
+      exec.reject(new AppError("INTERNAL", `minit refused the command (errno ${errno})`));
     }
   }
 
   #exit(exec: Running, payload: Buffer): void {
-    if (exec.idle !== null || payload.length < 44) return;
+    if (payload.length < EXIT_BYTES) throw new AppError("INTERNAL", `an exit of ${payload.length} bytes`);
     exec.idle = Promise.withResolvers<void>();
     // Who is not interested in the idle state must not see an unhandled rejection when the instance dies first.
     exec.idle.promise.catch(() => {});
@@ -238,14 +278,15 @@ export class MinitClient {
       spawn_failed: (flags & EXIT_SPAWN_FAILED) !== 0,
       stdout_truncated: (flags & EXIT_STDOUT_TRUNCATED) !== 0,
       stderr_truncated: (flags & EXIT_STDERR_TRUNCATED) !== 0,
-      stdout: joined(exec.stdout),
-      stderr: joined(exec.stderr),
+      stdout: exec.stdout.text(),
+      stderr: exec.stderr.text(),
       handler_ms: Number(payload.readBigUInt64LE(16)) / 1000,
       cpu_ms: Number(payload.readBigUInt64LE(24)) / 1000,
       memory_peak_kb: Number(payload.readBigUInt64LE(32)),
       idle: exec.idle.promise,
     });
-    exec.stdout = [];
-    exec.stderr = [];
+    // Not needed any more, and the instance may take a while to be idle.
+    exec.stdout = new Output(0);
+    exec.stderr = exec.stdout;
   }
 }

@@ -3,13 +3,14 @@
  * function, pruned by age and count. An id carries its row number (`inv_<number in base 36>_<random>`), so that
  * looking one up needs no second index; the random part keeps ids from being guessed.
  */
-import type { Clock } from "../base/clock.ts";
+import type { Clock, EpochSeconds } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Append, Row, Store } from "../store/store.ts";
-import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
+import { deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";
+import type { InvocationRecord, InvocationStatus, InvocationTimings, Listed } from "./schema.ts";
 
 /** Numbers reserved at a time: at most so many are skipped by a crash. */
 const NUMBER_BLOCK = 1_000_000;
@@ -102,13 +103,18 @@ export class Invocations {
     ]);
   }
 
-  /** The newest `limit` records of a function, newest first. */
-  async list(of: FunctionKey, limit: number): Promise<InvocationRecord[]> {
-    const rows = await this.#store.read("SELECT * FROM invocations WHERE function_seq = ? ORDER BY seq DESC LIMIT ?", [
-      of.function_seq,
+  /** The newest `limit` records of a function, newest first; fewer when their outputs are too large for one answer. */
+  async list(of: FunctionKey, limit: number): Promise<Listed<InvocationRecord>> {
+    const lengths = `SELECT seq, ${RECORD_BYTES} AS bytes FROM invocations
+      WHERE function_seq = ? AND seq < ? ORDER BY seq DESC LIMIT ?`;
+    const { row_count, last_seq, is_cut } = await nextPortion(
+      (after, count) => this.#store.read(lengths, [of.function_seq, after ?? Number.MAX_SAFE_INTEGER, count]),
       limit,
-    ]);
-    return rows.map((row) => this.#record(of, row));
+      LIMITS.list_bytes_max,
+    );
+    const sql = "SELECT * FROM invocations WHERE function_seq = ? AND seq >= ? ORDER BY seq DESC LIMIT ?";
+    const rows = await this.#store.read(sql, [of.function_seq, last_seq, row_count]);
+    return { items: rows.map((row) => this.#record(of, row)), is_cut };
   }
 
   /** One record. Throws NOT_FOUND. */
@@ -124,21 +130,28 @@ export class Invocations {
     return this.#record(of, row);
   }
 
-  /** Deletes records that are too old or too many, a bounded number per function and pass. */
+  /** Deletes records that are too old or too many, for at most the interval in which it is called again. */
   async prune(clock: Clock, kept_count: number, kept_seconds: number): Promise<void> {
     const oldest_kept = toEpochSeconds(clock.epochMs()) - kept_seconds;
+    const until_ms = clock.monotonicMs() + LIMITS.prune_interval_ms;
+    const isLate = (): boolean => clock.monotonicMs() >= until_ms;
     for (let after = 0; ; ) {
       const page = await this.#store.read("SELECT seq FROM functions WHERE seq > ? ORDER BY seq LIMIT ?", [
         after,
         LIMITS.list_limit_max,
       ]);
-      for (const { seq } of page) await this.#pruneOne(Number(seq), kept_count, oldest_kept);
+      for (const { seq } of page) await this.#pruneOne(Number(seq), kept_count, oldest_kept, isLate);
       if (page.length < LIMITS.list_limit_max) return;
       after = Number(page.at(-1)?.seq);
     }
   }
 
-  async #pruneOne(function_seq: number, kept_count: number, oldest_kept: number): Promise<void> {
+  async #pruneOne(
+    function_seq: number,
+    kept_count: number,
+    oldest_kept: EpochSeconds,
+    isLate: () => boolean,
+  ): Promise<void> {
     const [oldest, excess] = await Promise.all([
       this.#store.readOne("SELECT ended_at FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT 1", [
         function_seq,
@@ -149,13 +162,13 @@ export class Invocations {
       ]),
     ]);
     if (oldest === null || (excess === null && Number(oldest.ended_at) >= oldest_kept)) return;
-    await this.#store.write([
-      {
-        sql: `DELETE FROM invocations WHERE function_seq = ? AND seq IN (
-          SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT ?) AND (seq <= ? OR ended_at < ?)`,
-        args: [function_seq, function_seq, LIMITS.prune_rows_per_pass, Number(excess?.seq ?? 0), oldest_kept],
-      },
-    ]);
+    // At least one portion of each function, however long the ones before took.
+    await deleteExpired(
+      this.#store,
+      function_seq,
+      { seq_max: Number(excess?.seq ?? 0), ended_before: oldest_kept },
+      isLate,
+    );
   }
 
   async #reserve(): Promise<void> {

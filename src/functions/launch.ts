@@ -8,6 +8,7 @@ import type { Invoked, InvokeInfo, Launcher } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
 import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
 import type { InvocationStatus, InvocationTimings } from "./schema.ts";
 import type { Target } from "./target.ts";
@@ -35,11 +36,19 @@ export interface Outcome {
 
 /** The shell's exit code for it, which minit follows. */
 const COMMAND_NOT_FOUND = 127;
+/** 128 + SIGKILL: what a handler that the kernel killed for memory ends with, itself or as the last command of a shell. */
+const KILLED = 137;
 
 /** What a version asks of an instance; set when the group is made. */
 interface GroupLimits {
   readonly memory_limit_mb: number;
   readonly cpu_limit_percent: number | null;
+}
+
+interface Held {
+  readonly instance: Instance;
+  /** The kernel's count of memory kills in the instance when it was last read. */
+  oom_kills: number;
 }
 
 /** Milliseconds with microsecond digits. */
@@ -84,14 +93,16 @@ export function judge(
 export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #engine: Engine;
   readonly #clock: Clock;
-  readonly #instances = new Map<string, Instance>();
+  readonly #log: Log;
+  readonly #instances = new Map<string, Held>();
   readonly #starting = new Map<string, Promise<Instance>>();
   readonly #limits = new Map<string, GroupLimits>();
   #onCrash: (instance: string, reason: string) => void = () => {};
 
-  constructor(engine: Engine, clock: Clock) {
+  constructor(engine: Engine, clock: Clock, log: Log) {
     this.#engine = engine;
     this.#clock = clock;
+    this.#log = log;
   }
 
   onCrash(listener: (instance: string, reason: string) => void): void {
@@ -103,31 +114,41 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     this.#limits.set(group, limits);
   }
 
-  dropLimits(group: string): void {
+  forget(group: string): void {
     this.#limits.delete(group);
   }
 
   async start(id: string): Promise<void> {
-    const starting = this.#engine.start(id);
-    this.#starting.set(id, starting);
     try {
+      const starting = this.#engine.start(id);
+      this.#starting.set(id, starting);
       const instance = await starting;
-      this.#instances.set(id, instance);
+      this.#instances.set(id, { instance, oom_kills: 0 });
       instance.minit.onClosed(() => this.#onCrash(id, "its minit closed the connection"));
+    } catch (error) {
+      // The pool tries again and tells callers only in the end, and nobody when the start was for the reserve.
+      this.#log.warn("an instance could not be started", { instance: id, error: errorText(error) });
+      throw error;
     } finally {
       this.#starting.delete(id);
     }
   }
 
   async specialise(id: string, group: string): Promise<void> {
-    const instance = this.#instance(id);
-    this.#bind(instance, group);
-    // Answers only after the binding stands, and shows that the instance lives before it is called ready.
-    await instance.minit.ping(LIMITS.start_timeout_ms, this.#clock);
+    const { instance } = this.#held(id);
+    try {
+      this.#bind(instance, group);
+      // Answers only after the binding stands, and shows that the instance lives before it is called ready.
+      await instance.minit.ping(LIMITS.start_timeout_ms, this.#clock);
+    } catch (error) {
+      this.#log.warn("an instance could not be bound", { instance: id, group, error: errorText(error) });
+      throw error;
+    }
   }
 
   async invoke(id: string, group: string, call: Call, info: InvokeInfo): Promise<Invoked<Outcome>> {
-    const instance = this.#instance(id);
+    const held = this.#held(id);
+    const { instance } = held;
     const bound_ms = info.specialise ? this.#bind(instance, group) : 0;
     const { target, timeout_ms } = call;
     const memory_limit_mb = target.record.memory_limit_mb;
@@ -158,7 +179,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
         wipe: target.record.cleanup_on_exit,
         stdin: call.payload,
       });
-      const oomKilled = exit.exit_code !== 0 && !exit.timed_out && this.#engine.oomKills(instance) > 0;
+      const hasOomKill = exit.exit_code !== 0 && !exit.timed_out && this.#hasOomKill(held);
+      const oomKilled = hasOomKill && exit.exit_code === KILLED;
       const outcome: Outcome = {
         ...base,
         ...judge(exit, timeout_ms, oomKilled, memory_limit_mb),
@@ -173,7 +195,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       const isSpoiled = exit.spawn_failed && exit.exit_code !== COMMAND_NOT_FOUND;
       return { outcome, reuse: !exit.timed_out && !oomKilled && !isSpoiled, idle: exit.idle };
     } catch (error) {
-      const oomKilled = !isOverdue && this.#engine.oomKills(instance) > 0;
+      const oomKilled = !isOverdue && this.#hasOomKill(held);
       const lost = oomKilled
         ? `killed: out of memory (limit ${memory_limit_mb} MB)`
         : `the instance was lost: ${errorText(error)}`;
@@ -197,16 +219,28 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   async remove(id: string): Promise<void> {
     // A start cannot be called back; it ends within its own deadline, and then there is something to remove or not.
     await this.#starting.get(id)?.catch(() => {});
-    const instance = this.#instances.get(id);
-    if (instance === undefined) return;
-    await this.#engine.remove(instance);
+    const held = this.#instances.get(id);
+    if (held === undefined) return;
+    // Nobody asks again: what could not be removed is for the engine's reaper.
     this.#instances.delete(id);
+    await this.#engine.remove(held.instance);
   }
 
-  #instance(id: string): Instance {
-    const instance = this.#instances.get(id);
-    invariant(instance !== undefined, `instance ${id} is known`);
-    return instance;
+  #held(id: string): Held {
+    const held = this.#instances.get(id);
+    invariant(held !== undefined, `instance ${id} is known`);
+    return held;
+  }
+
+  /**
+   * Whether the kernel has killed for memory in the instance since this was last asked. It is asked after each call
+   * that failed, so what a failing handler's child died of is never held against a later call. After a success nothing
+   * is read: a kill that a handler survived can pass only for the reason of a later SIGKILL, never of a plain exit.
+   */
+  #hasOomKill(held: Held): boolean {
+    const before = held.oom_kills;
+    held.oom_kills = this.#engine.oomKills(held.instance);
+    return held.oom_kills > before;
   }
 
   /** Binds an instance to a group: its limits. Returns the milliseconds it took. */

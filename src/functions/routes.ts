@@ -6,7 +6,7 @@ import { functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Invoker } from "./invoke.ts";
 import type { Call, Outcome } from "./launch.ts";
-import { createFunction, invokeFunction, listQuery } from "./schema.ts";
+import { createFunction, invokeFunction, type Listed, listQuery } from "./schema.ts";
 import type { Functions } from "./service.ts";
 
 const byId = z.object({ function_id: z.string() });
@@ -21,6 +21,11 @@ export interface FunctionRoutesOptions {
 
 export function functionRoutes(options: FunctionRoutesOptions): Route[] {
   return [...poolRoutes(options), ...lifecycleRoutes(options), ...invocationRoutes(options)];
+}
+
+/** The answer of a list; `truncated` stands in it only where it is. */
+function listed<Item>(name: string, { items, is_cut }: Listed<Item>): Record<string, unknown> {
+  return is_cut ? { [name]: items, truncated: true } : { [name]: items };
 }
 
 function poolRoutes({ functions, pool }: FunctionRoutesOptions): Route[] {
@@ -68,9 +73,9 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions): Route[] {
       method: "GET",
       path: "/api/functions",
       auth: "tenant",
-      summary: "The tenant's functions, newest first.",
+      summary: "The tenant's functions, newest first; truncated is true when they were too large for one answer.",
       query: listQuery,
-      handler: async ({ caller, query }) => ({ functions: await functions.list(caller.tenant_id, query.limit) }),
+      handler: async ({ caller, query }) => listed("functions", await functions.list(caller.tenant_id, query.limit)),
     }),
     route({
       method: "GET",
@@ -160,12 +165,12 @@ function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOpt
       method: "GET",
       path: "/api/functions/:function_id/invocations",
       auth: "tenant",
-      summary: "The newest records of a function.",
+      summary: "The newest records of a function; truncated is true when they were too large for one answer.",
       params: byId,
       query: listQuery,
       handler: async ({ caller, params, query }) => {
         const key = await keyOf(caller.tenant_id, params.function_id);
-        return { invocations: await invocations.list(key, query.limit) };
+        return listed("invocations", await invocations.list(key, query.limit));
       },
     }),
     route({

@@ -2,7 +2,8 @@
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
-import type { CreateFunction, FunctionRecord } from "./schema.ts";
+import { nextPortion } from "./portions.ts";
+import type { CreateFunction, FunctionRecord, Listed } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
 
 export interface FunctionRow {
@@ -10,11 +11,17 @@ export interface FunctionRow {
   readonly record: FunctionRecord;
 }
 
+const FROM = "FROM functions f JOIN function_versions v ON v.function_seq = f.seq AND v.version = f.current_version";
+
 const SELECT = `SELECT f.seq, f.id, f.tenant_id, f.cluster_id, f.name, f.description, f.state, f.current_version,
   f.min_instances, f.max_instances, f.cleanup_on_exit, f.created_at, f.updated_at, f.last_invoked_at,
   f.invocation_count, f.error_count, f.error_message, v.handler, v.runtime, v.environment, v.memory_limit_mb,
-  v.cpu_limit_percent, v.timeout_seconds, v.working_directory
-  FROM functions f JOIN function_versions v ON v.function_seq = f.seq AND v.version = f.current_version`;
+  v.cpu_limit_percent, v.timeout_seconds, v.working_directory ${FROM}`;
+
+/** The texts of a record that may be long, and a fixed sum for all else. */
+const LENGTHS = `SELECT f.seq, 1000 + octet_length(v.handler) + octet_length(v.environment)
+  + coalesce(octet_length(f.description), 0) + coalesce(octet_length(f.error_message), 0)
+  + coalesce(octet_length(v.working_directory), 0) AS bytes ${FROM}`;
 
 export class FunctionRows {
   readonly #store: Store;
@@ -33,13 +40,17 @@ export class FunctionRows {
     return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.name = ?`, [tenant_id, name]);
   }
 
-  /** Newest first. */
-  async list(tenant_id: string, limit: number): Promise<FunctionRow[]> {
-    const rows = await this.#store.read(`${SELECT} WHERE f.tenant_id = ? ORDER BY f.seq DESC LIMIT ?`, [
-      tenant_id,
+  /** Newest first; fewer than `limit` when they are too large for one answer. */
+  async list(tenant_id: string, limit: number): Promise<Listed<FunctionRecord>> {
+    const lengths = `${LENGTHS} WHERE f.tenant_id = ? AND f.seq < ? ORDER BY f.seq DESC LIMIT ?`;
+    const { row_count, last_seq, is_cut } = await nextPortion(
+      (after, count) => this.#store.read(lengths, [tenant_id, after ?? Number.MAX_SAFE_INTEGER, count]),
       limit,
-    ]);
-    return rows.map((row) => this.#row(row));
+      LIMITS.list_bytes_max,
+    );
+    const sql = `${SELECT} WHERE f.tenant_id = ? AND f.seq >= ? ORDER BY f.seq DESC LIMIT ?`;
+    const rows = await this.#store.read(sql, [tenant_id, last_seq, row_count]);
+    return { items: rows.map((row) => this.#row(row).record), is_cut };
   }
 
   /** Over all tenants, in pages: for the daemon's own start, never for an answer. */
@@ -105,15 +116,7 @@ export class FunctionRows {
     };
   }
 
-  /** One bounded piece of a function's records: a hundred thousand in one statement would hold up everything else. */
-  deleteInvocations(function_seq: number, rows_max: number): Statement {
-    return {
-      sql: `DELETE FROM invocations WHERE function_seq = ? AND seq IN (
-        SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq LIMIT ?)`,
-      args: [function_seq, function_seq, rows_max],
-    };
-  }
-
+  /** What is left of a function after its records were deleted in portions, and any record that came meanwhile. */
   delete(function_seq: number): Statement[] {
     return [
       { sql: "DELETE FROM invocations WHERE function_seq = ?", args: [function_seq] },

@@ -15,11 +15,15 @@ const runtimeNames = [...RUNTIMES.keys()];
 const whole = (min: number, max: number) =>
   z.number().refine(Number.isInteger, { error: "expected a whole number" }).min(min).max(max);
 
-const text = (length_max: number) =>
-  z
-    .string()
-    .max(length_max)
-    .refine((value) => !value.includes("\0"), { error: "must not hold a NUL character" });
+const withoutNul = z.string().refine((value) => !value.includes("\0"), { error: "must not hold a NUL character" });
+
+const text = (length_max: number) => withoutNul.max(length_max);
+
+/** Text that the kernel takes, whose bounds are in bytes. */
+const textBytes = (bytes_max: number) =>
+  withoutNul.refine((value) => Buffer.byteLength(value) <= bytes_max, {
+    error: `must not be larger than ${bytes_max} bytes`,
+  });
 
 const name = z
   .string()
@@ -51,7 +55,7 @@ function mapBytes(map: Readonly<Record<string, string>>): number {
   return bytes;
 }
 
-const absolutePath = text(LIMITS.path_length_max).refine((value) => value.startsWith("/"), {
+const absolutePath = textBytes(LIMITS.path_bytes_max).refine((value) => value.startsWith("/"), {
   error: "must be an absolute path",
 });
 
@@ -62,7 +66,7 @@ export const createFunction = z
     name,
     cluster_id: text(LIMITS.function_name_length_max).min(1).nullish(),
     description: text(LIMITS.description_length_max).nullish(),
-    handler: text(LIMITS.handler_length_max),
+    handler: textBytes(LIMITS.handler_bytes_max),
     runtime: z
       .string()
       .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` })
@@ -103,6 +107,13 @@ export const invokeFunction = z.object({
 export type InvokeFunction = z.output<typeof invokeFunction>;
 
 export const listQuery = z.object({ limit: queryLimit() });
+
+/** The newest records that fit into one answer. */
+export interface Listed<Item> {
+  readonly items: readonly Item[];
+  /** Whether `list_bytes_max` left out records that `limit` would have allowed. */
+  readonly is_cut: boolean;
+}
 
 /** A function as the API shows it (wire-facts §9). */
 export interface FunctionRecord {

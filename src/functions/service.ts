@@ -2,6 +2,10 @@
  * The life of functions: create, find, deploy, pause, delete. A state moves by compare-and-set in the store first, and
  * what it means for the pool follows; so two verbs at the same time cannot both win, and a crash in between is put
  * right by `boot`.
+ *
+ * F1. The verbs of one function take turns for as long as they move its state and set or drop its group, so that the
+ *     group always follows the last state. Waiting (for warm instances, for running calls) is outside of the turn.
+ * F2. While a function's state lets calls in, its group is open: it is opened before the state can be seen.
  */
 import type { Pool } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
@@ -14,8 +18,9 @@ import type { Log } from "../base/log.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { Store } from "../store/store.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
+import { ALL_RECORDS, deleteExpired } from "./portions.ts";
 import { type FunctionRow, FunctionRows } from "./rows.ts";
-import type { CreateFunction, FunctionRecord } from "./schema.ts";
+import type { CreateFunction, FunctionRecord, Listed } from "./schema.ts";
 import { type FunctionState, type FunctionVerb, functionStates } from "./states.ts";
 import { groupKey, prepareTarget, type Target, TargetCache } from "./target.ts";
 
@@ -35,6 +40,8 @@ export class Functions {
   readonly #options: FunctionsOptions;
   readonly #rows: FunctionRows;
   readonly #targets = new TargetCache();
+  /** The last turn of each function that has one (F1). As many as requests are under way. */
+  readonly #turns = new Map<string, Promise<unknown>>();
 
   constructor(options: FunctionsOptions) {
     this.#options = options;
@@ -75,8 +82,8 @@ export class Functions {
     return row.record;
   }
 
-  async list(tenant_id: string, limit: number): Promise<FunctionRecord[]> {
-    return (await this.#rows.list(tenant_id, limit)).map((row) => row.record);
+  list(tenant_id: string, limit: number): Promise<Listed<FunctionRecord>> {
+    return this.#rows.list(tenant_id, limit);
   }
 
   /** Hot path: what a call by id needs. Throws NOT_FOUND. */
@@ -108,36 +115,71 @@ export class Functions {
    */
   async deploy(tenant_id: string, id: string): Promise<FunctionRecord> {
     const { pool } = this.#options;
-    const { record } = await this.#row(tenant_id, id);
-    const state = functionStates.next(record.state, "deploy");
-    if (state === "deploying") await this.#move(record, "deploy", null);
-    this.#openGroup(record);
+    const record = await this.#inTurn(id, () => this.#beginDeploy(tenant_id, id));
+    const isNew = record.state === "deploying";
     try {
       if (record.min_instances > 0) await pool.warm(groupKey(id, record.current_version), LIMITS.deploy_wait_ms);
     } catch (error) {
-      if (state === "deploying") {
-        await this.#move({ ...record, state }, "fail", errorText(error));
-        await this.#closeGroup(record, "paused");
+      if (isNew) {
+        const closed = await this.#inTurn(id, async () => {
+          await this.#move(record, "fail", errorText(error));
+          return { promise: this.#closeGroup(record, "failed") };
+        });
+        await closed.promise;
       }
       throw error;
     }
-    if (state === "deploying") await this.#move({ ...record, state }, "activate", null);
+    if (isNew) await this.#inTurn(id, () => this.#move(record, "activate", null));
     return this.get(tenant_id, id);
   }
 
   /** Scales to zero: waiting calls are refused, running ones finish. */
   async pause(tenant_id: string, id: string): Promise<void> {
-    const { record } = await this.#row(tenant_id, id);
-    await this.#move(record, "pause", null);
-    await this.#closeGroup(record, "paused");
+    const closed = await this.#inTurn(id, async () => {
+      const { record } = await this.#row(tenant_id, id);
+      await this.#move(record, "pause", null);
+      return { promise: this.#closeGroup(record, "paused") };
+    });
+    await closed.promise;
   }
 
-  /** Removes the function, its versions and records. Running calls get `delete_wait_ms` to finish and are then ended. */
+  /** Removes the function, its versions and records. Running calls get `group_close_wait_ms` to finish and are then ended. */
   async delete(tenant_id: string, id: string): Promise<void> {
-    const row = await this.#row(tenant_id, id);
-    await this.#move(row.record, "delete", null);
-    await this.#closeGroup(row.record, "deleted");
+    const { row, promise } = await this.#inTurn(id, async () => {
+      const row = await this.#row(tenant_id, id);
+      await this.#move(row.record, "delete", null);
+      return { row, promise: this.#closeGroup(row.record, "deleted") };
+    });
+    await promise;
     await this.#erase(row);
+  }
+
+  /** Runs `work` when all earlier turns of this function are over (F1). */
+  async #inTurn<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
+    const before = this.#turns.get(id) ?? Promise.resolve();
+    const turn = before.then(work, work);
+    this.#turns.set(id, turn);
+    try {
+      return await turn;
+    } finally {
+      if (this.#turns.get(id) === turn) this.#turns.delete(id);
+    }
+  }
+
+  /** Opens the group and moves the state (F2). Returns the record as it is then: `deploying`, or `active` as before. */
+  async #beginDeploy(tenant_id: string, id: string): Promise<FunctionRecord> {
+    const { record } = await this.#row(tenant_id, id);
+    const state = functionStates.next(record.state, "deploy");
+    this.#openGroup(record);
+    if (state !== "deploying") return record;
+    try {
+      await this.#move(record, "deploy", null);
+    } catch (error) {
+      // The state could not be moved, so no call is let in; nobody waits for what the group had begun to start.
+      void this.#closeGroup(record, "failed");
+      throw error;
+    }
+    return { ...record, state };
   }
 
   async #row(tenant_id: string, id: string): Promise<FunctionRow> {
@@ -174,13 +216,14 @@ export class Functions {
     });
   }
 
-  async #closeGroup(record: FunctionRecord, reason: "paused" | "deleted"): Promise<void> {
+  /** The group takes no call any more when this returns. Resolves when it is gone; rejects only for `deleted`. */
+  async #closeGroup(record: FunctionRecord, reason: "paused" | "failed" | "deleted"): Promise<void> {
     const { pool, log } = this.#options;
     const group = groupKey(record.id, record.current_version);
     try {
       await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms });
     } catch (error) {
-      if (reason === "paused") return;
+      if (reason !== "deleted") return;
       log.warn("ending running calls of a deleted function", { function_id: record.id, reason: errorText(error) });
       await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms, force: true });
     }
@@ -188,11 +231,7 @@ export class Functions {
 
   async #erase({ record, function_seq }: FunctionRow): Promise<void> {
     const { store } = this.#options;
-    const chunk = this.#rows.deleteInvocations(function_seq, LIMITS.prune_rows_per_pass);
-    for (;;) {
-      const { changes } = await store.write([chunk]);
-      if ((changes[0] ?? 0) < LIMITS.prune_rows_per_pass) break;
-    }
+    await deleteExpired(store, function_seq, ALL_RECORDS);
     await store.write(this.#rows.delete(function_seq), { durable: true });
     this.#targets.forget(record);
   }

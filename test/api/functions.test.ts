@@ -250,6 +250,52 @@ describe("invoking", () => {
     expect(await daemon.invoke("fed")).toMatchObject({ status: "success", stdout: "419430400\n" });
   });
 
+  it("does not blame memory for a later failure when a handler survived that its child was killed for it", async () => {
+    const handler = 'read -r what; case $what in grow) python3 -c "bytearray(400 << 20)"; exit 0;; *) exit 1;; esac';
+    await daemon.deploy({ name: "survivor", handler, max_instances: 1 });
+    const first = await daemon.invoke("survivor", { payload: "grow\n" });
+    expect(first).toMatchObject({ status: "success", exit_code: 0 });
+    expect(first.stderr).toContain("Killed");
+    expect(await daemon.invoke("survivor", { payload: "fail\n" })).toMatchObject({
+      instance_nonce: first.instance_nonce,
+      error_message: "exited with 1",
+    });
+  });
+
+  it("lists as many records as fit into one answer, and says when these are not all", async () => {
+    const { id } = await daemon.deploy({
+      name: "wordy",
+      handler: "head -c 1048576 /dev/zero | tr '\\0' a; head -c 1048576 /dev/zero | tr '\\0' b >&2",
+    });
+    const records = [];
+    for (let i = 0; i < 9; i++) records.unshift((await daemon.invoke("wordy")).invocation_id);
+    const { body } = await daemon.call("GET", `/api/functions/${id}/invocations`);
+    expect(body.truncated).toBe(true);
+    const listed = body.invocations.map(({ invocation_id }: { invocation_id: string }) => invocation_id);
+    expect(listed).toEqual(records.slice(0, 7));
+    const fewer = await daemon.call("GET", `/api/functions/${id}/invocations?limit=7`);
+    expect(Object.keys(fewer.body)).toEqual(["invocations"]);
+    expect((await daemon.call("DELETE", `/api/functions/${id}`)).status).toBe(200);
+  });
+
+  it("serves calls that come while the function is being deployed", async () => {
+    const { body } = await daemon.call("POST", "/api/functions", { name: "early", handler: "cat", min_instances: 1 });
+    const deployed = daemon.call("POST", `/api/functions/${body.id}/deploy`);
+    // As soon as the state shows, and for as long as the deploy takes.
+    const answers = new Set<string>();
+    let isDeployed = false;
+    const done = deployed.finally(() => {
+      isDeployed = true;
+    });
+    while (!isDeployed) {
+      const { status, body: answer } = await daemon.call("POST", "/api/functions/invoke/early", {});
+      answers.add(`${status} ${answer.status ?? answer.details.state}`);
+    }
+    expect((await done).body.state).toBe("active");
+    for (const answer of answers) expect(["409 pending", "200 success"]).toContain(answer);
+    expect(await daemon.invoke("early", { payload: "x" })).toMatchObject({ stdout: "x" });
+  });
+
   it("runs in the working directory", async () => {
     await daemon.deploy({ name: "placed", handler: "pwd", working_directory: "/usr/share" });
     expect((await daemon.invoke("placed")).stdout).toBe("/usr/share\n");
@@ -274,6 +320,35 @@ describe("pause and resume", () => {
     const resumed = await daemon.call("POST", `/api/functions/${id}/resume`);
     expect(resumed).toMatchObject({ status: 200, body: { state: "active" } });
     expect(await daemon.invoke("rests", { payload: "again" })).toMatchObject({ stdout: "again" });
+  });
+});
+
+describe("verbs at the same time", () => {
+  it("let a function that is resumed while its pause still waits for a call serve at once", async () => {
+    const { id } = await daemon.deploy({ name: "turns", handler: "sleep 0.7; cat" });
+    const running = daemon.invoke("turns", { payload: "1" });
+    const busy = async () => (await daemon.call("GET", `/api/functions/${id}/pool`)).body.busy_count === 1;
+    await eventually("it runs", busy);
+    const pausing = daemon.call("POST", `/api/functions/${id}/pause`);
+    await eventually(
+      "it is paused",
+      async () => (await daemon.call("GET", `/api/functions/${id}`)).body.state === "paused",
+    );
+    expect((await daemon.call("POST", `/api/functions/${id}/resume`)).body.state).toBe("active");
+    expect(await daemon.invoke("turns", { payload: "2" })).toMatchObject({ status: "success", stdout: "2" });
+    expect(await running).toMatchObject({ status: "success", stdout: "1" });
+    expect((await pausing).status).toBe(200);
+    expect(await daemon.invoke("turns", { payload: "3" })).toMatchObject({ stdout: "3" });
+  });
+
+  it("leave a function that many deploy, pause and invoke in a state that is true", async () => {
+    const { id } = await daemon.deploy({ name: "contested", handler: "cat" });
+    const verbs = ["deploy", "pause", "resume", "deploy", "pause", "resume"];
+    const moves = verbs.map((verb) => daemon.call("POST", `/api/functions/${id}/${verb}`));
+    const calls = [1, 2, 3, 4].map(() => daemon.call("POST", "/api/functions/invoke/contested", {}));
+    for (const { status } of await Promise.all([...moves, ...calls])) expect([200, 409]).toContain(status);
+    expect((await daemon.call("POST", `/api/functions/${id}/deploy`)).body.state).toBe("active");
+    expect(await daemon.invoke("contested", { payload: "x" })).toMatchObject({ status: "success", stdout: "x" });
   });
 });
 

@@ -5,11 +5,13 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
 import { Invocations } from "../../src/functions/invocations.ts";
+import { ALL_RECORDS, deleteExpired } from "../../src/functions/portions.ts";
 import type { InvocationRecord } from "../../src/functions/schema.ts";
 import { openEmbedded } from "../../src/store/embedded.ts";
-import type { Store } from "../../src/store/store.ts";
+import type { Row, Store, Value } from "../../src/store/store.ts";
 
 const DAY_SECONDS = 86_400;
 const NOW_SECONDS = 2_000_000_000;
@@ -65,13 +67,54 @@ async function append(parts: Partial<InvocationRecord> = {}): Promise<Invocation
   return record;
 }
 
+function bound(inner: Store): Store {
+  return {
+    write: (statements, options) => inner.write(statements, options),
+    appender: (table, columns) => inner.appender(table, columns),
+    read: (sql, args) => inner.read(sql, args),
+    readOne: (sql, args) => inner.readOne(sql, args),
+    close: () => inner.close(),
+  };
+}
+
+/** Counts the characters of all text that is read from now on. */
+function spyOnReads(): { characters: number } {
+  const seen = { characters: 0 };
+  const read = store.read.bind(store);
+  store.read = async <R extends Row>(sql: string, args?: readonly Value[]): Promise<R[]> => {
+    const rows = await read<R>(sql, args);
+    for (const row of rows) for (const value of Object.values(row)) seen.characters += String(value).length;
+    return rows;
+  };
+  return seen;
+}
+
 describe("invocation records", () => {
   it("come back as they went in, by id and newest first", async () => {
     const first = await append({ stdout: "a\0b\u{1f525}", exit_code: null, error_message: "lost", status: "failed" });
     const second = await append();
     expect(await invocations.get(key, first.invocation_id)).toEqual(first);
-    expect(await invocations.list(key, 10)).toEqual([second, first]);
-    expect(await invocations.list(key, 1)).toEqual([second]);
+    expect(await invocations.list(key, 10)).toEqual({ items: [second, first], is_cut: false });
+    expect(await invocations.list(key, 1)).toEqual({ items: [second], is_cut: false });
+  });
+
+  it("are listed as far as their texts fit into one answer, and no more is read", async () => {
+    const stdout = "x".repeat(LIMITS.output_bytes_max - 4_096);
+    const all: InvocationRecord[] = [];
+    for (let i = 0; i < 20; i++) all.push(await append({ stdout }));
+    const read = spyOnReads();
+    const { items, is_cut } = await invocations.list(key, 1_000);
+    expect(is_cut).toBe(true);
+    expect(items).toEqual(all.reverse().slice(0, 16));
+    expect(read.characters).toBeLessThan(LIMITS.list_bytes_max + 100_000);
+    expect(await invocations.list(key, 16)).toMatchObject({ is_cut: false });
+    expect(await invocations.list(key, 17)).toMatchObject({ is_cut: true, items: { length: 16 } });
+  });
+
+  it("are listed whole when there are many small ones", async () => {
+    const all = await Promise.all(Array.from({ length: 100 }, () => append()));
+    expect(await invocations.list(key, 1_000)).toEqual({ items: all.reverse(), is_cut: false });
+    expect((await invocations.list(key, 77)).items).toEqual(all.slice(0, 77));
   });
 
   it("are found by their whole id only", async () => {
@@ -111,9 +154,53 @@ describe("invocation records", () => {
     const old = await append({ ended_at: NOW_SECONDS - 8 * DAY_SECONDS });
     const kept = [await append({ ended_at: NOW_SECONDS - 6 * DAY_SECONDS }), await append(), await append()];
     await invocations.prune(clock, 100, 7 * DAY_SECONDS);
-    expect(await invocations.list(key, 10)).toEqual([...kept].reverse());
+    expect((await invocations.list(key, 10)).items).toEqual([...kept].reverse());
     await expect(invocations.get(key, old.invocation_id)).rejects.toMatchObject({ code: "NOT_FOUND" });
     await invocations.prune(clock, 2, 7 * DAY_SECONDS);
-    expect(await invocations.list(key, 10)).toEqual([kept[2], kept[1]]);
+    expect((await invocations.list(key, 10)).items).toEqual([kept[2], kept[1]]);
+  });
+
+  it("are pruned until nothing is left to prune, however many they are", async () => {
+    const count = 2 * LIMITS.delete_rows_per_pass + 50;
+    const all = await Promise.all(Array.from({ length: count }, () => append()));
+    await invocations.prune(clock, 10, 7 * DAY_SECONDS);
+    expect((await invocations.list(key, 1_000)).items).toEqual(all.slice(-10).reverse());
+  });
+
+  it("are pruned beside one that is kept for its age", async () => {
+    const old = { ended_at: NOW_SECONDS - 8 * DAY_SECONDS };
+    await append(old);
+    const long = await append();
+    await append(old);
+    await invocations.prune(clock, 100, 7 * DAY_SECONDS);
+    expect((await invocations.list(key, 10)).items).toEqual([long]);
+  });
+
+  it("are pruned no longer than the interval, but a portion of each function", async () => {
+    for (let i = 0; i < LIMITS.delete_rows_per_pass + 1; i++) await append();
+    const times = { now_ms: 0 };
+    const slow: Clock = { ...clock, monotonicMs: () => (times.now_ms += LIMITS.prune_interval_ms) };
+    await invocations.prune(slow, 0, 7 * DAY_SECONDS);
+    expect((await invocations.list(key, 10)).items).toHaveLength(1);
+  });
+
+  it("are deleted in statements of a few megabytes and a bounded number of rows", async () => {
+    const stdout = "x".repeat(LIMITS.output_bytes_max);
+    for (let i = 0; i < 8; i++) await append({ stdout });
+    await Promise.all(Array.from({ length: LIMITS.delete_rows_per_pass + 5 }, () => append({ stdout: "" })));
+    const deleted: number[] = [];
+    const spied: Store = {
+      ...bound(store),
+      write: async (statements) => {
+        const result = await store.write(statements);
+        deleted.push(...result.changes);
+        return result;
+      },
+    };
+    await deleteExpired(spied, 1, ALL_RECORDS);
+    expect(deleted.slice(0, 2)).toEqual([3, 3]);
+    expect(Math.max(...deleted)).toBeLessThanOrEqual(LIMITS.delete_rows_per_pass);
+    expect(deleted.reduce((sum, count) => sum + count)).toBe(8 + LIMITS.delete_rows_per_pass + 5);
+    expect((await invocations.list(key, 10)).items).toEqual([]);
   });
 });

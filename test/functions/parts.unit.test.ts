@@ -3,6 +3,8 @@ import { describe, expect, it } from "vitest";
 import { RUNTIMES } from "../../runtimes/index.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { callEnvironment, judge } from "../../src/functions/launch.ts";
+import { nextPortion, type ReadLengths } from "../../src/functions/portions.ts";
+import { createFunction } from "../../src/functions/schema.ts";
 
 const shell = RUNTIMES.get("shell");
 
@@ -42,6 +44,50 @@ describe("the shell runtime", () => {
     "! true",
   ])("leaves %j to /bin/sh", (line) => {
     expect(shell?.command(line)).toEqual(["/bin/sh", "-c", line]);
+  });
+});
+
+describe("a portion of rows", () => {
+  const rowsOf =
+    (lengths: readonly number[]): ReadLengths =>
+    async (after, row_count) =>
+      lengths.map((bytes, i) => ({ seq: i + 1, bytes })).slice(after ?? 0, (after ?? 0) + row_count);
+  const portion = (lengths: readonly number[], rows_max: number, bytes_max: number) =>
+    nextPortion(rowsOf(lengths), rows_max, bytes_max);
+
+  it("ends before the row that does not fit", async () => {
+    expect(await portion([4, 4, 4], 10, 8)).toEqual({ row_count: 2, last_seq: 2, is_cut: true });
+    expect(await portion([4, 4], 10, 8)).toEqual({ row_count: 2, last_seq: 2, is_cut: false });
+  });
+
+  it("has at least one row if there is one", async () => {
+    expect(await portion([9, 1], 10, 8)).toEqual({ row_count: 1, last_seq: 1, is_cut: true });
+    expect(await portion([], 10, 8)).toEqual({ row_count: 0, last_seq: 0, is_cut: false });
+  });
+
+  it("has no more rows than asked for, over as many reads as that takes", async () => {
+    expect(await portion(Array(200).fill(1), 150, 1_000)).toEqual({ row_count: 150, last_seq: 150, is_cut: false });
+    expect(await portion(Array(96).fill(1), 150, 1_000)).toEqual({ row_count: 96, last_seq: 96, is_cut: false });
+  });
+});
+
+describe("the bounds of a function", () => {
+  const complaints = (fields: object): string[] =>
+    createFunction
+      .safeParse({ name: "f", handler: "true", ...fields })
+      .error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`) ?? [];
+
+  it("are bytes where the kernel counts bytes", () => {
+    const { handler_bytes_max, path_bytes_max } = LIMITS;
+    expect(complaints({ handler: "é".repeat(handler_bytes_max / 2) })).toEqual([]);
+    expect(complaints({ handler: "é".repeat(handler_bytes_max / 2 + 1) })).toEqual([
+      `handler: must not be larger than ${handler_bytes_max} bytes`,
+    ]);
+    expect(complaints({ working_directory: `/${"x".repeat(path_bytes_max - 1)}` })).toEqual([]);
+    expect(complaints({ working_directory: `/${"é".repeat(path_bytes_max / 2)}` })).toEqual([]);
+    expect(complaints({ working_directory: `/x${"é".repeat(path_bytes_max / 2)}` })).toEqual([
+      `working_directory: must not be larger than ${path_bytes_max} bytes`,
+    ]);
   });
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Pool, type PoolEvent } from "../../pool/index.ts";
+import { type Invoked, Pool, type PoolEvent } from "../../pool/index.ts";
 import { AppError, InvariantError } from "../../src/base/errors.ts";
 import { HandClock, HandLauncher, settled } from "./hand-clock.ts";
 import { ROOMY } from "./scene.ts";
@@ -270,6 +270,19 @@ describe("dropping a group", () => {
     expect(clock.timer_count).toBe(0);
   });
 
+  test("lets the launcher forget the group with its last instance, and not when it is set again before", async () => {
+    const { launcher, pool, ready } = desk();
+    await ready();
+    const first = expect(pool.dropGroup(F, "paused", { deadline_ms: 1_000 })).rejects.toThrow("set again");
+    pool.setGroup(F, POLICY);
+    launcher.removes.get("i1")?.resolve();
+    await first;
+    await settled();
+    expect(launcher.forgotten).toEqual([]);
+    await pool.dropGroup(F, "paused", { deadline_ms: 1_000 });
+    expect(launcher.forgotten).toEqual([F]);
+  });
+
   test("rejects when a call runs longer, and ends it with force", async () => {
     const { clock, launcher, pool, submit, ready } = desk();
     await ready();
@@ -369,6 +382,28 @@ test("a crash that is reported while effects are carried out waits its turn", as
   launcher.invocation("a").fail(new AppError("INTERNAL", "lost"));
   await answer;
   expect(faults).toEqual([]);
+});
+
+test("what a launcher or a listener throws out of turn is reported once and stops nothing", async () => {
+  const { launcher, pool, submit, ready, faults } = desk();
+  await ready();
+  launcher.forget = () => {
+    throw new InvariantError("forgetful");
+  };
+  await pool.dropGroup("fn_other@1", "paused", { deadline_ms: 1_000 });
+  const invoke = launcher.invoke.bind(launcher);
+  // An outcome without its promise of an idle instance: the pool's own handler throws.
+  launcher.invoke = async () => ({ outcome: "done", reuse: true }) as unknown as Invoked<string>;
+  expect(await submit("a")).toBe("done");
+  await settled();
+  expect(faults.map(String)).toEqual([expect.stringContaining("forgetful"), expect.stringContaining("TypeError")]);
+  launcher.invoke = invoke;
+  launcher.crash("i1", "lost");
+  const answer = submit("b");
+  launcher.starts.get("i2")?.resolve();
+  await settled();
+  launcher.invocation("b").finish("done");
+  expect(await answer).toBe("done");
 });
 
 test("a fault is reported with the last events, and the call is rejected instead of lost", async () => {

@@ -66,6 +66,7 @@ export class HandLauncher implements Launcher<string, string> {
   readonly specialises = new Map<string, Hand<void>>();
   readonly removes = new Map<string, Hand<void> & { readonly reason: string }>();
   readonly invocations: HandInvocation[] = [];
+  readonly forgotten: string[] = [];
   crash: (instance: string, reason: string) => void = () => {};
 
   onCrash(listener: (instance: string, reason: string) => void): void {
@@ -93,6 +94,10 @@ export class HandLauncher implements Launcher<string, string> {
       };
       this.invocations.push({ instance, group, call, info, finish, fail: reject });
     });
+  }
+
+  forget(group: string): void {
+    this.forgotten.push(group);
   }
 
   /** The invocation of a call. */

@@ -124,7 +124,8 @@ test("a call that waited in vain learns whether the node or its group had no roo
 
 test("a dropped group's calls learn why", () => {
   expect(dropRefusal("paused", "f@1")).toMatchObject({ code: "WRONG_STATE", state: "paused" });
-  expect(dropRefusal("deleted", "f@1")).toMatchObject({ code: "NOT_FOUND" });
+  expect(dropRefusal("failed", "f@1")).toMatchObject({ code: "WRONG_STATE", state: "error" });
+  expect(dropRefusal("deleted", "f@1")).toMatchObject({ code: "NOT_FOUND", state: "deleted" });
   expect(dropRefusal("shutdown", "f@1")).toMatchObject({ code: "SHUTTING_DOWN", retry_after: 1 });
 });
 

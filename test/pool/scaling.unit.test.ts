@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { statusOf, totalsOf } from "../../pool/stats.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import { deeds, removed, Scene, started } from "./scene.ts";
 
 const F = "fn_a@1";
@@ -131,6 +132,25 @@ describe("cells", () => {
     expect(started(scene.pass(1))).toEqual(["i2"]);
   });
 
+  test("that die young together count as one failure, and those whose starts fail together too", () => {
+    const scene = withCells(8);
+    for (let i = 1; i <= 8; i++) scene.feed({ type: "crashed", instance: `i${i}`, reason: "lost" });
+    expect(deeds(scene.pass(999))).toEqual([]);
+    const again = started(scene.pass(1));
+    expect(again).toHaveLength(8);
+    for (const instance of again) scene.failed(instance);
+    expect(deeds(scene.pass(999))).toEqual([]);
+    expect(started(scene.pass(1_001))).toHaveLength(8);
+  });
+
+  test("that die after they stood for a while are replaced at once", () => {
+    const scene = withCells(8);
+    scene.pass(LIMITS.settled_ms);
+    for (let i = 1; i <= 8; i++) {
+      expect(started(scene.feed({ type: "crashed", instance: `i${i}`, reason: "lost" }))).toEqual([`i${8 + i}`]);
+    }
+  });
+
   test("above a lowered target end", () => {
     const scene = withCells(3);
     expect(removed(scene.feed({ type: "cells_set", target: 1 }))).toEqual(["i1", "i2"]);
@@ -182,6 +202,23 @@ describe("failing starts", () => {
     expect(started(scene.failed("i2"))).toEqual([]);
     expect(started(scene.pass(1_999))).toEqual([]);
     expect(started(scene.call(F))).toEqual(["i3"]);
+  });
+
+  test("of one moment pause the warming once", () => {
+    const scene = new Scene({ start_attempts_max: 10 });
+    scene.group(F, { min_instances: 4 });
+    for (let i = 1; i <= 4; i++) scene.failed(`i${i}`);
+    expect(deeds(scene.pass(999))).toEqual([]);
+    expect(started(scene.pass(1))).toHaveLength(4);
+  });
+
+  test("are not what it means that ready instances are lost after a while", () => {
+    const scene = new Scene();
+    scene.ready(F, 4, { min_instances: 4 });
+    scene.pass(LIMITS.settled_ms);
+    for (let i = 1; i <= 4; i++) {
+      expect(started(scene.feed({ type: "crashed", instance: `i${i}`, reason: "lost" }))).toEqual([`i${4 + i}`]);
+    }
   });
 
   test("count when a started instance cannot be specialised, too", () => {
