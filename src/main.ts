@@ -35,7 +35,19 @@ A first function:
 `;
 }
 
+function help(): string {
+  const rows = Object.entries(SETTINGS).map(([name, { variable, fallback, about }]) => {
+    const flag = `--${name.replaceAll("_", "-")}`.padEnd(20);
+    return `  ${flag} ${variable.padEnd(26)} ${about}${fallback === "" ? "" : ` (${fallback})`}`;
+  });
+  return `npm start -- [flags]\n\nEach setting is a flag or an environment variable; the flag goes first.\n\n${rows.join("\n")}\n`;
+}
+
 async function main(): Promise<void> {
+  if (process.argv.includes("--help")) {
+    process.stdout.write(help());
+    return;
+  }
   // A reader of our output that goes away (`| head`) must not take the daemon along, least of all while it cleans up.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   const config = readConfig(process.env, process.argv.slice(2));

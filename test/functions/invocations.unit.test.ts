@@ -203,4 +203,12 @@ describe("invocation records", () => {
     expect(deleted.reduce((sum, count) => sum + count)).toBe(8 + LIMITS.delete_rows_per_pass + 5);
     expect((await invocations.list(key, 10)).items).toEqual([]);
   });
+
+  it("of functions that are gone are pruned, whatever their age", async () => {
+    const record = await append();
+    for (const function_seq of [7, 9]) await invocations.append(function_seq, invocations.number(), record);
+    await invocations.prune(clock, 100, 7 * DAY_SECONDS);
+    const left = await store.read("SELECT DISTINCT function_seq FROM invocations");
+    expect(left).toEqual([{ function_seq: 1 }]);
+  });
 });
