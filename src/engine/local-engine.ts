@@ -149,7 +149,7 @@ export class LocalEngine implements Engine {
         timings: { network_ms, rootfs_ms, start_ms },
       };
     } catch (cause) {
-      await this.#discard(id, slot);
+      await this.#discard(id, slot, true);
       throw new AppError("START_FAILED", errorText(cause), { cause });
     }
   }
@@ -168,7 +168,7 @@ export class LocalEngine implements Engine {
     if (held.isRemoving) return held.removed.promise;
     held.isRemoving = true;
     await this.#end(instance);
-    await this.#discard(instance.id, held.slot);
+    await this.#discard(instance.id, held.slot, false);
     this.#held.delete(instance.id);
     held.removed.resolve();
   }
@@ -278,20 +278,20 @@ export class LocalEngine implements Engine {
    * Removes the container, then gives the slot back (E1, E2): never while something may still run in its namespace. What
    * cannot be removed now is tried again, and once more at the end or the next boot.
    */
-  async #discard(id: string, slot: NetworkSlot): Promise<void> {
+  async #discard(id: string, slot: NetworkSlot, isStarting: boolean): Promise<void> {
     const { clock, log } = this.#options;
     try {
-      await this.#pool().run(this.#remains(id), { name: "remove" });
+      await this.#pool().run(this.#remains(id, isStarting), { name: "remove" });
     } catch (error) {
       log.error("container not removed, trying again later", { id, error: errorText(error) });
-      clock.after(LIMITS.removal_retry_ms, () => void this.#discard(id, slot));
+      clock.after(LIMITS.removal_retry_ms, () => void this.#discard(id, slot, isStarting));
       return;
     }
     await this.#network.release(slot).catch((error) => log.warn("network slot lost", { id, error: errorText(error) }));
   }
 
-  #remains(id: string): RemoveTask {
-    return { id, bundle: this.#bundle(id), cgroup: this.#cgroup(id) };
+  #remains(id: string, isStarting: boolean): RemoveTask {
+    return { id, bundle: this.#bundle(id), cgroup: this.#cgroup(id), isStarting };
   }
 
   /** Removes every container there is or was (E3): what an earlier process left, or at the end what could not be removed. */
@@ -305,7 +305,7 @@ export class LocalEngine implements Engine {
     ]);
     const reaper = { clock, mode: this.#mode, runtime_root: this.#paths.runtime, runtime: this.#runtime };
     for (const id of ids) {
-      await reap(reaper, this.#remains(id)).catch((error) =>
+      await reap(reaper, this.#remains(id, true)).catch((error) =>
         log.error("container left", { id, error: errorText(error) }),
       );
     }
@@ -351,7 +351,7 @@ export class LocalEngine implements Engine {
       await runtime.create(id, this.#bundle(id));
       return readFileSync(`${this.#paths.runtime}/${id}/seccomp.bpf`);
     } finally {
-      await this.#discard(id, slot);
+      await this.#discard(id, slot, true);
     }
   }
 

@@ -3,7 +3,7 @@
  * daemon or the launcher. The OCI runtime is asked first, but not believed: it knows nothing of a container whose
  * start was killed before its state was written. What counts is that nothing runs in its control groups.
  */
-import { rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { type Clock, sleep } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -17,6 +17,7 @@ export interface Remains {
   readonly id: string;
   readonly bundle: string;
   readonly cgroup: string;
+  readonly isStarting: boolean;
 }
 
 export interface Reaper {
@@ -28,11 +29,21 @@ export interface Reaper {
   readonly runtime: OciRuntime | null;
 }
 
-/** Removes all that is left of a container. Rejects with INTERNAL when its processes or groups do not go in time. */
-export async function reap(reaper: Reaper, { id, bundle, cgroup }: Remains): Promise<void> {
+/**
+ * Removes all that is left of a container. `isStarting`: somebody may still be starting it. Rejects with INTERNAL when
+ * its processes or groups do not go in time.
+ */
+export async function reap(reaper: Reaper, { id, bundle, cgroup, isStarting }: Remains): Promise<void> {
   const { clock, mode, runtime, runtime_root } = reaper;
-  await runtime?.delete(id).catch(() => {});
   const end_ms = clock.monotonicMs() + LIMITS.reap_wait_ms;
+  // crun works on in a session of its own when the process that was asked is killed: it would bring up what is removed.
+  while (isStarting && clock.monotonicMs() < end_ms) {
+    const starters = processesNaming(bundle);
+    if (starters.length === 0) break;
+    for (const pid of starters) kill(pid);
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+  await runtime?.delete(id).catch(() => {});
   for (;;) {
     for (const pid of groupProcesses(mode, cgroup)) kill(pid);
     if (removeGroup(mode, cgroup)) break;
@@ -44,6 +55,21 @@ export async function reap(reaper: Reaper, { id, bundle, cgroup }: Remains): Pro
   }
   rmSync(`${runtime_root}/${id}`, { recursive: true, force: true });
   rmSync(bundle, { recursive: true, force: true });
+}
+
+/** Processes that have `path` as an argument. */
+function processesNaming(path: string): number[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(path);
+      } catch {
+        // It ended while we looked.
+        return false;
+      }
+    })
+    .map(Number);
 }
 
 function kill(pid: number): void {
