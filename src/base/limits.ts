@@ -119,6 +119,8 @@ export const LIMITS = {
   reap_wait_ms: 5_000,
   /** A removal that failed is tried again after this long, and once more at the end of the daemon. */
   removal_retry_ms: 5_000,
+  /** How often what runs is held against what is known; a container that is nobody's goes at the second look. */
+  census_interval_ms: 5_000,
   /** Longest pause between two tries to start a launcher in place of one that ended. */
   launcher_retry_ms_max: 5_000,
   /** A call that minit has not answered this long after its deadline costs the instance its life. */

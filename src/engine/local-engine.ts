@@ -19,7 +19,7 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { Piscina } from "piscina";
-import type { Clock } from "../base/clock.ts";
+import type { CancelTimer, Clock } from "../base/clock.ts";
 import type { Config } from "../base/config.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -34,7 +34,7 @@ import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts"
 import { OciRuntime } from "./oci-runtime.ts";
 import { reap } from "./reaper.ts";
 import { loadSeccomp, seccompKey } from "./seccomp.ts";
-import type { RemoveTask, StartTask, ThreadData } from "./thread.ts";
+import type { Census, RemoveTask, StartTask, ThreadData } from "./thread.ts";
 
 /** Slots beyond the instance bound: containers being removed still hold theirs. */
 const SLOT_MARGIN = 64;
@@ -55,6 +55,7 @@ export interface EngineOptions {
 }
 
 interface Held {
+  readonly minit: MinitClient;
   readonly slot: NetworkSlot;
   readonly removed: PromiseWithResolvers<void>;
   isRemoving: boolean;
@@ -66,6 +67,11 @@ export class LocalEngine implements Engine {
   readonly #network: Network;
   readonly #images: Images;
   readonly #held = new Map<string, Held>();
+  /** Containers that are being started or removed. */
+  readonly #moving = new Set<string>();
+  /** Containers that were nobody's at the last look. */
+  #strays: readonly string[] = [];
+  #cancelLook: CancelTimer = () => {};
   readonly #paths: { bundles: string; runtime: string; socket: string; resolv_conf: string; cgroup: string };
   readonly #keeper: LauncherKeeper;
   #runtime: OciRuntime | null = null;
@@ -121,6 +127,7 @@ export class LocalEngine implements Engine {
     this.#image = image.value;
     this.#threads = this.#makeThreads(this.#runtime);
     await this.#prepareSeccomp(this.#runtime);
+    this.#lookLater();
   }
 
   async start(id: string): Promise<Instance> {
@@ -129,6 +136,7 @@ export class LocalEngine implements Engine {
     const begun_ms = clock.monotonicMs();
     await this.#keeper.whenReady();
     const slot = await this.#network.acquire();
+    this.#moving.add(id);
     const network_ms = clock.monotonicMs() - begun_ms;
     const bundle = this.#bundle(id);
     try {
@@ -136,7 +144,7 @@ export class LocalEngine implements Engine {
       const starting_ms = clock.monotonicMs();
       const { rootfs_ms } = (await this.#pool().run(task, { name: "start" })) as { rootfs_ms: number };
       const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
-      this.#held.set(id, { slot, removed: Promise.withResolvers(), isRemoving: false });
+      this.#held.set(id, { minit: client, slot, removed: Promise.withResolvers(), isRemoving: false });
       const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
       const pid = this.#pidOf(id);
       return {
@@ -151,6 +159,8 @@ export class LocalEngine implements Engine {
     } catch (cause) {
       await this.#discard(id, slot, true);
       throw new AppError("START_FAILED", errorText(cause), { cause });
+    } finally {
+      this.#moving.delete(id);
     }
   }
 
@@ -195,6 +205,7 @@ export class LocalEngine implements Engine {
 
   async shutdown(): Promise<void> {
     const { log, config } = this.#options;
+    this.#cancelLook();
     const failed = (what: string) => (error: unknown) =>
       log.warn(`${what} not taken down`, { error: errorText(error) });
     await this.#keeper.whenReady().catch(() => {});
@@ -288,6 +299,34 @@ export class LocalEngine implements Engine {
       return;
     }
     await this.#network.release(slot).catch((error) => log.warn("network slot lost", { id, error: errorText(error) }));
+  }
+
+  #lookLater(): void {
+    this.#cancelLook = this.#options.clock.after(LIMITS.census_interval_ms, () => {
+      this.#look()
+        .catch((error) => this.#options.log.warn("containers not counted", { error: errorText(error) }))
+        .finally(() => this.#lookLater());
+    });
+  }
+
+  /**
+   * Holds what runs against what is known: whatever went wrong, a container that is nobody's at two looks is removed,
+   * and an instance in whose container nothing runs any more is told lost.
+   */
+  async #look(): Promise<void> {
+    // Those that start meanwhile may have been counted before anything ran in them.
+    const settled = [...this.#held.keys()];
+    const { present, empty } = (await this.#pool().run(this.#paths.cgroup, { name: "census" })) as Census;
+    const strays = present.filter((id) => !this.#held.has(id) && !this.#moving.has(id));
+    for (const id of strays.filter((id) => this.#strays.includes(id))) {
+      this.#options.log.warn("removing a container that nobody knows of", { id });
+      await this.#pool().run(this.#remains(id, true), { name: "remove" });
+    }
+    this.#strays = strays;
+    for (const id of settled.filter((id) => empty.includes(id))) {
+      const held = this.#held.get(id);
+      if (held?.isRemoving === false) held.minit.close();
+    }
   }
 
   #remains(id: string, isStarting: boolean): RemoveTask {

@@ -8,6 +8,7 @@ import { workerData } from "piscina";
 import { systemClock } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
+import { groupProcesses, listGroups } from "./cgroup.ts";
 import type { CgroupMode } from "./engine.ts";
 import { LauncherClient } from "./launcher.ts";
 import { OciRuntime } from "./oci-runtime.ts";
@@ -50,6 +51,20 @@ export async function start({ spec, bundle, listen_path }: StartTask): Promise<{
   const rootfs_ms = systemClock.monotonicMs() - begun_ms;
   await runtime().run(spec.id, bundle, listen_path, LIMITS.start_timeout_ms);
   return { rootfs_ms };
+}
+
+export interface Census {
+  /** Containers that have a control group. */
+  readonly present: readonly string[];
+  /** Those of them in which nothing runs. */
+  readonly empty: readonly string[];
+}
+
+/** Counts the containers below `parent`. */
+export function census(parent: string): Census {
+  const present = listGroups(data.cgroup_mode, parent);
+  const empty = present.filter((id) => groupProcesses(data.cgroup_mode, `${parent}/${id}`).length === 0);
+  return { present, empty };
 }
 
 /** Kills what lives of a container and removes its state, groups and files. Safe to repeat. */

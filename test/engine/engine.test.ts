@@ -1,5 +1,5 @@
 /** One contract suite for the engine, run on every OCI runtime that set-up installs. */
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import {
   existsSync,
   mkdirSync,
@@ -161,6 +161,57 @@ describe.each([
     expect(bundles()).toEqual([]);
   });
 
+  it("ends a start whose first process is killed with all who still work on it", async () => {
+    const launcher = Number(
+      execFileSync("pgrep", ["-f", `launcher ${config.run_dir}`])
+        .toString()
+        .trim()
+        .split("\n")[0],
+    );
+    let killed = 0;
+    for (let n = 0; n < 30; n++) {
+      const id = `cut-${n}`;
+      let isOver = false;
+      const starting = engine
+        .start(id)
+        .then((instance) => engine.remove(instance))
+        .catch(() => {})
+        .finally(() => {
+          isOver = true;
+        });
+      const end_ms = performance.now() + (n % 10);
+      while (!isOver) {
+        await new Promise((resolve) => setImmediate(resolve));
+        const first = performance.now() < end_ms ? undefined : childrenOf(launcher).find((pid) => isStarterOf(pid, id));
+        if (first === undefined) continue;
+        process.kill(first, "SIGKILL");
+        killed++;
+        break;
+      }
+      await starting;
+    }
+    expect(killed).toBeGreaterThan(5);
+    // Whoever was missed would have finished by now.
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    for (let n = 0; n < 30; n++) expect([n, pidsOf(config.host_tag, `cut-${n}`)]).toEqual([n, []]);
+    expect(bundles()).toEqual([]);
+  });
+
+  it("removes a container that nobody knows of, and no other one", async () => {
+    const known = await engine.start("known");
+    const group = (id: string) => `hearth-${config.host_tag}/${id}`;
+    const parents = readdirSync("/sys/fs/cgroup").map((name) => `/sys/fs/cgroup/${name}`);
+    const root = parents.find((path) => existsSync(`${path}/${group("known")}/cgroup.procs`)) ?? "/sys/fs/cgroup";
+    mkdirSync(`${root}/${group("stray")}`);
+    const sleeper = spawn("sleep", ["1000"], { stdio: "ignore" });
+    const ended = new Promise((resolve) => sleeper.once("exit", resolve));
+    writeFileSync(`${root}/${group("stray")}/cgroup.procs`, String(sleeper.pid));
+    await ended;
+    await eventually("its group is gone", () => !existsSync(`${root}/${group("stray")}`));
+    expect((await known.minit.execSole(command(["echo", "untouched"]))).stdout).toBe("untouched\n");
+    await engine.remove(known);
+  });
+
   it("knows the directories of the image, and no way out of it", async () => {
     expect(await engine.hasDirectory("/usr/bin")).toBe(true);
     expect(await engine.hasDirectory("/etc/passwd")).toBe(false);
@@ -189,4 +240,17 @@ function pidsOf(tag: string, id: string): number[] {
     : `/sys/fs/cgroup/hearth-${tag}/${id}`;
   if (!existsSync(procs)) return [];
   return readFileSync(`${procs}/cgroup.procs`, "utf8").trim().split("\n").filter(Boolean).map(Number);
+}
+
+function childrenOf(pid: number): number[] {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter(Boolean).map(Number);
+}
+
+function isStarterOf(pid: number, id: string): boolean {
+  try {
+    const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+    return words.includes("run") && words.includes(id);
+  } catch {
+    return false;
+  }
 }
