@@ -81,7 +81,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log });
   undo.add(() => store.close());
-  const keys = new Keys(store, clock, ids);
+  const keys = new Keys(store, clock);
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
   const node_id = await nodeId(store, ids);

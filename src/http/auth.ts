@@ -11,7 +11,6 @@ import type { IncomingHttpHeaders } from "node:http";
 import { LRUCache } from "lru-cache";
 import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Store } from "../store/store.ts";
 
@@ -25,7 +24,6 @@ export const DEFAULT_TENANT_ID = "default";
 /** The operator's key. At most one, replaced when the setting changes. */
 const BOOTSTRAP_KEY_ID = "bootstrap";
 const ALL_SCOPES: readonly string[] = ["*"];
-const SECRET_LENGTH = 32;
 
 /** The credential that a request carries. Throws TWO_CREDENTIALS, or UNAUTHORIZED where there is none. */
 export function credentialOf(headers: IncomingHttpHeaders): string {
@@ -66,15 +64,13 @@ type KeyRow = {
 export class Keys {
   readonly #store: Store;
   readonly #clock: Clock;
-  readonly #ids: Ids;
   readonly #callers = new LRUCache<string, CachedCaller>({ max: LIMITS.credential_cache_entries });
   /** Monotonic time until which a credential stays refused. */
   readonly #refused = new LRUCache<string, number>({ max: LIMITS.credential_cache_entries });
 
-  constructor(store: Store, clock: Clock, ids: Ids) {
+  constructor(store: Store, clock: Clock) {
     this.#store = store;
     this.#clock = clock;
-    this.#ids = ids;
   }
 
   /** The caller when the cache knows it: no promise, no hash, no read. */
@@ -115,25 +111,18 @@ export class Keys {
     this.#refused.clear();
   }
 
-  /**
-   * Makes the tenant `default` and its key. A given key is accepted from now on in place of an earlier bootstrap key.
-   * Without one, a key is made at the first start only; it is returned this once and kept nowhere in clear.
-   */
-  async ensureBootstrap(given: string | null): Promise<{ readonly key: string | null }> {
+  /** Makes the tenant `default`, and `key` its key from now on, in place of an earlier bootstrap key. */
+  async ensureBootstrap(key: string): Promise<void> {
     const now = toEpochSeconds(this.#clock.epochMs());
-    const tenant = {
-      sql: "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-      args: [DEFAULT_TENANT_ID, DEFAULT_TENANT_ID, now],
-    };
-    const present = await this.#store.readOne("SELECT id FROM api_keys WHERE id = ?", [BOOTSTRAP_KEY_ID]);
-    if (given === null && present !== null) return { key: null };
-    const key = given ?? `hk_${this.#ids.random(16)}_${this.#ids.random(SECRET_LENGTH)}`;
     const digest = digestOf(key);
     const same = await this.#find(digest);
-    if (same !== null && same.revoked_at === null) return { key: null };
+    if (same !== null && same.revoked_at === null) return;
     await this.#store.write(
       [
-        tenant,
+        {
+          sql: "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+          args: [DEFAULT_TENANT_ID, DEFAULT_TENANT_ID, now],
+        },
         { sql: "DELETE FROM api_keys WHERE id = ? OR secret_sha256 = ?", args: [BOOTSTRAP_KEY_ID, digest] },
         {
           sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at, expires_at, revoked_at)
@@ -144,7 +133,6 @@ export class Keys {
       { durable: true },
     );
     this.forget(BOOTSTRAP_KEY_ID);
-    return { key: given === null ? key : null };
   }
 
   #isOver(expires_at: EpochSeconds | null): boolean {

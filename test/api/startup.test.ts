@@ -1,6 +1,6 @@
 /** Starts and ends that do not go as planned: each is refused or survived, and leaves nothing. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { volatileDirectory } from "../../src/base/config.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
@@ -18,6 +18,23 @@ afterEach(async () => {
 const cells = { HEARTH_CELLS: "2" };
 const waitForCells = (daemon: Daemon) =>
   eventually("cells stand ready", async () => (await daemon.call("GET", "/api/functions/pool/stats")).body.cells === 2);
+
+describe("a first start", () => {
+  it("makes a key, shows it this once, keeps it for root alone, and accepts it", async () => {
+    const daemon = await make().start({ ...cells, HEARTH_BOOTSTRAP_KEY: "" });
+    const file = `${daemon.data_dir}/key`;
+    const key = readFileSync(file, "utf8").trim();
+    expect(key).toMatch(/^hk_[0-9a-z]{12}_[0-9a-z]{32}$/);
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    await eventually("it is shown", () => daemon.output.includes(key));
+    const list = () => fetch(`${daemon.url}/api/functions`, { headers: { "x-api-key": key } });
+    expect((await list()).status).toBe(200);
+    await daemon.stop();
+    daemon.output = "";
+    await daemon.start({ ...cells, HEARTH_BOOTSTRAP_KEY: "" });
+    expect([(await list()).status, daemon.output.includes(key)]).toEqual([200, false]);
+  });
+});
 
 describe("a start that is refused", () => {
   it("because another daemon has the bridge takes nothing of that daemon's along", async () => {

@@ -43,7 +43,7 @@ export function serving(): (routes: readonly Route[], limits?: Partial<ServerLim
     };
     const ids = randomIds();
     const store = scratch().open();
-    const keys = new Keys(store, systemClock, ids);
+    const keys = new Keys(store, systemClock);
     await keys.ensureBootstrap(KEY);
     const app = createApp({ log, ids, clock: systemClock, keys });
     app.mount(routes);
