@@ -27,7 +27,6 @@ export interface Instance {
   readonly id: string;
   /** Random per boot of the container: equal nonces mean the same container. */
   readonly nonce: string;
-  readonly pid: number;
   readonly address: string;
   readonly uid: number;
   readonly minit: MinitClient;

@@ -146,11 +146,9 @@ export class LocalEngine implements Engine {
       const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
       this.#held.set(id, { minit: client, slot, removed: Promise.withResolvers(), isRemoving: false });
       const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
-      const pid = this.#pidOf(id);
       return {
         id,
         nonce,
-        pid,
         address: slot.address,
         uid: slot.uid,
         minit: client,
@@ -247,16 +245,6 @@ export class LocalEngine implements Engine {
   #pool(): Piscina {
     invariant(this.#threads !== null, "the engine has booted");
     return this.#threads;
-  }
-
-  #pidOf(id: string): number {
-    try {
-      const state = JSON.parse(readFileSync(`${this.#paths.runtime}/${id}/status`, "utf8")) as { pid?: number };
-      return state.pid ?? 0;
-    } catch {
-      // runc keeps its state in another file; the pid is only shown, never acted on.
-      return 0;
-    }
   }
 
   #spec(id: string, slot: NetworkSlot): InstanceSpec {

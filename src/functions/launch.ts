@@ -10,7 +10,7 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
-import type { InvocationStatus, InvocationTimings } from "./schema.ts";
+import type { InvocationRecord, InvocationTimings } from "./schema.ts";
 import type { Target } from "./target.ts";
 
 export interface Call {
@@ -21,15 +21,19 @@ export interface Call {
   readonly timeout_ms: number;
 }
 
-export interface Outcome {
-  readonly status: InvocationStatus;
-  readonly exit_code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-  readonly stdout_truncated: boolean;
-  readonly stderr_truncated: boolean;
-  readonly error_message: string | null;
-  readonly cold_start: boolean;
+/** What a record says of how the call went. */
+export interface Outcome
+  extends Pick<
+    InvocationRecord,
+    | "status"
+    | "exit_code"
+    | "stdout"
+    | "stderr"
+    | "stdout_truncated"
+    | "stderr_truncated"
+    | "error_message"
+    | "cold_start"
+  > {
   readonly instance_nonce: string;
   readonly timings: Omit<InvocationTimings, "total">;
 }
