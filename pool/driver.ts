@@ -55,6 +55,8 @@ export interface GroupOptions extends GroupPolicy {
 export interface SubmitOptions {
   /** Monotonic; until when the call may wait. */
   readonly deadline_ms: number;
+  /** Calls above it in its chain; 0 unless given. */
+  readonly depth?: number;
   /** Aborted while the call waits: it leaves the queue. Later: no effect. */
   readonly signal?: AbortSignal;
 }
@@ -65,6 +67,7 @@ interface Pending<Call, Outcome> {
   readonly call: Call;
   readonly submitted_ms: number;
   readonly deadline_ms: number;
+  readonly depth: number;
   readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
   stopListening: (() => void) | null;
@@ -113,7 +116,7 @@ export class Pool<Call, Outcome> {
    */
   submit(group: string, call: Call, options: SubmitOptions): Promise<Outcome> {
     return new Promise((resolve, reject) => {
-      const { signal, deadline_ms } = options;
+      const { signal, deadline_ms, depth = 0 } = options;
       if (signal?.aborted === true) {
         reject(signal.reason);
         return;
@@ -126,13 +129,14 @@ export class Pool<Call, Outcome> {
         call,
         submitted_ms,
         deadline_ms,
+        depth,
         resolve,
         reject,
         stopListening: null,
       };
       if (signal !== undefined) this.#listen(pending, signal);
       this.#calls.set(id, pending);
-      this.#feed({ type: "call_arrived", call: id, group, deadline_ms, now_ms: submitted_ms });
+      this.#feed({ type: "call_arrived", call: id, group, deadline_ms, depth, now_ms: submitted_ms });
     });
   }
 
@@ -142,6 +146,21 @@ export class Pool<Call, Outcome> {
     if (is_ungated === true) this.#ungated.add(group);
     else this.#ungated.delete(group);
     this.#feed({ type: "group_set", group, ...policy, now_ms: this.#clock.monotonicMs() });
+  }
+
+  /** A superseded version: its calls finish, its idle instances stay for the grace period, then the group is forgotten. */
+  retireGroup(group: string): void {
+    this.#feed({ type: "group_retire", group, now_ms: this.#clock.monotonicMs() });
+  }
+
+  /** Takes over an instance that an earlier process had started and that the launcher knows: a cell, or ready for a group. */
+  adopt(instance: string, group: string | null): void {
+    this.#feed({ type: "adopted", instance, group, now_ms: this.#clock.monotonicMs() });
+  }
+
+  /** What all instances together use: idle ones are ended, least recently used first, while it is more than the budget. */
+  noteMemory(used_mb: number, budget_mb: number): void {
+    this.#feed({ type: "memory_read", used_mb, budget_mb, now_ms: this.#clock.monotonicMs() });
   }
 
   /**
@@ -416,9 +435,9 @@ export class Pool<Call, Outcome> {
     this.#atGate.delete(instance);
     const { pending, pass } = waiting;
     this.#gate.leave(pass, this.#state.now_ms);
-    const { id, group, deadline_ms } = pending;
+    const { id, group, deadline_ms, depth } = pending;
     this.#calls.set(id, pending);
-    this.#feed({ type: "call_arrived", call: id, group, deadline_ms, now_ms: this.#state.now_ms });
+    this.#feed({ type: "call_arrived", call: id, group, deadline_ms, depth, now_ms: this.#state.now_ms });
   }
 
   // Instances

@@ -12,14 +12,53 @@ const SAMPLES_MIN = 8;
 /** Instances stay for the gap that covers this share of arrivals, and a quarter longer. */
 const KEEP_ALIVE_SHARE = 0.99;
 const KEEP_ALIVE_MARGIN = 1.25;
+/** Share of the memory budget that is made free once it was used up. */
+const MEMORY_SLACK = 0.1;
 /** Weight of the newest sample in the smoothed service time. */
 const SERVICE_WEIGHT = 1 / 8;
 
-/** What a group may have: a retired version keeps no minimum, and a minimum never exceeds the maximum. */
+/** What a group may have: a minimum never exceeds the maximum. */
 export function effectivePolicy(policy: GroupPolicy): GroupPolicy {
-  const isRetired = policy.retired === true;
-  const min_instances = isRetired ? 0 : Math.min(policy.min_instances, policy.max_instances);
-  return { ...policy, min_instances };
+  return { ...policy, min_instances: Math.min(policy.min_instances, policy.max_instances) };
+}
+
+/**
+ * What a bound on instances is for a call so deep in a chain: those above it may hold all others and wait for it, so
+ * each level has one instance that no call above can take. The deepest level waits for nobody; its calls end, then
+ * those of the level above, and so on: no chain waits for ever, in whatever circle it calls.
+ */
+export function boundAt(depth: number, bound: number): number {
+  return bound + depth;
+}
+
+/** How long a call that is put behind `ahead_count` others waits at least, on a group that cannot grow. */
+export function predictedWaitMs(group: {
+  readonly ahead_count: number;
+  readonly live_count: number;
+  readonly service_ms: number;
+}): number {
+  return Math.floor(group.ahead_count / Math.max(1, group.live_count)) * group.service_ms;
+}
+
+/** Whether instances use more than they may: nothing is started then. Once that is so, until a tenth is free again. */
+export function isPressed(memory: {
+  readonly used_mb: number;
+  readonly budget_mb: number;
+  readonly was_pressed: boolean;
+}): boolean {
+  return memory.used_mb > memory.budget_mb * (memory.was_pressed ? 1 - MEMORY_SLACK : 1);
+}
+
+/** How many idle instances go so that a tenth of the budget is free again, by what an instance uses on average. */
+export function evictionsForMemory(memory: {
+  readonly used_mb: number;
+  readonly budget_mb: number;
+  readonly instance_count: number;
+  readonly terminating_count: number;
+}): number {
+  const excess_mb = memory.used_mb - memory.budget_mb * (1 - MEMORY_SLACK);
+  const each_mb = memory.used_mb / Math.max(1, memory.instance_count);
+  return Math.max(0, Math.ceil(excess_mb / each_mb) - memory.terminating_count);
 }
 
 /**
@@ -126,11 +165,11 @@ export function arrivalBucket(gap_ms: number): number {
 
 /** How long an idle instance of a group stays. */
 export function keepAliveMs(
-  policy: Pick<GroupPolicy, "retired" | "keep_alive_ms">,
+  group: { readonly policy: Pick<GroupPolicy, "keep_alive_ms">; readonly is_retired: boolean },
   arrivals: { readonly buckets: ArrayLike<number>; readonly sample_count: number },
 ): number {
-  if (policy.retired === true) return LIMITS.retired_keep_alive_ms;
-  if (policy.keep_alive_ms !== undefined) return policy.keep_alive_ms;
+  if (group.is_retired) return LIMITS.retired_keep_alive_ms;
+  if (group.policy.keep_alive_ms !== undefined) return group.policy.keep_alive_ms;
   if (arrivals.sample_count < SAMPLES_MIN) return LIMITS.keep_alive_ms_default;
   const covered = arrivals.sample_count * KEEP_ALIVE_SHARE;
   let seen = 0;

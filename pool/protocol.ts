@@ -11,8 +11,6 @@ export interface GroupPolicy {
   readonly min_instances: number;
   readonly max_instances: number;
   readonly queue_max: number;
-  /** A superseded version: no minimum, idle instances stay for the grace period of a rollback. */
-  readonly retired?: boolean;
   /** Overrides the keep-alive learnt from the group's arrivals. */
   readonly keep_alive_ms?: number;
 }
@@ -22,11 +20,25 @@ export type DropReason = "paused" | "failed" | "deleted" | "shutdown";
 
 export type PoolEvent = { readonly now_ms: number } & (
   | ({ readonly type: "group_set"; readonly group: string } & GroupPolicy)
+  /**
+   * A superseded version: it keeps no minimum, serves the calls that it still gets, and its idle instances stay for the
+   * grace period of a rollback. Without instances and calls it is forgotten. A dropped or unknown group stays as it is.
+   */
+  | { readonly type: "group_retire"; readonly group: string }
   /** `force` ends running calls too. */
   | { readonly type: "group_drop"; readonly group: string; readonly reject: DropReason; readonly force?: boolean }
-  | { readonly type: "call_arrived"; readonly call: number; readonly group: string; readonly deadline_ms: number }
+  | {
+      readonly type: "call_arrived";
+      readonly call: number;
+      readonly group: string;
+      readonly deadline_ms: number;
+      /** Calls above it in its chain: 0 for a call from outside, at most `chain_depth_max`. */
+      readonly depth: number;
+    }
   /** The caller is gone: a waiting call leaves the queue, a running one is left to the driver. */
   | { readonly type: "call_cancelled"; readonly call: number }
+  /** Taken over from an earlier process: a cell, or ready for a group. Removed where that group is not open. */
+  | { readonly type: "adopted"; readonly instance: string; readonly group: string | null }
   | { readonly type: "started"; readonly instance: string }
   | { readonly type: "specialised"; readonly instance: string }
   /** The start, or the specialising without a call, failed. */
@@ -40,6 +52,8 @@ export type PoolEvent = { readonly now_ms: number } & (
   | { readonly type: "remove_failed"; readonly instance: string; readonly reason: string }
   | { readonly type: "woken" }
   | { readonly type: "cells_set"; readonly target: number }
+  /** What all instances together use, and what they may. */
+  | { readonly type: "memory_read"; readonly used_mb: number; readonly budget_mb: number }
   /** `force` ends running calls too. */
   | { readonly type: "drain"; readonly force?: boolean }
 );

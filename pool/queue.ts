@@ -5,7 +5,9 @@
  *
  * Q1. A link is in at most one list at a time.
  */
+
 import { invariant } from "../src/base/errors.ts";
+import { LIMITS } from "../src/base/limits.ts";
 
 export class Link<T> {
   readonly value: T;
@@ -66,5 +68,43 @@ export class List<T> {
       yield link.value;
       link = next;
     }
+  }
+}
+
+/** A queue with levels: the deepest level first, first in first out within one. */
+export class LevelQueue<T> {
+  size = 0;
+  readonly #levels: List<T>[] = [new List()];
+
+  /** The link that is next; null when the queue is empty. */
+  get first(): Link<T> | null {
+    for (let level = this.#levels.length - 1; level >= 0; level--) {
+      const first = this.#levels[level]?.first ?? null;
+      if (first !== null) return first;
+    }
+    return null;
+  }
+
+  /** The deepest level on which somebody waits; 0 for an empty queue. */
+  get depth(): number {
+    for (let level = this.#levels.length - 1; level > 0; level--) {
+      if ((this.#levels[level]?.size ?? 0) > 0) return level;
+    }
+    return 0;
+  }
+
+  push(link: Link<T>, level: number): void {
+    invariant(level >= 0 && level <= LIMITS.chain_depth_max, `no level ${level} in a queue`);
+    while (this.#levels.length <= level) this.#levels.push(new List());
+    this.#levels[level]?.push(link);
+    this.size += 1;
+  }
+
+  remove(link: Link<T>, level: number): void {
+    if (this.#levels[level]?.remove(link) === true) this.size -= 1;
+  }
+
+  *[Symbol.iterator](): Generator<T> {
+    for (const level of [...this.#levels].reverse()) yield* level;
   }
 }

@@ -66,7 +66,7 @@ function assign(
 /** Takes a call out of its queue. */
 export function dequeue(state: PoolState, call: Call): void {
   state.calls.delete(call.id);
-  call.group.queue.remove(call.link);
+  call.group.queue.remove(call.link, call.depth);
   state.timers.cancel(call.timer);
   review(state, call.group);
 }
@@ -81,8 +81,13 @@ export function assignFromQueue(state: PoolState, instance: Instance): boolean {
   return true;
 }
 
-/** Lets an instance wait for the next call of its group. */
+/** Lets an instance wait for the next call of its group; one above the maximum, there for a nested call, goes. */
 export function rest(state: PoolState, instance: Instance): void {
+  const { group } = instance;
+  if (group !== null && group.live_count > group.live_max) {
+    terminate(state, instance, "surplus");
+    return;
+  }
   instance.was_ready = true;
   move(state, instance, "settle");
 }
@@ -124,6 +129,7 @@ function start(state: PoolState, group: Group | null): void {
 
 /** Serves the groups that want instances, in turns (A3), until starts or room run out. */
 export function dispatch(state: PoolState): void {
+  serveNested(state);
   // A set that grows while it is walked is walked to its new end: who still wants goes to the back. Each turn lowers
   // the sum of what is wanted by one, so this ends.
   for (const group of state.hungry) {
@@ -144,14 +150,31 @@ export function dispatch(state: PoolState): void {
   if (state.hungry.size > 0) makeRoom(state);
 }
 
+/** Starts instances for nested calls beyond the node's bound: those above them in their chains may hold all others. */
+function serveNested(state: PoolState): void {
+  for (const group of state.nested) {
+    if (state.cells.size > 0 || state.spares.size > 0 || state.room > 0) return;
+    const isFree = state.starting_count < state.settings.starts_max;
+    if (isFree && state.roomAt(group.queue.depth) > 0 && group.starting.size === 0) start(state, group);
+  }
+}
+
 /** Evicts least recently used idle instances until the starts that could be made now have room. */
 function makeRoom(state: PoolState): void {
-  let needed = evictionsNeeded({
+  // Memory is made free when it is next read: how much an eviction brought is known only then.
+  if (state.is_pressed) return;
+  const needed = evictionsNeeded({
     wanted_count: state.wanted_count,
     starts_free: state.settings.starts_max - state.starting_count,
     room: state.room,
     terminating_count: state.counts.terminating,
   });
+  evict(state, needed);
+}
+
+/** Ends so many idle instances, least recently used first, of those that no minimum needs. */
+export function evict(state: PoolState, count: number): void {
+  let needed = count;
   while (needed > 0 && state.unneeded.first !== null) {
     const victim = state.unneeded.first.value;
     if (victim.group !== null && isNeeded(victim.group)) {

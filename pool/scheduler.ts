@@ -16,10 +16,13 @@ import { type ErrorCode, invariant } from "../src/base/errors.ts";
 import {
   dropRefusal,
   effectivePolicy,
+  evictionsForMemory,
   isFailedStart,
   isKept,
   isNeeded,
+  isPressed,
   keepAliveMs,
+  predictedWaitMs,
   RECYCLING_MS_MAX,
   retryAfterSeconds,
   smoothServiceMs,
@@ -33,6 +36,7 @@ import {
   clearFailures,
   dequeue,
   dispatch,
+  evict,
   give,
   refill,
   rest,
@@ -40,7 +44,18 @@ import {
   takerOf,
   terminate,
 } from "./scaling.ts";
-import { armInstance, Call, earmark, Group, type Instance, move, type PoolState, retain, review } from "./states.ts";
+import {
+  adoptInstance,
+  armInstance,
+  Call,
+  earmark,
+  Group,
+  type Instance,
+  move,
+  type PoolState,
+  retain,
+  review,
+} from "./states.ts";
 
 /** One event in, what is to be done out. */
 export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
@@ -66,7 +81,7 @@ export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
 function handle(state: PoolState, event: PoolEvent): void {
   switch (event.type) {
     case "call_arrived":
-      callArrived(state, event.call, event.group, event.deadline_ms);
+      callArrived(state, event);
       break;
     case "finished":
       finished(state, event.instance, event.reuse);
@@ -76,9 +91,15 @@ function handle(state: PoolState, event: PoolEvent): void {
       break;
     case "call_cancelled": {
       const call = state.calls.get(event.call);
-      if (call !== undefined) dequeue(state, call);
+      if (call !== undefined) {
+        dequeue(state, call);
+        forgetIfGone(state, call.group);
+      }
       break;
     }
+    case "adopted":
+      adopted(state, event.instance, event.group);
+      break;
     case "started":
       started(state, event.instance);
       break;
@@ -101,6 +122,9 @@ function handle(state: PoolState, event: PoolEvent): void {
     case "group_set":
       setGroup(state, event.group, event);
       break;
+    case "group_retire":
+      retireGroup(state, event.group);
+      break;
     case "group_drop":
       dropGroup(state, event.group, event.reject, event.force === true);
       break;
@@ -109,6 +133,9 @@ function handle(state: PoolState, event: PoolEvent): void {
       while (state.cells.size > event.target && state.cells.first !== null) {
         terminate(state, state.cells.first.value, "surplus");
       }
+      break;
+    case "memory_read":
+      memoryRead(state, event.used_mb, event.budget_mb);
       break;
     case "drain":
       drain(state, event.force === true);
@@ -120,7 +147,8 @@ function handle(state: PoolState, event: PoolEvent): void {
 
 // Calls
 
-function callArrived(state: PoolState, id: number, key: string, deadline_ms: number): void {
+function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived" }): void {
+  const { call: id, group: key, deadline_ms, depth } = event;
   const group = state.groups.get(key);
   if (state.is_draining) {
     refuseDropped(state, id, "shutdown", key);
@@ -148,12 +176,24 @@ function callArrived(state: PoolState, id: number, key: string, deadline_ms: num
     refuse(state, id, "QUEUE_FULL", `${group.queue.size} calls wait for ${key} already`, retryAfter(group));
     return;
   }
+  if (isHopeless(state, group, deadline_ms, depth)) {
+    const what = `the calls ahead of a call to ${key} take longer than it may wait`;
+    refuse(state, id, "QUEUE_TIMEOUT", what, retryAfter(group));
+    return;
+  }
   invariant(!state.calls.has(id), `P1: call ${id} waits already`);
-  const call = new Call(id, group, state.now_ms, deadline_ms);
+  const call = new Call(id, group, state.now_ms, deadline_ms, depth);
   state.calls.set(id, call);
-  group.queue.push(call.link);
+  group.queue.push(call.link, depth);
   call.timer = state.timers.add(deadline_ms, call);
   review(state, group);
+}
+
+/** Whether a group that cannot grow will not come to the call before its deadline. Nested calls go ahead of others. */
+function isHopeless(state: PoolState, group: Group, deadline_ms: number, depth: number): boolean {
+  if (depth > 0 || group.live_count < group.policy.max_instances) return false;
+  const { live_count, service_ms } = group;
+  return predictedWaitMs({ ahead_count: group.queue.size, live_count, service_ms }) > deadline_ms - state.now_ms;
 }
 
 function refuse(state: PoolState, call: number, code: ErrorCode, reason: string, retry_after?: number): void {
@@ -180,6 +220,7 @@ function expireCall(state: PoolState, call: Call): void {
   dequeue(state, call);
   const what = code === "CAPACITY_FULL" ? "no room on this node for" : "no instance was free in time for";
   refuse(state, call.id, code, `${what} a call to ${group.key}`, seconds);
+  forgetIfGone(state, group);
 }
 
 /** Refuses all waiting calls of a group. */
@@ -198,11 +239,30 @@ function find(state: PoolState, id: string): Instance | null {
   return instance === undefined || instance.state === "terminating" ? null : instance;
 }
 
+function adopted(state: PoolState, id: string, key: string | null): void {
+  invariant(!state.instances.has(id), `${id} is known already`);
+  const group = key === null ? null : (state.groups.get(key) ?? null);
+  const instance = adoptInstance(state, id, group);
+  if (state.is_draining || (key !== null && (group === null || group.dropped !== null))) {
+    terminate(state, instance, "surplus");
+    return;
+  }
+  if (group === null) {
+    move(state, instance, "rest");
+    return;
+  }
+  move(state, instance, "bind");
+  instance.is_bound = true;
+  if (!assignFromQueue(state, instance)) rest(state, instance);
+}
+
 function started(state: PoolState, id: string): void {
   const instance = find(state, id);
   if (instance === null) return;
   invariant(instance.state === "starting", `${id} started while ${instance.state}`);
   state.tally.started_count += 1;
+  // The nested call that it was started for, beyond the maximum, may have been served by another.
+  if (instance.group !== null && instance.group.live_count > instance.group.live_max) earmark(state, instance, null);
   const own = instance.group;
   if (own === null) state.reserve.failures = 0;
   if (state.is_draining) {
@@ -257,9 +317,8 @@ function finished(state: PoolState, id: string, reuse: boolean): void {
   if (instance === null || group === null) return;
   invariant(instance.state === "busy", `${id} finished while ${instance.state}`);
   group.service_ms = smoothServiceMs(group.service_ms, state.now_ms - instance.since_ms);
-  const { live_count } = group;
-  const { max_instances } = group.policy;
-  if (!isKept({ reuse, is_dropped: group.dropped !== null, live_count, max_instances })) {
+  const { live_count, live_max } = group;
+  if (!isKept({ reuse, is_dropped: group.dropped !== null, live_count, max_instances: live_max })) {
     terminate(state, instance, "used_up");
     return;
   }
@@ -311,24 +370,37 @@ function setGroup(state: PoolState, key: string, policy: GroupPolicy): void {
     state.groups.set(key, group);
   } else {
     group.dropped = null;
+    group.is_retired = false;
     group.policy = effectivePolicy(policy);
     group.warm_retry_at_ms = 0;
     for (const instance of group.starting) {
-      if (group.live_count <= group.policy.max_instances) break;
+      if (group.live_count <= group.live_max) break;
       earmark(state, instance, null);
     }
     for (const instance of group.idle) {
-      if (group.live_count > group.policy.max_instances) terminate(state, instance, "surplus");
+      if (group.live_count > group.live_max) terminate(state, instance, "surplus");
       else if (instance.unneeded_link.list !== null) keepFromNow(state, group, instance);
     }
   }
   review(state, group);
 }
 
+function retireGroup(state: PoolState, key: string): void {
+  const group = state.groups.get(key);
+  if (group === undefined || group.dropped !== null) return;
+  group.is_retired = true;
+  group.policy = { ...group.policy, min_instances: 0 };
+  for (const instance of group.idle) {
+    if (instance.unneeded_link.list !== null) keepFromNow(state, group, instance);
+  }
+  review(state, group);
+  forgetIfGone(state, group);
+}
+
 /** A new policy counts from now: a version that was superseded keeps its instances for the whole grace period. */
 function keepFromNow(state: PoolState, group: Group, instance: Instance): void {
   instance.since_ms = state.now_ms;
-  armInstance(state, instance, state.now_ms + keepAliveMs(group.policy, group.arrivals));
+  armInstance(state, instance, state.now_ms + keepAliveMs(group, group.arrivals));
 }
 
 function dropGroup(state: PoolState, key: string, reason: DropReason, isForced: boolean): void {
@@ -350,10 +422,19 @@ function dropGroup(state: PoolState, key: string, reason: DropReason, isForced: 
 }
 
 function forgetIfGone(state: PoolState, group: Group): void {
-  if (group.dropped === null || group.members.size > 0) return;
+  if (group.dropped === null && !group.is_retired) return;
+  if (group.members.size > 0 || group.queue.size > 0) return;
   state.timers.cancel(group.warm_timer);
   state.groups.delete(group.key);
   state.effects.push({ type: "group_gone", group: group.key });
+}
+
+/** Least recently used idle instances go while the budget is used up, and nothing is started but for nested calls. */
+function memoryRead(state: PoolState, used_mb: number, budget_mb: number): void {
+  state.is_pressed = isPressed({ used_mb, budget_mb, was_pressed: state.is_pressed });
+  if (!state.is_pressed) return;
+  const { terminating: terminating_count } = state.counts;
+  evict(state, evictionsForMemory({ used_mb, budget_mb, instance_count: state.instances.size, terminating_count }));
 }
 
 function drain(state: PoolState, isForced: boolean): void {
@@ -393,7 +474,7 @@ function fireInstance(state: PoolState, instance: Instance): void {
       retain(state, instance);
       return;
     }
-    const due_ms = instance.since_ms + keepAliveMs(group.policy, group.arrivals);
+    const due_ms = instance.since_ms + keepAliveMs(group, group.arrivals);
     if (due_ms > state.now_ms) {
       armInstance(state, instance, due_ms);
       return;

@@ -7,13 +7,14 @@
  * S3. Ready instances are in their group's `idle` stack (last used on top). While a group has more than its minimum all
  *     its ready ones are also in the node's `unneeded` list, least recently used first, and have a timer. One that the
  *     minimum came to need again stays there until it is met (`retain`).
- * S4. `hungry` holds exactly the groups with `wanted_count` > 0, `expecting` those with waiting calls and earmarked starts.
+ * S4. `hungry` holds exactly the groups with `wanted_count` > 0, `nested` those of them for whose first call the bounds
+ *     are wider, `expecting` the groups with waiting calls and earmarked starts.
  */
 import { invariant } from "../src/base/errors.ts";
 import { machine } from "../src/base/machine.ts";
-import { effectivePolicy, isNeeded, keepAliveMs, wantedStarts } from "./policy.ts";
+import { boundAt, effectivePolicy, isNeeded, keepAliveMs, wantedStarts } from "./policy.ts";
 import type { DropReason, GroupPolicy, PoolEffect } from "./protocol.ts";
-import { Link, List } from "./queue.ts";
+import { LevelQueue, Link, List } from "./queue.ts";
 import { Arrivals, Recent, Tally } from "./stats.ts";
 import { type Timer, Timers } from "./timers.ts";
 
@@ -74,14 +75,16 @@ export class Call {
   readonly group: Group;
   readonly arrived_ms: number;
   readonly deadline_ms: number;
+  readonly depth: number;
   readonly link: Link<Call> = new Link(this);
   timer: Timer<Subject> | null = null;
 
-  constructor(id: number, group: Group, arrived_ms: number, deadline_ms: number) {
+  constructor(id: number, group: Group, arrived_ms: number, deadline_ms: number, depth: number) {
     this.id = id;
     this.group = group;
     this.arrived_ms = arrived_ms;
     this.deadline_ms = deadline_ms;
+    this.depth = depth;
   }
 }
 
@@ -101,8 +104,10 @@ export class Group {
   readonly key: string;
   policy: GroupPolicy;
   dropped: DropReason | null = null;
+  /** A superseded version. */
+  is_retired = false;
   readonly counts = new Counts();
-  readonly queue = new List<Call>();
+  readonly queue = new LevelQueue<Call>();
   readonly idle = new List<Instance>();
   readonly members = new Set<Instance>();
   /** Earmarked starts. */
@@ -131,6 +136,11 @@ export class Group {
   get min_instances(): number {
     return this.policy.min_instances;
   }
+
+  /** How many may live: more than the policy's maximum while a nested call waits. */
+  get live_max(): number {
+    return boundAt(this.queue.depth, this.policy.max_instances);
+  }
 }
 
 /** The reserve of cells. */
@@ -158,6 +168,8 @@ export class PoolState {
   readonly settings: PoolSettings;
   now_ms = 0;
   is_draining = false;
+  /** The memory budget is used up. */
+  is_pressed = false;
   effects: PoolEffect[] = [];
   wake_at_ms = Number.POSITIVE_INFINITY;
   next_instance = 1;
@@ -172,6 +184,7 @@ export class PoolState {
   readonly spares = new Set<Instance>();
   readonly unneeded = new List<Instance>();
   readonly hungry = new Set<Group>();
+  readonly nested = new Set<Group>();
   /** Sum of `wanted_count` over all groups. */
   wanted_count = 0;
   readonly expecting = new Set<Group>();
@@ -186,7 +199,15 @@ export class PoolState {
 
   /** Instances that the node has room for. */
   get room(): number {
-    return this.settings.instances_max - this.instances.size;
+    return this.roomAt(0);
+  }
+
+  /** … for a call so deep in a chain. */
+  roomAt(depth: number): number {
+    const bound = this.is_pressed
+      ? Math.min(this.instances.size, this.settings.instances_max)
+      : this.settings.instances_max;
+    return boundAt(depth, bound) - this.instances.size;
   }
 }
 
@@ -260,11 +281,17 @@ function isRoutine(from: InstanceState, to: InstanceState): boolean {
 
 /** Adds a new instance, in `starting`. */
 export function addInstance(state: PoolState, group: Group | null): Instance {
-  const instance = new Instance(`${state.settings.instance_prefix}${state.next_instance++}`, group, state.now_ms);
-  state.instances.set(instance.id, instance);
+  const instance = adoptInstance(state, `${state.settings.instance_prefix}${state.next_instance++}`, group);
+  if (group !== null) review(state, group);
+  return instance;
+}
+
+/** Adds an instance that an earlier process had started, in `starting`: where it goes from there is the caller's. */
+export function adoptInstance(state: PoolState, id: string, group: Group | null): Instance {
+  const instance = new Instance(id, group, state.now_ms);
+  state.instances.set(id, instance);
   group?.members.add(instance);
   place(state, instance);
-  if (group !== null) review(state, group);
   return instance;
 }
 
@@ -314,13 +341,15 @@ export function review(state: PoolState, group: Group): void {
         warming_count: group.counts.warming,
         live_count: group.live_count,
         min_instances: group.policy.min_instances,
-        max_instances: group.policy.max_instances,
+        max_instances: group.live_max,
         is_backing_off: state.now_ms < group.warm_retry_at_ms,
       });
   state.wanted_count += wanted - group.wanted_count;
   group.wanted_count = wanted;
   if (wanted > 0) state.hungry.add(group);
   else state.hungry.delete(group);
+  if (wanted > 0 && group.queue.depth > 0) state.nested.add(group);
+  else state.nested.delete(group);
   if (group.queue.size > 0 && group.starting.size > 0) state.expecting.add(group);
   else state.expecting.delete(group);
   releaseIdle(state, group);
@@ -345,7 +374,7 @@ function release(state: PoolState, group: Group, instance: Instance, isNewest: b
   if (isNewest) state.unneeded.push(instance.unneeded_link);
   else state.unneeded.unshift(instance.unneeded_link);
   group.needed_idle_count -= 1;
-  const due_ms = state.now_ms + keepAliveMs(group.policy, group.arrivals);
+  const due_ms = state.now_ms + keepAliveMs(group, group.arrivals);
   if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);
 }
 

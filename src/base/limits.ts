@@ -53,6 +53,9 @@ export const LIMITS = {
   timeout_seconds_default: 30,
   max_instances_default: 10,
   max_instances_max: 1_000,
+  /** Versions kept of a function; a rollback reaches no further back. */
+  versions_kept_max: 1_000,
+  concurrency_limit_max: 100_000,
   function_cache_entries: 10_000,
 
   // Invocations
@@ -99,6 +102,11 @@ export const LIMITS = {
   cell_refill_delay_ms: 20,
   /** An instance that is still being cleaned up this long after its call is removed. */
   recycling_ms_max: 10_000,
+  /** Functions that call functions: how deep. Each level may hold one instance beyond the bounds of group and node. */
+  chain_depth_max: 8,
+  /** How often the memory of all instances is held against its budget, and how often while that is used up. */
+  memory_interval_ms: 2_000,
+  memory_pressed_interval_ms: 250,
   /** `Retry-After` never promises more than this. */
   retry_after_seconds_max: 60,
   /** A call counts as using the processor for at most this long after its dispatch; then the next may be dispatched. */

@@ -2,12 +2,16 @@ import { describe, expect, test } from "vitest";
 import {
   arrivalBucket,
   backoffMs,
+  boundAt,
   dropRefusal,
   effectivePolicy,
+  evictionsForMemory,
   evictionsNeeded,
   isKept,
   isNeeded,
+  isPressed,
   keepAliveMs,
+  predictedWaitMs,
   refillAt,
   retryAfterSeconds,
   smoothServiceMs,
@@ -46,10 +50,40 @@ describe("how many instances a group wants", () => {
     expect(wantedStarts({ ...group, min_instances: 3, live_count: 1, is_backing_off: true })).toBe(0);
     expect(wantedStarts({ ...group, min_instances: 3, queued_count: 1, is_backing_off: true })).toBe(1);
   });
-  test("a retired version has no minimum, and a minimum never exceeds the maximum", () => {
-    const policy = { min_instances: 5, max_instances: 3, queue_max: 1 };
-    expect(effectivePolicy(policy).min_instances).toBe(3);
-    expect(effectivePolicy({ ...policy, retired: true }).min_instances).toBe(0);
+  test("a minimum that never exceeds the maximum", () => {
+    expect(effectivePolicy({ min_instances: 5, max_instances: 3, queue_max: 1 }).min_instances).toBe(3);
+  });
+  test("one more for each call above a nested one in its chain", () => {
+    expect(boundAt(0, 10)).toBe(10);
+    expect(boundAt(3, 10)).toBe(13);
+  });
+});
+
+describe("how long a call would wait at least", () => {
+  const group = { live_count: 4, service_ms: 100 };
+  test("whole rounds of those ahead of it, at the group's pace", () => {
+    expect(predictedWaitMs({ ...group, ahead_count: 3 })).toBe(0);
+    expect(predictedWaitMs({ ...group, ahead_count: 4 })).toBe(100);
+    expect(predictedWaitMs({ ...group, ahead_count: 43 })).toBe(1_000);
+  });
+  test("nothing while no call was ever timed", () => {
+    expect(predictedWaitMs({ live_count: 0, service_ms: 0, ahead_count: 500 })).toBe(0);
+  });
+});
+
+describe("the memory of all instances", () => {
+  test("is used up above the budget, and until a tenth of it is free again", () => {
+    expect(isPressed({ used_mb: 100, budget_mb: 100, was_pressed: false })).toBe(false);
+    expect(isPressed({ used_mb: 101, budget_mb: 100, was_pressed: false })).toBe(true);
+    expect(isPressed({ used_mb: 91, budget_mb: 100, was_pressed: true })).toBe(true);
+    expect(isPressed({ used_mb: 90, budget_mb: 100, was_pressed: true })).toBe(false);
+  });
+  test("is made free by as many instances as use the excess, less those already going", () => {
+    const memory = { used_mb: 110, budget_mb: 100, instance_count: 55, terminating_count: 0 };
+    // 20 MB above nine tenths, 2 MB each.
+    expect(evictionsForMemory(memory)).toBe(10);
+    expect(evictionsForMemory({ ...memory, terminating_count: 4 })).toBe(6);
+    expect(evictionsForMemory({ ...memory, used_mb: 80 })).toBe(0);
   });
 });
 
@@ -74,28 +108,29 @@ describe("who goes", () => {
 });
 
 describe("how long idle instances stay", () => {
+  const plain = { policy: {}, is_retired: false };
   test("the default until eight gaps are known", () => {
-    expect(keepAliveMs({}, arrivals(1, 7))).toBe(LIMITS.keep_alive_ms_default);
-    expect(keepAliveMs({}, arrivals(1, 8))).toBe(LIMITS.keep_alive_ms_min);
+    expect(keepAliveMs(plain, arrivals(1, 7))).toBe(LIMITS.keep_alive_ms_default);
+    expect(keepAliveMs(plain, arrivals(1, 8))).toBe(LIMITS.keep_alive_ms_min);
   });
   test("a quarter longer than the gap that 99 of 100 calls stay below", () => {
     // Gaps of 100 s lie in the bucket below 131.072 s.
-    expect(keepAliveMs({}, arrivals(100_000, 50))).toBe(131_072 * 1.25);
+    expect(keepAliveMs(plain, arrivals(100_000, 50))).toBe(131_072 * 1.25);
   });
   test("within the bounds, however rare or frequent the calls", () => {
-    expect(keepAliveMs({}, arrivals(5, 1_000))).toBe(LIMITS.keep_alive_ms_min);
-    expect(keepAliveMs({}, arrivals(86_400_000, 20))).toBe(LIMITS.keep_alive_ms_max);
+    expect(keepAliveMs(plain, arrivals(5, 1_000))).toBe(LIMITS.keep_alive_ms_min);
+    expect(keepAliveMs(plain, arrivals(86_400_000, 20))).toBe(LIMITS.keep_alive_ms_max);
   });
   test("as set for the group, and five minutes for a superseded version", () => {
-    expect(keepAliveMs({ keep_alive_ms: 5 }, arrivals(1, 50))).toBe(5);
-    expect(keepAliveMs({ keep_alive_ms: 5, retired: true }, arrivals(1, 50))).toBe(300_000);
+    expect(keepAliveMs({ policy: { keep_alive_ms: 5 }, is_retired: false }, arrivals(1, 50))).toBe(5);
+    expect(keepAliveMs({ policy: { keep_alive_ms: 5 }, is_retired: true }, arrivals(1, 50))).toBe(300_000);
   });
   test("a rare long gap counts once it is one in a hundred", () => {
     const seen = arrivals(10, 99);
     seen.note(99 * 10 + 400_000);
-    expect(keepAliveMs({}, seen)).toBe(LIMITS.keep_alive_ms_min);
+    expect(keepAliveMs(plain, seen)).toBe(LIMITS.keep_alive_ms_min);
     seen.note(99 * 10 + 800_000);
-    expect(keepAliveMs({}, seen)).toBe(LIMITS.keep_alive_ms_max);
+    expect(keepAliveMs(plain, seen)).toBe(LIMITS.keep_alive_ms_max);
   });
   test("gaps fall into buckets by powers of two", () => {
     expect([0, 0.9, 1, 2, 3, 4, 1023, 1024, 1e15].map(arrivalBucket)).toEqual([0, 0, 1, 2, 2, 3, 10, 11, 25]);

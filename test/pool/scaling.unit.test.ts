@@ -234,3 +234,119 @@ describe("failing starts", () => {
     expect(reasons).toEqual(["bad 3"]);
   });
 });
+
+describe("the memory budget", () => {
+  const read = (scene: Scene, used_mb: number) => scene.feed({ type: "memory_read", used_mb, budget_mb: 100 });
+
+  test("when used up costs the least recently used idle instances, and then nothing is started", () => {
+    const scene = new Scene();
+    const [first, second] = scene.ready(F, 4).toReversed();
+    scene.group(G);
+    // 20 MB above nine tenths of the budget, a quarter of 110 MB each.
+    expect(removed(read(scene, 110))).toEqual([first]);
+    expect(deeds(scene.call(G))).toEqual([]);
+    expect(removed(read(scene, 180))).toEqual([second]);
+    scene.removed(first ?? "");
+    scene.removed(second ?? "");
+    expect(started(read(scene, 91))).toEqual([]);
+    expect(started(read(scene, 60))).toEqual(["i5"]);
+  });
+
+  test("never costs what a minimum needs, nor a running call", () => {
+    const scene = new Scene();
+    scene.ready(F, 2, { min_instances: 1 });
+    scene.call(F);
+    expect(removed(read(scene, 500))).toEqual(["i2"]);
+    expect(removed(read(scene, 500))).toEqual([]);
+  });
+
+  test("holds back the reserve of cells", () => {
+    const scene = new Scene();
+    read(scene, 200);
+    expect(started(scene.feed({ type: "cells_set", target: 2 }))).toEqual([]);
+    expect(started(read(scene, 10))).toEqual(["i1", "i2"]);
+  });
+});
+
+describe("an instance of an earlier process", () => {
+  const adopt = (scene: Scene, instance: string, group: string | null) =>
+    scene.feed({ type: "adopted", instance, group });
+
+  test("is ready for its group: the next call is warm", () => {
+    const scene = new Scene();
+    scene.group(F);
+    expect(deeds(adopt(scene, "old-1", F))).toEqual([]);
+    expect(deeds(scene.call(F))).toEqual([
+      expect.objectContaining({ type: "assign", instance: "old-1", cold: false, specialise: false }),
+    ]);
+    expect(statusOf(scene.state.groups.get(F) ?? null)).toMatchObject({ busy_count: 1, total_count: 1 });
+  });
+
+  test("without a group is a cell, above the target until that is set", () => {
+    const scene = new Scene();
+    for (const name of ["old-1", "old-2"]) expect(deeds(adopt(scene, name, null))).toEqual([]);
+    expect(totalsOf(scene.state).cells).toBe(2);
+    expect(removed(scene.feed({ type: "cells_set", target: 1 }))).toEqual(["old-1"]);
+  });
+
+  test("goes where its group is not open, or has its maximum", () => {
+    const scene = new Scene();
+    expect(removed(adopt(scene, "old-1", F))).toEqual(["old-1"]);
+    scene.ready(F, 1, { max_instances: 1 });
+    expect(removed(adopt(scene, "old-2", F))).toEqual(["old-2"]);
+  });
+});
+
+describe("a superseded version", () => {
+  test("is forgotten with its last instance", () => {
+    const scene = new Scene();
+    scene.ready(F, 1);
+    expect(deeds(scene.feed({ type: "group_retire", group: F }))).toEqual([]);
+    expect(removed(scene.pass(LIMITS.retired_keep_alive_ms))).toEqual(["i1"]);
+    expect(deeds(scene.removed("i1"))).toEqual([{ type: "group_gone", group: F }]);
+    expect(deeds(scene.call(F))).toEqual([expect.objectContaining({ code: "NOT_FOUND" })]);
+  });
+
+  test("without instances is forgotten at once, with a waiting call only after that", () => {
+    const scene = new Scene({ starts_max: 1 });
+    scene.group(F);
+    expect(deeds(scene.feed({ type: "group_retire", group: F }))).toEqual([{ type: "group_gone", group: F }]);
+    scene.group(G, { max_instances: 1 });
+    scene.call(G, 1_000);
+    scene.failed("i1");
+    scene.removed("i1");
+    expect(deeds(scene.feed({ type: "group_retire", group: G }))).toEqual([]);
+    scene.failed("i2");
+    scene.removed("i2");
+    scene.failed("i3");
+    expect(deeds(scene.removed("i3"))).toEqual([{ type: "group_gone", group: G }]);
+  });
+
+  test("that was dropped stays dropped", () => {
+    const scene = new Scene();
+    scene.ready(F, 1);
+    scene.feed({ type: "group_drop", group: F, reject: "paused" });
+    scene.feed({ type: "group_retire", group: F });
+    expect(deeds(scene.call(F))).toEqual([expect.objectContaining({ code: "WRONG_STATE" })]);
+  });
+});
+
+describe("a call that cannot be served in time", () => {
+  test("is refused at once, with the time to wait, and only where the group cannot grow", () => {
+    const scene = new Scene();
+    scene.ready(F, 1, { max_instances: 1 });
+    // One call of ten seconds gives the pace.
+    scene.call(F);
+    scene.pass(10_000);
+    scene.freed("i1");
+
+    scene.call(F);
+    scene.call(F, 60_000);
+    expect(deeds(scene.call(F, 5_000))).toEqual([
+      expect.objectContaining({ type: "refuse", code: "QUEUE_TIMEOUT", retry_after: 10 }),
+    ]);
+    expect(deeds(scene.call(F, 60_000))).toEqual([]);
+    scene.group(F, { max_instances: 5 });
+    expect(started(scene.call(F, 5_000))).toHaveLength(1);
+  });
+});

@@ -36,8 +36,9 @@ export class Scene {
     return this.feed({ type: "group_set", group, min_instances: 0, max_instances: 10, queue_max: 1_000, ...policy });
   }
 
-  call(group: string, wait_ms = 30_000): PoolEffect[] {
-    return this.feed({ type: "call_arrived", call: this.#nextCall++, group, deadline_ms: this.now_ms + wait_ms });
+  call(group: string, wait_ms = 30_000, depth = 0): PoolEffect[] {
+    const deadline_ms = this.now_ms + wait_ms;
+    return this.feed({ type: "call_arrived", call: this.#nextCall++, group, deadline_ms, depth });
   }
 
   started(instance: string): PoolEffect[] {

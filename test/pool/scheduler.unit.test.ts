@@ -240,7 +240,7 @@ describe("a group", () => {
     const scene = new Scene();
     scene.ready(F, 2, { min_instances: 2, keep_alive_ms: 1_000 });
     scene.pass(3_600_000);
-    scene.group(F, { min_instances: 2, retired: true });
+    scene.feed({ type: "group_retire", group: F });
     expect(deeds(scene.pass(299_999))).toEqual([]);
     expect(removed(scene.pass(1))).toHaveLength(2);
   });

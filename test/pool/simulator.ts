@@ -127,9 +127,9 @@ export class Simulation {
       max_instances,
       min_instances: this.#random() < 0.6 ? 0 : this.#whole(0, 3),
       queue_max: this.#pick([1, 5, 100]),
-      ...(this.#random() < 0.15 ? { retired: true } : {}),
       ...(this.#random() < 0.2 ? { keep_alive_ms: this.#whole(1, 2_000) } : {}),
     });
+    if (this.#random() < 0.15) this.#at(delay_ms, { type: "group_retire", group });
   }
 
   #arrive(delay_ms: number): void {
@@ -140,6 +140,7 @@ export class Simulation {
       call,
       group: this.#pick(this.#groups),
       deadline_ms: this.#now_ms + delay_ms + wait_ms,
+      depth: 0,
     };
     this.#at(delay_ms, event);
     if (this.#random() < 0.1) this.#at(delay_ms + this.#random() * 100, { type: "call_cancelled", call });
