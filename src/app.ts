@@ -103,7 +103,17 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   undo.add(() => Promise.all([serving.server?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
   const invocations = new Invocations(store, ids, node_id);
   await invocations.boot();
-  const functions = new Functions({ store, pool, launcher, engine, clock, ids, log, config, node_id });
+  const functions = new Functions({
+    store,
+    pool,
+    launcher,
+    engine,
+    clock,
+    ids,
+    log,
+    queue_max: config.queue_max,
+    node_id,
+  });
   const invoker = new Invoker(pool, invocations, clock, node_id);
 
   const app = createApp({ log, ids, clock, keys });

@@ -13,6 +13,9 @@ POST /api/functions
 GET /api/functions
 GET /api/functions/:function_id
 GET /api/functions/by-name/:name
+PUT /api/functions/:function_id
+GET /api/functions/:function_id/versions
+POST /api/functions/:function_id/rollback
 DELETE /api/functions/:function_id
 POST /api/functions/:function_id/deploy
 POST /api/functions/:function_id/pause

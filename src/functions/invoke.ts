@@ -31,6 +31,11 @@ function inFunctionTerms(error: unknown, { name }: FunctionRecord): unknown {
   });
 }
 
+/** Whether the pool does not know the group: it went with the last instance of a version that was superseded. */
+function isForgotten(error: unknown): boolean {
+  return error instanceof AppError && error.code === "NOT_FOUND" && error.details === null;
+}
+
 export class Invoker {
   readonly #pool: Pool<Call, Outcome>;
   readonly #invocations: Invocations;
@@ -47,34 +52,32 @@ export class Invoker {
   /**
    * Runs one call and commits its record. Whatever the handler does is data in the record; thrown are refusals:
    * WRONG_STATE (not deployed, paused), NOT_FOUND (deleted meanwhile), QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL,
-   * START_FAILED.
+   * START_FAILED. `find` finds the target, and finds it anew where the version was forgotten between the two.
    */
-  async invoke(target: Target, input: InvokeFunction): Promise<InvocationRecord> {
-    const { record } = target;
-    if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
+  async invoke(find: () => Target | Promise<Target>, input: InvokeFunction): Promise<InvocationRecord> {
+    const found = find();
+    let target = found instanceof Promise ? await found : found;
     const arrived_epoch_ms = this.#clock.epochMs();
     const arrived_ms = this.#clock.monotonicMs();
     const number = this.#invocations.number();
-    const timeout_ms = (input.timeout_seconds ?? record.timeout_seconds) * 1000;
-    const call = {
-      target,
-      invocation_id: number.id,
-      environment: input.environment,
-      payload: input.payload,
-      timeout_ms,
-    };
     let outcome: Outcome;
     try {
-      outcome = await this.#pool.submit(target.group, call, { deadline_ms: arrived_ms + timeout_ms });
+      outcome = await this.#submit(target, input, number.id, arrived_ms);
     } catch (error) {
-      throw inFunctionTerms(error, record);
+      const newer = isForgotten(error) ? await find() : target;
+      if (newer.group === target.group) throw inFunctionTerms(error, target.record);
+      target = newer;
+      outcome = await this.#submit(target, input, number.id, arrived_ms).catch((again) => {
+        throw inFunctionTerms(again, newer.record);
+      });
     }
+    const { record } = target;
     const total_ms = Math.round((this.#clock.monotonicMs() - arrived_ms) * 1000) / 1000;
     const result: InvocationRecord = {
       invocation_id: number.id,
       function_id: record.id,
       function_name: record.name,
-      version: record.current_version,
+      version: record.version,
       execution_node_id: this.#node_id,
       status: outcome.status,
       started_at: toEpochSeconds(arrived_epoch_ms),
@@ -92,5 +95,13 @@ export class Invoker {
     };
     await this.#invocations.append(target.function_seq, number, result);
     return result;
+  }
+
+  #submit(target: Target, input: InvokeFunction, invocation_id: string, arrived_ms: number): Promise<Outcome> {
+    const { record } = target;
+    if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
+    const timeout_ms = (input.timeout_seconds ?? record.timeout_seconds) * 1000;
+    const call = { target, invocation_id, environment: input.environment, payload: input.payload, timeout_ms };
+    return this.#pool.submit(target.group, call, { deadline_ms: arrived_ms + timeout_ms });
   }
 }

@@ -102,6 +102,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #starting = new Map<string, Promise<Instance>>();
   readonly #limits = new Map<string, GroupLimits>();
   #onCrash: (instance: string, reason: string) => void = () => {};
+  #onForget: (group: string) => void = () => {};
 
   constructor(engine: Engine, clock: Clock, log: Log) {
     this.#engine = engine;
@@ -113,6 +114,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     this.#onCrash = listener;
   }
 
+  /** `listener` hears of every group that the pool has let go. One listener. */
+  onForget(listener: (group: string) => void): void {
+    this.#onForget = listener;
+  }
+
   /** Sets what instances of a group are limited to. Before the pool learns of the group. */
   setLimits(group: string, limits: GroupLimits): void {
     this.#limits.set(group, limits);
@@ -120,6 +126,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
 
   forget(group: string): void {
     this.#limits.delete(group);
+    this.#onForget(group);
   }
 
   async start(id: string): Promise<void> {

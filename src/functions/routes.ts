@@ -6,7 +6,7 @@ import { functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Invoker } from "./invoke.ts";
 import type { Call, Outcome } from "./launch.ts";
-import { createFunction, invokeFunction, type Listed, listQuery } from "./schema.ts";
+import { createFunction, invokeFunction, type Listed, listQuery, rollbackFunction, updateFunction } from "./schema.ts";
 import type { Functions } from "./service.ts";
 
 const byId = z.object({ function_id: z.string() });
@@ -20,7 +20,7 @@ export interface FunctionRoutesOptions {
 }
 
 export function functionRoutes(options: FunctionRoutesOptions): Route[] {
-  return [...poolRoutes(options), ...lifecycleRoutes(options), ...invocationRoutes(options)];
+  return [...poolRoutes(options), ...lifecycleRoutes(options), ...versionRoutes(options), ...invocationRoutes(options)];
 }
 
 /** The answer of a list; `truncated` stands in it only where it is. */
@@ -48,12 +48,12 @@ function poolRoutes({ functions, pool }: FunctionRoutesOptions): Route[] {
       method: "GET",
       path: "/api/functions/:function_id/pool",
       auth: "tenant",
-      summary: "Instances of one function by state.",
+      summary: "Instances of one function by state; those of superseded versions apart.",
       params: byId,
-      handler: async ({ caller, params }) => {
-        const { group } = await functions.targetById(caller.tenant_id, params.function_id);
-        return { function_id: params.function_id, ...pool.status(group) };
-      },
+      handler: async ({ caller, params }) => ({
+        function_id: params.function_id,
+        ...(await functions.poolStatus(caller.tenant_id, params.function_id)),
+      }),
     }),
   ];
 }
@@ -131,6 +131,40 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions): Route[] {
   ];
 }
 
+function versionRoutes({ functions }: FunctionRoutesOptions): Route[] {
+  return [
+    route({
+      method: "PUT",
+      path: "/api/functions/:function_id",
+      auth: "tenant",
+      summary: "Makes the next version, warms it where the function is active, and points to it.",
+      params: byId,
+      body: updateFunction,
+      handler: ({ caller, params, body }) => functions.versions.update(caller.tenant_id, params.function_id, body),
+    }),
+    route({
+      method: "GET",
+      path: "/api/functions/:function_id/versions",
+      auth: "tenant",
+      summary: "The versions of a function, newest first; truncated is true when they were too large for one answer.",
+      params: byId,
+      query: listQuery,
+      handler: async ({ caller, params, query }) =>
+        listed("versions", await functions.versions.list(caller.tenant_id, params.function_id, query.limit)),
+    }),
+    route({
+      method: "POST",
+      path: "/api/functions/:function_id/rollback",
+      auth: "tenant",
+      summary: "Points back to an earlier version; calls under way finish on the version that they began with.",
+      params: byId,
+      body: rollbackFunction,
+      handler: ({ caller, params, body }) =>
+        functions.versions.rollback(caller.tenant_id, params.function_id, body.version),
+    }),
+  ];
+}
+
 function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOptions): Route[] {
   const keyOf = async (tenant_id: string, function_id: string) => {
     const { function_seq, record } = await functions.targetById(tenant_id, function_id);
@@ -144,10 +178,8 @@ function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOpt
       summary: "Invokes a function by name and answers the committed record.",
       params: byName,
       body: invokeFunction,
-      handler: async ({ caller, params, body }) => {
-        const found = functions.targetByName(caller.tenant_id, params.name);
-        return invoker.invoke(found instanceof Promise ? await found : found, body);
-      },
+      handler: ({ caller, params, body }) =>
+        invoker.invoke(() => functions.targetByName(caller.tenant_id, params.name), body),
     }),
     route({
       method: "POST",
@@ -156,10 +188,8 @@ function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOpt
       summary: "Invokes a function by id and answers the committed record.",
       params: byId,
       body: invokeFunction,
-      handler: async ({ caller, params, body }) => {
-        const found = functions.targetById(caller.tenant_id, params.function_id);
-        return invoker.invoke(found instanceof Promise ? await found : found, body);
-      },
+      handler: ({ caller, params, body }) =>
+        invoker.invoke(() => functions.targetById(caller.tenant_id, params.function_id), body),
     }),
     route({
       method: "GET",

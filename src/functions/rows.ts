@@ -3,7 +3,7 @@ import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import { nextPortion } from "./portions.ts";
-import type { CreateFunction, FunctionRecord, Listed } from "./schema.ts";
+import type { CreateFunction, FunctionRecord, Listed, VersionedFields, VersionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
 
 export interface FunctionRow {
@@ -15,8 +15,16 @@ const FROM = "FROM functions f JOIN function_versions v ON v.function_seq = f.se
 
 const SELECT = `SELECT f.seq, f.id, f.tenant_id, f.cluster_id, f.name, f.description, f.state, f.current_version,
   f.min_instances, f.max_instances, f.cleanup_on_exit, f.created_at, f.updated_at, f.last_invoked_at,
-  f.invocation_count, f.error_count, f.error_message, v.handler, v.runtime, v.environment, v.memory_limit_mb,
-  v.cpu_limit_percent, v.timeout_seconds, v.working_directory ${FROM}`;
+  f.invocation_count, f.error_count, f.error_message, f.concurrency_limit, f.api_access, v.handler, v.runtime,
+  v.environment, v.memory_limit_mb, v.cpu_limit_percent, v.timeout_seconds, v.working_directory ${FROM}`;
+
+const SELECT_VERSION = `SELECT v.version, v.id, v.handler, v.runtime, v.environment, v.memory_limit_mb,
+  v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.description, v.created_at
+  FROM function_versions v WHERE v.function_seq = ?`;
+
+const VERSION_LENGTHS = `SELECT v.version AS seq, 500 + octet_length(v.handler) + octet_length(v.environment)
+  + coalesce(octet_length(v.description), 0) + coalesce(octet_length(v.working_directory), 0) AS bytes
+  FROM function_versions v`;
 
 /** The texts of a record that may be long, and a fixed sum for all else. */
 const LENGTHS = `SELECT f.seq, 1000 + octet_length(v.handler) + octet_length(v.environment)
@@ -70,8 +78,8 @@ export class FunctionRows {
     return [
       {
         sql: `INSERT INTO functions (id, tenant_id, cluster_id, name, description, state, current_version, min_instances,
-          max_instances, cleanup_on_exit, created_at, updated_at, invocation_count, error_count)
-          VALUES (?, ?, ?, ?, ?, 'pending', 1, ?, ?, ?, ?, ?, 0, 0) ON CONFLICT DO NOTHING`,
+          max_instances, concurrency_limit, api_access, cleanup_on_exit, created_at, updated_at)
+          VALUES (?, ?, ?, ?, ?, 'pending', 1, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
         expect_changes: 1,
         args: [
           id,
@@ -81,30 +89,81 @@ export class FunctionRows {
           input.description ?? null,
           input.min_instances,
           input.max_instances,
+          input.concurrency_limit ?? null,
+          input.api_access ? 1 : 0,
           input.cleanup_on_exit ? 1 : 0,
           now,
           now,
         ],
       },
+      insertVersion({ id, version: 1, version_id, description: input.description ?? null }, versioned(input), now),
+    ];
+  }
+
+  /** The statements that make the next version of a function and point to it, with what else of the record changes. */
+  update(from: FunctionRecord, to: FunctionRecord, version_id: string, now: EpochSeconds): Statement[] {
+    const { id, version, description } = to;
+    return [
+      insertVersion({ id, version, version_id, description }, versioned(to), now),
       {
-        sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
-          cpu_limit_percent, timeout_seconds, working_directory, description, created_at)
-          SELECT seq, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM functions WHERE id = ?`,
+        sql: `UPDATE functions SET current_version = ?, description = ?, min_instances = ?, max_instances = ?,
+          concurrency_limit = ?, api_access = ?, cleanup_on_exit = ?, updated_at = ?
+          WHERE id = ? AND state = ? AND current_version = ?`,
         args: [
-          version_id,
-          input.handler,
-          input.runtime,
-          JSON.stringify(input.environment),
-          input.memory_limit_mb,
-          input.cpu_limit_percent ?? null,
-          input.timeout_seconds,
-          input.working_directory ?? null,
-          input.description ?? null,
+          version,
+          description,
+          to.min_instances,
+          to.max_instances,
+          to.concurrency_limit,
+          to.api_access ? 1 : 0,
+          to.cleanup_on_exit ? 1 : 0,
           now,
           id,
+          from.state,
+          from.version,
         ],
+        expect_changes: 1,
+      },
+      {
+        sql: `DELETE FROM function_versions WHERE function_seq = (SELECT seq FROM functions WHERE id = ?)
+          AND version <= ? AND version <> ?`,
+        args: [id, version - LIMITS.versions_kept_max, from.version],
       },
     ];
+  }
+
+  /** Points to another version; changes no row when state or version are others by now. */
+  movePointer(from: FunctionRecord, version: number, now: EpochSeconds): Statement {
+    return {
+      sql: `UPDATE functions SET current_version = ?, updated_at = ?
+        WHERE id = ? AND state = ? AND current_version = ?`,
+      args: [version, now, from.id, from.state, from.version],
+      expect_changes: 1,
+    };
+  }
+
+  /** The number of the last version that was made. */
+  async newestVersion(function_seq: number): Promise<number> {
+    const sql = "SELECT max(version) AS version FROM function_versions WHERE function_seq = ?";
+    return Number((await this.#store.readOne(sql, [function_seq]))?.version ?? 0);
+  }
+
+  async version({ function_seq, record }: FunctionRow, version: number): Promise<VersionRecord | null> {
+    const row = await this.#store.readOne(`${SELECT_VERSION} AND v.version = ?`, [function_seq, version]);
+    return row === null ? null : versionRecord(row, record);
+  }
+
+  /** Newest first; fewer than `limit` when they are too large for one answer. */
+  async versions({ function_seq, record }: FunctionRow, limit: number): Promise<Listed<VersionRecord>> {
+    const lengths = `${VERSION_LENGTHS} WHERE v.function_seq = ? AND v.version < ? ORDER BY v.version DESC LIMIT ?`;
+    const { row_count, last_seq, is_cut } = await nextPortion(
+      (after, count) => this.#store.read(lengths, [function_seq, after ?? Number.MAX_SAFE_INTEGER, count]),
+      limit,
+      LIMITS.list_bytes_max,
+    );
+    const sql = `${SELECT_VERSION} AND v.version >= ? ORDER BY v.version DESC LIMIT ?`;
+    const rows = await this.#store.read(sql, [function_seq, last_seq, row_count]);
+    return { items: rows.map((row) => versionRecord(row, record)), is_cut };
   }
 
   /** Moves a function from one state to another; changes no row when it is in a third one by now. */
@@ -131,8 +190,6 @@ export class FunctionRows {
   }
 
   #row(row: Row): FunctionRow {
-    const textOrNull = (value: unknown) => (value === null ? null : String(value));
-    const numberOrNull = (value: unknown) => (value === null ? null : Number(value));
     const record: FunctionRecord = {
       id: String(row.id),
       function_id: String(row.id),
@@ -141,19 +198,15 @@ export class FunctionRows {
       owner_node_id: this.#node_id,
       name: String(row.name),
       description: textOrNull(row.description),
-      handler: String(row.handler),
-      runtime: String(row.runtime),
+      ...versionedOf(row),
       state: row.state as FunctionState,
       current_version: Number(row.current_version),
       version: Number(row.current_version),
-      memory_limit_mb: Number(row.memory_limit_mb),
-      cpu_limit_percent: numberOrNull(row.cpu_limit_percent),
-      timeout_seconds: Number(row.timeout_seconds),
-      environment: JSON.parse(String(row.environment)) as Record<string, string>,
       min_instances: Number(row.min_instances),
       max_instances: Number(row.max_instances),
+      concurrency_limit: numberOrNull(row.concurrency_limit),
+      api_access: row.api_access === 1,
       cleanup_on_exit: row.cleanup_on_exit === 1,
-      working_directory: textOrNull(row.working_directory),
       created_at: Number(row.created_at),
       updated_at: Number(row.updated_at),
       last_invoked_at: numberOrNull(row.last_invoked_at),
@@ -163,4 +216,76 @@ export class FunctionRows {
     };
     return { function_seq: Number(row.seq), record };
   }
+}
+
+const textOrNull = (value: unknown): string | null => (value === null ? null : String(value));
+const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
+
+function versionedOf(row: Row): VersionedFields {
+  return {
+    handler: String(row.handler),
+    runtime: String(row.runtime),
+    environment: JSON.parse(String(row.environment)) as Record<string, string>,
+    memory_limit_mb: Number(row.memory_limit_mb),
+    cpu_limit_percent: numberOrNull(row.cpu_limit_percent),
+    timeout_seconds: Number(row.timeout_seconds),
+    working_directory: textOrNull(row.working_directory),
+  };
+}
+
+function versionRecord(row: Row, { id, current_version }: FunctionRecord): VersionRecord {
+  const version = Number(row.version);
+  return {
+    id: String(row.id),
+    function_id: id,
+    version,
+    ...versionedOf(row),
+    description: textOrNull(row.description),
+    is_active: version === current_version,
+    created_at: Number(row.created_at),
+  };
+}
+
+/** The versioned part of a request or a record. */
+export function versioned(from: CreateFunction | FunctionRecord | VersionRecord): VersionedFields {
+  return {
+    handler: from.handler,
+    runtime: from.runtime,
+    environment: from.environment,
+    memory_limit_mb: from.memory_limit_mb,
+    cpu_limit_percent: from.cpu_limit_percent ?? null,
+    timeout_seconds: from.timeout_seconds,
+    working_directory: from.working_directory ?? null,
+  };
+}
+
+function insertVersion(
+  of: {
+    readonly id: string;
+    readonly version: number;
+    readonly version_id: string;
+    readonly description: string | null;
+  },
+  fields: VersionedFields,
+  now: EpochSeconds,
+): Statement {
+  return {
+    sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
+      cpu_limit_percent, timeout_seconds, working_directory, description, created_at)
+      SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM functions WHERE id = ?`,
+    args: [
+      of.version,
+      of.version_id,
+      fields.handler,
+      fields.runtime,
+      JSON.stringify(fields.environment),
+      fields.memory_limit_mb,
+      fields.cpu_limit_percent,
+      fields.timeout_seconds,
+      fields.working_directory,
+      of.description,
+      now,
+      of.id,
+    ],
+  };
 }

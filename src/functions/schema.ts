@@ -61,42 +61,85 @@ const absolutePath = textBytes(LIMITS.path_bytes_max).refine((value) => value.st
 
 const timeoutSeconds = whole(LIMITS.timeout_seconds_min, LIMITS.timeout_seconds_max);
 
+const runtimeName = z
+  .string()
+  .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` });
+const memoryLimit = whole(LIMITS.memory_limit_mb_min, LIMITS.memory_limit_mb_max);
+const cpuLimit = z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.cpu_limit_percent_max).nullish();
+const clusterId = text(LIMITS.function_name_length_max).min(1).nullish();
+const minInstances = whole(0, LIMITS.max_instances_max);
+const maxInstances = whole(1, LIMITS.max_instances_max);
+const concurrencyLimit = whole(1, LIMITS.concurrency_limit_max).nullish();
+const sourceCode = z
+  .unknown()
+  .refine((value) => value === undefined, {
+    error: "is not part of the request: a function is a handler, a runtime and its image",
+  })
+  .optional();
+
+/** What is wrong between the fields of a function, each of which is right by itself. Null: nothing. */
+export function complaintAbout(value: {
+  readonly handler: string;
+  readonly runtime: string;
+  readonly min_instances: number;
+  readonly max_instances: number;
+}): { readonly field: string; readonly message: string } | null {
+  if (value.min_instances > value.max_instances) {
+    return { field: "min_instances", message: "must not be greater than max_instances" };
+  }
+  const message = RUNTIMES.get(value.runtime)?.complaint(value.handler) ?? null;
+  return message === null ? null : { field: "handler", message };
+}
+
 export const createFunction = z
   .object({
     name,
-    cluster_id: text(LIMITS.function_name_length_max).min(1).nullish(),
+    cluster_id: clusterId,
     description: text(LIMITS.description_length_max).nullish(),
     handler: textBytes(LIMITS.handler_bytes_max),
-    runtime: z
-      .string()
-      .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` })
-      .default(RUNTIME_DEFAULT),
-    memory_limit_mb: whole(LIMITS.memory_limit_mb_min, LIMITS.memory_limit_mb_max).default(
-      LIMITS.memory_limit_mb_default,
-    ),
-    cpu_limit_percent: z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.cpu_limit_percent_max).nullish(),
+    runtime: runtimeName.default(RUNTIME_DEFAULT),
+    memory_limit_mb: memoryLimit.default(LIMITS.memory_limit_mb_default),
+    cpu_limit_percent: cpuLimit,
     timeout_seconds: timeoutSeconds.default(LIMITS.timeout_seconds_default),
     environment: environment.default({}),
-    min_instances: whole(0, LIMITS.max_instances_max).default(0),
-    max_instances: whole(1, LIMITS.max_instances_max).default(LIMITS.max_instances_default),
+    min_instances: minInstances.default(0),
+    max_instances: maxInstances.default(LIMITS.max_instances_default),
+    concurrency_limit: concurrencyLimit,
+    api_access: z.boolean().default(false),
     cleanup_on_exit: z.boolean().default(true),
     working_directory: absolutePath.nullish(),
-    source_code: z
-      .unknown()
-      .refine((value) => value === undefined, {
-        error: "is not part of the create request: a function is a handler, a runtime and its image",
-      })
-      .optional(),
+    source_code: sourceCode,
   })
   .superRefine((value, context) => {
-    if (value.min_instances > value.max_instances) {
-      context.addIssue({ code: "custom", path: ["min_instances"], message: "must not be greater than max_instances" });
-    }
-    const complaint = RUNTIMES.get(value.runtime)?.complaint(value.handler);
-    if (complaint) context.addIssue({ code: "custom", path: ["handler"], message: complaint });
+    const complaint = complaintAbout(value);
+    if (complaint) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
   });
 
 export type CreateFunction = z.output<typeof createFunction>;
+
+/** A partial record: what is absent stays as it is, null clears. Name and cluster are a function's for good. */
+export const updateFunction = z.object({
+  name: name.optional(),
+  cluster_id: clusterId,
+  description: text(LIMITS.description_length_max).nullish(),
+  handler: textBytes(LIMITS.handler_bytes_max).optional(),
+  runtime: runtimeName.optional(),
+  memory_limit_mb: memoryLimit.optional(),
+  cpu_limit_percent: cpuLimit,
+  timeout_seconds: timeoutSeconds.optional(),
+  environment: environment.optional(),
+  min_instances: minInstances.optional(),
+  max_instances: maxInstances.optional(),
+  concurrency_limit: concurrencyLimit,
+  api_access: z.boolean().optional(),
+  cleanup_on_exit: z.boolean().optional(),
+  working_directory: absolutePath.nullish(),
+  source_code: sourceCode,
+});
+
+export type UpdateFunction = z.output<typeof updateFunction>;
+
+export const rollbackFunction = z.strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER) });
 
 export const invokeFunction = z.object({
   payload: z.string().default(""),
@@ -136,6 +179,10 @@ export interface FunctionRecord {
   readonly environment: Readonly<Record<string, string>>;
   readonly min_instances: number;
   readonly max_instances: number;
+  /** Calls that may wait or run at once; null means no limit. */
+  readonly concurrency_limit: number | null;
+  /** Whether its handlers get `HEARTH_URL` and `HEARTH_KEY`. */
+  readonly api_access: boolean;
   readonly cleanup_on_exit: boolean;
   readonly working_directory: string | null;
   readonly created_at: EpochSeconds;
@@ -144,6 +191,29 @@ export interface FunctionRecord {
   readonly invocation_count: number;
   readonly error_count: number;
   readonly error_message: string | null;
+}
+
+/** What belongs to a version and not to its function. Never changes once written. */
+export type VersionedFields = Pick<
+  FunctionRecord,
+  | "handler"
+  | "runtime"
+  | "environment"
+  | "memory_limit_mb"
+  | "cpu_limit_percent"
+  | "timeout_seconds"
+  | "working_directory"
+>;
+
+/** A version as the API shows it (wire-facts §9). */
+export interface VersionRecord extends VersionedFields {
+  readonly id: string;
+  readonly function_id: string;
+  readonly version: number;
+  /** Of the function when the version was made. */
+  readonly description: string | null;
+  readonly is_active: boolean;
+  readonly created_at: EpochSeconds;
 }
 
 export type InvocationStatus = "success" | "failed" | "timeout";

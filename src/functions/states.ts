@@ -2,13 +2,13 @@
 import { machine } from "../base/machine.ts";
 
 export type FunctionState = "pending" | "deploying" | "active" | "paused" | "error" | "deleting";
-export type FunctionVerb = "deploy" | "activate" | "fail" | "invoke" | "pause" | "delete";
+export type FunctionVerb = "deploy" | "activate" | "fail" | "invoke" | "pause" | "update" | "delete";
 
 export const functionStates = machine<FunctionState, FunctionVerb>("function", "pending", {
-  pending: { deploy: "deploying", delete: "deleting" },
+  pending: { deploy: "deploying", update: "pending", delete: "deleting" },
   deploying: { activate: "active", fail: "error", invoke: "deploying", delete: "deleting" },
-  active: { deploy: "active", invoke: "active", pause: "paused", delete: "deleting" },
-  paused: { deploy: "deploying", delete: "deleting" },
-  error: { deploy: "deploying", pause: "paused", delete: "deleting" },
+  active: { deploy: "active", invoke: "active", update: "active", pause: "paused", delete: "deleting" },
+  paused: { deploy: "deploying", update: "paused", delete: "deleting" },
+  error: { deploy: "deploying", update: "error", pause: "paused", delete: "deleting" },
   deleting: {},
 });

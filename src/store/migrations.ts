@@ -93,6 +93,13 @@ export const MIGRATIONS: readonly Migration[] = [
       END`,
     ],
   },
+  {
+    version: 2,
+    statements: [
+      "ALTER TABLE functions ADD COLUMN concurrency_limit INTEGER",
+      "ALTER TABLE functions ADD COLUMN api_access INTEGER NOT NULL DEFAULT 0",
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

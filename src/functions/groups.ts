@@ -1,0 +1,103 @@
+/**
+ * The groups of a function in the pool: the one of its current version, and those of superseded versions for as long
+ * as they have instances. What is current is the service's; here it is only told to the pool.
+ *
+ * G1. Every group of a function that the pool may know is in `#versions`, so that closing reaches all of them.
+ */
+import type { GroupStatus, Pool } from "../../pool/index.ts";
+import { errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
+import type { FunctionRecord } from "./schema.ts";
+import { groupKey } from "./target.ts";
+
+export interface FunctionPoolStatus extends GroupStatus {
+  /** Instances of superseded versions: kept for a rollback, outside of `max_instances`. */
+  readonly superseded_count: number;
+}
+
+export interface GroupsOptions {
+  readonly pool: Pool<Call, Outcome>;
+  readonly launcher: FunctionLauncher;
+  readonly log: Log;
+  readonly queue_max: number;
+}
+
+export class Groups {
+  readonly #options: GroupsOptions;
+  readonly #versions = new Map<string, Set<number>>();
+
+  constructor(options: GroupsOptions) {
+    this.#options = options;
+    options.launcher.onForget((group) => this.#forget(group));
+  }
+
+  /** Opens the group of a record's version, or gives it the record's policy. Calls are taken when this returns. */
+  open(record: FunctionRecord, min_instances = record.min_instances): void {
+    const { pool, launcher, queue_max } = this.#options;
+    const group = groupKey(record.id, record.version);
+    launcher.setLimits(group, record);
+    this.#note(record.id, record.version);
+    pool.setGroup(group, { min_instances, max_instances: record.max_instances, queue_max });
+  }
+
+  /** The version is not current any more: its calls finish, its idle instances stay for the grace period of a rollback. */
+  retire(record: FunctionRecord): void {
+    this.#options.pool.retireGroup(groupKey(record.id, record.version));
+  }
+
+  /** Resolves when the open group of a version has its minimum. Rejects with START_FAILED, or with what a drop says. */
+  warm(record: FunctionRecord): Promise<void> {
+    return this.#options.pool.warm(groupKey(record.id, record.version), LIMITS.deploy_wait_ms);
+  }
+
+  /** How many instances a version that takes over from this one needs so that none of its first calls is cold. */
+  heirCount(record: FunctionRecord): number {
+    const { ready_count, busy_count, recycling_count } = this.#options.pool.status(groupKey(record.id, record.version));
+    return ready_count + busy_count + recycling_count;
+  }
+
+  /**
+   * No version takes calls any more when this returns. Resolves when all instances are gone; for `deleted` those that
+   * do not end in time are ended, for other reasons they may still run a call then.
+   */
+  async close(function_id: string, reason: "paused" | "failed" | "deleted"): Promise<void> {
+    const versions = [...(this.#versions.get(function_id) ?? [])];
+    await Promise.all(versions.map((version) => this.#drop(groupKey(function_id, version), reason)));
+  }
+
+  status({ id, version }: FunctionRecord): FunctionPoolStatus {
+    const { pool } = this.#options;
+    let superseded_count = 0;
+    for (const other of this.#versions.get(id) ?? []) {
+      if (other !== version) superseded_count += pool.status(groupKey(id, other)).total_count;
+    }
+    return { ...pool.status(groupKey(id, version)), superseded_count };
+  }
+
+  async #drop(group: string, reason: "paused" | "failed" | "deleted"): Promise<void> {
+    const { pool, log } = this.#options;
+    try {
+      await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms });
+    } catch (error) {
+      if (reason !== "deleted") return;
+      log.warn("ending running calls of a deleted function", { group, reason: errorText(error) });
+      await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms, force: true });
+    }
+  }
+
+  #note(function_id: string, version: number): void {
+    const versions = this.#versions.get(function_id);
+    if (versions === undefined) this.#versions.set(function_id, new Set([version]));
+    else versions.add(version);
+  }
+
+  #forget(group: string): void {
+    const at = group.lastIndexOf("@");
+    const function_id = group.slice(0, at);
+    const versions = this.#versions.get(function_id);
+    versions?.delete(Number(group.slice(at + 1)));
+    if (versions?.size === 0) this.#versions.delete(function_id);
+  }
+}

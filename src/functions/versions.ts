@@ -1,0 +1,172 @@
+/**
+ * Versions of functions: what a PUT makes, and which one is current. A version never changes once it is written; the
+ * function's pointer selects one. Moving it costs no call: the next version is warmed before, calls under way finish
+ * on the version that they began with, and the version left behind keeps its instances for a while.
+ *
+ * V1. Version and pointer are written in one batch, after the version is warm: a PUT that fails changes nothing.
+ * V2. A group is open before the pointer can lead to it, and retired only after no new call is led to it.
+ * V3. Changes of one function (deploy, PUT, rollback) take turns from beginning to end; pause and delete do not wait
+ *     for them, and end what is being warmed.
+ */
+import type { Clock } from "../base/clock.ts";
+import { toEpochSeconds } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import type { Turns } from "../base/turns.ts";
+import type { Engine } from "../engine/engine.ts";
+import type { Statement, Store } from "../store/store.ts";
+import type { Groups } from "./groups.ts";
+import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
+import { complaintAbout, type FunctionRecord, type Listed, type UpdateFunction, type VersionRecord } from "./schema.ts";
+import { functionStates } from "./states.ts";
+import type { TargetCache } from "./target.ts";
+
+/** What the verbs of this concern share. */
+export interface FunctionParts {
+  readonly store: Store;
+  readonly engine: Engine;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly rows: FunctionRows;
+  readonly targets: TargetCache;
+  readonly groups: Groups;
+  /** Changes of a function, by its id (V3). */
+  readonly changes: Turns;
+  /** Moves of a function's state or pointer together with its groups, by its id. */
+  readonly moves: Turns;
+}
+
+/** Throws INVALID_ARGUMENT unless the directory is in the image that instances are made from. */
+export async function checkDirectory(engine: Engine, directory: string | null): Promise<void> {
+  if (directory === null || (await engine.hasDirectory(directory))) return;
+  throw new AppError("INVALID_ARGUMENT", `working_directory '${directory}' does not exist in the image`);
+}
+
+/** A record with the fields of an update; what is absent stays. Throws INVALID_ARGUMENT where the whole makes no sense. */
+export function updated(record: FunctionRecord, input: UpdateFunction): FunctionRecord {
+  for (const field of ["name", "cluster_id"] as const) {
+    if (input[field] !== undefined && input[field] !== record[field]) {
+      throw new AppError("INVALID_ARGUMENT", `${field}: a function keeps its ${field}`, {
+        details: { expected: [String(record[field])], received: String(input[field]) },
+      });
+    }
+  }
+  const { source_code: _, ...fields } = input;
+  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  const merged: FunctionRecord = { ...record, ...given };
+  const complaint = complaintAbout(merged);
+  if (complaint !== null) throw new AppError("INVALID_ARGUMENT", `${complaint.field}: ${complaint.message}`);
+  return merged;
+}
+
+function changedMeanwhile(): AppError {
+  return new AppError("WRONG_STATE", "cannot update the function: its state changed at the same time", {
+    hint: "read the function and try again",
+  });
+}
+
+export class Versions {
+  readonly #parts: FunctionParts;
+
+  constructor(parts: FunctionParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Makes the next version and points to it; on an active function after as many of its instances are ready as the
+   * version before had. Throws START_FAILED when they do not get ready; the pointer then stays, and nothing is changed.
+   */
+  update(tenant_id: string, id: string, input: UpdateFunction): Promise<FunctionRecord> {
+    const { changes, engine, rows, ids, clock } = this.#parts;
+    return changes.run(id, async () => {
+      const row = await this.#row(tenant_id, id);
+      functionStates.next(row.record.state, "update");
+      const merged = updated(row.record, input);
+      if (merged.working_directory !== row.record.working_directory) {
+        await checkDirectory(engine, merged.working_directory);
+      }
+      const version = (await rows.newestVersion(row.function_seq)) + 1;
+      const next: FunctionRecord = { ...merged, version, current_version: version };
+      await this.#activate(row.record, next, () =>
+        rows.update(row.record, next, ids.next("fv"), toEpochSeconds(clock.epochMs())),
+      );
+      return (await this.#row(tenant_id, id)).record;
+    });
+  }
+
+  /** Points to an earlier (or later) version. Throws NOT_FOUND when there is none of that number, START_FAILED as `update`. */
+  rollback(tenant_id: string, id: string, version: number): Promise<FunctionRecord> {
+    const { changes, rows, clock } = this.#parts;
+    return changes.run(id, async () => {
+      const row = await this.#row(tenant_id, id);
+      functionStates.next(row.record.state, "update");
+      if (version === row.record.version) return row.record;
+      const found = await rows.version(row, version);
+      if (found === null) {
+        throw new AppError("NOT_FOUND", `function '${row.record.name}' has no version ${version}`, {
+          hint: "GET /api/functions/<id>/versions lists them",
+        });
+      }
+      const next: FunctionRecord = { ...row.record, ...versioned(found), version, current_version: version };
+      await this.#activate(row.record, next, () => [
+        rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs())),
+      ]);
+      return (await this.#row(tenant_id, id)).record;
+    });
+  }
+
+  /** Newest first. */
+  async list(tenant_id: string, id: string, limit: number): Promise<Listed<VersionRecord>> {
+    return this.#parts.rows.versions(await this.#row(tenant_id, id), limit);
+  }
+
+  /** Warms `next` where calls run, moves the pointer by `statements`, and lets go of the version before (V1, V2). */
+  async #activate(from: FunctionRecord, next: FunctionRecord, statements: () => Statement[]): Promise<void> {
+    const { groups, moves } = this.#parts;
+    const isServing = from.state === "active";
+    try {
+      if (isServing) await this.#warm(from, next);
+      await moves.run(from.id, async () => {
+        await this.#commit(from, statements());
+        if (!isServing) return;
+        groups.open(next);
+        groups.retire(from);
+      });
+    } catch (error) {
+      // Its instances are of no use now, unless a later change asks for them.
+      if (isServing) groups.retire(next);
+      throw error;
+    }
+  }
+
+  async #warm(from: FunctionRecord, next: FunctionRecord): Promise<void> {
+    const { groups, moves } = this.#parts;
+    const count = Math.min(next.max_instances, Math.max(next.min_instances, groups.heirCount(from)));
+    await moves.run(from.id, async () => {
+      const { record } = await this.#row(from.tenant_id, from.id);
+      if (record.state !== from.state) throw changedMeanwhile();
+      groups.open(next, count);
+    });
+    if (count === 0) return;
+    try {
+      await groups.warm(next);
+    } catch (cause) {
+      if (!(cause instanceof AppError) || cause.code !== "START_FAILED") throw cause;
+      const text = `version ${next.version} could not be warmed, version ${from.version} stays: ${errorText(cause)}`;
+      throw new AppError("START_FAILED", text, { cause, retry_after: 1 });
+    }
+  }
+
+  async #commit(from: FunctionRecord, statements: Statement[]): Promise<void> {
+    const { store, targets } = this.#parts;
+    const { conflict } = await store.write(statements, { durable: true });
+    targets.forget(from);
+    if (conflict !== null) throw changedMeanwhile();
+  }
+
+  async #row(tenant_id: string, id: string): Promise<FunctionRow> {
+    const row = await this.#parts.rows.byId(tenant_id, id);
+    if (row === null) throw new AppError("NOT_FOUND", `function '${id}' not found`);
+    return row;
+  }
+}
