@@ -6,7 +6,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
-import { type EpochSeconds, systemClock, toEpochSeconds } from "./base/clock.ts";
+import { systemClock, toEpochSeconds } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
@@ -84,7 +84,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   const keys = new Keys(store, clock);
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  const node_id = await nodeId(store, ids);
+  const { node_id, start_number } = await noteStart(store, ids);
 
   const engine = new LocalEngine({
     config,
@@ -97,7 +97,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   undo.add(() => engine.shutdown());
   await engine.boot();
   const launcher = new FunctionLauncher(engine, clock, log);
-  const pool = makePool(config, log, launcher, started_at);
+  const pool = makePool(config, log, launcher, start_number);
   const serving: { server: Listening | null } = { server: null };
   // At the same time: what waits in the pool is refused, what runs is answered.
   undo.add(() => Promise.all([serving.server?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
@@ -140,13 +140,13 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   return { url: server.url, new_key: key.isNew ? key.text : null, stop: () => undo.all(log) };
 }
 
-function makePool(config: Config, log: Log, launcher: FunctionLauncher, started_at: EpochSeconds): Pool<Call, Outcome> {
+function makePool(config: Config, log: Log, launcher: FunctionLauncher, start_number: number): Pool<Call, Outcome> {
   return new Pool<Call, Outcome>({
     settings: {
       instances_max: config.instances_max,
       starts_max: LIMITS.starts_max,
       start_attempts_max: LIMITS.start_attempts_max,
-      instance_prefix: `i${started_at.toString(36)}-`,
+      instance_prefix: `i${start_number.toString(36)}-`,
     },
     clock: systemClock,
     launcher,
@@ -161,12 +161,22 @@ function packageVersion(): string {
   return (JSON.parse(text) as { version: string }).version;
 }
 
-/** This node's id: made at the first start, kept in the store. */
-async function nodeId(store: Store, ids: Ids): Promise<string> {
-  const id = ids.next("node");
-  const sql = "INSERT INTO meta (key, value) VALUES ('node_id', ?) ON CONFLICT DO NOTHING";
-  await store.write([{ sql, args: [id] }], { durable: true });
-  return String((await store.readOne("SELECT value FROM meta WHERE key = 'node_id'"))?.value ?? id);
+/**
+ * This node's id, made at the first start, and the number of this start. Instances of earlier starts may live on, so
+ * names come from the number and not from the clock, which may be set back.
+ */
+async function noteStart(store: Store, ids: Ids): Promise<{ node_id: string; start_number: number }> {
+  const statements = [
+    { sql: "INSERT INTO meta (key, value) VALUES ('node_id', ?) ON CONFLICT DO NOTHING", args: [ids.next("node")] },
+    {
+      sql: `INSERT INTO meta (key, value) VALUES ('start_number', '1')
+        ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1`,
+    },
+  ];
+  await store.write(statements, { durable: true });
+  const rows = await store.read("SELECT key, value FROM meta WHERE key IN ('node_id', 'start_number')");
+  const value = (key: string) => String(rows.find((row) => row.key === key)?.value ?? "");
+  return { node_id: value("node_id"), start_number: Number(value("start_number")) };
 }
 
 /** Runs `work` again and again, never twice at a time, until `stop`. */

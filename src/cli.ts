@@ -9,7 +9,11 @@ const USAGE = `hearth functions <verb>
 
   create <name> --handler <line> [--runtime shell] [--memory-limit-mb N] [--cpu-limit-percent N]
          [--timeout-seconds N] [--env NAME=VALUE]... [--min-instances N] [--max-instances N]
-         [--working-directory PATH] [--description TEXT] [--no-cleanup] [--deploy]
+         [--working-directory PATH] [--description TEXT] [--concurrency-limit N] [--api-access]
+         [--no-cleanup] [--deploy]
+  update <name or id>               the flags of create: what is given makes the next version
+  versions <name or id>
+  rollback <name or id> <version>
   deploy <name or id>
   invoke <name or id> [payload]     a payload of '-' is read from standard input
          [--env NAME=VALUE]... [--timeout-seconds N]
@@ -38,6 +42,8 @@ const OPTIONS = {
   "min-instances": { type: "string" },
   "max-instances": { type: "string" },
   "working-directory": { type: "string" },
+  "concurrency-limit": { type: "string" },
+  "api-access": { type: "boolean" },
   "no-cleanup": { type: "boolean" },
   deploy: { type: "boolean" },
   env: { type: "string", multiple: true },
@@ -119,10 +125,9 @@ function number(value: string | undefined): number | undefined {
   return Number.isNaN(parsed) ? fail(`expected a number, got '${value}'`, EXIT_USAGE) : parsed;
 }
 
-function createBody(name: string, values: Values): object {
-  if (values.handler === undefined) fail("create needs --handler", EXIT_USAGE);
+/** What the flags say of a function; what they do not say is left out of the request. */
+function fields(values: Values): object {
   return {
-    name,
     handler: values.handler,
     runtime: values.runtime,
     description: values.description,
@@ -132,6 +137,8 @@ function createBody(name: string, values: Values): object {
     min_instances: number(values["min-instances"]),
     max_instances: number(values["max-instances"]),
     working_directory: values["working-directory"],
+    concurrency_limit: number(values["concurrency-limit"]),
+    api_access: values["api-access"],
     cleanup_on_exit: values["no-cleanup"] === true ? false : undefined,
     environment: environment(values.env),
   };
@@ -187,7 +194,8 @@ async function run(verb: string, words: readonly string[], values: Values): Prom
   if (name === undefined) fail(`${verb} needs a function's name or id`, EXIT_USAGE);
   if (verb === "invoke") return invoke(client, name, payload, values);
   if (verb === "create") {
-    let record = await client.call("POST", "/api/functions", createBody(name, values));
+    if (values.handler === undefined) fail("create needs --handler", EXIT_USAGE);
+    let record = await client.call("POST", "/api/functions", { name, ...fields(values) });
     if (values.deploy === true) record = await client.call("POST", `/api/functions/${record.id}/deploy`);
     show(record, showFunction(record));
     return;
@@ -207,6 +215,19 @@ async function run(verb: string, words: readonly string[], values: Values): Prom
   } else if (verb === "deploy" || verb === "resume") {
     const record = await client.call("POST", `${path}/${verb}`);
     show(record, showFunction(record));
+  } else if (verb === "update") {
+    const record = await client.call("PUT", path, fields(values));
+    show(record, showFunction(record));
+  } else if (verb === "rollback") {
+    const version = number(words[1]);
+    if (version === undefined) fail("rollback needs a version", EXIT_USAGE);
+    const record = await client.call("POST", `${path}/rollback`, { version });
+    show(record, showFunction(record));
+  } else if (verb === "versions") {
+    const answer = await client.call("GET", `${path}/versions?limit=${values.limit ?? 100}`);
+    const columns = ["version", "is_active", "runtime", "memory_limit_mb", "timeout_seconds", "handler"];
+    const rows = (answer.versions as Answer[]).map((record) => columns.map((column) => record[column]));
+    show(answer, table([columns.map((column) => column.toUpperCase()), ...rows]));
   } else if (verb === "pause") {
     show(await client.call("POST", `${path}/pause`), `${name} is paused\n`);
   } else if (verb === "delete") {

@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { statfsSync } from "node:fs";
+import { totalmem } from "node:os";
 import { resolve } from "node:path";
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
@@ -27,7 +28,10 @@ export interface Config {
   readonly log_level: LogLevel;
   readonly cells_target: number;
   readonly instances_max: number;
+  readonly memory_budget_mb: number;
   readonly queue_max: number;
+  /** Null: no limit. */
+  readonly tenant_concurrency_limit: number | null;
   readonly records_kept_max: number;
   readonly records_kept_seconds: number;
 }
@@ -64,10 +68,20 @@ export const SETTINGS = {
     fallback: String(LIMITS.instances_max),
     about: "instances and cells on this node",
   },
+  memory: {
+    variable: "HEARTH_MEMORY_MB",
+    fallback: "",
+    about: "memory that instances may use together; above it idle ones end; default three quarters of the machine's",
+  },
   queue_max: {
     variable: "HEARTH_QUEUE_MAX",
     fallback: String(LIMITS.queue_per_function_max),
     about: "calls that may wait per function; above it 429",
+  },
+  tenant_concurrency: {
+    variable: "HEARTH_TENANT_CONCURRENCY",
+    fallback: "0",
+    about: "calls of one tenant that may wait or run at once, above it 429; 0 for no limit",
   },
   records_kept: {
     variable: "HEARTH_RECORDS_KEPT",
@@ -128,6 +142,13 @@ export function volatileDirectory(): string {
   return !isInMemory("/run") && isInMemory("/dev/shm") ? "/dev/shm" : "/run";
 }
 
+/** Megabytes that instances may use together unless set: three quarters of what this machine, or its control group, has. */
+function defaultMemoryMb(): number {
+  const constrained = process.constrainedMemory();
+  const bytes = constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
+  return Math.floor((bytes * 3) / 4 / 2 ** 20);
+}
+
 /** Builds the configuration. Throws INVALID_ARGUMENT with the variable, the value and what was expected. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>, args: readonly string[]): Config {
   const flags = parseFlags(args);
@@ -168,7 +189,10 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     log_level,
     cells_target: wholeNumber("cells", read("cells"), 0, 500),
     instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
+    memory_budget_mb:
+      read("memory") === "" ? defaultMemoryMb() : wholeNumber("memory", read("memory"), 16, 100_000_000),
     queue_max: wholeNumber("queue_max", read("queue_max"), 1, 100_000),
+    tenant_concurrency_limit: wholeNumber("tenant_concurrency", read("tenant_concurrency"), 0, 1_000_000) || null,
     records_kept_max: wholeNumber("records_kept", read("records_kept"), 0, 100_000_000),
     records_kept_seconds: wholeNumber("records_kept_days", read("records_kept_days"), 1, 36_500) * DAY_SECONDS,
   };
