@@ -6,6 +6,8 @@
  * I2 At most one SOLE command exists; it owns the container from EXEC to IDLE, and whatever else runs dies with it.
  * I3 EXIT is sent after the last byte of output; for a SOLE command also after every other process is gone.
  * I4 Nothing here waits: killing, draining and wiping go on in turns of the loop, and PING is answered meanwhile.
+ * I5 A command does not outlive the connection that asked for it; the container does. READY tells the next daemon
+ *    whether it is idle and clean.
  */
 #define _GNU_SOURCE
 #include "init.h"
@@ -58,6 +60,7 @@ static struct exec execs[EXECS_MAX];
 static int execs_top; /* slots from here on are free */
 static struct exec *sole;
 static bool has_children;
+static bool is_spoiled; /* a SOLE command ended in a way after which the container is not used again */
 static struct rlimit files_limit; /* as it was at the start */
 static struct wire_ready ready = {.version = PROTOCOL_VERSION};
 
@@ -229,8 +232,11 @@ static void send_exit(struct exec *e) {
   if (e->proc.truncated[0]) e->result |= RESULT_STDOUT_TRUNCATED;
   if (e->proc.truncated[1]) e->result |= RESULT_STDERR_TRUNCATED;
   bool failed = (e->result & RESULT_SPAWN_FAILED) != 0;
+  bool missing = failed && e->proc.error == ENOENT && *e->proc.failed_at == 0;
+  bool ended = (e->result & (RESULT_TIMED_OUT | RESULT_CANCELLED)) != 0;
+  if ((e->flags & EXEC_SOLE) && (ended || (failed && !missing))) is_spoiled = true;
   struct wire_exit exit = {
-      .exit_code = failed ? (e->proc.error == ENOENT && *e->proc.failed_at == 0 ? 127 : 126) : exit_code_of(e->status),
+      .exit_code = failed ? (missing ? 127 : 126) : exit_code_of(e->status),
       .signal = !failed && WIFSIGNALED(e->status) ? (uint32_t)WTERMSIG(e->status) : 0,
       .flags = e->result,
       .error = (uint32_t)e->proc.error,
@@ -411,9 +417,14 @@ static uint64_t next_wake_us(void) {
 }
 
 static void on_open(struct conn *c) {
+  bool busy = execs_top > 0;
+  for (int i = 0; i < INIT_CONNECTIONS_MAX; i++) busy = busy || (server.conns[i].fd >= 0 && &server.conns[i] != c);
+  bool spoiled = is_spoiled || !restore_files_limit();
+  ready.flags = (busy ? READY_BUSY : 0) | (spoiled ? READY_SPOILED : 0);
   conn_send(c, READY, 0, &ready, sizeof ready, NULL, 0);
 }
 
+/* Who asked is gone: what runs for it ends (I5). A command that had ended by itself is cleaned up after as usual. */
 static void on_close(struct conn *c) {
   for (int i = 0; i < execs_top; i++) {
     if (execs[i].state == FREE || execs[i].conn != c) continue;

@@ -17,7 +17,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers are copied t
 #define PACKED __attribute__((packed))
 
 enum {
-  PROTOCOL_VERSION = 1,
+  PROTOCOL_VERSION = 2,
   FRAME_HEAD = 9,                           /* length, type, id */
   FRAME_MAX = 16 * 1024 * 1024 + 64 * 1024, /* largest value of the length field */
   OUTPUT_FRAME_MAX = 64 * 1024,             /* output bytes in one STDOUT or STDERR frame */
@@ -49,12 +49,19 @@ enum {
   RESULT_STDERR_TRUNCATED = 4,
   RESULT_SPAWN_FAILED = 8,
   RESULT_STRAYS = 16,    /* processes outlived the command and were killed */
-  RESULT_CANCELLED = 32, /* ended by KILL */
+  RESULT_CANCELLED = 32, /* ended by KILL, or because nobody is connected any more */
+};
+
+/* Flags of READY, as they are when the connection is accepted. */
+enum {
+  READY_BUSY = 1,    /* a command runs, what follows its end is not over, or another connection may ask for one */
+  READY_SPOILED = 2, /* what its last commands did to the container is not known to be undone: it is not to be used again */
 };
 
 struct PACKED wire_ready {
   uint32_t version;
   uint8_t nonce[16]; /* drawn at start: tells one boot of an instance from another */
+  uint32_t flags;
 };
 
 /* Then: str cwd ("" is /), argc x str, envc x str "NAME=value", the rest is initial stdin. */

@@ -15,7 +15,8 @@ import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from 
 
 const FLAG_SOLE = 1;
 const FLAG_WIPE = 8;
-const PROTOCOL_VERSION = 1;
+/** The version that both ends must speak; runtimes/minit/protocol.h has the other end's. */
+export const PROTOCOL_VERSION = 2;
 
 const EXIT_TIMED_OUT = 1;
 const EXIT_STDOUT_TRUNCATED = 2;
@@ -53,8 +54,16 @@ export interface ExecOutcome {
   readonly idle: Promise<void>;
 }
 
+/** What minit says of itself when a connection is made. */
+export interface Greeting {
+  /** Random per boot of the container. */
+  readonly nonce: string;
+  /** Nothing runs, nothing else is connected that could start something, and no call spoiled the instance. */
+  readonly isIdle: boolean;
+}
+
 /** Bytes of READY and of EXIT. */
-const READY_BYTES = 20;
+const READY_BYTES = 24;
 const EXIT_BYTES = 44;
 
 interface Running {
@@ -106,7 +115,8 @@ export class MinitClient {
   readonly #reader: FrameReader;
   #next_id = 1;
   #closed: Error | null = null;
-  #onReady: ((nonce: string) => void) | null = null;
+  #hasEnded = false;
+  #onReady: ((greeting: Greeting) => void) | null = null;
   #onClosed: () => void = () => {};
 
   private constructor(socket: Socket) {
@@ -126,33 +136,32 @@ export class MinitClient {
   }
 
   /** Connects and waits for minit's READY, within `timeout_ms`. Rejects with START_FAILED. */
-  static async connect(
-    path: string,
-    timeout_ms: number,
-    clock: Clock,
-  ): Promise<{ client: MinitClient; nonce: string }> {
+  static async connect(path: string, timeout_ms: number, clock: Clock): Promise<Greeting & { client: MinitClient }> {
     const client = new MinitClient(connect(path));
-    const ready = Promise.withResolvers<string>();
+    const ready = Promise.withResolvers<Greeting>();
     client.#onReady = ready.resolve;
     client.onClosed(() => ready.reject(client.#lost()));
     const cancel = clock.after(timeout_ms, () => {
       ready.reject(new AppError("START_FAILED", `minit did not answer within ${timeout_ms} ms`));
     });
     try {
-      const nonce = await ready.promise;
-      return { client, nonce };
+      return { client, ...(await ready.promise) };
     } catch (cause) {
       client.close();
       throw new AppError("START_FAILED", `no minit: ${errorText(cause)}`, { cause });
     } finally {
       cancel();
-      client.onClosed(() => {});
+      client.#onClosed = () => {};
     }
   }
 
-  /** Calls `listener` once when the connection ends, however it ends. One listener; a later one replaces it. */
+  /**
+   * Calls `listener` once when the connection ends, however it ends, or soon when it has ended. One listener; a later
+   * one replaces it.
+   */
   onClosed(listener: () => void): void {
     this.#onClosed = listener;
+    if (this.#hasEnded) setImmediate(listener);
   }
 
   get isOpen(): boolean {
@@ -220,6 +229,7 @@ export class MinitClient {
   }
 
   #end(): void {
+    this.#hasEnded = true;
     const error = this.#lost();
     this.#closed ??= error;
     const running = [...this.#running.values()];
@@ -237,7 +247,7 @@ export class MinitClient {
       if (payload.length < READY_BYTES || payload.readUInt32LE(0) !== PROTOCOL_VERSION) {
         throw new AppError("INTERNAL", "it speaks another version");
       }
-      this.#onReady?.(payload.toString("hex", 4, 20));
+      this.#onReady?.({ nonce: payload.toString("hex", 4, 20), isIdle: payload.readUInt32LE(20) === 0 });
       this.#onReady = null;
       return;
     }

@@ -26,6 +26,8 @@ let server: Server;
 let client: MinitClient;
 /** The peer's end. */
 let peer: Socket;
+/** Those of the peer's READY. */
+let flags = 0;
 /** Ids of the commands that the peer was sent. */
 let asked: (id: number) => void;
 
@@ -39,11 +41,11 @@ beforeEach(async () => {
       if (type === FRAME.EXEC) asked(id);
     });
     socket.on("data", (chunk) => reader.push(chunk));
-    socket.write(new FrameWriter(FRAME.READY, 0, 20).u32(1).raw(Buffer.alloc(16, 0xab)).buffer);
+    socket.write(new FrameWriter(FRAME.READY, 0, 24).u32(2).raw(Buffer.alloc(16, 0xab)).u32(flags).buffer);
   });
   await new Promise<void>((resolve) => server.listen(path, resolve));
   const connected = await MinitClient.connect(path, 5_000, systemClock);
-  expect(connected.nonce).toBe("ab".repeat(16));
+  expect([connected.nonce, connected.isIdle]).toEqual(["ab".repeat(16), true]);
   client = connected.client;
 });
 
@@ -97,7 +99,7 @@ describe("a client of minit", () => {
     ["IDLE before EXIT", (id) => [idle(id), exit(id)]],
     ["an EXIT that is too short", (id) => [new FrameWriter(FRAME.EXIT, id, 43).raw(Buffer.alloc(43)).buffer]],
     ["an ERROR without its number", (id) => [bareFrame(FRAME.ERROR, id)]],
-    ["another READY with another version", (id) => [new FrameWriter(FRAME.READY, id, 20).u32(2).buffer]],
+    ["another READY with another version", (id) => [new FrameWriter(FRAME.READY, id, 24).u32(1).buffer]],
   ])("ends the connection and the command after %s", async (_what, answer) => {
     const closed = new Promise<void>((resolve) => client.onClosed(resolve));
     await expect(exec(answer)).rejects.toMatchObject({
@@ -123,6 +125,21 @@ describe("a client of minit", () => {
     const refused = exec((id) => [new FrameWriter(FRAME.ERROR, id, 4).u32(16).buffer]);
     await expect(refused).rejects.toThrow("minit refused the command (errno 16)");
     expect((await exec((id) => [exit(id), idle(id)])).exit_code).toBe(0);
+  });
+
+  it.each([1, 2, 3])("knows from flags %i of READY that the instance is not idle and clean", async (bits) => {
+    flags = bits;
+    const other = await MinitClient.connect(join(folder, "socket"), 5_000, systemClock);
+    flags = 0;
+    expect(other.isIdle).toBe(false);
+    other.client.close();
+  });
+
+  it("tells who listens only afterwards that the connection has ended", async () => {
+    const first = new Promise<void>((resolve) => client.onClosed(resolve));
+    peer.destroy();
+    await first;
+    await new Promise<void>((resolve) => client.onClosed(resolve));
   });
 
   it("drops answers to nothing", async () => {

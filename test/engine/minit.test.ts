@@ -11,6 +11,9 @@ const EACCES = 13;
 const EBUSY = 16;
 const EMFILE = 24;
 const MIB = 1024 * 1024;
+/** Of READY. */
+const BUSY = 1;
+const SPOILED = 2;
 
 const sha = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 const text = (bytes: Buffer) => bytes.toString("utf8");
@@ -76,7 +79,7 @@ describe("minit init", () => {
     await wire.next(FRAME.PONG, 77);
     const second = new InitWire(init.path);
     const { payload } = await second.next(FRAME.READY, 0);
-    expect([payload.readUInt32LE(0), payload.toString("hex", 4)]).toEqual([1, init.nonce]);
+    expect([payload.readUInt32LE(0), payload.toString("hex", 4, 20)]).toEqual([2, init.nonce]);
     expect(init.nonce).not.toBe("0".repeat(32));
     second.socket.destroy();
   });
@@ -299,6 +302,61 @@ describe("minit init", () => {
     second.socket.destroy();
     await alone();
     expect((await wire.sh("ls /tmp; echo next", { flags: SOLE })).stdout.toString()).toBe("next\n");
+  });
+
+  it("says to whom connects whether it is idle, busy or spoiled", async () => {
+    const own = await native.init();
+    const descriptors = () => readdirSync(`/proc/${own.pid}/fd`).length;
+    const flags = async () => {
+      const before = descriptors();
+      const peer = new InitWire(own.path);
+      const { payload } = await peer.next(FRAME.READY, 0);
+      peer.socket.destroy();
+      await eventually("it is closed", () => descriptors() === before);
+      return payload.readUInt32LE(20);
+    };
+    // Another connection may ask for a command at any moment.
+    expect(await flags()).toBe(BUSY);
+    const flagsAlone = async () => {
+      const before = descriptors();
+      own.wire.socket.destroy();
+      await eventually("nobody is connected", () => descriptors() === before - 1);
+      const found = await flags();
+      own.wire = new InitWire(own.path);
+      await own.wire.next(FRAME.READY, 0);
+      return found;
+    };
+    expect(await flagsAlone()).toBe(0);
+    expect(await own.wire.sh("exit 3", { flags: SOLE })).toMatchObject({ exit_code: 3 });
+    expect(await own.wire.exec({ argv: ["no-such-command"], flags: SOLE })).toMatchObject({ exit_code: 127 });
+    expect(await own.wire.sh("sleep 1000", { timeout_ms: 20 })).toMatchObject({ timed_out: true });
+    expect(await own.wire.sh("sleep 1000 &", { flags: SOLE | WIPE })).toMatchObject({ strays: true });
+    expect(await flagsAlone()).toBe(0);
+    expect(await own.wire.exec({ argv: ["/etc/passwd"], flags: SOLE })).toMatchObject({ exit_code: 126 });
+    expect(await flagsAlone()).toBe(SPOILED);
+    own.wire.send(FRAME.SHUTDOWN, 0);
+    await native.endSpawn(own.ended);
+  });
+
+  it.each<[string, (wire: InitWire) => Promise<unknown>]>([
+    ["a deadline", (own) => own.sh("sleep 1000", { flags: SOLE, timeout_ms: 20 })],
+    ["a hard limit that was lowered", (own) => own.sh("prlimit --pid 1 --nofile=200:200", { flags: SOLE })],
+    ["a caller that went away", async (own) => own.start({ argv: ["sleep", "1000"], flags: SOLE })],
+  ])("is spoiled by %s", async (_what, spoil) => {
+    const own = await native.init();
+    await spoil(own.wire);
+    own.wire.send(FRAME.PING, 9);
+    await own.wire.next(FRAME.PONG, 9);
+    own.wire.socket.destroy();
+    const seen = await eventually("it is idle", async () => {
+      const peer = new InitWire(own.path);
+      const bits = (await peer.next(FRAME.READY, 0)).payload.readUInt32LE(20);
+      if ((bits & BUSY) === 0) peer.send(FRAME.SHUTDOWN, 0);
+      else peer.socket.destroy();
+      return (bits & BUSY) === 0 ? { bits } : null;
+    });
+    expect(seen.bits).toBe(SPOILED);
+    await native.endSpawn(own.ended);
   });
 
   it("refuses a second sole command, a used id and an empty command", async () => {

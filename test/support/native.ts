@@ -28,10 +28,13 @@ export interface Frame {
 }
 
 /** Polls until `check` gives something, with a deadline. */
-export async function eventually<T>(what: string, check: () => T | null | undefined | false): Promise<T> {
+export async function eventually<T>(
+  what: string,
+  check: () => T | null | undefined | false | Promise<T | null | undefined | false>,
+): Promise<T> {
   const deadline = performance.now() + DEADLINE_MS;
   for (;;) {
-    const found = check();
+    const found = await check();
     if (found !== null && found !== undefined && found !== false) return found;
     if (performance.now() > deadline) throw new Error(`not within ${DEADLINE_MS} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -304,7 +307,7 @@ export class Native {
     const wire = new InitWire(path);
     const { payload } = await wire.next(FRAME.READY, 0);
     const [pid = 0] = children(this.pid).flatMap(children).slice(-1);
-    return { wire, path, pid, nonce: payload.toString("hex", 4), ended };
+    return { wire, path, pid, nonce: payload.toString("hex", 4, 20), ended };
   }
 
   async stop(): Promise<void> {
