@@ -127,6 +127,14 @@ export const LIMITS = {
   reap_wait_ms: 5_000,
   /** A removal that failed is tried again after this long, and once more at the end of the daemon. */
   removal_retry_ms: 5_000,
+  /** An idle minit that an earlier process left answers at once; one that does not is removed. */
+  adopt_wait_ms: 500,
+  /** What was left is looked at so many at a time, and removed so many at a time where something waits for it. */
+  leftovers_at_once: 16,
+  /** Where nothing waits for it: starts and calls come first. */
+  leftovers_removed_at_once: 4,
+  /** How long a helper of an earlier process may take to end by itself. */
+  predecessor_wait_ms: 5_000,
   /** How often what runs is held against what is known; a container that is nobody's goes at the second look. */
   census_interval_ms: 5_000,
   /** Longest pause between two tries to start a launcher in place of one that ended. */

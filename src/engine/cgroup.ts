@@ -36,9 +36,14 @@ export function applyLimits(mode: CgroupMode, path: string, limits: InstanceLimi
   for (const [file, value] of limitWrites(mode, path, limits)) writeFileSync(file, value);
 }
 
+/** Where the group's files about memory are. */
+function memoryFolder(mode: CgroupMode, path: string, root: string): string {
+  return mode === "v2" ? `${root}${path}` : `${root}/memory${path}`;
+}
+
 /** The group's count of processes killed for memory; 0 where the group or the counter is missing. */
 export function readOomKills(mode: CgroupMode, path: string, root = ROOT): number {
-  const file = mode === "v2" ? `${root}${path}/memory.events` : `${root}/memory${path}/memory.oom_control`;
+  const file = `${memoryFolder(mode, path, root)}/${mode === "v2" ? "memory.events" : "memory.oom_control"}`;
   try {
     return Number(/^oom_kill (\d+)$/m.exec(readFileSync(file, "utf8"))?.[1] ?? 0);
   } catch {
@@ -64,13 +69,18 @@ export function listGroups(mode: CgroupMode, parent: string, root = ROOT): strin
 
 /** Every process in the group at `path`, over all hierarchies. */
 export function groupProcesses(mode: CgroupMode, path: string, root = ROOT): number[] {
-  const pids = new Set<number>();
-  for (const hierarchy of hierarchies(mode, root)) {
-    const file = `${hierarchy}${path}/cgroup.procs`;
-    if (!existsSync(file)) continue;
-    for (const line of readFileSync(file, "utf8").split("\n")) if (line !== "") pids.add(Number(line));
-  }
-  return [...pids];
+  return [...new Set(hierarchies(mode, root).flatMap((hierarchy) => processesIn(`${hierarchy}${path}`)))];
+}
+
+/** The same by one look, which is right for a container whose start is over: its processes are in all hierarchies. */
+export function containerProcesses(mode: CgroupMode, path: string, root = ROOT): number[] {
+  return processesIn(memoryFolder(mode, path, root));
+}
+
+function processesIn(folder: string): number[] {
+  const file = `${folder}/cgroup.procs`;
+  if (!existsSync(file)) return [];
+  return readFileSync(file, "utf8").split("\n").filter(Boolean).map(Number);
 }
 
 /** Removes a group from every hierarchy. False when something still lives in it somewhere. */

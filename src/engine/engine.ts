@@ -33,6 +33,13 @@ export interface Instance {
   readonly timings: StartTimings;
 }
 
+/** An instance that outlived the process that started it: whole, idle, clean, and connected as before. */
+export interface Adopted {
+  readonly instance: Instance;
+  /** What `mark` wrote; null: never marked, a cell. */
+  readonly mark: string | null;
+}
+
 export interface EngineInfo {
   readonly oci_runtime: string;
   readonly oci_runtime_version: string;
@@ -48,12 +55,20 @@ export type CgroupMode = "v1" | "hybrid" | "v2";
 
 export interface Engine {
   /**
-   * Brings up what every container shares, after removing what an earlier process with the same data directory left
-   * behind. Called once, before all else. Rejects when this machine cannot run containers, with the reason.
+   * Brings up what every container shares, and looks at what an earlier process with the same data directory left
+   * behind: instances that live, are idle and are as this process would make them are resolved to, as if started here
+   * (`remove` those that are not wanted); all else is removed, in part after this has resolved. Called once, before
+   * all else. Rejects when this machine cannot run containers, with the reason.
    */
-  boot(): Promise<void>;
+  boot(): Promise<readonly Adopted[]>;
   /** Starts a container and waits for its minit. On rejection (START_FAILED) nothing of it is left. */
   start(id: string): Promise<Instance>;
+  /**
+   * Notes on the host whom an instance belongs to, for a later process to read. Once per instance, before `limit` and
+   * the first command; not empty, at most 4,000 bytes. Synchronous, one system call, whole or not at all. Throws when
+   * the container's directory is gone.
+   */
+  mark(instance: Instance, text: string): void;
   /** Sets the limits of a running instance. Synchronous: four small writes, 16 µs. Throws when the container is gone. */
   limit(instance: Instance, limits: InstanceLimits): void;
   /** How often the kernel killed for memory in this instance. 0 when that is not known. */

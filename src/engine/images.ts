@@ -1,16 +1,22 @@
 /**
  * Images live in buildah's store. Each image is mounted once, inside the launcher's mount namespace, and that mount
  * is the root (or later the overlay lower) of any number of containers. The mount ends with the launcher; what is
- * left of a crashed daemon is a buildah working container, which the next boot replaces by name.
+ * left of a crashed daemon is a buildah working container. It stays while containers of it live: an overlay that loses
+ * its upper directory has an empty root to whoever lists it.
  */
 import { AppError, errorText } from "../base/errors.ts";
 import type { LauncherClient } from "./launcher.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
 
-export interface MountedImage {
+export interface FoundImage {
   readonly reference: string;
+  /** The content's own name. */
+  readonly id: string;
   readonly release: string;
+}
+
+export interface MountedImage extends FoundImage {
   /** The root directory, valid inside the launcher's mount namespace. */
   readonly path: string;
 }
@@ -26,21 +32,32 @@ export class Images {
     this.#tag = tag;
   }
 
-  /** Mounts the image in the launcher's namespace. Rejects with NOT_FOUND when the store does not hold it. */
-  async mount(launcher: LauncherClient, reference: string): Promise<MountedImage> {
-    const name = this.#containerName(reference);
-    let release: string;
+  /** Looks an image up. Rejects with NOT_FOUND when the store does not hold it. */
+  async find(launcher: LauncherClient, reference: string): Promise<FoundImage> {
+    const format = '{{.FromImageID}} {{index .OCIv1.Config.Labels "hearth.release"}}';
     try {
-      const label = '{{index .OCIv1.Config.Labels "hearth.release"}}';
-      release = await this.#run(launcher, "inspect", "--type", "image", "--format", label, reference);
+      const text = await this.#run(launcher, "inspect", "--type", "image", "--format", format, reference);
+      const [id = "", release = ""] = text.split(" ");
+      return { reference, id, release };
     } catch (cause) {
       throw new AppError("NOT_FOUND", `image ${reference} is not in the store: ${errorText(cause)}`, { cause });
     }
-    await this.#remove(launcher, name);
+  }
+
+  /**
+   * Mounts the image in the launcher's namespace. `isInUse`: containers of an earlier mount live, so what that left in
+   * the store is mounted once more; where that does not work, as without it, it is made anew.
+   */
+  async mount(launcher: LauncherClient, image: FoundImage, isInUse: boolean): Promise<MountedImage> {
+    const name = this.containerName(image.reference);
     this.#mounted.add(name);
-    await this.#run(launcher, "from", "--pull-never", "--name", name, reference);
-    const path = await this.#run(launcher, "mount", name);
-    return { reference, release, path };
+    if (isInUse) {
+      const path = await this.#run(launcher, "mount", name).catch(() => null);
+      if (path !== null) return { ...image, path };
+    }
+    await this.#remove(launcher, name);
+    await this.#run(launcher, "from", "--pull-never", "--name", name, image.reference);
+    return { ...image, path: await this.#run(launcher, "mount", name) };
   }
 
   /** Unmounts everything that this object mounted. */
@@ -49,7 +66,8 @@ export class Images {
     this.#mounted.clear();
   }
 
-  #containerName(reference: string): string {
+  /** The working container of an image: an argument of every command that works on it. */
+  containerName(reference: string): string {
     return `hearth-${this.#tag}-${reference.replace(/[^a-zA-Z0-9]+/g, "-")}`;
   }
 

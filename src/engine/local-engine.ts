@@ -6,15 +6,16 @@
  * E1 A start that fails leaves no process, group, slot or file.
  * E2 `remove` gives back everything that `start` took, exactly once.
  * E3 Everything made on the host carries the daemon's tag, so that the next boot finds what a crash left.
+ * E4 The address and the uid of a container are given to no other before nothing of it is left.
  */
 import {
   existsSync,
   lstatSync,
   mkdirSync,
-  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { dirname } from "node:path";
@@ -24,15 +25,26 @@ import type { Config } from "../base/config.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import {
+  type Doomed,
+  fingerprintOf,
+  isFingerprint,
+  Leftovers,
+  MARK,
+  type Sorted,
+  type Survivor,
+  writeFingerprint,
+} from "./adoption.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
-import { applyLimits, detectCgroupMode, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
-import type { CgroupMode, Engine, EngineInfo, Instance, InstanceLimits } from "./engine.ts";
-import { Images, type MountedImage } from "./images.ts";
+import { applyLimits, detectCgroupMode, readOomKills, removeGroup } from "./cgroup.ts";
+import { each, together } from "./concurrency.ts";
+import type { Adopted, CgroupMode, Engine, EngineInfo, Instance, InstanceLimits, StartTimings } from "./engine.ts";
+import { type FoundImage, Images, type MountedImage } from "./images.ts";
 import { LauncherKeeper } from "./launcher-keeper.ts";
-import { MinitClient } from "./minit-client.ts";
+import { MinitClient, PROTOCOL_VERSION } from "./minit-client.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
 import { OciRuntime } from "./oci-runtime.ts";
-import { reap } from "./reaper.ts";
+import { outlive } from "./reaper.ts";
 import { loadSeccomp, seccompKey } from "./seccomp.ts";
 import type { Census, RemoveTask, StartTask, ThreadData } from "./thread.ts";
 
@@ -41,6 +53,11 @@ const SLOT_MARGIN = 64;
 /** How long a container may take to end after minit was asked to. */
 const EXIT_WAIT_MS = 1_000;
 const THREAD_COUNT = 2;
+/** Containers that the engine starts for itself. */
+const PROBE = "probe";
+const COMPILER = "seccomp";
+/** Of an instance that was not started here. */
+const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0 };
 
 export interface EngineOptions {
   readonly config: Config;
@@ -66,13 +83,16 @@ export class LocalEngine implements Engine {
   readonly #mode: CgroupMode;
   readonly #network: Network;
   readonly #images: Images;
+  readonly #leftovers: Leftovers;
   readonly #held = new Map<string, Held>();
   /** Containers that are being started or removed. */
   readonly #moving = new Set<string>();
   /** Containers that were nobody's at the last look. */
   #strays: readonly string[] = [];
   #cancelLook: CancelTimer = () => {};
-  readonly #paths: { bundles: string; runtime: string; socket: string; resolv_conf: string; cgroup: string };
+  /** Removals of what an earlier process left. */
+  #clearing: Promise<unknown> = Promise.resolve();
+  readonly #paths: Record<"bundles" | "runtime" | "socket" | "resolv_conf" | "cgroup" | "fingerprint", string>;
   readonly #keeper: LauncherKeeper;
   #runtime: OciRuntime | null = null;
   #threads: Piscina | null = null;
@@ -89,6 +109,7 @@ export class LocalEngine implements Engine {
       socket: `${config.run_dir}/launcher.sock`,
       resolv_conf: `${config.run_dir}/resolv.conf`,
       cgroup: `/hearth-${config.host_tag}`,
+      fingerprint: `${config.run_dir}/fingerprint`,
     };
     const slots_max = config.instances_max + SLOT_MARGIN;
     const { clock, log, minit } = options;
@@ -99,67 +120,72 @@ export class LocalEngine implements Engine {
       socket_path: this.#paths.socket,
       private_tmp: ![config.data_dir, config.image_dir, minit].some((path) => path.startsWith("/tmp/")),
       onReplaced: async ({ client }) => {
-        this.#image = await this.#images.mount(client, options.image);
+        if (this.#image !== null) this.#image = await this.#images.mount(client, this.#image, true);
       },
     });
     const isCurrent = (launcher_pid: number) => this.#keeper.isCurrent(launcher_pid);
     this.#network = new Network(() => this.#keeper.current, isCurrent, clock, { ...config, slots_max });
     this.#images = new Images(options.buildah, config.host_tag);
+    this.#leftovers = new Leftovers({
+      clock,
+      log,
+      mode: this.#mode,
+      places: this.#paths,
+      network: this.#network,
+      reserved: [PROBE, COMPILER],
+    });
   }
 
-  async boot(): Promise<void> {
-    const { config } = this.#options;
+  async boot(): Promise<readonly Adopted[]> {
+    const { config, clock, image } = this.#options;
     makePrivate(dirname(config.run_dir));
     makePrivate(config.run_dir);
     mkdirSync(this.#paths.bundles, { recursive: true, mode: 0o700 });
     mkdirSync(this.#paths.runtime, { recursive: true, mode: 0o700 });
+    this.#network.claim();
+    await outlive(clock, this.#paths.socket, this.#images.containerName(image));
     await this.#keeper.start();
     const { client } = this.#keeper.current;
-    this.#runtime = await OciRuntime.find(client, config.oci_runtime, this.#paths.runtime);
-    await this.#sweep();
+    const [runtime, found] = await together(
+      OciRuntime.find(client, config.oci_runtime, this.#paths.runtime),
+      this.#images.find(client, image),
+    );
+    this.#runtime = runtime;
+    this.#seccomp = this.#keptSeccomp(runtime) ?? { rules: loadSeccomp(process.arch, []) };
+    const areAlike = isFingerprint(this.#paths.fingerprint, this.#fingerprint(runtime, found));
+    if (!areAlike) await this.#leftovers.remove(this.#leftovers.ids(), runtime);
     writeFileSync(this.#paths.resolv_conf, readInstanceResolvConf(), { mode: 0o644 });
-    const [image, network] = await Promise.allSettled([
-      this.#images.mount(client, this.#options.image),
-      this.#network.boot(),
-    ]);
-    if (image.status === "rejected") throw image.reason;
-    if (network.status === "rejected") throw network.reason;
-    this.#image = image.value;
-    this.#threads = this.#makeThreads(this.#runtime);
-    await this.#prepareSeccomp(this.#runtime);
+    const mounting = this.#images.mount(client, found, areAlike).then((mounted) => {
+      this.#image = mounted;
+    });
+    const [{ survivors, doomed }] = await together(this.#takeOver(runtime), mounting);
+    this.#threads = this.#makeThreads(runtime);
+    // Those that live show that this machine runs containers, made like this.
+    if (survivors.length === 0) await this.#prepareSeccomp(runtime);
+    writeFingerprint(this.#paths.fingerprint, this.#fingerprint(runtime, found));
+    this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
     this.#lookLater();
+    return survivors.map((survivor) => ({ instance: this.#hold(survivor, NO_TIMINGS), mark: survivor.mark }));
   }
 
   async start(id: string): Promise<Instance> {
     const { clock } = this.#options;
-    if (this.#held.has(id)) throw new AppError("START_FAILED", `there is an instance '${id}' already`);
-    const begun_ms = clock.monotonicMs();
-    await this.#keeper.whenReady();
-    const slot = await this.#network.acquire();
+    if (this.#held.has(id) || this.#moving.has(id)) {
+      throw new AppError("START_FAILED", `there is an instance '${id}' already`);
+    }
     this.#moving.add(id);
-    const network_ms = clock.monotonicMs() - begun_ms;
-    const bundle = this.#bundle(id);
     try {
-      const task: StartTask = { spec: this.#spec(id, slot), bundle, listen_path: `${bundle}/s` };
-      const starting_ms = clock.monotonicMs();
-      const { rootfs_ms } = (await this.#pool().run(task, { name: "start" })) as { rootfs_ms: number };
-      const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
-      this.#held.set(id, { minit: client, slot, removed: Promise.withResolvers(), isRemoving: false });
-      const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
-      return {
-        id,
-        nonce,
-        address: slot.address,
-        uid: slot.uid,
-        minit: client,
-        timings: { network_ms, rootfs_ms, start_ms },
-      };
-    } catch (cause) {
-      await this.#discard(id, slot, true);
-      throw new AppError("START_FAILED", errorText(cause), { cause });
+      const begun_ms = clock.monotonicMs();
+      await this.#keeper.whenReady();
+      const slot = await this.#network.acquire();
+      return await this.#startIn(slot, id, clock.monotonicMs() - begun_ms);
     } finally {
       this.#moving.delete(id);
     }
+  }
+
+  mark(instance: Instance, text: string): void {
+    symlinkSync(text, `${this.#bundle(instance.id)}/${MARK}`);
   }
 
   limit(instance: Instance, limits: InstanceLimits): void {
@@ -207,13 +233,69 @@ export class LocalEngine implements Engine {
     const failed = (what: string) => (error: unknown) =>
       log.warn(`${what} not taken down`, { error: errorText(error) });
     await this.#keeper.whenReady().catch(() => {});
+    await this.#clearing;
     await this.#threads?.destroy();
-    await this.#sweep();
+    await this.#leftovers.remove(this.#leftovers.ids(), this.#runtime);
     await this.#network.shutdown().catch(failed("network"));
     if (this.#keeper.isRunning) await this.#images.shutdown(this.#keeper.current.client).catch(failed("images"));
     removeGroup(this.#mode, this.#paths.cgroup);
     await this.#keeper.stop();
     rmSync(config.run_dir, { recursive: true, force: true });
+  }
+
+  async #startIn(slot: NetworkSlot, id: string, network_ms: number): Promise<Instance> {
+    const { clock } = this.#options;
+    const bundle = this.#bundle(id);
+    try {
+      const task: StartTask = { spec: this.#spec(id, slot), bundle, listen_path: `${bundle}/s` };
+      const starting_ms = clock.monotonicMs();
+      const { rootfs_ms } = (await this.#pool().run(task, { name: "start" })) as { rootfs_ms: number };
+      const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
+      const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
+      return this.#hold({ id, slot, minit: client, nonce }, { network_ms, rootfs_ms, start_ms });
+    } catch (cause) {
+      await this.#discard(id, slot, true);
+      throw new AppError("START_FAILED", errorText(cause), { cause });
+    }
+  }
+
+  #hold({ id, slot, minit, nonce }: Omit<Survivor, "mark">, timings: StartTimings): Instance {
+    this.#held.set(id, { minit, slot, removed: Promise.withResolvers(), isRemoving: false });
+    return { id, nonce, address: slot.address, uid: slot.uid, minit, timings };
+  }
+
+  /** Looks at what an earlier process left and brings up the network around it. What is not understood goes at once. */
+  async #takeOver(runtime: OciRuntime): Promise<Sorted> {
+    const sorted = await this.#leftovers.sort();
+    const { survivors, doomed, unknown } = sorted;
+    await this.#leftovers.remove(unknown, runtime);
+    for (const { id } of doomed) this.#moving.add(id);
+    await this.#network.boot(
+      [...survivors, ...doomed].map(({ slot }) => slot),
+      survivors.length === 0,
+    );
+    if (survivors.length + doomed.length > 0) {
+      this.#options.log.info("found containers of an earlier process", {
+        adopted: survivors.length,
+        removing: doomed.length,
+      });
+    }
+    return sorted;
+  }
+
+  async #clear({ id, slot }: Doomed): Promise<void> {
+    await this.#discard(id, slot, true);
+    this.#moving.delete(id);
+  }
+
+  /** Everything by which a container of this process differs from one of another. */
+  #fingerprint(runtime: OciRuntime, image: FoundImage): string {
+    const { config, minit } = this.#options;
+    invariant(this.#seccomp !== null, "there is a filter");
+    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "" };
+    const made = instanceConfig({ ...any, minit, resolv_conf: this.#paths.resolv_conf, seccomp: this.#seccomp });
+    const { command, version } = runtime;
+    return fingerprintOf([PROTOCOL_VERSION, image, command, version, config.subnet, config.bridge, made]);
   }
 
   #bundle(id: string): string {
@@ -321,22 +403,18 @@ export class LocalEngine implements Engine {
     return { id, bundle: this.#bundle(id), cgroup: this.#cgroup(id), isStarting };
   }
 
-  /** Removes every container there is or was (E3): what an earlier process left, or at the end what could not be removed. */
-  async #sweep(): Promise<void> {
-    const { log, clock } = this.#options;
-    const entries = (path: string) => (existsSync(path) ? readdirSync(path) : []);
-    const ids = new Set([
-      ...entries(this.#paths.runtime),
-      ...entries(this.#paths.bundles),
-      ...listGroups(this.#mode, this.#paths.cgroup),
-    ]);
-    const reaper = { clock, mode: this.#mode, runtime_root: this.#paths.runtime, runtime: this.#runtime };
-    for (const id of ids) {
-      await reap(reaper, this.#remains(id, true)).catch((error) =>
-        log.error("container left", { id, error: errorText(error) }),
-      );
-    }
-    if (ids.size > 0) log.info("removed containers that were left", { containers: ids.size });
+  /** The compiled filter, where one for these rules was kept. */
+  #keptSeccomp(runtime: OciRuntime): InstanceSpec["seccomp"] | null {
+    const file = this.#seccompFile(runtime);
+    if (file === null || !existsSync(file)) return null;
+    return { bpf_base64: readFileSync(file).toString("base64") };
+  }
+
+  /** Null when the runtime takes rules only. */
+  #seccompFile(runtime: OciRuntime): string | null {
+    if (!runtime.takesBpf) return null;
+    const key = seccompKey(loadSeccomp(process.arch, []), runtime.version);
+    return `${this.#options.config.data_dir}/cache/seccomp-${key}.bpf`;
   }
 
   /**
@@ -344,24 +422,20 @@ export class LocalEngine implements Engine {
    * The runtime compiles the rules once; the result is kept. A kept one that does not work is made again.
    */
   async #prepareSeccomp(runtime: OciRuntime): Promise<void> {
-    const rules = loadSeccomp(process.arch, []);
-    this.#seccomp = { rules };
-    if (!runtime.takesBpf) return this.#probe();
-    const cache = `${this.#options.config.data_dir}/cache`;
-    const file = `${cache}/seccomp-${seccompKey(rules, runtime.version)}.bpf`;
-    if (existsSync(file)) {
+    const file = this.#seccompFile(runtime);
+    if (file === null) return this.#probe();
+    if (this.#keptSeccomp(runtime) !== null) {
       try {
-        this.#seccomp = { bpf_base64: readFileSync(file).toString("base64") };
         return await this.#probe();
       } catch (error) {
         this.#options.log.warn("the kept system-call filter does not work, compiling it again", {
           error: errorText(error),
         });
-        this.#seccomp = { rules };
+        this.#seccomp = { rules: loadSeccomp(process.arch, []) };
       }
     }
     const bpf = await this.#compileSeccomp(runtime);
-    mkdirSync(cache, { recursive: true, mode: 0o700 });
+    mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     writeFileSync(`${file}.new`, bpf, { flush: true });
     renameSync(`${file}.new`, file);
     this.#seccomp = { bpf_base64: bpf.toString("base64") };
@@ -371,7 +445,7 @@ export class LocalEngine implements Engine {
   /** Lets the runtime compile the rules: it leaves the program in the state of a container that was created with them. */
   async #compileSeccomp(runtime: OciRuntime): Promise<Buffer> {
     const slot = await this.#network.acquire();
-    const id = "seccomp";
+    const id = COMPILER;
     try {
       mkdirSync(this.#bundle(id), { recursive: true, mode: 0o700 });
       writeFileSync(`${this.#bundle(id)}/config.json`, JSON.stringify(instanceConfig(this.#spec(id, slot))));
@@ -383,7 +457,7 @@ export class LocalEngine implements Engine {
   }
 
   async #probe(): Promise<void> {
-    const instance = await this.start("probe");
+    const instance = await this.start(PROBE);
     await instance.minit.ping(EXIT_WAIT_MS, this.#options.clock);
     await this.remove(instance);
   }

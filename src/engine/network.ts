@@ -4,16 +4,24 @@
  * back (layer 3); what comes from an instance to this machine itself is dropped but for answers and pings.
  *
  * Namespaces are slots, made before they are needed (`slots.ts`) and used again: an instance has no capability to
- * change its network, and its sockets end with its processes.
+ * change its network, and its sockets end with its processes. The slot of an instance that an earlier process started
+ * is counted as in use (its index, and so its address and uid, is nobody else's) and is not used again: its namespace
+ * is held by that instance alone.
  */
-import { readFileSync, writeFileSync } from "node:fs";
-import type { Clock } from "../base/clock.ts";
+import { existsSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { networkInterfaces } from "node:os";
+import { type Clock, sleep } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { each } from "./concurrency.ts";
 import type { LauncherClient } from "./launcher.ts";
 import { Slots } from "./slots.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
+/** In place of a descriptor: there is none, only the link. */
+const NO_FD = 0xffffffff;
+const NO_LAUNCHER = 0;
+const LINK_LOOK_INTERVAL_MS = 20;
 
 /** A ready network namespace with its address, and the uid that goes with it. */
 export interface NetworkSlot {
@@ -24,7 +32,7 @@ export interface NetworkSlot {
   readonly address: string;
   readonly uid: number;
   readonly host_interface: string;
-  /** The launcher that holds it: a slot of a launcher that ended cannot be used for a start. */
+  /** The launcher that holds it, 0 for none: a slot of a launcher that ended cannot be used for a start. */
   readonly launcher_pid: number;
 }
 
@@ -97,9 +105,13 @@ export class Network {
   readonly #text: { bridge: string; subnet: string; table: string; tag: string; owner: string };
   readonly #launcher: () => LauncherHandle;
   readonly #slots: Slots<NetworkSlot>;
+  readonly #slots_max: number;
+  readonly #clock: Clock;
   readonly #isCurrent: (launcher_pid: number) => boolean;
   /** Whether bridge and rules are this object's: nothing of another daemon's is ever taken down. */
   #isOwner = false;
+  /** Whether the bridge of an earlier process is there and as it has to be. */
+  #isKept = false;
 
   constructor(
     launcher: () => LauncherHandle,
@@ -108,6 +120,7 @@ export class Network {
     names: { bridge: string; subnet: string; host_tag: string; data_dir: string; slots_max: number },
   ) {
     this.#launcher = launcher;
+    this.#clock = clock;
     this.#isCurrent = isCurrent;
     this.subnet = parseSubnet(names.subnet);
     this.#text = {
@@ -117,10 +130,11 @@ export class Network {
       tag: names.host_tag.slice(0, 6),
       owner: `hearth ${names.data_dir}`.slice(0, 255),
     };
+    this.#slots_max = Math.min(names.slots_max, this.subnet.size);
     this.#slots = new Slots({
       clock,
       ready_count: Math.min(LIMITS.network_slots_ready, names.slots_max),
-      slots_max: Math.min(names.slots_max, this.subnet.size),
+      slots_max: this.#slots_max,
       make: (index) => this.#make(index),
       unmake: (slot) => this.#unmake(slot),
       // A slot of a launcher that ended is gone with it.
@@ -128,32 +142,59 @@ export class Network {
     });
   }
 
-  /** Makes the bridge and the rules, and starts filling the pool. Rejects when another daemon owns the bridge. */
-  async boot(): Promise<void> {
+  /** Where this machine is found from inside of instances. */
+  get gateway(): string {
+    return formatAddress(this.subnet.base + 1);
+  }
+
+  /** Looks at the bridge, before anything is changed. Throws WRONG_STATE when it is another daemon's. */
+  claim(): void {
     const { bridge, owner } = this.#text;
-    const { client } = this.#launcher();
-    const ip = (...args: string[]) => client.run(["ip", ...args], COMMAND_TIMEOUT_MS);
-    const found = await client.spawn({ argv: ["ip", "-j", "link", "show", bridge], timeout_ms: COMMAND_TIMEOUT_MS });
-    if (found.exit_code === 0) {
-      const alias = (JSON.parse(found.stdout) as { ifalias?: string }[])[0]?.ifalias;
+    if (existsSync(`/sys/class/net/${bridge}`)) {
+      const alias = readFileSync(`/sys/class/net/${bridge}/ifalias`, "utf8").trimEnd();
       if (alias !== owner) {
-        const whose = alias === undefined ? "something else" : `'${alias}'`;
+        const whose = alias === "" ? "something else" : `'${alias}'`;
         throw new AppError(
           "WRONG_STATE",
           `the bridge ${bridge} belongs to ${whose}: set HEARTH_BRIDGE and HEARTH_SUBNET`,
         );
       }
-      await ip("link", "delete", bridge);
+      // Only interfaces that are up and have a carrier are listed: a bridge without a port is made again.
+      const addresses = networkInterfaces()[bridge] ?? [];
+      this.#isKept = addresses.some(({ cidr }) => cidr === `${this.gateway}/${this.subnet.prefix_length}`);
     }
     this.#isOwner = true;
-    await this.#sweepLinks();
-    const prefix = this.subnet.prefix_length;
-    await ip("link", "add", bridge, "type", "bridge");
-    await ip("link", "set", bridge, "alias", owner, "up");
-    await ip("address", "add", `${formatAddress(this.subnet.base + 1)}/${prefix}`, "dev", bridge);
+  }
+
+  /** The slot that goes with a uid, as an earlier process made it. Null when there is none such. */
+  slotOfUid(uid: number): NetworkSlot | null {
+    const index = uid - LIMITS.instance_uid_base;
+    if (!Number.isInteger(index) || index < 0 || index >= this.#slots_max) return null;
+    return this.#slot(index, NO_FD, "", NO_LAUNCHER);
+  }
+
+  /** Whether a slot of an earlier process is still connected: its link a port of the bridge. */
+  isPort({ host_interface }: NetworkSlot): boolean {
+    if (!this.#isKept) return false;
+    try {
+      return readlinkSync(`/sys/class/net/${host_interface}/master`).endsWith(`/${this.#text.bridge}`);
+    } catch {
+      return false;
+    }
+  }
+
+  /**
+   * Brings up bridge and rules, keeping a bridge that is as it has to be, and counts `taken` as in use. With `isFilled`
+   * it waits for the reserve of slots and rejects when one cannot be made.
+   */
+  async boot(taken: readonly NetworkSlot[], isFilled: boolean): Promise<void> {
+    for (const slot of taken) this.#slots.adopt(slot);
+    await this.#sweepLinks(new Set(taken.map(({ host_interface }) => host_interface)));
+    if (!this.#isKept) await this.#makeBridge();
     writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
-    await this.#nft(nftRules(this.#text.table, bridge, this.#text.subnet));
-    await this.#slots.fill();
+    await this.#nft(nftRules(this.#text.table, this.#text.bridge, this.#text.subnet));
+    if (isFilled) await this.#slots.fill();
+    else this.#slots.fillSoon();
   }
 
   /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
@@ -166,55 +207,85 @@ export class Network {
     return this.#slots.release(slot);
   }
 
-  /** Removes all slots, the bridge and the rules. Every slot must have been given back. */
+  /** Removes all slots, the bridge and the rules. Nothing may live in any slot. */
   async shutdown(): Promise<void> {
     if (!this.#isOwner) return;
     await this.#slots.close();
+    // The link of a container that is gone goes by itself, a moment later.
+    await this.#sweepLinks(new Set());
     const { client } = this.#launcher();
     await client.spawn({ argv: ["ip", "link", "delete", this.#text.bridge], timeout_ms: COMMAND_TIMEOUT_MS });
     await this.#nft(`table inet ${this.#text.table}\ndelete table inet ${this.#text.table}\n`);
+  }
+
+  async #makeBridge(): Promise<void> {
+    const { bridge, owner } = this.#text;
+    const { client } = this.#launcher();
+    const ip = (...args: string[]) => client.run(["ip", ...args], COMMAND_TIMEOUT_MS);
+    await client.spawn({ argv: ["ip", "link", "delete", bridge], timeout_ms: COMMAND_TIMEOUT_MS });
+    await ip("link", "add", bridge, "type", "bridge");
+    await ip("link", "set", bridge, "alias", owner, "up");
+    await ip("address", "add", `${this.gateway}/${this.subnet.prefix_length}`, "dev", bridge);
   }
 
   async #nft(rules: string): Promise<void> {
     await this.#launcher().client.run(["nft", rules], COMMAND_TIMEOUT_MS);
   }
 
-  /** Deletes host ends that an earlier process left: their namespaces live on only in containers already removed. */
-  async #sweepLinks(): Promise<void> {
+  /** Deletes host ends that an earlier process left, but those of containers that are still there. */
+  async #sweepLinks(kept: ReadonlySet<string>): Promise<void> {
     const { client } = this.#launcher();
-    const links = JSON.parse(await client.run(["ip", "-j", "link", "show", "type", "veth"], COMMAND_TIMEOUT_MS));
-    for (const { ifname } of links as { ifname: string }[]) {
-      if (!ifname.startsWith(`h${this.#text.tag}`)) continue;
-      await client.spawn({ argv: ["ip", "link", "delete", ifname], timeout_ms: COMMAND_TIMEOUT_MS });
-    }
+    const own = new RegExp(`^h${this.#text.tag}\\d+$`);
+    const links = readdirSync("/sys/class/net").filter((name) => own.test(name) && !kept.has(name));
+    // One that stays is replaced when its name is needed.
+    await each(links, LIMITS.leftovers_at_once, (name) => client.deleteNetns(NO_FD, name).catch(() => {}));
   }
 
   async #make(index: number): Promise<NetworkSlot> {
     const launcher = this.#launcher();
-    const host_interface = `h${this.#text.tag}${index}`;
-    const address = this.subnet.base + 2 + index;
     const fd = await launcher.client.addNetns({
-      address,
+      address: this.subnet.base + 2 + index,
       gateway: this.subnet.base + 1,
       prefix_length: this.subnet.prefix_length,
-      host_interface,
+      host_interface: this.#interface(index),
       bridge: this.#text.bridge,
     });
+    return this.#slot(index, fd, `/proc/${launcher.pid}/fd/${fd}`, launcher.pid);
+  }
+
+  #interface(index: number): string {
+    return `h${this.#text.tag}${index}`;
+  }
+
+  #slot(index: number, fd: number, netns: string, launcher_pid: number): NetworkSlot {
     return {
       index,
       fd,
-      netns: `/proc/${launcher.pid}/fd/${fd}`,
-      address: formatAddress(address),
+      netns,
+      address: formatAddress(this.subnet.base + 2 + index),
       uid: LIMITS.instance_uid_base + index,
-      host_interface,
-      launcher_pid: launcher.pid,
+      host_interface: this.#interface(index),
+      launcher_pid,
     };
   }
 
   async #unmake(slot: NetworkSlot): Promise<void> {
+    if (slot.launcher_pid === NO_LAUNCHER) return this.#outlast(slot);
     // The descriptor number of a launcher that ended may name another namespace by now; the kernel took the old one.
     if (!this.#isCurrent(slot.launcher_pid)) return;
     await this.#launcher().client.deleteNetns(slot.fd, slot.host_interface);
+  }
+
+  /**
+   * The namespace of a slot that no launcher holds ends with its container, and takes the link along a moment later:
+   * many at once, which the kernel does far quicker than it would by name. Only what stays is deleted.
+   */
+  async #outlast({ fd, host_interface }: NetworkSlot): Promise<void> {
+    const end_ms = this.#clock.monotonicMs() + LIMITS.reap_wait_ms;
+    while (existsSync(`/sys/class/net/${host_interface}`)) {
+      if (this.#clock.monotonicMs() > end_ms) return this.#launcher().client.deleteNetns(fd, host_interface);
+      await sleep(this.#clock, LINK_LOOK_INTERVAL_MS);
+    }
   }
 }
 

@@ -57,19 +57,41 @@ export async function reap(reaper: Reaper, { id, bundle, cgroup, isStarting }: R
   rmSync(bundle, { recursive: true, force: true });
 }
 
+/**
+ * Waits until the helpers of an earlier process have ended: its launcher, which would go on with what it was asked, and
+ * what works on its image. The launcher is ended, the other only when it takes long.
+ */
+export async function outlive(clock: Clock, launcher_socket: string, image_container: string): Promise<void> {
+  const end_ms = clock.monotonicMs() + LIMITS.predecessor_wait_ms;
+  for (;;) {
+    const isLauncher = (args: readonly string[]) => args[1] === "launcher" && args[2] === launcher_socket;
+    const running = commandLines().filter(({ args }) => isLauncher(args) || args.includes(image_container));
+    if (running.length === 0) return;
+    const isLate = clock.monotonicMs() > end_ms;
+    for (const { pid, args } of running) if (isLate || isLauncher(args)) kill(pid);
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+}
+
 /** Processes that have `path` as an argument. */
 function processesNaming(path: string): number[] {
+  return commandLines()
+    .filter(({ args }) => args.includes(path))
+    .map(({ pid }) => pid);
+}
+
+/** What runs on this machine, with its arguments. */
+export function commandLines(): { pid: number; args: string[] }[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
-    .filter((pid) => {
+    .flatMap((pid) => {
       try {
-        return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(path);
+        return [{ pid: Number(pid), args: readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0") }];
       } catch {
         // It ended while we looked.
-        return false;
+        return [];
       }
-    })
-    .map(Number);
+    });
 }
 
 function kill(pid: number): void {

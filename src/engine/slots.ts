@@ -8,7 +8,7 @@
  * R3. A slot that is no longer usable is never handed out.
  */
 import type { CancelTimer, Clock } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
+import { AppError, invariant } from "../base/errors.ts";
 
 const FILL_CONCURRENCY = 2;
 const FILL_DELAY_MS = 20;
@@ -32,7 +32,8 @@ export class Slots<Slot extends { readonly index: number }> {
   #next_index = 0;
   /** In use, ready or being made (R1). */
   #count = 0;
-  #filling_count = 0;
+  /** What is being made for the reserve. */
+  readonly #filling = new Set<Promise<void>>();
   #isClosed = false;
   #cancelFill: CancelTimer | null = null;
   #cancelShrink: CancelTimer | null = null;
@@ -44,6 +45,20 @@ export class Slots<Slot extends { readonly index: number }> {
   /** Makes the reserve. Rejects when a slot cannot be made. */
   async fill(): Promise<void> {
     while (this.#ready.length < this.#options.ready_count) this.#ready.push(await this.#make());
+  }
+
+  /** Fills the reserve in the background. */
+  fillSoon(): void {
+    this.#fillLater();
+  }
+
+  /** Counts a slot as in use that was not made here. Before its index could have been given to another. */
+  adopt(slot: Slot): void {
+    while (this.#next_index <= slot.index) this.#free.push(this.#next_index++);
+    const at = this.#free.indexOf(slot.index);
+    invariant(at >= 0, `slot ${slot.index} is free`);
+    this.#free.splice(at, 1);
+    this.#count++;
   }
 
   /** A ready slot, or one made now. Rejects with CAPACITY_FULL when all are in use, else with what making one threw. */
@@ -69,11 +84,12 @@ export class Slots<Slot extends { readonly index: number }> {
     if (this.#ready.length > this.#options.ready_count) this.#shrinkLater();
   }
 
-  /** Unmakes all that are ready; those in use are unmade when they are given back. */
+  /** Unmakes all that are ready or being made for that; those in use are unmade when they are given back. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelFill?.();
     this.#cancelShrink?.();
+    await Promise.all(this.#filling);
     while (this.#ready.length > 0) {
       await Promise.all(this.#ready.splice(-CLOSE_CONCURRENCY).map((slot) => this.#unmake(slot)));
     }
@@ -120,23 +136,23 @@ export class Slots<Slot extends { readonly index: number }> {
     const { ready_count, slots_max } = this.#options;
     while (
       !this.#isClosed &&
-      this.#filling_count < FILL_CONCURRENCY &&
-      this.#ready.length + this.#filling_count < ready_count &&
+      this.#filling.size < FILL_CONCURRENCY &&
+      this.#ready.length + this.#filling.size < ready_count &&
       this.#count < slots_max
     ) {
-      this.#filling_count++;
-      this.#make()
+      const filling: Promise<void> = this.#make()
         .then((slot) => this.release(slot))
         .then(
           () => {
-            this.#filling_count--;
+            this.#filling.delete(filling);
             if (this.#cancelFill === null) this.#fillNow();
           },
           // Not tried again by itself: the next slot that is taken tries, and tells its caller.
           () => {
-            this.#filling_count--;
+            this.#filling.delete(filling);
           },
         );
+      this.#filling.add(filling);
     }
   }
 

@@ -229,6 +229,8 @@ describe.each([
     const next = await eventually("an instance starts", () => engine.start("after").catch(() => undefined));
     const outcome = await survivor.minit.execSole(command(["echo", "still here"]));
     expect(outcome.stdout).toBe("still here\n");
+    await outcome.idle;
+    expect((await survivor.minit.execSole(command(["ls", "/"]))).stdout).toContain("usr\n");
     await Promise.all([engine.remove(survivor), engine.remove(next)]);
     expect(bundles()).toEqual([]);
   });

@@ -126,4 +126,33 @@ describe("a reserve of slots", () => {
     await pass(10_000);
     expect(state.live.size).toBe(0);
   });
+
+  it("gives an adopted one's index to nobody until it is given back, and counts it", async () => {
+    const { slots, state, pass } = scene(6, 2);
+    const adopted = [4, 1].map((index) => ({ index, generation: 0 }));
+    for (const slot of adopted) {
+      state.live.add(slot.index);
+      slots.adopt(slot);
+    }
+    slots.fillSoon();
+    await pass(1_000);
+    expect(state.live.size).toBe(4);
+    const taken = [];
+    for (let n = 0; n < 4; n++) taken.push(await slots.acquire());
+    expect(taken.map(({ index }) => index).sort()).toEqual([0, 2, 3, 5]);
+    await expect(slots.acquire()).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+    for (const slot of adopted) await slots.release(slot);
+    expect(state.live.has(4) || state.live.has(1)).toBe(false);
+    expect([(await slots.acquire()).index, (await slots.acquire()).index].sort()).toEqual([1, 4]);
+    await expect(slots.acquire()).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+  });
+
+  it("is closed only when what was being made for it is unmade", async () => {
+    const { slots, state, pass } = scene();
+    slots.fillSoon();
+    const filling = pass(0);
+    const closing = filling.then(() => slots.close());
+    await closing;
+    expect(state.live.size).toBe(0);
+  });
 });

@@ -1,0 +1,277 @@
+/** What an engine finds of one whose process was killed: who lives on, who goes, and that nothing is left in the end. */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { afterAll, afterEach, describe, expect, it } from "vitest";
+import { readConfig } from "../../src/base/config.ts";
+import type { Adopted, Instance } from "../../src/engine/engine.ts";
+import type { LocalEngine } from "../../src/engine/local-engine.ts";
+import { NODE_PATH } from "../../src/setup/paths.js";
+import { eventually } from "../support/daemon.ts";
+import { command, engineWith, type Left, type Step } from "./leaver.ts";
+
+const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
+const SUBNET = "10.96.0.0/20";
+const flags = (...more: string[]) => ["--data-dir", data_dir, "--bridge", "hta0", "--subnet", SUBNET, ...more];
+const config = readConfig({}, flags());
+const links = () => readdirSync("/sys/class/net").filter((name) => name.startsWith(`h${config.host_tag.slice(0, 6)}`));
+const linkOf = ({ uid }: { uid: number }) => `h${config.host_tag.slice(0, 6)}${uid - 700_000_000}`;
+const say = async ({ minit }: Instance, ...argv: string[]) => {
+  const outcome = await minit.execSole(command(argv));
+  await outcome.idle;
+  return outcome.stdout;
+};
+const named = (found: readonly Adopted[]) => new Map(found.map((one) => [one.instance.id, one]));
+
+const state: { child: ChildProcess | null; engine: LocalEngine | null } = { child: null, engine: null };
+
+/** Lets another process start instances, and gives what it said of them. `until`: what it has to say first. */
+async function leave(steps: readonly Step[], engine_flags = flags(), until = "done"): Promise<Map<string, Left>> {
+  const script = join(import.meta.dirname, "leaver.ts");
+  const child = spawn(NODE_PATH, [script, JSON.stringify(engine_flags), JSON.stringify(steps)], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  state.child = child;
+  const said: string[] = [];
+  child.stdout.on("data", (chunk) => said.push(String(chunk)));
+  await eventually("the instances are there", () => {
+    if (child.exitCode !== null) throw new Error(`the other process ended with ${child.exitCode}`);
+    return said.join("").includes(`${until}\n`);
+  });
+  const lines = said
+    .join("")
+    .trim()
+    .split("\n")
+    .filter((line) => line.startsWith("{"));
+  return new Map(lines.map((line) => JSON.parse(line) as Left).map((left) => [left.id, left]));
+}
+
+async function killIt(): Promise<void> {
+  const child = state.child;
+  if (child === null) return;
+  const exited = new Promise((resolve) => child.once("exit", resolve));
+  child.kill("SIGKILL");
+  await exited;
+  state.child = null;
+}
+
+async function boot(engine_flags = flags()): Promise<{ engine: LocalEngine; found: readonly Adopted[] }> {
+  const engine = engineWith(engine_flags);
+  state.engine = engine;
+  return { engine, found: await engine.boot() };
+}
+
+/** Processes in the groups of an instance. */
+function pidsOf(id: string): number[] {
+  const root = "/sys/fs/cgroup";
+  const parents = existsSync(`${root}/cgroup.procs`) ? [root] : readdirSync(root).map((name) => `${root}/${name}`);
+  return parents.flatMap((parent) => {
+    try {
+      const text = readFileSync(`${parent}/hearth-${config.host_tag}/${id}/cgroup.procs`, "utf8");
+      return text.split("\n").filter(Boolean).map(Number);
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** All that carries the name of the engine: processes, groups, links, tables, mounts, files, buildah's container. */
+function traces(): string[] {
+  const { host_tag, run_dir } = config;
+  const found = [...links(), ...(existsSync("/sys/class/net/hta0") ? ["hta0"] : [])];
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    try {
+      const line = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
+      const group = readFileSync(`/proc/${pid}/cgroup`, "utf8");
+      if (line.includes(run_dir) || group.includes(host_tag)) found.push(`process ${pid} ${line}`);
+    } catch {
+      // It ended while we looked.
+    }
+  }
+  const root = "/sys/fs/cgroup";
+  for (const parent of [root, ...readdirSync(root).map((name) => `${root}/${name}`)]) {
+    if (existsSync(`${parent}/hearth-${host_tag}`)) found.push(`${parent}/hearth-${host_tag}`);
+  }
+  if (execFileSync("nft", ["list", "tables"]).toString().includes(host_tag)) found.push("an nft table");
+  if (readFileSync("/proc/self/mounts", "utf8").includes(run_dir)) found.push("a mount");
+  if (existsSync(run_dir)) found.push(run_dir);
+  return found;
+}
+
+afterEach(async () => {
+  await killIt();
+  await state.engine?.shutdown();
+  state.engine = null;
+  expect(traces()).toEqual([]);
+});
+afterAll(() => rmSync(data_dir, { recursive: true, force: true }));
+
+describe.each(["crun", "runc"])("an engine on %s that comes after one that was killed", (oci_runtime) => {
+  it("adopts what is idle and clean, with its mark, its nonce and its address, and removes the rest", async () => {
+    const with_runtime = flags("--oci-runtime", oci_runtime);
+    const left = await leave(
+      [
+        { id: "cell" },
+        { id: "marked", mark: "fn_1 3 é", argv: ["touch", "/tmp/left"] },
+        { id: "missing", mark: "m", argv: ["no-such-command"] },
+        { id: "busy", argv: ["sleep", "1000"], isHalfDone: true },
+        { id: "late", argv: ["sleep", "1000"], timeout_ms: 50 },
+        { id: "refused", argv: ["/etc/passwd"] },
+        { id: "greedy", argv: ["python3", "-c", "bytearray(400 << 20)"] },
+        { id: "dead" },
+        { id: "unplugged" },
+      ],
+      with_runtime,
+    );
+    await eventually("the command runs", () => new Set(pidsOf("busy")).size === 2);
+    await killIt();
+    for (const pid of new Set(pidsOf("dead"))) process.kill(pid, "SIGKILL");
+    execFileSync("ip", ["link", "set", linkOf(left.get("unplugged") as Left), "nomaster"]);
+
+    const { engine, found } = await boot(with_runtime);
+    const adopted = named(found);
+    expect([...adopted.keys()].sort()).toEqual(["cell", "marked", "missing"]);
+    expect(["cell", "marked", "missing"].map((id) => adopted.get(id)?.mark)).toEqual([null, "fn_1 3 é", "m"]);
+    for (const { instance } of found) {
+      const { id, nonce, address, uid } = instance;
+      expect({ id, nonce, address, uid }).toEqual(left.get(id));
+    }
+    for (const id of left.keys()) {
+      if (!adopted.has(id)) await eventually(`${id} is gone`, () => pidsOf(id).length === 0);
+    }
+    await eventually("their files are gone", () => readdirSync(`${config.run_dir}/i`).length === 3);
+    const { instance } = adopted.get("marked") as Adopted;
+    expect(await say(instance, "sh", "-c", "cat; ls /tmp; ls -d /usr /etc; ls / | grep -c usr")).toBe(
+      "/etc\n/usr\n1\n",
+    );
+    await Promise.all(found.map((one) => engine.remove(one.instance)));
+    expect(readdirSync(`${config.run_dir}/i`)).toEqual([]);
+  });
+});
+
+describe("an engine that comes after one that was killed", () => {
+  it("gives no address and no uid a second time, however the old and the new come and go", async () => {
+    const ids = Array.from({ length: 8 }, (_, n) => `old-${n}`);
+    await leave(ids.map((id, n) => (n % 2 === 0 ? { id } : { id, argv: ["sleep", "1000"], isHalfDone: true })));
+    await eventually("the commands run", () => new Set(pidsOf("old-7")).size === 2);
+    await killIt();
+    const { engine, found } = await boot();
+    const living = new Map(found.map(({ instance }) => [instance.id, instance]));
+    expect(living.size).toBe(4);
+    for (let round = 0; round < 4; round++) {
+      const more = Array.from({ length: 6 }, (_, n) => engine.start(`new-${round}-${n}`));
+      for (const instance of await Promise.all(more)) living.set(instance.id, instance);
+      const all = [...living.values()];
+      for (const field of ["address", "uid", "nonce"] as const) {
+        expect(new Set(all.map((instance) => instance[field])).size).toBe(all.length);
+      }
+      const adopted = found[round]?.instance as Instance;
+      living.delete(adopted.id);
+      const [leaving] = [...living.values()].slice(-1);
+      living.delete(leaving?.id ?? "");
+      await Promise.all([engine.remove(adopted), engine.remove(leaving as Instance)]);
+    }
+    const addresses = await Promise.all(
+      [...living.values()].map((instance) => say(instance, "python3", "-c", OWN_ADDRESS)),
+    );
+    expect(addresses).toEqual([...living.values()].map(({ address }) => `${address}\n`));
+    await Promise.all([...living.values()].map((instance) => engine.remove(instance)));
+  });
+
+  it("adopts nothing that was made otherwise, and serves with what is asked for now", async () => {
+    await leave([{ id: "other", mark: "m" }]);
+    await killIt();
+    const elsewhere = ["--data-dir", data_dir, "--bridge", "hta0", "--subnet", "10.96.16.0/20"];
+    const { engine, found } = await boot(elsewhere);
+    expect(found).toEqual([]);
+    expect([pidsOf("other"), readdirSync(`${config.run_dir}/i`)]).toEqual([[], []]);
+    const instance = await engine.start("other");
+    expect(await say(instance, "python3", "-c", OWN_ADDRESS)).toMatch(/^10\.96\.(1[6-9]|2\d|3[01])\./);
+  });
+
+  it("adopts nothing of an engine that had not booted to the end", async () => {
+    await leave([{ id: "early" }]);
+    await killIt();
+    rmSync(`${config.run_dir}/fingerprint`);
+    expect((await boot()).found).toEqual([]);
+    expect(pidsOf("early")).toEqual([]);
+  });
+
+  it.each([
+    ["created", 'crun --root "$2" create --preserve-fds 1 --bundle "$8" half'],
+    ["started, but not let go,", 'crun "$@"'],
+  ])("removes a container that was %s by a start that was under way, with who works on it", async (what, half) => {
+    const runtime = join(data_dir, `slow-crun-${what.length}`);
+    const script = `#!/bin/bash
+if [ "\${!#}" = half ] && [ "$3" = run ]; then
+  ${half}
+  mkfifo "$0.fifo"; read -r line < "$0.fifo"
+fi
+exec crun "$@"
+`;
+    writeFileSync(runtime, script);
+    chmodSync(runtime, 0o755);
+    const with_runtime = flags("--oci-runtime", runtime);
+    await leave([{ id: "whole" }, { id: "half", isHalfDone: true }], with_runtime);
+    await eventually("the start is half-way", () => existsSync(`${runtime}.fifo`));
+    expect(pidsOf("half").length).toBeGreaterThan(0);
+    await killIt();
+    const { found } = await boot(with_runtime);
+    expect([...named(found).keys()]).toEqual(["whole"]);
+    await eventually(
+      "it is gone",
+      () => pidsOf("half").length === 0 && readdirSync(`${config.run_dir}/i`).length === 1,
+    );
+    expect(traces().filter((line) => line.includes("/i/half"))).toEqual([]);
+  });
+
+  it("outlives a launcher that does not end by itself", async () => {
+    await leave([{ id: "one" }]);
+    const launcher = traces().find((line) => line.includes(" launcher "));
+    const pid = Number(launcher?.split(" ")[1]);
+    process.kill(pid, "SIGSTOP");
+    await killIt();
+    const { engine, found } = await boot();
+    expect(found.length).toBe(1);
+    expect(existsSync(`/proc/${pid}/exe`) && readlinkSync(`/proc/${pid}/exe`)).not.toContain("minit");
+    await engine.remove(await engine.start("two"));
+  });
+
+  it("adopts again what it adopted, and takes all with it when it ends in order", async () => {
+    const left = await leave([{ id: "veteran", mark: "v" }]);
+    await killIt();
+    // A second process that is killed as well, having added one of its own.
+    await leave([{ id: "recruit" }]);
+    await killIt();
+    const { engine, found } = await boot();
+    expect([...named(found).keys()].sort()).toEqual(["recruit", "veteran"]);
+    const veteran = named(found).get("veteran");
+    expect([veteran?.mark, veteran?.instance.nonce]).toEqual(["v", left.get("veteran")?.nonce]);
+    await expect(engine.start("veteran")).rejects.toMatchObject({ code: "START_FAILED" });
+  });
+
+  it("tells of an adopted instance that ends, before and after anybody listened", async () => {
+    await leave([{ id: "first" }, { id: "second" }]);
+    await killIt();
+    const { found } = await boot();
+    for (const { instance } of found) {
+      const [pid = 0] = pidsOf(instance.id);
+      process.kill(pid, "SIGKILL");
+      if (instance.id === "first") await eventually("it is lost", () => !instance.minit.isOpen);
+      await new Promise<void>((resolve) => instance.minit.onClosed(resolve));
+    }
+  });
+});
+
+const OWN_ADDRESS = `import socket, fcntl, struct
+s = socket.socket(); print(socket.inet_ntoa(fcntl.ioctl(s.fileno(), 0x8915, struct.pack("256s", b"eth0"))[20:24]))`;
