@@ -73,6 +73,16 @@ export interface Engine {
   limit(instance: Instance, limits: InstanceLimits): void;
   /** How often the kernel killed for memory in this instance. 0 when that is not known. */
   oomKills(instance: Instance): number;
+  /**
+   * Memory charged to all instances together, without file pages that would be given back first. Synchronous, two
+   * small reads however many instances there are.
+   */
+  memoryUsedMb(): number;
+  /**
+   * Lets instances reach a TCP port of this machine at the bridge's address. Resolves to that address once the way is
+   * open; nothing else of the machine is reachable.
+   */
+  openPort(port: number): Promise<{ readonly host: string }>;
   /** Kills and removes the container and everything it held. Resolves when nothing is left; safe to call twice. */
   remove(instance: Instance): Promise<void>;
   /** Whether `path` is a directory in the image of function instances. */

@@ -36,7 +36,7 @@ import {
   writeFingerprint,
 } from "./adoption.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
-import { applyLimits, detectCgroupMode, readOomKills, removeGroup } from "./cgroup.ts";
+import { applyLimits, detectCgroupMode, readMemoryUsedMb, readOomKills, removeGroup } from "./cgroup.ts";
 import { each, together } from "./concurrency.ts";
 import type { Adopted, CgroupMode, Engine, EngineInfo, Instance, InstanceLimits, StartTimings } from "./engine.ts";
 import { type FoundImage, Images, type MountedImage } from "./images.ts";
@@ -194,6 +194,15 @@ export class LocalEngine implements Engine {
 
   oomKills(instance: Instance): number {
     return readOomKills(this.#mode, this.#cgroup(instance.id));
+  }
+
+  memoryUsedMb(): number {
+    return readMemoryUsedMb(this.#mode, this.#paths.cgroup);
+  }
+
+  async openPort(port: number): Promise<{ readonly host: string }> {
+    await this.#network.openPort(port);
+    return { host: this.#network.gateway };
   }
 
   async remove(instance: Instance): Promise<void> {

@@ -64,8 +64,18 @@ export function formatAddress(address: number): string {
   return [24, 16, 8, 0].map((shift) => (address >>> shift) & 255).join(".");
 }
 
-/** The rules, as one nft transaction that replaces any earlier version of the table. */
-export function nftRules(table: string, bridge: string, subnet: string): string {
+/**
+ * The rules, as one nft transaction that replaces any earlier version of the table. Instances reach `ports` of the
+ * gateway and nothing else of this machine.
+ */
+export function nftRules(
+  table: string,
+  bridge: string,
+  subnet: string,
+  gateway: string,
+  ports: readonly number[],
+): string {
+  const opened = ports.map((port) => `\n    iifname "${bridge}" ip daddr ${gateway} tcp dport ${port} accept`).join("");
   return `table inet ${table}
 delete table inet ${table}
 table inet ${table} {
@@ -81,7 +91,7 @@ table inet ${table} {
   chain input {
     type filter hook input priority filter; policy accept;
     iifname "${bridge}" ct state established,related accept
-    iifname "${bridge}" icmp type echo-request accept
+    iifname "${bridge}" icmp type echo-request accept${opened}
     iifname "${bridge}" drop
   }
   chain postrouting {
@@ -112,6 +122,9 @@ export class Network {
   #isOwner = false;
   /** Whether the bridge of an earlier process is there and as it has to be. */
   #isKept = false;
+  readonly #ports = new Set<number>();
+  /** The last change of the rules: one at a time, or an older set could come last. */
+  #ruling: Promise<void> = Promise.resolve();
 
   constructor(
     launcher: () => LauncherHandle,
@@ -192,9 +205,15 @@ export class Network {
     await this.#sweepLinks(new Set(taken.map(({ host_interface }) => host_interface)));
     if (!this.#isKept) await this.#makeBridge();
     writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
-    await this.#nft(nftRules(this.#text.table, this.#text.bridge, this.#text.subnet));
+    await this.#applyRules();
     if (isFilled) await this.#slots.fill();
     else this.#slots.fillSoon();
+  }
+
+  /** Lets instances reach a TCP port of the gateway. */
+  async openPort(port: number): Promise<void> {
+    this.#ports.add(port);
+    await this.#applyRules();
   }
 
   /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
@@ -226,6 +245,13 @@ export class Network {
     await ip("link", "add", bridge, "type", "bridge");
     await ip("link", "set", bridge, "alias", owner, "up");
     await ip("address", "add", `${this.gateway}/${this.subnet.prefix_length}`, "dev", bridge);
+  }
+
+  #applyRules(): Promise<void> {
+    const { table, bridge, subnet } = this.#text;
+    const apply = () => this.#nft(nftRules(table, bridge, subnet, this.gateway, [...this.#ports]));
+    this.#ruling = this.#ruling.then(apply, apply);
+    return this.#ruling;
   }
 
   async #nft(rules: string): Promise<void> {

@@ -11,6 +11,7 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { readConfig } from "../../src/base/config.ts";
@@ -188,6 +189,41 @@ describe("an engine that comes after one that was killed", () => {
     await Promise.all([...living.values()].map((instance) => engine.remove(instance)));
   });
 
+  it("lets what it adopted reach what it reached before, on the bridge that was there", async () => {
+    await leave([{ id: "talker" }]);
+    const identity = () => readFileSync("/sys/class/net/hta0/ifindex", "utf8");
+    const before = identity();
+    await killIt();
+    const { engine, found } = await boot();
+    expect(identity()).toBe(before);
+    const fresh = await engine.start("fresh");
+    const server = createServer((socket) => socket.end("hello"));
+    const closed = createServer((socket) => socket.end("secret"));
+    const listening = (one: typeof server, host: string) =>
+      new Promise<number>((resolve) =>
+        one.listen(0, host, () => {
+          const address = one.address();
+          resolve(typeof address === "object" && address !== null ? address.port : 0);
+        }),
+      );
+    const gateway = "10.96.0.1";
+    const port = await listening(server, gateway);
+    const other_port = await listening(closed, "0.0.0.0");
+    // What is dropped is not answered: only a wait shows it.
+    const reached = (instance: Instance, to: number, seconds: number) =>
+      say(instance, "timeout", String(seconds), "bash", "-c", `exec 3<>/dev/tcp/${gateway}/${to}; cat <&3`);
+    expect(await reached(fresh, port, 0.5)).toBe("");
+    expect(await engine.openPort(port)).toEqual({ host: gateway });
+    for (const instance of [found[0]?.instance as Instance, fresh]) {
+      expect(await reached(instance, port, 5)).toBe("hello");
+      expect(await reached(instance, other_port, 0.5)).toBe("");
+    }
+    await engine.openPort(other_port);
+    expect([await reached(fresh, port, 5), await reached(fresh, other_port, 5)]).toEqual(["hello", "secret"]);
+    server.close();
+    closed.close();
+  });
+
   it("adopts nothing that was made otherwise, and serves with what is asked for now", async () => {
     await leave([{ id: "other", mark: "m" }]);
     await killIt();
@@ -258,6 +294,7 @@ exec crun "$@"
     const veteran = named(found).get("veteran");
     expect([veteran?.mark, veteran?.instance.nonce]).toEqual(["v", left.get("veteran")?.nonce]);
     await expect(engine.start("veteran")).rejects.toMatchObject({ code: "START_FAILED" });
+    expect(engine.memoryUsedMb()).toBeGreaterThan(0);
   });
 
   it("tells of an adopted instance that ends, before and after anybody listened", async () => {

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { limitWrites, listGroups, readOomKills } from "../../src/engine/cgroup.ts";
+import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/cgroup.ts";
 import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/frames.ts";
 import { formatAddress, instanceResolvConf, nftRules, parseSubnet } from "../../src/engine/network.ts";
 import { narrowProfile } from "../../src/engine/seccomp.ts";
@@ -44,6 +44,13 @@ describe("what the groups tell", () => {
     expect(readOomKills("v1", "/h/i", root)).toBe(3);
     expect(readOomKills("v2", "/h/i", root)).toBe(4);
     expect(readOomKills("v2", "/h/none", root)).toBe(0);
+    const MIB = 1024 * 1024;
+    writeFileSync(`${root}/memory/h/memory.usage_in_bytes`, `${9 * MIB}\n`);
+    writeFileSync(`${root}/memory/h/memory.stat`, `inactive_file 7\ntotal_inactive_file ${4 * MIB}\n`);
+    writeFileSync(`${root}/h/memory.current`, `${8 * MIB}\n`);
+    writeFileSync(`${root}/h/memory.stat`, `anon 5\ninactive_file ${2 * MIB}\n`);
+    expect([readMemoryUsedMb("v1", "/h", root), readMemoryUsedMb("v2", "/h", root)]).toEqual([5, 6]);
+    expect(readMemoryUsedMb("v1", "/none", root)).toBe(0);
     expect(listGroups("v1", "/h", root)).toEqual(["i"]);
     expect(listGroups("v2", "/h", root)).toEqual(["i"]);
     rmSync(root, { recursive: true });
@@ -106,9 +113,12 @@ describe("addresses", () => {
   });
 
   it("are kept apart by rules that name the bridge and the subnet", () => {
-    const rules = nftRules("hearth_x", "br0", "10.42.0.0/16");
+    const rules = nftRules("hearth_x", "br0", "10.42.0.0/16", "10.42.0.1", []);
     expect(rules).toContain('iifname "br0" oifname "br0" drop');
     expect(rules).toContain('ip saddr 10.42.0.0/16 oifname != "br0" masquerade');
+    expect(rules).not.toContain("dport");
+    const opened = nftRules("hearth_x", "br0", "10.42.0.0/16", "10.42.0.1", [8_701]);
+    expect(opened).toMatch(/ip daddr 10\.42\.0\.1 tcp dport 8701 accept\n\s+iifname "br0" drop/);
   });
 });
 
