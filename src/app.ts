@@ -116,7 +116,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   });
   const invoker = new Invoker(pool, invocations, clock, node_id);
 
-  const app = createApp({ log, ids, clock, keys });
+  const app = createApp({ log, ids, clock, authenticator: keys });
   app.mount([
     ...systemRoutes({
       version: packageVersion(),

@@ -1,6 +1,7 @@
 /**
- * Hot path. Who is calling: API keys, sent as `X-Api-Key` or as a bearer token. Owns the key format, the keys at rest
- * (SHA-256 only, so a stolen database opens nothing) and the cache that keeps hashing and reading off the hot path.
+ * Hot path. Who is calling: the port through which a listener asks, and API keys, sent as `X-Api-Key` or as a bearer
+ * token. Owns the key format, the keys at rest (SHA-256 only, so a stolen database opens nothing) and the cache that
+ * keeps hashing and reading off the hot path. The tokens of running invocations are src/functions/tokens.ts's.
  *
  * U1. A cached caller is trusted for `credential_cache_ttl_ms` at most, and never past the key's own expiry.
  * U2. Revoking goes through `forget`, so in this process a revoked key ends at once.
@@ -14,16 +15,42 @@ import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Store } from "../store/store.ts";
 
+/** The invocation inside which a request was made. */
+export interface CallingInvocation {
+  readonly invocation_id: string;
+  readonly function_id: string;
+  /** Invocations above it in its chain: 0 for one that was called with an API key. */
+  readonly depth: number;
+  /** Monotonic. */
+  readonly deadline_ms: number;
+}
+
 export interface Caller {
   readonly tenant_id: string;
+  /** Of the API key, or of the invocation whose token was sent. */
   readonly key_id: string;
   readonly scopes: readonly string[];
+  /** Null for an API key. */
+  readonly invocation: CallingInvocation | null;
+}
+
+/** What one listener accepts as a credential. Both calls may be made by any number of requests at the same time. */
+export interface Authenticator {
+  /** The caller where that is known at once, else null, which says nothing of the credential yet. Never throws. */
+  cached(credential: string): Caller | null;
+  /** Rejects with `unknownCredential()` for whatever it does not accept. */
+  caller(credential: string): Promise<Caller>;
+}
+
+/** The one refusal of a bad credential: its text tells nothing of what the credential was or had been. */
+export function unknownCredential(): AppError {
+  return new AppError("UNAUTHORIZED", "the key is not valid");
 }
 
 export const DEFAULT_TENANT_ID = "default";
 /** The operator's key. At most one, replaced when the setting changes. */
 const BOOTSTRAP_KEY_ID = "bootstrap";
-const ALL_SCOPES: readonly string[] = ["*"];
+export const ALL_SCOPES: readonly string[] = ["*"];
 
 /** The credential that a request carries. Throws TWO_CREDENTIALS, or UNAUTHORIZED where there is none. */
 export function credentialOf(headers: IncomingHttpHeaders): string {
@@ -61,7 +88,7 @@ type KeyRow = {
   readonly revoked_at: number | null;
 };
 
-export class Keys {
+export class Keys implements Authenticator {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #callers = new LRUCache<string, CachedCaller>({ max: LIMITS.credential_cache_entries });
@@ -85,7 +112,7 @@ export class Keys {
   async caller(credential: string): Promise<Caller> {
     const known = this.cached(credential);
     if (known !== null) return known;
-    const refusal = new AppError("UNAUTHORIZED", "the key is not valid");
+    const refusal = unknownCredential();
     if (credential.length > LIMITS.credential_length_max) throw refusal;
     const now_ms = this.#clock.monotonicMs();
     if ((this.#refused.get(credential) ?? 0) > now_ms) throw refusal;
@@ -94,7 +121,12 @@ export class Keys {
       this.#refused.set(credential, now_ms + LIMITS.credential_refusal_ttl_ms);
       throw refusal;
     }
-    const caller: Caller = { tenant_id: row.tenant_id, key_id: row.id, scopes: JSON.parse(row.scopes) };
+    const caller: Caller = {
+      tenant_id: row.tenant_id,
+      key_id: row.id,
+      scopes: JSON.parse(row.scopes),
+      invocation: null,
+    };
     this.#callers.set(credential, {
       caller,
       expires_at: row.expires_at,

@@ -7,7 +7,7 @@ import type { Caller } from "./auth.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
-/** `public`: no credential is looked at. `tenant`: an API key decides the tenant. */
+/** `public`: no credential is looked at. `tenant`: the credential decides the tenant. */
 export type AuthClass = "public" | "tenant";
 
 export interface RouteRequest<Auth extends AuthClass, Params, Query, Body> {

@@ -10,7 +10,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
-import { type Caller, credentialOf, type Keys } from "./auth.ts";
+import { type Authenticator, type Caller, credentialOf } from "./auth.ts";
 import { errorResponse, requestId } from "./errors.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
 import { Answer, type AuthClass, type Route, type RouteRequest } from "./route.ts";
@@ -19,7 +19,8 @@ export interface AppDeps {
   readonly log: Log;
   readonly ids: Ids;
   readonly clock: Clock;
-  readonly keys: Keys;
+  /** Decides for every request of this application. */
+  readonly authenticator: Authenticator;
 }
 
 export type Env = { Bindings: HttpBindings };
@@ -31,7 +32,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     let caller: Caller | null = null;
     if (route.auth === "tenant") {
       const credential = credentialOf(incoming.headers);
-      caller = deps.keys.cached(credential) ?? (await deps.keys.caller(credential));
+      caller = deps.authenticator.cached(credential) ?? (await deps.authenticator.caller(credential));
     }
     checkPath(incoming.url ?? "");
     const params = route.params === null ? c.req.param() : validate(route.params, c.req.param(), "INVALID_ARGUMENT");

@@ -116,6 +116,7 @@ describe("keys", () => {
       tenant_id: "default",
       key_id: "second",
       scopes: ["functions"],
+      invocation: null,
     });
   });
 

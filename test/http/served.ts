@@ -4,7 +4,7 @@ import { afterEach } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
-import { Keys } from "../../src/http/auth.ts";
+import { type Authenticator, Keys } from "../../src/http/auth.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -24,15 +24,26 @@ export interface Served {
   call(method: string, path: string, body?: unknown): Promise<Response>;
 }
 
+export interface Place {
+  /** A loopback address; 127.0.0.1 unless given. */
+  readonly host?: string;
+  /** API keys unless given. */
+  readonly authenticator?: Authenticator;
+}
+
 /** Call in a describe block. What a test serves is taken down after it. */
-export function serving(): (routes: readonly Route[], limits?: Partial<ServerLimits>) => Promise<Served> {
+export function serving(): (
+  routes: readonly Route[],
+  limits?: Partial<ServerLimits>,
+  place?: Place,
+) => Promise<Served> {
   const servers: Listening[] = [];
   // Runs after the stores' own clean-up was registered, so before it.
   const scratch = scratchStores();
   afterEach(async () => {
     await Promise.all(servers.splice(0).map((server) => server.close(0)));
   });
-  return async (routes, limits) => {
+  return async (routes, limits, { host = "127.0.0.1", authenticator } = {}) => {
     const faults: Served["faults"] = [];
     const ignore = () => {};
     const log: Log = {
@@ -45,9 +56,9 @@ export function serving(): (routes: readonly Route[], limits?: Partial<ServerLim
     const store = scratch().open();
     const keys = new Keys(store, systemClock);
     await keys.ensureBootstrap(KEY);
-    const app = createApp({ log, ids, clock: systemClock, keys });
+    const app = createApp({ log, ids, clock: systemClock, authenticator: authenticator ?? keys });
     app.mount(routes);
-    const server = await listen(app, { host: "127.0.0.1", port: 0, clock: systemClock, log, limits });
+    const server = await listen(app, { host, port: 0, clock: systemClock, log, limits });
     servers.push(server);
     const get = (path: string, init?: RequestInit) => fetch(`${server.url}${path}`, init);
     return {
@@ -77,8 +88,9 @@ export interface RawClient {
   closed(deadline_ms?: number): Promise<string>;
 }
 
-export async function rawClient(port: number): Promise<RawClient> {
-  const socket = connect(port, "127.0.0.1");
+/** A connection to a loopback address, from one. */
+export async function rawClient(port: number, host = "127.0.0.1", localAddress = "127.0.0.1"): Promise<RawClient> {
+  const socket = connect({ port, host, localAddress });
   const state = { text: "", isClosed: false };
   const waiting = new Set<() => void>();
   const changed = () => {

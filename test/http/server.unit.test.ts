@@ -108,7 +108,7 @@ describe("routing", () => {
     const created = await call("POST", "/api/things/t1/echo?limit=5", { text: "hi", unknown: 1 });
     expect(created.status).toBe(201);
     expect(await created.json()).toEqual({
-      caller: { tenant_id: "default", key_id: "bootstrap", scopes: ["*"] },
+      caller: { tenant_id: "default", key_id: "bootstrap", scopes: ["*"], invocation: null },
       params: { thing_id: "t1" },
       query: { limit: "5" },
       body: { text: "hi" },
