@@ -22,6 +22,12 @@ export const LIMITS = {
   credential_length_max: 512,
   /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
   connections_max: 8_000,
+  /**
+   * The same for the listener inside the bridge, whose clients are handlers: all of them, and those of one instance,
+   * so that one that opens connections without end takes them from itself.
+   */
+  inner_connections_max: 1_024,
+  inner_per_address_connections_max: 32,
   header_bytes_max: 16 * 1024,
   /** A client has this long to send its headers, its whole request, and its next request on the same connection. */
   headers_timeout_ms: 15_000,
@@ -69,6 +75,9 @@ export const LIMITS = {
   /** One statement deletes at most so many records and so many bytes of them: it runs on the main thread (about 10 ms). */
   delete_rows_per_pass: 1_000,
   delete_bytes_per_pass: 4 * 1024 * 1024,
+
+  /** Tokens of running calls; one call runs per instance, of which the setting allows at most as many. */
+  invocation_tokens_max: 10_000,
 
   // Pool
   queue_per_function_max: 1_000,
