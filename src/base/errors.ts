@@ -30,6 +30,7 @@ export const ERRORS = {
   UNPROCESSABLE_ENTITY: row(422, "caller"),
   QUEUE_FULL: row(429, "platform", true),
   QUEUE_TIMEOUT: row(429, "platform", true),
+  CONCURRENCY_LIMIT: row(429, "platform", true),
   INTERNAL: row(500, "platform"),
   CAPACITY_FULL: row(503, "platform", true),
   START_FAILED: row(503, "platform", true),

@@ -1,0 +1,52 @@
+/**
+ * Hot path. How many calls of a function and of a tenant are in flight (waiting or running), and the refusal where one
+ * has a limit. A call inside a call counts as one more: at its limit it is refused at once and never waits for the
+ * call that waits for it.
+ *
+ * C1. Calls are counted whether or not a limit is set, so that one set while calls run counts these too.
+ * C2. A refused call is not counted; every other one leaves once. An entry ends with its last call, so the maps are
+ *     bounded by the calls in flight.
+ */
+import { AppError, invariant } from "../base/errors.ts";
+
+export class Concurrency {
+  readonly #functions = new Map<string, number>();
+  readonly #tenants = new Map<string, number>();
+
+  /** Counts one call. Throws CONCURRENCY_LIMIT when a limit is reached; a limit of null is none. */
+  enter(function_id: string, function_limit: number | null, tenant_id: string, tenant_limit: number | null): void {
+    const of_function = this.#functions.get(function_id) ?? 0;
+    if (function_limit !== null && of_function >= function_limit)
+      throw atLimit("function", function_id, function_limit);
+    const of_tenant = this.#tenants.get(tenant_id) ?? 0;
+    if (tenant_limit !== null && of_tenant >= tenant_limit) throw atLimit("tenant", tenant_id, tenant_limit);
+    this.#functions.set(function_id, of_function + 1);
+    this.#tenants.set(tenant_id, of_tenant + 1);
+  }
+
+  /** Once for each call that entered, whatever became of it. */
+  leave(function_id: string, tenant_id: string): void {
+    countDown(this.#functions, function_id);
+    countDown(this.#tenants, tenant_id);
+  }
+
+  /** Entries of both maps: 0 when nothing is in flight (C2). */
+  get size(): number {
+    return this.#functions.size + this.#tenants.size;
+  }
+}
+
+function countDown(counts: Map<string, number>, id: string): void {
+  const count = counts.get(id);
+  invariant(count !== undefined, `C2: a call of ${id} left that had not entered`);
+  if (count === 1) counts.delete(id);
+  else counts.set(id, count - 1);
+}
+
+function atLimit(whose: "function" | "tenant", id: string, limit: number): AppError {
+  return new AppError("CONCURRENCY_LIMIT", `the concurrency limit of ${whose} ${id} is reached: ${limit}`, {
+    details: { expected: [`at most ${limit} calls of the ${whose} in flight`] },
+    hint: "wait for a call to end, or raise the limit",
+    retry_after: 1,
+  });
+}
