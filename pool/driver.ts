@@ -163,6 +163,11 @@ export class Pool<Call, Outcome> {
     this.#feed({ type: "memory_read", used_mb, budget_mb, now_ms: this.#clock.monotonicMs() });
   }
 
+  /** Whether the memory budget was used up when it was last noted. */
+  get isPressed(): boolean {
+    return this.#state.is_pressed;
+  }
+
   /**
    * Refuses a group's waiting calls and ends its instances, busy ones when they finish or at once with `force`.
    * Resolves when the last one is gone; rejects with INTERNAL when that takes longer than `deadline_ms` from now, or

@@ -14,13 +14,15 @@ import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { createLog, type Log } from "./base/log.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
+import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
 import { Invoker } from "./functions/invoke.ts";
 import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts";
 import { functionRoutes } from "./functions/routes.ts";
 import { Functions } from "./functions/service.ts";
-import { Keys } from "./http/auth.ts";
-import { createApp, type Listening, listen } from "./http/server.ts";
+import { InvocationTokens } from "./functions/tokens.ts";
+import { type Authenticator, Keys } from "./http/auth.ts";
+import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
 import type { Store } from "./store/store.ts";
@@ -95,12 +97,13 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
     image: profileImage("prod").reference,
   });
   undo.add(() => engine.shutdown());
-  await engine.boot();
-  const launcher = new FunctionLauncher(engine, clock, log);
+  const adopted = await engine.boot();
+  const tokens = new InvocationTokens(ids, clock);
+  const launcher = new FunctionLauncher(engine, clock, log, tokens);
   const pool = makePool(config, log, launcher, start_number);
-  const serving: { server: Listening | null } = { server: null };
+  const servers: Listening[] = [];
   // At the same time: what waits in the pool is refused, what runs is answered.
-  undo.add(() => Promise.all([serving.server?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
+  undo.add(() => Promise.all([...servers.map((server) => server.close(LIMITS.drain_ms)), pool.drain(LIMITS.drain_ms)]));
   const invocations = new Invocations(store, ids, node_id);
   await invocations.boot();
   const functions = new Functions({
@@ -114,10 +117,11 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
     queue_max: config.queue_max,
     node_id,
   });
-  const invoker = new Invoker(pool, invocations, clock, node_id);
+  const concurrency = new Concurrency();
+  const tenant_limit = config.tenant_concurrency_limit;
+  const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit });
 
-  const app = createApp({ log, ids, clock, authenticator: keys });
-  app.mount([
+  const routes = [
     ...systemRoutes({
       version: packageVersion(),
       node_id,
@@ -127,13 +131,37 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
       features: { functions: "shell handlers in warm containers" },
     }),
     ...functionRoutes({ functions, invoker, invocations, pool }),
-  ]);
-  await functions.boot();
-  const server = await listen(app, { host: config.listen_host, port: config.listen_port, log, clock });
-  serving.server = server;
+  ];
+  const serve = async (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
+    const app = createApp({ log, ids, clock, authenticator });
+    app.mount(routes);
+    const server = await listen(app, { ...options, log, clock });
+    servers.push(server);
+    return server;
+  };
+  const inner = await serve(tokens, {
+    host: engine.info().gateway,
+    port: 0,
+    limits: {
+      connections_max: LIMITS.inner_connections_max,
+      per_address_connections_max: LIMITS.inner_per_address_connections_max,
+    },
+  });
+  await engine.openPort(inner.port);
+  launcher.setApiUrl(inner.url);
+  await functions.boot(adopted);
+  const server = await serve(keys, { host: config.listen_host, port: config.listen_port });
   pool.setCells(config.cells_target);
-  const pruning = every(LIMITS.prune_interval_ms, log, () =>
-    invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
+  const watching = every(
+    () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
+    log,
+    async () => pool.noteMemory(engine.memoryUsedMb(), config.memory_budget_mb),
+  );
+  undo.add(async () => watching.stop());
+  const pruning = every(
+    () => LIMITS.prune_interval_ms,
+    log,
+    () => invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
   );
   undo.add(async () => pruning.stop());
   log.info("ready", { url: server.url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
@@ -180,10 +208,10 @@ async function noteStart(store: Store, ids: Ids): Promise<{ node_id: string; sta
 }
 
 /** Runs `work` again and again, never twice at a time, until `stop`. */
-function every(interval_ms: number, log: Log, work: () => Promise<void>): { stop: () => void } {
+function every(interval_ms: () => number, log: Log, work: () => Promise<void>): { stop: () => void } {
   const state = { isStopped: false };
   const next = (): void => {
-    systemClock.after(interval_ms, () => {
+    systemClock.after(interval_ms(), () => {
       if (state.isStopped) return;
       work()
         .catch((error) => log.warn("background work failed", { error: errorText(error) }))

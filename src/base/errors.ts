@@ -28,6 +28,7 @@ export const ERRORS = {
   NAME_TAKEN: row(409, "caller"),
   BODY_TOO_LARGE: row(413, "caller"),
   UNPROCESSABLE_ENTITY: row(422, "caller"),
+  CHAIN_TOO_DEEP: row(400, "caller"),
   QUEUE_FULL: row(429, "platform", true),
   QUEUE_TIMEOUT: row(429, "platform", true),
   CONCURRENCY_LIMIT: row(429, "platform", true),

@@ -47,6 +47,8 @@ export interface EngineInfo {
   readonly image: string;
   readonly image_release: string;
   readonly subnet: string;
+  /** This machine's address as seen from inside of instances. */
+  readonly gateway: string;
   readonly bridge: string;
 }
 
@@ -79,10 +81,10 @@ export interface Engine {
    */
   memoryUsedMb(): number;
   /**
-   * Lets instances reach a TCP port of this machine at the bridge's address. Resolves to that address once the way is
-   * open; nothing else of the machine is reachable.
+   * Lets instances reach a TCP port of this machine at the `gateway` address. Resolves once the way is open; nothing
+   * else of the machine is reachable.
    */
-  openPort(port: number): Promise<{ readonly host: string }>;
+  openPort(port: number): Promise<void>;
   /** Kills and removes the container and everything it held. Resolves when nothing is left; safe to call twice. */
   remove(instance: Instance): Promise<void>;
   /** Whether `path` is a directory in the image of function instances. */

@@ -200,9 +200,8 @@ export class LocalEngine implements Engine {
     return readMemoryUsedMb(this.#mode, this.#paths.cgroup);
   }
 
-  async openPort(port: number): Promise<{ readonly host: string }> {
-    await this.#network.openPort(port);
-    return { host: this.#network.gateway };
+  openPort(port: number): Promise<void> {
+    return this.#network.openPort(port);
   }
 
   async remove(instance: Instance): Promise<void> {
@@ -232,6 +231,7 @@ export class LocalEngine implements Engine {
       image: this.#image?.reference ?? "",
       image_release: this.#image?.release ?? "",
       subnet: config.subnet,
+      gateway: this.#network.gateway,
       bridge: config.bridge,
     };
   }

@@ -10,7 +10,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import type { FunctionRecord } from "./schema.ts";
-import { groupKey } from "./target.ts";
+import { groupKey, parseGroupKey } from "./target.ts";
 
 export interface FunctionPoolStatus extends GroupStatus {
   /** Instances of superseded versions: kept for a rollback, outside of `max_instances`. */
@@ -94,10 +94,10 @@ export class Groups {
   }
 
   #forget(group: string): void {
-    const at = group.lastIndexOf("@");
-    const function_id = group.slice(0, at);
-    const versions = this.#versions.get(function_id);
-    versions?.delete(Number(group.slice(at + 1)));
-    if (versions?.size === 0) this.#versions.delete(function_id);
+    const key = parseGroupKey(group);
+    const versions = key === null ? undefined : this.#versions.get(key.function_id);
+    if (key === null || versions === undefined) return;
+    versions.delete(key.version);
+    if (versions.size === 0) this.#versions.delete(key.function_id);
   }
 }

@@ -5,6 +5,9 @@ import type { Pool } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { CallingInvocation } from "../http/auth.ts";
+import type { Concurrency } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Call, Outcome } from "./launch.ts";
 import type { FunctionRecord, InvocationRecord, InvokeFunction } from "./schema.ts";
@@ -15,6 +18,13 @@ function wrongState(state: string): AppError {
   return new AppError("WRONG_STATE", `cannot invoke a function that is ${state}`, {
     details: { state, expected: ["active"] },
     hint: state === "paused" ? "resume it first" : "deploy it first",
+  });
+}
+
+function tooDeep(): AppError {
+  return new AppError("CHAIN_TOO_DEEP", `a chain of calls goes deeper than ${LIMITS.chain_depth_max}`, {
+    details: { expected: [`at most ${LIMITS.chain_depth_max} calls inside each other`] },
+    hint: "look for functions that call each other in a circle",
   });
 }
 
@@ -36,38 +46,73 @@ function isForgotten(error: unknown): boolean {
   return error instanceof AppError && error.code === "NOT_FOUND" && error.details === null;
 }
 
+export interface InvokerOptions {
+  readonly pool: Pool<Call, Outcome>;
+  readonly invocations: Invocations;
+  readonly clock: Clock;
+  readonly node_id: string;
+  readonly concurrency: Concurrency;
+  /** Calls that any one tenant may have in flight; null: no limit. */
+  readonly tenant_limit: number | null;
+}
+
 export class Invoker {
   readonly #pool: Pool<Call, Outcome>;
   readonly #invocations: Invocations;
   readonly #clock: Clock;
   readonly #node_id: string;
+  readonly #concurrency: Concurrency;
+  readonly #tenant_limit: number | null;
 
-  constructor(pool: Pool<Call, Outcome>, invocations: Invocations, clock: Clock, node_id: string) {
+  constructor({ pool, invocations, clock, node_id, concurrency, tenant_limit }: InvokerOptions) {
     this.#pool = pool;
     this.#invocations = invocations;
     this.#clock = clock;
     this.#node_id = node_id;
+    this.#concurrency = concurrency;
+    this.#tenant_limit = tenant_limit;
   }
 
   /**
    * Runs one call and commits its record. Whatever the handler does is data in the record; thrown are refusals:
    * WRONG_STATE (not deployed, paused), NOT_FOUND (deleted meanwhile), QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL,
-   * START_FAILED. `find` finds the target, and finds it anew where the version was forgotten between the two.
+   * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP. `find` finds the target, and finds it anew where the version was
+   * forgotten between the two. `parent` is the invocation that calls, for a call from inside of one.
    */
-  async invoke(find: () => Target | Promise<Target>, input: InvokeFunction): Promise<InvocationRecord> {
+  async invoke(
+    find: () => Target | Promise<Target>,
+    input: InvokeFunction,
+    parent: CallingInvocation | null,
+  ): Promise<InvocationRecord> {
     const found = find();
-    let target = found instanceof Promise ? await found : found;
+    const target = found instanceof Promise ? await found : found;
+    const { id, tenant_id, concurrency_limit } = target.record;
+    this.#concurrency.enter(id, concurrency_limit, tenant_id, this.#tenant_limit);
+    try {
+      return await this.#run(target, find, input, parent);
+    } finally {
+      this.#concurrency.leave(id, tenant_id);
+    }
+  }
+
+  async #run(
+    first: Target,
+    find: () => Target | Promise<Target>,
+    input: InvokeFunction,
+    parent: CallingInvocation | null,
+  ): Promise<InvocationRecord> {
+    let target = first;
     const arrived_epoch_ms = this.#clock.epochMs();
     const arrived_ms = this.#clock.monotonicMs();
     const number = this.#invocations.number();
     let outcome: Outcome;
     try {
-      outcome = await this.#submit(target, input, number.id, arrived_ms);
+      outcome = await this.#submit(target, input, number.id, arrived_ms, parent);
     } catch (error) {
       const newer = isForgotten(error) ? await find() : target;
       if (newer.group === target.group) throw inFunctionTerms(error, target.record);
       target = newer;
-      outcome = await this.#submit(target, input, number.id, arrived_ms).catch((again) => {
+      outcome = await this.#submit(target, input, number.id, arrived_ms, parent).catch((again) => {
         throw inFunctionTerms(again, newer.record);
       });
     }
@@ -97,11 +142,21 @@ export class Invoker {
     return result;
   }
 
-  #submit(target: Target, input: InvokeFunction, invocation_id: string, arrived_ms: number): Promise<Outcome> {
+  async #submit(
+    target: Target,
+    { timeout_seconds, environment, payload }: InvokeFunction,
+    invocation_id: string,
+    arrived_ms: number,
+    parent: CallingInvocation | null,
+  ): Promise<Outcome> {
     const { record } = target;
     if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
-    const timeout_ms = (input.timeout_seconds ?? record.timeout_seconds) * 1000;
-    const call = { target, invocation_id, environment: input.environment, payload: input.payload, timeout_ms };
-    return this.#pool.submit(target.group, call, { deadline_ms: arrived_ms + timeout_ms });
+    const depth = parent === null ? 0 : parent.depth + 1;
+    if (depth > LIMITS.chain_depth_max) throw tooDeep();
+    const own_ms = (timeout_seconds ?? record.timeout_seconds) * 1000;
+    // Who waits for a nested call is ended at its own deadline: nothing is worked on past that.
+    const timeout_ms = parent === null ? own_ms : Math.min(own_ms, Math.ceil(parent.deadline_ms - arrived_ms));
+    const call = { target, invocation_id, environment, payload, timeout_ms, depth };
+    return this.#pool.submit(target.group, call, { deadline_ms: arrived_ms + timeout_ms, depth });
   }
 }

@@ -12,6 +12,7 @@ import type { Log } from "../base/log.ts";
 import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
 import type { InvocationRecord, InvocationTimings } from "./schema.ts";
 import type { Target } from "./target.ts";
+import type { InvocationTokens } from "./tokens.ts";
 
 export interface Call {
   readonly target: Target;
@@ -19,6 +20,14 @@ export interface Call {
   readonly environment: Readonly<Record<string, string>>;
   readonly payload: string;
   readonly timeout_ms: number;
+  /** Calls above it in its chain. */
+  readonly depth: number;
+}
+
+/** Where and as whom a handler calls the API. */
+export interface ApiAccess {
+  readonly url: string;
+  readonly token: string;
 }
 
 /** What a record says of how the call went. */
@@ -61,13 +70,17 @@ function rounded(ms: number): number {
 }
 
 /** The environment of one call: hearth's own names, then the function's, then the call's. */
-export function callEnvironment(call: Call, deadline_epoch_ms: number): string[] {
+export function callEnvironment(call: Call, deadline_epoch_ms: number, api: ApiAccess | null): string[] {
   const { target, payload } = call;
   const environment: Record<string, string> = {
     ...target.environment,
     HEARTH_INVOCATION_ID: call.invocation_id,
     HEARTH_DEADLINE_MS: String(Math.round(deadline_epoch_ms)),
   };
+  if (api !== null) {
+    environment.HEARTH_URL = api.url;
+    environment.HEARTH_KEY = api.token;
+  }
   // A variable cannot hold a NUL, and above the bound the payload comes on standard input alone.
   if (Buffer.byteLength(payload) <= LIMITS.payload_variable_bytes_max && !payload.includes("\0")) {
     environment.HEARTH_PAYLOAD = payload;
@@ -98,13 +111,16 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #engine: Engine;
   readonly #clock: Clock;
   readonly #log: Log;
+  readonly #tokens: InvocationTokens;
   readonly #instances = new Map<string, Held>();
   readonly #starting = new Map<string, Promise<Instance>>();
   readonly #limits = new Map<string, GroupLimits>();
+  #api_url = "";
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
 
-  constructor(engine: Engine, clock: Clock, log: Log) {
+  constructor(engine: Engine, clock: Clock, log: Log, tokens: InvocationTokens) {
+    this.#tokens = tokens;
     this.#engine = engine;
     this.#clock = clock;
     this.#log = log;
@@ -117,6 +133,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   /** `listener` hears of every group that the pool has let go. One listener. */
   onForget(listener: (group: string) => void): void {
     this.#onForget = listener;
+  }
+
+  /** Where handlers with `api_access` reach the API. Before the first call. */
+  setApiUrl(url: string): void {
+    this.#api_url = url;
   }
 
   /** Sets what instances of a group are limited to. Before the pool learns of the group. */
@@ -142,6 +163,20 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       throw error;
     } finally {
       this.#starting.delete(id);
+    }
+  }
+
+  /** Takes over an instance that an earlier process had started, bound to `group` or a cell. Before the pool hears of it. */
+  adopt(instance: Instance, group: string | null): void {
+    this.#instances.set(instance.id, { instance, oom_kills: 0 });
+    instance.minit.onClosed(() => this.#onCrash(instance.id, "its minit closed the connection"));
+    const limits = group === null ? undefined : this.#limits.get(group);
+    try {
+      // It may have been marked and not yet limited. A group that is not open has no limits: the pool ends its instances.
+      if (limits !== undefined) this.#engine.limit(instance, limits);
+    } catch (error) {
+      this.#log.warn("an instance of an earlier process is lost", { instance: instance.id, error: errorText(error) });
+      instance.minit.close();
     }
   }
 
@@ -179,10 +214,12 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       instance.minit.close();
     });
     const begun_ms = this.#clock.monotonicMs();
+    const token = target.record.api_access ? this.#token(call, begun_ms + timeout_ms) : null;
+    const api = token === null ? null : { url: this.#api_url, token };
     try {
       const exit = await instance.minit.execSole({
         argv: target.argv,
-        environment: callEnvironment(call, this.#clock.epochMs() + timeout_ms),
+        environment: callEnvironment(call, this.#clock.epochMs() + timeout_ms, api),
         working_directory: target.record.working_directory ?? "",
         timeout_ms,
         stdout_bytes_max: LIMITS.output_bytes_max,
@@ -224,7 +261,14 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       return { outcome, reuse: false, idle: Promise.resolve() };
     } finally {
       cancel();
+      if (token !== null) this.#tokens.revoke(token);
     }
+  }
+
+  /** A credential that acts for the function's tenant until the call ends. */
+  #token({ target: { record }, invocation_id, depth }: Call, expires_ms: number): string {
+    const { tenant_id, id: function_id } = record;
+    return this.#tokens.issue({ tenant_id, function_id, invocation_id, depth, expires_ms });
   }
 
   async remove(id: string): Promise<void> {
@@ -260,6 +304,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     invariant(limits !== undefined, `group ${group} has limits`);
     const begun_ms = this.#clock.monotonicMs();
     try {
+      this.#engine.mark(instance, group);
       this.#engine.limit(instance, limits);
     } catch (cause) {
       throw new AppError("START_FAILED", `the instance ended before it was bound: ${errorText(cause)}`, { cause });

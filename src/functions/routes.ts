@@ -179,7 +179,7 @@ function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOpt
       params: byName,
       body: invokeFunction,
       handler: ({ caller, params, body }) =>
-        invoker.invoke(() => functions.targetByName(caller.tenant_id, params.name), body),
+        invoker.invoke(() => functions.targetByName(caller.tenant_id, params.name), body, caller.invocation),
     }),
     route({
       method: "POST",
@@ -189,7 +189,7 @@ function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOpt
       params: byId,
       body: invokeFunction,
       handler: ({ caller, params, body }) =>
-        invoker.invoke(() => functions.targetById(caller.tenant_id, params.function_id), body),
+        invoker.invoke(() => functions.targetById(caller.tenant_id, params.function_id), body, caller.invocation),
     }),
     route({
       method: "GET",

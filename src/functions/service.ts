@@ -14,8 +14,9 @@ import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
-import type { Engine } from "../engine/engine.ts";
+import type { Adopted, Engine } from "../engine/engine.ts";
 import type { Store } from "../store/store.ts";
+import { Adoption } from "./adoption.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import { ALL_RECORDS, deleteExpired } from "./portions.ts";
@@ -41,9 +42,11 @@ export class Functions {
   readonly versions: Versions;
   readonly #log: Log;
   readonly #parts: FunctionParts;
+  readonly #pooled: Pick<FunctionsOptions, "pool" | "launcher">;
 
   constructor({ store, pool, launcher, engine, clock, ids, log, queue_max, node_id }: FunctionsOptions) {
     this.#log = log;
+    this.#pooled = { pool, launcher };
     this.#parts = {
       store,
       engine,
@@ -59,19 +62,22 @@ export class Functions {
   }
 
   /**
-   * Takes up where an earlier process stopped: active functions are invocable again, deployments go on in the
-   * background, deletions are finished.
+   * Takes up where an earlier process stopped: active functions are invocable again, with the instances that outlived
+   * it; deployments go on in the background, deletions are finished.
    */
-  async boot(): Promise<void> {
+  async boot(adopted: readonly Adopted[]): Promise<void> {
     const { rows, groups, changes } = this.#parts;
-    for await (const { record } of rows.inStates(["active", "deploying"])) {
-      groups.open(record);
+    const adoption = new Adoption({ ...this.#pooled, groups, rows }, adopted);
+    for await (const row of rows.inStates(["active", "deploying"])) {
+      await adoption.reopen(row);
+      const { record } = row;
       if (record.state === "deploying") {
         changes
           .run(record.id, () => this.#warm(record))
           .catch((error) => this.#log.warn("not deployed", { function_id: record.id, error: errorText(error) }));
       }
     }
+    adoption.finish();
     for await (const row of rows.inStates(["deleting"])) await this.#erase(row);
   }
 

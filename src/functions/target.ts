@@ -22,6 +22,12 @@ export function groupKey(function_id: string, version: number): string {
   return `${function_id}@${version}`;
 }
 
+/** What `groupKey` was made from; null for another text. */
+export function parseGroupKey(key: string): { readonly function_id: string; readonly version: number } | null {
+  const [, function_id, version] = /^([^@]+)@(\d+)$/.exec(key) ?? [];
+  return function_id === undefined ? null : { function_id, version: Number(version) };
+}
+
 const BASE_ENVIRONMENT = {
   PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
   HOME: "/tmp",

@@ -213,7 +213,8 @@ describe("an engine that comes after one that was killed", () => {
     const reached = (instance: Instance, to: number, seconds: number) =>
       say(instance, "timeout", String(seconds), "bash", "-c", `exec 3<>/dev/tcp/${gateway}/${to}; cat <&3`);
     expect(await reached(fresh, port, 0.5)).toBe("");
-    expect(await engine.openPort(port)).toEqual({ host: gateway });
+    expect(engine.info().gateway).toBe(gateway);
+    await engine.openPort(port);
     for (const instance of [found[0]?.instance as Instance, fresh]) {
       expect(await reached(instance, port, 5)).toBe("hello");
       expect(await reached(instance, other_port, 0.5)).toBe("");

@@ -106,7 +106,7 @@ describe("the environment of a call", () => {
       environment: { PATH: "/bin", A: "hearth" },
       record: { environment: { A: "function", B: "function" } },
     };
-    const list = callEnvironment(call({ target, environment: { B: "call" } }), 1_000.4);
+    const list = callEnvironment(call({ target, environment: { B: "call" } }), 1_000.4, null);
     expect(list).toEqual([
       "PATH=/bin",
       "A=function",
@@ -117,9 +117,14 @@ describe("the environment of a call", () => {
     ]);
   });
 
+  it("names the API and the token where the function may use it", () => {
+    const list = callEnvironment(call({}), 0, { url: "http://10.42.0.1:8701", token: "hi_x" });
+    expect(list).toEqual(expect.arrayContaining(["HEARTH_URL=http://10.42.0.1:8701", "HEARTH_KEY=hi_x"]));
+  });
+
   it("holds the payload up to 64 KiB, counted in bytes, and none with a NUL in it", () => {
     const has = (payload: string) =>
-      callEnvironment(call({ payload }), 0).some((one) => one.startsWith("HEARTH_PAYLOAD="));
+      callEnvironment(call({ payload }), 0, null).some((one) => one.startsWith("HEARTH_PAYLOAD="));
     expect(has("x".repeat(LIMITS.payload_variable_bytes_max))).toBe(true);
     expect(has("x".repeat(LIMITS.payload_variable_bytes_max + 1))).toBe(false);
     expect(has("é".repeat(LIMITS.payload_variable_bytes_max / 2 + 1))).toBe(false);

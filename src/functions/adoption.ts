@@ -1,0 +1,77 @@
+/**
+ * Instances that outlived an earlier process: back into the pool, each for the version that it was bound to. What
+ * belongs to a function that is not active, or to a version that is not there, is handed to the pool too, which ends
+ * it, since its group is not open.
+ */
+import type { Pool } from "../../pool/index.ts";
+import type { Adopted } from "../engine/engine.ts";
+import type { Groups } from "./groups.ts";
+import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
+import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
+import { parseGroupKey } from "./target.ts";
+
+export interface AdoptionOptions {
+  readonly pool: Pool<Call, Outcome>;
+  readonly launcher: FunctionLauncher;
+  readonly groups: Groups;
+  readonly rows: FunctionRows;
+}
+
+export class Adoption {
+  readonly #options: AdoptionOptions;
+  /** By function and version; what has been adopted is not in it any more. */
+  readonly #waiting = new Map<string, Map<number, Adopted[]>>();
+  readonly #others: Adopted[] = [];
+
+  constructor(options: AdoptionOptions, adopted: readonly Adopted[]) {
+    this.#options = options;
+    for (const one of adopted) {
+      const key = one.mark === null ? null : parseGroupKey(one.mark);
+      if (key === null) {
+        this.#others.push(one);
+        continue;
+      }
+      const versions = this.#waiting.get(key.function_id) ?? new Map<number, Adopted[]>();
+      this.#waiting.set(key.function_id, versions);
+      const same = versions.get(key.version);
+      if (same === undefined) versions.set(key.version, [one]);
+      else same.push(one);
+    }
+  }
+
+  /** Opens the group of an active function's version with the instances that it still has, and those of earlier versions. */
+  async reopen(row: FunctionRow): Promise<void> {
+    const { groups, rows } = this.#options;
+    const { record } = row;
+    const versions = this.#waiting.get(record.id) ?? new Map<number, Adopted[]>();
+    this.#waiting.delete(record.id);
+    for (const [version, adopted] of versions) {
+      if (version === record.version) continue;
+      const found = await rows.version(row, version);
+      if (found === null) {
+        this.#others.push(...adopted);
+        continue;
+      }
+      const superseded = { ...record, ...versioned(found), version, current_version: version };
+      groups.open(superseded, 0);
+      for (const one of adopted) this.#adopt(one);
+      groups.retire(superseded);
+    }
+    // Without a minimum first: nothing is started that is about to be adopted.
+    groups.open(record, 0);
+    for (const one of versions.get(record.version) ?? []) this.#adopt(one);
+    groups.open(record);
+  }
+
+  /** Cells, and what nobody wants. After the last `reopen`. */
+  finish(): void {
+    for (const versions of this.#waiting.values()) this.#others.push(...[...versions.values()].flat());
+    this.#waiting.clear();
+    for (const one of this.#others.splice(0)) this.#adopt(one);
+  }
+
+  #adopt({ instance, mark }: Adopted): void {
+    this.#options.launcher.adopt(instance, mark);
+    this.#options.pool.adopt(instance.id, mark);
+  }
+}

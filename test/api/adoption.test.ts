@@ -1,0 +1,106 @@
+/** What a daemon that was killed leaves running, and what the next one makes of it. */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+
+const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
+const daemon = new Daemon();
+beforeAll(() => daemon.start(SETTINGS));
+afterAll(async () => {
+  expect(await daemon.stop("SIGTERM")).toBe(0);
+  expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  await daemon.dispose();
+});
+
+const restart = async (settings: Readonly<Record<string, string>> = SETTINGS) => {
+  await daemon.stop("SIGKILL");
+  await daemon.start(settings);
+};
+const poolOf = async (id: string) => (await daemon.call("GET", `/api/functions/${id}/pool`)).body;
+
+describe("after kill -9 of the daemon", () => {
+  it("a function's instances serve on: the first call is warm, in a container from before", async () => {
+    const { id } = await daemon.deploy({ name: "lives", handler: "cat", memory_limit_mb: 300 });
+    const before = await daemon.invoke("lives", { payload: "1" });
+    await restart();
+    expect(await poolOf(id)).toMatchObject({ ready_count: 1, total_count: 1 });
+    const after = await daemon.invoke("lives", { payload: "2" });
+    expect(after).toMatchObject({ status: "success", stdout: "2", cold_start: false });
+    expect(after.instance_nonce).toBe(before.instance_nonce);
+    await restart();
+    expect((await daemon.invoke("lives")).instance_nonce).toBe(before.instance_nonce);
+  });
+
+  it("a superseded version's instances are kept too: a rollback is warm", async () => {
+    const { id } = await daemon.deploy({ name: "back", handler: "echo 1" });
+    const first = await daemon.invoke("back");
+    await daemon.call("PUT", `/api/functions/${id}`, { handler: "echo 2" });
+    const second = await daemon.invoke("back");
+    await restart();
+    expect(await poolOf(id)).toMatchObject({ ready_count: 1, superseded_count: 1 });
+    expect(await daemon.invoke("back")).toMatchObject({ stdout: "2\n", instance_nonce: second.instance_nonce });
+    await daemon.call("POST", `/api/functions/${id}/rollback`, { version: 1 });
+    expect(await daemon.invoke("back")).toMatchObject({
+      stdout: "1\n",
+      cold_start: false,
+      instance_nonce: first.instance_nonce,
+    });
+  });
+
+  it("a minimum is made up of them, and nothing beside it is started", async () => {
+    const { id } = await daemon.deploy({ name: "minimum", handler: "cat", min_instances: 3 });
+    await restart();
+    expect(await poolOf(id)).toMatchObject({ ready_count: 3, total_count: 3 });
+    const { body } = await daemon.call("GET", "/api/functions/pool/stats");
+    expect(body.started_count).toBe(0);
+    await daemon.call("DELETE", `/api/functions/${id}`);
+  });
+
+  it("what ran a call is ended, with all that the call had started, and its caller hears of the end", async () => {
+    const { id } = await daemon.deploy({ name: "cut", handler: "sleep 71 & sleep 72", max_instances: 1 });
+    const call = daemon.invoke("cut").catch((error) => error);
+    await eventually("it runs", async () => (await poolOf(id)).busy_count === 1);
+    await restart();
+    expect(await call).toBeInstanceOf(Error);
+    expect(await poolOf(id)).toMatchObject({ busy_count: 0, ready_count: 0 });
+    await eventually("its processes have ended", () => {
+      return daemon.leftovers().processes.every((line) => !/sleep 7[12]/.test(line));
+    });
+    const { body } = await daemon.call("GET", `/api/functions/${id}/invocations`);
+    expect(body.invocations).toEqual([]);
+  });
+
+  it("cells are taken over, and those above a smaller reserve go", async () => {
+    await eventually("both cells are there", async () => {
+      return (await daemon.call("GET", "/api/functions/pool/stats")).body.cells === 2;
+    });
+    await restart({ ...SETTINGS, HEARTH_CELLS: "1" });
+    const { body } = await daemon.call("GET", "/api/functions/pool/stats");
+    expect([body.cells, body.started_count]).toEqual([1, 0]);
+    await daemon.deploy({ name: "from-cell", handler: "cat" });
+    expect(await daemon.invoke("from-cell", { payload: "x" })).toMatchObject({ stdout: "x", cold_start: true });
+  });
+
+  it("instances of a function that was paused or deleted meanwhile do not come back", async () => {
+    const { id } = await daemon.deploy({ name: "paused", handler: "sleep 0.5; cat" });
+    const running = daemon.invoke("paused").catch(() => null);
+    await eventually("it runs", async () => (await poolOf(id)).busy_count === 1);
+    const pause = daemon.call("POST", `/api/functions/${id}/pause`).catch(() => null);
+    await eventually("it is paused", async () => {
+      return (await daemon.call("GET", `/api/functions/${id}`)).body.state === "paused";
+    });
+    await restart();
+    await Promise.all([running, pause]);
+    await eventually("nothing of it is left", async () => (await poolOf(id)).total_count === 0);
+    expect((await daemon.call("POST", "/api/functions/invoke/paused", {})).body.error_code).toBe("WRONG_STATE");
+  });
+
+  it("a daemon with another subnet starts afresh", async () => {
+    const { id } = await daemon.deploy({ name: "moved", handler: "cat" });
+    const before = await daemon.invoke("moved");
+    await restart({ ...SETTINGS, HEARTH_SUBNET: "10.99.16.0/20" });
+    const after = await daemon.invoke("moved", { payload: "x" });
+    expect(after).toMatchObject({ stdout: "x", cold_start: true });
+    expect(after.instance_nonce).not.toBe(before.instance_nonce);
+    expect(await poolOf(id)).toMatchObject({ total_count: 1 });
+  });
+});
