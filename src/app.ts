@@ -101,9 +101,11 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   const tokens = new InvocationTokens(ids, clock);
   const launcher = new FunctionLauncher(engine, clock, log, tokens);
   const pool = makePool(config, log, launcher, start_number);
-  const servers: Listening[] = [];
+  const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
+  // What still runs may call the API until it is over.
+  undo.add(async () => serving.inner?.close(0));
   // At the same time: what waits in the pool is refused, what runs is answered.
-  undo.add(() => Promise.all([...servers.map((server) => server.close(LIMITS.drain_ms)), pool.drain(LIMITS.drain_ms)]));
+  undo.add(() => Promise.all([serving.outer?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
   const invocations = new Invocations(store, ids, node_id);
   await invocations.boot();
   const functions = new Functions({
@@ -132,41 +134,41 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
     }),
     ...functionRoutes({ functions, invoker, invocations, pool }),
   ];
-  const serve = async (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
+  const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
     const app = createApp({ log, ids, clock, authenticator });
     app.mount(routes);
-    const server = await listen(app, { ...options, log, clock });
-    servers.push(server);
-    return server;
+    return listen(app, { ...options, log, clock });
   };
-  const inner = await serve(tokens, {
-    host: engine.info().gateway,
-    port: 0,
-    limits: {
-      connections_max: LIMITS.inner_connections_max,
-      per_address_connections_max: LIMITS.inner_per_address_connections_max,
-    },
-  });
+  const inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS });
+  serving.inner = inner;
   await engine.openPort(inner.port);
   launcher.setApiUrl(inner.url);
   await functions.boot(adopted);
   const server = await serve(keys, { host: config.listen_host, port: config.listen_port });
+  serving.outer = server;
   pool.setCells(config.cells_target);
-  const watching = every(
-    () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
-    log,
-    async () => pool.noteMemory(engine.memoryUsedMb(), config.memory_budget_mb),
-  );
-  undo.add(async () => watching.stop());
-  const pruning = every(
-    () => LIMITS.prune_interval_ms,
-    log,
-    () => invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
-  );
-  undo.add(async () => pruning.stop());
+  const watches = [
+    every(
+      () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
+      log,
+      async () => pool.noteMemory(engine.memoryUsedMb(), config.memory_budget_mb),
+    ),
+    every(
+      () => LIMITS.prune_interval_ms,
+      log,
+      () => invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
+    ),
+  ];
+  undo.add(async () => watches.forEach((watch) => void watch.stop()));
   log.info("ready", { url: server.url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
   return { url: server.url, new_key: key.isNew ? key.text : null, stop: () => undo.all(log) };
 }
+
+/** Of the listener that handlers reach. */
+const INNER_LIMITS = {
+  connections_max: LIMITS.inner_connections_max,
+  per_address_connections_max: LIMITS.inner_per_address_connections_max,
+};
 
 function makePool(config: Config, log: Log, launcher: FunctionLauncher, start_number: number): Pool<Call, Outcome> {
   return new Pool<Call, Outcome>({

@@ -62,23 +62,35 @@ export class Functions {
   }
 
   /**
-   * Takes up where an earlier process stopped: active functions are invocable again, with the instances that outlived
-   * it; deployments go on in the background, deletions are finished.
+   * Takes up where an earlier process stopped: active functions are invocable again when this resolves, with the
+   * instances that outlived it; deployments go on and deletions are finished in the background.
    */
   async boot(adopted: readonly Adopted[]): Promise<void> {
-    const { rows, groups, changes } = this.#parts;
+    const { rows, groups } = this.#parts;
     const adoption = new Adoption({ ...this.#pooled, groups, rows }, adopted);
-    for await (const row of rows.inStates(["active", "deploying"])) {
-      await adoption.reopen(row);
-      const { record } = row;
-      if (record.state === "deploying") {
-        changes
-          .run(record.id, () => this.#warm(record))
-          .catch((error) => this.#log.warn("not deployed", { function_id: record.id, error: errorText(error) }));
-      }
-    }
+    for await (const row of rows.inStates(["active", "deploying"])) await adoption.reopen(row);
     adoption.finish();
-    for await (const row of rows.inStates(["deleting"])) await this.#erase(row);
+    void this.#resume().catch((error) => this.#log.error("work not taken up", { error: errorText(error) }));
+  }
+
+  /** One after the other: a start has other things to do. A new verb of the same function waits for its turn. */
+  async #resume(): Promise<void> {
+    const { rows, changes } = this.#parts;
+    const failed =
+      (what: string, { record }: FunctionRow) =>
+      (error: unknown) =>
+        this.#log.warn(what, { function_id: record.id, error: errorText(error) });
+    for await (const row of rows.inStates(["deploying"])) {
+      const { id, tenant_id } = row.record;
+      await changes.run(id, () => this.#redeploy(tenant_id, id)).catch(failed("not deployed", row));
+    }
+    for await (const row of rows.inStates(["deleting"])) await this.#erase(row).catch(failed("not deleted", row));
+  }
+
+  /** Goes on with a deployment, unless somebody else has, or has deleted the function. */
+  async #redeploy(tenant_id: string, id: string): Promise<void> {
+    const row = await this.#parts.rows.byId(tenant_id, id);
+    if (row?.record.state === "deploying") await this.#warm(row.record);
   }
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT. */

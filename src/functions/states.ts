@@ -6,7 +6,8 @@ export type FunctionVerb = "deploy" | "activate" | "fail" | "invoke" | "pause" |
 
 export const functionStates = machine<FunctionState, FunctionVerb>("function", "pending", {
   pending: { deploy: "deploying", update: "pending", delete: "deleting" },
-  deploying: { activate: "active", fail: "error", invoke: "deploying", delete: "deleting" },
+  // A deployment that a crash cut short may be asked for again.
+  deploying: { deploy: "deploying", activate: "active", fail: "error", invoke: "deploying", delete: "deleting" },
   active: { deploy: "active", invoke: "active", update: "active", pause: "paused", delete: "deleting" },
   paused: { deploy: "deploying", update: "paused", delete: "deleting" },
   error: { deploy: "deploying", update: "error", pause: "paused", delete: "deleting" },
