@@ -101,10 +101,9 @@ export const RECYCLING_MS_MAX = LIMITS.recycling_ms_max;
 export function isKept(after: {
   readonly reuse: boolean;
   readonly is_dropped: boolean;
-  readonly live_count: number;
-  readonly max_instances: number;
+  readonly is_beyond: boolean;
 }): boolean {
-  return after.reuse && !after.is_dropped && after.live_count <= after.max_instances;
+  return after.reuse && !after.is_dropped && !after.is_beyond;
 }
 
 /** When the reserve of cells may be refilled: at once when none is left, else a little after the last was taken. */

@@ -71,9 +71,16 @@ export function dequeue(state: PoolState, call: Call): void {
   review(state, call.group);
 }
 
-/** Gives an instance of a group to the first call that waits for it; false when none does. */
+/**
+ * Gives an instance of a group to the first call that waits for it; false when none does. One that was there for a
+ * nested call, and is beyond the bounds of whoever is next, goes instead.
+ */
 export function assignFromQueue(state: PoolState, instance: Instance): boolean {
   const { group } = instance;
+  if (group !== null && state.isBeyond(group)) {
+    terminate(state, instance, "surplus");
+    return true;
+  }
   const call = group?.queue.first?.value;
   if (group === null || call === undefined) return false;
   dequeue(state, call);
@@ -81,13 +88,8 @@ export function assignFromQueue(state: PoolState, instance: Instance): boolean {
   return true;
 }
 
-/** Lets an instance wait for the next call of its group; one above the maximum, there for a nested call, goes. */
+/** Lets an instance wait for the next call of its group. */
 export function rest(state: PoolState, instance: Instance): void {
-  const { group } = instance;
-  if (group !== null && group.live_count > group.live_max) {
-    terminate(state, instance, "surplus");
-    return;
-  }
   instance.was_ready = true;
   move(state, instance, "settle");
 }

@@ -261,6 +261,14 @@ function started(state: PoolState, id: string): void {
   if (instance === null) return;
   invariant(instance.state === "starting", `${id} started while ${instance.state}`);
   state.tally.started_count += 1;
+  const meant = instance.group;
+  placeStarted(state, instance);
+  // It may have been the last of a superseded version, and went to another group.
+  if (meant !== null) forgetIfGone(state, meant);
+}
+
+/** Gives what has just started to whom it serves best. */
+function placeStarted(state: PoolState, instance: Instance): void {
   // The nested call that it was started for, beyond the maximum, may have been served by another.
   if (instance.group !== null && instance.group.live_count > instance.group.live_max) earmark(state, instance, null);
   const own = instance.group;
@@ -270,11 +278,11 @@ function started(state: PoolState, id: string): void {
     return;
   }
   const taker = takerOf(state, own);
-  if (taker !== null) {
+  if (taker !== null && !state.isBeyond(taker)) {
     give(state, instance, taker, false);
     return;
   }
-  if (state.cells.size < state.reserve.target) move(state, instance, "rest");
+  if (taker === null && state.cells.size < state.reserve.target && !state.isBeyond(null)) move(state, instance, "rest");
   else terminate(state, instance, "surplus");
 }
 
@@ -317,14 +325,15 @@ function finished(state: PoolState, id: string, reuse: boolean): void {
   if (instance === null || group === null) return;
   invariant(instance.state === "busy", `${id} finished while ${instance.state}`);
   group.service_ms = smoothServiceMs(group.service_ms, state.now_ms - instance.since_ms);
-  const { live_count, live_max } = group;
-  if (!isKept({ reuse, is_dropped: group.dropped !== null, live_count, max_instances: live_max })) {
+  if (!isKept({ reuse, is_dropped: group.dropped !== null, is_beyond: state.isBeyond(group) })) {
     terminate(state, instance, "used_up");
     return;
   }
   move(state, instance, "finish");
   instance.was_ready = true;
-  if (instance.timer === null) armInstance(state, instance, state.now_ms + RECYCLING_MS_MAX);
+  // The timer that it may have from its rest is later, once; from then on it fires early, and calls set none.
+  const due_ms = state.now_ms + RECYCLING_MS_MAX;
+  if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);
 }
 
 function idle(state: PoolState, id: string): void {

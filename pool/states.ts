@@ -197,6 +197,17 @@ export class PoolState {
     this.settings = settings;
   }
 
+  /**
+   * Whether there is an instance too many for the next call of the group, in the group or on the node; of nobody, for
+   * one from outside. What was there for a nested call goes then: a call from higher up that took it could wait for the
+   * very level that it belongs to.
+   */
+  isBeyond(group: Group | null): boolean {
+    const live_count = this.instances.size - this.counts.terminating;
+    if (live_count > boundAt(group?.queue.depth ?? 0, this.settings.instances_max)) return true;
+    return group !== null && group.live_count > group.live_max;
+  }
+
   /** Instances that the node has room for. */
   get room(): number {
     return this.roomAt(0);

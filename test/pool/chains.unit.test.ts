@@ -58,6 +58,19 @@ describe("a nested call", () => {
     expect(started(scene.call(B, 30_000, 1))).toEqual(["i2"]);
   });
 
+  test("leaves its level to the next of them: no call from outside takes it on a full node", () => {
+    const scene = new Scene({ instances_max: 1 });
+    scene.ready(A, 1, { max_instances: 1 });
+    scene.group(B);
+    scene.call(A);
+    scene.call(B, 30_000, 1);
+    scene.started("i2");
+    scene.call(B);
+    expect(removed(scene.finished("i2"))).toEqual(["i2"]);
+    expect(started(scene.removed("i2"))).toEqual([]);
+    expect(started(scene.call(A, 30_000, 1))).toEqual(["i3"]);
+  });
+
   test("of each level finds one instance more: a chain through one function ends at its last level", () => {
     const scene = new Scene({ instances_max: 1 });
     scene.ready(A, 1, { max_instances: 1 });

@@ -98,12 +98,12 @@ describe("who goes", () => {
     expect(isNeeded({ live_count: 2, min_instances: 2 })).toBe(true);
     expect(isNeeded({ live_count: 3, min_instances: 2 })).toBe(false);
   });
-  test("after a call, who may not be reused, whose group is dropped or above its maximum", () => {
-    const after = { reuse: true, is_dropped: false, live_count: 1, max_instances: 1 };
+  test("after a call, who may not be reused, whose group is dropped, who is beyond the bounds", () => {
+    const after = { reuse: true, is_dropped: false, is_beyond: false };
     expect(isKept(after)).toBe(true);
     expect(isKept({ ...after, reuse: false })).toBe(false);
     expect(isKept({ ...after, is_dropped: true })).toBe(false);
-    expect(isKept({ ...after, live_count: 2 })).toBe(false);
+    expect(isKept({ ...after, is_beyond: true })).toBe(false);
   });
 });
 

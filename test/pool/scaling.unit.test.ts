@@ -322,6 +322,20 @@ describe("a superseded version", () => {
     expect(deeds(scene.removed("i3"))).toEqual([{ type: "group_gone", group: G }]);
   });
 
+  test("is forgotten when the last start that was meant for it goes to another", () => {
+    const scene = new Scene({ starts_max: 1 });
+    scene.group(F);
+    scene.group(G);
+    scene.call(F);
+    scene.feed({ type: "call_cancelled", call: 1 });
+    scene.feed({ type: "group_retire", group: F });
+    scene.call(G);
+    expect(deeds(scene.started("i1"))).toEqual([
+      expect.objectContaining({ type: "assign", group: G }),
+      { type: "group_gone", group: F },
+    ]);
+  });
+
   test("that was dropped stays dropped", () => {
     const scene = new Scene();
     scene.ready(F, 1);

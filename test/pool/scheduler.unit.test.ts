@@ -192,6 +192,15 @@ describe("an instance", () => {
     expect(deeds(scene.pass(9_999))).toEqual([]);
     expect(deeds(scene.pass(1))).toEqual([{ type: "remove", instance: "i1", reason: "stuck" }]);
   });
+  test("that has rested before is removed as soon when it is cleaned up for too long", () => {
+    const scene = new Scene();
+    scene.ready(F, 1);
+    scene.pass(1_000);
+    scene.call(F);
+    scene.finished("i1");
+    expect(deeds(scene.pass(9_999))).toEqual([]);
+    expect(deeds(scene.pass(1))).toEqual([{ type: "remove", instance: "i1", reason: "stuck" }]);
+  });
 
   test("whose removal failed is gone all the same, and counted", () => {
     const scene = new Scene();
