@@ -3,6 +3,7 @@ import { startHearth } from "./app.ts";
 import { systemClock } from "./base/clock.ts";
 import { type Config, readConfig, SETTINGS } from "./base/config.ts";
 import { AppError } from "./base/errors.ts";
+import { armFailpoint } from "./base/failpoints.ts";
 import { LIMITS } from "./base/limits.ts";
 
 /** Exit codes: those of sysexits.h for a wrong setting and for an end that was not whole, 1 for anything else. */
@@ -51,6 +52,7 @@ async function main(): Promise<void> {
   // A reader of our output that goes away (`| head`) must not take the daemon along, least of all while it cleans up.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   const config = readConfig(process.env, process.argv.slice(2));
+  armFailpoint(process.env.HEARTH_FAILPOINT ?? "");
   const asked = Promise.withResolvers<NodeJS.Signals>();
   const state = { asked_ms: Number.POSITIVE_INFINITY };
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {

@@ -23,6 +23,7 @@ import { Piscina } from "piscina";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import type { Config } from "../base/config.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import {
@@ -159,6 +160,7 @@ export class LocalEngine implements Engine {
       this.#image = mounted;
     });
     const [{ survivors, doomed }] = await together(this.#takeOver(runtime), mounting);
+    failpoint("engine.boot.adopted");
     this.#threads = this.#makeThreads(runtime);
     // Those that live show that this machine runs containers, made like this.
     if (survivors.length === 0) await this.#prepareSeccomp(runtime);
@@ -178,6 +180,7 @@ export class LocalEngine implements Engine {
       const begun_ms = clock.monotonicMs();
       await this.#keeper.whenReady();
       const slot = await this.#network.acquire();
+      failpoint("engine.start.slot");
       return await this.#startIn(slot, id, clock.monotonicMs() - begun_ms);
     } finally {
       this.#moving.delete(id);
@@ -210,6 +213,7 @@ export class LocalEngine implements Engine {
     if (held.isRemoving) return held.removed.promise;
     held.isRemoving = true;
     await this.#end(instance);
+    failpoint("engine.remove.asked");
     await this.#discard(instance.id, held.slot, false);
     this.#held.delete(instance.id);
     held.removed.resolve();
@@ -243,9 +247,11 @@ export class LocalEngine implements Engine {
       log.warn(`${what} not taken down`, { error: errorText(error) });
     await this.#keeper.whenReady().catch(() => {});
     await this.#clearing;
+    failpoint("engine.stop.begun");
     await this.#threads?.destroy();
     await this.#leftovers.remove(this.#leftovers.ids(), this.#runtime);
     await this.#network.shutdown().catch(failed("network"));
+    failpoint("engine.stop.unlinked");
     if (this.#keeper.isRunning) await this.#images.shutdown(this.#keeper.current.client).catch(failed("images"));
     removeGroup(this.#mode, this.#paths.cgroup);
     await this.#keeper.stop();
@@ -260,6 +266,7 @@ export class LocalEngine implements Engine {
       const starting_ms = clock.monotonicMs();
       const { rootfs_ms } = (await this.#pool().run(task, { name: "start" })) as { rootfs_ms: number };
       const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
+      failpoint("engine.start.ready");
       const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
       return this.#hold({ id, slot, minit: client, nonce }, { network_ms, rootfs_ms, start_ms });
     } catch (cause) {
@@ -378,6 +385,7 @@ export class LocalEngine implements Engine {
       return;
     }
     await this.#network.release(slot).catch((error) => log.warn("network slot lost", { id, error: errorText(error) }));
+    failpoint("engine.remove.released");
   }
 
   #lookLater(): void {

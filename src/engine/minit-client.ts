@@ -11,6 +11,7 @@
 import { connect, type Socket } from "node:net";
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 
 const FLAG_SOLE = 1;
@@ -194,6 +195,7 @@ export class MinitClient {
       const stderr = new Output(request.stderr_bytes_max);
       this.#running.set(id, { stdout, stderr, resolve, reject, idle: null });
       this.#socket.write(frame.buffer);
+      failpoint("engine.exec.sent");
     });
   }
 

@@ -6,6 +6,7 @@
 import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { type Clock, sleep } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { groupProcesses, removeGroup } from "./cgroup.ts";
 import type { CgroupMode } from "./engine.ts";
@@ -44,6 +45,7 @@ export async function reap(reaper: Reaper, { id, bundle, cgroup, isStarting }: R
     await sleep(clock, LOOK_INTERVAL_MS);
   }
   await runtime?.delete(id).catch(() => {});
+  failpoint("engine.remove.deleted");
   for (;;) {
     for (const pid of groupProcesses(mode, cgroup)) kill(pid);
     if (removeGroup(mode, cgroup)) break;
@@ -53,6 +55,7 @@ export async function reap(reaper: Reaper, { id, bundle, cgroup, isStarting }: R
     }
     await sleep(clock, LOOK_INTERVAL_MS);
   }
+  failpoint("engine.remove.emptied");
   rmSync(`${runtime_root}/${id}`, { recursive: true, force: true });
   rmSync(bundle, { recursive: true, force: true });
 }

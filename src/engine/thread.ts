@@ -6,6 +6,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { workerData } from "piscina";
 import { systemClock } from "../base/clock.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
 import { groupProcesses, listGroups } from "./cgroup.ts";
@@ -49,7 +50,9 @@ export async function start({ spec, bundle, listen_path }: StartTask): Promise<{
   mkdirSync(bundle, { recursive: true, mode: 0o700 });
   writeFileSync(`${bundle}/config.json`, JSON.stringify(instanceConfig(spec)));
   const rootfs_ms = systemClock.monotonicMs() - begun_ms;
+  failpoint("engine.start.bundle");
   await runtime().run(spec.id, bundle, listen_path, LIMITS.start_timeout_ms);
+  failpoint("engine.start.spawned");
   return { rootfs_ms };
 }
 

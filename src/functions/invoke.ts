@@ -5,6 +5,7 @@ import type { Pool } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { CallingInvocation } from "../http/auth.ts";
 import type { Concurrency } from "./concurrency.ts";
@@ -116,6 +117,7 @@ export class Invoker {
         throw inFunctionTerms(again, newer.record);
       });
     }
+    failpoint("functions.invoke.ended");
     const { record } = target;
     const total_ms = Math.round((this.#clock.monotonicMs() - arrived_ms) * 1000) / 1000;
     const result: InvocationRecord = {

@@ -7,6 +7,7 @@
 import type { Invoked, InvokeInfo, Launcher } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
@@ -195,6 +196,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   async invoke(id: string, group: string, call: Call, info: InvokeInfo): Promise<Invoked<Outcome>> {
     const held = this.#held(id);
     const { instance } = held;
+    failpoint("functions.invoke.assigned");
     const bound_ms = info.specialise ? this.#bind(instance, group) : 0;
     const { target, timeout_ms } = call;
     const memory_limit_mb = target.record.memory_limit_mb;
@@ -303,9 +305,12 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     const limits = this.#limits.get(group);
     invariant(limits !== undefined, `group ${group} has limits`);
     const begun_ms = this.#clock.monotonicMs();
+    failpoint("functions.bind.begun");
     try {
       this.#engine.mark(instance, group);
+      failpoint("functions.bind.marked");
       this.#engine.limit(instance, limits);
+      failpoint("functions.bind.limited");
     } catch (cause) {
       throw new AppError("START_FAILED", `the instance ended before it was bound: ${errorText(cause)}`, { cause });
     }

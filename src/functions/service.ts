@@ -11,6 +11,7 @@ import type { Pool } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
@@ -70,6 +71,7 @@ export class Functions {
     const adoption = new Adoption({ ...this.#pooled, groups, rows }, adopted);
     for await (const row of rows.inStates(["active", "deploying"])) await adoption.reopen(row);
     adoption.finish();
+    failpoint("functions.boot.adopted");
     void this.#resume().catch((error) => this.#log.error("work not taken up", { error: errorText(error) }));
   }
 
@@ -99,7 +101,9 @@ export class Functions {
     await checkDirectory(engine, input.working_directory ?? null);
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
+    failpoint("functions.create.begun");
     const { conflict } = await store.write(rows.insert(tenant_id, id, ids.next("fv"), input, now), { durable: true });
+    failpoint("functions.create.stored");
     if (conflict !== null) throw new AppError("NAME_TAKEN", `a function named '${input.name}' exists`);
     return (await this.#row(tenant_id, id)).record;
   }
@@ -166,6 +170,7 @@ export class Functions {
     const closed = await moves.run(id, async () => {
       const { record } = await this.#row(tenant_id, id);
       await this.#move(record, "pause", null);
+      failpoint("functions.pause.moved");
       return { promise: groups.close(id, "paused") };
     });
     await closed.promise;
@@ -177,9 +182,11 @@ export class Functions {
     const { row, promise } = await moves.run(id, async () => {
       const row = await this.#row(tenant_id, id);
       await this.#move(row.record, "delete", null);
+      failpoint("functions.delete.moved");
       return { row, promise: groups.close(id, "deleted") };
     });
     await promise;
+    failpoint("functions.delete.closed");
     await this.#erase(row);
   }
 
@@ -204,6 +211,7 @@ export class Functions {
   async #warm(record: FunctionRecord): Promise<void> {
     const { groups, moves } = this.#parts;
     const isNew = record.state === "deploying";
+    failpoint("functions.deploy.moved");
     try {
       if (record.min_instances > 0) await groups.warm(record);
     } catch (error) {
@@ -216,6 +224,7 @@ export class Functions {
       }
       throw error;
     }
+    failpoint("functions.deploy.warmed");
     if (isNew) await moves.run(record.id, () => this.#move(record, "activate", null));
   }
 
@@ -245,6 +254,7 @@ export class Functions {
   async #erase({ record, function_seq }: FunctionRow): Promise<void> {
     const { store, rows, targets } = this.#parts;
     await deleteExpired(store, function_seq, ALL_RECORDS);
+    failpoint("functions.delete.erased");
     await store.write(rows.delete(function_seq), { durable: true });
     targets.forget(record);
   }

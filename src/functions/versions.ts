@@ -11,6 +11,7 @@
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Turns } from "../base/turns.ts";
 import type { Engine } from "../engine/engine.ts";
@@ -126,8 +127,10 @@ export class Versions {
     const isServing = from.state === "active";
     try {
       if (isServing) await this.#warm(from, next);
+      failpoint("functions.version.warmed");
       await moves.run(from.id, async () => {
         await this.#commit(from, statements());
+        failpoint("functions.version.moved");
         if (!isServing) return;
         groups.open(next);
         groups.retire(from);

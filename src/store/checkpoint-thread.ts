@@ -4,6 +4,7 @@
  */
 import Database from "libsql";
 import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { sqliteCode } from "./connection.ts";
 
 export interface CheckpointTask {
@@ -22,9 +23,11 @@ const connections = new Map<string, Database.Database>();
 export function checkpoint({ path, busy_timeout_ms }: CheckpointTask): CheckpointReply {
   const connection = connections.get(path) ?? new Database(path, { timeout: busy_timeout_ms });
   connections.set(path, connection);
+  failpoint("store.checkpoint.begun");
   try {
     // PASSIVE waits for nobody and keeps nobody waiting.
     const row = connection.prepare("PRAGMA wal_checkpoint(PASSIVE)").get() as { log: number; checkpointed: number };
+    failpoint("store.checkpoint.done");
     return { frames: row.log, frames_copied: row.checkpointed };
   } catch (cause) {
     // An error of libsql does not survive the way to the main thread.

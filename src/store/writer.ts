@@ -10,6 +10,7 @@
  * W4. Waiting items are bounded in number and bytes, transactions too: the event loop is never held for long.
  */
 import { AppError, invariant } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import type { Checkpointer } from "./checkpointer.ts";
 import { type Connection, checkValues, sqliteCode, storeError } from "./connection.ts";
 import type { Append, Statement, Value, WriteOptions, WriteResult } from "./store.ts";
@@ -179,6 +180,7 @@ export class Writer {
   /** Commits the items together, or each alone (W2), and settles them. */
   #commit(items: readonly Item[]): void {
     let outcomes: readonly Outcome[];
+    failpoint("store.commit.begun");
     try {
       outcomes = this.#transaction(items);
     } catch (thrown) {
@@ -189,6 +191,7 @@ export class Writer {
       }
       outcomes = items.map(() => ({ thrown }));
     }
+    failpoint("store.commit.done");
     let page_count = 1;
     let row_bytes = 0;
     for (const [i, item] of items.entries()) {
@@ -255,6 +258,7 @@ export class Writer {
         }
       }
       for (const [table, indexes] of rows_by_table) this.#runRows(table, items, indexes, outcomes);
+      failpoint("store.commit.written");
       connection.exec("COMMIT");
     } catch (thrown) {
       if (connection.in_transaction) connection.exec("ROLLBACK"); // W3

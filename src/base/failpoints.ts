@@ -1,0 +1,106 @@
+/**
+ * Failpoints: named places at which a test ends the process, throws or waits, to see what a crash exactly there leaves
+ * behind (`test/recovery`). `HEARTH_FAILPOINT=<name>[:<n>][=<action>]` arms one: at its n-th passage (1 unless given)
+ * the action happens, once. Unarmed a failpoint costs one property check.
+ *
+ * F1. Passages are counted over all threads of the process together.
+ * F2. Every name stands at one place in the source, and a test passes it.
+ */
+import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
+import { AppError } from "./errors.ts";
+
+export const FAILPOINTS = [
+  "functions.boot.adopted",
+  "functions.create.begun",
+  "functions.create.stored",
+  "functions.deploy.moved",
+  "functions.deploy.warmed",
+  "functions.version.warmed",
+  "functions.version.moved",
+  "functions.pause.moved",
+  "functions.delete.moved",
+  "functions.delete.closed",
+  "functions.delete.erased",
+  "functions.bind.begun",
+  "functions.bind.marked",
+  "functions.bind.limited",
+  "functions.invoke.assigned",
+  "functions.invoke.ended",
+  "pool.recycle.idle",
+  "pool.drain.begun",
+  "engine.boot.adopted",
+  "engine.start.slot",
+  "engine.start.bundle",
+  "engine.start.spawned",
+  "engine.start.ready",
+  "engine.exec.sent",
+  "engine.remove.asked",
+  "engine.remove.deleted",
+  "engine.remove.emptied",
+  "engine.remove.released",
+  "engine.stop.begun",
+  "engine.stop.unlinked",
+  "store.commit.begun",
+  "store.commit.written",
+  "store.commit.done",
+  "store.checkpoint.begun",
+  "store.checkpoint.done",
+] as const;
+
+export type Failpoint = (typeof FAILPOINTS)[number];
+
+/** `kill`: SIGKILL to the own process, so that nothing can clean up. `exit-thread`: in the main thread, of the process. */
+type Action = "kill" | "throw" | "exit-thread" | { readonly delay_ms: number };
+
+interface Armed {
+  readonly name: Failpoint;
+  readonly at: number;
+  readonly action: Action;
+  /** How often it was passed; its memory is shared between the threads (F1). */
+  readonly passages: Int32Array;
+}
+
+const KEY = "hearth failpoint";
+/** Longest wait of `delay`. */
+const DELAY_MS_MAX = 60_000;
+const SETTING = /^([a-z.]+)(?::([1-9]\d{0,8}))?(?:=(kill|throw|exit-thread|delay:(\d{1,5})))?$/;
+
+/** A thread is given what the main thread had armed before it was started. */
+const state = { armed: (getEnvironmentData(KEY) ?? null) as Armed | null };
+
+/** Ends, throws or waits here when a test has asked for that. */
+export function failpoint(name: Failpoint): void {
+  if (state.armed !== null) pass(state.armed, name);
+}
+
+/** Arms what `setting` names, nothing when it is empty. Before any thread is started. Throws INVALID_ARGUMENT. */
+export function armFailpoint(setting: string): void {
+  state.armed = setting === "" ? null : parse(setting);
+  setEnvironmentData(KEY, state.armed ?? undefined);
+}
+
+function parse(setting: string): Armed {
+  const [, known, at, action = "kill", delay] = SETTING.exec(setting) ?? [];
+  const name = FAILPOINTS.find((one) => one === known);
+  if (name === undefined || Number(delay ?? 0) > DELAY_MS_MAX) {
+    throw new AppError(
+      "INVALID_ARGUMENT",
+      `HEARTH_FAILPOINT is '${setting}', expected <name>[:<n>][=kill|throw|exit-thread|delay:<ms>] with a name of ${FAILPOINTS.join(", ")}`,
+    );
+  }
+  return {
+    name,
+    at: Number(at ?? 1),
+    action: delay === undefined ? (action as Exclude<Action, object>) : { delay_ms: Number(delay) },
+    passages: new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)),
+  };
+}
+
+function pass(armed: Armed, name: Failpoint): void {
+  if (name !== armed.name || Atomics.add(armed.passages, 0, 1) + 1 !== armed.at) return;
+  const { action } = armed;
+  if (action === "kill") process.kill(process.pid, "SIGKILL");
+  else if (action === "exit-thread") process.exit();
+  else if (action === "throw") throw new AppError("INTERNAL", `failpoint ${name}`);
+  else Atomics.wait(new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)), 0, 0, action.delay_ms);
+}
