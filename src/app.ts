@@ -81,7 +81,8 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
 
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 });
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
-  const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log });
+  const reserve_bytes = LIMITS.store_reserve_bytes;
+  const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
   undo.add(() => store.close());
   const keys = new Keys(store, clock);
   const key = ownKey(config, ids);

@@ -178,6 +178,10 @@ export const LIMITS = {
   wal_checkpoint_bytes: 4 * 1024 * 1024,
   /** A log of this size is begun again, for which commits wait a few ms: on a short log they are twice as fast. */
   wal_restart_bytes: 16 * 1024 * 1024,
+  /** Disk space that records of calls leave to deletions and changes of state; a checkpoint may need all of the log's size. */
+  store_reserve_bytes: 32 * 1024 * 1024,
+  /** How often a full disk is looked at for room. */
+  store_reserve_look_ms: 250,
   /** Above this size commits wait for the checkpoint, so the log cannot grow without end. */
   wal_bytes_max: 256 * 1024 * 1024,
 

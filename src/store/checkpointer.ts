@@ -31,6 +31,8 @@ export interface CheckpointerOptions {
   readonly limits: CheckpointLimits;
   readonly clock: Clock;
   readonly log: Log;
+  /** Called when the disk is full: whether space was freed, so that another try makes sense. */
+  readonly onFull: () => boolean;
   /** Called when a hold ends: commits may go on (null), or those that wait are to be refused. */
   readonly onRelease: (error: AppError | null) => void;
 }
@@ -41,6 +43,7 @@ export class Checkpointer {
   readonly #limits: CheckpointLimits;
   readonly #clock: Clock;
   readonly #log: Log;
+  readonly #onFull: () => boolean;
   readonly #onRelease: (error: AppError | null) => void;
   /** SQLite takes no locks on the log itself, so this descriptor may be closed without dropping any (unlike the others). */
   readonly #wal_fd: number;
@@ -52,12 +55,13 @@ export class Checkpointer {
   /** Said once when it begins and once when it ends: a full disk fails a hundred checkpoints a second. */
   #is_failing = false;
 
-  constructor({ path, page_bytes, limits, clock, log, onRelease }: CheckpointerOptions) {
+  constructor({ path, page_bytes, limits, clock, log, onFull, onRelease }: CheckpointerOptions) {
     this.#path = path;
     this.#page_bytes = page_bytes;
     this.#limits = limits;
     this.#clock = clock;
     this.#log = log;
+    this.#onFull = onFull;
     this.#onRelease = onRelease;
     this.#wal_fd = openSync(`${path}-wal`, constants.O_RDWR);
     this.#threads = new Piscina<CheckpointTask, CheckpointReply>({
@@ -130,6 +134,7 @@ export class Checkpointer {
       this.#is_failing = false;
       return null;
     } catch (cause) {
+      if (errorText(cause).startsWith("SQLITE_FULL") && this.#onFull()) return this.#cycle();
       if (!this.#is_failing) this.#log.error("checkpoints fail", { path: this.#path, error: errorText(cause) });
       this.#is_failing = true;
       return new AppError("INTERNAL", `the store cannot copy its log back: ${errorText(cause)}`, { cause });

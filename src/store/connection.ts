@@ -78,16 +78,22 @@ export function sqliteCode(thrown: unknown): string {
   return typeof code === "string" && code.startsWith("SQLITE_") ? code : "";
 }
 
+/** Expected, as everything that runs out: no fault, and over when there is space again. */
+export function diskFull(cause?: unknown): AppError {
+  const hint = "free space where the data directory is, or delete functions that are not needed";
+  return new AppError("CAPACITY_FULL", "the store's disk is full", { hint, retry_after: 1, cause });
+}
+
 /** What callers of the store get for an error of the database. Values never appear in SQLite's messages. */
 export function storeError(thrown: unknown): unknown {
   const code = sqliteCode(thrown);
   if (code === "") return thrown;
-  const text =
-    code === "SQLITE_FULL"
-      ? "the store's disk is full"
-      : code.startsWith("SQLITE_CONSTRAINT")
-        ? `the store refused a record: ${errorText(thrown)}`
-        : `the store failed with ${code}: ${errorText(thrown)}`;
+  if (code === "SQLITE_FULL") return diskFull(thrown);
+  const text = /^SQLITE_(READONLY|IOERR_(WRITE|TRUNCATE|FSYNC))/.test(code)
+    ? `the store's disk cannot be written (${code})`
+    : code.startsWith("SQLITE_CONSTRAINT")
+      ? `the store refused a record: ${errorText(thrown)}`
+      : `the store failed with ${code}: ${errorText(thrown)}`;
   return new AppError("INTERNAL", text, { cause: thrown });
 }
 

@@ -15,6 +15,7 @@ import type { Log } from "../base/log.ts";
 import { Checkpointer, type CheckpointLimits } from "./checkpointer.ts";
 import { Connection, type ConnectionLimits, checkValues, sqliteCode, storeError } from "./connection.ts";
 import { MIGRATIONS, type Migration, migrate } from "./migrations.ts";
+import { Reserve } from "./reserve.ts";
 import type { Append, Row, Statement, Store, Value, WriteOptions, WriteResult } from "./store.ts";
 import { Writer, type WriterLimits } from "./writer.ts";
 
@@ -23,6 +24,8 @@ export interface EmbeddedOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly limits?: Partial<StoreLimits>;
+  /** Disk space kept for what must go on when the disk is full; none unless given. */
+  readonly reserve_bytes?: number;
   readonly migrations?: readonly Migration[];
 }
 
@@ -32,8 +35,8 @@ export type StoreLimits = ConnectionLimits & WriterLimits & CheckpointLimits;
 const PAGE_BYTES = 4096;
 
 /** Opens or makes the file. Throws INTERNAL with the path and the reason when it cannot be used. */
-export function openEmbedded({ path, clock, log, limits, migrations = MIGRATIONS }: EmbeddedOptions): Store {
-  return new EmbeddedStore(path, clock, log, { ...LIMITS, ...limits }, migrations);
+export function openEmbedded(options: EmbeddedOptions): Store {
+  return new EmbeddedStore(options, { ...LIMITS, ...options.limits });
 }
 
 function openError(path: string, cause: unknown): AppError {
@@ -49,15 +52,18 @@ class EmbeddedStore implements Store {
   readonly #log: Log;
   readonly #writing: Connection;
   readonly #reading: Connection;
+  readonly #reserve: Reserve;
   readonly #writer: Writer;
   readonly #checkpointer: Checkpointer;
   #closed: Promise<void> | null = null;
 
-  constructor(path: string, clock: Clock, log: Log, limits: StoreLimits, migrations: readonly Migration[]) {
+  constructor({ path, clock, log, reserve_bytes = 0, migrations = MIGRATIONS }: EmbeddedOptions, limits: StoreLimits) {
     this.#limits = limits;
     this.#log = log;
     try {
       mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      const freeInside = (): number => this.#freeInside();
+      this.#reserve = new Reserve({ path: `${path}-reserve`, bytes: reserve_bytes, clock, freeInside });
       // Made before SQLite does, for the mode: environment values lie in it. Its log takes the mode over.
       closeSync(openSync(path, "a", 0o600));
       this.#writing = this.#openWriting(path);
@@ -67,13 +73,14 @@ class EmbeddedStore implements Store {
     } catch (cause) {
       throw openError(path, cause);
     }
-    this.#writer = new Writer(this.#writing, limits, () => this.#checkpointer);
+    this.#writer = new Writer(this.#writing, limits, this.#reserve, () => this.#checkpointer);
     this.#checkpointer = new Checkpointer({
       path,
       page_bytes: PAGE_BYTES,
       limits,
       clock,
       log,
+      onFull: () => this.#reserve.release(),
       onRelease: (error) => this.#writer.release(error),
     });
   }
@@ -108,6 +115,7 @@ class EmbeddedStore implements Store {
   async #close(): Promise<void> {
     await this.#writer.close();
     await this.#checkpointer.close();
+    await this.#reserve.close();
     this.#reading.close();
     try {
       // The last copy back, here: no other work is left that it could hold up, and no thread has to be started for it.
@@ -117,6 +125,11 @@ class EmbeddedStore implements Store {
       this.#log.warn("the last checkpoint failed", { error: errorText(error) });
     }
     this.#writing.close();
+  }
+
+  /** Bytes of pages that a deletion has freed. */
+  #freeInside(): number {
+    return Number(this.#writing.rows("PRAGMA freelist_count", [])[0]?.freelist_count ?? 0) * PAGE_BYTES;
   }
 
   #openWriting(path: string): Connection {

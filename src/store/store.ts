@@ -44,8 +44,8 @@ export type Append = (row: readonly Value[]) => Promise<void>;
 
 export interface Store {
   /**
-   * Commits one batch. Rejects with CAPACITY_FULL when too much waits already, SHUTTING_DOWN after `close`, INTERNAL
-   * when the database refuses (disk full, read-only, constraint); the store stays usable. A name that may be taken is
+   * Commits one batch. Rejects with CAPACITY_FULL when too much waits already or the disk is full, SHUTTING_DOWN after
+   * `close`, INTERNAL when the database refuses (read-only, constraint); the store stays usable. A name that may be taken is
    * inserted with `ON CONFLICT DO NOTHING` and `expect_changes: 1`, not by catching.
    */
   write(statements: readonly Statement[], options?: WriteOptions): Promise<WriteResult>;

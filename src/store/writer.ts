@@ -7,12 +7,14 @@
  * W2. An item that fails takes no other with it. Where SQLite gives up the whole transaction (disk full), each item is
  *     tried again in one of its own.
  * W3. Between two flushes no transaction is open.
+ *     Batches are tried once more when the disk's reserve was given up for them; rows are refused before they use it.
  * W4. Waiting items are bounded in number and bytes, transactions too: the event loop is never held for long.
  */
 import { AppError, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Checkpointer } from "./checkpointer.ts";
-import { type Connection, checkValues, sqliteCode, storeError } from "./connection.ts";
+import { type Connection, checkValues, diskFull, sqliteCode, storeError } from "./connection.ts";
+import type { Reserve } from "./reserve.ts";
 import type { Append, Statement, Value, WriteOptions, WriteResult } from "./store.ts";
 
 export interface WriterLimits {
@@ -65,6 +67,7 @@ export class Writer {
   readonly #connection: Connection;
   readonly #limits: WriterLimits;
   readonly #checkpointer: () => Checkpointer;
+  readonly #reserve: Reserve;
   #queue: Item[] = [];
   #queue_bytes = 0;
   #is_scheduled = false;
@@ -75,9 +78,10 @@ export class Writer {
   #is_syncing = false;
 
   /** The checkpointer refers back to this writer, so it arrives as a function. */
-  constructor(connection: Connection, limits: WriterLimits, checkpointer: () => Checkpointer) {
+  constructor(connection: Connection, limits: WriterLimits, reserve: Reserve, checkpointer: () => Checkpointer) {
     this.#connection = connection;
     this.#limits = limits;
+    this.#reserve = reserve;
     this.#checkpointer = checkpointer;
   }
 
@@ -133,6 +137,8 @@ export class Writer {
       this.#queue_bytes + item.bytes > this.#limits.writer_queue_bytes_max
     ) {
       item.reject(new AppError("CAPACITY_FULL", "too much waits to be stored", { retry_after: 1 }));
+    } else if (item.kind === "row" && !this.#reserve.takesRecords) {
+      item.reject(diskFull());
     } else {
       this.#queue.push(item);
       this.#queue_bytes += item.bytes;
@@ -179,6 +185,7 @@ export class Writer {
 
   /** Commits the items together, or each alone (W2), and settles them. */
   #commit(items: readonly Item[]): void {
+    const { released_count } = this.#reserve;
     let outcomes: readonly Outcome[];
     failpoint("store.commit.begun");
     try {
@@ -197,7 +204,10 @@ export class Writer {
     for (const [i, item] of items.entries()) {
       const outcome = outcomes[i] ?? null;
       if (isFailure(outcome)) {
-        item.reject(storeError(outcome.thrown));
+        const isFull = item.kind === "batch" && sqliteCode(outcome.thrown) === "SQLITE_FULL";
+        // Given up now or for another item of this transaction; never a second time, so this ends.
+        if (isFull && (this.#reserve.release() || this.#reserve.released_count > released_count)) this.#commit([item]);
+        else item.reject(storeError(outcome.thrown));
       } else if (item.kind === "row") {
         row_bytes += item.bytes;
         item.resolve();

@@ -101,7 +101,7 @@ describe("a store that meets trouble", () => {
     const big = "x".repeat(100_000);
     const outcomes = await Promise.allSettled([append([2, "small"]), append([3, big]), append([4, "small too"])]);
     expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
-    expect(outcomes[1]).toMatchObject({ reason: { code: "INTERNAL", message: "the store's disk is full" } });
+    expect(outcomes[1]).toMatchObject({ reason: { code: "CAPACITY_FULL", message: "the store's disk is full" } });
     await store.write([{ sql: "PRAGMA max_page_count=1000000" }]).catch(() => {});
     await append([5, big]);
     const rows = await store.read("SELECT id FROM notes ORDER BY id");
