@@ -13,7 +13,7 @@ export default defineConfig({
       {
         test: {
           name: "api",
-          include: ["test/{engine,api,security}/**/*.test.ts"],
+          include: ["test/{engine,api,security,recovery}/**/*.test.ts"],
           exclude: ["test/**/*.heavy.test.ts", "test/**/*.unit.test.ts"],
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },

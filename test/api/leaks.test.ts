@@ -1,29 +1,10 @@
 /** What a daemon leaves on the machine, counted before and after: on a clean stop, and after a kill. */
 import { afterAll, describe, expect, it } from "vitest";
-import { LIMITS } from "../../src/base/limits.ts";
-import { Daemon, eventually, type Leftovers, NOTHING_LEFT } from "../support/daemon.ts";
+import { countAtRest, expectAtRest } from "../recovery/rest.ts";
+import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 afterAll(() => daemon.dispose());
-
-function counts(left: Leftovers): Record<string, number> {
-  return Object.fromEntries(Object.entries(left).map(([what, list]) => [what, list.length]));
-}
-
-async function settled(): Promise<Record<string, number>> {
-  await eventually("the pool is at rest", async () => {
-    const { body } = await daemon.call("GET", "/api/functions/pool/stats");
-    // The bridge, two cells and the reserve of network slots, when what a burst had needed is given up again.
-    const links = 1 + 2 + LIMITS.network_slots_ready;
-    const isAtRest = body.total_count === 0 && body.cells === 2 && body.cells_starting === 0;
-    return isAtRest && daemon.leftovers().links.length === links;
-  });
-  // The launcher and two cells. Its children that take links down live a moment longer than the links.
-  return eventually("nothing else runs", () => {
-    const left = counts(daemon.leftovers());
-    return left.processes === 1 + 2 ? left : null;
-  });
-}
 
 describe("a daemon", () => {
   it("is at the same count of processes, mounts, cgroups, links and files after 60 rounds of create, invoke, delete", async () => {
@@ -38,9 +19,9 @@ describe("a daemon", () => {
       expect((await daemon.call("DELETE", `/api/functions/${id}`)).status).toBe(200);
     };
     await round(1);
-    const before = await settled();
+    const before = await countAtRest(daemon);
     for (let n = 0; n < 60; n += 4) await Promise.all([0, 1, 2, 3].map((k) => round(n + k)));
-    expect(await settled()).toEqual(before);
+    await expectAtRest(daemon, before);
   });
 
   it("leaves nothing after SIGTERM, with calls in flight answered first", async () => {

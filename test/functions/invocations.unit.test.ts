@@ -176,6 +176,17 @@ describe("invocation records", () => {
     expect((await invocations.list(key, 10)).items).toEqual([long]);
   });
 
+  it("are kept whatever the clock did between them, as long as none is too old by the clock as it is", async () => {
+    const times = [0, -3600, DAY_SECONDS, -DAY_SECONDS, 0];
+    const kept: InvocationRecord[] = [];
+    for (const off of times) kept.unshift(await append({ ended_at: NOW_SECONDS + off }));
+    for (const off of times) {
+      const now: Clock = { ...clock, epochMs: () => (NOW_SECONDS + off) * 1000 };
+      await invocations.prune(now, 100, 3 * DAY_SECONDS);
+    }
+    expect((await invocations.list(key, 10)).items).toEqual(kept);
+  });
+
   it("are pruned no longer than the interval, but a portion of each function", async () => {
     for (let i = 0; i < LIMITS.delete_rows_per_pass + 1; i++) await append();
     const times = { now_ms: 0 };

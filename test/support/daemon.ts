@@ -4,7 +4,17 @@
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { volatileDirectory } from "../../src/base/config.ts";
@@ -21,7 +31,10 @@ export interface Answer {
 
 export interface Leftovers {
   readonly processes: readonly string[];
+  /** On the host, and what the launcher holds in its own mount namespace. */
   readonly mounts: readonly string[];
+  /** Those of the processes that are not this process's, and those that the launcher keeps ready. */
+  readonly namespaces: readonly string[];
   readonly cgroups: readonly string[];
   readonly links: readonly string[];
   readonly tables: readonly string[];
@@ -34,6 +47,7 @@ export interface Leftovers {
 export const NOTHING_LEFT: Leftovers = {
   processes: [],
   mounts: [],
+  namespaces: [],
   cgroups: [],
   links: [],
   tables: [],
@@ -69,25 +83,42 @@ function freePort(): Promise<number> {
 }
 
 export class Daemon {
-  readonly data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-test-"));
-  readonly tag = createHash("sha256").update(this.data_dir).digest("hex").slice(0, 8);
+  readonly data_dir: string;
+  readonly tag: string;
   /** Names and numbers that only this daemon uses; the second octet keeps away from the default subnet. */
-  readonly bridge = `ht${this.tag}`;
+  readonly bridge: string;
   readonly subnet = `10.${100 + ((randomBytes(1)[0] ?? 0) % 100)}.${((randomBytes(1)[0] ?? 0) >> 4) << 4}.0/20`;
   url = "";
   output = "";
   #child: ChildProcess | null = null;
   #port = 0;
 
+  /** `parent`: where the data directory is made. */
+  constructor(parent = "/var/tmp") {
+    this.data_dir = realpathSync(mkdtempSync(`${parent}/hearth-test-`));
+    this.tag = createHash("sha256").update(this.data_dir).digest("hex").slice(0, 8);
+    this.bridge = `ht${this.tag}`;
+  }
+
   get pid(): number {
     return this.#child?.pid ?? 0;
+  }
+
+  /** Whether the process that was started last still runs. */
+  get isAlive(): boolean {
+    return this.#child !== null && this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** Open file descriptors of the daemon's process: what each of them leads to. */
+  descriptors(): string[] {
+    return descriptorsOf(String(this.pid));
   }
 
   /** Starts the daemon and waits for `/health`. */
   async start(settings: Readonly<Record<string, string>> = {}): Promise<this> {
     const child = await this.launch(settings);
     await eventually("the daemon answers", async () => {
-      if (child.exitCode !== null) throw new Error(`the daemon ended with ${child.exitCode}: ${this.output}`);
+      if (!this.isAlive) throw new Error(`the daemon ended with ${child.exitCode ?? child.signalCode}: ${this.output}`);
       return fetch(`${this.url}/health`).then(
         (response) => response.ok,
         () => false,
@@ -197,16 +228,24 @@ export class Daemon {
   leftovers(): Leftovers {
     const { run_dir } = this;
     const { image_dir } = readDirectories(process.env, []);
-    const links = JSON.parse(execFileSync("ip", ["-j", "link"]).toString()) as { ifname: string }[];
+    // It complains where links come and go while it looks.
+    const links = JSON.parse(
+      execFileSync("ip", ["-j", "link"], { stdio: ["ignore", "pipe", "ignore"] }).toString(),
+    ) as { ifname: string }[];
     const containers = `${image_dir}/storage/overlay-containers/containers.json`;
     const named = existsSync(containers)
       ? (JSON.parse(readFileSync(containers, "utf8")) as { names?: string[] }[]).flatMap(({ names }) => names ?? [])
       : [];
+    const processes = this.processes();
+    const pids = processes.map((line) => line.split(" ", 1)[0] ?? "");
+    const launchers = pids.filter((_, i) => processes[i]?.includes(" launcher "));
     return {
-      processes: this.processes(),
-      mounts: readFileSync("/proc/self/mounts", "utf8")
-        .split("\n")
-        .filter((line) => line.includes(run_dir) || line.includes(this.data_dir)),
+      processes,
+      mounts: [
+        ...mountsOf("self").filter((line) => line.includes(run_dir) || line.includes(this.data_dir)),
+        ...launchers.flatMap(mountsOf),
+      ],
+      namespaces: [...new Set([...pids.flatMap(namespacesOf), ...launchers.flatMap(heldNamespacesOf)])],
       cgroups: cgroupsOf(`hearth-${this.tag}`),
       links: links
         .map(({ ifname }) => ifname)
@@ -236,8 +275,52 @@ function processesOf(tag: string, run_dir: string): string[] {
   return found;
 }
 
+/** The groups of that name in all hierarchies, and the groups in them. */
 function cgroupsOf(name: string): string[] {
   const root = "/sys/fs/cgroup";
   const parents = [root, ...readdirSync(root).map((entry) => `${root}/${entry}`)];
-  return parents.map((parent) => `${parent}/${name}`).filter((path) => existsSync(path));
+  const found = parents.map((parent) => `${parent}/${name}`).filter((path) => existsSync(path));
+  const inside = found.flatMap((path) =>
+    readdirSync(path, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => `${path}/${entry.name}`),
+  );
+  return [...found, ...inside];
 }
+
+/** Where a link of /proc leads, or nothing when its process has ended meanwhile. */
+function linkOf(path: string): string[] {
+  try {
+    return [readlinkSync(path)];
+  } catch {
+    return [];
+  }
+}
+
+function descriptorsOf(pid: string): string[] {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => linkOf(`/proc/${pid}/fd/${fd}`));
+  } catch {
+    return [];
+  }
+}
+
+function mountsOf(pid: string): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/mounts`, "utf8").split("\n");
+  } catch {
+    return [];
+  }
+}
+
+function namespacesOf(pid: string): string[] {
+  return ["net", "pid", "mnt", "ipc", "uts", "cgroup"]
+    .flatMap((kind) => linkOf(`/proc/${pid}/ns/${kind}`))
+    .filter((link) => !OWN_NAMESPACES.includes(link));
+}
+
+function heldNamespacesOf(pid: string): string[] {
+  return descriptorsOf(pid).filter((link) => link.startsWith("net:[") && !OWN_NAMESPACES.includes(link));
+}
+
+const OWN_NAMESPACES = ["net", "pid", "mnt", "ipc", "uts", "cgroup"].flatMap((kind) => linkOf(`/proc/self/ns/${kind}`));

@@ -1,10 +1,12 @@
 /** Parts of the system killed from outside: what the caller is told, that calls go on, and that nothing is left. */
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { countAtRest, expectAtRest } from "./rest.ts";
 
 const daemon = new Daemon();
-beforeAll(() => daemon.start({ HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" }));
+const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "info" };
+beforeAll(() => daemon.start(SETTINGS));
 afterAll(() => daemon.dispose());
 
 /** The minits of this daemon's instances and cells: pid and container id. */
@@ -37,6 +39,34 @@ function tryKill(pid: number): number {
 }
 
 const stats = async () => (await daemon.call("GET", "/api/functions/pool/stats")).body;
+
+/** Starts the daemon again, without functions and with a failpoint armed. */
+async function restart(failpoint: string, settings: Record<string, string> = {}): Promise<void> {
+  const { body } = await daemon.call("GET", "/api/functions");
+  for (const { id } of body.functions) await daemon.call("DELETE", `/api/functions/${id}`);
+  await daemon.stop();
+  daemon.output = "";
+  await daemon.start({ ...SETTINGS, ...settings, HEARTH_FAILPOINT: failpoint });
+}
+
+const said = (what: RegExp) => eventually(`it says ${what}`, () => what.test(daemon.output));
+
+/** The container whose memory limit is `limit_mb`, once there is one. */
+function boundWith(limit_mb: number): Promise<{ pid: number }> {
+  return eventually(
+    "an instance is bound",
+    () => minits().find(({ id }) => limitOf(id) === limit_mb * 1024 * 1024),
+    5_000,
+  );
+}
+
+function limitOf(id: string): number {
+  const path = `/hearth-${daemon.tag}/${id}`;
+  for (const file of [`/sys/fs/cgroup/memory${path}/memory.limit_in_bytes`, `/sys/fs/cgroup${path}/memory.max`]) {
+    if (existsSync(file)) return Number(readFileSync(file, "utf8"));
+  }
+  return 0;
+}
 
 describe("kill -9", () => {
   it("of an idle instance's minit: the next call starts another, and nothing is left of the first", async () => {
@@ -98,6 +128,7 @@ describe("kill -9", () => {
       5,
       (line: string) => / crun .* run /.test(line) && Math.random() < 0.5,
     ],
+    ["of the OCI runtime in the middle of removals", 5, (line: string) => / crun .* delete /.test(line)],
     ["of the launcher, again and again under load", 700, (line: string) => line.includes(" launcher ")],
   ])("%s: no container is left that nobody knows of", async (_what, pause_ms, isVictim) => {
     const end_ms = performance.now() + 4_000;
@@ -130,7 +161,75 @@ describe("kill -9", () => {
     await eventually("as many containers run as the pool knows", () => running() === known);
   });
 
+  it("of the minit of an instance that is being warmed: another one is warmed, and the deployment is answered", async () => {
+    // The daemon stands still between the limits and the first word to the instance.
+    await restart("functions.bind.limited=delay:1000");
+    const deployed = daemon.deploy({ name: "warming", handler: "cat", min_instances: 1, memory_limit_mb: 301 });
+    process.kill((await boundWith(301)).pid, "SIGKILL");
+    const { id } = await deployed;
+    expect((await daemon.call("GET", `/api/functions/${id}/pool`)).body).toMatchObject({ ready_count: 1 });
+    expect(await daemon.invoke("warming", { payload: "x" })).toMatchObject({ stdout: "x", cold_start: false });
+  });
+
+  it("of the minit of a cell that is being bound to a call: a failed record that says so, and the next call is served", async () => {
+    await restart("functions.bind.limited=delay:1000");
+    await eventually("cells stand ready", async () => (await stats()).cells === 2);
+    await daemon.deploy({ name: "binding", handler: "cat", memory_limit_mb: 302 });
+    const running = daemon.invoke("binding", { payload: "x" });
+    process.kill((await boundWith(302)).pid, "SIGKILL");
+    expect(await running).toMatchObject({
+      status: "failed",
+      exit_code: null,
+      error_message: expect.stringMatching(/instance was lost/),
+    });
+    expect(await daemon.invoke("binding", { payload: "y" })).toMatchObject({ status: "success", stdout: "y" });
+  });
+
   it("of all of these leaves nothing behind the daemon's end", async () => {
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
+
+describe("a worker thread that ends", () => {
+  beforeAll(async () => {
+    if (!daemon.isAlive) await daemon.start(SETTINGS);
+  });
+
+  it("in the start of a container costs the caller a moment: the call is served, the reserve is filled", async () => {
+    await restart("engine.start.bundle:2=exit-thread", { HEARTH_CELLS: "0" });
+    await daemon.deploy({ name: "threadless", handler: "cat" });
+    expect(await daemon.invoke("threadless", { payload: "x" })).toMatchObject({ status: "success", stdout: "x" });
+    await said(/an instance could not be started.*worker exited/);
+  });
+
+  it("in the start of a cell is made up for", async () => {
+    await restart("engine.start.spawned:2=exit-thread");
+    await eventually("cells stand ready", async () => (await stats()).cells === 2);
+    await said(/an instance could not be started.*worker exited/);
+  });
+
+  it("in a removal leaves it to be done again, and nothing is left then", async () => {
+    await restart("engine.remove.deleted:2=exit-thread");
+    const before = await countAtRest(daemon);
+    const { id } = await daemon.deploy({ name: "kept", handler: "cat" });
+    await daemon.invoke("kept");
+    await daemon.call("POST", `/api/functions/${id}/pause`);
+    await said(/container not removed, trying again later/);
+    await expectAtRest(daemon, before);
+  });
+
+  it("in a checkpoint costs nobody an answer, and the next checkpoint is made", async () => {
+    await restart("store.checkpoint.begun=exit-thread");
+    await daemon.deploy({ name: "large", handler: "cat" });
+    const payload = "x".repeat(1_000_000);
+    await eventually("a checkpoint was made after the one that was not", async () => {
+      expect((await daemon.invoke("large", { payload })).stdout).toBe(payload);
+      return /checkpoints fail.*worker exited.*checkpoints work again/s.test(daemon.output);
+    });
+  });
+
+  it("leaves nothing behind the daemon's end", async () => {
     expect(await daemon.stop("SIGTERM")).toBe(0);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });

@@ -1,0 +1,125 @@
+/** The wall clock set back and forward under a running daemon: only what the records call the time changes. */
+import { renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const PRELOAD = join(import.meta.dirname, "../support/clock-shift.ts");
+
+const daemon = new Daemon();
+const clock = `${daemon.data_dir}/clock`;
+const SETTINGS = {
+  HEARTH_CELLS: "2",
+  HEARTH_LOG_LEVEL: "warn",
+  HEARTH_TEST_CLOCK: clock,
+  NODE_OPTIONS: `--import ${PRELOAD}`,
+};
+
+/** Sets the daemon's clock off by so much, at once: it never reads a half-written file. */
+function shift(ms: number): void {
+  writeFileSync(`${clock}.new`, String(ms));
+  renameSync(`${clock}.new`, clock);
+}
+const epochSeconds = (): number => Date.now() / 1000;
+
+/** The number that an invocation's id begins with. */
+const numberOf = (invocation_id: string): number => Number.parseInt(invocation_id.split("_")[1] ?? "", 36);
+
+// biome-ignore lint/suspicious/noExplicitAny: records as they came.
+const answered: any[] = [];
+/** Calls, and holds the record's times against the clock as it is set. */
+async function call(name: string, shift_ms: number, body: Record<string, unknown> = {}) {
+  const record = await daemon.invoke(name, body);
+  answered.push(record);
+  expect(Math.abs(record.ended_at - shift_ms / 1000 - epochSeconds())).toBeLessThan(5);
+  expect(record.started_at).toBeLessThanOrEqual(record.ended_at);
+  expect(record.duration_ms).toBeGreaterThanOrEqual(0);
+  expect(record.timings.total).toBeLessThan(5_000);
+  return record;
+}
+
+beforeAll(async () => {
+  shift(0);
+  await daemon.start(SETTINGS);
+});
+afterAll(() => daemon.dispose());
+
+describe.each([
+  ["back an hour", -HOUR_MS],
+  ["forward a day", DAY_MS],
+])("a clock that is set %s", (what, shift_ms) => {
+  const name = `at-${shift_ms}`;
+
+  it("under a warm instance leaves it warm, and the times of its records in order", async () => {
+    shift(0);
+    const { id } = await daemon.deploy({ name, handler: "cat" });
+    const before = await call(name, 0, { payload: "before" });
+    shift(shift_ms);
+    const after = await call(name, shift_ms, { payload: "after" });
+    expect(after).toMatchObject({
+      status: "success",
+      stdout: "after",
+      cold_start: false,
+      instance_nonce: before.instance_nonce,
+    });
+    const { body } = await daemon.call("GET", `/api/functions/${id}/invocations`);
+    expect(body.invocations).toEqual([after, before]);
+  });
+
+  it("neither ends a call that runs nor lets one run on", async () => {
+    shift(0);
+    await daemon.deploy({ name: `${name}-slow`, handler: 'sleep "$(cat)"', max_instances: 2 });
+    const running = Promise.all([
+      daemon.invoke(`${name}-slow`, { payload: "1.2" }),
+      daemon.invoke(`${name}-slow`, { payload: "60", timeout_seconds: 1 }),
+    ]);
+    await eventually(
+      "both run",
+      async () => (await daemon.call("GET", "/api/functions/pool/stats")).body.busy_count === 2,
+    );
+    shift(shift_ms);
+    const [finished, ended] = await running;
+    // They were sent side by side.
+    answered.push(...[finished, ended].sort((a, b) => numberOf(a.invocation_id) - numberOf(b.invocation_id)));
+    expect([finished.status, ended.status]).toEqual(["success", "timeout"]);
+    for (const { started_at, ended_at, duration_ms } of [finished, ended]) {
+      expect([0, 1, 2]).toContain(ended_at - started_at);
+      expect(duration_ms).toBeLessThan(5_000);
+    }
+  });
+
+  it("leaves keys as they are, and new functions are made as before", async () => {
+    shift(shift_ms);
+    const wrong = await daemon.call("GET", "/api/functions", undefined, { "x-api-key": `${KEY}x` });
+    expect([wrong.status, (await daemon.call("GET", "/api/functions")).status]).toEqual([401, 200]);
+    const made = await daemon.deploy({ name: `${name}-made`, handler: "cat", min_instances: 1 });
+    expect(Math.abs(made.created_at - shift_ms / 1000 - epochSeconds())).toBeLessThan(5);
+    expect(await call(`${name}-made`, shift_ms)).toMatchObject({ status: "success", cold_start: false });
+  });
+
+  it("is no hindrance to a start after a kill, and what the other clock has recorded is there", async () => {
+    shift(shift_ms);
+    await daemon.stop("SIGKILL");
+    await daemon.start(SETTINGS);
+    expect(await call(name, shift_ms, { payload: "again" })).toMatchObject({ status: "success", stdout: "again" });
+    for (const record of answered) {
+      const path = `/api/functions/${record.function_id}/invocations/${record.invocation_id}`;
+      expect((await daemon.call("GET", path)).body).toEqual(record);
+    }
+  });
+
+  it(`gives no record's number twice, and all in their order (${what})`, () => {
+    const numbers = answered.map(({ invocation_id }) => numberOf(invocation_id));
+    expect(new Set(numbers).size).toBe(answered.length);
+    expect(numbers).toEqual([...numbers].sort((a, b) => a - b));
+  });
+});
+
+describe("after all that", () => {
+  it("nothing is left when the daemon is stopped", async () => {
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});

@@ -1,0 +1,218 @@
+/**
+ * The data directory on a disk of its own that fills up, and on one that cannot be written: every call has a defined
+ * answer, no answered record is lost, what frees space works, and nothing has to be started again afterwards.
+ */
+import { execFileSync } from "node:child_process";
+import { closeSync, mkdirSync, mkdtempSync, openSync, rmSync, statSync, writeSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import { type Answer, Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+
+const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
+const DISK_MB = 112;
+const FULL = [503, "CAPACITY_FULL", "the store's disk is full"];
+
+function run(command: string, ...args: string[]): void {
+  execFileSync(command, args, { stdio: ["ignore", "ignore", "inherit"] });
+}
+
+/** Code and text of a refusal. */
+const refusal = ({ status, body }: Answer) => [status, body.error_code, body.error];
+
+/** Records as they were answered, by the path under which they must be found. */
+class Answered {
+  // biome-ignore lint/suspicious/noExplicitAny: records as they came.
+  readonly #records = new Map<string, any>();
+  readonly #daemon: Daemon;
+
+  constructor(daemon: Daemon) {
+    this.#daemon = daemon;
+  }
+
+  async call(name: string, payload_bytes = 10): Promise<Answer> {
+    const payload = "x".repeat(payload_bytes);
+    const answer = await this.#daemon.call("POST", `/api/functions/invoke/${name}`, { payload });
+    if (answer.status === 200) {
+      const { function_id, invocation_id } = answer.body;
+      this.#records.set(`/api/functions/${function_id}/invocations/${invocation_id}`, answer.body);
+    }
+    return answer;
+  }
+
+  forget(function_id: string): void {
+    for (const path of [...this.#records.keys()]) if (path.includes(function_id)) this.#records.delete(path);
+  }
+
+  /** All of them are there. Returns how many. */
+  async check(): Promise<number> {
+    for (const [path, record] of this.#records) expect((await this.#daemon.call("GET", path)).body).toEqual(record);
+    return this.#records.size;
+  }
+}
+
+describe("a disk that is full", () => {
+  const directory = mkdtempSync("/var/tmp/hearth-disk-");
+  const disk = `${directory}/disk`;
+  const filler = `${disk}/filler`;
+  mkdirSync(disk);
+  run("truncate", "-s", `${DISK_MB}M`, `${directory}/image`);
+  // Blocks as on any larger disk: smaller ones than pages leave holes in the file that SQLite shares by mapping it.
+  run("mkfs.ext4", "-q", "-m", "0", "-b", "4096", `${directory}/image`);
+  run("mount", "-o", "loop", `${directory}/image`, disk);
+  const daemon = new Daemon(disk);
+  const answered = new Answered(daemon);
+  const reserve = `${daemon.data_dir}/hearth.db-reserve`;
+  const reserveIsWhole = () => statSync(reserve).size === LIMITS.store_reserve_bytes;
+  const ids = { kept: "", other: "" };
+
+  /** Leaves not a byte of the disk. */
+  function fill(): void {
+    const file = openSync(filler, "a");
+    for (const bytes of [1024 * 1024, 4096, 1]) {
+      const block = Buffer.alloc(bytes, 1);
+      try {
+        for (;;) writeSync(file, block);
+      } catch (error) {
+        expect(error).toMatchObject({ code: "ENOSPC" });
+      }
+    }
+    closeSync(file);
+  }
+
+  beforeAll(async () => {
+    await daemon.start(SETTINGS);
+    ids.kept = (await daemon.deploy({ name: "kept", handler: "cat" })).id;
+    ids.other = (await daemon.deploy({ name: "other", handler: "cat" })).id;
+    expect((await answered.call("kept")).status).toBe(200);
+    await eventually("the reserve is made", reserveIsWhole);
+  });
+  afterAll(async () => {
+    await daemon.dispose();
+    // Another daemon's launcher may have a copy of the mount; the loop device goes when that ends.
+    run("umount", "--lazy", disk);
+    rmSync(directory, { recursive: true });
+  });
+
+  it("refuses calls with the reason, reads on, and loses nothing that was answered", async () => {
+    fill();
+    const refused = await eventually("a call is refused", async () => {
+      const answer = await answered.call("kept", 900_000);
+      return answer.status === 200 ? null : answer;
+    });
+    expect(refusal(refused)).toEqual(FULL);
+    expect(refused.body).toMatchObject({ hint: expect.stringContaining("free space"), retry_after: 1 });
+    expect((await daemon.call("GET", "/health")).status).toBe(200);
+    expect((await daemon.call("GET", `/api/functions/${ids.kept}`)).body).toMatchObject({ state: "active" });
+    expect(await answered.check()).toBeGreaterThan(0);
+  });
+
+  it("does not keep functions from being made, paused and deleted", async () => {
+    const made = await daemon.deploy({ name: "made", handler: "cat", min_instances: 1 });
+    expect(made.state).toBe("active");
+    expect((await daemon.call("POST", `/api/functions/${made.id}/pause`)).status).toBe(200);
+    expect((await daemon.call("DELETE", `/api/functions/${made.id}`)).status).toBe(200);
+    expect((await daemon.call("DELETE", `/api/functions/${ids.other}`)).status).toBe(200);
+    expect((await daemon.call("GET", `/api/functions/${ids.other}`)).status).toBe(404);
+    // The space that was kept for this is not for records.
+    expect(refusal(await answered.call("kept"))).toEqual(FULL);
+  });
+
+  it("does not keep the daemon from starting after a kill", async () => {
+    await daemon.stop("SIGKILL");
+    await daemon.start(SETTINGS);
+    expect(refusal(await answered.call("kept"))).toEqual(FULL);
+    expect(await answered.check()).toBeGreaterThan(0);
+  });
+
+  it("that has space again takes calls again, without a restart, and the reserve is made again", async () => {
+    rmSync(filler);
+    await eventually("a call is answered", async () => (await answered.call("kept")).status === 200);
+    await eventually("the reserve is made", reserveIsWhole);
+    expect(await answered.check()).toBeGreaterThan(0);
+  });
+
+  it("before a start that finds the reserve whole is one that can be started on", async () => {
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    fill();
+    await daemon.start(SETTINGS);
+    expect(refusal(await answered.call("kept"))).toEqual(FULL);
+  });
+
+  it("with nothing in reserve any more: a start fails with the reason and leaves nothing, and works when there is space", async () => {
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    fill();
+    daemon.output = "";
+    const child = await daemon.launch(SETTINGS);
+    await eventually("it gives up", () => !daemon.isAlive);
+    expect([child.exitCode, daemon.output]).toEqual([1, expect.stringMatching(/disk is full|no space left/i)]);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+    rmSync(filler);
+    await daemon.start(SETTINGS);
+    expect((await answered.call("kept")).status).toBe(200);
+    expect(await answered.check()).toBeGreaterThan(0);
+    await eventually("the reserve is made", reserveIsWhole);
+  });
+
+  it("was filled by the records: the deletion of a function makes room for those of others", async () => {
+    const { id } = await daemon.deploy({ name: "large", handler: "cat" });
+    const refused = await eventually("a call is refused", async () => {
+      const answer = await answered.call("large", 1_000_000);
+      return answer.status === 200 ? null : answer;
+    });
+    expect(refusal(refused)).toEqual(FULL);
+    expect((await daemon.call("DELETE", `/api/functions/${id}`)).status).toBe(200);
+    answered.forget(id);
+    // The files are as large as before, the room is inside of the database.
+    await eventually("a call is answered", async () => (await answered.call("kept")).status === 200);
+    expect(await answered.check()).toBeGreaterThan(0);
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
+
+describe("a store that cannot be written", () => {
+  const daemon = new Daemon();
+  const answered = new Answered(daemon);
+  const files = ["", "-wal"].map((suffix) => `${daemon.data_dir}/hearth.db${suffix}`);
+  afterAll(() => daemon.dispose());
+
+  it("refuses what has to be written, reads on, and takes calls again when it can", async () => {
+    await daemon.start(SETTINGS);
+    const { id } = await daemon.deploy({ name: "f", handler: "cat" });
+    expect((await answered.call("f")).status).toBe(200);
+    // Even for descriptors that are open: a file system cannot be made read-only under those.
+    run("chattr", "+i", ...files);
+    const refused = [500, "INTERNAL", expect.stringContaining("the store's disk cannot be written")];
+    try {
+      expect(refusal(await answered.call("f"))).toEqual(refused);
+      expect(refusal(await daemon.call("POST", "/api/functions", { name: "g", handler: "cat" }))).toEqual(refused);
+      expect(refusal(await daemon.call("POST", `/api/functions/${id}/pause`))).toEqual(refused);
+      expect(refusal(await daemon.call("DELETE", `/api/functions/${id}`))).toEqual(refused);
+      expect((await daemon.call("GET", "/health")).status).toBe(200);
+      expect((await daemon.call("GET", `/api/functions/${id}`)).body).toMatchObject({ state: "active" });
+      expect(await answered.check()).toBe(1);
+    } finally {
+      run("chattr", "-i", ...files);
+    }
+    expect((await answered.call("f")).status).toBe(200);
+    expect(await answered.check()).toBe(2);
+    expect((await daemon.call("DELETE", `/api/functions/${id}`)).status).toBe(200);
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+  });
+
+  it("because its directory is read-only makes a start fail with the reason, and leaves nothing", async () => {
+    run("mount", "--bind", daemon.data_dir, daemon.data_dir);
+    try {
+      run("mount", "-o", "remount,bind,ro", daemon.data_dir);
+      daemon.output = "";
+      const child = await daemon.launch(SETTINGS);
+      await eventually("it gives up", () => !daemon.isAlive);
+      expect([child.exitCode, daemon.output]).toEqual([1, expect.stringMatching(/hearth: .*read-only/)]);
+      expect(daemon.output).toContain(`${daemon.data_dir}/hearth.db`);
+      expect(daemon.output.trim().split("\n")).toHaveLength(1);
+    } finally {
+      run("umount", daemon.data_dir);
+    }
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});

@@ -1,0 +1,162 @@
+/**
+ * The daemon killed at every failpoint: after the next start everything that was answered is there, nothing is half
+ * done, active functions answer, and the machine holds as much as before.
+ */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { FAILPOINTS, type Failpoint } from "../../src/base/failpoints.ts";
+import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
+import { DaemonDied, type Known, Ledger } from "./ledger.ts";
+import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
+
+const CELLS = 1;
+const SETTINGS = { HEARTH_CELLS: String(CELLS), HEARTH_LOG_LEVEL: "warn" };
+/** Rounds of work in which a failpoint must be passed. */
+const ROUNDS_MAX = 20;
+
+/** At which passage the daemon is killed, and what it does until then; the first passage is often in the start. */
+interface Passing {
+  readonly at: number;
+  /** All verbs, calls alone, calls with large payloads, a stop. */
+  readonly by: "work" | "calls" | "bulk" | "stop";
+}
+const work = (...at: number[]): Passing[] => at.map((one) => ({ at: one, by: "work" }));
+const calls = (at: number): Passing => ({ at, by: "calls" });
+const bulk: Passing[] = [{ at: 1, by: "bulk" }];
+const stop: Passing[] = [{ at: 1, by: "stop" }];
+
+const PASSINGS: Record<Failpoint, readonly Passing[]> = {
+  "functions.create.begun": work(1),
+  "functions.create.stored": work(2),
+  "functions.deploy.moved": work(1),
+  "functions.deploy.warmed": work(1, 2),
+  "functions.version.warmed": work(1, 2),
+  "functions.version.moved": work(1, 2),
+  "functions.pause.moved": work(1),
+  "functions.delete.moved": work(1),
+  "functions.delete.closed": work(1),
+  "functions.delete.erased": work(1),
+  "functions.bind.begun": work(1, 2),
+  "functions.bind.limited": work(1, 2),
+  "functions.invoke.assigned": work(1, 4),
+  "functions.invoke.ended": work(1, 4),
+  "pool.recycle.idle": work(1, 4),
+  "pool.drain.begun": stop,
+  "engine.start.slot": work(1, 3),
+  "engine.start.bundle": work(1, 3),
+  "engine.start.spawned": work(1, 3),
+  "engine.start.ready": work(1, 3),
+  "engine.exec.sent": work(1, 4),
+  "engine.remove.asked": work(1, 2),
+  "engine.remove.deleted": work(1, 4),
+  "engine.remove.emptied": work(1, 4),
+  "engine.remove.released": work(1, 2),
+  "engine.stop.begun": stop,
+  "engine.stop.unlinked": stop,
+  "store.commit.begun": [...work(1, 30), calls(30)],
+  "store.commit.written": [...work(1, 6), calls(10)],
+  "store.commit.done": [...work(1, 30), calls(30)],
+  "store.checkpoint.begun": bulk,
+  "store.checkpoint.done": bulk,
+};
+const CASES = FAILPOINTS.flatMap((name) => PASSINGS[name].map((passing) => ({ name, ...passing })));
+
+const daemon = new Daemon();
+const ledger = new Ledger(daemon);
+const state: { before: Counts; steady: Known | null; round: number } = {
+  before: {},
+  steady: null,
+  round: 0,
+};
+
+beforeAll(async () => {
+  await daemon.start(SETTINGS);
+  state.steady = await ledger.create("steady");
+  await ledger.deploy(state.steady);
+  await ledger.invoke(state.steady);
+  await ledger.clear(state.steady);
+  state.before = await countAtRest(daemon, CELLS);
+});
+afterAll(() => daemon.dispose());
+
+/** A function that lives through all cases: paused between them, so that it has no instance at rest. */
+async function callSteady(): Promise<void> {
+  const { steady } = state;
+  if (steady === null) return;
+  if (!steady.states.has("active")) await ledger.deploy(steady, "resume");
+  await ledger.invoke(steady);
+}
+
+/** Every verb there is, on a new function, with some calls at the same time. */
+async function oneRound(payload_bytes: number): Promise<void> {
+  await callSteady();
+  const known = await ledger.create(`round-${state.round++}`, { min_instances: 1, max_instances: 2 });
+  await ledger.deploy(known);
+  const calls = await Promise.allSettled([1, 2, 3].map(() => ledger.invoke(known, payload_bytes)));
+  for (const call of calls) if (call.status === "rejected") throw call.reason;
+  await ledger.update(known);
+  await ledger.invoke(known);
+  await ledger.rollback(known, 1);
+  await ledger.invoke(known);
+  await ledger.pause(known);
+  await ledger.deploy(known, "resume");
+  await ledger.invoke(known, payload_bytes);
+  await ledger.delete(known);
+}
+
+/** Four at a time, so that they are committed together. */
+async function callsAlone(): Promise<void> {
+  await callSteady();
+  const calls = await Promise.allSettled([1, 2, 3, 4].map(callSteady));
+  for (const call of calls) if (call.status === "rejected") throw call.reason;
+}
+
+const WORK = { work: () => oneRound(0), bulk: () => oneRound(900_000), calls: callsAlone };
+
+/** Works until the daemon dies. False when it does not. */
+async function dies(by: keyof typeof WORK): Promise<boolean> {
+  try {
+    for (let n = 0; n < ROUNDS_MAX; n++) await WORK[by]();
+    return false;
+  } catch (error) {
+    if (error instanceof DaemonDied) return true;
+    throw error;
+  }
+}
+
+/** Starts the daemon with a failpoint armed. False when it died on the way. */
+async function startArmed(setting: string): Promise<boolean> {
+  try {
+    await daemon.start({ ...SETTINGS, HEARTH_FAILPOINT: setting });
+    return true;
+  } catch (error) {
+    if (String(error).includes("ended with SIGKILL")) return false;
+    throw error;
+  }
+}
+
+describe("a daemon that is killed", () => {
+  it.each(CASES)(
+    "at $name, passage $at by $by, has lost nothing and left nothing after its next start",
+    async (one) => {
+      // Killed here too: what an earlier process left is then part of what the armed one finds.
+      await daemon.stop("SIGKILL");
+      if (await startArmed(`${one.name}:${one.at}`)) {
+        if (one.by === "stop") {
+          await callSteady();
+          expect(await daemon.stop("SIGTERM")).toBeNull();
+        } else {
+          expect(await dies(one.by)).toBe(true);
+        }
+      }
+      await daemon.start(SETTINGS);
+      await ledger.check();
+      await ledger.clear(state.steady);
+      await expectAtRest(daemon, state.before, CELLS);
+    },
+  );
+
+  it("at each of these leaves nothing when it is stopped at last", async () => {
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});

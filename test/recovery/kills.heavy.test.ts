@@ -1,0 +1,134 @@
+/**
+ * The daemon killed again and again at random moments under load: nothing that was answered is lost, nothing is given
+ * twice, nothing piles up. `HEARTH_TEST_SEED` repeats the dice of a run, `HEARTH_TEST_KILLS` sets its length.
+ */
+import { randomInt } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
+import { DaemonDied, type Known, Ledger } from "./ledger.ts";
+import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
+
+const SEED = Number(process.env.HEARTH_TEST_SEED ?? randomInt(1_000_000));
+const KILLS = Number(process.env.HEARTH_TEST_KILLS ?? 200);
+/** Everything is deleted and counted after so many. */
+const KILLS_PER_COUNT = 40;
+const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
+const WORKERS = 3;
+/** How long the daemon works before it is killed, at most. */
+const LIFE_MS_MAX = 400;
+/** One in so many is killed while it starts. */
+const START_KILLS = 10;
+
+/** Mulberry32. */
+function dice(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const daemon = new Daemon();
+const ledger = new Ledger(daemon);
+const random = dice(SEED);
+const below = (count: number): number => Math.floor(random() * count);
+const state: { before: Counts; steady: Known | null; name_count: number } = {
+  before: {},
+  steady: null,
+  name_count: 0,
+};
+
+beforeAll(async () => {
+  await daemon.start(SETTINGS);
+  state.steady = await ledger.create("steady", { max_instances: 2 });
+  await ledger.deploy(state.steady);
+  await ledger.clear(state.steady);
+  state.before = await countAtRest(daemon);
+});
+afterAll(() => daemon.dispose());
+
+/** What the dice say, on one of the worker's own functions: so each has one change under way at most. */
+async function change(worker: number): Promise<void> {
+  const own = ledger.functions.filter(({ name }) => name.startsWith(`w${worker}-`));
+  const known = own[below(own.length + 1)];
+  if (known === undefined || own.length < 2) {
+    if (own.length < 4) {
+      const name = `w${worker}-${state.name_count++}`;
+      await ledger.deploy(await ledger.create(name, { min_instances: below(2), max_instances: 2 }));
+    }
+    return;
+  }
+  const verb = below(10);
+  if (verb === 0 || known.states.has("pending")) await ledger.delete(known);
+  else if (!known.states.has("active")) await ledger.deploy(known, "resume");
+  else if (verb === 1) await ledger.pause(known);
+  else if (verb === 2) await ledger.update(known);
+  else if (verb === 3) await ledger.rollback(known, 1 + below(known.version_count));
+  else await Promise.all([1, 2, 3].map(() => ledger.invoke(known)));
+}
+
+/** A new version under the calls, or one of those that there are. */
+async function point(steady: Known): Promise<void> {
+  if (below(2) === 0) await ledger.update(steady);
+  else await ledger.rollback(steady, 1 + below(steady.version_count));
+  await ledger.invoke(steady);
+}
+
+/** Does something again and again until the daemon dies. */
+async function untilDeath(work: () => Promise<void>): Promise<void> {
+  try {
+    for (;;) await work();
+  } catch (error) {
+    if (!(error instanceof DaemonDied)) throw error;
+  }
+}
+
+async function live(): Promise<void> {
+  const { steady } = state;
+  if (steady === null) return;
+  if (!steady.states.has("active")) await ledger.deploy(steady, "resume");
+  const load = [
+    untilDeath(() => ledger.invoke(steady)),
+    untilDeath(() => ledger.invoke(steady)),
+    untilDeath(() => point(steady)),
+    ...Array.from({ length: WORKERS }, (_, worker) => untilDeath(() => change(worker))),
+  ];
+  await pause(below(LIFE_MS_MAX));
+  await daemon.stop("SIGKILL");
+  await Promise.all(load);
+}
+
+describe(`a daemon that is killed ${KILLS} times under load (seed ${SEED})`, () => {
+  it(
+    "has every record that it had answered, and as much on the machine as before",
+    async () => {
+      for (let n = 1; n <= KILLS; n++) {
+        await live();
+        if (below(START_KILLS) === 0) {
+          await daemon.launch(SETTINGS);
+          await pause(below(LIFE_MS_MAX));
+          await daemon.stop("SIGKILL");
+        }
+        await daemon.start(SETTINGS);
+        await ledger.check();
+        if (n % KILLS_PER_COUNT !== 0 && n !== KILLS) continue;
+        await ledger.check("all");
+        await ledger.clear(state.steady);
+        await expectAtRest(daemon, state.before);
+      }
+      // Enough has happened between the kills for this to mean something.
+      expect(ledger.record_count).toBeGreaterThan(KILLS);
+      expect(state.name_count).toBeGreaterThan(KILLS / 2);
+    },
+    // Half a second for each start, up to as much work in between, and the checks.
+    KILLS * 3_000,
+  );
+
+  it("leaves nothing when it is stopped at last", async () => {
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});

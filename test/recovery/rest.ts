@@ -1,0 +1,44 @@
+/** What a daemon has on the machine when nothing is asked of it: counted, to be compared before and after. */
+import { isDeepStrictEqual } from "node:util";
+import { expect } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import { type Daemon, eventually, type Leftovers } from "../support/daemon.ts";
+
+export type Counts = Readonly<Record<string, number>>;
+
+/** Waits until the daemon has `cells` cells and nothing else, and counts. No function may have `min_instances`. */
+export async function countAtRest(daemon: Daemon, cells = 2): Promise<Counts> {
+  await poolAtRest(daemon, cells);
+  const last: { counts: Counts } = { counts: {} };
+  // The launcher and the cells. Its children that take links down live a moment longer than the links, and what they
+  // take down goes one after the other: twice the same is rest.
+  return eventually("nothing else runs", () => {
+    const now = counts(daemon.leftovers());
+    const isAtRest = now.processes === 1 + cells && isDeepStrictEqual(now, last.counts);
+    last.counts = now;
+    return isAtRest ? now : null;
+  });
+}
+
+/** Waits until the daemon is at rest and at the same counts as `before`; fails with the difference when it does not get there. */
+export async function expectAtRest(daemon: Daemon, before: Counts, cells = 2): Promise<void> {
+  await poolAtRest(daemon, cells);
+  await eventually("the counts are as before", () => isDeepStrictEqual(counts(daemon.leftovers()), before)).catch(
+    () => {},
+  );
+  expect(counts(daemon.leftovers())).toEqual(before);
+}
+
+async function poolAtRest(daemon: Daemon, cells: number): Promise<void> {
+  await eventually("the pool is at rest", async () => {
+    const { body } = await daemon.call("GET", "/api/functions/pool/stats");
+    // The bridge, the cells and the reserve of network slots, when what a burst had needed is given up again.
+    const links = 1 + cells + LIMITS.network_slots_ready;
+    const isAtRest = body.total_count === 0 && body.cells === cells && body.cells_starting === 0;
+    return isAtRest && daemon.leftovers().links.length === links;
+  });
+}
+
+function counts(left: Leftovers): Counts {
+  return Object.fromEntries(Object.entries(left).map(([what, list]) => [what, list.length]));
+}
