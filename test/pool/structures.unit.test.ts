@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
+import { seededRandom } from "../../bench/stats.ts";
 import { Gate } from "../../pool/gate.ts";
 import { Link, List } from "../../pool/queue.ts";
 import { Timers } from "../../pool/timers.ts";
 import { HandClock } from "./hand-clock.ts";
-import { generator } from "./simulator.ts";
 
 describe("a list", () => {
   const filled = (count: number): [List<number>, Link<number>[]] => {
@@ -47,7 +47,7 @@ describe("a list", () => {
 
 describe("timers", () => {
   test("come due in order, whatever was added and cancelled in between", () => {
-    const random = generator(1);
+    const random = seededRandom(1);
     const timers = new Timers<number>();
     const expected: number[] = [];
     for (let i = 0; i < 2_000; i++) {

@@ -1,0 +1,134 @@
+/**
+ * Planted bugs: each is one changed line of the real pool, of the kind that a hand slips in. `plant` writes a copy of
+ * `pool/` with that line changed; the simulator runs the copy as it runs the real one. They measure the simulator.
+ */
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { invariant } from "../../src/base/errors.ts";
+
+export interface Bug {
+  readonly file: string;
+  readonly line: string;
+  readonly instead: string;
+}
+
+const POOL = join(import.meta.dirname, "../../pool");
+const SOURCE_URL = new URL("../../src/", import.meta.url).href;
+/** The folder of the real scheduler. */
+export const POOL_URL = new URL("../../pool/", import.meta.url).href;
+
+export const BUGS = {
+  "a-deadline-is-forgotten": {
+    file: "scheduler.ts",
+    line: "call.timer = state.timers.add(deadline_ms, call);",
+    instead: "if (group.queue.size < 5) call.timer = state.timers.add(deadline_ms, call);",
+  },
+  "a-busy-instance-stays-idle": {
+    file: "states.ts",
+    line: "group.idle.remove(instance.rest_link);",
+    instead: "if (group.idle.size > 1) group.idle.remove(instance.rest_link);",
+  },
+  "recycling-instances-do-not-count": {
+    file: "states.ts",
+    line: "return this.counts.warming + this.counts.ready + this.counts.busy + this.counts.recycling;",
+    instead: "return this.counts.warming + this.counts.ready + this.counts.busy;",
+  },
+  "a-list-is-walked-while-it-shrinks": {
+    file: "queue.ts",
+    line: "link = next;",
+    instead: "link = link.next;",
+  },
+  "a-count-drifts": {
+    file: "states.ts",
+    line: "if (group !== null) group.counts[name] -= 1;",
+    instead: 'if (group !== null && instance.state !== "specialising") group.counts[name] -= 1;',
+  },
+  "the-wake-is-kept": {
+    file: "scheduler.ts",
+    line: 'if (event.type === "woken") state.wake_at_ms = Number.POSITIVE_INFINITY;',
+    instead: "",
+  },
+  "the-clock-goes-back": {
+    file: "scheduler.ts",
+    line: "if (event.now_ms > state.now_ms) state.now_ms = event.now_ms;",
+    instead: "state.now_ms = event.now_ms;",
+  },
+  "one-instance-too-many": {
+    file: "scaling.ts",
+    line: "} else if (state.starting_count < state.settings.starts_max && state.room > 0) {",
+    instead: "} else if (state.starting_count < state.settings.starts_max && state.room >= 0) {",
+  },
+  "late-news-is-believed": {
+    file: "scheduler.ts",
+    line: 'return instance === undefined || instance.state === "terminating" ? null : instance;',
+    instead: "return instance ?? null;",
+  },
+  "a-minimum-is-evicted": {
+    file: "scaling.ts",
+    line: "if (victim.group !== null && isNeeded(victim.group)) {",
+    instead: "if (victim.group !== null && isNeeded(victim.group) && count > 1) {",
+  },
+  "a-heap-is-sorted-by-one-side": {
+    file: "timers.ts",
+    line: "if (this.#isBefore(2 * i + 2, least)) least = 2 * i + 2;",
+    instead: "",
+  },
+  "nested-calls-get-no-room": {
+    file: "policy.ts",
+    line: "return bound + depth;",
+    instead: "return bound + Math.min(depth, 1);",
+  },
+  // The next three were real, until the simulator found them.
+  "a-level-is-taken-from-above": {
+    file: "states.ts",
+    line: "if (live_count > boundAt(group?.queue.depth ?? 0, this.settings.instances_max)) return true;",
+    instead: "",
+  },
+  "a-superseded-group-is-never-forgotten": {
+    file: "scheduler.ts",
+    line: "if (meant !== null) forgetIfGone(state, meant);",
+    instead: "",
+  },
+  "a-stuck-clean-up-waits-for-the-keep-alive": {
+    file: "scheduler.ts",
+    line: "if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);",
+    instead: "if (instance.timer === null) armInstance(state, instance, due_ms);",
+  },
+} as const satisfies Record<string, Bug>;
+
+export type BugName = keyof typeof BUGS;
+
+export function isBug(name: string): name is BugName {
+  return Object.hasOwn(BUGS, name);
+}
+
+/** A copy of the pool in a folder of its own, with a bug or, for `null`, without. */
+export class Copy {
+  /** What `runSeeds` takes. */
+  readonly url: string;
+  readonly #folder: string;
+
+  constructor(bug: Bug | null) {
+    this.#folder = mkdtempSync(join(tmpdir(), "hearth-sim-"));
+    const pool = join(this.#folder, "pool");
+    mkdirSync(pool);
+    writeFileSync(join(this.#folder, "package.json"), '{ "type": "module" }');
+    for (const file of readdirSync(POOL).filter((name) => name.endsWith(".ts"))) {
+      const source = readFileSync(join(POOL, file), "utf8").replaceAll('"../src/', `"${SOURCE_URL}`);
+      writeFileSync(join(pool, file), bug?.file === file ? this.#change(source, bug) : source);
+    }
+    this.url = pathToFileURL(`${pool}/`).href;
+  }
+
+  #change(source: string, { file, line, instead }: Bug): string {
+    const parts = source.split(line);
+    invariant(parts.length === 2, `pool/${file} has ${parts.length - 1} times: ${line}`);
+    return parts.join(instead);
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.#folder, { recursive: true });
+  }
+}

@@ -1,0 +1,115 @@
+/**
+ * What the world does to the pool in one history: callers, policies, drops, cells, memory, instances of an earlier
+ * process. Planned ahead from the seed; how instances answer is `launcher.ts`'s.
+ *
+ * Most histories are stormy: anything may fail. In a calm one nothing does, and what calls is mostly chains of calls
+ * that wait for each other: then every call has to be served.
+ */
+import type { DropReason } from "../../pool/protocol.ts";
+import type { PoolSettings } from "../../pool/states.ts";
+import type { Plan, Random } from "./plan.ts";
+
+const CALM_SHARE = 0.2;
+/** Calls and changes of a history come within this time and some more. */
+const SPAN_MS = 3_000;
+/** Each disturbance of a history comes this much later than the one before, on average. */
+const PACE_MS = 15;
+/** Far above what the calls of a calm history can take one after the other. */
+const CALM_WAIT_MS = 3_600_000;
+const BUDGET_MB = 100;
+
+export class History {
+  readonly is_calm: boolean;
+  readonly settings: PoolSettings;
+  readonly groups: readonly string[];
+  readonly #random: Random;
+  readonly #plan: Plan;
+
+  constructor(random: Random, plan: Plan) {
+    this.#random = random;
+    this.#plan = plan;
+    this.is_calm = random.chance(CALM_SHARE);
+    this.groups = Array.from({ length: random.whole(1, 5) }, (_, i) => `fn_${i}@1`);
+    this.settings = {
+      // Room for the minimum of every group and one more is what a calm history needs to serve everybody.
+      instances_max: this.is_calm ? random.whole(this.groups.length + 1, 12) : random.whole(1, 24),
+      starts_max: random.whole(1, 4),
+      start_attempts_max: random.whole(1, 3),
+      instance_prefix: "i",
+    };
+  }
+
+  write(): void {
+    const random = this.#random;
+    for (const group of this.groups) this.#setGroup(group);
+    for (let i = random.whole(0, 6); i > 0; i--) {
+      const group = random.chance(0.3) ? null : random.pick([...this.groups, "fn_unknown@1"]);
+      this.#plan.add(random.unit() * 200, { type: "adopted", instance: `old${i}`, group });
+    }
+    this.#plan.add(random.unit() * 20, { type: "cells_set", target: random.whole(0, this.is_calm ? 2 : 4) });
+    const turns = this.is_calm ? random.whole(5, 40) : random.whole(50, 200);
+    for (let i = 0; i < turns; i++) {
+      const delay_ms = random.unit() * SPAN_MS + i * PACE_MS;
+      if (this.is_calm) this.#call(delay_ms);
+      else this.#disturb(delay_ms);
+    }
+    if (random.chance(0.2)) this.#press();
+    if (!this.is_calm && random.chance(0.1)) this.#plan.add(random.unit() * SPAN_MS, { type: "drain" });
+  }
+
+  #disturb(delay_ms: number): void {
+    const random = this.#random;
+    const dice = random.unit();
+    if (dice < 0.64) this.#call(delay_ms);
+    else if (dice < 0.74) for (let i = random.whole(2, random.pick([8, 8, 8, 40])); i > 0; i--) this.#call(delay_ms);
+    else if (dice < 0.81) this.#setGroup(random.pick(this.groups), delay_ms);
+    else if (dice < 0.84) this.#plan.add(delay_ms, { type: "group_retire", group: random.pick(this.groups) });
+    else if (dice < 0.88) this.#dropGroup(delay_ms);
+    else if (dice < 0.91) this.#plan.add(delay_ms, { type: "cells_set", target: random.whole(0, 5) });
+    else if (dice < 0.92) this.#plan.add(delay_ms, { type: "woken" });
+  }
+
+  #setGroup(group: string, delay_ms = 0): void {
+    const random = this.#random;
+    const base = this.is_calm
+      ? { max_instances: random.pick([1, 1, 2, 5]), min_instances: random.whole(0, 1), queue_max: 1_000 }
+      : {
+          max_instances: random.whole(1, 10),
+          min_instances: random.chance(0.6) ? 0 : random.whole(0, 3),
+          queue_max: random.pick([1, 5, 100]),
+        };
+    const keep = random.chance(0.2) ? { keep_alive_ms: random.whole(1, 2_000) } : {};
+    this.#plan.add(delay_ms, { type: "group_set", group, ...base, ...keep });
+  }
+
+  #dropGroup(delay_ms: number): void {
+    const random = this.#random;
+    const group = random.pick(this.groups);
+    const reject = random.pick<DropReason>(["paused", "deleted", "failed", "shutdown"]);
+    this.#plan.add(delay_ms, { type: "group_drop", group, reject, force: random.chance(0.3) });
+    if (random.chance(0.7)) this.#setGroup(group, delay_ms + random.unit() * 50);
+  }
+
+  #call(delay_ms: number): void {
+    const random = this.#random;
+    const wait_ms = this.is_calm ? CALM_WAIT_MS : random.chance(0.05) ? -1 : random.pick([20, 200, 5_000, 30_000]);
+    const call = this.#plan.addCall(delay_ms, random.pick(this.groups), wait_ms);
+    if (this.is_calm || !random.chance(0.1)) return;
+    this.#plan.add(delay_ms + random.unit() * 100, { type: "call_cancelled", call });
+  }
+
+  /** Memory becomes short for a while, is read again and again, and is enough again. */
+  #press(): void {
+    const random = this.#random;
+    let at_ms = random.unit() * SPAN_MS;
+    for (let i = random.whole(1, 8); i > 0; i--) {
+      this.#plan.add(at_ms, { type: "memory_read", used_mb: random.whole(85, 160), budget_mb: BUDGET_MB });
+      at_ms += 250;
+    }
+    if (random.chance(0.7)) this.relieve(at_ms);
+  }
+
+  relieve(delay_ms: number): void {
+    this.#plan.add(delay_ms, { type: "memory_read", used_mb: 0, budget_mb: BUDGET_MB });
+  }
+}

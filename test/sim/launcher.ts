@@ -1,0 +1,141 @@
+/**
+ * The simulated launcher: what becomes of the scheduler's effects. Starts are slow, fail, or take ten seconds; calls
+ * call others and wait for them; instances are lost; clean-ups hang; messages come when an instance is on its way out,
+ * or gone. While `is_healthy` nothing fails.
+ */
+import type { PoolEffect } from "../../pool/protocol.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { LATE_EVENTS } from "./coverage.ts";
+import type { History } from "./history.ts";
+import type { Plan, Random, Untimed } from "./plan.ts";
+
+/** Share of removals of which something is heard too late, before or after they are done. */
+const LATE_SHARE = 0.1;
+/** Share of calls that call others: in stormy histories, and in calm ones. */
+const NESTED_SHARE = 0.1;
+const NESTED_SHARE_CALM = 0.7;
+const WHY = "no luck";
+const LEAVING_EVENTS = LATE_EVENTS.filter((type) => !type.startsWith("remove"));
+
+/** A call that waits for the calls that it has made. */
+interface Caller {
+  readonly instance: string;
+  readonly waits_for: Set<number>;
+}
+
+export class SimulatedLauncher {
+  is_healthy: boolean;
+  /** Share of steps after which an instance is lost, whatever it does. */
+  readonly loss_share: number;
+  readonly #random: Random;
+  readonly #plan: Plan;
+  readonly #history: History;
+  readonly #fail_share: number;
+  readonly #crash_share: number;
+  readonly #callers = new Map<number, Caller>();
+  /** Nested call → the call that made it. */
+  readonly #caller_of = new Map<number, number>();
+
+  constructor(random: Random, plan: Plan, history: History) {
+    this.#random = random;
+    this.#plan = plan;
+    this.#history = history;
+    this.is_healthy = history.is_calm;
+    this.#fail_share = random.pick([0, 0, 0.1, 0.5, 1]);
+    this.#crash_share = random.pick([0, 0.02, 0.2]);
+    this.loss_share = this.#crash_share / 5;
+  }
+
+  #fails(share: number): boolean {
+    return !this.is_healthy && this.#random.chance(share);
+  }
+
+  obey(effect: PoolEffect): void {
+    const random = this.#random;
+    switch (effect.type) {
+      case "start":
+        this.#start(effect.instance, random.chance(0.05) ? random.unit() * 10_000 : 5 + random.unit() * 45, "started");
+        break;
+      case "specialise":
+        this.#start(effect.instance, 3, "specialised");
+        break;
+      case "remove":
+        this.#remove(effect.instance);
+        break;
+    }
+  }
+
+  #start(instance: string, delay_ms: number, type: "started" | "specialised"): void {
+    if (this.#fails(this.#fail_share)) this.#plan.add(delay_ms, { type: "start_failed", instance, reason: WHY });
+    else this.#plan.add(delay_ms, { type, instance });
+  }
+
+  #remove(instance: string): void {
+    const delay_ms = 1 + this.#random.unit() * 20;
+    if (this.#fails(this.#fail_share)) this.#plan.add(delay_ms, { type: "remove_failed", instance, reason: WHY });
+    else this.#plan.add(delay_ms, { type: "removed", instance });
+    if (!this.#fails(LATE_SHARE)) return;
+    const isEarly = this.#random.chance(0.5);
+    const late_ms = isEarly ? this.#random.unit() * delay_ms : delay_ms + this.#random.unit() * 200;
+    const type = this.#random.pick(isEarly ? LEAVING_EVENTS : LATE_EVENTS);
+    this.#plan.add(late_ms, { type, instance, reason: WHY, reuse: true } as Untimed);
+  }
+
+  /** The clean-up after a call: done soon, or it hangs. */
+  clean(instance: string): void {
+    if (!this.#fails(this.#crash_share / 4)) this.#plan.add(this.#random.unit() * 5, { type: "idle", instance });
+  }
+
+  // Calls
+
+  /** Runs a call; one that calls others ends after they have. */
+  run(instance: string, call: number, depth: number): void {
+    const random = this.#random;
+    const delay_ms = random.chance(0.1) ? random.unit() * 3_000 : random.unit() * 50;
+    if (this.#fails(this.#crash_share)) this.#plan.add(delay_ms, { type: "crashed", instance, reason: WHY });
+    else if (depth < LIMITS.chain_depth_max && random.chance(this.#nestedShare()))
+      this.#nest(instance, call, depth + 1);
+    else this.#finish(instance, delay_ms);
+  }
+
+  #nestedShare(): number {
+    return this.#history.is_calm ? NESTED_SHARE_CALM : NESTED_SHARE;
+  }
+
+  #finish(instance: string, delay_ms: number): void {
+    this.#plan.add(delay_ms, { type: "finished", instance, reuse: this.#random.chance(0.9) });
+  }
+
+  #nest(instance: string, call: number, depth: number): void {
+    const random = this.#random;
+    const waits_for = new Set<number>();
+    for (let i = random.chance(0.1) ? 2 : 1; i > 0; i--) {
+      const wait_ms = this.#history.is_calm ? 3_600_000 : random.pick([20, 5_000, 30_000]);
+      const nested = this.#plan.addCall(random.unit() * 20, random.pick(this.#history.groups), wait_ms, depth);
+      waits_for.add(nested);
+      this.#caller_of.set(nested, call);
+    }
+    this.#callers.set(call, { instance, waits_for });
+  }
+
+  /** A call has its answer, or is lost: who waits for it goes on, those that it waits for may be given up. */
+  answered(call: number): void {
+    const own = this.#callers.get(call);
+    if (own !== undefined) {
+      this.#callers.delete(call);
+      for (const nested of own.waits_for) {
+        this.#caller_of.delete(nested);
+        if (this.#random.chance(0.5))
+          this.#plan.add(this.#random.unit() * 20, { type: "call_cancelled", call: nested });
+      }
+    }
+    const above = this.#caller_of.get(call);
+    this.#caller_of.delete(call);
+    const caller = above === undefined ? undefined : this.#callers.get(above);
+    if (above === undefined || caller === undefined) return;
+    caller.waits_for.delete(call);
+    if (caller.waits_for.size > 0) return;
+    this.#callers.delete(above);
+    this.#finish(caller.instance, this.#random.unit() * 20);
+  }
+}

@@ -1,0 +1,439 @@
+/**
+ * What must be the case in the pool, known from the events and effects alone: who waits, who serves, what each instance
+ * does. Every effect is held against it (P1, P2, P4, P5 of `pool/scheduler.ts`, and the rules named here); the
+ * scheduler's own state is never read. `records.ts` has what is kept, `audit.ts` compares the two after each step.
+ *
+ * M1. A call is refused for a reason that holds, and at once where it cannot be served in time.
+ * M2. Within a group the deepest waiting call is next, the one that came first among equals.
+ * M3. While memory is short nothing is started but for a group with a nested call.
+ * M4. What is lost, failed, dropped or not to be used again is removed in the same step; a call is ended for no other
+ *     reason.
+ * M5. A new call gets the instance that was used last.
+ * M6. A waiting call is within the queue's bound, and so are the cells once their number is set.
+ * M7. No idle instance expires before its time.
+ */
+import type {
+  AssignEffect,
+  DropReason,
+  PoolEffect,
+  PoolEvent,
+  RefuseEffect,
+  RemoveReason,
+} from "../../pool/protocol.ts";
+import { Tally } from "../../pool/stats.ts";
+import { ERRORS, invariant } from "../../src/base/errors.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { type ModelCall, ModelGroup, type ModelInstance } from "./records.ts";
+
+/** Share of the budget below which memory is enough again. */
+export const RELIEVED_SHARE = 0.9;
+
+export class Model {
+  /** The latest time that was shown: the scheduler's time, which never goes back. */
+  now_ms = 0;
+  wake_ms = Number.POSITIVE_INFINITY;
+  is_draining = false;
+  is_pressed = false;
+  /** Over all groups, as in each. */
+  deepest = 0;
+  /** Instances before the step. */
+  size = 0;
+  /** Of the step: idle instances that were evicted, and whether a cell was started. */
+  evicted_count = 0;
+  is_refilling = false;
+  readonly instances = new Map<string, ModelInstance>();
+  readonly groups = new Map<string, ModelGroup>();
+  /** Calls that wait. */
+  readonly calls = new Map<number, ModelCall>();
+  cells_target = 0;
+  readonly tally = new Tally();
+  readonly #onAnswer: (call: number) => void;
+  #event: PoolEvent = { type: "woken", now_ms: 0 };
+  /** The waiting call with the earliest deadline; null when it is not known. */
+  #first_due: ModelCall | null = null;
+  /** Instances that have to be removed in this step (M4). */
+  readonly #doomed = new Set<string>();
+  #steps_count = 0;
+
+  /** `onAnswer` hears of each call that has ended, in whatever way. */
+  constructor(onAnswer: (call: number) => void) {
+    this.#onAnswer = onAnswer;
+  }
+
+  /** The waiting call with the earliest deadline. */
+  firstDue(): ModelCall | null {
+    if (this.#first_due !== null) return this.#first_due;
+    for (const call of this.calls.values()) {
+      if (this.#first_due === null || call.deadline_ms < this.#first_due.deadline_ms) this.#first_due = call;
+    }
+    return this.#first_due;
+  }
+
+  // Events
+
+  /** Before the step. */
+  hear(event: PoolEvent): void {
+    this.#event = event;
+    this.now_ms = Math.max(this.now_ms, event.now_ms);
+    this.#steps_count += 1;
+    this.#doomed.clear();
+    this.deepest = 0;
+    this.size = this.instances.size;
+    this.evicted_count = 0;
+    this.is_refilling = false;
+    for (const group of this.groups.values()) {
+      group.lost_count = 0;
+      group.shrunk_count = 0;
+      group.surplus_count = 0;
+      group.deepest = group.depth();
+      this.deepest = Math.max(this.deepest, group.deepest);
+    }
+    switch (event.type) {
+      case "call_arrived":
+        this.#arrived(event);
+        break;
+      case "group_set":
+        this.#setGroup(event);
+        break;
+      case "group_retire":
+        this.#supersede(event.group);
+        break;
+      case "group_drop":
+        this.#drop(event.group, event.reject, event.force === true);
+        break;
+      case "drain":
+        this.is_draining = true;
+        for (const key of this.groups.keys()) this.#drop(key, "shutdown", event.force === true);
+        for (const [id, instance] of this.instances) if (instance.state === "cell") this.#doomed.add(id);
+        break;
+      case "memory_read":
+        this.is_pressed = event.used_mb > event.budget_mb * (this.is_pressed ? RELIEVED_SHARE : 1);
+        break;
+      case "woken":
+        this.wake_ms = Number.POSITIVE_INFINITY;
+        break;
+      case "adopted":
+        this.#adopted(event.instance, event.group);
+        break;
+      case "cells_set":
+        this.cells_target = event.target;
+        break;
+      case "call_cancelled":
+        break;
+      default:
+        this.#heardOf(event);
+    }
+  }
+
+  #arrived(event: PoolEvent & { type: "call_arrived" }): void {
+    const { call: id, group, depth, deadline_ms } = event;
+    const call = { id, group, depth, deadline_ms, arrived_ms: this.now_ms };
+    this.calls.set(id, call);
+    if (this.#first_due !== null && deadline_ms < this.#first_due.deadline_ms) this.#first_due = call;
+    const known = this.groups.get(group);
+    if (known === undefined) return;
+    known.waiting.add(call);
+    if (depth > 0) known.nested_count += 1;
+    known.deepest = Math.max(known.deepest, depth);
+    this.deepest = Math.max(this.deepest, depth);
+  }
+
+  #setGroup(event: PoolEvent & { type: "group_set" }): void {
+    const group = this.groups.get(event.group) ?? new ModelGroup();
+    group.max_instances = event.max_instances;
+    group.min_instances = Math.min(event.min_instances, event.max_instances);
+    group.queue_max = event.queue_max;
+    group.keep_alive_ms = event.keep_alive_ms ?? LIMITS.keep_alive_ms_min;
+    group.dropped = null;
+    group.is_superseded = false;
+    this.groups.set(event.group, group);
+  }
+
+  #supersede(key: string): void {
+    const group = this.groups.get(key);
+    if (group === undefined || group.dropped !== null) return;
+    group.is_superseded = true;
+    group.keep_alive_ms = LIMITS.retired_keep_alive_ms;
+    group.min_instances = 0;
+  }
+
+  #drop(key: string, reason: DropReason, isForced: boolean): void {
+    const group = this.groups.get(key);
+    if (group === undefined) return;
+    group.dropped = reason;
+    for (const [id, instance] of this.instances) {
+      if (instance.group === key && (instance.state !== "busy" || isForced)) this.#doomed.add(id);
+    }
+  }
+
+  #adopted(id: string, key: string | null): void {
+    invariant(!this.instances.has(id), `the simulator adopts ${id} twice`);
+    const group = key === null ? null : this.groups.get(key);
+    const isOpen = !this.is_draining && group !== undefined && (group === null || group.dropped === null);
+    if (!isOpen) this.#doomed.add(id);
+    this.#add(id, key === null ? "cell" : "ready", group === undefined ? null : key);
+  }
+
+  #add(id: string, state: ModelInstance["state"], group: string | null): void {
+    const since_ms = this.now_ms;
+    this.instances.set(id, { state, group, call: null, was_ready: false, since_ms, ready_step: this.#steps_count });
+  }
+
+  #heardOf(event: PoolEvent & { instance: string }): void {
+    const { type } = event;
+    const instance = this.instances.get(event.instance);
+    // Late ones too: what they left behind is to be looked for.
+    if (type === "remove_failed") this.tally.remove_failed_count += 1;
+    if (instance === undefined) return;
+    if (type === "removed" || type === "remove_failed") {
+      this.instances.delete(event.instance);
+      return;
+    }
+    if (instance.state === "terminating") return;
+    if (type === "finished") this.groups.get(instance.group ?? "")?.served(this.now_ms - instance.since_ms);
+    // One that is lost may have been due in this very step.
+    if (type !== "crashed") instance.since_ms = this.now_ms;
+    instance.ready_step = this.#steps_count;
+    if (type === "started") {
+      this.tally.started_count += 1;
+      instance.state = "cell";
+    } else if (type === "specialised" || type === "idle") {
+      instance.state = "ready";
+    } else if (type === "finished") {
+      this.#end(instance);
+      instance.state = "recycling";
+      instance.was_ready = true;
+      if (!event.reuse) this.#doomed.add(event.instance);
+    } else {
+      this.#end(instance);
+      this.#doomed.add(event.instance);
+    }
+  }
+
+  #end(instance: ModelInstance): void {
+    if (instance.call !== null) this.#onAnswer(instance.call.id);
+    instance.call = null;
+  }
+
+  #leave(call: ModelCall): void {
+    this.calls.delete(call.id);
+    if (this.#first_due === call) this.#first_due = null;
+    const group = this.groups.get(call.group);
+    if (group?.waiting.delete(call) === true && call.depth > 0) group.nested_count -= 1;
+  }
+
+  // Effects
+
+  /** Holds an effect of the step against the model, and lets it be. */
+  obey(effect: PoolEffect): void {
+    switch (effect.type) {
+      case "start":
+        invariant(!this.instances.has(effect.instance), `P5: ${effect.instance} is started twice`);
+        if (this.is_pressed) {
+          const depth = effect.group === null ? 0 : (this.groups.get(effect.group)?.deepest ?? 0);
+          invariant(depth > 0, `M3: ${effect.instance} is started while memory is short`);
+        }
+        this.#add(effect.instance, "starting", null);
+        if (effect.group === null) this.is_refilling = true;
+        break;
+      case "assign":
+        this.#assigned(effect);
+        break;
+      case "specialise": {
+        const instance = this.#instance(effect.instance);
+        invariant(instance.state === "cell", `P2: ${effect.instance} is specialised while ${instance.state}`);
+        instance.state = "specialising";
+        instance.group = effect.group;
+        break;
+      }
+      case "refuse":
+        this.#refused(effect);
+        break;
+      case "remove":
+        this.#removed(effect.instance, effect.reason);
+        break;
+      case "wake":
+        invariant(effect.at_ms < this.wake_ms, "the wake is put off");
+        this.wake_ms = effect.at_ms;
+        break;
+      case "gave_up":
+        invariant(this.groups.get(effect.group)?.waiting.size === 0, `P1: ${effect.group} gave up but calls wait`);
+        break;
+      case "group_gone":
+        this.#forgotten(effect.group);
+        break;
+    }
+  }
+
+  #removed(id: string, reason: RemoveReason): void {
+    const instance = this.#instance(id);
+    invariant(instance.state !== "terminating", `P5: ${id} is removed twice`);
+    invariant(instance.state !== "busy" || this.#doomed.has(id), `M4: ${id} is ${reason} while it runs a call`);
+    if (reason === "expired") this.#isOver(id, instance);
+    if (reason === "evicted") this.evicted_count += 1;
+    this.#end(instance);
+    instance.state = "terminating";
+    const group = instance.group === null ? undefined : this.groups.get(instance.group);
+    if (group !== undefined) group.lost_count += 1;
+    if (group !== undefined && (reason === "expired" || reason === "evicted")) group.shrunk_count += 1;
+    if (group !== undefined && reason === "surplus") group.surplus_count += 1;
+    const name = `${reason}_count`;
+    if (name in this.tally) this.tally[name as keyof Tally] += 1;
+  }
+
+  #isOver(id: string, instance: ModelInstance): void {
+    const event = this.#event;
+    // What is due goes before the event: the keep-alive was another then.
+    if ("group" in event && event.group === instance.group) return;
+    const stood_ms = this.now_ms - instance.since_ms;
+    const { keep_alive_ms = 0 } = this.groups.get(instance.group ?? "") ?? {};
+    invariant(stood_ms >= keep_alive_ms, `M7: ${id} expires after ${stood_ms} ms`);
+  }
+
+  #instance(id: string): ModelInstance {
+    const instance = this.instances.get(id);
+    invariant(instance !== undefined, `P5: ${id} does not exist`);
+    return instance;
+  }
+
+  #assigned(effect: AssignEffect): void {
+    const { instance: id } = effect;
+    const instance = this.#instance(id);
+    const call = this.calls.get(effect.call);
+    invariant(call !== undefined, `P1: call ${effect.call} is assigned but does not wait`);
+    invariant(call.deadline_ms > this.now_ms, `P4: call ${call.id} is assigned after its deadline`);
+    invariant(instance.state === "cell" || instance.state === "ready", `P2: ${id} serves while ${instance.state}`);
+    invariant(effect.group === call.group, `P2: call ${call.id} goes to another group`);
+    invariant(effect.specialise === (instance.group === null), `P2: ${id} is bound twice or not at all`);
+    invariant(instance.group === null || instance.group === call.group, `P2: ${id} is bound elsewhere`);
+    // Adopted instances that serve a call at once have not been ready in this process.
+    invariant(effect.cold === !instance.was_ready, `${id} has the wrong warmth`);
+    const isFresh = this.#event.type === "started" && this.#event.instance === id;
+    invariant(effect.cell_hit === (instance.state === "cell" && !isFresh), `${id} is wrongly called a cell`);
+    invariant(effect.waited_ms === this.now_ms - call.arrived_ms, `call ${call.id} has waited for another time`);
+    if (effect.cold) this.tally[effect.cell_hit ? "cell_hit_count" : "cell_miss_count"] += 1;
+    this.#isNext(call);
+    if (this.#event.type === "call_arrived") this.#isUsedLast(id, instance);
+    this.#leave(call);
+    instance.state = "busy";
+    instance.since_ms = this.now_ms;
+    instance.group = call.group;
+    instance.call = call;
+  }
+
+  #isNext(call: ModelCall): void {
+    const group = this.groups.get(call.group);
+    invariant(call.depth >= (group?.depth() ?? 0), `M2: call ${call.id} goes ahead of a deeper one`);
+    for (const other of group?.waiting ?? []) {
+      if (other === call) break;
+      invariant(other.depth < call.depth, `M2: call ${call.id} goes ahead of call ${other.id}`);
+    }
+  }
+
+  #isUsedLast(id: string, instance: ModelInstance): void {
+    for (const other of this.instances.values()) {
+      if (other.state !== "ready" || other.group !== instance.group || other.ready_step <= instance.ready_step)
+        continue;
+      invariant(instance.state !== "ready", `M5: ${id} serves, and another was used after it`);
+    }
+  }
+
+  #refused(effect: RefuseEffect): void {
+    const call = this.calls.get(effect.call);
+    invariant(call !== undefined, `P1: call ${effect.call} is refused but does not wait`);
+    const { retry_after: seconds = null } = effect;
+    const isPromise = seconds !== null && Number.isInteger(seconds) && seconds >= 1;
+    invariant(isPromise === ERRORS[effect.code].retryable, `M1: ${effect.code} says to try again after ${seconds} s`);
+    invariant(this.#isReason(effect, call), `M1: call ${call.id} is refused with ${effect.code}: ${effect.reason}`);
+    this.#leave(call);
+    this.#onAnswer(call.id);
+  }
+
+  #isReason(effect: RefuseEffect, call: ModelCall): boolean {
+    const group = this.groups.get(call.group);
+    const isNew = this.#event.type === "call_arrived" && this.#event.call === call.id;
+    const dropped = group?.dropped ?? null;
+    // Itself waits too, as the model sees it.
+    const ahead_count = (group?.waiting.size ?? 0) - 1;
+    const isOver = call.deadline_ms <= this.now_ms;
+    switch (effect.code) {
+      case "NOT_FOUND":
+        return group === undefined || dropped === "deleted";
+      case "WRONG_STATE":
+        return dropped === "paused" || dropped === "failed";
+      case "SHUTTING_DOWN":
+        return this.is_draining || dropped === "shutdown";
+      case "START_FAILED":
+        return this.#event.type === "start_failed" || this.#event.type === "crashed";
+      case "QUEUE_FULL":
+        return group !== undefined && isNew && ahead_count >= group.queue_max;
+      case "CAPACITY_FULL":
+        return isOver;
+      case "QUEUE_TIMEOUT":
+        // Nested calls go ahead of others: nobody knows how long they wait.
+        if (isOver || group === undefined) return isOver;
+        return isNew && call.depth === 0 && group.isHopeless(ahead_count, call.deadline_ms - this.now_ms);
+      default:
+        return false;
+    }
+  }
+
+  #forgotten(key: string): void {
+    const group = this.groups.get(key);
+    if (group === undefined) {
+      invariant(this.#event.type === "group_drop", `${key} goes twice`);
+      return;
+    }
+    invariant(group.dropped !== null || group.is_superseded, `${key} is forgotten while it is open`);
+    if (this.#event.type === "call_cancelled") this.#cancelled(this.#event.call, key);
+    if (this.#event.type === "call_arrived") this.#unknown(group, this.#event.call);
+    invariant(group.waiting.size === 0, `P1: ${key} is forgotten while calls wait`);
+    for (const [id, instance] of this.instances) invariant(instance.group !== key, `${key} is forgotten before ${id}`);
+    this.groups.delete(key);
+  }
+
+  /** The last that waited was due in this very step: the call that comes finds its group forgotten. */
+  #unknown(group: ModelGroup, id: number): void {
+    const call = this.calls.get(id);
+    if (call !== undefined) group.waiting.delete(call);
+  }
+
+  /** Unless it was due in this very step and has been refused; of one group, where that is named. */
+  #cancelled(id: number, group?: string): void {
+    const call = this.calls.get(id);
+    if (call === undefined || (group ?? call.group) !== call.group) return;
+    this.#leave(call);
+    this.#onAnswer(id);
+  }
+
+  /** A new call that waits has a place in the queue and may be served in time. */
+  #isWelcome(id: number): void {
+    const call = this.calls.get(id);
+    const group = call === undefined ? undefined : this.groups.get(call.group);
+    if (call === undefined || group === undefined) return;
+    const { size } = group.waiting;
+    invariant(
+      size <= group.queue_max,
+      `M6: ${size} calls wait for ${call.group}, which has places for ${group.queue_max}`,
+    );
+    const isHopeless = call.depth === 0 && group.isHopeless(size - 1, call.deadline_ms - this.now_ms);
+    invariant(!isHopeless, `M1: call ${id} waits in vain`);
+  }
+
+  /** After the step and all its effects. */
+  conclude(): void {
+    const event = this.#event;
+    if (event.type === "call_cancelled") this.#cancelled(event.call);
+    if (event.type === "specialised" || event.type === "adopted") {
+      // Bound and not taken by a waiting call: it has become ready, so its calls are warm from now on.
+      const instance = this.instances.get(event.instance);
+      if (instance?.state === "ready") instance.was_ready = true;
+    }
+    for (const id of this.#doomed) invariant(this.#instance(id).state === "terminating", `M4: ${id} is not removed`);
+    if (event.type === "call_arrived") this.#isWelcome(event.call);
+    if (event.type === "cells_set") {
+      const cells = [...this.instances.values()].filter(({ state }) => state === "cell").length;
+      invariant(cells <= event.target, `M6: ${cells} cells are kept, not ${event.target}`);
+    }
+  }
+}

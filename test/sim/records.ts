@@ -1,0 +1,66 @@
+/** What the model of the pool (`model.ts`) keeps of calls, instances and groups. */
+import type { DropReason } from "../../pool/protocol.ts";
+import type { InstanceState } from "../../pool/states.ts";
+
+export interface ModelCall {
+  readonly id: number;
+  readonly group: string;
+  readonly depth: number;
+  readonly arrived_ms: number;
+  readonly deadline_ms: number;
+}
+
+export interface ModelInstance {
+  state: Exclude<InstanceState, "gone">;
+  /** The group that it is bound to; starts may be meant for one and bound to another. */
+  group: string | null;
+  call: ModelCall | null;
+  was_ready: boolean;
+  /** When it came to its state. */
+  since_ms: number;
+  /** The step in which it became ready. */
+  ready_step: number;
+}
+
+/** Weight of the newest call in the smoothed time. */
+const SERVICE_WEIGHT = 1 / 8;
+
+export class ModelGroup {
+  min_instances = 0;
+  max_instances = 0;
+  queue_max = 0;
+  /** The least that an idle instance stays. */
+  keep_alive_ms = 0;
+  dropped: DropReason | null = null;
+  is_superseded = false;
+  /** In the order of arrival. */
+  readonly waiting = new Set<ModelCall>();
+  nested_count = 0;
+  /** The deepest call that waited when the step began, or came in it. */
+  deepest = 0;
+  /** Instances before the step, as `audit.ts` counted them. */
+  live_count = 0;
+  /** Instances that were removed in this step, and how many of them expired or evicted, and as surplus. */
+  lost_count = 0;
+  shrunk_count = 0;
+  surplus_count = 0;
+  /** The smoothed time that a call takes an instance. */
+  service_ms = 0;
+
+  /** Whether a new call from outside would be reached only after its deadline, and the group cannot grow. */
+  isHopeless(ahead_count: number, wait_ms: number): boolean {
+    const live_count = this.live_count - this.lost_count;
+    if (live_count < this.max_instances) return false;
+    return Math.floor(ahead_count / Math.max(1, live_count)) * this.service_ms > wait_ms;
+  }
+
+  served(took_ms: number): void {
+    this.service_ms += (took_ms - this.service_ms) * (this.service_ms === 0 ? 1 : SERVICE_WEIGHT);
+  }
+
+  depth(): number {
+    let depth = 0;
+    if (this.nested_count > 0) for (const call of this.waiting) depth = Math.max(depth, call.depth);
+    return depth;
+  }
+}
