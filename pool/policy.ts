@@ -35,9 +35,9 @@ export function boundAt(depth: number, bound: number): number {
 export function predictedWaitMs(group: {
   readonly ahead_count: number;
   readonly live_count: number;
-  readonly service_ms: number;
+  readonly least_service_ms: number;
 }): number {
-  return Math.floor(group.ahead_count / Math.max(1, group.live_count)) * group.service_ms;
+  return Math.floor(group.ahead_count / Math.max(1, group.live_count)) * group.least_service_ms;
 }
 
 /** Whether instances use more than they may: nothing is started then. Once that is so, until a tenth is free again. */
@@ -150,6 +150,14 @@ export function retryAfterSeconds(group: {
 }): number {
   const wait_ms = (group.queued_count * group.service_ms) / Math.max(1, group.max_instances);
   return Math.max(1, Math.min(LIMITS.retry_after_seconds_max, Math.ceil(wait_ms / 1000)));
+}
+
+/**
+ * A time that most calls take at least: it falls to the newest sample at once and rises slowly, from nothing, so that
+ * neither the first call nor a slow one among quick ones makes a queue look longer than it is.
+ */
+export function leastServiceMs(previous_ms: number, sample_ms: number): number {
+  return sample_ms <= previous_ms ? sample_ms : previous_ms + (sample_ms - previous_ms) * SERVICE_WEIGHT;
 }
 
 /** The smoothed time an instance is taken by one call. */

@@ -22,6 +22,7 @@ import {
   isNeeded,
   isPressed,
   keepAliveMs,
+  leastServiceMs,
   predictedWaitMs,
   RECYCLING_MS_MAX,
   retryAfterSeconds,
@@ -192,8 +193,8 @@ function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived"
 /** Whether a group that cannot grow will not come to the call before its deadline. Nested calls go ahead of others. */
 function isHopeless(state: PoolState, group: Group, deadline_ms: number, depth: number): boolean {
   if (depth > 0 || group.live_count < group.policy.max_instances) return false;
-  const { live_count, service_ms } = group;
-  return predictedWaitMs({ ahead_count: group.queue.size, live_count, service_ms }) > deadline_ms - state.now_ms;
+  const { live_count, least_service_ms } = group;
+  return predictedWaitMs({ ahead_count: group.queue.size, live_count, least_service_ms }) > deadline_ms - state.now_ms;
 }
 
 function refuse(state: PoolState, call: number, code: ErrorCode, reason: string, retry_after?: number): void {
@@ -324,7 +325,9 @@ function finished(state: PoolState, id: string, reuse: boolean): void {
   const group = instance?.group ?? null;
   if (instance === null || group === null) return;
   invariant(instance.state === "busy", `${id} finished while ${instance.state}`);
-  group.service_ms = smoothServiceMs(group.service_ms, state.now_ms - instance.since_ms);
+  const sample_ms = state.now_ms - instance.since_ms;
+  group.service_ms = smoothServiceMs(group.service_ms, sample_ms);
+  group.least_service_ms = leastServiceMs(group.least_service_ms, sample_ms);
   if (!isKept({ reuse, is_dropped: group.dropped !== null, is_beyond: state.isBeyond(group) })) {
     terminate(state, instance, "used_up");
     return;

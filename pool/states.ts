@@ -122,6 +122,8 @@ export class Group {
   last_error: string | null = null;
   readonly arrivals = new Arrivals();
   service_ms = 0;
+  /** What a call takes at least, for the prediction of waits. */
+  least_service_ms = 0;
 
   constructor(key: string, policy: GroupPolicy) {
     this.key = key;

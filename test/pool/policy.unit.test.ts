@@ -11,6 +11,7 @@ import {
   isNeeded,
   isPressed,
   keepAliveMs,
+  leastServiceMs,
   predictedWaitMs,
   refillAt,
   retryAfterSeconds,
@@ -60,14 +61,14 @@ describe("how many instances a group wants", () => {
 });
 
 describe("how long a call would wait at least", () => {
-  const group = { live_count: 4, service_ms: 100 };
+  const group = { live_count: 4, least_service_ms: 100 };
   test("whole rounds of those ahead of it, at the group's pace", () => {
     expect(predictedWaitMs({ ...group, ahead_count: 3 })).toBe(0);
     expect(predictedWaitMs({ ...group, ahead_count: 4 })).toBe(100);
     expect(predictedWaitMs({ ...group, ahead_count: 43 })).toBe(1_000);
   });
   test("nothing while no call was ever timed", () => {
-    expect(predictedWaitMs({ live_count: 0, service_ms: 0, ahead_count: 500 })).toBe(0);
+    expect(predictedWaitMs({ live_count: 0, least_service_ms: 0, ahead_count: 500 })).toBe(0);
   });
 });
 
@@ -168,6 +169,12 @@ test("the time to the next try is what the queue takes, in whole seconds from 1 
   expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 10, max_instances: 4 })).toBe(3);
   expect(retryAfterSeconds({ queued_count: 0, service_ms: 0, max_instances: 0 })).toBe(1);
   expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 60_000, max_instances: 1 })).toBe(60);
+});
+
+test("the least service time falls at once and rises slowly, from nothing", () => {
+  expect(leastServiceMs(0, 80)).toBe(10);
+  expect(leastServiceMs(80, 160)).toBe(90);
+  expect(leastServiceMs(80, 10)).toBe(10);
 });
 
 test("the smoothed service time begins with the first sample and follows slowly", () => {

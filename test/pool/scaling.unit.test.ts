@@ -349,10 +349,12 @@ describe("a call that cannot be served in time", () => {
   test("is refused at once, with the time to wait, and only where the group cannot grow", () => {
     const scene = new Scene();
     scene.ready(F, 1, { max_instances: 1 });
-    // One call of ten seconds gives the pace.
-    scene.call(F);
-    scene.pass(10_000);
-    scene.freed("i1");
+    // Calls of ten seconds give the pace.
+    for (let i = 0; i < 20; i++) {
+      scene.call(F);
+      scene.pass(10_000);
+      scene.freed("i1");
+    }
 
     scene.call(F);
     scene.call(F, 60_000);
@@ -362,5 +364,19 @@ describe("a call that cannot be served in time", () => {
     expect(deeds(scene.call(F, 60_000))).toEqual([]);
     scene.group(F, { max_instances: 5 });
     expect(started(scene.call(F, 5_000))).toHaveLength(1);
+  });
+
+  test("is not seen in one slow call, be it the first or one among quick ones", () => {
+    const scene = new Scene();
+    scene.ready(F, 1, { max_instances: 1 });
+    for (const ms of [9_000, 10, 10, 9_000, 10]) {
+      scene.call(F);
+      for (let i = 0; i < 3; i++) expect(deeds(scene.call(F, 5_000))).toEqual([]);
+      scene.pass(ms);
+      while (scene.state.counts.busy > 0) {
+        scene.freed("i1");
+        scene.pass(10);
+      }
+    }
   });
 });
