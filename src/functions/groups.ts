@@ -47,6 +47,11 @@ export class Groups {
     this.#options.pool.retireGroup(groupKey(record.id, record.version));
   }
 
+  /** The version has not come to be: what was started for it ends. */
+  discard(record: FunctionRecord): void {
+    void this.#drop(groupKey(record.id, record.version), "failed");
+  }
+
   /** Resolves when the open group of a version has its minimum. Rejects with START_FAILED, or with what a drop says. */
   warm(record: FunctionRecord): Promise<void> {
     return this.#options.pool.warm(groupKey(record.id, record.version), LIMITS.deploy_wait_ms);

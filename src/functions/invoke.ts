@@ -158,7 +158,8 @@ export class Invoker {
     const own_ms = (timeout_seconds ?? record.timeout_seconds) * 1000;
     // Who waits for a nested call is ended at its own deadline: nothing is worked on past that.
     const timeout_ms = parent === null ? own_ms : Math.min(own_ms, Math.ceil(parent.deadline_ms - arrived_ms));
-    const call = { target, invocation_id, environment, payload, timeout_ms, depth };
+    const ends_ms = parent === null ? Number.POSITIVE_INFINITY : parent.deadline_ms;
+    const call = { target, invocation_id, environment, payload, timeout_ms, ends_ms, depth };
     return this.#pool.submit(target.group, call, { deadline_ms: arrived_ms + timeout_ms, depth });
   }
 }

@@ -21,6 +21,8 @@ export interface Call {
   readonly environment: Readonly<Record<string, string>>;
   readonly payload: string;
   readonly timeout_ms: number;
+  /** Monotonic: the deadline of the call that made it, which it does not outlast; infinite for one from outside. */
+  readonly ends_ms: number;
   /** Calls above it in its chain. */
   readonly depth: number;
 }
@@ -198,7 +200,9 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     const { instance } = held;
     failpoint("functions.invoke.assigned");
     const bound_ms = info.specialise ? this.#bind(instance, group) : 0;
-    const { target, timeout_ms } = call;
+    const { target } = call;
+    const begun_ms = this.#clock.monotonicMs();
+    const timeout_ms = Math.min(call.timeout_ms, Math.max(1, Math.ceil(call.ends_ms - begun_ms)));
     const memory_limit_mb = target.record.memory_limit_mb;
     const base = {
       cold_start: info.cold,
@@ -215,7 +219,6 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       isOverdue = true;
       instance.minit.close();
     });
-    const begun_ms = this.#clock.monotonicMs();
     const token = target.record.api_access ? this.#token(call, begun_ms + timeout_ms) : null;
     const api = token === null ? null : { url: this.#api_url, token };
     try {

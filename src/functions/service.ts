@@ -239,10 +239,10 @@ export class Functions {
     const { store, clock, rows, targets } = this.#parts;
     const to = functionStates.next(record.state, verb);
     const now = toEpochSeconds(clock.epochMs());
-    const { conflict } = await store.write([rows.moveState(record.id, record.state, to, error, now)], {
-      durable: true,
-    });
-    targets.forget(record);
+    const { conflict } = await store
+      .write([rows.moveState(record.id, record.state, to, error, now)], { durable: true })
+      // After a failure too: it may be committed and not be synced.
+      .finally(() => targets.forget(record));
     if (conflict !== null) {
       throw new AppError("WRONG_STATE", `cannot ${verb} the function: its state changed at the same time`, {
         hint: "read the function and try again",

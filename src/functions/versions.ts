@@ -136,9 +136,30 @@ export class Versions {
         groups.retire(from);
       });
     } catch (error) {
-      // Its instances are of no use now, unless a later change asks for them.
-      if (isServing) groups.retire(next);
+      if (isServing) await moves.run(from.id, () => this.#settle(from, next));
       throw error;
+    }
+  }
+
+  /**
+   * After a failure, which may have been that of a store that moved the pointer all the same: the groups follow what is
+   * there. A version that did not come to be leaves no instances, for the next one of its number has other limits.
+   */
+  async #settle(from: FunctionRecord, next: FunctionRecord): Promise<void> {
+    const { groups, rows } = this.#parts;
+    try {
+      const row = await rows.byId(from.tenant_id, from.id);
+      if (row?.record.version === next.version && row.record.state === from.state) {
+        groups.open(row.record);
+        groups.retire(from);
+      } else if (row !== null && (await rows.version(row, next.version)) !== null) {
+        groups.retire(next);
+      } else {
+        groups.discard(next);
+      }
+    } catch {
+      // The failure before is the one to tell.
+      groups.retire(next);
     }
   }
 
@@ -162,8 +183,10 @@ export class Versions {
 
   async #commit(from: FunctionRecord, statements: Statement[]): Promise<void> {
     const { store, targets } = this.#parts;
-    const { conflict } = await store.write(statements, { durable: true });
-    targets.forget(from);
+    const { conflict } = await store
+      .write(statements, { durable: true })
+      // After a failure too: it may be committed and not be synced.
+      .finally(() => targets.forget(from));
     if (conflict !== null) throw changedMeanwhile();
   }
 

@@ -95,6 +95,19 @@ describe("a function with api_access", () => {
     expect(await daemon.invoke("short")).toMatchObject({ status: "timeout" });
     await eventually("the nested call has ended too", async () => (await inFlight()) === 0, 5_000);
   });
+
+  it("gives what it calls no more time than it has left when that begins", async () => {
+    const { id } = await daemon.deploy({ name: "queued", handler: "sleep 1.6", max_instances: 1 });
+    // The third waits for one of the first two, and would end 0.2 s after the deadline of all.
+    const handler = `for i in 1 2 3; do ${calling("queued")} & done; wait`;
+    await daemon.deploy({ name: "eager", handler, api_access: true, timeout_seconds: 3 });
+    expect(await daemon.invoke("eager")).toMatchObject({ status: "timeout" });
+    const records = await eventually("all three have ended", async () => {
+      const { invocations } = (await daemon.call("GET", `/api/functions/${id}/invocations`)).body;
+      return invocations.length === 3 ? invocations : null;
+    });
+    expect(records.map(({ status }: { status: string }) => status).sort()).toEqual(["success", "success", "timeout"]);
+  });
 });
 
 describe("calls in flight", () => {

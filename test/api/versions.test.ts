@@ -1,4 +1,5 @@
 /** Versions through the API: what a PUT makes, what a rollback moves, and what calls under way notice of it: nothing. */
+import { chmodSync, rmSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
@@ -119,6 +120,37 @@ describe("PUT /api/functions/<id>", () => {
     expect(answers.map(({ body }) => body.current_version).sort()).toEqual([2, 3]);
     const last = answers.find(({ body }) => body.current_version === 3)?.body.handler.slice(5);
     expect(await daemon.invoke("twice")).toMatchObject({ stdout: `${last}\n`, version: 3 });
+  });
+});
+
+describe("PUT on a machine where nothing starts any more", () => {
+  it("leaves the pointer and no instance, so that the next version of the same number has its own limits", async () => {
+    const broken = new Daemon();
+    const runtime = `${broken.data_dir}/runtime`;
+    writeFileSync(runtime, '#!/bin/bash\n[ -e "$0.broken" ] && [ "$3" = run ] && exit 1\nexec crun "$@"\n');
+    chmodSync(runtime, 0o755);
+    await broken.start({ HEARTH_CELLS: "1", HEARTH_LOG_LEVEL: "error", HEARTH_OCI_RUNTIME: runtime });
+    try {
+      const { id } = await broken.deploy({ name: "f", handler: "echo 1", min_instances: 2 });
+      const pool = async () => (await broken.call("GET", path(id, "/pool"))).body;
+      await eventually("a cell is ready", async () => {
+        return (await broken.call("GET", "/api/functions/pool/stats")).body.cells === 1;
+      });
+      writeFileSync(`${runtime}.broken`, "");
+      const failed = await broken.call("PUT", path(id), { handler: "echo 2", memory_limit_mb: 300 });
+      expect([failed.status, failed.body.error_code]).toEqual([503, "START_FAILED"]);
+      expect(failed.body.error).toMatch(/version 2 could not be warmed, version 1 stays/);
+      expect(await broken.invoke("f")).toMatchObject({ stdout: "1\n", version: 1, cold_start: false });
+      await eventually("what it had started is gone", async () => (await pool()).superseded_count === 0);
+      rmSync(`${runtime}.broken`);
+      const handler = "head -c 320M /dev/zero > /dev/shm/x && echo fits";
+      const made = await broken.call("PUT", path(id), { handler, memory_limit_mb: 500 });
+      expect(made.body).toMatchObject({ version: 2, memory_limit_mb: 500 });
+      const records = await Promise.all([broken.invoke("f"), broken.invoke("f")]);
+      expect(records.map(({ stdout }) => stdout)).toEqual(["fits\n", "fits\n"]);
+    } finally {
+      await broken.dispose();
+    }
   });
 });
 
