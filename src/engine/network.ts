@@ -112,7 +112,7 @@ export function instanceResolvConf(text: string): string {
 
 export class Network {
   readonly subnet: Subnet;
-  readonly #text: { bridge: string; subnet: string; table: string; tag: string; owner: string };
+  readonly #text: { bridge: string; mac: string; subnet: string; table: string; tag: string; owner: string };
   readonly #launcher: () => LauncherHandle;
   readonly #slots: Slots<NetworkSlot>;
   readonly #slots_max: number;
@@ -138,6 +138,8 @@ export class Network {
     this.subnet = parseSubnet(names.subnet);
     this.#text = {
       bridge: names.bridge,
+      // One of our own (02 marks it as such), and the same at every start.
+      mac: ["02", "00", ...(names.host_tag.slice(0, 8).match(/../g) ?? [])].join(":"),
       subnet: names.subnet,
       table: `hearth_${names.host_tag}`,
       tag: names.host_tag.slice(0, 6),
@@ -174,7 +176,9 @@ export class Network {
       }
       // Only interfaces that are up and have a carrier are listed: a bridge without a port is made again.
       const addresses = networkInterfaces()[bridge] ?? [];
-      this.#isKept = addresses.some(({ cidr }) => cidr === `${this.gateway}/${this.subnet.prefix_length}`);
+      this.#isKept = addresses.some(
+        ({ cidr, mac }) => cidr === `${this.gateway}/${this.subnet.prefix_length}` && mac === this.#text.mac,
+      );
     }
     this.#isOwner = true;
   }
@@ -238,11 +242,13 @@ export class Network {
   }
 
   async #makeBridge(): Promise<void> {
-    const { bridge, owner } = this.#text;
+    const { bridge, owner, mac } = this.#text;
     const { client } = this.#launcher();
     const ip = (...args: string[]) => client.run(["ip", ...args], COMMAND_TIMEOUT_MS);
     await client.spawn({ argv: ["ip", "link", "delete", bridge], timeout_ms: COMMAND_TIMEOUT_MS });
-    await ip("link", "add", bridge, "type", "bridge");
+    // With its address set: else it takes the lowest of its ports', and whenever a port comes or goes that changes it,
+    // whoever inside an instance knew the gateway talks to nobody for seconds.
+    await ip("link", "add", bridge, "address", mac, "type", "bridge");
     await ip("link", "set", bridge, "alias", owner, "up");
     await ip("address", "add", `${this.gateway}/${this.subnet.prefix_length}`, "dev", bridge);
   }
