@@ -273,15 +273,11 @@ export class Pool<Call, Outcome> {
     const onAbort = (): void => {
       if (!this.#calls.delete(pending.id)) return;
       this.#feed({ type: "call_cancelled", call: pending.id, now_ms: this.#clock.monotonicMs() });
-      this.#settle(pending);
+      pending.stopListening?.();
       pending.reject(signal.reason);
     };
     signal.addEventListener("abort", onAbort, { once: true });
     pending.stopListening = () => signal.removeEventListener("abort", onAbort);
-  }
-
-  #settle(pending: Pending<Call, Outcome>): void {
-    if (pending.stopListening !== null) pending.stopListening();
   }
 
   /** One event into the scheduler, its effects out (D1). */
@@ -326,7 +322,7 @@ export class Pool<Call, Outcome> {
     const pending = this.#calls.get(call);
     if (pending === undefined) return;
     this.#calls.delete(call);
-    this.#settle(pending);
+    pending.stopListening?.();
     pending.reject(error);
   }
 
@@ -406,7 +402,7 @@ export class Pool<Call, Outcome> {
       .then(
         (invoked) => this.#invoked(instance, pending, pass, invoked),
         (error) => {
-          this.#settle(pending);
+          pending.stopListening?.();
           pending.reject(error);
           const now_ms = this.#clock.monotonicMs();
           this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms });
@@ -417,7 +413,7 @@ export class Pool<Call, Outcome> {
   }
 
   #invoked(instance: string, pending: Pending<Call, Outcome>, pass: Pass | null, invoked: Invoked<Outcome>): void {
-    this.#settle(pending);
+    pending.stopListening?.();
     pending.resolve(invoked.outcome);
     const now_ms = this.#clock.monotonicMs();
     this.#feed({ type: "finished", instance, reuse: invoked.reuse, now_ms });

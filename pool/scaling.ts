@@ -131,7 +131,6 @@ function start(state: PoolState, group: Group | null): void {
 
 /** Serves the groups that want instances, in turns (A3), until starts or room run out. */
 export function dispatch(state: PoolState): void {
-  serveNested(state);
   // A set that grows while it is walked is walked to its new end: who still wants goes to the back. Each turn lowers
   // the sum of what is wanted by one, so this ends.
   for (const group of state.hungry) {
@@ -149,6 +148,7 @@ export function dispatch(state: PoolState): void {
     }
     if (state.hungry.delete(group)) state.hungry.add(group);
   }
+  if (state.nested.size > 0) serveNested(state);
   if (state.hungry.size > 0) makeRoom(state);
 }
 

@@ -254,6 +254,7 @@ function adopted(state: PoolState, id: string, key: string | null): void {
   }
   move(state, instance, "bind");
   instance.is_bound = true;
+  instance.was_ready = true;
   if (!assignFromQueue(state, instance)) rest(state, instance);
 }
 

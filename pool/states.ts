@@ -379,7 +379,8 @@ function releaseIdle(state: PoolState, group: Group): void {
   // From the newest to the oldest, each to the front, so that the oldest goes first. Only after a change of the
   // group's size or minimum, never per call.
   for (let link = group.idle.last; link !== null; link = link.prev) {
-    if (link.value.unneeded_link.list === null) release(state, group, link.value, false);
+    if (state.unneeded.remove(link.value.unneeded_link)) state.unneeded.unshift(link.value.unneeded_link);
+    else release(state, group, link.value, false);
   }
 }
 

@@ -172,6 +172,7 @@ export class Model {
     const isOpen = !this.is_draining && group !== undefined && (group === null || group.dropped === null);
     if (!isOpen) this.#doomed.add(id);
     this.#add(id, key === null ? "cell" : "ready", group === undefined ? null : key);
+    this.#instance(id).was_ready = key !== null;
   }
 
   #add(id: string, state: ModelInstance["state"], group: string | null): void {
@@ -424,7 +425,7 @@ export class Model {
   conclude(): void {
     const event = this.#event;
     if (event.type === "call_cancelled") this.#cancelled(event.call);
-    if (event.type === "specialised" || event.type === "adopted") {
+    if (event.type === "specialised") {
       // Bound and not taken by a waiting call: it has become ready, so its calls are warm from now on.
       const instance = this.instances.get(event.instance);
       if (instance?.state === "ready") instance.was_ready = true;

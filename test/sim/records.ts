@@ -22,7 +22,7 @@ export interface ModelInstance {
   ready_step: number;
 }
 
-/** Weight of the newest call in the smoothed time. */
+/** Weight of a slower call in the time that calls take at least. */
 const SERVICE_WEIGHT = 1 / 8;
 
 export class ModelGroup {
@@ -44,18 +44,19 @@ export class ModelGroup {
   lost_count = 0;
   shrunk_count = 0;
   surplus_count = 0;
-  /** The smoothed time that a call takes an instance. */
-  service_ms = 0;
+  /** What a call takes an instance at least: falls to the newest at once, rises slowly, from nothing. */
+  least_service_ms = 0;
 
   /** Whether a new call from outside would be reached only after its deadline, and the group cannot grow. */
   isHopeless(ahead_count: number, wait_ms: number): boolean {
     const live_count = this.live_count - this.lost_count;
     if (live_count < this.max_instances) return false;
-    return Math.floor(ahead_count / Math.max(1, live_count)) * this.service_ms > wait_ms;
+    return Math.floor(ahead_count / Math.max(1, live_count)) * this.least_service_ms > wait_ms;
   }
 
   served(took_ms: number): void {
-    this.service_ms += (took_ms - this.service_ms) * (this.service_ms === 0 ? 1 : SERVICE_WEIGHT);
+    const rise_ms = took_ms - this.least_service_ms;
+    this.least_service_ms = rise_ms <= 0 ? took_ms : this.least_service_ms + rise_ms * SERVICE_WEIGHT;
   }
 
   depth(): number {
