@@ -12,7 +12,6 @@
  */
 import type { CancelTimer, Clock } from "../src/base/clock.ts";
 import { AppError, errorText } from "../src/base/errors.ts";
-import { failpoint } from "../src/base/failpoints.ts";
 import { LIMITS } from "../src/base/limits.ts";
 import { Gate, type Pass } from "./gate.ts";
 import { dropRefusal } from "./policy.ts";
@@ -236,7 +235,6 @@ export class Pool<Call, Outcome> {
    */
   async drain(deadline_ms: number): Promise<boolean> {
     for (const force of [false, true]) {
-      failpoint("pool.drain.begun");
       this.#feed({ type: "drain", force, now_ms: this.#clock.monotonicMs() });
       // W8.
       const isGone = await this.#watches
@@ -422,7 +420,6 @@ export class Pool<Call, Outcome> {
     invoked.idle
       .then(
         () => {
-          failpoint("pool.recycle.idle");
           if (invoked.reuse) this.#feed({ type: "idle", instance, now_ms: this.#clock.monotonicMs() });
         },
         (error) => {

@@ -9,6 +9,7 @@ import { Pool } from "../pool/index.ts";
 import { systemClock, toEpochSeconds } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
+import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
@@ -161,6 +162,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
     ),
   ];
   undo.add(async () => watches.forEach((watch) => void watch.stop()));
+  undo.add(async () => failpoint("app.stop.begun"));
   log.info("ready", { url: server.url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
   return { url: server.url, new_key: key.isNew ? key.text : null, stop: () => undo.all(log) };
 }

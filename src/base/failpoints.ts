@@ -10,6 +10,7 @@ import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { AppError } from "./errors.ts";
 
 export const FAILPOINTS = [
+  "app.stop.begun",
   "functions.boot.adopted",
   "functions.create.begun",
   "functions.create.stored",
@@ -26,14 +27,13 @@ export const FAILPOINTS = [
   "functions.bind.limited",
   "functions.invoke.assigned",
   "functions.invoke.ended",
-  "pool.recycle.idle",
-  "pool.drain.begun",
   "engine.boot.adopted",
   "engine.start.slot",
   "engine.start.bundle",
   "engine.start.spawned",
   "engine.start.ready",
   "engine.exec.sent",
+  "engine.exec.idle",
   "engine.remove.asked",
   "engine.remove.deleted",
   "engine.remove.emptied",

@@ -263,6 +263,7 @@ export class MinitClient {
     if (type === FRAME.IDLE) {
       if (exec.idle === null) throw new AppError("INTERNAL", "an instance was idle before its command had ended");
       this.#running.delete(id);
+      failpoint("engine.exec.idle");
       exec.idle.resolve();
       return;
     }

@@ -103,7 +103,7 @@ describe.each([
     shift(shift_ms);
     await daemon.stop("SIGKILL");
     await daemon.start(SETTINGS);
-    expect(await call(name, shift_ms, { payload: "again" })).toMatchObject({ status: "success", stdout: "again" });
+    expect(await call(name, shift_ms, { payload: "again" })).toMatchObject({ stdout: "again", cold_start: false });
     for (const record of answered) {
       const path = `/api/functions/${record.function_id}/invocations/${record.invocation_id}`;
       expect((await daemon.call("GET", path)).body).toEqual(record);

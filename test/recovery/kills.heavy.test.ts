@@ -12,7 +12,7 @@ import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
 const SEED = Number(process.env.HEARTH_TEST_SEED ?? randomInt(1_000_000));
 const KILLS = Number(process.env.HEARTH_TEST_KILLS ?? 200);
 /** Everything is deleted and counted after so many. */
-const KILLS_PER_COUNT = 40;
+const KILLS_PER_COUNT = 50;
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
 const WORKERS = 3;
 /** How long the daemon works before it is killed, at most. */
@@ -122,6 +122,7 @@ describe(`a daemon that is killed ${KILLS} times under load (seed ${SEED})`, () 
       // Enough has happened between the kills for this to mean something.
       expect(ledger.record_count).toBeGreaterThan(KILLS);
       expect(state.name_count).toBeGreaterThan(KILLS / 2);
+      expect(ledger.adopted_count).toBeGreaterThan(KILLS / 2);
     },
     // Half a second for each start, up to as much work in between, and the checks.
     KILLS * 3_000,

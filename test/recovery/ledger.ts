@@ -33,7 +33,10 @@ export class Ledger {
   readonly #known = new Map<string, Known>();
   readonly #ids = new Set<string>();
   #payload_count = 0;
+  readonly #nonces = new Set<string>();
   record_count = 0;
+  /** First calls after a start that an instance of an earlier process served. */
+  adopted_count = 0;
 
   constructor(daemon: Daemon) {
     this.#daemon = daemon;
@@ -83,7 +86,8 @@ export class Ledger {
     this.#known.delete(known.name);
   }
 
-  async invoke(known: Known, payload_bytes = 0): Promise<void> {
+  // biome-ignore lint/suspicious/noExplicitAny: the record as it came.
+  async invoke(known: Known, payload_bytes = 0): Promise<any> {
     const payload = `p${this.#payload_count++}`.padEnd(payload_bytes, "x");
     const versions = [...known.versions];
     const { status, body } = await this.#request("POST", `/api/functions/invoke/${known.name}`, { payload });
@@ -94,6 +98,10 @@ export class Ledger {
     known.records.set(body.invocation_id, body);
     known.fresh.add(body.invocation_id);
     this.record_count++;
+    // An instance that has served is not cold, whichever process had started it.
+    expect([body.cold_start, this.#nonces.has(body.instance_nonce)]).not.toEqual([true, true]);
+    this.#nonces.add(body.instance_nonce);
+    return body;
   }
 
   /** The functions of which something is known. */
@@ -123,8 +131,14 @@ export class Ledger {
       await this.#checkVersions(known, function_record.version);
       await this.#checkRecords(known, records === "all" ? [...known.records.keys()] : [...known.fresh]);
       known.fresh.clear();
-      if (function_record.state === "active") await this.invoke(known);
+      if (function_record.state === "active") await this.#callAgain(known);
     }
+  }
+
+  async #callAgain(known: Known): Promise<void> {
+    const nonces = new Set(this.#nonces);
+    const { instance_nonce } = await this.invoke(known);
+    if (nonces.has(instance_nonce)) this.adopted_count++;
   }
 
   /** Deletes every function that is there, but pauses `kept`. */
