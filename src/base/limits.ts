@@ -38,6 +38,15 @@ export const LIMITS = {
   /** A body that is too large is read and thrown away up to this: most clients read no answer before they have sent it. */
   refused_body_bytes_max: 64 * 1024 * 1024,
   refused_body_ms: 2_000,
+  /**
+   * Bodies whose requests run or wait, and answers that clients have not yet taken, of one listener together: a queue of
+   * a thousand calls of 8 MiB would be more than the heap has.
+   */
+  held_bytes_max: 256 * 1024 * 1024,
+  /** A request that holds no more than this finds room when larger ones do not. */
+  held_small_bytes_max: 16 * 1024,
+  /** Requests sent on one connection before the one ahead is answered; hardly any client sends a second one. */
+  pipelined_requests_max: 4,
 
   // Functions
   function_name_length_max: 128,

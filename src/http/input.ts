@@ -11,6 +11,7 @@ import { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Share } from "./held.ts";
 
 export interface BodyLimits {
   readonly body_bytes_max: number;
@@ -21,14 +22,16 @@ export interface BodyLimits {
 const EMPTY = Buffer.alloc(0);
 
 /**
- * Reads the whole body. Throws BODY_TOO_LARGE as soon as it is known to be: such a body is read on and thrown away
- * for a while, since most clients look at no answer before they have sent everything, but never without end. A body
- * that stalls ends with the server's request timeout, which closes the connection.
+ * Reads the whole body, which is counted in `share` as it comes. Throws BODY_TOO_LARGE as soon as it is known to be,
+ * and CAPACITY_FULL where the share gets no more: such a body is read on and thrown away for a while, since most
+ * clients look at no answer before they have sent everything, but never without end. A body that stalls ends with the
+ * server's request timeout, which closes the connection.
  */
 export async function readBody(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
   clock: Clock,
+  share: Share,
   limits: BodyLimits = LIMITS,
 ): Promise<Buffer> {
   const { headers } = incoming;
@@ -44,28 +47,33 @@ export async function readBody(
     throw tooLarge();
   }
   if (is_waiting) outgoing.writeContinue();
-  const body = await collect(incoming, limits.body_bytes_max);
-  if (body !== null) return body;
+  const body = await collect(incoming, share, limits.body_bytes_max);
+  if (Buffer.isBuffer(body)) return body;
   await discard(incoming, 0, clock, limits);
-  throw tooLarge();
+  throw body ?? tooLarge();
 }
 
-/** The body, or null once it has passed `bytes_max`; then the stream is left paused where it was. */
-function collect(incoming: IncomingMessage, bytes_max: number): Promise<Buffer | null> {
+/**
+ * The body; null once it has passed `bytes_max`, the refusal once it has no room in `share`, and then the stream is
+ * left paused where it was.
+ */
+function collect(incoming: IncomingMessage, share: Share, bytes_max: number): Promise<Buffer | AppError | null> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
-    const settle = (body: Buffer | null): void => {
+    const settle = (body: Buffer | AppError | null): void => {
       incoming.off("data", onData).off("end", onEnd).off("error", onError).off("close", onClose);
       resolve(body);
     };
     const onData = (chunk: Buffer): void => {
       bytes += chunk.length;
-      if (bytes > bytes_max) {
-        incoming.pause();
-        settle(null);
-      } else {
+      const refusal = bytes > bytes_max ? null : share.add(chunk.length);
+      if (refusal === undefined) {
         chunks.push(chunk);
+      } else {
+        chunks.length = 0;
+        incoming.pause();
+        settle(refusal);
       }
     };
     const onEnd = (): void => settle(chunks.length === 1 ? (chunks[0] ?? EMPTY) : Buffer.concat(chunks, bytes));

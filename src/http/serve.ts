@@ -9,9 +9,11 @@ import type { Context } from "hono";
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Authenticator, type Caller, credentialOf } from "./auth.ts";
 import { errorResponse, requestId } from "./errors.ts";
+import type { Held, Share } from "./held.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
 import { Answer, type AuthClass, type Route, type RouteRequest } from "./route.ts";
 
@@ -21,6 +23,8 @@ export interface AppDeps {
   readonly clock: Clock;
   /** Decides for every request of this application. */
   readonly authenticator: Authenticator;
+  /** What all requests of this application hold. */
+  readonly held: Held;
 }
 
 export type Env = { Bindings: HttpBindings };
@@ -28,10 +32,12 @@ export type Env = { Bindings: HttpBindings };
 export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promise<Response> {
   const { incoming, outgoing } = c.env;
   const request_id = requestId(incoming.headers["x-request-id"], deps.ids);
+  const share = deps.held.share();
   try {
     let caller: Caller | null = null;
+    let credential = "";
     if (route.auth === "tenant") {
-      const credential = credentialOf(incoming.headers);
+      credential = credentialOf(incoming.headers);
       caller = deps.authenticator.cached(credential) ?? (await deps.authenticator.caller(credential));
     }
     checkPath(incoming.url ?? "");
@@ -39,29 +45,60 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const query =
       route.query === null ? undefined : validate(route.query, parseQuery(incoming.url ?? ""), "INVALID_ARGUMENT");
     const body =
-      route.body === null ? undefined : validate(route.body, parseJson(await readBody(incoming, outgoing, deps.clock)));
+      route.body === null
+        ? undefined
+        : validate(route.body, parseJson(await readBody(incoming, outgoing, deps.clock, share)));
+    // A body may take longer than what its sender was let in with.
+    if (caller !== null && caller.invocation !== null && body !== undefined)
+      await deps.authenticator.caller(credential);
     const request = new ServedRequest(c, caller, params, query, body, request_id);
-    return respond(await route.handler(request), route.status, request_id);
+    const result = await route.handler(request);
+    share.end();
+    return respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes));
   } catch (thrown) {
+    share.end();
     return errorResponse(thrown, request_id, deps.log);
   }
 }
 
-function respond(result: unknown, status: number, request_id: string): Response {
+/** Counts a large answer until the client has taken it or has gone. Throws CAPACITY_FULL where there is no room. */
+function hold({ incoming, outgoing }: HttpBindings, share: Share, bytes: number): void {
+  const refusal = share.add(bytes);
+  if (refusal !== undefined) throw refusal;
+  const { socket } = incoming;
+  const end = (): void => {
+    share.end();
+    outgoing.off("close", end);
+    socket.off("close", end);
+  };
+  outgoing.once("close", end);
+  // An answer behind another that was never taken hears nothing of its own.
+  socket.once("close", end);
+  if (socket.destroyed) end();
+}
+
+type Hold = (bytes: number) => void;
+
+function respond(result: unknown, status: number, request_id: string, hold: Hold): Response {
   if (result instanceof Response) return result;
-  if (result instanceof Answer) return jsonResponse(result.body, result.status, request_id, result.headers);
-  return jsonResponse(result, status, request_id);
+  if (result instanceof Answer) return jsonResponse(result.body, result.status, request_id, hold, result.headers);
+  return jsonResponse(result, status, request_id, hold);
 }
 
 function jsonResponse(
   body: unknown,
   status: number,
   request_id: string,
+  hold: Hold,
   more_headers?: Readonly<Record<string, string>>,
 ): Response {
   const headers: Record<string, string> = { "content-type": "application/json", "x-request-id": request_id };
   if (more_headers !== undefined) Object.assign(headers, more_headers);
-  if (body !== undefined) return new Response(JSON.stringify(body), { status, headers });
+  if (body !== undefined) {
+    const text = JSON.stringify(body);
+    if (text.length > LIMITS.held_small_bytes_max) hold(text.length);
+    return new Response(text, { status, headers });
+  }
   delete headers["content-type"];
   return new Response(null, { status, headers });
 }

@@ -8,6 +8,8 @@
  * L1. After `close` has begun no connection is accepted, every answer says `Connection: close`, idle connections end
  *     at once, and at the deadline the rest is cut: `close` always resolves.
  * L2. A connection above a bound is closed before anything of it is read.
+ * L3. At most `pipelined_requests_max` requests of a connection wait behind the one that is answered: Node hands out all
+ *     that came in one packet at the same time. A connection with more is closed.
  */
 import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Server, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
@@ -18,6 +20,7 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { errorResponse } from "./errors.ts";
+import { Held } from "./held.ts";
 import type { Route } from "./route.ts";
 import { type AppDeps, type Env, refuse, serve } from "./serve.ts";
 
@@ -32,7 +35,9 @@ export interface App {
   failed(thrown: unknown): Response;
 }
 
-export function createApp(deps: AppDeps): App {
+/** `held` may be given to watch it; each application has one of its own. */
+export function createApp({ held = new Held(), ...rest }: Omit<AppDeps, "held"> & Partial<AppDeps>): App {
+  const deps: AppDeps = { ...rest, held };
   const routes: Route[] = [];
   const hono = new Hono<Env>();
   const failed = (thrown: unknown): Response => errorResponse(thrown, deps.ids.next("req"), deps.log);
@@ -146,12 +151,13 @@ class DrainingResponse<R extends IncomingMessage = IncomingMessage> extends Serv
 
 /** Keeps its open connections in `sockets`. */
 function makeServer(app: App, limits: ServerLimits, sockets: Set<Socket>): Server {
-  const listener = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
+  const handle = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
     hostname: "localhost",
     // What hono never sees: a request target or Host header that makes no URL.
     errorHandler: (cause) =>
       app.failed(new AppError("INVALID_ARGUMENT", "the request target or Host header is not usable", { cause })),
   });
+  const listener = unlessCrowded(handle);
   const server = createServer(
     {
       ServerResponse: DrainingResponse,
@@ -172,6 +178,26 @@ function makeServer(app: App, limits: ServerLimits, sockets: Set<Socket>): Serve
   });
   if (limits.per_address_connections_max !== undefined) boundAddresses(server, limits.per_address_connections_max);
   return server;
+}
+
+type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => unknown;
+
+/** Hands on all requests but those of a connection on which too many wait (L3). */
+function unlessCrowded(handle: Listener): Listener {
+  const counts = new WeakMap<Socket, number>();
+  return (incoming, outgoing) => {
+    // An answer has its socket from the start, unless another is on it.
+    if (outgoing.socket !== null) return handle(incoming, outgoing);
+    const { socket } = incoming;
+    const count = counts.get(socket) ?? 0;
+    if (socket.destroyed || count >= LIMITS.pipelined_requests_max) {
+      socket.destroy();
+      return;
+    }
+    counts.set(socket, count + 1);
+    outgoing.once("close", () => counts.set(socket, (counts.get(socket) ?? 1) - 1));
+    return handle(incoming, outgoing);
+  };
 }
 
 /** Closes a connection whose remote address has as many as it may (L2). An address without any takes no memory. */

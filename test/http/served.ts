@@ -5,6 +5,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
 import { type Authenticator, Keys } from "../../src/http/auth.ts";
+import { Held } from "../../src/http/held.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -29,6 +30,7 @@ export interface Place {
   readonly host?: string;
   /** API keys unless given. */
   readonly authenticator?: Authenticator;
+  readonly held?: Held;
 }
 
 /** Call in a describe block. What a test serves is taken down after it. */
@@ -43,7 +45,7 @@ export function serving(): (
   afterEach(async () => {
     await Promise.all(servers.splice(0).map((server) => server.close(0)));
   });
-  return async (routes, limits, { host = "127.0.0.1", authenticator } = {}) => {
+  return async (routes, limits, { host = "127.0.0.1", authenticator, held = new Held() } = {}) => {
     const faults: Served["faults"] = [];
     const ignore = () => {};
     const log: Log = {
@@ -56,7 +58,7 @@ export function serving(): (
     const store = scratch().open();
     const keys = new Keys(store, systemClock);
     await keys.ensureBootstrap(KEY);
-    const app = createApp({ log, ids, clock: systemClock, authenticator: authenticator ?? keys });
+    const app = createApp({ log, ids, clock: systemClock, authenticator: authenticator ?? keys, held });
     app.mount(routes);
     const server = await listen(app, { host, port: 0, clock: systemClock, log, limits });
     servers.push(server);

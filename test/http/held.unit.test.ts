@@ -1,0 +1,151 @@
+/** What requests hold in memory together, and how many of one connection are worked on at a time. */
+import { describe, expect, it } from "vitest";
+import { z } from "zod";
+import { systemClock } from "../../src/base/clock.ts";
+import { randomIds } from "../../src/base/ids.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { InvocationTokens } from "../../src/functions/tokens.ts";
+import { Held } from "../../src/http/held.ts";
+import { type Route, route } from "../../src/http/route.ts";
+import { eventually } from "../support/daemon.ts";
+import { KEY, rawClient, serving } from "./served.ts";
+
+const KIB = 1024;
+
+describe("what requests hold", () => {
+  it("never passes its bound, whose last quarter is for requests that hold little", () => {
+    const held = new Held(400 * KIB);
+    const [large, other, small] = [held.share(), held.share(), held.share()];
+    expect(large.add(200 * KIB)).toBeUndefined();
+    expect(other.add(101 * KIB)).toMatchObject({ code: "CAPACITY_FULL", retry_after: 1 });
+    expect(other.add(100 * KIB)).toBeUndefined();
+    expect(large.add(1)).toMatchObject({ code: "CAPACITY_FULL" });
+    expect(small.add(16 * KIB)).toBeUndefined();
+    expect(small.add(1)).toMatchObject({ code: "CAPACITY_FULL" });
+    expect(held.bytes).toBe(316 * KIB);
+    for (const share of [large, large, other, small]) share.end();
+    expect(held.bytes).toBe(0);
+  });
+});
+
+describe("a listener", () => {
+  const serve = serving();
+  const gate = () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    return { opened: promise, open: resolve };
+  };
+  const post = (text: string, headers = `X-Api-Key: ${KEY}\r\n`) =>
+    `POST /keeps HTTP/1.1\r\nHost: x\r\n${headers}Content-Length: ${text.length}\r\n\r\n${text}`;
+  const body = JSON.stringify({ text: "x".repeat(100 * KIB) });
+
+  it("refuses large bodies above what it may hold, takes small ones, and all again when it has answered", async () => {
+    const { opened, open } = gate();
+    const held = new Held(256 * KIB);
+    const seen = { count: 0 };
+    const keeps = route({
+      method: "POST",
+      path: "/keeps",
+      auth: "tenant",
+      summary: "Answers late.",
+      body: z.object({ text: z.string().default("") }),
+      handler: async () => {
+        seen.count += 1;
+        await opened;
+        return {};
+      },
+    });
+    const { call } = await serve([keeps], {}, { held });
+    const first = call("POST", "/keeps", body);
+    await eventually("it is kept", () => seen.count === 1);
+    const refused = await call("POST", "/keeps", body);
+    expect([refused.status, await refused.json()]).toEqual([
+      503,
+      expect.objectContaining({ error_code: "CAPACITY_FULL" }),
+    ]);
+    const small = call("POST", "/keeps", { text: "x" });
+    await eventually("a small one is taken", () => seen.count === 2);
+    open();
+    expect([(await first).status, (await small).status]).toEqual([200, 200]);
+    expect(held.bytes).toBe(0);
+    expect((await call("POST", "/keeps", body)).status).toBe(200);
+  });
+
+  it("counts a large answer until the client has taken it or has gone", async () => {
+    // More than two sockets' buffers take.
+    const large = route({
+      method: "GET",
+      path: "/large",
+      auth: "public",
+      summary: "Much.",
+      handler: () => "x".repeat(20_000 * KIB),
+    });
+    const held = new Held(100_000 * KIB);
+    const { fetch, server } = await serve([large], {}, { held });
+    const client = await rawClient(server.port);
+    client.socket.pause();
+    client.socket.write("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+    await eventually("it is held", () => held.bytes > 0);
+    expect((await (await fetch("/large")).text()).length).toBeGreaterThan(20_000 * KIB);
+    client.socket.write("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.socket.destroy();
+    await eventually("nothing is held", () => held.bytes === 0);
+  });
+
+  it("works on few requests that one connection sends ahead, and closes one that sends more", async () => {
+    const { opened, open } = gate();
+    const seen = { count: 0 };
+    const waits: Route = route({
+      method: "GET",
+      path: "/waits",
+      auth: "public",
+      summary: "Answers late.",
+      handler: async () => {
+        seen.count += 1;
+        await opened;
+        return seen.count;
+      },
+    });
+    const { server } = await serve([waits]);
+    const requests = (count: number) => "GET /waits HTTP/1.1\r\nHost: x\r\n\r\n".repeat(count);
+    const modest = await rawClient(server.port);
+    modest.socket.write(requests(1 + LIMITS.pipelined_requests_max));
+    await eventually("all are worked on", () => seen.count === 1 + LIMITS.pipelined_requests_max);
+    const greedy = await rawClient(server.port);
+    greedy.socket.write(requests(500));
+    expect(await greedy.closed()).toBe("");
+    expect(seen.count).toBeLessThanOrEqual(2 * (1 + LIMITS.pipelined_requests_max));
+    open();
+    await modest.until(/(HTTP\/1.1 200[\s\S]*){5}/);
+    modest.socket.write(requests(1 + LIMITS.pipelined_requests_max));
+    await modest.until(/(HTTP\/1.1 200[\s\S]*){10}/);
+  });
+
+  it("does not act on a body that came after the end of the invocation whose token was sent ahead", async () => {
+    const tokens = new InvocationTokens(randomIds(), systemClock);
+    const seen: string[] = [];
+    const notes = route({
+      method: "POST",
+      path: "/keeps",
+      auth: "tenant",
+      summary: "Notes.",
+      body: z.object({ text: z.string() }),
+      handler: ({ body: { text } }) => {
+        seen.push(text);
+        return {};
+      },
+    });
+    const { server } = await serve([notes], {}, { authenticator: tokens });
+    const expires_ms = systemClock.monotonicMs() + 60_000;
+    const token = tokens.issue({ tenant_id: "t", function_id: "f", invocation_id: "i", depth: 0, expires_ms });
+    const text = post(JSON.stringify({ text: "late" }), `X-Api-Key: ${token}\r\nExpect: 100-continue\r\n`);
+    const [head = "", late = ""] = text.split("\r\n\r\n");
+    const client = await rawClient(server.port);
+    client.socket.write(`${head}\r\n\r\n`);
+    // Said once the token was found good.
+    await client.until(/100 Continue/);
+    tokens.revoke(token);
+    client.socket.write(late);
+    await client.until(/401 Unauthorized/);
+    expect(seen).toEqual([]);
+  });
+});
