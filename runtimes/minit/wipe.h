@@ -1,4 +1,7 @@
-/* Removes what a call left in /tmp and /dev/shm, in slices, so that PID 1 keeps answering meanwhile. */
+/*
+ * Removes what a call left in /tmp, /dev/shm and of System V's shared memory, semaphores and message queues, in slices,
+ * so that PID 1 keeps answering meanwhile.
+ */
 #ifndef MINIT_WIPE_H
 #define MINIT_WIPE_H
 

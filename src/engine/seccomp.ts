@@ -39,11 +39,14 @@ interface Profile {
   readonly syscalls: readonly Rule[];
 }
 
-/** Calls for namespaces, mounts, keys and the machine itself: withheld from who has no CAP_SYS_ADMIN. */
+/**
+ * Calls for namespaces, mounts, keys and the machine itself: withheld from who has no CAP_SYS_ADMIN. `mq_open` too: a
+ * queue outlives the call that made it, and minit cannot find it to remove it (that takes a mount).
+ */
 const WITHHELD = new Set(
   (
-    "fanotify_mark fsconfig fsmount fsopen fspick keyctl modify_ldt mount mount_setattr move_mount name_to_handle_at " +
-    "open_tree pivot_root reboot setns syslog umount umount2 unshare"
+    "fanotify_mark fsconfig fsmount fsopen fspick keyctl modify_ldt mount mount_setattr move_mount mq_open " +
+    "name_to_handle_at open_tree pivot_root reboot setns syslog umount umount2 unshare"
   ).split(" "),
 );
 /** CLONE_NEW{CGROUP,UTS,IPC,USER,PID,NET,NS}, include/uapi/linux/sched.h. */
