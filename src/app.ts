@@ -132,7 +132,12 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
       started_at,
       uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
       engine: () => engine.info(),
-      features: { functions: "shell handlers in warm containers" },
+      features: {
+        functions: "shell handlers in warm containers",
+        versions: "rollback to warm instances",
+        api_access: "handlers call the API",
+        adoption: "instances outlive the daemon",
+      },
     }),
     ...functionRoutes({ functions, invoker, invocations, pool }),
   ];

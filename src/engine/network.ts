@@ -93,6 +93,7 @@ table inet ${table} {
     iifname "${bridge}" ct state established,related accept
     iifname "${bridge}" icmp type echo-request accept${opened}
     iifname "${bridge}" drop
+    iifname != "lo" ip daddr ${gateway} drop
   }
   chain postrouting {
     type nat hook postrouting priority srcnat; policy accept;

@@ -116,6 +116,8 @@ describe("addresses", () => {
     const rules = nftRules("hearth_x", "br0", "10.42.0.0/16", "10.42.0.1", []);
     expect(rules).toContain('iifname "br0" oifname "br0" drop');
     expect(rules).toContain('ip saddr 10.42.0.0/16 oifname != "br0" masquerade');
+    // The gateway is for instances, and for nobody who can route to it from outside.
+    expect(rules).toContain('iifname != "lo" ip daddr 10.42.0.1 drop');
     expect(rules).not.toContain("dport");
     const opened = nftRules("hearth_x", "br0", "10.42.0.0/16", "10.42.0.1", [8_701]);
     expect(opened).toMatch(/ip daddr 10\.42\.0\.1 tcp dport 8701 accept\n\s+iifname "br0" drop/);
