@@ -52,19 +52,22 @@ export function readOomKills(mode: CgroupMode, path: string, root = ROOT): numbe
 }
 
 /**
- * Memory charged to the group at `path` and all below it, less the files in it that were not used lately and would be
- * given back first: their pages are no need. Two small reads, however many groups there are. 0 without such a group.
+ * Memory charged to the group at `path` and all below it, less its pages of files: the kernel takes those back when it
+ * needs them, and they stay charged when the instance that read them has gone, which ending instances would not change.
+ * What lies in /tmp is no page of a file here. Two small reads, however many groups there are. 0 without such a group.
  */
 export function readMemoryUsedMb(mode: CgroupMode, path: string, root = ROOT): number {
   const folder = memoryFolder(mode, path, root);
   // v2 counts what is below into every line; v1 has lines of their own for that sum.
   const [usage, cached] =
     mode === "v2"
-      ? ["memory.current", /^inactive_file (\d+)$/m]
-      : ["memory.usage_in_bytes", /^total_inactive_file (\d+)$/m];
+      ? ["memory.current", /^(?:in)?active_file (\d+)$/gm]
+      : ["memory.usage_in_bytes", /^total_(?:in)?active_file (\d+)$/gm];
   try {
     const bytes = Number(readFileSync(`${folder}/${usage}`, "utf8"));
-    const cached_bytes = Number(cached.exec(readFileSync(`${folder}/memory.stat`, "utf8"))?.[1] ?? 0);
+    let cached_bytes = 0;
+    for (const [, count] of readFileSync(`${folder}/memory.stat`, "utf8").matchAll(cached))
+      cached_bytes += Number(count);
     return Math.max(0, bytes - cached_bytes) / (1024 * 1024);
   } catch {
     return 0;

@@ -46,9 +46,12 @@ describe("what the groups tell", () => {
     expect(readOomKills("v2", "/h/none", root)).toBe(0);
     const MIB = 1024 * 1024;
     writeFileSync(`${root}/memory/h/memory.usage_in_bytes`, `${9 * MIB}\n`);
-    writeFileSync(`${root}/memory/h/memory.stat`, `inactive_file 7\ntotal_inactive_file ${4 * MIB}\n`);
+    writeFileSync(
+      `${root}/memory/h/memory.stat`,
+      `inactive_file 7\ntotal_inactive_file ${3 * MIB}\ntotal_active_file ${MIB}\n`,
+    );
     writeFileSync(`${root}/h/memory.current`, `${8 * MIB}\n`);
-    writeFileSync(`${root}/h/memory.stat`, `anon 5\ninactive_file ${2 * MIB}\n`);
+    writeFileSync(`${root}/h/memory.stat`, `anon 5\ninactive_file ${MIB}\nactive_file ${MIB}\n`);
     expect([readMemoryUsedMb("v1", "/h", root), readMemoryUsedMb("v2", "/h", root)]).toEqual([5, 6]);
     expect(readMemoryUsedMb("v1", "/none", root)).toBe(0);
     expect(listGroups("v1", "/h", root)).toEqual(["i"]);
