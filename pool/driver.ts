@@ -218,7 +218,8 @@ export class Pool<Call, Outcome> {
         }
       },
       late: () => {
-        const last = this.#state.groups.get(group)?.last_error ?? "starting takes longer";
+        const why = this.#state.room > 0 ? "starting takes longer" : "the node has no room for more instances";
+        const last = this.#state.groups.get(group)?.last_error ?? why;
         return new AppError("START_FAILED", `${group} was not warm after ${deadline_ms} ms: ${last}`);
       },
     });

@@ -40,13 +40,17 @@ export function predictedWaitMs(group: {
   return Math.floor(group.ahead_count / Math.max(1, group.live_count)) * group.least_service_ms;
 }
 
-/** Whether instances use more than they may: nothing is started then. Once that is so, until a tenth is free again. */
+/**
+ * Whether instances use more than they may: nothing is started then. Once that is so, until a tenth is free again. What
+ * is used without any instance is no reason: no call that waits would bring it back.
+ */
 export function isPressed(memory: {
   readonly used_mb: number;
   readonly budget_mb: number;
+  readonly instance_count: number;
   readonly was_pressed: boolean;
 }): boolean {
-  return memory.used_mb > memory.budget_mb * (memory.was_pressed ? 1 - MEMORY_SLACK : 1);
+  return memory.instance_count > 0 && memory.used_mb > memory.budget_mb * (memory.was_pressed ? 1 - MEMORY_SLACK : 1);
 }
 
 /** How many idle instances go so that a tenth of the budget is free again, by what an instance uses on average. */

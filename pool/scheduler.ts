@@ -444,10 +444,11 @@ function forgetIfGone(state: PoolState, group: Group): void {
 
 /** Least recently used idle instances go while the budget is used up, and nothing is started but for nested calls. */
 function memoryRead(state: PoolState, used_mb: number, budget_mb: number): void {
-  state.is_pressed = isPressed({ used_mb, budget_mb, was_pressed: state.is_pressed });
+  const { size: instance_count } = state.instances;
+  state.is_pressed = isPressed({ used_mb, budget_mb, instance_count, was_pressed: state.is_pressed });
   if (!state.is_pressed) return;
   const { terminating: terminating_count } = state.counts;
-  evict(state, evictionsForMemory({ used_mb, budget_mb, instance_count: state.instances.size, terminating_count }));
+  evict(state, evictionsForMemory({ used_mb, budget_mb, instance_count, terminating_count }));
 }
 
 function drain(state: PoolState, isForced: boolean): void {

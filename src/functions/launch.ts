@@ -213,14 +213,14 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       ...(info.specialise ? { cell: rounded(bound_ms) } : {}),
       ...(info.cold && !info.cell_hit ? startTimings(instance) : {}),
     };
+    const token = target.record.api_access ? this.#token(call, begun_ms + timeout_ms) : null;
+    const api = token === null ? null : { url: this.#api_url, token };
     // minit keeps the deadline; where it cannot, the container is ended from outside.
     let isOverdue = false;
     const cancel = this.#clock.after(timeout_ms + LIMITS.deadline_grace_ms, () => {
       isOverdue = true;
       instance.minit.close();
     });
-    const token = target.record.api_access ? this.#token(call, begun_ms + timeout_ms) : null;
-    const api = token === null ? null : { url: this.#api_url, token };
     try {
       const exit = await instance.minit.execSole({
         argv: target.argv,

@@ -175,6 +175,8 @@ export class Versions {
     try {
       await groups.warm(next);
     } catch (cause) {
+      // A pause or a deletion ended what was being warmed.
+      if (cause instanceof AppError && ["WRONG_STATE", "NOT_FOUND"].includes(cause.code)) throw changedMeanwhile();
       if (!(cause instanceof AppError) || cause.code !== "START_FAILED") throw cause;
       const text = `version ${next.version} could not be warmed, version ${from.version} stays: ${errorText(cause)}`;
       throw new AppError("START_FAILED", text, { cause, retry_after: 1 });

@@ -74,10 +74,10 @@ describe("how long a call would wait at least", () => {
 
 describe("the memory of all instances", () => {
   test("is used up above the budget, and until a tenth of it is free again", () => {
-    expect(isPressed({ used_mb: 100, budget_mb: 100, was_pressed: false })).toBe(false);
-    expect(isPressed({ used_mb: 101, budget_mb: 100, was_pressed: false })).toBe(true);
-    expect(isPressed({ used_mb: 91, budget_mb: 100, was_pressed: true })).toBe(true);
-    expect(isPressed({ used_mb: 90, budget_mb: 100, was_pressed: true })).toBe(false);
+    expect(isPressed({ used_mb: 100, budget_mb: 100, instance_count: 3, was_pressed: false })).toBe(false);
+    expect(isPressed({ used_mb: 101, budget_mb: 100, instance_count: 3, was_pressed: false })).toBe(true);
+    expect(isPressed({ used_mb: 91, budget_mb: 100, instance_count: 3, was_pressed: true })).toBe(true);
+    expect(isPressed({ used_mb: 90, budget_mb: 100, instance_count: 3, was_pressed: true })).toBe(false);
   });
   test("is made free by as many instances as use the excess, less those already going", () => {
     const memory = { used_mb: 110, budget_mb: 100, instance_count: 55, terminating_count: 0 };

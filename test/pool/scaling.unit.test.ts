@@ -262,9 +262,17 @@ describe("the memory budget", () => {
 
   test("holds back the reserve of cells", () => {
     const scene = new Scene();
+    scene.ready(F, 1, { min_instances: 1 });
     read(scene, 200);
     expect(started(scene.feed({ type: "cells_set", target: 2 }))).toEqual([]);
-    expect(started(read(scene, 10))).toEqual(["i1", "i2"]);
+    expect(started(read(scene, 10))).toEqual(["i2", "i3"]);
+  });
+
+  test("that is used up without any instance holds back nothing", () => {
+    const scene = new Scene();
+    read(scene, 200);
+    scene.group(F);
+    expect(started(scene.call(F))).toEqual(["i1"]);
   });
 });
 

@@ -107,7 +107,8 @@ export class Model {
         for (const [id, instance] of this.instances) if (instance.state === "cell") this.#doomed.add(id);
         break;
       case "memory_read":
-        this.is_pressed = event.used_mb > event.budget_mb * (this.is_pressed ? RELIEVED_SHARE : 1);
+        this.is_pressed =
+          this.instances.size > 0 && event.used_mb > event.budget_mb * (this.is_pressed ? RELIEVED_SHARE : 1);
         break;
       case "woken":
         this.wake_ms = Number.POSITIVE_INFINITY;
