@@ -301,6 +301,14 @@ describe("minit init", () => {
     await eventually("the commands to run", () => insiders().length >= 3);
     second.socket.destroy();
     await alone();
+    // What they left is wiped in turns after that; until it is, another sole command is refused.
+    await eventually("a sole command is taken", async () => {
+      const id = wire.start({ argv: ["true"], flags: SOLE });
+      const answer = await eventually("an answer", () =>
+        wire.frames.find((frame) => frame.id === id && (frame.type === FRAME.ERROR || frame.type === FRAME.IDLE)),
+      );
+      return answer.type === FRAME.IDLE;
+    });
     expect((await wire.sh("ls /tmp; echo next", { flags: SOLE })).stdout.toString()).toBe("next\n");
   });
 
