@@ -119,19 +119,38 @@ export class SpawnServer {
   }
 }
 
-/** Runs the load generator in a fresh process. */
-export async function runLoad(options: LoadOptions): Promise<LoadResult> {
+export interface RunningLoad {
+  /** When its first call is due, on the machine's clock; told a moment before. */
+  readonly begins_ms: number;
+  readonly result: Promise<LoadResult>;
+}
+
+/** Runs the load generator in a fresh process. Resolves when it is about to begin, for who has something to do meanwhile. */
+export async function startLoad(options: LoadOptions): Promise<RunningLoad> {
   const child = spawn(NODE_PATH, [new URL("load.ts", import.meta.url).pathname], {
     stdio: ["pipe", "pipe", "inherit"],
   });
-  const closed = new Promise<number | null>((resolve, reject) => {
-    child.once("error", reject);
-    child.once("close", resolve);
-  });
-  child.stdin.end(JSON.stringify(options));
+  const begun = Promise.withResolvers<number>();
+  const result = Promise.withResolvers<LoadResult>();
   const output: Buffer[] = [];
-  child.stdout.on("data", (chunk: Buffer) => output.push(chunk));
-  const code = await closed;
-  if (code !== 0) throw new Error(`the load generator exited with ${code}`);
-  return JSON.parse(Buffer.concat(output).toString()) as LoadResult;
+  child.once("error", begun.reject);
+  // The first line comes as one write, and everything else much later.
+  child.stdout.once("data", (line: Buffer) => {
+    begun.resolve(Number(line.toString()));
+    child.stdout.on("data", (chunk: Buffer) => output.push(chunk));
+  });
+  child.once("close", (code) => {
+    const failure = new Error(`the load generator exited with ${code}`);
+    begun.reject(failure);
+    if (code === 0) result.resolve(JSON.parse(Buffer.concat(output).toString()) as LoadResult);
+    else result.reject(failure);
+  });
+  // Who awaits it hears of a failure; until then it is no unhandled one.
+  result.promise.catch(() => {});
+  child.stdin.end(JSON.stringify(options));
+  return { begins_ms: await begun.promise, result: result.promise };
+}
+
+export async function runLoad(options: LoadOptions): Promise<LoadResult> {
+  return (await startLoad(options)).result;
 }

@@ -7,9 +7,10 @@
  */
 import type { InvocationTimings } from "../src/functions/schema.ts";
 import { type ContainerCommand, ContainerRunner } from "./baselines.ts";
-import { type Daemon, pause, recordOf, withDaemon } from "./daemon.ts";
+import { pause } from "./clock.ts";
+import { type Daemon, recordOf, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
-import { evidence, ratioBar, Samples, type Section } from "./report.ts";
+import { distribution, evidence, ratioBar, Samples, type Section, timeComparison } from "./report.ts";
 import { median } from "./stats.ts";
 
 /**
@@ -137,6 +138,12 @@ export async function benchCold(plan: ColdPlan): Promise<Section> {
       ratioBar("cold with a cell, p50, of crun run", withCell, crun, "p50", 0.5),
       ratioBar("cold without a cell, p50, of crun run", without, crun, "p50", 2),
     ],
+    comparisons: [
+      timeComparison("cold with a cell, p50, of crun run back to back", withCell, crunPacked, "p50"),
+      timeComparison("cold without a cell, p50, of crun run back to back", without, crunPacked, "p50"),
+      timeComparison("cold without a cell, p50, of runc run", without, runc, "p50"),
+    ],
+    plots: [distribution("First call, against a container's whole run", [withCell, without, crun, runc, crunPacked])],
     ...evidence([withCell, without, crun, runc, crunPacked]),
   };
 }

@@ -4,12 +4,14 @@
  * `Connection`s that they open; what is here prepares and looks.
  */
 import { type ChildProcess, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { closeSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { LIMITS } from "../src/base/limits.ts";
 import type { InvocationRecord } from "../src/functions/schema.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../src/setup/paths.js";
+import { machineMs, until } from "./clock.ts";
 import { Connection, type Reply, requestBytes } from "./http.ts";
 
 const START_TIMEOUT_MS = 60_000;
@@ -23,6 +25,8 @@ const HEADERS = { "x-api-key": KEY };
 export interface DaemonOptions {
   /** Started cells kept in reserve; null: the default. */
   readonly cells: number | null;
+  /** Absent: a free one. Given where a daemon takes the place of one that ended. */
+  readonly port?: number;
 }
 
 export interface PoolStats {
@@ -39,11 +43,9 @@ export interface PoolStats {
 export interface FunctionSpec {
   readonly name: string;
   readonly handler: string;
+  readonly min_instances?: number;
   readonly max_instances?: number;
-}
-
-export function pause(delay_ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, delay_ms));
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** Where set-up has put the helper and the image: the same settings as the daemon's. */
@@ -82,29 +84,68 @@ function freePort(): Promise<number> {
   });
 }
 
+/** Bridge and subnet differ from the defaults and from another bench's, so that no daemon of this machine is disturbed. */
+function flagsOf(data_dir: string, port: number, cells_target: number): string[] {
+  const flags = {
+    listen: `127.0.0.1:${port}`,
+    "data-dir": data_dir,
+    "image-dir": installed().image_dir,
+    bridge: bridgeOf(port),
+    subnet: `10.${200 + (port % 50)}.${(port >> 4) & 0xf0}.0/20`,
+    cells: String(cells_target),
+  };
+  return Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]);
+}
+
+function bridgeOf(port: number): string {
+  return `hb-${port.toString(16)}`;
+}
+
+interface Running {
+  readonly child: ChildProcess;
+  readonly data_dir: string;
+  readonly port: number;
+  readonly begun_ms: number;
+  readonly healthy_ms: number;
+  readonly cells_target: number;
+  readonly control: Connection;
+}
+
 export class Daemon {
   readonly port: number;
-  /** From the start of the process to the first 200 of /health. */
-  readonly ready_ms: number;
+  readonly data_dir: string;
+  /** When its process was started and when /health first answered 200, on the machine's clock. */
+  readonly begun_ms: number;
+  readonly healthy_ms: number;
   readonly cells_target: number;
   readonly #child: ChildProcess;
-  readonly logPath: string;
   readonly #control: Connection;
 
-  private constructor(
-    child: ChildProcess,
-    port: number,
-    ready_ms: number,
-    cells_target: number,
-    log_path: string,
-    control: Connection,
-  ) {
-    this.cells_target = cells_target;
-    this.#child = child;
-    this.port = port;
-    this.ready_ms = ready_ms;
-    this.logPath = log_path;
-    this.#control = control;
+  private constructor(running: Running) {
+    this.port = running.port;
+    this.data_dir = running.data_dir;
+    this.begun_ms = running.begun_ms;
+    this.healthy_ms = running.healthy_ms;
+    this.cells_target = running.cells_target;
+    this.#child = running.child;
+    this.#control = running.control;
+  }
+
+  get ready_ms(): number {
+    return this.healthy_ms - this.begun_ms;
+  }
+
+  get logPath(): string {
+    return logPath(this.data_dir);
+  }
+
+  /** Names what this daemon has on the host, as its own configuration derives it. */
+  get tag(): string {
+    return createHash("sha256").update(this.data_dir).digest("hex").slice(0, 8);
+  }
+
+  get bridge(): string {
+    return bridgeOf(this.port);
   }
 
   get pid(): number {
@@ -112,40 +153,38 @@ export class Daemon {
   }
 
   static async start(data_dir: string, options: DaemonOptions): Promise<Daemon> {
-    const port = await freePort();
+    const port = options.port ?? (await freePort());
     const cells_target = options.cells ?? LIMITS.cells_target;
-    const log_path = join(data_dir, "bench.log");
-    const log = openSync(log_path, "a");
-    // Bridge and subnet differ from the defaults, so that a daemon that already serves on this machine is not disturbed.
-    const flags = {
-      listen: `127.0.0.1:${port}`,
-      "data-dir": data_dir,
-      "image-dir": installed().image_dir,
-      bridge: `hb-${port.toString(16)}`,
-      subnet: "10.99.0.0/20",
-      cells: String(cells_target),
-    };
-    const args = Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]);
-    const begun_ms = performance.now();
-    const child = spawn(NODE_PATH, [...NODE_FLAGS, "src/main.ts", ...args], {
+    const log = openSync(logPath(data_dir), "a");
+    const begun_ms = machineMs();
+    const child = spawn(NODE_PATH, [...NODE_FLAGS, "src/main.ts", ...flagsOf(data_dir, port, cells_target)], {
       cwd: PROJECT_DIR,
       env: { ...process.env, HEARTH_BOOTSTRAP_KEY: KEY, NODE_ENV: "production" },
       stdio: ["ignore", log, log],
     });
     closeSync(log);
+    const ask = (): Promise<Connection | null> => {
+      if (child.exitCode !== null) throw new Error(`the daemon exited with ${child.exitCode}`);
+      return healthyConnection(port);
+    };
     try {
-      for (;;) {
-        const control = await healthyConnection(port);
-        if (control !== null)
-          return new Daemon(child, port, performance.now() - begun_ms, cells_target, log_path, control);
-        if (child.exitCode !== null) throw new Error(`the daemon exited with ${child.exitCode}`);
-        if (performance.now() - begun_ms > START_TIMEOUT_MS) throw new Error("the daemon did not get ready");
-        await pause(POLL_MS);
-      }
+      const what = (): string => "the daemon gets ready";
+      const control = await until(ask, { poll_ms: POLL_MS, deadline_ms: START_TIMEOUT_MS, what });
+      return new Daemon({ child, data_dir, port, begun_ms, healthy_ms: machineMs(), cells_target, control });
     } catch (cause) {
       child.kill("SIGKILL");
-      throw new Error(`no daemon: ${cause}\n${logTail(log_path)}`, { cause });
+      throw new Error(`no daemon: ${cause}\n${logTail(data_dir)}`, { cause });
     }
+  }
+
+  /** `kill -9`. Resolves when the process is gone, to the moment it was killed. */
+  async kill(): Promise<number> {
+    this.#control.close();
+    const gone = new Promise((resolve) => this.#child.once("exit", resolve));
+    const killed_ms = machineMs();
+    this.#child.kill("SIGKILL");
+    await gone;
+    return killed_ms;
   }
 
   /** Stops the daemon as an operator would and waits until it is gone. Throws when it had to be killed or failed. */
@@ -159,30 +198,31 @@ export class Daemon {
       clearTimeout(timer);
     }
     const { exitCode, signalCode } = this.#child;
-    if (exitCode !== 0) throw new Error(`the daemon ended with ${exitCode ?? signalCode}\n${logTail(this.logPath)}`);
+    if (exitCode !== 0) throw new Error(`the daemon ended with ${exitCode ?? signalCode}\n${logTail(this.data_dir)}`);
   }
 
-  /** Creates and deploys a function, so that its next call is its first. */
-  async deploy(spec: FunctionSpec): Promise<void> {
-    const { id } = (await this.#call("POST", "/api/functions", spec)) as { id: string };
-    await this.#call("POST", `/api/functions/${id}/deploy`, {});
+  /** Creates and deploys a function, so that its next call is its first. Resolves to its id. */
+  async deploy(spec: FunctionSpec): Promise<string> {
+    const { id } = (await this.call("POST", "/api/functions", spec)) as { id: string };
+    await this.call("POST", `/api/functions/${id}/deploy`, {});
+    return id;
   }
 
   async stats(): Promise<PoolStats> {
-    return (await this.#call("GET", "/api/functions/pool/stats", null)) as PoolStats;
+    return (await this.call("GET", "/api/functions/pool/stats", null)) as PoolStats;
   }
 
   /** Waits until the reserve holds `cells` cells and nothing is being started, cleaned up or removed. */
-  async quiet(cells: number): Promise<void> {
-    const deadline_ms = performance.now() + START_TIMEOUT_MS;
-    for (;;) {
-      const stats = await this.stats();
-      const moving =
-        stats.warming_count + stats.busy_count + stats.recycling_count + stats.terminating_count + stats.cells_starting;
-      if (stats.cells >= cells && moving === 0) return;
-      if (performance.now() > deadline_ms) throw new Error(`the pool did not come to rest: ${JSON.stringify(stats)}`);
-      await pause(POLL_MS);
-    }
+  async quiet(cells: number): Promise<PoolStats> {
+    let stats: PoolStats | null = null;
+    const ask = async (): Promise<PoolStats | null> => {
+      stats = await this.stats();
+      const { warming_count, busy_count, recycling_count, terminating_count, cells_starting } = stats;
+      const moving_count = warming_count + busy_count + recycling_count + terminating_count + cells_starting;
+      return stats.cells >= cells && moving_count === 0 ? stats : null;
+    };
+    const what = (): string => `the pool comes to rest: ${JSON.stringify(stats)}`;
+    return until(ask, { poll_ms: POLL_MS, deadline_ms: START_TIMEOUT_MS, what });
   }
 
   /** The bytes of a call of the function `name`. */
@@ -190,8 +230,26 @@ export class Daemon {
     return requestBytes("POST", `/api/functions/invoke/${encodeURIComponent(name)}`, HEADERS, { payload });
   }
 
-  async #call(method: string, path: string, body: object | null): Promise<unknown> {
-    const reply = await this.#control.request(requestBytes(method, path, HEADERS, body));
+  /** A request beside the load; one at a time. Throws unless the answer is a 2xx. */
+  async call(method: string, path: string, body: object | null): Promise<unknown> {
+    return this.callOn(this.#control, method, path, body);
+  }
+
+  /** The same request to many paths, `lanes_count` at a time. */
+  async callEach(method: string, paths: readonly string[], lanes_count: number): Promise<void> {
+    let next = 0;
+    const lanes = Array.from({ length: Math.min(lanes_count, paths.length) }, async () => {
+      const connection = await Connection.open(this.port);
+      for (let path = paths[next++]; path !== undefined; path = paths[next++]) {
+        await this.callOn(connection, method, path, {});
+      }
+      connection.close();
+    });
+    await Promise.all(lanes);
+  }
+
+  async callOn(connection: Connection, method: string, path: string, body: object | null): Promise<unknown> {
+    const reply = await connection.request(requestBytes(method, path, HEADERS, body));
     if (reply.status >= 300) throw new Error(`${method} ${path} answered ${reply.status}: ${reply.body}`);
     return JSON.parse(reply.body.toString());
   }
@@ -217,8 +275,12 @@ async function healthyConnection(port: number): Promise<Connection | null> {
   return null;
 }
 
-function logTail(path: string): string {
-  return readFileSync(path, "utf8").slice(-4_000);
+function logPath(data_dir: string): string {
+  return join(data_dir, "bench.log");
+}
+
+function logTail(data_dir: string): string {
+  return readFileSync(logPath(data_dir), "utf8").slice(-4_000);
 }
 
 /** Runs `body` with a fresh daemon on a fresh data directory and removes both. */
@@ -231,7 +293,7 @@ export async function withDaemon<T>(options: DaemonOptions, body: (daemon: Daemo
       result = await body(daemon);
     } catch (error) {
       await daemon.stop().catch(() => {});
-      throw new Error(`${error instanceof Error ? error.message : error}\n${logTail(daemon.logPath)}`, {
+      throw new Error(`${error instanceof Error ? error.message : error}\n${logTail(data_dir)}`, {
         cause: error,
       });
     }

@@ -1,24 +1,32 @@
 /**
- * `npm run bench [-- --quick] [-- --json FILE] [-- --only cold,warm]`: measures hearth against what it is compared
- * with, in one run and in alternating order, and prints a table. Bars are ratios within the run, so that they hold on
- * any machine; a bar that is not met is printed as such and is no failure of the program.
+ * `npm run bench [-- --quick] [-- --only cold,warm] [-- --out DIR]`: measures hearth against what it is compared with,
+ * in one run and in alternating order, prints tables, and writes `report.json` (every sample) and `report.html` (one
+ * file with plots) into `bench-results/` or DIR. Bars are ratios within the run where there is a peer, so that they
+ * hold on any machine; a bar that is not met is printed as such and is no failure of the program. A section that could
+ * not be measured is: the others still are, and the exit code is 1.
  *
  * Full: at least 300 cold and 3,000 warm samples, some ten minutes. `--quick`: under two minutes, for a first look.
- * `--json` writes every sample. Use a machine that has nothing else to do.
+ * Use a machine that has nothing else to do.
  */
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { PROJECT_DIR } from "../src/setup/paths.js";
 import { benchBurst } from "./burst.ts";
+import { machineMs } from "./clock.ts";
 import { benchCold } from "./cold.ts";
-import { describeMachine, headerText, type Section, sectionText } from "./report.ts";
+import { type Report, reportHtml } from "./html.ts";
+import { describeMachine } from "./machine.ts";
+import type { Section } from "./report.ts";
 import { benchRestart } from "./restart.ts";
-import { benchSustained } from "./sustained.ts";
+import { benchStorm } from "./storm.ts";
+import { headerText, lostText, sectionText } from "./text.ts";
 import { benchWarm } from "./warm.ts";
 
 const { values: flags } = parseArgs({
   options: {
     quick: { type: "boolean", default: false },
-    json: { type: "string" },
+    out: { type: "string", default: join(PROJECT_DIR, "bench-results") },
     only: { type: "string" },
     // Read by `readDirectories`: where set-up has put things.
     "data-dir": { type: "string" },
@@ -33,21 +41,40 @@ function size<T>(full: T, quick: T): T {
 
 const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
   cold: () => benchCold({ rounds_count: size(4, 2), samples_per_round: size(75, 15) }),
-  sustained: () => benchSustained({ rounds_count: size(3, 1), functions_count: size(200, 100) }),
+  storm: () => benchStorm({ rounds_count: size(3, 1), storm_count: 100, sustained_count: size(200, 100) }),
   warm: () => benchWarm({ rounds_count: size(3, 1), warmup_ms: size(1_000, 500), length_ms: size(5_000, 2_500) }),
   burst: () => benchBurst({ rounds_count: size(5, 2), calls_count: 100 }),
   restart: () => benchRestart({ samples_count: size(10, 3) }),
 };
 
-const names = flags.only?.split(",") ?? Object.keys(BENCHES);
-const header = await describeMachine();
-process.stdout.write(`hearth bench${flags.quick ? " (quick: few samples)" : ""}\n${headerText(header)}\n`);
-const sections: Record<string, Section> = {};
-for (const name of names) {
-  const bench = BENCHES[name];
-  if (bench === undefined) throw new Error(`no bench '${name}', there are ${Object.keys(BENCHES).join(", ")}`);
-  const section = await bench();
-  sections[name] = section;
-  process.stdout.write(`${sectionText(section)}\n`);
+/** What stands in the report for a section that broke off. */
+function brokenSection(name: string, error: unknown): Section {
+  const reason = error instanceof Error ? error.message : String(error);
+  const missing = [`section '${name}', which broke off`];
+  return { title: name, method: "", rows: [], bars: [], raw: {}, failures: { [reason]: 1 }, not_measured: missing };
 }
-if (flags.json !== undefined) writeFileSync(flags.json, JSON.stringify({ header, sections }));
+
+const names = flags.only?.split(",") ?? Object.keys(BENCHES);
+for (const name of names) {
+  if (BENCHES[name] === undefined) throw new Error(`no bench '${name}', there are ${Object.keys(BENCHES).join(", ")}`);
+}
+const header = await describeMachine(flags.quick);
+process.stdout.write(`hearth bench\n${headerText(header)}\n`);
+const sections: Record<string, Section> = {};
+const duration_s: Record<string, number> = {};
+for (const [name, bench] of Object.entries(BENCHES)) {
+  if (!names.includes(name)) continue;
+  const begun_ms = machineMs();
+  sections[name] = await bench().catch((error) => {
+    process.exitCode = 1;
+    return brokenSection(name, error);
+  });
+  duration_s[name] = Math.round((machineMs() - begun_ms) / 100) / 10;
+  process.stdout.write(`${sectionText(sections[name])}\n  (${duration_s[name]} s)\n`);
+}
+const report: Report = { header, sections, duration_s };
+const out = resolve(flags.out);
+mkdirSync(out, { recursive: true });
+writeFileSync(join(out, "report.json"), JSON.stringify(report));
+writeFileSync(join(out, "report.html"), reportHtml(report));
+process.stdout.write(`${lostText(Object.values(sections))}\n\n${join(out, "report.html")} and report.json\n`);

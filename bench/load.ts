@@ -1,23 +1,35 @@
 /**
- * The load generator, a process of its own: `node bench/load.ts` reads one `LoadOptions` from standard input and writes
- * one `LoadResult` to standard output. The same generator drives both sides of a comparison.
+ * The load generator, a process of its own: `node bench/load.ts` reads one `LoadOptions` from standard input, writes a
+ * line with the moment its load begins when it is ready, and one `LoadResult` at the end. The same generator drives
+ * both sides of a comparison. It only takes down what happened; `calls.ts` judges.
  *
  * Closed loop: each client sends its next request when the last is answered; good for the peak, and blind to the
  * queueing that a slow answer would have caused. Open loop: requests are due at Poisson times drawn from a seed, and
  * a latency runs from the moment the request was due, whatever held it up.
+ *
+ * A server that goes away is part of some measurements: a call without a connection opens one, and one that cannot is
+ * a failed call. Nothing is tried twice.
  */
 import { Worker } from "node:worker_threads";
+import type { InvocationRecord } from "../src/functions/schema.ts";
+import { machineMs, pauseUntil } from "./clock.ts";
 import { Connection } from "./http.ts";
 import type { PacerData } from "./pacer.ts";
+import { seededRandom } from "./stats.ts";
+
+export interface Target {
+  /** The bytes of the request, as text. */
+  readonly request: string;
+  /** What the handler has to write: the record's standard output, or the whole body where answers are no records. */
+  readonly expected: string;
+}
 
 export interface LoadOptions {
   readonly port: number;
-  /** The bytes of the request, as text. */
-  readonly request: string;
-  /** An answer counts when its status is 200 and its body holds this. */
-  readonly expected: string;
-  /** A body with this was a cold start; null where there is no such thing. */
-  readonly cold_marker: string | null;
+  /** Which one a call goes to is drawn from the seed; in a closed loop they take turns. */
+  readonly targets: readonly Target[];
+  /** Whether answers are invocation records. */
+  readonly is_hearth: boolean;
   readonly clients_count: number;
   readonly warmup_ms: number;
   readonly length_ms: number;
@@ -25,135 +37,173 @@ export interface LoadOptions {
   readonly open: { readonly rate_per_second: number; readonly seed: number } | null;
 }
 
+/** One call. Times are on the machine's clock. */
+export interface Call {
+  readonly target: number;
+  /** In a closed loop the moment it was sent. */
+  readonly due_ms: number;
+  readonly sent_ms: number;
+  readonly done_ms: number;
+  /** Null: answered as it should. */
+  readonly failure: string | null;
+  readonly record: CallRecord | null;
+}
+
+export interface CallRecord {
+  readonly invocation_id: string;
+  readonly version: number;
+  readonly cold_start: boolean;
+  readonly instance_nonce: string;
+}
+
 export interface LoadResult {
-  readonly latencies_ms: readonly number[];
-  /** Reasons with their counts. Failed calls have no latency in the list. */
-  readonly failures: Readonly<Record<string, number>>;
-  readonly cold_count: number;
-  /** Good answers per second of the measured time. */
-  readonly rate_per_second: number;
+  /** Every call with those of the warm-up, in the order they ended. */
+  readonly calls: readonly Call[];
+  /** Calls due from here on count. */
+  readonly measured_from_ms: number;
+  /** When the last one ended. */
+  readonly ended_ms: number;
   /** What the generator itself used, in percent of one core. */
   readonly generator_cpu_percent: number;
 }
 
-/** Collects what is answered after the warm-up. */
-class Tally {
-  readonly latencies_ms: number[] = [];
-  readonly failures: Record<string, number> = {};
-  cold_count = 0;
+/** From the moment that all connections are open to the first call. The pacer's thread needs some of it to start. */
+const LEAD_MS = 200;
+
+function recordOf(body: Buffer, expected: string): CallRecord | string {
+  const record = JSON.parse(body.toString()) as InvocationRecord;
+  if (record.status !== "success") return `the handler ${record.status}`;
+  if (record.stdout !== expected) return "wrong standard output";
+  const { invocation_id, version, cold_start, instance_nonce } = record;
+  return { invocation_id, version, cold_start, instance_nonce: instance_nonce ?? "" };
+}
+
+function reasonOf(error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException;
+  return code ?? message;
+}
+
+/** A place from which one call at a time is made. */
+class Lane {
   readonly #options: LoadOptions;
-  readonly #request: Buffer;
-  readonly #expected: Buffer;
+  readonly #requests: readonly Buffer[];
+  readonly #calls: Call[];
+  #connection: Connection | null = null;
 
-  constructor(options: LoadOptions) {
+  constructor(options: LoadOptions, requests: readonly Buffer[], calls: Call[]) {
     this.#options = options;
-    this.#request = Buffer.from(options.request);
-    this.#expected = Buffer.from(options.expected);
+    this.#requests = requests;
+    this.#calls = calls;
   }
 
-  /** Sends one request; its latency runs from `from_ms`. Replaces a connection that broke. */
-  async call(connection: Connection, from_ms: number, isMeasured: boolean): Promise<Connection> {
+  async connect(): Promise<Connection> {
+    if (this.#connection?.isOpen !== true) this.#connection = await Connection.open(this.#options.port);
+    return this.#connection;
+  }
+
+  /** Makes one call and takes it down, whatever comes of it. */
+  async call(target: number, due_ms: number): Promise<void> {
+    const sent_ms = machineMs();
+    let outcome: CallRecord | string | null;
     try {
-      const { status, body } = await connection.request(this.#request);
-      const latency_ms = performance.now() - from_ms;
-      if (status !== 200 || !body.includes(this.#expected)) {
-        this.#fail(isMeasured, status === 200 ? "wrong answer" : `status ${status}`);
-      } else if (isMeasured) {
-        this.latencies_ms.push(latency_ms);
-        const { cold_marker } = this.#options;
-        if (cold_marker !== null && body.includes(cold_marker)) this.cold_count += 1;
-      }
-      return connection;
+      outcome = await this.#exchange(target);
     } catch (error) {
-      this.#fail(isMeasured, error instanceof Error ? error.message : String(error));
-      connection.close();
-      return Connection.open(this.#options.port);
+      outcome = reasonOf(error);
+      this.close();
     }
+    const [failure, record] = typeof outcome === "string" ? [outcome, null] : [null, outcome];
+    this.#calls.push({ target, due_ms, sent_ms, done_ms: machineMs(), failure, record });
   }
 
-  #fail(isMeasured: boolean, reason: string): void {
-    const key = isMeasured ? reason : `${reason} (warm-up)`;
-    this.failures[key] = (this.failures[key] ?? 0) + 1;
+  close(): void {
+    this.#connection?.close();
+    this.#connection = null;
+  }
+
+  async #exchange(target: number): Promise<CallRecord | string | null> {
+    const request = this.#requests[target];
+    if (request === undefined) throw new Error(`no target ${target}`);
+    const connection = this.#connection?.isOpen === true ? this.#connection : await this.connect();
+    const { status, body } = await connection.request(request);
+    const expected = this.#options.targets[target]?.expected ?? "";
+    if (status !== 200) return `status ${status}`;
+    if (this.#options.is_hearth) return recordOf(body, expected);
+    return body.toString() === expected ? null : "wrong answer";
   }
 }
 
-async function closedLoop(options: LoadOptions, connections: Connection[], tally: Tally, start_ms: number) {
-  const end_ms = start_ms + options.length_ms;
+async function closedLoop(options: LoadOptions, lanes: readonly Lane[], start_ms: number): Promise<void> {
+  const end_ms = start_ms + options.warmup_ms + options.length_ms;
+  await pauseUntil(start_ms);
   await Promise.all(
-    connections.map(async (first, index) => {
-      let connection = first;
-      for (let now_ms = performance.now(); now_ms < end_ms; now_ms = performance.now()) {
-        connection = await tally.call(connection, now_ms, now_ms >= start_ms);
+    lanes.map(async (lane, index) => {
+      let turn = index;
+      for (let now_ms = machineMs(); now_ms < end_ms; now_ms = machineMs()) {
+        await lane.call(turn++ % options.targets.length, now_ms);
       }
-      connections[index] = connection;
     }),
   );
 }
 
-/** Requests that find no free connection wait here; their latency runs all the same. */
+/** Requests that find no free lane wait here; their latency runs all the same. */
 async function openLoop(
   options: LoadOptions,
   open: { rate_per_second: number; seed: number },
-  connections: Connection[],
-  tally: Tally,
+  lanes: readonly Lane[],
   start_ms: number,
-) {
-  const free = connections.splice(0);
+): Promise<void> {
+  const free = [...lanes];
   const due: number[] = [];
   const done = Promise.withResolvers<void>();
+  const random = seededRandom(open.seed + 1);
   let isPaced = false;
-  let running = 0;
   const next = (): void => {
-    while (due.length > 0 && free.length > 0) {
-      const from_ms = due.shift() ?? 0;
-      const connection = free.pop();
-      if (connection === undefined) return;
-      running += 1;
-      tally.call(connection, from_ms, from_ms >= start_ms).then((kept) => {
-        running -= 1;
-        free.push(kept);
+    while (due.length > 0) {
+      const lane = free.pop();
+      if (lane === undefined) return;
+      const target = Math.floor(random() * options.targets.length);
+      lane.call(target, due.shift() ?? 0).then(() => {
+        free.push(lane);
         next();
       }, done.reject);
     }
-    if (isPaced && running === 0 && due.length === 0) done.resolve();
+    if (isPaced && free.length === lanes.length) done.resolve();
   };
   const data: PacerData = {
     rate_per_second: open.rate_per_second,
     length_ms: options.warmup_ms + options.length_ms,
     seed: open.seed,
-    start_epoch_ms: performance.timeOrigin + start_ms - options.warmup_ms,
+    start_ms,
   };
   const pacer = new Worker(new URL("./pacer.ts", import.meta.url), { workerData: data });
   pacer.once("error", done.reject);
-  pacer.on("message", (due_epoch_ms: number | null) => {
-    if (due_epoch_ms === null) isPaced = true;
-    else due.push(due_epoch_ms - performance.timeOrigin);
+  pacer.on("message", (due_ms: number | null) => {
+    if (due_ms === null) isPaced = true;
+    else due.push(due_ms);
     next();
   });
   await done.promise;
   await pacer.terminate();
-  connections.push(...free);
 }
 
 async function generate(options: LoadOptions): Promise<LoadResult> {
-  const connections = await Promise.all(
-    Array.from({ length: options.clients_count }, () => Connection.open(options.port)),
-  );
-  const tally = new Tally(options);
-  // The worker thread of an open loop needs a moment to start; both kinds wait the same moment.
-  const start_ms = performance.now() + options.warmup_ms + 200;
+  const calls: Call[] = [];
+  const requests = options.targets.map((target) => Buffer.from(target.request));
+  const lanes = Array.from({ length: options.clients_count }, () => new Lane(options, requests, calls));
+  await Promise.all(lanes.map((lane) => lane.connect()));
+  const start_ms = machineMs() + LEAD_MS;
+  process.stdout.write(`${start_ms}\n`);
   const cpu = process.cpuUsage();
-  if (options.open === null) await closedLoop(options, connections, tally, start_ms);
-  else await openLoop(options, options.open, connections, tally, start_ms);
-  const measured_ms = performance.now() - start_ms;
+  if (options.open === null) await closedLoop(options, lanes, start_ms);
+  else await openLoop(options, options.open, lanes, start_ms);
+  const ended_ms = machineMs();
   const { user, system } = process.cpuUsage(cpu);
-  for (const connection of connections) connection.close();
+  for (const lane of lanes) lane.close();
   return {
-    latencies_ms: tally.latencies_ms,
-    failures: tally.failures,
-    cold_count: tally.cold_count,
-    rate_per_second: (tally.latencies_ms.length * 1000) / measured_ms,
-    generator_cpu_percent: (user + system) / 10 / (measured_ms + options.warmup_ms + 200),
+    calls,
+    measured_from_ms: start_ms + options.warmup_ms,
+    ended_ms,
+    generator_cpu_percent: (user + system) / 10 / (ended_ms - start_ms + LEAD_MS),
   };
 }
 

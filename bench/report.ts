@@ -1,31 +1,70 @@
 /**
- * The shapes of results and their table. A bar is printed with its ratio and "met" or "not met", as it came out; a
- * round's own ratios stand beside it, so that a lucky round shows.
+ * The shapes of what a bench finds. `text.ts` prints them, `html.ts` draws them, JSON keeps them whole. A bar comes
+ * with its value as it came out, met or not, and the rounds' own values beside it, so that a lucky round shows; a
+ * comparison without a bar is told the same way, and what is lost is listed on its own.
  */
-import { readFileSync } from "node:fs";
-import { cpus, release, totalmem } from "node:os";
-import { detectCgroupMode } from "../src/engine/cgroup.ts";
-import { ContainerRunner } from "./baselines.ts";
 import { type Summary, summarize } from "./stats.ts";
 
-/** One line of the table: milliseconds, or a rate where `unit` says so. */
+/** One line of a table. */
 export interface Row {
   readonly label: string;
+  /** Of milliseconds, or of what `unit` says. */
   readonly summary: Summary;
+  readonly unit?: string;
   readonly failed_count: number;
   readonly note: string;
 }
 
 export interface Bar {
   readonly label: string;
+  /** NaN: nothing was measured, which meets no bar. */
   readonly value: number;
   readonly bar: number;
   readonly compare: "at most" | "at least";
-  /** A ratio, milliseconds or a count. */
-  readonly unit: "×" | " ms" | " calls";
+  /** Printed right behind a figure: "×", " ms", " calls". */
+  readonly unit: string;
   /** The same figure of each round alone. */
   readonly rounds: readonly number[];
 }
+
+/** A ratio to a peer that has no bar. 1 is a draw. */
+export interface Comparison {
+  readonly label: string;
+  readonly value: number;
+  readonly better: "lower" | "higher";
+  readonly rounds: readonly number[];
+}
+
+export interface Axis {
+  /** With its unit. */
+  readonly label: string;
+  readonly scale: "linear" | "log";
+}
+
+export interface Series {
+  readonly label: string;
+  readonly points: readonly (readonly [number, number])[];
+  /** `steps`: a count for each interval that begins at x. */
+  readonly shape: "line" | "points" | "steps";
+}
+
+export interface Mark {
+  /** On the x axis. */
+  readonly at: number;
+  readonly label: string;
+}
+
+/** `distribution`: latencies by the share of calls that were at most so slow, of raw samples by their labels. */
+export type Plot =
+  | { readonly kind: "distribution"; readonly title: string; readonly axis: string; readonly of: readonly string[] }
+  | {
+      readonly kind: "lines";
+      readonly title: string;
+      readonly x: Axis;
+      readonly y: Axis;
+      readonly series: readonly Series[];
+      readonly marks: readonly Mark[];
+    };
 
 export interface Section {
   readonly title: string;
@@ -33,41 +72,26 @@ export interface Section {
   readonly method: string;
   readonly rows: readonly Row[];
   readonly bars: readonly Bar[];
+  readonly comparisons?: readonly Comparison[];
+  readonly plots?: readonly Plot[];
+  /** What of it was not measured, or not as meant. */
+  readonly not_measured?: readonly string[];
   /** Every sample, by row label and round. */
   readonly raw: Readonly<Record<string, readonly (readonly number[])[]>>;
   /** Reasons of failed calls with their counts. */
   readonly failures: Readonly<Record<string, number>>;
 }
 
-export interface Header {
-  readonly date: string;
-  readonly kernel: string;
-  readonly cpu: string;
-  readonly cpu_count: number;
-  readonly memory_mb: number;
-  readonly cgroup_mode: string;
-  readonly node: string;
-  readonly crun: string;
-  readonly runc: string;
-  readonly not_measured: readonly string[];
-}
-
-const NOT_MEASURED = [
-  "other machines, several nodes, a remote store",
-  "podman and docker (not installed by set-up)",
-  "payloads above a hundred bytes, runtimes other than shell",
-  "clients on another host: load generator and server share the processors, on both sides of each comparison",
-  "the first start after a boot, with cold page caches",
-];
-
 /** Samples of one subject, a list a round, and its failures. */
 export class Samples {
   readonly label: string;
+  readonly unit: string;
   readonly rounds: number[][] = [];
   readonly failures: Record<string, number> = {};
 
-  constructor(label: string) {
+  constructor(label: string, unit = "ms") {
     this.label = label;
+    this.unit = unit;
   }
 
   get failed_count(): number {
@@ -78,24 +102,50 @@ export class Samples {
     this.failures[reason] = (this.failures[reason] ?? 0) + count;
   }
 
+  failAll(counts: Readonly<Record<string, number>>): void {
+    for (const [reason, count] of Object.entries(counts)) this.fail(reason, count);
+  }
+
   summary(): Summary {
     return summarize(this.rounds.flat());
   }
 
   row(note = ""): Row {
-    return { label: this.label, summary: this.summary(), failed_count: this.failed_count, note };
+    const { label, unit, failed_count } = this;
+    return { label, summary: this.summary(), unit, failed_count, note };
   }
 }
 
+type Percentile = "p50" | "p99";
+
+function ratios(subject: Samples, peer: Samples, pick: Percentile): { value: number; rounds: number[] } {
+  return {
+    value: subject.summary()[pick] / peer.summary()[pick],
+    rounds: subject.rounds.map((samples, i) => summarize(samples)[pick] / summarize(peer.rounds[i] ?? [])[pick]),
+  };
+}
+
 /** The bar on the ratio of two subjects, over all samples together. */
-export function ratioBar(label: string, subject: Samples, peer: Samples, pick: "p50" | "p99", bar: number): Bar {
-  const rounds = subject.rounds.map((samples, i) => summarize(samples)[pick] / summarize(peer.rounds[i] ?? [])[pick]);
-  const value = subject.summary()[pick] / peer.summary()[pick];
-  return { label, value, bar, compare: "at most", unit: "×", rounds };
+export function ratioBar(label: string, subject: Samples, peer: Samples, pick: Percentile, bar: number): Bar {
+  return { label, ...ratios(subject, peer, pick), bar, compare: "at most", unit: "×" };
+}
+
+/** The ratio of two subjects' times, without a bar. */
+export function timeComparison(label: string, subject: Samples, peer: Samples, pick: Percentile): Comparison {
+  return { label, ...ratios(subject, peer, pick), better: "lower" };
+}
+
+/** "At most so many", which for what must not happen is none. */
+export function countBar(label: string, value: number, unit: string, bar = 0): Bar {
+  return { label, value, bar, compare: "at most", unit, rounds: [] };
 }
 
 export function isMet(bar: Bar): boolean {
   return bar.compare === "at most" ? bar.value <= bar.bar : bar.value >= bar.bar;
+}
+
+export function isLost({ value, better }: Comparison): boolean {
+  return better === "lower" ? value > 1 : value < 1;
 }
 
 /** A section's raw samples and failures from its subjects. */
@@ -104,64 +154,13 @@ export function evidence(subjects: readonly Samples[]): Pick<Section, "raw" | "f
   for (const { label, failures: own } of subjects) {
     for (const [reason, count] of Object.entries(own)) failures[`${label}: ${reason}`] = count;
   }
-  return { raw: Object.fromEntries(subjects.map(({ label, rounds }) => [label, rounds])), failures };
+  // To the microsecond: what is behind it is noise, and the file is a third of its size without it.
+  const rounded = (rounds: readonly (readonly number[])[]) =>
+    rounds.map((samples) => samples.map((sample) => Math.round(sample * 1_000) / 1_000));
+  return { raw: Object.fromEntries(subjects.map(({ label, rounds }) => [label, rounded(rounds)])), failures };
 }
 
-export async function describeMachine(): Promise<Header> {
-  const runner = await ContainerRunner.open();
-  try {
-    const models = /^model name\s*: (.*)$/m.exec(readFileSync("/proc/cpuinfo", "utf8"))?.[1];
-    return {
-      date: new Date().toISOString(),
-      kernel: release(),
-      cpu: models ?? cpus()[0]?.model ?? "unknown",
-      cpu_count: cpus().length,
-      memory_mb: Math.round(totalmem() / 2 ** 20),
-      cgroup_mode: detectCgroupMode(),
-      node: process.version,
-      crun: await runner.version("crun"),
-      runc: await runner.version("runc"),
-      not_measured: NOT_MEASURED,
-    };
-  } finally {
-    await runner.close();
-  }
-}
-
-export function headerText(header: Header): string {
-  return [
-    `date          ${header.date}`,
-    `machine       ${header.cpu_count} × ${header.cpu}, ${header.memory_mb} MiB, kernel ${header.kernel}`,
-    `cgroups       ${header.cgroup_mode}`,
-    `versions      node ${header.node}, ${header.crun}, ${header.runc}`,
-    ...header.not_measured.map((text, i) => `${i === 0 ? "not measured" : ""}`.padEnd(14) + text),
-  ].join("\n");
-}
-
-function figure(value: number): string {
-  if (!Number.isFinite(value)) return "–";
-  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
-}
-
-/** Breaks prose at 112 columns, each line indented by two. */
-function wrapped(text: string): string {
-  return text.replace(/(.{1,110})(\s+|$)/g, "  $1\n").trimEnd();
-}
-
-export function sectionText(section: Section): string {
-  const width = Math.max(...section.rows.map((row) => row.label.length), 10);
-  const column = (text: string): string => text.padStart(9);
-  const head = `  ${"".padEnd(width)}${["samples", "failed", "p50", "p90", "p99", "max"].map(column).join("")}`;
-  const rows = section.rows.map(({ label, summary, failed_count, note }) => {
-    const figures = [summary.p50, summary.p90, summary.p99, summary.max].map(figure);
-    const cells = [String(summary.count), String(failed_count), ...figures].map(column).join("");
-    return `  ${label.padEnd(width)}${cells}${note === "" ? "" : `  ${note}`}`;
-  });
-  const bars = section.bars.map((bar) => {
-    const rounds = bar.rounds.length > 1 ? `, rounds ${bar.rounds.map(figure).join(" ")}` : "";
-    const verdict = isMet(bar) ? "met" : "NOT MET";
-    return `  ${verdict.padEnd(8)}${bar.label}: ${figure(bar.value)}${bar.unit} (bar: ${bar.compare} ${bar.bar}${bar.unit}${rounds})`;
-  });
-  const failures = Object.entries(section.failures).map(([reason, count]) => `  failed ${count} × ${reason}`);
-  return ["", section.title, wrapped(section.method), head, ...rows, ...bars, ...failures].join("\n");
+/** The usual plot of a table in milliseconds. */
+export function distribution(title: string, subjects: readonly Samples[]): Plot {
+  return { kind: "distribution", title, axis: "latency, ms", of: subjects.map(({ label }) => label) };
 }

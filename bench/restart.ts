@@ -1,7 +1,7 @@
 /** How long a daemon takes from the start of its process to the first 200 of /health, when everything is installed. */
 import { rmSync } from "node:fs";
 import { Daemon, makeDataDir } from "./daemon.ts";
-import { evidence, Samples, type Section } from "./report.ts";
+import { distribution, evidence, Samples, type Section } from "./report.ts";
 
 const BAR_MS = 2_000;
 
@@ -45,6 +45,7 @@ export async function benchRestart(plan: RestartPlan): Promise<Section> {
         rounds: [],
       },
     ],
+    plots: [distribution("Start and stop", [ready, gone])],
     ...evidence([ready, gone]),
   };
 }

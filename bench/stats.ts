@@ -8,12 +8,15 @@ export interface Summary {
   readonly p50: number;
   readonly p90: number;
   readonly p99: number;
+  /** Of fewer than 1,000 samples it is the maximum. */
+  readonly p99_9: number;
   readonly max: number;
 }
 
 /** Nearest-rank percentile of ascending samples; NaN when there is none. */
 export function percentile(ascending: readonly number[], percent: number): number {
-  const rank = Math.max(1, Math.ceil((percent / 100) * ascending.length));
+  // Multiplied before it is divided: 99.9 % of 1,000 is the 999th, not one more by a rounding error.
+  const rank = Math.max(1, Math.ceil((percent * ascending.length) / 100));
   return ascending[rank - 1] ?? Number.NaN;
 }
 
@@ -24,6 +27,7 @@ export function summarize(samples: readonly number[]): Summary {
     p50: percentile(ascending, 50),
     p90: percentile(ascending, 90),
     p99: percentile(ascending, 99),
+    p99_9: percentile(ascending, 99.9),
     max: percentile(ascending, 100),
   };
 }

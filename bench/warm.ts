@@ -6,10 +6,11 @@
  * peak, the same arrivals for both, and for the faster side also at half of its own.
  */
 import { runLoad, SpawnServer } from "./baselines.ts";
+import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
 import { withDaemon } from "./daemon.ts";
 import { requestBytes } from "./http.ts";
 import type { LoadResult } from "./load.ts";
-import { type Bar, evidence, type Row, ratioBar, Samples, type Section } from "./report.ts";
+import { type Bar, distribution, evidence, type Row, ratioBar, Samples, type Section } from "./report.ts";
 import { median } from "./stats.ts";
 
 const PAYLOAD = '{"hello":"world"}';
@@ -29,15 +30,18 @@ type Side = "hearth" | "spawn-cat";
 type Load = (clients_count: number, open: { rate_per_second: number; seed: number } | null) => Promise<LoadResult>;
 
 /** Starts a fresh server of that side and hands `body` a way to load it. */
-async function withSide(side: Side, plan: WarmPlan, body: (load: Load) => Promise<void>): Promise<void> {
+async function withSide(
+  side: Side,
+  plan: WarmPlan,
+  body: (load: Load, known: Set<string>) => Promise<void>,
+): Promise<void> {
   const load =
-    (port: number, request: Buffer, expected: string): Load =>
+    (port: number, request: Buffer): Load =>
     (clients_count, open) =>
       runLoad({
         port,
-        request: request.toString(),
-        expected,
-        cold_marker: side === "hearth" ? '"cold_start":true' : null,
+        targets: [{ request: request.toString(), expected: PAYLOAD }],
+        is_hearth: side === "hearth",
         clients_count,
         warmup_ms: plan.warmup_ms,
         length_ms: plan.length_ms,
@@ -46,7 +50,7 @@ async function withSide(side: Side, plan: WarmPlan, body: (load: Load) => Promis
   if (side === "spawn-cat") {
     const server = await SpawnServer.start();
     try {
-      await body(load(server.port, requestBytes("POST", "/", {}, PAYLOAD), PAYLOAD));
+      await body(load(server.port, requestBytes("POST", "/", {}, PAYLOAD)), new Set());
     } finally {
       await server.stop();
     }
@@ -54,8 +58,7 @@ async function withSide(side: Side, plan: WarmPlan, body: (load: Load) => Promis
   }
   await withDaemon({ cells: null }, async (daemon) => {
     await daemon.deploy({ name: "warm", handler: "cat" });
-    const expected = `"stdout":${JSON.stringify(PAYLOAD)}`;
-    await body(load(daemon.port, daemon.invocation("warm", PAYLOAD), expected));
+    await body(load(daemon.port, daemon.invocation("warm", PAYLOAD)), new Set());
   });
 }
 
@@ -63,20 +66,35 @@ async function withSide(side: Side, plan: WarmPlan, body: (load: Load) => Promis
 class Subject extends Samples {
   readonly rates: number[] = [];
   readonly generator_cpu_percents: number[] = [];
-  cold_count = 0;
+  /** Those of the samples that were cold starts. */
+  readonly cold: Samples;
+  #warm_first_count = 0;
 
-  add(result: LoadResult): void {
-    this.rounds.push([...result.latencies_ms]);
-    this.rates.push(result.rate_per_second);
-    this.generator_cpu_percents.push(result.generator_cpu_percent);
-    this.cold_count += result.cold_count;
-    for (const [reason, count] of Object.entries(result.failures)) this.fail(reason, count);
+  constructor(label: string) {
+    super(label);
+    this.cold = new Samples(`${label}: the cold starts among them`);
   }
 
-  override row(): Row {
-    const cold = this.cold_count === 0 ? "" : `, ${this.cold_count} cold starts among them`;
+  /** `known`: nonces of the instances that served before. */
+  add(result: LoadResult, known: Set<string>): void {
+    const calls = measuredCalls(result);
+    this.rounds.push(latencies(calls));
+    this.cold.rounds.push(latencies(calls.filter((call) => call.record?.cold_start === true)));
+    this.rates.push(ratePerSecond(result));
+    this.generator_cpu_percents.push(result.generator_cpu_percent);
+    this.failAll(failureCounts(result));
+    const { contradictions, warm_first_count } = checkClasses(result.calls, known);
+    this.failAll(contradictions);
+    this.#warm_first_count += warm_first_count;
+  }
+
+  /** The row of all samples, and one of the cold starts where there were any. */
+  rows(): Row[] {
+    const started = this.#warm_first_count;
+    const overtaken = started === 0 ? "" : `, ${started} instances started for a call that a freed one took`;
     const generator = `generator ${median(this.generator_cpu_percents).toFixed(0)} % of a core`;
-    return super.row(`${median(this.rates).toFixed(0)} a second, ${generator}${cold}`);
+    const row = this.row(`${median(this.rates).toFixed(0)} a second, ${generator}${overtaken}`);
+    return this.cold.summary().count === 0 ? [row] : [row, this.cold.row()];
   }
 }
 
@@ -118,20 +136,20 @@ function throughputBar(hearth: Subject, peer: Subject): Bar {
 export async function benchWarm(plan: WarmPlan): Promise<Section> {
   const sides = { hearth: subjects("hearth"), "spawn-cat": subjects("spawn-cat") };
   await alternate(plan.rounds_count, (side) =>
-    withSide(side, plan, async (load) => {
-      sides[side].one.add(await load(1, null));
-      sides[side].peak.add(await load(CLIENTS, null));
+    withSide(side, plan, async (load, known) => {
+      sides[side].one.add(await load(1, null), known);
+      sides[side].peak.add(await load(CLIENTS, null), known);
     }),
   );
   const peaks = { hearth: median(sides.hearth.peak.rates), "spawn-cat": median(sides["spawn-cat"].peak.rates) };
   const faster: Side = peaks.hearth >= peaks["spawn-cat"] ? "hearth" : "spawn-cat";
   const slower_rate = Math.min(peaks.hearth, peaks["spawn-cat"]);
   await alternate(plan.rounds_count, (side, round) =>
-    withSide(side, plan, async (load) => {
+    withSide(side, plan, async (load, known) => {
       const seed = SEED + round;
-      sides[side].open.add(await load(OPEN_CONNECTIONS, { rate_per_second: slower_rate / 2, seed }));
+      sides[side].open.add(await load(OPEN_CONNECTIONS, { rate_per_second: slower_rate / 2, seed }), known);
       if (side !== faster) return;
-      sides[side].own.add(await load(OPEN_CONNECTIONS, { rate_per_second: peaks[side] / 2, seed }));
+      sides[side].own.add(await load(OPEN_CONNECTIONS, { rate_per_second: peaks[side] / 2, seed }), known);
     }),
   );
   const { hearth, "spawn-cat": peer } = sides;
@@ -142,12 +160,17 @@ export async function benchWarm(plan: WarmPlan): Promise<Section> {
       `Phases of ${plan.length_ms / 1000} s after ${plan.warmup_ms / 1000} s of warm-up, the same generator for both. ` +
       "Closed loop finds the peak and hides queueing; open loop sends at Poisson times drawn from a fixed seed and " +
       "counts from the moment a request was due. hearth authenticates, isolates, bounds and commits a record.",
-    rows: rows.map((row) => row.row()),
+    rows: rows.flatMap((subject) => subject.rows()),
     bars: [
       ratioBar("warm p50, 1 client, of spawn-cat", hearth.one, peer.one, "p50", 1),
       ratioBar(`warm p99, ${CLIENTS} clients, of spawn-cat`, hearth.peak, peer.peak, "p99", 1),
       throughputBar(hearth.peak, peer.peak),
     ],
-    ...evidence(rows),
+    plots: [
+      distribution("1 client, closed loop", [hearth.one, peer.one]),
+      distribution(`${CLIENTS} clients, closed loop`, [hearth.peak, peer.peak]),
+      distribution("Open loop", [hearth.open, peer.open, sides[faster].own]),
+    ],
+    ...evidence(rows.flatMap((subject) => [subject, subject.cold])),
   };
 }

@@ -1,18 +1,31 @@
 /** The bodies of the bench with a handful of samples, so that they cannot rot. The figures are not looked at. */
 import { describe, expect, it } from "vitest";
 import { benchBurst } from "../../bench/burst.ts";
+import { checkClasses } from "../../bench/calls.ts";
 import { benchCold } from "../../bench/cold.ts";
-import { describeMachine, headerText, type Section, sectionText } from "../../bench/report.ts";
+import { reportHtml } from "../../bench/html.ts";
+import type { Call } from "../../bench/load.ts";
+import { describeMachine, type Header } from "../../bench/machine.ts";
+import type { Section } from "../../bench/report.ts";
 import { benchRestart } from "../../bench/restart.ts";
+import { linearScale, logScale, shareScale } from "../../bench/scale.ts";
 import { median, percentile, poissonArrivals, summarize } from "../../bench/stats.ts";
-import { benchSustained } from "../../bench/sustained.ts";
+import { benchStorm } from "../../bench/storm.ts";
+import { figure, headerText, sectionText } from "../../bench/text.ts";
 import { benchWarm } from "../../bench/warm.ts";
 
-/** Every call succeeded, every bar has a figure, and the section prints. */
-function expectSound(section: Section): void {
+/** What the tests below measured, for the report at the end. */
+const measured: Record<string, Section> = {};
+
+/** Every call succeeded, every bar has a figure, every plot has its samples, and the section prints. */
+function expectSound(name: string, section: Section): void {
+  measured[name] = section;
   expect(section.failures).toEqual({});
-  for (const bar of section.bars) expect(bar.value, bar.label).toBeTypeOf("number");
   for (const bar of section.bars) expect(Number.isFinite(bar.value), bar.label).toBe(true);
+  for (const { label, value } of section.comparisons ?? []) expect(Number.isFinite(value), label).toBe(true);
+  for (const row of section.rows) expect(section.raw[row.label]?.flat(), row.label).toHaveLength(row.summary.count);
+  const drawn = (section.plots ?? []).flatMap((plot) => (plot.kind === "distribution" ? plot.of : []));
+  expect(Object.keys(section.raw)).toEqual(expect.arrayContaining(drawn));
   expect(sectionText(section)).toContain(section.title);
 }
 
@@ -20,52 +33,180 @@ function counts(section: Section): Record<string, number> {
   return Object.fromEntries(section.rows.map((row) => [row.label, row.summary.count]));
 }
 
-describe("bench", () => {
-  it("names the machine, the runtimes and what it leaves out", async () => {
-    const text = headerText(await describeMachine());
-    expect(text).toMatch(/crun version \d/);
-    expect(text).toMatch(/runc version \d/);
-    expect(text).toContain("not measured");
-  });
+/** Elements of a page in the order they open, with their text. Throws when one is not closed, or closed too early. */
+function parseElements(page: string): { name: string; text: string }[] {
+  const opened: { name: string; text: string }[] = [];
+  const all: typeof opened = [];
+  for (const [, text = "", end = "", name = "", rest = ""] of page.matchAll(
+    /([^<]*)<(\/?)([\w!]+)((?:"[^"]*"|[^>"])*)>/g,
+  )) {
+    for (const element of opened) element.text += text;
+    if (name === "!doctype" || rest.endsWith("/")) continue;
+    if (end === "") {
+      const element = { name, text: "" };
+      opened.push(element);
+      all.push(element);
+    } else if (opened.pop()?.name !== name) throw new Error(`</${name}> closes another element`);
+  }
+  if (opened.length > 0) throw new Error(`<${opened.at(-1)?.name}> is not closed`);
+  return all;
+}
 
+describe("bench", () => {
   it("takes cold samples with a cell, without one, of crun and of runc", async () => {
-    const section = await benchCold({ rounds_count: 1, samples_per_round: 3 });
-    expectSound(section);
-    expect(Object.values(counts(section))).toEqual([3, 3, 3, 3, 3]);
+    const section = await benchCold({ rounds_count: 1, samples_per_round: 2 });
+    expectSound("cold", section);
+    expect(Object.values(counts(section))).toEqual([2, 2, 2, 2, 2]);
   }, 120_000);
 
   it("counts hits and misses of calls that outrun the cells", async () => {
-    const section = await benchSustained({ rounds_count: 1, functions_count: 20 });
-    expectSound(section);
-    const [hits = 0, misses = 0, crun = 0] = Object.values(counts(section));
-    expect([hits + misses, crun]).toEqual([20, 20]);
+    const section = await benchStorm({ rounds_count: 1, storm_count: 12, sustained_count: 12 });
+    expectSound("storm", section);
+    const [hits = 0, misses = 0, all, crun] = Object.values(counts(section));
+    expect([hits + misses, all, crun]).toEqual([12, 1, 12]);
     expect(hits).toBeGreaterThan(0);
   }, 120_000);
 
   it("loads hearth and the spawn-cat server in closed and in open loop", async () => {
-    const section = await benchWarm({ rounds_count: 1, warmup_ms: 200, length_ms: 300 });
-    expectSound(section);
-    expect(section.rows).toHaveLength(7);
+    const section = await benchWarm({ rounds_count: 1, warmup_ms: 100, length_ms: 200 });
+    expectSound("warm", section);
+    const subjects = section.rows.filter((row) => !row.label.endsWith("the cold starts among them"));
+    expect(subjects).toHaveLength(7);
     for (const row of section.rows) expect(row.summary.count, row.label).toBeGreaterThan(0);
   }, 120_000);
 
   it("answers every call of a burst", async () => {
     const section = await benchBurst({ rounds_count: 1, calls_count: 20 });
-    expectSound(section);
+    expectSound("burst", section);
     expect(counts(section)).toEqual({ "each call": 20, "last answer": 1 });
   }, 120_000);
 
   it("restarts a daemon and waits until it is gone", async () => {
     const section = await benchRestart({ samples_count: 1 });
-    expectSound(section);
+    expectSound("restart", section);
     expect(counts(section)).toEqual({ ready: 1, "gone after SIGTERM": 1 });
   }, 120_000);
+
+  it("names the machine, the runtimes and what it leaves out", async () => {
+    const text = headerText(await describeMachine(true));
+    expect(text).toMatch(/crun version \d/);
+    expect(text).toMatch(/runc version \d/);
+    expect(text).toContain("not measured");
+  });
+});
+
+const HEADER: Header = {
+  date: "2026-11-21T00:00:00.000Z",
+  is_quick: true,
+  kernel: "6.1",
+  cpu: "a <b>fast</b> one",
+  cpu_count: 2,
+  memory_mb: 1,
+  cgroup_mode: "hybrid",
+  node: "v24",
+  crun: "crun 1",
+  runc: "runc 1",
+  load_average: 0,
+  not_measured: ["the moon"],
+};
+
+describe("the bench's page", () => {
+  it("has every figure of the tables, and of the JSON that it was made from", () => {
+    const json = JSON.parse(JSON.stringify({ header: HEADER, sections: measured, duration_s: {} }));
+    const elements = parseElements(reportHtml(json));
+    const rows = elements.filter(({ name }) => name === "tr").map(({ text }) => text);
+    const items = elements.filter(({ name }) => name === "li").map(({ text }) => text);
+    expect(Object.keys(measured)).not.toEqual([]);
+    for (const { rows: wanted, bars } of Object.values(measured)) {
+      for (const { label, summary } of wanted) {
+        const found = rows.find((row) => row.startsWith(label) && row.includes(figure(summary.p99_9)));
+        expect(found, label).toContain(figure(summary.max));
+      }
+      for (const bar of bars)
+        expect(items.some((item) => item.includes(`${bar.label}: ${figure(bar.value)}`))).toBe(true);
+    }
+    expect(elements.filter(({ name }) => name === "figure").length).toBeGreaterThanOrEqual(
+      Object.keys(measured).length,
+    );
+  });
+
+  it("fetches nothing, runs nothing and escapes every text", () => {
+    const bar = {
+      label: "<i>bar</i>",
+      value: Number.NaN,
+      bar: 1,
+      compare: "at most",
+      unit: " ms",
+      rounds: [],
+    } as const;
+    const hostile = '"><script>alert(1)</script>';
+    const section: Section = {
+      title: hostile,
+      method: hostile,
+      rows: [{ label: hostile, summary: summarize([1, 2]), failed_count: 1, note: hostile }],
+      bars: [bar],
+      comparisons: [{ label: hostile, value: 2, better: "lower", rounds: [] }],
+      plots: [
+        { kind: "distribution", title: hostile, axis: hostile, of: [hostile] },
+        {
+          kind: "lines",
+          title: hostile,
+          x: { label: hostile, scale: "log" },
+          y: { label: hostile, scale: "linear" },
+          series: [{ label: hostile, points: [[1, Number.NaN]], shape: "steps" }],
+          marks: [{ at: 1, label: hostile }],
+        },
+      ],
+      not_measured: [hostile],
+      raw: { [hostile]: [[1, 2]] },
+      failures: { [hostile]: 3 },
+    };
+    const page = reportHtml({ header: HEADER, sections: { [hostile]: section }, duration_s: { [hostile]: 1 } });
+    const names = new Set(parseElements(page).map(({ name }) => name));
+    for (const banned of ["script", "link", "img", "iframe", "b1", "i"]) expect(names.has(banned), banned).toBe(false);
+    expect(page).not.toMatch(/(src|href)="(?!#)/);
+    expect(page).not.toMatch(/url\(|@import|https?:/);
+    expect(page).toContain("default-src 'none'");
+    expect(page).not.toContain("NaN");
+    expect(page).toContain("NOT MET</b>&lt;i&gt;bar&lt;/i&gt;: –");
+  });
+});
+
+/** An answered call from 0 to 1 ms, but for what is given. */
+function call(given: Partial<Call>, record: Partial<NonNullable<Call["record"]>>): Call {
+  const base = { invocation_id: "inv_1", version: 1, cold_start: false, instance_nonce: "a" };
+  return { target: 0, due_ms: 0, sent_ms: 0, done_ms: 1, failure: null, record: { ...base, ...record }, ...given };
+}
+
+describe("bench classes", () => {
+  it("find a cold start of an instance that had served, in this load or before", () => {
+    const cold = call({}, { cold_start: true });
+    const later = call({ sent_ms: 2, done_ms: 3 }, {});
+    expect(checkClasses([cold, later], new Set())).toEqual({ contradictions: {}, warm_first_count: 0 });
+    // Answered in the wrong order, but under way at the same time.
+    expect(checkClasses([call({ done_ms: 0.9 }, {}), cold], new Set()).contradictions).toEqual({});
+    const found = { "cold_start of an instance that had served": 1 };
+    const afterwards = call({ sent_ms: 4, done_ms: 5 }, { cold_start: true });
+    expect(checkClasses([later, afterwards], new Set()).contradictions).toEqual(found);
+    expect(checkClasses([cold, afterwards], new Set()).contradictions).toEqual(found);
+    expect(checkClasses([cold], new Set(["a"])).contradictions).toEqual(found);
+  });
+
+  it("find an instance of two versions, and count those whose first call was warm", () => {
+    const known = new Set(["b"]);
+    const calls = [call({}, {}), call({}, { version: 2 }), call({}, { instance_nonce: "b" })];
+    expect(checkClasses(calls, known)).toEqual({
+      contradictions: { "an instance served two functions or versions": 1 },
+      warm_first_count: 1,
+    });
+    expect([...known]).toEqual(["b", "a"]);
+  });
 });
 
 describe("bench statistics", () => {
   it("take the nearest rank, which is always a sample", () => {
-    const samples = Array.from({ length: 100 }, (_, i) => 100 - i);
-    expect(summarize(samples)).toEqual({ count: 100, p50: 50, p90: 90, p99: 99, max: 100 });
+    const samples = Array.from({ length: 1000 }, (_, i) => 1000 - i);
+    expect(summarize(samples)).toEqual({ count: 1000, p50: 500, p90: 900, p99: 990, p99_9: 999, max: 1000 });
     expect(median([3, 1, 2])).toBe(2);
     expect(percentile([7], 99)).toBe(7);
     expect(percentile([], 50)).toBeNaN();
@@ -78,5 +219,16 @@ describe("bench statistics", () => {
     // 10,000 expected with a standard deviation of 100.
     expect(Math.abs(arrivals.length - 10_000)).toBeLessThan(500);
     expect([...arrivals]).toEqual([...arrivals].sort((a, b) => a - b));
+  });
+
+  it("put axes around what they show, ending at round numbers", () => {
+    const span = { from: 0, to: 100 };
+    const labels = (scale: ReturnType<typeof logScale>): string[] => scale.ticks.map(({ label }) => label);
+    expect(labels(logScale([0.3, 9], span))).toEqual(["0.20", "0.50", "1", "2", "5", "10"]);
+    expect(logScale([1, 100], span).position(10)).toBeCloseTo(50);
+    expect(labels(linearScale([0, 7], span))).toEqual(["0", "1", "2", "3", "4", "5", "6", "7"]);
+    expect(linearScale([-5, 5], span).position(0)).toBeCloseTo(50);
+    expect(labels(shareScale(2_000, span))).toEqual(["0 %", "50 %", "90 %", "99 %", "99.9 %"]);
+    expect(labels(logScale([], span)).length).toBeGreaterThan(1);
   });
 });

@@ -1,7 +1,7 @@
 /** The bench of one scheduling decision with a handful of samples, so that it cannot rot. The figures are not looked at. */
 import { expect, test } from "vitest";
 import { benchDecision } from "../../bench/decision.ts";
-import { sectionText } from "../../bench/report.ts";
+import { sectionText } from "../../bench/text.ts";
 
 test("the bench of a decision takes its samples of every subject and size, and prints", async () => {
   const sizes = [10, 50];
