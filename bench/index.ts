@@ -19,6 +19,7 @@ import { type Report, reportHtml } from "./html.ts";
 import { describeMachine } from "./machine.ts";
 import type { Section } from "./report.ts";
 import { benchRestart } from "./restart.ts";
+import { benchRollback } from "./rollback.ts";
 import { benchStorm } from "./storm.ts";
 import { headerText, lostText, sectionText } from "./text.ts";
 import { benchWarm } from "./warm.ts";
@@ -44,6 +45,14 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
   storm: () => benchStorm({ rounds_count: size(3, 1), storm_count: 100, sustained_count: size(200, 100) }),
   warm: () => benchWarm({ rounds_count: size(3, 1), warmup_ms: size(1_000, 500), length_ms: size(5_000, 2_500) }),
   burst: () => benchBurst({ rounds_count: size(5, 2), calls_count: 100 }),
+  rollback: () =>
+    benchRollback({
+      rounds_count: size(3, 1),
+      peak_ms: size(1_000, 600),
+      moves_count: size(20, 8),
+      interval_ms: 400,
+      before_ms: size(2_000, 1_000),
+    }),
   restart: () => benchRestart({ samples_count: size(10, 3) }),
 };
 

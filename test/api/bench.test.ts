@@ -8,6 +8,7 @@ import type { Call } from "../../bench/load.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
 import type { Section } from "../../bench/report.ts";
 import { benchRestart } from "../../bench/restart.ts";
+import { benchRollback, callsAfter, type Move, strayCalls } from "../../bench/rollback.ts";
 import { linearScale, logScale, shareScale } from "../../bench/scale.ts";
 import { median, percentile, poissonArrivals, summarize } from "../../bench/stats.ts";
 import { benchStorm } from "../../bench/storm.ts";
@@ -31,6 +32,10 @@ function expectSound(name: string, section: Section): void {
 
 function counts(section: Section): Record<string, number> {
   return Object.fromEntries(section.rows.map((row) => [row.label, row.summary.count]));
+}
+
+function barValues(section: Section): Record<string, number> {
+  return Object.fromEntries(section.bars.map((bar) => [bar.label, bar.value]));
 }
 
 /** Elements of a page in the order they open, with their text. Throws when one is not closed, or closed too early. */
@@ -79,6 +84,19 @@ describe("bench", () => {
     const section = await benchBurst({ rounds_count: 1, calls_count: 20 });
     expectSound("burst", section);
     expect(counts(section)).toEqual({ "each call": 20, "last answer": 1 });
+  }, 120_000);
+
+  it("moves versions under load without a failed call, and without a cold one after a rollback", async () => {
+    const section = await benchRollback({
+      rounds_count: 1,
+      peak_ms: 200,
+      moves_count: 4,
+      interval_ms: 100,
+      before_ms: 200,
+    });
+    expectSound("rollback", section);
+    expect(Object.values(counts(section)).slice(0, 2)).toEqual([2, 2]);
+    expect(Object.values(barValues(section)).slice(0, 3)).toEqual([0, 0, 0]);
   }, 120_000);
 
   it("restarts a daemon and waits until it is gone", async () => {
@@ -200,6 +218,27 @@ describe("bench classes", () => {
       warm_first_count: 1,
     });
     expect([...known]).toEqual(["b", "a"]);
+  });
+});
+
+describe("bench of rollbacks", () => {
+  const moves: readonly Move[] = [
+    { kind: "PUT", version: 2, sent_ms: 10, done_ms: 20 },
+    { kind: "rollback", version: 1, sent_ms: 30, done_ms: 32 },
+  ];
+  const at = (sent_ms: number, done_ms: number, version: number): Call => call({ sent_ms, done_ms }, { version });
+
+  it("take a version for current from the moment it is asked for until the next one is answered", () => {
+    const explained = [at(0, 5, 1), at(15, 18, 1), at(19, 40, 1), at(11, 12, 2), at(31, 50, 2), at(31, 50, 1)];
+    expect(strayCalls(explained, 1, moves)).toEqual([]);
+    const strays = [at(0, 9, 2), at(21, 29, 1), at(33, 40, 2), at(33, 40, 3)];
+    expect(strayCalls([...explained, ...strays], 1, moves)).toEqual(strays);
+  });
+
+  it("count a call for each move that it was under way in", () => {
+    const calls = [at(0, 5, 1), at(5, 15, 1), at(25, 31, 2), at(40, 41, 1)];
+    expect(callsAfter("PUT", calls, moves)).toEqual([calls[1], calls[2]]);
+    expect(callsAfter("rollback", calls, moves)).toEqual([calls[2], calls[3]]);
   });
 });
 
