@@ -15,6 +15,7 @@ import { PROJECT_DIR } from "../src/setup/paths.js";
 import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";
 import { benchCold } from "./cold.ts";
+import { benchDensity } from "./density.ts";
 import { type Report, reportHtml } from "./html.ts";
 import { describeMachine } from "./machine.ts";
 import type { Section } from "./report.ts";
@@ -52,6 +53,14 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
       moves_count: size(20, 8),
       interval_ms: 400,
       before_ms: size(2_000, 1_000),
+    }),
+  density: () =>
+    benchDensity({
+      rounds_count: size(4, 1),
+      idle_counts: [10, 100, 500],
+      instances_per_function: 10,
+      warmup_ms: 500,
+      length_ms: size(5_000, 2_500),
     }),
   restart: () => benchRestart({ samples_count: size(10, 3) }),
 };

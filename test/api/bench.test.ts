@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { benchBurst } from "../../bench/burst.ts";
 import { checkClasses } from "../../bench/calls.ts";
 import { benchCold } from "../../bench/cold.ts";
+import { benchDensity } from "../../bench/density.ts";
 import { reportHtml } from "../../bench/html.ts";
 import type { Call } from "../../bench/load.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
@@ -97,6 +98,16 @@ describe("bench", () => {
     expectSound("rollback", section);
     expect(Object.values(counts(section)).slice(0, 2)).toEqual([2, 2]);
     expect(Object.values(barValues(section)).slice(0, 3)).toEqual([0, 0, 0]);
+  }, 120_000);
+
+  it("holds idle instances, up and down, and weighs each container", async () => {
+    const plan = { rounds_count: 2, idle_counts: [2, 6], instances_per_function: 2, warmup_ms: 100, length_ms: 200 };
+    const section = await benchDensity(plan);
+    expectSound("density", section);
+    expect(barValues(section)["idle instances held"]).toBeGreaterThanOrEqual(6);
+    const weighed = section.rows.find(({ label }) => label === "PSS of a container, 6 idle");
+    expect(weighed?.summary.count).toBeGreaterThanOrEqual(2 * 6);
+    expect(weighed?.summary.p50).toBeGreaterThan(0);
   }, 120_000);
 
   it("restarts a daemon and waits until it is gone", async () => {

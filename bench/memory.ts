@@ -1,0 +1,53 @@
+/**
+ * What started containers take of the machine, read from the kernel while they idle. PSS is what the processes map,
+ * with shared pages divided among those who share them; the cgroup's charge is what the kernel counts for the group,
+ * with page tables and kernel stacks, and with pages that PSS counts too: their sum is an upper bound. What neither
+ * sees (network namespaces, mounts, the launcher's part) shows in the machine's available memory.
+ */
+import { readdirSync, readFileSync } from "node:fs";
+import { detectCgroupMode, groupProcesses, listGroups } from "../src/engine/cgroup.ts";
+import type { Daemon } from "./daemon.ts";
+
+const KIB = 1024;
+const MB = 1e6;
+
+export interface ContainerMemory {
+  readonly pss_mb: number;
+  readonly charge_mb: number;
+}
+
+/** A field in kB of a file of /proc; 0 when process or field is gone. */
+function kibOf(path: string, field: string): number {
+  try {
+    return Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(readFileSync(path, "utf8"))?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
+}
+
+/** Every started container of a daemon: instances and cells. */
+export function containerMemory(daemon: Daemon): ContainerMemory[] {
+  const mode = detectCgroupMode();
+  const parent = `/hearth-${daemon.tag}`;
+  const chargeFile = (group: string): string =>
+    mode === "v2" ? `/sys/fs/cgroup${group}/memory.current` : `/sys/fs/cgroup/memory${group}/memory.usage_in_bytes`;
+  return listGroups(mode, parent).map((name) => {
+    const pids = groupProcesses(mode, `${parent}/${name}`);
+    const pss_kib = pids.reduce((sum, pid) => sum + kibOf(`/proc/${pid}/smaps_rollup`, "Pss"), 0);
+    const charge_bytes = Number(readFileSync(chargeFile(`${parent}/${name}`), "utf8"));
+    return { pss_mb: (pss_kib * KIB) / MB, charge_mb: charge_bytes / MB };
+  });
+}
+
+export function daemonRssMb(daemon: Daemon): number {
+  return (kibOf(`/proc/${daemon.pid}/status`, "VmRSS") * KIB) / MB;
+}
+
+export function availableMb(): number {
+  return (kibOf("/proc/meminfo", "MemAvailable") * KIB) / MB;
+}
+
+/** Network slots that exist, in use or in reserve: each is a port of the daemon's bridge. */
+export function networkSlotCount(daemon: Daemon): number {
+  return readdirSync(`/sys/class/net/${daemon.bridge}/brif`).length;
+}
