@@ -15,6 +15,7 @@ import { PROJECT_DIR } from "../src/setup/paths.js";
 import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";
 import { benchCold } from "./cold.ts";
+import { benchCrash } from "./crash.ts";
 import { benchDensity } from "./density.ts";
 import { type Report, reportHtml } from "./html.ts";
 import { describeMachine } from "./machine.ts";
@@ -63,6 +64,14 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
       length_ms: size(5_000, 2_500),
     }),
   restart: () => benchRestart({ samples_count: size(10, 3) }),
+  "restart-under-load": () =>
+    benchCrash({
+      rounds_count: size(6, 2),
+      functions_count: 4,
+      peak_ms: size(1_000, 600),
+      before_ms: size(1_500, 1_000),
+      after_ms: size(3_000, 2_000),
+    }),
 };
 
 /** What stands in the report for a section that broke off. */

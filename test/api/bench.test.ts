@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { benchBurst } from "../../bench/burst.ts";
 import { checkClasses } from "../../bench/calls.ts";
 import { benchCold } from "../../bench/cold.ts";
+import { benchCrash } from "../../bench/crash.ts";
 import { benchDensity } from "../../bench/density.ts";
 import { reportHtml } from "../../bench/html.ts";
 import type { Call } from "../../bench/load.ts";
@@ -114,6 +115,19 @@ describe("bench", () => {
     const section = await benchRestart({ samples_count: 1 });
     expectSound("restart", section);
     expect(counts(section)).toEqual({ ready: 1, "gone after SIGTERM": 1 });
+  }, 120_000);
+
+  it("kills a daemon under load and finds every answered record after its restart", async () => {
+    const section = await benchCrash({
+      rounds_count: 1,
+      functions_count: 2,
+      peak_ms: 200,
+      before_ms: 300,
+      after_ms: 1_500,
+    });
+    expectSound("restart-under-load", section);
+    const [, lost, failed] = Object.values(barValues(section));
+    expect([lost, failed]).toEqual([0, 0]);
   }, 120_000);
 
   it("names the machine, the runtimes and what it leaves out", async () => {
