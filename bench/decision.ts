@@ -7,7 +7,7 @@
 import type { PoolEffect, PoolEvent } from "../pool/protocol.ts";
 import { step } from "../pool/scheduler.ts";
 import { PoolState } from "../pool/states.ts";
-import { type Bar, evidence, Samples, type Section } from "./report.ts";
+import { type Bar, evidence, type Plot, Samples, type Section } from "./report.ts";
 import { median, seededRandom } from "./stats.ts";
 
 export interface DecisionOptions {
@@ -179,11 +179,22 @@ function growthBar(label: string, bySize: readonly Samples[]): Bar {
   return { label, value, bar: GROWTH_MAX, compare: "at most", unit: "×", rounds };
 }
 
+function overSizes(subjects: readonly { label: string; bySize: readonly Samples[] }[], sizes: readonly number[]): Plot {
+  const series = subjects.map(({ label, bySize }) => ({
+    label,
+    points: bySize.map((samples, i) => [sizes[i] ?? Number.NaN, samples.summary().p50] as const),
+    shape: "line" as const,
+  }));
+  const x = { label: "instances on the node", scale: "log" } as const;
+  const y = { label: "median of one step, ns", scale: "log" } as const;
+  return { kind: "lines", title: "Cost of one step over instances", x, y, series, marks: [] };
+}
+
 export async function benchDecision(options: DecisionOptions): Promise<Section> {
   const { sizes } = options;
   const subjects = SUBJECTS.map((subject) => ({
     ...subject,
-    bySize: sizes.map((size) => new Samples(`${subject.label}, ${size.toLocaleString("en")} instances`)),
+    bySize: sizes.map((size) => new Samples(`${subject.label}, ${size.toLocaleString("en")} instances`, "ns")),
   }));
   // Once for nothing: later ones would find the code compiled by those before.
   for (const subject of SUBJECTS) measure(subject, sizes[0] ?? INSTANCES_PER_GROUP, 0, options);
@@ -202,8 +213,9 @@ export async function benchDecision(options: DecisionOptions): Promise<Section> 
     rows: subjects.flatMap(({ bySize, events }) => bySize.map((samples) => samples.row(events))),
     bars: subjects.map(({ label, bySize }) => {
       const [smallest = 0, largest = 0] = [sizes[0], sizes.at(-1)];
-      return growthBar(`${label}: median at ${largest} instances against ${smallest}`, bySize);
+      return growthBar(`decision, ${label}: median at ${largest} instances against ${smallest}`, bySize);
     }),
+    plots: [overSizes(subjects, sizes)],
     ...evidence(all),
   };
 }

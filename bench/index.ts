@@ -16,6 +16,7 @@ import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";
 import { benchCold } from "./cold.ts";
 import { benchCrash } from "./crash.ts";
+import { benchDecision } from "./decision.ts";
 import { benchDensity } from "./density.ts";
 import { type Report, reportHtml } from "./html.ts";
 import { describeMachine } from "./machine.ts";
@@ -54,6 +55,13 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
       moves_count: size(20, 8),
       interval_ms: 400,
       before_ms: size(2_000, 1_000),
+    }),
+  decision: () =>
+    benchDecision({
+      rounds_count: size(6, 3),
+      samples_per_round: size(50, 30),
+      cycles_per_sample: 300,
+      sizes: [10, 100, 1_000, 10_000],
     }),
   density: () =>
     benchDensity({
