@@ -330,7 +330,7 @@ export class LocalEngine implements Engine {
       runtime_root: this.#paths.runtime,
       cgroup_mode: this.#mode,
     };
-    return new Piscina({
+    const threads = new Piscina({
       filename: new URL("./thread.ts", import.meta.url).href,
       minThreads: 1,
       maxThreads: THREAD_COUNT,
@@ -338,6 +338,9 @@ export class LocalEngine implements Engine {
       maxQueue: LIMITS.engine_tasks_max,
       workerData,
     });
+    // What a thread throws outside of any task would end the daemon if nobody listened. Another takes its place.
+    threads.on("error", (error) => this.#options.log.error("a worker thread ended", { error: errorText(error) }));
+    return threads;
   }
 
   #pool(): Piscina {

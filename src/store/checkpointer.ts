@@ -74,6 +74,8 @@ export class Checkpointer {
       idleTimeout: Number.POSITIVE_INFINITY,
       recordTiming: false,
     });
+    // What the thread throws outside of any task would end the daemon if nobody listened.
+    this.#threads.on("error", (error) => log.error("the checkpoint thread ended", { error: errorText(error) }));
   }
 
   /** Whether commits must wait now. May begin a hold (K4). */
