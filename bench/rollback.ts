@@ -7,6 +7,7 @@
  * way, at some moment of the call. So a call that is sent after a move was answered runs on the new version or counts
  * as failed. That an instance serves one version only is checked by its nonce (`calls.ts`).
  */
+import { readFileSync } from "node:fs";
 import { runLoad, startLoad } from "./baselines.ts";
 import { checkClasses, failureCounts, isAnswered, latencies, ratePerSecond } from "./calls.ts";
 import { machineMs, pauseUntil } from "./clock.ts";
@@ -66,7 +67,19 @@ export function callsAfter(kind: Move["kind"], calls: readonly Call[], moves: re
   return calls.filter((call) => wanted.some(({ move, to_ms }) => move.sent_ms <= call.done_ms && call.sent_ms < to_ms));
 }
 
+/** How long after each rollback's request the pointer was moved, as the daemon's log tells. */
+function pointerTimes(daemon: Daemon, moves: readonly Move[]): number[] {
+  const versions = new Set(moves.filter(({ kind }) => kind === "rollback").map(({ version }) => version));
+  return readFileSync(daemon.logPath, "utf8")
+    .split("\n")
+    .filter((line) => line.includes('"version moved"'))
+    .map((line) => JSON.parse(line) as { from: number; to: number; moved_ms: number })
+    .filter(({ from, to }) => to < from && versions.has(to))
+    .map(({ moved_ms }) => moved_ms);
+}
+
 class Findings {
+  readonly pointer = new Samples("rollback, until the pointer is moved");
   readonly rollback = new Samples("rollback request");
   readonly put = new Samples("PUT request, which warms the new version");
   readonly before = new Samples("calls before the first move");
@@ -78,10 +91,11 @@ class Findings {
   stray_count = 0;
 
   get subjects(): readonly Samples[] {
-    return [this.rollback, this.put, this.before, this.afterPut, this.afterRollback];
+    return [this.pointer, this.rollback, this.put, this.before, this.afterPut, this.afterRollback];
   }
 
-  add(calls: readonly Call[], moves: readonly Move[], first_version: number): void {
+  add(calls: readonly Call[], moves: readonly Move[], first_version: number, pointer_ms: number[]): void {
+    this.pointer.rounds.push(pointer_ms);
     const took = (kind: Move["kind"]): number[] =>
       moves.filter((move) => move.kind === kind).map(({ sent_ms, done_ms }) => done_ms - sent_ms);
     this.rollback.rounds.push(took("rollback"));
@@ -166,7 +180,7 @@ function rollbackRound(plan: RollbackPlan, rate: number | null, round: number, i
     const result = await load.result;
     into.afterRollback.failAll(failureCounts(result));
     into.afterRollback.failAll(checkClasses(result.calls, known).contradictions);
-    into.add(result.calls, moves, 1);
+    into.add(result.calls, moves, 1, pointerTimes(daemon, moves));
     return rate_per_second;
   });
 }
@@ -182,14 +196,17 @@ export async function benchRollback(plan: RollbackPlan): Promise<Section> {
   for (let round = 0; round < plan.rounds_count; round++) {
     rates.push(await rollbackRound(plan, rates[0] ?? null, round, findings));
   }
-  const { rollback, put, before, afterPut, afterRollback } = findings;
+  const { pointer, rollback, put, before, afterPut, afterRollback } = findings;
+  const rollbacks_count = rollback.rounds.flat().length - pointer.rounds.flat().length;
   return {
     title: `Rollback under load (ms): ${plan.moves_count} moves of the version a round, every second one a rollback`,
     method:
       `One function, \`cat\`, ${MAX_INSTANCES} instances, open loop at ${median(rates).toFixed(0)} calls a second (half of ` +
       `the peak), a move each ${plan.interval_ms} ms: PUT makes a version, rollback leads to the one before. A call ` +
-      "counts for a move when it was under way or sent between it and the next one. Times of requests are the client's.",
+      "counts for a move when it was under way or sent between it and the next one. Times of requests are the client's; when the pointer was " +
+      "moved is the daemon's, from the request's body until new calls follow it. The answer waits for the disk too.",
     rows: [
+      pointer.row(),
       rollback.row(),
       put.row(),
       before.row(),
@@ -200,8 +217,9 @@ export async function benchRollback(plan: RollbackPlan): Promise<Section> {
       countBar("rollback under load, calls that failed", afterRollback.failed_count, " calls"),
       countBar("rollback under load, cold starts during and after a rollback", findings.rollback_cold_count, " calls"),
       countBar("rollback under load, calls on a version that was not current", findings.stray_count, " calls"),
-      timeBar("rollback answered, p50", rollback, "p50"),
-      timeBar("rollback answered, slowest", rollback, "max"),
+      countBar("rollbacks of which the daemon's log tells nothing", rollbacks_count, " calls"),
+      timeBar("pointer moved, p50", pointer, "p50"),
+      timeBar("pointer moved, slowest", pointer, "max"),
     ],
     plots: [
       ...findings.plots.slice(0, 1),

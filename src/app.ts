@@ -6,7 +6,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
-import { systemClock, toEpochSeconds } from "./base/clock.ts";
+import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
@@ -14,6 +14,7 @@ import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { createLog, type Log } from "./base/log.ts";
+import type { Engine } from "./engine/engine.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
 import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
@@ -74,22 +75,78 @@ export async function startHearth(config: Config): Promise<Hearth> {
   }
 }
 
+/** What every part is made with. */
+interface Base {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly ids: Ids;
+  readonly undo: Undo;
+}
+
 async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   const clock = systemClock;
-  const ids = randomIds();
+  const base: Base = { config, clock, log, ids: randomIds(), undo };
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
 
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 });
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
+  const { store, keys, new_key, node_id, start_number } = await openState(base);
+  const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
+  const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
+  // What still runs may call the API until it is over.
+  undo.add(async () => serving.inner?.close(0));
+  // At the same time: what waits in the pool is refused, what runs is answered.
+  undo.add(() => Promise.all([serving.outer?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
+
+  const invocations = new Invocations(store, base.ids, node_id);
+  await invocations.boot();
+  const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
+  const functions = new Functions({ ...base, store, pool, launcher, engine, queue_max, node_id });
+  const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency: new Concurrency(), tenant_limit });
+  const routes = [
+    ...systemRoutes({
+      version: packageVersion(),
+      node_id,
+      started_at,
+      uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
+      engine: () => engine.info(),
+      features: FEATURES,
+    }),
+    ...functionRoutes({ functions, invoker, invocations, pool }),
+  ];
+  const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
+    const app = createApp({ ...base, authenticator });
+    app.mount(routes);
+    return listen(app, { ...options, log, clock });
+  };
+  serving.inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS });
+  await engine.openPort(serving.inner.port);
+  launcher.setApiUrl(serving.inner.url);
+  await functions.boot(adopted);
+  serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
+  const { url } = serving.outer;
+  pool.setCells(config.cells_target);
+  watch(base, { pool, engine, invocations });
+  undo.add(async () => failpoint("app.stop.begun"));
+  log.info("ready", { url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
+  return { url, new_key, stop: () => undo.all(log) };
+}
+
+/** The store, who may call, and who this node is. */
+async function openState({ config, clock, log, ids, undo }: Base) {
   const reserve_bytes = LIMITS.store_reserve_bytes;
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
   undo.add(() => store.close());
   const keys = new Keys(store, clock);
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  const { node_id, start_number } = await noteStart(store, ids);
+  return { store, keys, new_key: key.isNew ? key.text : null, ...(await noteStart(store, ids)) };
+}
 
+/** The engine, with what outlived the last process, and the pool of instances above it. */
+async function bootPool({ config, clock, log, ids, undo }: Base, start_number: number) {
   const engine = new LocalEngine({
     config,
     clock,
@@ -102,58 +159,18 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   const adopted = await engine.boot();
   const tokens = new InvocationTokens(ids, clock);
   const launcher = new FunctionLauncher(engine, clock, log, tokens);
-  const pool = makePool(config, log, launcher, start_number);
-  const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
-  // What still runs may call the API until it is over.
-  undo.add(async () => serving.inner?.close(0));
-  // At the same time: what waits in the pool is refused, what runs is answered.
-  undo.add(() => Promise.all([serving.outer?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
-  const invocations = new Invocations(store, ids, node_id);
-  await invocations.boot();
-  const functions = new Functions({
-    store,
-    pool,
-    launcher,
-    engine,
-    clock,
-    ids,
-    log,
-    queue_max: config.queue_max,
-    node_id,
-  });
-  const concurrency = new Concurrency();
-  const tenant_limit = config.tenant_concurrency_limit;
-  const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit });
+  return { engine, adopted, tokens, launcher, pool: makePool(config, log, launcher, start_number) };
+}
 
-  const routes = [
-    ...systemRoutes({
-      version: packageVersion(),
-      node_id,
-      started_at,
-      uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
-      engine: () => engine.info(),
-      features: {
-        functions: "shell handlers in warm containers",
-        versions: "rollback to warm instances",
-        api_access: "handlers call the API",
-        adoption: "instances outlive the daemon",
-      },
-    }),
-    ...functionRoutes({ functions, invoker, invocations, pool }),
-  ];
-  const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
-    const app = createApp({ log, ids, clock, authenticator });
-    app.mount(routes);
-    return listen(app, { ...options, log, clock });
-  };
-  const inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS });
-  serving.inner = inner;
-  await engine.openPort(inner.port);
-  launcher.setApiUrl(inner.url);
-  await functions.boot(adopted);
-  const server = await serve(keys, { host: config.listen_host, port: config.listen_port });
-  serving.outer = server;
-  pool.setCells(config.cells_target);
+/** What is done again and again for as long as the daemon runs. */
+function watch(
+  { config, clock, log, undo }: Base,
+  {
+    pool,
+    engine,
+    invocations,
+  }: { readonly pool: Pool<Call, Outcome>; readonly engine: Engine; readonly invocations: Invocations },
+): void {
   const watches = [
     every(
       () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
@@ -166,11 +183,16 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
       () => invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
     ),
   ];
-  undo.add(async () => watches.forEach((watch) => void watch.stop()));
-  undo.add(async () => failpoint("app.stop.begun"));
-  log.info("ready", { url: server.url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
-  return { url: server.url, new_key: key.isNew ? key.text : null, stop: () => undo.all(log) };
+  undo.add(async () => watches.forEach((one) => void one.stop()));
 }
+
+/** Shown by `/api/system/info`. */
+const FEATURES = {
+  functions: "shell handlers in warm containers",
+  versions: "rollback to warm instances",
+  api_access: "handlers call the API",
+  adoption: "instances outlive the daemon",
+};
 
 /** Of the listener that handlers reach. */
 const INNER_LIMITS = {

@@ -53,6 +53,7 @@ export class Functions {
       engine,
       clock,
       ids,
+      log,
       rows: new FunctionRows(store, node_id),
       targets: new TargetCache(),
       groups: new Groups({ pool, launcher, log, queue_max }),

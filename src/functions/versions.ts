@@ -13,6 +13,7 @@ import { toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
+import type { Log } from "../base/log.ts";
 import type { Turns } from "../base/turns.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { Statement, Store } from "../store/store.ts";
@@ -28,6 +29,7 @@ export interface FunctionParts {
   readonly engine: Engine;
   readonly clock: Clock;
   readonly ids: Ids;
+  readonly log: Log;
   readonly rows: FunctionRows;
   readonly targets: TargetCache;
   readonly groups: Groups;
@@ -79,6 +81,7 @@ export class Versions {
    */
   update(tenant_id: string, id: string, input: UpdateFunction): Promise<FunctionRecord> {
     const { changes, engine, rows, ids, clock } = this.#parts;
+    const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
       const row = await this.#row(tenant_id, id);
       functionStates.next(row.record.state, "update");
@@ -88,7 +91,7 @@ export class Versions {
       }
       const version = (await rows.newestVersion(row.function_seq)) + 1;
       const next: FunctionRecord = { ...merged, version, current_version: version };
-      await this.#activate(row.record, next, () =>
+      await this.#activate(row.record, next, begun_ms, () =>
         rows.update(row.record, next, ids.next("fv"), toEpochSeconds(clock.epochMs())),
       );
       return (await this.#row(tenant_id, id)).record;
@@ -98,6 +101,7 @@ export class Versions {
   /** Points to an earlier (or later) version. Throws NOT_FOUND when there is none of that number, START_FAILED as `update`. */
   rollback(tenant_id: string, id: string, version: number): Promise<FunctionRecord> {
     const { changes, rows, clock } = this.#parts;
+    const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
       const row = await this.#row(tenant_id, id);
       functionStates.next(row.record.state, "update");
@@ -109,7 +113,7 @@ export class Versions {
         });
       }
       const next: FunctionRecord = { ...row.record, ...versioned(found), version, current_version: version };
-      await this.#activate(row.record, next, () => [
+      await this.#activate(row.record, next, begun_ms, () => [
         rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs())),
       ]);
       return (await this.#row(tenant_id, id)).record;
@@ -121,19 +125,33 @@ export class Versions {
     return this.#parts.rows.versions(await this.#row(tenant_id, id), limit);
   }
 
-  /** Warms `next` where calls run, moves the pointer by `statements`, and lets go of the version before (V1, V2). */
-  async #activate(from: FunctionRecord, next: FunctionRecord, statements: () => Statement[]): Promise<void> {
-    const { groups, moves } = this.#parts;
+  /**
+   * Warms `next` where calls run, moves the pointer by `statements`, and lets go of the version before (V1, V2). Calls
+   * follow the pointer as soon as it is committed; this resolves when it is on the disk too.
+   */
+  async #activate(
+    from: FunctionRecord,
+    next: FunctionRecord,
+    begun_ms: number,
+    statements: () => Statement[],
+  ): Promise<void> {
+    const { groups, moves, store, clock, log } = this.#parts;
     const isServing = from.state === "active";
+    const since = () => Math.round((clock.monotonicMs() - begun_ms) * 1000) / 1000;
     try {
       if (isServing) await this.#warm(from, next);
       failpoint("functions.version.warmed");
+      const warmed_ms = since();
       await moves.run(from.id, async () => {
         await this.#commit(from, statements());
         failpoint("functions.version.moved");
-        if (!isServing) return;
-        groups.open(next);
-        groups.retire(from);
+        if (isServing) {
+          groups.open(next);
+          groups.retire(from);
+        }
+        const moved_ms = since();
+        await store.write([], { durable: true });
+        log.info("version moved", { function_id: from.id, from: from.version, to: next.version, warmed_ms, moved_ms });
       });
     } catch (error) {
       if (isServing) await moves.run(from.id, () => this.#settle(from, next));
@@ -185,10 +203,7 @@ export class Versions {
 
   async #commit(from: FunctionRecord, statements: Statement[]): Promise<void> {
     const { store, targets } = this.#parts;
-    const { conflict } = await store
-      .write(statements, { durable: true })
-      // After a failure too: it may be committed and not be synced.
-      .finally(() => targets.forget(from));
+    const { conflict } = await store.write(statements).finally(() => targets.forget(from));
     if (conflict !== null) throw changedMeanwhile();
   }
 
