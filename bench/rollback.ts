@@ -217,7 +217,7 @@ export async function benchRollback(plan: RollbackPlan): Promise<Section> {
       countBar("rollback under load, calls that failed", afterRollback.failed_count, " calls"),
       countBar("rollback under load, cold starts during and after a rollback", findings.rollback_cold_count, " calls"),
       countBar("rollback under load, calls on a version that was not current", findings.stray_count, " calls"),
-      countBar("rollbacks of which the daemon's log tells nothing", rollbacks_count, " calls"),
+      countBar("rollbacks missing in the log", rollbacks_count, " calls"),
       timeBar("pointer moved, p50", pointer, "p50"),
       timeBar("pointer moved, slowest", pointer, "max"),
     ],
