@@ -35,6 +35,8 @@ const FOR_START = [
 const FOR_TEST = [
   // The bundle that the bench compares with; the dynamic busybox would not run in it.
   { name: "busybox-static", file: "/var/lib/dpkg/info/busybox-static.list" },
+  // The page is tested in it.
+  { name: "chromium", command: "chromium" },
 ];
 
 /**
