@@ -2,10 +2,12 @@
  * Composition root: makes each part once, in the order in which they need each other, and takes them down in the
  * reverse order. Nothing else knows how the parts are put together.
  */
+import { randomBytes } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
+import { apiRoutes } from "./api.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
@@ -20,15 +22,17 @@ import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
 import { Invoker } from "./functions/invoke.ts";
 import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts";
-import { functionRoutes } from "./functions/routes.ts";
 import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
-import { type Authenticator, Keys } from "./http/auth.ts";
+import type { Authenticator } from "./http/auth.ts";
+import { Rates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
 import type { Store } from "./store/store.ts";
-import { systemRoutes } from "./system/routes.ts";
+import { AccessTokens } from "./tenants/access-tokens.ts";
+import { Keys, newKeyText } from "./tenants/keys.ts";
+import { Tenants } from "./tenants/service.ts";
 
 export interface Hearth {
   readonly url: string;
@@ -38,14 +42,25 @@ export interface Hearth {
   stop(): Promise<void>;
 }
 
+/** As many as the digest of HS256 has (RFC 7518 §3.2). */
+const TOKEN_SECRET_BYTES = 32;
+
 /** The operator's key: from the settings, from the data directory, or made now and kept there for the command line. */
 function ownKey(config: Config, ids: Ids): { text: string; isNew: boolean } {
   if (config.bootstrap_key !== null) return { text: config.bootstrap_key, isNew: false };
   const file = `${config.data_dir}/key`;
   if (existsSync(file)) return { text: readFileSync(file, "utf8").trim(), isNew: false };
-  const text = `hk_${ids.random(12)}_${ids.random(32)}`;
+  const { text } = newKeyText(ids);
   writeFileSync(file, `${text}\n`, { mode: 0o600, flush: true });
   return { text, isNew: true };
+}
+
+/** What own access tokens are signed with. Whoever takes the file away ends all of them. */
+function ownSecret(config: Config): Uint8Array {
+  const file = `${config.data_dir}/token-secret`;
+  if (!existsSync(file))
+    writeFileSync(file, randomBytes(TOKEN_SECRET_BYTES).toString("hex"), { mode: 0o600, flush: true });
+  return Buffer.from(readFileSync(file, "utf8").trim(), "hex");
 }
 
 /** Steps that take down what was made, in the order of making; `all` runs them backwards, each whatever the others did. */
@@ -100,30 +115,34 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   // At the same time: what waits in the pool is refused, what runs is answered.
   undo.add(() => Promise.all([serving.outer?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
 
-  const invocations = new Invocations(store, base.ids, node_id);
+  const invocations = new Invocations(store, base.ids, node_id, log);
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
   const functions = new Functions({ ...base, store, pool, launcher, engine, queue_max, node_id });
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency: new Concurrency(), tenant_limit });
-  const routes = [
-    ...systemRoutes({
+  const rates = new Rates(clock);
+  const tenants = new Tenants({ ...base, store, keys, functions, rates });
+  const routes = apiRoutes({
+    system: {
       version: packageVersion(),
       node_id,
       started_at,
       uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
       engine: () => engine.info(),
       features: FEATURES,
-    }),
-    ...functionRoutes({ functions, invoker, invocations, pool }),
-  ];
+    },
+    functions: { functions, invoker, invocations, pool },
+    tenants: { tenants, keys },
+  });
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
-    const app = createApp({ ...base, authenticator });
+    const app = createApp({ ...base, authenticator, rates });
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
   serving.inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS });
   await engine.openPort(serving.inner.port);
   launcher.setApiUrl(serving.inner.url);
+  await tenants.boot();
   await functions.boot(adopted);
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
   const { url } = serving.outer;
@@ -139,7 +158,9 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const reserve_bytes = LIMITS.store_reserve_bytes;
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
   undo.add(() => store.close());
-  const keys = new Keys(store, clock);
+  const secret = ownSecret(config);
+  const tokens = new AccessTokens({ clock, ids, log, secret, outside: config.outside_issuer });
+  const keys = new Keys({ store, clock, ids, tokens });
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
   return { store, keys, new_key: key.isNew ? key.text : null, ...(await noteStart(store, ids)) };
@@ -192,6 +213,8 @@ const FEATURES = {
   versions: "rollback to warm instances",
   api_access: "handlers call the API",
   adoption: "instances outlive the daemon",
+  tenants: "keys with scopes, access tokens, limits",
+  openapi: "/api/openapi.json",
 };
 
 /** Of the listener that handlers reach. */

@@ -1,8 +1,7 @@
 /** Every mounted route is one of the interface's, or of the named extras; each says who may call it and what it is. */
 import { describe, expect, it } from "vitest";
-import { functionRoutes } from "../src/functions/routes.ts";
+import { apiRoutes } from "../src/api.ts";
 import type { Route } from "../src/http/route.ts";
-import { systemRoutes } from "../src/system/routes.ts";
 
 /** The interface's rows of the areas that exist. A row that is not built yet is not mounted, and not listed here. */
 const INTERFACE = `
@@ -28,21 +27,54 @@ GET /api/functions/:function_id/pool
 GET /api/functions/pool/stats
 `;
 
-/** Routes beyond the interface, each with its reason. None so far. */
-const EXTRAS: readonly string[] = [];
+/** Routes beyond the interface, each with its reason. */
+const EXTRAS: Readonly<Record<string, string>> = {
+  "GET /api/openapi.json": "the description of all the others",
+  "GET /api/api-keys": "the interface leaves the issuance of keys open (Authentication 7)",
+  "POST /api/api-keys": "the same",
+  "DELETE /api/api-keys/:key_id": "the same",
+  "POST /api/auth/token": "the same, of bearer tokens",
+  "POST /api/tenants": "somebody has to make those to whom keys belong",
+  "GET /api/tenants": "the same",
+  "GET /api/tenants/:tenant_id": "the same",
+  "PATCH /api/tenants/:tenant_id": "their limits",
+  "DELETE /api/tenants/:tenant_id": "the same",
+  "POST /api/tenants/:tenant_id/api-keys": "a tenant's first key",
+  "GET /api/tenants/:tenant_id/api-keys": "the operator revokes a key that leaked",
+  "DELETE /api/tenants/:tenant_id/api-keys/:key_id": "the same",
+};
 
 // Only the table is looked at: no handler runs.
-const mounted: readonly Route[] = [...systemRoutes({} as never), ...functionRoutes({} as never)];
+const mounted: readonly Route[] = apiRoutes({ system: {}, functions: {}, tenants: {} } as never);
 const named = (route: Route) => `${route.method} ${route.path}`;
 
 describe("the table of routes", () => {
   it("is the interface's list and the named extras, no more and no fewer", () => {
-    const wanted = [...INTERFACE.trim().split("\n"), ...EXTRAS].sort();
+    const wanted = [...INTERFACE.trim().split("\n"), ...Object.keys(EXTRAS)].sort();
     expect(mounted.map(named).sort()).toEqual(wanted);
   });
 
-  it("asks for a credential everywhere but on /health", () => {
-    expect(mounted.filter(({ auth }) => auth === "public").map(named)).toEqual(["GET /health"]);
+  it("asks for a credential everywhere but where there is nothing to protect", () => {
+    const open = mounted.filter(({ auth }) => auth === "public").map(named);
+    expect(open.sort()).toEqual(["GET /api/openapi.json", "GET /health"]);
+  });
+
+  it("says of every other route what a key needs, and lets only these do with any key", () => {
+    const any = mounted.filter(({ auth, scope }) => auth !== "public" && scope === null).map(named);
+    // Readiness is asked before anything else; a key may end itself and make a token of what it is.
+    expect(any.sort()).toEqual(["DELETE /api/api-keys/:key_id", "GET /api/functions/health", "POST /api/auth/token"]);
+  });
+
+  it("lets no key read with less than read, and change nothing with it", () => {
+    const wrong = mounted.filter(
+      ({ method, scope }) => scope !== null && scope !== "admin" && (method === "GET") !== (scope === "read"),
+    );
+    expect(wrong.map(named)).toEqual([]);
+  });
+
+  it("names every operation once", () => {
+    const names = mounted.map(({ operation }) => operation);
+    expect([...new Set(names)]).toEqual(names);
   });
 
   it("describes each route in a sentence", () => {

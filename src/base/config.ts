@@ -21,6 +21,8 @@ export interface Config {
   /** Eight hex digits that name this daemon's cgroups, links and tables on the host. Derived from the data directory. */
   readonly host_tag: string;
   readonly bootstrap_key: string | null;
+  /** Whose tokens are accepted beside the daemon's own; null: nobody's. */
+  readonly outside_issuer: OutsideIssuer | null;
   readonly subnet: string;
   readonly bridge: string;
   /** `auto` probes crun, then runc; otherwise a name or path. */
@@ -35,6 +37,19 @@ export interface Config {
   readonly records_kept_max: number;
   readonly records_kept_seconds: number;
 }
+
+/** An issuer of access tokens beside this daemon. */
+export interface OutsideIssuer {
+  readonly issuer: string;
+  readonly audience: string;
+  readonly jwks_url: string;
+  readonly algorithms: readonly string[];
+  /** The claim that names the tenant. */
+  readonly tenant_claim: string;
+}
+
+/** Asymmetric ones only: with a shared secret whoever can verify could also sign (RFC 8725 §2.1). */
+const JWT_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"];
 
 const DAY_SECONDS = 24 * 3600;
 
@@ -57,6 +72,23 @@ export const SETTINGS = {
     variable: "HEARTH_BOOTSTRAP_KEY",
     fallback: "",
     about: "accepted as the first tenant's key; default: made at the first start and kept in <data dir>/key",
+  },
+  jwt_issuer: {
+    variable: "HEARTH_JWT_ISSUER",
+    fallback: "",
+    about: "issuer whose access tokens are accepted too; needs the next two",
+  },
+  jwt_audience: { variable: "HEARTH_JWT_AUDIENCE", fallback: "", about: "audience that they must name" },
+  jwks_url: { variable: "HEARTH_JWKS_URL", fallback: "", about: "where the issuer's keys are" },
+  jwt_algorithms: {
+    variable: "HEARTH_JWT_ALGORITHMS",
+    fallback: "RS256,ES256,EdDSA",
+    about: "algorithms that they may be signed with",
+  },
+  jwt_tenant_claim: {
+    variable: "HEARTH_JWT_TENANT_CLAIM",
+    fallback: "tenant_id",
+    about: "claim of such a token that names its tenant; its scopes stand in the claim scope",
   },
   subnet: { variable: "HEARTH_SUBNET", fallback: "10.42.0.0/16", about: "addresses of instances, IPv4, /16 to /28" },
   bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge" },
@@ -124,6 +156,21 @@ function parseFlags(args: readonly string[]): Map<SettingName, string> {
   return flags;
 }
 
+/** Null when none of the three is set. */
+function outsideIssuer(read: (name: SettingName) => string): OutsideIssuer | null {
+  const [issuer, audience, jwks_url] = [read("jwt_issuer"), read("jwt_audience"), read("jwks_url")];
+  if (issuer === "" && audience === "" && jwks_url === "") return null;
+  for (const name of ["jwt_issuer", "jwt_audience"] as const) {
+    if (read(name) === "") refuse(name, "", "a value, since an issuer is set");
+  }
+  if (!URL.canParse(jwks_url) || !/^https?:/.test(jwks_url)) refuse("jwks_url", jwks_url, "an http or https address");
+  const algorithms = read("jwt_algorithms").split(",");
+  if (!algorithms.every((name) => JWT_ALGORITHMS.includes(name))) {
+    refuse("jwt_algorithms", read("jwt_algorithms"), `some of ${JWT_ALGORITHMS.join(",")}`);
+  }
+  return { issuer, audience, jwks_url, algorithms, tenant_claim: read("jwt_tenant_claim") };
+}
+
 /** TMPFS_MAGIC, include/uapi/linux/magic.h. */
 const TMPFS_MAGIC = 0x01021994;
 
@@ -183,6 +230,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     run_dir: `${volatileDirectory()}/hearth/${host_tag}`,
     host_tag,
     bootstrap_key: bootstrap_key === "" ? null : bootstrap_key,
+    outside_issuer: outsideIssuer(read),
     subnet,
     bridge,
     oci_runtime: read("oci_runtime"),

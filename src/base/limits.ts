@@ -18,8 +18,20 @@ export const LIMITS = {
   credential_cache_ttl_ms: 60_000,
   /** A refused credential is looked up again after this long, so that a new key works at once. */
   credential_refusal_ttl_ms: 1_000,
-  /** Characters of a credential; a longer one is refused unread. */
-  credential_length_max: 512,
+  /** Characters of a credential; a longer one is refused unread. Tokens of outside issuers carry claims. */
+  credential_length_max: 4_096,
+  /** Keys of one tenant. */
+  api_keys_per_tenant_max: 100,
+  tenant_name_length_max: 128,
+  requests_per_second_min: 0.1,
+  requests_per_second_max: 1_000_000,
+  /** Life of an access token. A leaked one is good for that long, unless its key is revoked. */
+  access_token_seconds_default: 900,
+  access_token_seconds_max: 3_600,
+  /** The keys of an outside issuer: how long a fetch may take, rest between two of them, how long an answer is good. */
+  jwks_timeout_ms: 5_000,
+  jwks_cooldown_ms: 30_000,
+  jwks_cache_ms: 600_000,
   /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
   connections_max: 8_000,
   /**

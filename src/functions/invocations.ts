@@ -8,8 +8,10 @@ import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
 import type { Append, Row, Store } from "../store/store.ts";
 import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";
+import { trimStorage } from "./quota.ts";
 import type { InvocationRecord, InvocationStatus, InvocationTimings, Listed } from "./schema.ts";
 
 /** Numbers reserved at a time: at most so many are skipped by a crash. */
@@ -60,15 +62,17 @@ export class Invocations {
   readonly #store: Store;
   readonly #ids: Ids;
   readonly #node_id: string;
+  readonly #log: Log;
   readonly #append: Append;
   #next = 0;
   #reserved = 0;
   #isReserving = false;
 
-  constructor(store: Store, ids: Ids, node_id: string) {
+  constructor(store: Store, ids: Ids, node_id: string, log: Log) {
     this.#store = store;
     this.#ids = ids;
     this.#node_id = node_id;
+    this.#log = log;
     this.#append = store.appender("invocations", COLUMNS);
   }
 
@@ -157,6 +161,7 @@ export class Invocations {
     for (const { seq } of await this.#store.read(OWNERLESS)) {
       await deleteExpired(this.#store, Number(seq), ALL_RECORDS, isLate);
     }
+    await trimStorage(this.#store, this.#log, isLate);
   }
 
   async #pruneOne(

@@ -81,3 +81,25 @@ export async function deleteExpired(
     done = last_seq;
   } while (!isLate());
 }
+
+/** Deletes the oldest records of a function, one portion, about `bytes` or less. Returns the bytes that it freed. */
+export async function deleteOldest(store: Store, function_seq: number, bytes: number): Promise<number> {
+  const { last_seq } = await nextPortion(
+    (after, count) => {
+      const lengths = `SELECT seq, ${RECORD_BYTES} AS bytes FROM invocations
+        WHERE function_seq = ? AND seq > ? ORDER BY seq LIMIT ?`;
+      return store.read(lengths, [function_seq, after ?? 0, count]);
+    },
+    LIMITS.delete_rows_per_pass,
+    Math.min(bytes, LIMITS.delete_bytes_per_pass),
+  );
+  const stored = async () =>
+    Number(
+      (await store.readOne("SELECT stored_bytes FROM functions WHERE seq = ?", [function_seq]))?.stored_bytes ?? 0,
+    );
+  const before = await stored();
+  await store.write([
+    { sql: "DELETE FROM invocations WHERE function_seq = ? AND seq <= ?", args: [function_seq, last_seq] },
+  ]);
+  return before - (await stored());
+}

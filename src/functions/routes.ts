@@ -1,16 +1,49 @@
 /** Hot path. Every route of the function concern, in full, with what it takes and answers. */
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
-import { type Route, route } from "../http/route.ts";
+import { route } from "../http/route.ts";
+import { acknowledgement } from "../http/schema.ts";
 import { functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Invoker } from "./invoke.ts";
 import type { Call, Outcome } from "./launch.ts";
-import { createFunction, invokeFunction, type Listed, listQuery, rollbackFunction, updateFunction } from "./schema.ts";
+import {
+  createFunction,
+  functionList,
+  functionPool,
+  functionRecord,
+  functionsReadiness,
+  invocationList,
+  invocationRecord,
+  invokeFunction,
+  type Listed,
+  listQuery,
+  namedFunction,
+  poolStats,
+  rollbackFunction,
+  updateFunction,
+  versionList,
+} from "./schema.ts";
 import type { Functions } from "./service.ts";
 
 const byId = z.object({ function_id: z.string() });
 const byName = z.object({ name: z.string() });
+const ID_EXAMPLE = { function_id: "{function_id}" };
+const NAME_EXAMPLE = { name: "hello" };
+
+/** What may keep a call from being run. */
+const CALL_ERRORS = [
+  "NOT_FOUND",
+  "WRONG_STATE",
+  "QUEUE_FULL",
+  "QUEUE_TIMEOUT",
+  "CONCURRENCY_LIMIT",
+  "QUOTA_EXCEEDED",
+  "CHAIN_TOO_DEEP",
+  "CAPACITY_FULL",
+  "START_FAILED",
+  "SHUTTING_DOWN",
+] as const;
 
 export interface FunctionRoutesOptions {
   readonly functions: Functions;
@@ -19,37 +52,54 @@ export interface FunctionRoutesOptions {
   readonly pool: Pool<Call, Outcome>;
 }
 
-export function functionRoutes(options: FunctionRoutesOptions): Route[] {
-  return [...poolRoutes(options), ...lifecycleRoutes(options), ...versionRoutes(options), ...invocationRoutes(options)];
+export function functionRoutes(options: FunctionRoutesOptions) {
+  return [
+    ...poolRoutes(options),
+    ...findRoutes(options),
+    ...lifecycleRoutes(options),
+    ...versionRoutes(options),
+    ...invokeRoutes(options),
+    ...recordRoutes(options),
+  ];
 }
 
-/** The answer of a list; `truncated` stands in it only where it is. */
-function listed<Item>(name: string, { items, is_cut }: Listed<Item>): Record<string, unknown> {
-  return is_cut ? { [name]: items, truncated: true } : { [name]: items };
+/** What stands in the answer of a list beside its items. */
+function cut({ is_cut }: Listed<unknown>): { truncated?: true } {
+  return is_cut ? { truncated: true } : {};
 }
 
-function poolRoutes({ functions, pool }: FunctionRoutesOptions): Route[] {
+function poolRoutes({ functions, pool }: FunctionRoutesOptions) {
   return [
     route({
       method: "GET",
       path: "/api/functions/health",
       auth: "tenant",
+      operation: "functionsHealth",
       summary: "Readiness of the function concern.",
+      response: functionsReadiness,
       handler: () => functionsHealth(pool.totals()),
     }),
     route({
       method: "GET",
       path: "/api/functions/pool/stats",
       auth: "tenant",
+      scope: "read",
+      operation: "poolStats",
       summary: "Instances of all functions by state, and the cells in reserve.",
+      response: poolStats,
       handler: () => pool.totals(),
     }),
     route({
       method: "GET",
       path: "/api/functions/:function_id/pool",
       auth: "tenant",
+      scope: "read",
+      operation: "functionPool",
       summary: "Instances of one function by state; those of superseded versions apart.",
       params: byId,
+      response: functionPool,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE },
       handler: async ({ caller, params }) => ({
         function_id: params.function_id,
         ...(await functions.poolStatus(caller.tenant_id, params.function_id)),
@@ -58,126 +108,197 @@ function poolRoutes({ functions, pool }: FunctionRoutesOptions): Route[] {
   ];
 }
 
-function lifecycleRoutes({ functions }: FunctionRoutesOptions): Route[] {
+function findRoutes({ functions }: FunctionRoutesOptions) {
   return [
-    route({
-      method: "POST",
-      path: "/api/functions",
-      auth: "tenant",
-      summary: "Registers a function in state pending; deploy makes it invocable.",
-      body: createFunction,
-      status: 201,
-      handler: ({ caller, body }) => functions.create(caller.tenant_id, body),
-    }),
     route({
       method: "GET",
       path: "/api/functions",
       auth: "tenant",
+      scope: "read",
+      operation: "listFunctions",
       summary: "The tenant's functions, newest first; truncated is true when they were too large for one answer.",
       query: listQuery,
-      handler: async ({ caller, query }) => listed("functions", await functions.list(caller.tenant_id, query.limit)),
+      response: functionList,
+      example: { query: { limit: "10" } },
+      handler: async ({ caller, query }) => {
+        const list = await functions.list(caller.tenant_id, query.limit);
+        return { functions: [...list.items], ...cut(list) };
+      },
     }),
     route({
       method: "GET",
       path: "/api/functions/by-name/:name",
       auth: "tenant",
+      scope: "read",
+      operation: "findFunction",
       summary: "A function by its name.",
       params: byName,
+      response: namedFunction,
+      errors: ["NOT_FOUND"],
+      example: { params: NAME_EXAMPLE },
       handler: async ({ caller, params }) => ({
         ...(await functions.byName(caller.tenant_id, params.name)),
-        found: true,
+        found: true as const,
       }),
     }),
     route({
       method: "GET",
       path: "/api/functions/:function_id",
       auth: "tenant",
+      scope: "read",
+      operation: "getFunction",
       summary: "A function by its id.",
       params: byId,
+      response: functionRecord,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE },
       handler: ({ caller, params }) => functions.get(caller.tenant_id, params.function_id),
+    }),
+  ];
+}
+
+function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/functions",
+      auth: "tenant",
+      scope: "write",
+      operation: "createFunction",
+      summary: "Registers a function in state pending; deploy makes it invocable.",
+      body: createFunction,
+      status: 201,
+      response: functionRecord,
+      errors: ["NAME_TAKEN", "QUOTA_EXCEEDED"],
+      example: { body: { name: "hello", handler: "echo hello, $(cat)" } },
+      handler: ({ caller, body }) => functions.create(caller.tenant_id, body),
+    }),
+    route({
+      method: "POST",
+      path: "/api/functions/:function_id/deploy",
+      auth: "tenant",
+      scope: "write",
+      operation: "deployFunction",
+      summary: "Makes the function invocable and warms min_instances before it answers.",
+      params: byId,
+      response: functionRecord,
+      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED"],
+      example: { params: ID_EXAMPLE },
+      handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
+    }),
+    route({
+      method: "POST",
+      path: "/api/functions/:function_id/resume",
+      auth: "tenant",
+      scope: "write",
+      operation: "resumeFunction",
+      summary: "Makes a paused function invocable again: the same as deploy.",
+      params: byId,
+      response: functionRecord,
+      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED"],
+      example: { params: ID_EXAMPLE },
+      handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
+    }),
+    route({
+      method: "POST",
+      path: "/api/functions/:function_id/pause",
+      auth: "tenant",
+      scope: "write",
+      operation: "pauseFunction",
+      summary: "Scales to zero: waiting calls are refused, running ones finish.",
+      params: byId,
+      response: acknowledgement,
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: { params: ID_EXAMPLE },
+      handler: async ({ caller, params }) => {
+        await functions.pause(caller.tenant_id, params.function_id);
+        return { success: true as const, message: "function paused" };
+      },
     }),
     route({
       method: "DELETE",
       path: "/api/functions/:function_id",
       auth: "tenant",
+      scope: "write",
+      operation: "deleteFunction",
       summary: "Removes a function, its versions, instances and records; running calls may finish.",
       params: byId,
+      response: acknowledgement,
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: { params: ID_EXAMPLE },
       handler: async ({ caller, params }) => {
         await functions.delete(caller.tenant_id, params.function_id);
-        return { success: true, message: "function deleted" };
-      },
-    }),
-    ...(["deploy", "resume"] as const).map((verb) =>
-      route({
-        method: "POST",
-        path: `/api/functions/:function_id/${verb}`,
-        auth: "tenant",
-        summary: "Makes the function invocable and warms min_instances before it answers.",
-        params: byId,
-        handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
-      }),
-    ),
-    route({
-      method: "POST",
-      path: "/api/functions/:function_id/pause",
-      auth: "tenant",
-      summary: "Scales to zero: waiting calls are refused, running ones finish.",
-      params: byId,
-      handler: async ({ caller, params }) => {
-        await functions.pause(caller.tenant_id, params.function_id);
-        return { success: true, message: "function paused" };
+        return { success: true as const, message: "function deleted" };
       },
     }),
   ];
 }
 
-function versionRoutes({ functions }: FunctionRoutesOptions): Route[] {
+function versionRoutes({ functions }: FunctionRoutesOptions) {
   return [
     route({
       method: "PUT",
       path: "/api/functions/:function_id",
       auth: "tenant",
+      scope: "write",
+      operation: "updateFunction",
       summary: "Makes the next version, warms it where the function is active, and points to it.",
       params: byId,
       body: updateFunction,
+      response: functionRecord,
+      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
+      example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" } },
       handler: ({ caller, params, body }) => functions.versions.update(caller.tenant_id, params.function_id, body),
     }),
     route({
       method: "GET",
       path: "/api/functions/:function_id/versions",
       auth: "tenant",
+      scope: "read",
+      operation: "listVersions",
       summary: "The versions of a function, newest first; truncated is true when they were too large for one answer.",
       params: byId,
       query: listQuery,
-      handler: async ({ caller, params, query }) =>
-        listed("versions", await functions.versions.list(caller.tenant_id, params.function_id, query.limit)),
+      response: versionList,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE },
+      handler: async ({ caller, params, query }) => {
+        const list = await functions.versions.list(caller.tenant_id, params.function_id, query.limit);
+        return { versions: [...list.items], ...cut(list) };
+      },
     }),
     route({
       method: "POST",
       path: "/api/functions/:function_id/rollback",
       auth: "tenant",
+      scope: "write",
+      operation: "rollbackFunction",
       summary: "Points back to an earlier version; calls under way finish on the version that they began with.",
       params: byId,
       body: rollbackFunction,
+      response: functionRecord,
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: { params: ID_EXAMPLE, body: { version: 1 } },
       handler: ({ caller, params, body }) =>
         functions.versions.rollback(caller.tenant_id, params.function_id, body.version),
     }),
   ];
 }
 
-function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOptions): Route[] {
-  const keyOf = async (tenant_id: string, function_id: string) => {
-    const { function_seq, record } = await functions.targetById(tenant_id, function_id);
-    return { function_seq, id: record.id, name: record.name };
-  };
+function invokeRoutes({ functions, invoker }: FunctionRoutesOptions) {
   return [
     route({
       method: "POST",
       path: "/api/functions/invoke/:name",
       auth: "tenant",
+      scope: "invoke",
+      operation: "invokeFunctionByName",
       summary: "Invokes a function by name and answers the committed record.",
       params: byName,
       body: invokeFunction,
+      response: invocationRecord,
+      errors: CALL_ERRORS,
+      example: { params: NAME_EXAMPLE, body: { payload: "world" } },
       handler: ({ caller, params, body }) =>
         invoker.invoke(() => functions.targetByName(caller.tenant_id, params.name), body, caller.invocation),
     }),
@@ -185,34 +306,56 @@ function invocationRoutes({ functions, invoker, invocations }: FunctionRoutesOpt
       method: "POST",
       path: "/api/functions/:function_id/invoke",
       auth: "tenant",
+      scope: "invoke",
+      operation: "invokeFunction",
       summary: "Invokes a function by id and answers the committed record.",
       params: byId,
       body: invokeFunction,
+      response: invocationRecord,
+      errors: CALL_ERRORS,
+      example: { params: ID_EXAMPLE, body: { payload: "world", environment: { GREETING: "hi" }, timeout_seconds: 10 } },
       handler: ({ caller, params, body }) =>
         invoker.invoke(() => functions.targetById(caller.tenant_id, params.function_id), body, caller.invocation),
     }),
+  ];
+}
+
+function recordRoutes({ functions, invocations }: FunctionRoutesOptions) {
+  const keyOf = async (tenant_id: string, function_id: string) => {
+    const { function_seq, record } = await functions.targetById(tenant_id, function_id);
+    return { function_seq, id: record.id, name: record.name };
+  };
+  return [
     route({
       method: "GET",
       path: "/api/functions/:function_id/invocations",
       auth: "tenant",
+      scope: "read",
+      operation: "listInvocations",
       summary: "The newest records of a function; truncated is true when they were too large for one answer.",
       params: byId,
       query: listQuery,
+      response: invocationList,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, query: { limit: "10" } },
       handler: async ({ caller, params, query }) => {
-        const key = await keyOf(caller.tenant_id, params.function_id);
-        return listed("invocations", await invocations.list(key, query.limit));
+        const list = await invocations.list(await keyOf(caller.tenant_id, params.function_id), query.limit);
+        return { invocations: [...list.items], ...cut(list) };
       },
     }),
     route({
       method: "GET",
       path: "/api/functions/:function_id/invocations/:invocation_id",
       auth: "tenant",
+      scope: "read",
+      operation: "getInvocation",
       summary: "One record.",
       params: byId.extend({ invocation_id: z.string() }),
-      handler: async ({ caller, params }) => {
-        const key = await keyOf(caller.tenant_id, params.function_id);
-        return invocations.get(key, params.invocation_id);
-      },
+      response: invocationRecord,
+      errors: ["NOT_FOUND"],
+      example: { params: { ...ID_EXAMPLE, invocation_id: "{invocation_id}" } },
+      handler: async ({ caller, params }) =>
+        invocations.get(await keyOf(caller.tenant_id, params.function_id), params.invocation_id),
     }),
   ];
 }

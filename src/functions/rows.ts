@@ -73,7 +73,7 @@ export class FunctionRows {
     }
   }
 
-  /** The statements that make a function with its first version; a conflict when the name is taken. */
+  /** The statements that make a function with its first version, behind the guards; the first one's conflict: the name is taken. */
   insert(tenant_id: string, id: string, version_id: string, input: CreateFunction, now: EpochSeconds): Statement[] {
     return [
       {
@@ -150,7 +150,7 @@ export class FunctionRows {
 
   async version({ function_seq, record }: FunctionRow, version: number): Promise<VersionRecord | null> {
     const row = await this.#store.readOne(`${SELECT_VERSION} AND v.version = ?`, [function_seq, version]);
-    return row === null ? null : versionRecord(row, record);
+    return row === null ? null : toVersionRecord(row, record);
   }
 
   /** Newest first; fewer than `limit` when they are too large for one answer. */
@@ -163,7 +163,7 @@ export class FunctionRows {
     );
     const sql = `${SELECT_VERSION} AND v.version >= ? ORDER BY v.version DESC LIMIT ?`;
     const rows = await this.#store.read(sql, [function_seq, last_seq, row_count]);
-    return { items: rows.map((row) => versionRecord(row, record)), is_cut };
+    return { items: rows.map((row) => toVersionRecord(row, record)), is_cut };
   }
 
   /** Moves a function from one state to another; changes no row when it is in a third one by now. */
@@ -233,7 +233,7 @@ function versionedOf(row: Row): VersionedFields {
   };
 }
 
-function versionRecord(row: Row, { id, current_version }: FunctionRecord): VersionRecord {
+function toVersionRecord(row: Row, { id, current_version }: FunctionRecord): VersionRecord {
   const version = Number(row.version);
   return {
     id: String(row.id),

@@ -1,19 +1,15 @@
 /**
- * Shapes of the function concern: requests as zod schemas (validation, types and the coming OpenAPI from one place),
- * records as they stand in the store and on the wire.
+ * Shapes of the function concern as zod schemas: requests and records. Validation, types, the API description and the
+ * client's types all come from here.
  */
 import { z } from "zod";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
-import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { queryLimit } from "../http/input.ts";
-import type { FunctionState } from "./states.ts";
+import { epochSeconds, whole } from "../http/schema.ts";
+import { FUNCTION_STATES } from "./states.ts";
 
 const runtimeNames = [...RUNTIMES.keys()];
-
-/** A number without a fraction in [min, max]; a fraction is a bad value (400), not a wrong type (422). */
-const whole = (min: number, max: number) =>
-  z.number().refine(Number.isInteger, { error: "expected a whole number" }).min(min).max(max);
 
 const withoutNul = z.string().refine((value) => !value.includes("\0"), { error: "must not hold a NUL character" });
 
@@ -63,7 +59,8 @@ const timeoutSeconds = whole(LIMITS.timeout_seconds_min, LIMITS.timeout_seconds_
 
 const runtimeName = z
   .string()
-  .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` });
+  .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` })
+  .meta({ enum: runtimeNames });
 const memoryLimit = whole(LIMITS.memory_limit_mb_min, LIMITS.memory_limit_mb_max);
 const cpuLimit = z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.cpu_limit_percent_max).nullish();
 const clusterId = text(LIMITS.function_name_length_max).min(1).nullish();
@@ -75,7 +72,8 @@ const sourceCode = z
   .refine((value) => value === undefined, {
     error: "is not part of the request: a function is a handler, a runtime and its image",
   })
-  .optional();
+  .optional()
+  .meta({ not: {} });
 
 /** What is wrong between the fields of a function, each of which is right by itself. Null: nothing. */
 export function complaintAbout(value: {
@@ -113,7 +111,8 @@ export const createFunction = z
   .superRefine((value, context) => {
     const complaint = complaintAbout(value);
     if (complaint) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
-  });
+  })
+  .meta({ id: "CreateFunction" });
 
 export type CreateFunction = z.output<typeof createFunction>;
 
@@ -159,39 +158,40 @@ export interface Listed<Item> {
 }
 
 /** A function as the API shows it (wire-facts §9). */
-export interface FunctionRecord {
-  readonly id: string;
-  readonly function_id: string;
-  readonly tenant_id: string;
-  readonly cluster_id: string | null;
-  readonly owner_node_id: string;
-  readonly name: string;
-  readonly description: string | null;
-  readonly handler: string;
-  readonly runtime: string;
-  readonly state: FunctionState;
-  readonly current_version: number;
-  readonly version: number;
-  readonly memory_limit_mb: number;
-  /** Percent of one core; null means no quota. */
-  readonly cpu_limit_percent: number | null;
-  readonly timeout_seconds: number;
-  readonly environment: Readonly<Record<string, string>>;
-  readonly min_instances: number;
-  readonly max_instances: number;
-  /** Calls that may wait or run at once; null means no limit. */
-  readonly concurrency_limit: number | null;
-  /** Whether its handlers get `HEARTH_URL` and `HEARTH_KEY`. */
-  readonly api_access: boolean;
-  readonly cleanup_on_exit: boolean;
-  readonly working_directory: string | null;
-  readonly created_at: EpochSeconds;
-  readonly updated_at: EpochSeconds;
-  readonly last_invoked_at: EpochSeconds | null;
-  readonly invocation_count: number;
-  readonly error_count: number;
-  readonly error_message: string | null;
-}
+export const functionRecord = z
+  .object({
+    id: z.string(),
+    function_id: z.string(),
+    tenant_id: z.string(),
+    cluster_id: z.string().nullable(),
+    owner_node_id: z.string(),
+    name: z.string(),
+    description: z.string().nullable(),
+    handler: z.string(),
+    runtime: z.string(),
+    state: z.enum(FUNCTION_STATES),
+    current_version: z.int(),
+    version: z.int(),
+    memory_limit_mb: z.int(),
+    cpu_limit_percent: z.number().nullable().describe("Percent of one core; null means no quota."),
+    timeout_seconds: z.int(),
+    environment: z.record(z.string(), z.string()),
+    min_instances: z.int(),
+    max_instances: z.int(),
+    concurrency_limit: z.int().nullable().describe("Calls that may wait or run at once; null means no limit."),
+    api_access: z.boolean().describe("Whether its handlers get HEARTH_URL and HEARTH_KEY."),
+    cleanup_on_exit: z.boolean(),
+    working_directory: z.string().nullable(),
+    created_at: epochSeconds,
+    updated_at: epochSeconds,
+    last_invoked_at: epochSeconds.nullable(),
+    invocation_count: z.int(),
+    error_count: z.int(),
+    error_message: z.string().nullable(),
+  })
+  .meta({ id: "Function" });
+
+export type FunctionRecord = Readonly<z.output<typeof functionRecord>>;
 
 /** What belongs to a version and not to its function. Never changes once written. */
 export type VersionedFields = Pick<
@@ -206,55 +206,131 @@ export type VersionedFields = Pick<
 >;
 
 /** A version as the API shows it (wire-facts §9). */
-export interface VersionRecord extends VersionedFields {
-  readonly id: string;
-  readonly function_id: string;
-  readonly version: number;
-  /** Of the function when the version was made. */
-  readonly description: string | null;
-  readonly is_active: boolean;
-  readonly created_at: EpochSeconds;
-}
+export const versionRecord = functionRecord
+  .pick({
+    id: true,
+    function_id: true,
+    version: true,
+    handler: true,
+    runtime: true,
+    environment: true,
+    memory_limit_mb: true,
+    cpu_limit_percent: true,
+    timeout_seconds: true,
+    working_directory: true,
+    created_at: true,
+  })
+  .extend({
+    description: z.string().nullable().describe("Of the function when the version was made."),
+    is_active: z.boolean(),
+  })
+  .meta({ id: "FunctionVersion" });
 
-export type InvocationStatus = "success" | "failed" | "timeout";
+export type VersionRecord = Readonly<z.output<typeof versionRecord>>;
+
+const milliseconds = z.number().min(0);
 
 /** Where the time of one call went, in milliseconds. Phases that did not happen are absent. */
-export interface InvocationTimings {
-  /** From the arrival to the hand-over to an instance. */
-  queue: number;
-  /** Binding an instance to the function: limits written. */
-  cell?: number;
-  /** Of the start of the instance that served, when none was ready: waiting for a network slot, … */
-  network?: number;
-  /** … writing its bundle, … */
-  rootfs?: number;
-  /** … and from the OCI runtime's start to minit's first word. */
-  start?: number;
-  /** From the spawn of the handler to its exit, seen by minit. */
-  handler: number;
-  /** From the arrival to the outcome. */
-  total: number;
-}
+const invocationTimings = z
+  .object({
+    queue: milliseconds.describe("From the arrival to the hand-over to an instance."),
+    cell: milliseconds.optional().describe("Binding an instance to the function: limits written."),
+    network: milliseconds
+      .optional()
+      .describe("Of the start of the instance that served, when none was ready: waiting for a network slot."),
+    rootfs: milliseconds.optional().describe("Of that start: writing its bundle."),
+    start: milliseconds.optional().describe("Of that start: from the OCI runtime's start to minit's first word."),
+    handler: milliseconds.describe("From the spawn of the handler to its exit, seen by minit."),
+    total: milliseconds.describe("From the arrival to the outcome."),
+  })
+  .meta({ id: "InvocationTimings" });
+
+export type InvocationTimings = Readonly<z.output<typeof invocationTimings>>;
 
 /** One call, as the API shows it. */
-export interface InvocationRecord {
-  readonly invocation_id: string;
-  readonly function_id: string;
-  readonly function_name: string;
-  readonly version: number;
-  readonly execution_node_id: string;
-  readonly status: InvocationStatus;
-  readonly started_at: EpochSeconds;
-  readonly ended_at: EpochSeconds;
-  readonly duration_ms: number;
-  readonly exit_code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-  readonly stdout_truncated: boolean;
-  readonly stderr_truncated: boolean;
-  readonly error_message: string | null;
-  readonly cold_start: boolean;
-  /** The boot nonce of the container that served: equal values mean the same container. */
-  readonly instance_nonce: string | null;
-  readonly timings: InvocationTimings;
-}
+export const invocationRecord = z
+  .object({
+    invocation_id: z.string(),
+    function_id: z.string(),
+    function_name: z.string(),
+    version: z.int(),
+    execution_node_id: z.string(),
+    status: z.enum(["success", "failed", "timeout"]),
+    started_at: epochSeconds,
+    ended_at: epochSeconds,
+    duration_ms: z.int(),
+    exit_code: z.int().nullable(),
+    stdout: z.string(),
+    stderr: z.string(),
+    stdout_truncated: z.boolean(),
+    stderr_truncated: z.boolean(),
+    error_message: z.string().nullable(),
+    cold_start: z
+      .boolean()
+      .describe("False when the instance that served was already ready for this function and version."),
+    instance_nonce: z
+      .string()
+      .nullable()
+      .describe("The boot nonce of the container that served: equal values mean the same container."),
+    timings: invocationTimings,
+  })
+  .meta({ id: "Invocation" });
+
+export type InvocationRecord = Readonly<z.output<typeof invocationRecord>>;
+export type InvocationStatus = InvocationRecord["status"];
+
+const count = z.int().min(0);
+
+const instanceCounts = z.object({
+  warming_count: count,
+  ready_count: count.describe("Started and free to be called."),
+  busy_count: count,
+  recycling_count: count,
+  terminating_count: count,
+  total_count: count.describe("The sum of the five."),
+});
+
+export const functionPool = instanceCounts
+  .extend({
+    function_id: z.string(),
+    queued_count: count,
+    last_error: z.string().nullable(),
+    superseded_count: count.describe(
+      "Instances of superseded versions: kept for a rollback, outside of max_instances.",
+    ),
+  })
+  .meta({ id: "FunctionPool" });
+
+export const poolStats = instanceCounts
+  .extend({
+    cells: count.describe("Started containers that belong to no function yet."),
+    cells_starting: count,
+    queued: count,
+    started_count: count.describe("Since the start of the daemon, as are those that follow."),
+    start_failed_count: count,
+    crashed_count: count,
+    evicted_count: count,
+    expired_count: count,
+    remove_failed_count: count,
+    cell_hit_count: count,
+    cell_miss_count: count.describe("Cold calls that found no cell."),
+  })
+  .meta({ id: "PoolStats" });
+
+/** Of a list answer: it stands there only where `list_bytes_max` left out records that `limit` would have allowed. */
+const truncated = z.literal(true).optional();
+
+export const functionList = z.object({ functions: z.array(functionRecord), truncated });
+export const versionList = z.object({ versions: z.array(versionRecord), truncated });
+export const invocationList = z.object({ invocations: z.array(invocationRecord), truncated });
+export const namedFunction = functionRecord.extend({ found: z.literal(true) }).meta({ id: "NamedFunction" });
+export const functionsReadiness = z
+  .object({
+    status: z.enum(["ok", "degraded"]),
+    concern: z.literal("functions"),
+    runtimes: z.array(z.string()),
+    pool: poolStats,
+  })
+  .meta({ id: "FunctionsHealth" });
+
+export type FunctionsReadiness = z.output<typeof functionsReadiness>;

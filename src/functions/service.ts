@@ -21,6 +21,7 @@ import { Adoption } from "./adoption.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import { ALL_RECORDS, deleteExpired } from "./portions.ts";
+import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, FunctionRows } from "./rows.ts";
 import type { CreateFunction, FunctionRecord, Listed } from "./schema.ts";
 import { type FunctionState, type FunctionVerb, functionStates } from "./states.ts";
@@ -96,16 +97,21 @@ export class Functions {
     if (row?.record.state === "deploying") await this.#warm(row.record);
   }
 
-  /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT. */
+  /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async create(tenant_id: string, input: CreateFunction): Promise<FunctionRecord> {
     const { ids, store, engine, clock, rows } = this.#parts;
     await checkDirectory(engine, input.working_directory ?? null);
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");
-    const { conflict } = await store.write(rows.insert(tenant_id, id, ids.next("fv"), input, now), { durable: true });
+    const statements = rows.insert(tenant_id, id, ids.next("fv"), input, now);
+    const { conflict } = await store.write([...guards(tenant_id, { isNewFunction: true }), ...statements], {
+      durable: true,
+    });
     failpoint("functions.create.stored");
-    if (conflict !== null) throw new AppError("NAME_TAKEN", `a function named '${input.name}' exists`);
+    if (conflict !== null) {
+      throw refusalOf(conflict) ?? new AppError("NAME_TAKEN", `a function named '${input.name}' exists`);
+    }
     return (await this.#row(tenant_id, id)).record;
   }
 
@@ -189,6 +195,18 @@ export class Functions {
     await promise;
     failpoint("functions.delete.closed");
     await this.#erase(row);
+  }
+
+  /** Deletes a function of a tenant that is being deleted, also one that somebody else is deleting. Idempotent. */
+  async erase(tenant_id: string, id: string): Promise<void> {
+    try {
+      await this.delete(tenant_id, id);
+    } catch (error) {
+      const row = await this.#parts.rows.byId(tenant_id, id);
+      if (row === null) return;
+      if (row.record.state !== "deleting") throw error;
+      await this.#erase(row);
+    }
   }
 
   /** Opens the group and moves the state (F2). Returns the record as it is then: `deploying`, or `active` as before. */

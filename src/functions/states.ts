@@ -1,7 +1,8 @@
 /** The life of a function. `active` is the only state in which calls run; in `deploying` they wait. */
 import { machine } from "../base/machine.ts";
 
-export type FunctionState = "pending" | "deploying" | "active" | "paused" | "error" | "deleting";
+export const FUNCTION_STATES = ["pending", "deploying", "active", "paused", "error", "deleting"] as const;
+export type FunctionState = (typeof FUNCTION_STATES)[number];
 export type FunctionVerb = "deploy" | "activate" | "fail" | "invoke" | "pause" | "update" | "delete";
 
 export const functionStates = machine<FunctionState, FunctionVerb>("function", "pending", {

@@ -11,10 +11,14 @@ import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
-import { ALL_SCOPES, type Authenticator, type Caller, unknownCredential } from "../http/auth.ts";
+import { type Authenticator, type Caller, unknownCredential } from "../http/auth.ts";
+import type { Scope } from "../http/route.ts";
 
 /** 5 bits each: as hard to guess as an API key. */
 const TOKEN_RANDOM_LENGTH = 32;
+
+/** All but managing keys: code that was given the API must not be able to stay in it past its call. */
+const TOKEN_SCOPES: readonly Scope[] = ["read", "invoke", "write"];
 
 export interface TokenRequest {
   readonly tenant_id: string;
@@ -43,7 +47,14 @@ export class InvocationTokens implements Authenticator {
     if (this.#callers.size >= this.#tokens_max) this.#dropEnded();
     const token = `hi_${this.#ids.random(TOKEN_RANDOM_LENGTH)}`;
     const invocation = { invocation_id, function_id, depth, deadline_ms: expires_ms };
-    this.#callers.set(token, { tenant_id, key_id: invocation_id, scopes: ALL_SCOPES, invocation });
+    this.#callers.set(token, {
+      tenant_id,
+      kind: "invocation",
+      key_id: invocation_id,
+      scopes: TOKEN_SCOPES,
+      is_operator: false,
+      invocation,
+    });
     return token;
   }
 

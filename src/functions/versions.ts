@@ -18,6 +18,7 @@ import type { Turns } from "../base/turns.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { Statement, Store } from "../store/store.ts";
 import type { Groups } from "./groups.ts";
+import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
 import { complaintAbout, type FunctionRecord, type Listed, type UpdateFunction, type VersionRecord } from "./schema.ts";
 import { functionStates } from "./states.ts";
@@ -62,6 +63,12 @@ export function updated(record: FunctionRecord, input: UpdateFunction): Function
   return merged;
 }
 
+/** What moves a pointer: statements that must find the tenant within its limits, then those that do it. */
+interface Change {
+  readonly quota: readonly Statement[];
+  readonly move: () => readonly Statement[];
+}
+
 function changedMeanwhile(): AppError {
   return new AppError("WRONG_STATE", "cannot update the function: its state changed at the same time", {
     hint: "read the function and try again",
@@ -91,9 +98,12 @@ export class Versions {
       }
       const version = (await rows.newestVersion(row.function_seq)) + 1;
       const next: FunctionRecord = { ...merged, version, current_version: version };
-      await this.#activate(row.record, next, begun_ms, () =>
-        rows.update(row.record, next, ids.next("fv"), toEpochSeconds(clock.epochMs())),
-      );
+      const version_id = ids.next("fv");
+      const quota = guards(tenant_id, { isNewFunction: false });
+      await this.#activate(row.record, next, begun_ms, {
+        quota,
+        move: () => rows.update(row.record, next, version_id, toEpochSeconds(clock.epochMs())),
+      });
       return (await this.#row(tenant_id, id)).record;
     });
   }
@@ -113,9 +123,10 @@ export class Versions {
         });
       }
       const next: FunctionRecord = { ...row.record, ...versioned(found), version, current_version: version };
-      await this.#activate(row.record, next, begun_ms, () => [
-        rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs())),
-      ]);
+      await this.#activate(row.record, next, begun_ms, {
+        quota: [],
+        move: () => [rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs()))],
+      });
       return (await this.#row(tenant_id, id)).record;
     });
   }
@@ -126,15 +137,10 @@ export class Versions {
   }
 
   /**
-   * Warms `next` where calls run, moves the pointer by `statements`, and lets go of the version before (V1, V2). Calls
+   * Warms `next` where calls run, moves the pointer by `change`, and lets go of the version before (V1, V2). Calls
    * follow the pointer as soon as it is committed; this resolves when it is on the disk too.
    */
-  async #activate(
-    from: FunctionRecord,
-    next: FunctionRecord,
-    begun_ms: number,
-    statements: () => Statement[],
-  ): Promise<void> {
+  async #activate(from: FunctionRecord, next: FunctionRecord, begun_ms: number, change: Change): Promise<void> {
     const { groups, moves, store, clock, log } = this.#parts;
     const isServing = from.state === "active";
     const since = () => Math.round((clock.monotonicMs() - begun_ms) * 1000) / 1000;
@@ -143,7 +149,7 @@ export class Versions {
       failpoint("functions.version.warmed");
       const warmed_ms = since();
       await moves.run(from.id, async () => {
-        await this.#commit(from, statements());
+        await this.#commit(from, change);
         failpoint("functions.version.moved");
         if (isServing) {
           groups.open(next);
@@ -201,10 +207,10 @@ export class Versions {
     }
   }
 
-  async #commit(from: FunctionRecord, statements: Statement[]): Promise<void> {
+  async #commit(from: FunctionRecord, { quota, move }: Change): Promise<void> {
     const { store, targets } = this.#parts;
-    const { conflict } = await store.write(statements).finally(() => targets.forget(from));
-    if (conflict !== null) throw changedMeanwhile();
+    const { conflict } = await store.write([...quota, ...move()]).finally(() => targets.forget(from));
+    if (conflict !== null) throw (conflict < quota.length ? refusalOf(conflict) : null) ?? changedMeanwhile();
   }
 
   async #row(tenant_id: string, id: string): Promise<FunctionRow> {

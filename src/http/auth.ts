@@ -1,19 +1,11 @@
 /**
- * Hot path. Who is calling: the port through which a listener asks, and API keys, sent as `X-Api-Key` or as a bearer
- * token. Owns the key format, the keys at rest (SHA-256 only, so a stolen database opens nothing) and the cache that
- * keeps hashing and reading off the hot path. The tokens of running invocations are src/functions/tokens.ts's.
- *
- * U1. A cached caller is trusted for `credential_cache_ttl_ms` at most, and never past the key's own expiry.
- * U2. Revoking goes through `forget`, so in this process a revoked key ends at once.
- * U3. Both caches are bounded; a refused credential is remembered for `credential_refusal_ttl_ms`, not longer.
+ * Hot path. Who is calling and what they may do: the port through which a listener asks, the credential of a request,
+ * and whether a caller may use a route. API keys and access tokens are src/tenants/keys.ts's, the tokens of running
+ * invocations src/functions/tokens.ts's.
  */
-import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
-import { LRUCache } from "lru-cache";
-import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Store } from "../store/store.ts";
+import type { Route, Scope } from "./route.ts";
 
 /** The invocation inside which a request was made. */
 export interface CallingInvocation {
@@ -27,10 +19,14 @@ export interface CallingInvocation {
 
 export interface Caller {
   readonly tenant_id: string;
-  /** Of the API key, or of the invocation whose token was sent. */
+  /** An API key itself, an access token made from one or by an outside issuer, or the token of a running invocation. */
+  readonly kind: "key" | "token" | "invocation";
+  /** Of the API key, also behind its tokens; of the invocation whose token was sent; of an outside issuer's subject. */
   readonly key_id: string;
-  readonly scopes: readonly string[];
-  /** Null for an API key. */
+  readonly scopes: readonly Scope[];
+  /** May do what is the operator's: tenants and their keys. */
+  readonly is_operator: boolean;
+  /** Null but for `kind` invocation. */
   readonly invocation: CallingInvocation | null;
 }
 
@@ -46,11 +42,6 @@ export interface Authenticator {
 export function unknownCredential(): AppError {
   return new AppError("UNAUTHORIZED", "the key is not valid");
 }
-
-export const DEFAULT_TENANT_ID = "default";
-/** The operator's key. At most one, replaced when the setting changes. */
-const BOOTSTRAP_KEY_ID = "bootstrap";
-export const ALL_SCOPES: readonly string[] = ["*"];
 
 /** The credential that a request carries. Throws TWO_CREDENTIALS, or UNAUTHORIZED where there is none. */
 export function credentialOf(headers: IncomingHttpHeaders): string {
@@ -69,114 +60,17 @@ export function credentialOf(headers: IncomingHttpHeaders): string {
   });
 }
 
-function digestOf(credential: string): string {
-  return createHash("sha256").update(credential).digest("hex");
+/** Throws FORBIDDEN unless the caller may use the route. The text tells what the key lacks, never what is behind it. */
+export function permit({ auth, scope }: Pick<Route, "auth" | "scope">, caller: Caller): void {
+  if (auth === "operator" && !caller.is_operator) {
+    throw new AppError("FORBIDDEN", "this is the operator's", { hint: "use the operator's key" });
+  }
+  if (scope !== null && !caller.scopes.includes(scope)) throw lacksScope(scope);
 }
 
-interface CachedCaller {
-  readonly caller: Caller;
-  readonly expires_at: EpochSeconds | null;
-  readonly until_ms: number;
-}
-
-type KeyRow = {
-  readonly id: string;
-  readonly tenant_id: string;
-  readonly secret_sha256: string;
-  readonly scopes: string;
-  readonly expires_at: number | null;
-  readonly revoked_at: number | null;
-};
-
-export class Keys implements Authenticator {
-  readonly #store: Store;
-  readonly #clock: Clock;
-  readonly #callers = new LRUCache<string, CachedCaller>({ max: LIMITS.credential_cache_entries });
-  /** Monotonic time until which a credential stays refused. */
-  readonly #refused = new LRUCache<string, number>({ max: LIMITS.credential_cache_entries });
-
-  constructor(store: Store, clock: Clock) {
-    this.#store = store;
-    this.#clock = clock;
-  }
-
-  /** The caller when the cache knows it: no promise, no hash, no read. */
-  cached(credential: string): Caller | null {
-    const entry = this.#callers.get(credential);
-    if (entry === undefined || entry.until_ms <= this.#clock.monotonicMs() || this.#isOver(entry.expires_at))
-      return null;
-    return entry.caller;
-  }
-
-  /** Throws UNAUTHORIZED for a key that is unknown, expired or revoked, with the same text for all three. */
-  async caller(credential: string): Promise<Caller> {
-    const known = this.cached(credential);
-    if (known !== null) return known;
-    const refusal = unknownCredential();
-    if (credential.length > LIMITS.credential_length_max) throw refusal;
-    const now_ms = this.#clock.monotonicMs();
-    if ((this.#refused.get(credential) ?? 0) > now_ms) throw refusal;
-    const row = await this.#find(digestOf(credential));
-    if (row === null || row.revoked_at !== null || this.#isOver(row.expires_at)) {
-      this.#refused.set(credential, now_ms + LIMITS.credential_refusal_ttl_ms);
-      throw refusal;
-    }
-    const caller: Caller = {
-      tenant_id: row.tenant_id,
-      key_id: row.id,
-      scopes: JSON.parse(row.scopes),
-      invocation: null,
-    };
-    this.#callers.set(credential, {
-      caller,
-      expires_at: row.expires_at,
-      until_ms: now_ms + LIMITS.credential_cache_ttl_ms,
-    });
-    return caller;
-  }
-
-  /** After a key was revoked or changed: the next request reads it again (U2). */
-  forget(key_id: string): void {
-    for (const [credential, { caller }] of this.#callers.entries()) {
-      if (caller.key_id === key_id) this.#callers.delete(credential);
-    }
-    this.#refused.clear();
-  }
-
-  /** Makes the tenant `default`, and `key` its key from now on, in place of an earlier bootstrap key. */
-  async ensureBootstrap(key: string): Promise<void> {
-    const now = toEpochSeconds(this.#clock.epochMs());
-    const digest = digestOf(key);
-    const same = await this.#find(digest);
-    if (same !== null && same.revoked_at === null) return;
-    await this.#store.write(
-      [
-        {
-          sql: "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-          args: [DEFAULT_TENANT_ID, DEFAULT_TENANT_ID, now],
-        },
-        { sql: "DELETE FROM api_keys WHERE id = ? OR secret_sha256 = ?", args: [BOOTSTRAP_KEY_ID, digest] },
-        {
-          sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at, expires_at, revoked_at)
-                VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)`,
-          args: [BOOTSTRAP_KEY_ID, DEFAULT_TENANT_ID, "bootstrap", digest, JSON.stringify(ALL_SCOPES), now],
-        },
-      ],
-      { durable: true },
-    );
-    this.forget(BOOTSTRAP_KEY_ID);
-  }
-
-  #isOver(expires_at: EpochSeconds | null): boolean {
-    return expires_at !== null && expires_at * 1000 <= this.#clock.epochMs();
-  }
-
-  /** The row with this digest. The index finds it; the comparison in constant time is what decides. */
-  async #find(digest: string): Promise<KeyRow | null> {
-    const row = await this.#store.readOne<KeyRow>(
-      "SELECT id, tenant_id, secret_sha256, scopes, expires_at, revoked_at FROM api_keys WHERE secret_sha256 = ?",
-      [digest],
-    );
-    return row !== null && timingSafeEqual(Buffer.from(row.secret_sha256), Buffer.from(digest)) ? row : null;
-  }
+export function lacksScope(scope: Scope): AppError {
+  return new AppError("FORBIDDEN", `the key lacks the scope '${scope}'`, {
+    details: { expected: [scope] },
+    hint: "make a key with that scope, or use another one",
+  });
 }

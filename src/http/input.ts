@@ -244,11 +244,17 @@ export function checkPath(url: string): void {
   }
 }
 
-/** A whole number in a query string. */
+/** A whole number in a query string. The description of the API shows it as what it means. */
 export function queryNumber(min: number, max: number) {
   return z
     .string()
     .regex(/^\d{1,15}$/, "expected a whole number")
+    .meta({
+      type: "integer",
+      pattern: undefined,
+      minimum: min,
+      ...(max < Number.MAX_SAFE_INTEGER ? { maximum: max } : {}),
+    })
     .transform(Number)
     .pipe(z.int().min(min).max(max));
 }
@@ -257,5 +263,14 @@ export function queryNumber(min: number, max: number) {
 export function queryLimit(fallback: number = LIMITS.list_limit_default, max: number = LIMITS.list_limit_max) {
   return queryNumber(1, Number.MAX_SAFE_INTEGER)
     .transform((limit) => Math.min(limit, max))
-    .default(fallback);
+    .default(fallback)
+    .describe(`At most so many, newest first; ${fallback} unless given, clamped to ${max}.`);
+}
+
+/** `true` or `false` in a query string; false when absent. */
+export function queryFlag() {
+  return z
+    .enum(["true", "false"])
+    .default("false")
+    .transform((value) => value === "true");
 }

@@ -1,17 +1,26 @@
 /**
- * A route as data: path, auth class, schemas and handler in one object. The schemas are written once and serve
- * validation, the handler's types and the API description (`z.toJSONSchema`). Mounting is server.ts's, serving serve.ts's.
+ * A route as data: path, who may call it, schemas, examples and handler in one object. The schemas are written once and
+ * serve validation, the handler's types, the client's types (src/client) and the API description (openapi.ts).
+ * Mounting is server.ts's, serving serve.ts's.
  */
 import type { z } from "zod";
+import type { ErrorCode } from "../base/errors.ts";
 import type { Caller } from "./auth.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
-/** `public`: no credential is looked at. `tenant`: the credential decides the tenant. */
-export type AuthClass = "public" | "tenant";
+/**
+ * `public`: no credential is looked at. `tenant`: the credential decides the tenant. `operator`: the operator's key
+ * alone.
+ */
+export type AuthClass = "public" | "tenant" | "operator";
+
+/** What a key may be given to do: look, call functions, change things, manage keys. */
+export const SCOPES = ["read", "invoke", "write", "admin"] as const;
+export type Scope = (typeof SCOPES)[number];
 
 export interface RouteRequest<Auth extends AuthClass, Params, Query, Body> {
-  readonly caller: Auth extends "tenant" ? Caller : null;
+  readonly caller: Auth extends "public" ? null : Caller;
   /** Decoded path parameters. */
   readonly params: Params;
   readonly query: Query;
@@ -24,68 +33,127 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body> {
 }
 
 /** An answer with another status or more headers than the route's own. */
-export class Answer {
+export class Answer<Body = unknown> {
   readonly status: number;
-  readonly body: unknown;
+  readonly body: Body;
   readonly headers: Readonly<Record<string, string>>;
 
-  constructor(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}) {
+  constructor(status: number, body: Body, headers: Readonly<Record<string, string>> = {}) {
     this.status = status;
     this.body = body;
     this.headers = headers;
   }
 }
 
-/** What a handler returns: the JSON body, an `Answer`, or for streams and raw bytes a whole `Response`. */
-export type Handler<Request> = (request: Request) => unknown;
+/** What a handler returns: the JSON body, an `Answer`, or for streams, pages and raw bytes a whole `Response`. */
+type Result<Body> = Body | Answer<Body> | Response;
 
-interface Definition<Auth extends AuthClass, Params, Query, Body> {
-  readonly method: Method;
-  /** Hono's form: `/api/functions/:function_id`. */
-  readonly path: string;
-  readonly auth: Auth;
-  readonly summary: string;
-  readonly params?: z.ZodType<Params>;
-  readonly query?: z.ZodType<Query>;
-  /** Without it a body is not read at all. */
-  readonly body?: z.ZodType<Body>;
-  readonly response?: z.ZodType;
-  /** Of the normal answer; 200 unless given. */
-  readonly status?: number;
-  readonly handler: Handler<RouteRequest<Auth, Params, Query, Body>>;
+type Output<Schema, Fallback> = Schema extends z.ZodType ? z.output<Schema> : Fallback;
+type Input<Schema> = Schema extends z.ZodType ? z.input<Schema> : undefined;
+
+/** A request that works on a fresh daemon; a test runs each. `{function_id}` stands for one that exists. */
+export interface RouteExample {
+  readonly params?: Readonly<Record<string, string>>;
+  readonly query?: Readonly<Record<string, string>>;
+  readonly body?: unknown;
 }
 
-/** A route whose types were checked by `route` and are erased since. */
+interface Definition<
+  M extends Method,
+  P extends string,
+  Auth extends AuthClass,
+  Params extends z.ZodType | undefined,
+  Query extends z.ZodType | undefined,
+  Body extends z.ZodType | undefined,
+  Response extends z.ZodType | undefined,
+> {
+  readonly method: M;
+  /** Hono's form: `/api/functions/:function_id`. */
+  readonly path: P;
+  readonly auth: Auth;
+  /** What a key needs. Of a public route none; `null` where any key will do. */
+  readonly scope?: Scope | null;
+  /** The name of the operation in the API description, unique. */
+  readonly operation: string;
+  readonly summary: string;
+  readonly params?: Params;
+  readonly query?: Query;
+  /** Without it a body is not read at all. */
+  readonly body?: Body;
+  /** Of the JSON answer; absent where it answers no JSON. */
+  readonly response?: Response;
+  /** Of the normal answer; 200 unless given. */
+  readonly status?: number;
+  /** Media types that it answers; `application/json` unless given. */
+  readonly content?: readonly string[];
+  /** Refusals beyond those that every route of its kind has. */
+  readonly errors?: readonly ErrorCode[];
+  readonly example?: RouteExample;
+  readonly handler: (
+    request: RouteRequest<
+      Auth,
+      Output<Params, Readonly<Record<string, string>>>,
+      Output<Query, undefined>,
+      Output<Body, undefined>
+    >,
+  ) => Result<Output<Response, unknown>> | Promise<Result<Output<Response, unknown>>>;
+}
+
+/** A route whose handler's types were checked by `route` and are erased since. */
 export interface Route {
   readonly method: Method;
   readonly path: string;
   readonly auth: AuthClass;
+  readonly scope: Scope | null;
+  readonly operation: string;
   readonly summary: string;
   readonly params: z.ZodType | null;
   readonly query: z.ZodType | null;
   readonly body: z.ZodType | null;
   readonly response: z.ZodType | null;
   readonly status: number;
-  readonly handler: Handler<RouteRequest<AuthClass, unknown, unknown, unknown>>;
+  readonly content: readonly string[];
+  readonly errors: readonly ErrorCode[];
+  readonly example: RouteExample;
+  readonly handler: (request: RouteRequest<AuthClass, unknown, unknown, unknown>) => unknown;
 }
 
+/** A route that still knows its types, for the client. `types` is never there at run time. */
+export interface TypedRoute<M extends Method, P extends string, Query, Body, Response> extends Route {
+  readonly method: M;
+  readonly path: P;
+  readonly types?: { readonly query: Query; readonly body: Body; readonly response: Response };
+}
+
+export const JSON_TYPE = "application/json";
+
 export function route<
-  Auth extends AuthClass,
-  Params = Readonly<Record<string, string>>,
-  Query = undefined,
-  Body = undefined,
->(definition: Definition<Auth, Params, Query, Body>): Route {
-  const { method, path, auth, summary, params, query, body, response, status } = definition;
+  const M extends Method,
+  const P extends string,
+  const Auth extends AuthClass,
+  Params extends z.ZodType | undefined = undefined,
+  Query extends z.ZodType | undefined = undefined,
+  Body extends z.ZodType | undefined = undefined,
+  Response extends z.ZodType | undefined = undefined,
+>(
+  definition: Definition<M, P, Auth, Params, Query, Body, Response>,
+): TypedRoute<M, P, Input<Query>, Input<Body>, Output<Response, unknown>> {
+  const { method, path, auth, scope, operation, summary, params, query, body, response, status } = definition;
   return {
     method,
     path,
     auth,
+    scope: scope ?? null,
+    operation,
     summary,
     params: params ?? null,
     query: query ?? null,
     body: body ?? null,
     response: response ?? null,
     status: status ?? 200,
+    content: definition.content ?? [JSON_TYPE],
+    errors: definition.errors ?? [],
+    example: definition.example ?? {},
     // `serve` builds the request from these very schemas and this auth class.
     handler: definition.handler as Route["handler"],
   };

@@ -11,10 +11,11 @@ import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { type Authenticator, type Caller, credentialOf } from "./auth.ts";
+import { type Authenticator, type Caller, credentialOf, permit } from "./auth.ts";
 import { errorResponse, requestId } from "./errors.ts";
 import type { Held, Share } from "./held.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
+import type { Rates, Taken } from "./rates.ts";
 import { Answer, type AuthClass, type Route, type RouteRequest } from "./route.ts";
 
 export interface AppDeps {
@@ -23,6 +24,8 @@ export interface AppDeps {
   readonly clock: Clock;
   /** Decides for every request of this application. */
   readonly authenticator: Authenticator;
+  /** Of all listeners together. */
+  readonly rates: Rates;
   /** What all requests of this application hold. */
   readonly held: Held;
 }
@@ -33,12 +36,16 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   const { incoming, outgoing } = c.env;
   const request_id = requestId(incoming.headers["x-request-id"], deps.ids);
   const share = deps.held.share();
+  let taken: Taken | null = null;
   try {
     let caller: Caller | null = null;
     let credential = "";
-    if (route.auth === "tenant") {
+    if (route.auth !== "public") {
       credential = credentialOf(incoming.headers);
       caller = deps.authenticator.cached(credential) ?? (await deps.authenticator.caller(credential));
+      taken = deps.rates.take(caller.tenant_id);
+      if (taken !== null && taken.refusal !== null) throw taken.refusal;
+      permit(route, caller);
     }
     checkPath(incoming.url ?? "");
     const params = route.params === null ? c.req.param() : validate(route.params, c.req.param(), "INVALID_ARGUMENT");
@@ -54,10 +61,10 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const request = new ServedRequest(c, caller, params, query, body, request_id);
     const result = await route.handler(request);
     share.end();
-    return respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes));
+    return respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
   } catch (thrown) {
     share.end();
-    return errorResponse(thrown, request_id, deps.log);
+    return errorResponse(thrown, request_id, deps.log, taken?.headers);
   }
 }
 
@@ -79,10 +86,16 @@ function hold({ incoming, outgoing }: HttpBindings, share: Share, bytes: number)
 
 type Hold = (bytes: number) => void;
 
-function respond(result: unknown, status: number, request_id: string, hold: Hold): Response {
+function respond(
+  result: unknown,
+  status: number,
+  request_id: string,
+  hold: Hold,
+  more_headers?: Readonly<Record<string, string>>,
+): Response {
   if (result instanceof Response) return result;
-  if (result instanceof Answer) return jsonResponse(result.body, result.status, request_id, hold, result.headers);
-  return jsonResponse(result, status, request_id, hold);
+  if (!(result instanceof Answer)) return jsonResponse(result, status, request_id, hold, more_headers);
+  return jsonResponse(result.body, result.status, request_id, hold, { ...result.headers, ...more_headers });
 }
 
 function jsonResponse(

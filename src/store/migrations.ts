@@ -12,6 +12,14 @@ export interface Migration {
   readonly statements: readonly string[];
 }
 
+/** What a record takes in the store, in bytes: its texts, and a fixed sum for all else. As in src/functions/portions.ts. */
+const recordBytes = (row: string): string =>
+  `500 + octet_length(${row}.stdout) + octet_length(${row}.stderr) + octet_length(${row}.timings)
+    + coalesce(octet_length(${row}.error_message), 0)`;
+
+const versionBytes = (row: string): string =>
+  `500 + octet_length(${row}.handler) + octet_length(${row}.environment) + coalesce(octet_length(${row}.description), 0)`;
+
 export const MIGRATIONS: readonly Migration[] = [
   {
     version: 1,
@@ -98,6 +106,40 @@ export const MIGRATIONS: readonly Migration[] = [
     statements: [
       "ALTER TABLE functions ADD COLUMN concurrency_limit INTEGER",
       "ALTER TABLE functions ADD COLUMN api_access INTEGER NOT NULL DEFAULT 0",
+    ],
+  },
+  {
+    version: 3,
+    statements: [
+      `UPDATE api_keys SET scopes = '["read","invoke","write","admin"]' WHERE scopes = '["*"]'`,
+      "CREATE INDEX api_keys_of_tenant ON api_keys (tenant_id)",
+      "ALTER TABLE tenants ADD COLUMN state TEXT NOT NULL DEFAULT 'active'",
+      // Null: no limit.
+      "ALTER TABLE tenants ADD COLUMN requests_per_second REAL",
+      "ALTER TABLE tenants ADD COLUMN functions_max INTEGER",
+      "ALTER TABLE tenants ADD COLUMN instances_max INTEGER",
+      "ALTER TABLE tenants ADD COLUMN memory_mb_max INTEGER",
+      "ALTER TABLE tenants ADD COLUMN storage_mb_max INTEGER",
+      // Bytes of a function's versions and records, kept in the transactions that change them.
+      "ALTER TABLE functions ADD COLUMN stored_bytes INTEGER NOT NULL DEFAULT 0",
+      `UPDATE functions SET stored_bytes =
+        coalesce((SELECT sum(${recordBytes("i")}) FROM invocations i WHERE i.function_seq = functions.seq), 0)
+        + coalesce((SELECT sum(${versionBytes("v")}) FROM function_versions v WHERE v.function_seq = functions.seq), 0)`,
+      "DROP TRIGGER invocations_counted",
+      `CREATE TRIGGER invocations_counted AFTER INSERT ON invocations BEGIN
+        UPDATE functions SET invocation_count = invocation_count + 1, last_invoked_at = NEW.started_at,
+          error_count = error_count + (NEW.status <> 'success'), stored_bytes = stored_bytes + ${recordBytes("NEW")}
+          WHERE seq = NEW.function_seq;
+      END`,
+      `CREATE TRIGGER invocations_gone AFTER DELETE ON invocations BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes - (${recordBytes("OLD")}) WHERE seq = OLD.function_seq;
+      END`,
+      `CREATE TRIGGER versions_kept AFTER INSERT ON function_versions BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes + ${versionBytes("NEW")} WHERE seq = NEW.function_seq;
+      END`,
+      `CREATE TRIGGER versions_gone AFTER DELETE ON function_versions BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes - (${versionBytes("OLD")}) WHERE seq = OLD.function_seq;
+      END`,
     ],
   },
 ];

@@ -1,8 +1,10 @@
-/** Liveness and what this daemon is: the only routes that need no concern. */
+/** Liveness, what this daemon is, and the description of its API: the routes that need no concern. */
+import type { z } from "zod";
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { EngineInfo } from "../engine/engine.ts";
-import { type Route, route } from "../http/route.ts";
+import { route } from "../http/route.ts";
+import { health, openApi, systemInfo } from "./schema.ts";
 
 export interface SystemRoutesOptions {
   readonly version: string;
@@ -14,20 +16,25 @@ export interface SystemRoutesOptions {
   readonly features: Readonly<Record<string, string>>;
 }
 
-export function systemRoutes(options: SystemRoutesOptions): Route[] {
+export function systemRoutes(options: SystemRoutesOptions) {
   const limits = Object.fromEntries(Object.entries(LIMITS).map(([name, value]) => [name, String(value)]));
   return [
     route({
       method: "GET",
       path: "/health",
       auth: "public",
+      operation: "health",
+      response: health,
       summary: "Liveness of the daemon; says nothing about its subsystems.",
-      handler: () => ({ status: "ok", uptime_seconds: Math.floor(options.uptime_seconds()) }),
+      handler: () => ({ status: "ok" as const, uptime_seconds: Math.floor(options.uptime_seconds()) }),
     }),
     route({
       method: "GET",
       path: "/api/system/info",
       auth: "tenant",
+      scope: "read",
+      operation: "systemInfo",
+      response: systemInfo,
       summary: "Version, machine, engine, features and limits.",
       handler: () => ({
         version: options.version,
@@ -36,9 +43,28 @@ export function systemRoutes(options: SystemRoutesOptions): Route[] {
         node_id: options.node_id,
         node_version: process.versions.node,
         engine: options.engine(),
-        features: options.features,
+        features: { ...options.features },
         limits,
       }),
+    }),
+  ];
+}
+
+/** The description of the API. It is made once, when it is first asked for. */
+export function descriptionRoutes(describe: () => object) {
+  const made: { document: object | null } = { document: null };
+  return [
+    route({
+      method: "GET",
+      path: "/api/openapi.json",
+      auth: "public",
+      operation: "openapi",
+      summary: "This description of the API, as OpenAPI 3.1.",
+      response: openApi,
+      handler: () => {
+        made.document ??= describe();
+        return made.document as z.output<typeof openApi>;
+      },
     }),
   ];
 }

@@ -127,11 +127,11 @@ describe("npm packages", () => {
 });
 
 describe("system packages", () => {
-  test("on a bare machine everything is missing, and busybox only for the tests", () => {
+  test("on a bare machine everything is missing, and busybox and Chromium only for the tests", () => {
     const forStart = missingPackages("start", () => false);
     expect(forStart).toEqual(expect.arrayContaining(["crun", "runc", "buildah", "mmdebstrap", "nftables", "gcc"]));
     expect(forStart).not.toContain("busybox-static");
-    expect(missingPackages("test", () => false)).toEqual([...forStart, "busybox-static"]);
+    expect(missingPackages("test", () => false)).toEqual([...forStart, "busybox-static", "chromium"]);
   });
 
   test("a command built by hand in /usr/local counts", () => {

@@ -20,7 +20,9 @@ describe("the token of an invocation", () => {
     const caller = {
       tenant_id: "t",
       key_id: "inv_1",
-      scopes: ["*"],
+      kind: "invocation",
+      is_operator: false,
+      scopes: ["read", "invoke", "write"],
       invocation: { invocation_id: "inv_1", function_id: "fn_a", depth: 2, deadline_ms: 1_500 },
     };
     expect(tokens.cached(token)).toEqual(caller);

@@ -46,6 +46,7 @@ describe("a listener", () => {
       method: "POST",
       path: "/keeps",
       auth: "tenant",
+      operation: "tested",
       summary: "Answers late.",
       body: z.object({ text: z.string().default("") }),
       handler: async () => {
@@ -76,6 +77,7 @@ describe("a listener", () => {
       method: "GET",
       path: "/large",
       auth: "public",
+      operation: "tested",
       summary: "Much.",
       handler: () => "x".repeat(20_000 * KIB),
     });
@@ -98,6 +100,7 @@ describe("a listener", () => {
       method: "GET",
       path: "/waits",
       auth: "public",
+      operation: "tested",
       summary: "Answers late.",
       handler: async () => {
         seen.count += 1;
@@ -127,6 +130,7 @@ describe("a listener", () => {
       method: "POST",
       path: "/keeps",
       auth: "tenant",
+      operation: "tested",
       summary: "Notes.",
       body: z.object({ text: z.string() }),
       handler: ({ body: { text } }) => {

@@ -9,8 +9,22 @@ import { KEY, rawClient, serving } from "./served.ts";
 const INNER_HOST = "127.0.0.2";
 
 const routes: Route[] = [
-  route({ method: "GET", path: "/health", auth: "public", summary: "Liveness.", handler: () => ({ status: "ok" }) }),
-  route({ method: "GET", path: "/whoami", auth: "tenant", summary: "The caller.", handler: ({ caller }) => caller }),
+  route({
+    method: "GET",
+    path: "/health",
+    auth: "public",
+    operation: "tested",
+    summary: "Liveness.",
+    handler: () => ({ status: "ok" }),
+  }),
+  route({
+    method: "GET",
+    path: "/whoami",
+    auth: "tenant",
+    operation: "tested",
+    summary: "The caller.",
+    handler: ({ caller }) => caller,
+  }),
 ];
 
 const request = { tenant_id: "t", function_id: "fn_a", invocation_id: "inv_1", depth: 0, expires_ms: 1_500 };
@@ -43,7 +57,9 @@ describe("the inner listener", () => {
         {
           tenant_id: "t",
           key_id: "inv_1",
-          scopes: ["*"],
+          kind: "invocation",
+          is_operator: false,
+          scopes: ["read", "invoke", "write"],
           invocation: { invocation_id: "inv_1", function_id: "fn_a", depth: 0, deadline_ms: 1_500 },
         },
       ]);

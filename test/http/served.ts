@@ -4,12 +4,15 @@ import { afterEach } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
-import { type Authenticator, Keys } from "../../src/http/auth.ts";
+import type { Authenticator } from "../../src/http/auth.ts";
 import { Held } from "../../src/http/held.ts";
+import { Rates } from "../../src/http/rates.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
 import type { Store } from "../../src/store/store.ts";
+import type { Keys } from "../../src/tenants/keys.ts";
 import { scratchStores } from "../store/scratch.ts";
+import { testKeys } from "../tenants/test-keys.ts";
 
 export const KEY = "operator-key-0123456789";
 
@@ -56,9 +59,16 @@ export function serving(): (
     };
     const ids = randomIds();
     const store = scratch().open();
-    const keys = new Keys(store, systemClock);
+    const keys = testKeys(store, systemClock);
     await keys.ensureBootstrap(KEY);
-    const app = createApp({ log, ids, clock: systemClock, authenticator: authenticator ?? keys, held });
+    const app = createApp({
+      log,
+      ids,
+      clock: systemClock,
+      authenticator: authenticator ?? keys,
+      held,
+      rates: new Rates(systemClock),
+    });
     app.mount(routes);
     const server = await listen(app, { host, port: 0, clock: systemClock, log, limits });
     servers.push(server);

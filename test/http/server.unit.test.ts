@@ -14,6 +14,7 @@ const echo = route({
   method: "POST",
   path: "/api/things/:thing_id/echo",
   auth: "tenant",
+  operation: "tested",
   summary: "Answers what it was sent.",
   params: z.object({ thing_id: z.string().max(32) }),
   query: z.object({ limit: z.string().optional() }),
@@ -23,12 +24,20 @@ const echo = route({
 });
 
 const basic: Route[] = [
-  route({ method: "GET", path: "/health", auth: "public", summary: "Liveness.", handler: () => ({ status: "ok" }) }),
+  route({
+    method: "GET",
+    path: "/health",
+    auth: "public",
+    operation: "tested",
+    summary: "Liveness.",
+    handler: () => ({ status: "ok" }),
+  }),
   // Parameters before literals on purpose: the order of mounting must not matter.
   route({
     method: "GET",
     path: "/api/things/:thing_id",
     auth: "tenant",
+    operation: "tested",
     summary: "One thing.",
     handler: ({ params }) => ({ thing: params.thing_id }),
   }),
@@ -36,6 +45,7 @@ const basic: Route[] = [
     method: "GET",
     path: "/api/things/help",
     auth: "tenant",
+    operation: "tested",
     summary: "Help.",
     handler: () => new Response("# help", { headers: { "content-type": "text/markdown" } }),
   }),
@@ -43,6 +53,7 @@ const basic: Route[] = [
     method: "DELETE",
     path: "/api/things/:thing_id",
     auth: "tenant",
+    operation: "tested",
     summary: "Deletes a thing.",
     handler: () => new Answer(202, { operation_id: "op_1" }, { "x-more": "yes" }),
   }),
@@ -54,6 +65,7 @@ const failing = (thrown: unknown): Route =>
     method: "GET",
     path: "/api/fail",
     auth: "public",
+    operation: "tested",
     summary: "Throws.",
     handler: () => {
       throw thrown;
@@ -108,7 +120,14 @@ describe("routing", () => {
     const created = await call("POST", "/api/things/t1/echo?limit=5", { text: "hi", unknown: 1 });
     expect(created.status).toBe(201);
     expect(await created.json()).toEqual({
-      caller: { tenant_id: "default", key_id: "bootstrap", scopes: ["*"], invocation: null },
+      caller: {
+        tenant_id: "default",
+        kind: "key",
+        key_id: "bootstrap",
+        scopes: ["read", "invoke", "write", "admin"],
+        is_operator: true,
+        invocation: null,
+      },
       params: { thing_id: "t1" },
       query: { limit: "5" },
       body: { text: "hi" },
@@ -353,6 +372,7 @@ describe("the server", () => {
         method: "GET",
         path: "/slow",
         auth: "public",
+        operation: "tested",
         summary: "Waits.",
         handler: async ({ signal }) => {
           enter();
@@ -397,6 +417,7 @@ describe("the server", () => {
         method: "GET",
         path: "/wait",
         auth: "public",
+        operation: "tested",
         summary: "Waits for the client to go.",
         handler: ({ signal }) =>
           new Promise((end) => {

@@ -3,8 +3,11 @@ import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import type { Clock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { credentialOf, DEFAULT_TENANT_ID, Keys } from "../../src/http/auth.ts";
+import { credentialOf } from "../../src/http/auth.ts";
+import { SCOPES } from "../../src/http/route.ts";
+import { DEFAULT_TENANT_ID } from "../../src/tenants/keys.ts";
 import { scratchStores } from "../store/scratch.ts";
+import { testKeys } from "./test-keys.ts";
 
 const refused = expect.objectContaining({ code: "UNAUTHORIZED" });
 
@@ -34,9 +37,8 @@ describe("keys", () => {
     const time = { now_ms: 1_000_000 };
     const clock: Clock = { epochMs: () => time.now_ms, monotonicMs: () => time.now_ms, after: () => () => {} };
     const store = scratch().open();
-    const keys = new Keys(store, clock);
-    const revoke = (id: string) =>
-      store.write([{ sql: "UPDATE api_keys SET revoked_at = 1 WHERE id = ?", args: [id] }]);
+    const keys = testKeys(store, clock);
+    const revoke = (id: string) => store.write([{ sql: "DELETE FROM api_keys WHERE id = ?", args: [id] }]);
     return { time, store, keys, revoke };
   };
 
@@ -44,7 +46,7 @@ describe("keys", () => {
     const { keys, store } = open();
     const key = "hk_0123456789ab_0123456789abcdefghjkmnpqrstvwxyz";
     await keys.ensureBootstrap(key);
-    expect(await keys.caller(key)).toMatchObject({ tenant_id: DEFAULT_TENANT_ID, scopes: ["*"] });
+    expect(await keys.caller(key)).toMatchObject({ tenant_id: DEFAULT_TENANT_ID, scopes: SCOPES, is_operator: true });
     expect(await store.readOne("SELECT name FROM tenants")).toEqual({ name: "default" });
     const rows = JSON.stringify(await store.read("SELECT * FROM api_keys"));
     expect(rows).not.toContain(key);
@@ -81,7 +83,7 @@ describe("keys", () => {
     await keys.ensureBootstrap("operator-key-0123");
     const { key_id } = await keys.caller("operator-key-0123");
     await revoke(key_id);
-    keys.forget(key_id);
+    keys.forget((caller) => caller.key_id === key_id);
     expect(keys.cached("operator-key-0123")).toBeNull();
     await expect(keys.caller("operator-key-0123")).rejects.toEqual(refused);
   });
@@ -106,7 +108,7 @@ describe("keys", () => {
     await store.write([
       {
         sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at)
-              VALUES ('second', 'default', 'second', ?, '["functions"]', 1)`,
+              VALUES ('second', 'default', 'second', ?, '["read"]', 1)`,
         args: [digest],
       },
     ]);
@@ -114,8 +116,10 @@ describe("keys", () => {
     time.now_ms += LIMITS.credential_refusal_ttl_ms;
     expect(await keys.caller("a-second-key")).toEqual({
       tenant_id: "default",
+      kind: "key",
       key_id: "second",
-      scopes: ["functions"],
+      scopes: ["read"],
+      is_operator: false,
       invocation: null,
     });
   });

@@ -1,0 +1,70 @@
+/**
+ * What a tenant may own, held in SQL beside the change itself, so that no two requests at the same time pass a limit
+ * together and nothing is made in a tenant that is being deleted. The limits are src/tenants' columns.
+ */
+import { AppError } from "../base/errors.ts";
+import type { Log } from "../base/log.ts";
+import { unknownCredential } from "../http/auth.ts";
+import type { Statement, Store } from "../store/store.ts";
+import { deleteOldest } from "./portions.ts";
+
+const MEGABYTE = 1024 * 1024;
+
+const guard = (tenant_id: string, condition: string): Statement => ({
+  // Changes nothing: what counts is whether there is such a row.
+  sql: `UPDATE tenants SET state = state WHERE id = ? AND ${condition}`,
+  args: [tenant_id],
+  expect_changes: 1,
+});
+
+const STORED = "(SELECT coalesce(sum(stored_bytes), 0) FROM functions WHERE tenant_id = tenants.id)";
+
+/** Stand before the statements of a change; `refusal` reads which of them was missed. */
+export function guards(tenant_id: string, { isNewFunction }: { readonly isNewFunction: boolean }): Statement[] {
+  const owned = "(SELECT count(*) FROM functions WHERE tenant_id = tenants.id)";
+  return [
+    guard(tenant_id, "state = 'active'"),
+    guard(tenant_id, `(storage_mb_max IS NULL OR storage_mb_max * ${MEGABYTE} > ${STORED})`),
+    ...(isNewFunction ? [guard(tenant_id, `(functions_max IS NULL OR functions_max > ${owned})`)] : []),
+  ];
+}
+
+/** The refusal for the guard that was missed. */
+export function refusalOf(conflict: number): AppError | null {
+  switch (conflict) {
+    case 0:
+      return unknownCredential();
+    case 1:
+      return new AppError("QUOTA_EXCEEDED", "the tenant's functions and records take all the storage it may use", {
+        hint: "delete functions, or ask the operator for a higher storage_mb_max",
+      });
+    case 2:
+      return new AppError("QUOTA_EXCEEDED", "the tenant has as many functions as it may have", {
+        hint: "delete functions, or ask the operator for a higher functions_max",
+      });
+    default:
+      return null;
+  }
+}
+
+/** Deletes the oldest records, of the largest function first, of tenants above their storage. Ends when `isLate`. */
+export async function trimStorage(store: Store, log: Log, isLate: () => boolean): Promise<void> {
+  const over = await store.read<{ readonly id: string; readonly excess: number }>(
+    `SELECT id, ${STORED} - storage_mb_max * ${MEGABYTE} AS excess FROM tenants
+      WHERE storage_mb_max IS NOT NULL AND ${STORED} > storage_mb_max * ${MEGABYTE} LIMIT 1000`,
+  );
+  for (const { id, excess } of over) {
+    let left = excess;
+    while (left > 0 && !isLate()) {
+      const largest = await store.readOne(
+        `SELECT seq FROM functions WHERE tenant_id = ? AND EXISTS (SELECT 1 FROM invocations WHERE function_seq = functions.seq)
+          ORDER BY stored_bytes DESC LIMIT 1`,
+        [id],
+      );
+      // What is left are functions, which only their owner deletes.
+      if (largest === null) break;
+      left -= await deleteOldest(store, Number(largest.seq), left);
+    }
+    if (left < excess) log.info("records deleted for want of storage", { tenant_id: id, bytes: excess - left });
+  }
+}

@@ -1,0 +1,14 @@
+/** Shapes that several concerns answer with. */
+import { z } from "zod";
+
+/** Whole seconds since the Unix epoch. */
+export const epochSeconds = z.int().describe("Seconds since the Unix epoch.");
+
+/** What a verb answers that has no record to show. */
+export const acknowledgement = z
+  .object({ success: z.literal(true), message: z.string() })
+  .meta({ id: "Acknowledgement" });
+
+/** A number without a fraction in [min, max]; a fraction is a bad value (400), not a wrong type (422). */
+export const whole = (min: number, max: number) =>
+  z.number().refine(Number.isInteger, { error: "expected a whole number" }).min(min).max(max).meta({ type: "integer" });

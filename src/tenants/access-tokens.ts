@@ -1,0 +1,135 @@
+/**
+ * Short-lived access tokens: JWTs that this daemon signs for a key, and those of an outside issuer whose keys are
+ * fetched from its JWKS. Which of them still stand is keys.ts's; here only signature and claims are looked at.
+ *
+ * T1. Algorithm, issuer and audience are pinned for each of the two kinds, so neither can pass for the other: own
+ *     tokens are HS256 with a secret that never leaves the data directory, outside ones are asymmetric.
+ * T2. A token without an expiry, or with one further away than `access_token_seconds_max`, is refused.
+ */
+import { createRemoteJWKSet, decodeJwt, type JWTPayload, type JWTVerifyGetKey, jwtVerify, SignJWT } from "jose";
+import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
+import type { OutsideIssuer } from "../base/config.ts";
+import { errorText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import { SCOPES, type Scope } from "../http/route.ts";
+
+const OWN_ISSUER = "hearth";
+const OWN_ALGORITHM = "HS256";
+const CLOCK_TOLERANCE_SECONDS = 5;
+
+/** What a token's signature and claims prove. */
+export interface Proven {
+  readonly tenant_id: string;
+  /** The key's id for an own token; `<issuer's subject>` with a prefix that no key's id has, otherwise. */
+  readonly subject: string;
+  readonly scopes: readonly Scope[];
+  readonly expires_at: EpochSeconds;
+  readonly is_own: boolean;
+}
+
+export interface AccessTokensOptions {
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  /** At least 32 bytes. */
+  readonly secret: Uint8Array;
+  readonly outside: OutsideIssuer | null;
+}
+
+/** Whether a credential has the form of a JWT; no API key begins like it. */
+export function isAccessToken(credential: string): boolean {
+  return /^eyJ[\w-]+\.[\w-]+\.[\w-]+$/.test(credential);
+}
+
+export class AccessTokens {
+  readonly #options: AccessTokensOptions;
+  readonly #jwks: JWTVerifyGetKey | null;
+  #warned_ms = Number.NEGATIVE_INFINITY;
+
+  constructor(options: AccessTokensOptions) {
+    this.#options = options;
+    this.#jwks =
+      options.outside === null
+        ? null
+        : createRemoteJWKSet(new URL(options.outside.jwks_url), {
+            timeoutDuration: LIMITS.jwks_timeout_ms,
+            cooldownDuration: LIMITS.jwks_cooldown_ms,
+            cacheMaxAge: LIMITS.jwks_cache_ms,
+          });
+  }
+
+  /** A token of `ttl_seconds` for a key. */
+  async issue(tenant_id: string, key_id: string, scopes: readonly Scope[], ttl_seconds: number): Promise<string> {
+    const now = toEpochSeconds(this.#options.clock.epochMs());
+    return new SignJWT({ tenant_id, scope: scopes.join(" ") })
+      .setProtectedHeader({ alg: OWN_ALGORITHM, typ: "JWT" })
+      .setIssuer(OWN_ISSUER)
+      .setAudience(OWN_ISSUER)
+      .setSubject(key_id)
+      .setJti(this.#options.ids.random(16))
+      .setIssuedAt(now)
+      .setExpirationTime(now + ttl_seconds)
+      .sign(this.#options.secret);
+  }
+
+  /** Null for whatever is not to be trusted. Never rejects. */
+  async verify(token: string): Promise<Proven | null> {
+    try {
+      const isOwn = decodeJwt(token).iss === OWN_ISSUER;
+      const payload = isOwn ? await this.#verifyOwn(token) : await this.#verifyOutside(token);
+      return payload === null ? null : this.#proven(payload, isOwn);
+    } catch (error) {
+      this.#note(error);
+      return null;
+    }
+  }
+
+  async #verifyOwn(token: string): Promise<JWTPayload> {
+    const { payload } = await jwtVerify(token, this.#options.secret, {
+      issuer: OWN_ISSUER,
+      audience: OWN_ISSUER,
+      algorithms: [OWN_ALGORITHM],
+      requiredClaims: ["exp", "sub"],
+      currentDate: new Date(this.#options.clock.epochMs()),
+    });
+    return payload;
+  }
+
+  async #verifyOutside(token: string): Promise<JWTPayload | null> {
+    const { outside, clock } = this.#options;
+    if (outside === null || this.#jwks === null) return null;
+    const { payload } = await jwtVerify(token, this.#jwks, {
+      issuer: outside.issuer,
+      audience: outside.audience,
+      algorithms: [...outside.algorithms],
+      requiredClaims: ["exp", "sub"],
+      clockTolerance: CLOCK_TOLERANCE_SECONDS,
+      currentDate: new Date(clock.epochMs()),
+    });
+    return payload;
+  }
+
+  #proven(payload: JWTPayload, is_own: boolean): Proven | null {
+    const { outside, clock } = this.#options;
+    const tenant_id = payload[is_own ? "tenant_id" : (outside?.tenant_claim ?? "")];
+    const { exp = 0, sub = "", scope } = payload;
+    if (typeof tenant_id !== "string" || typeof scope !== "string" || sub === "") return null;
+    if (exp - toEpochSeconds(clock.epochMs()) > LIMITS.access_token_seconds_max) return null;
+    const given = scope.split(" ");
+    const subject = is_own ? sub : `jwt:${sub.slice(0, LIMITS.request_id_length_max)}`;
+    return { tenant_id, subject, scopes: SCOPES.filter((name) => given.includes(name)), expires_at: exp, is_own };
+  }
+
+  /** An issuer that cannot be reached refuses everybody: said in the log, once in a while, not for each token. */
+  #note(error: unknown): void {
+    const { clock, log, outside } = this.#options;
+    const code = (error as { code?: unknown }).code;
+    const isOfToken = typeof code === "string" && /^ERR_(JWT|JWS|JOSE_ALG)|^ERR_JWKS_NO_MATCHING_KEY/.test(code);
+    const now_ms = clock.monotonicMs();
+    if (isOfToken || outside === null || now_ms - this.#warned_ms < LIMITS.jwks_cooldown_ms) return;
+    this.#warned_ms = now_ms;
+    log.warn("keys of the issuer not read", { url: outside.jwks_url, error: errorText(error) });
+  }
+}

@@ -1,0 +1,295 @@
+/**
+ * Hot path. API keys: made, kept (SHA-256 only, so a stolen database opens nothing), revoked, and looked up for every
+ * request through a cache that keeps hashing and reading off the hot path. A bearer token that is a JWT is verified by
+ * access-tokens.ts and then treated the same.
+ *
+ * U1. A cached caller is trusted for `credential_cache_ttl_ms` at most, and never past the credential's own expiry.
+ * U2. Whatever ends a credential goes through `forget` after it is committed, and a look-up that began before does not
+ *     enter the cache after it: a revoked key, and every token made from it, ends at once.
+ * U3. Both caches are bounded; a refused credential is remembered for `credential_refusal_ttl_ms`, not longer.
+ * U4. A key has no more scopes than the one that made it.
+ */
+import { createHash, timingSafeEqual } from "node:crypto";
+import { LRUCache } from "lru-cache";
+import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import { type Authenticator, type Caller, lacksScope, unknownCredential } from "../http/auth.ts";
+import { SCOPES, type Scope } from "../http/route.ts";
+import type { Store } from "../store/store.ts";
+import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.ts";
+import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } from "./schema.ts";
+
+/** The operator's own tenant. */
+export const DEFAULT_TENANT_ID = "default";
+/** The operator's key. At most one, replaced when the setting changes. */
+export const BOOTSTRAP_KEY_ID = "bootstrap";
+/** 5 bits each: 60 name a key, 160 keep it. */
+const NAME_LENGTH = 12;
+const SECRET_LENGTH = 32;
+
+/** A new key's text: `hk_<name>_<secret>`. */
+export function newKeyText(ids: Ids): { readonly key_id: string; readonly text: string } {
+  const name = ids.random(NAME_LENGTH);
+  return { key_id: `key_${name}`, text: `hk_${name}_${ids.random(SECRET_LENGTH)}` };
+}
+
+function digestOf(credential: string): string {
+  return createHash("sha256").update(credential).digest("hex");
+}
+
+interface Grant {
+  readonly caller: Caller;
+  readonly expires_at: EpochSeconds | null;
+}
+
+interface CachedGrant extends Grant {
+  readonly until_ms: number;
+}
+
+type KeyRow = {
+  readonly id: string;
+  readonly tenant_id: string;
+  readonly name: string;
+  readonly secret_sha256: string;
+  readonly scopes: string;
+  readonly created_at: number;
+  readonly expires_at: number | null;
+};
+
+const SELECT = `SELECT k.id, k.tenant_id, k.name, k.secret_sha256, k.scopes, k.created_at, k.expires_at
+  FROM api_keys k JOIN tenants t ON t.id = k.tenant_id AND t.state = 'active'`;
+
+export interface KeysOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly tokens: AccessTokens;
+}
+
+export class Keys implements Authenticator {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #ids: Ids;
+  readonly #tokens: AccessTokens;
+  readonly #grants = new LRUCache<string, CachedGrant>({ max: LIMITS.credential_cache_entries });
+  /** Monotonic time until which a credential stays refused. */
+  readonly #refused = new LRUCache<string, number>({ max: LIMITS.credential_cache_entries });
+  /** How often something was forgotten (U2). */
+  #changes = 0;
+
+  constructor({ store, clock, ids, tokens }: KeysOptions) {
+    this.#store = store;
+    this.#clock = clock;
+    this.#ids = ids;
+    this.#tokens = tokens;
+  }
+
+  /** The caller when the cache knows it: no promise, no hash, no read. */
+  cached(credential: string): Caller | null {
+    const entry = this.#grants.get(credential);
+    if (entry === undefined || entry.until_ms <= this.#clock.monotonicMs() || this.#isOver(entry.expires_at))
+      return null;
+    return entry.caller;
+  }
+
+  /** Throws UNAUTHORIZED for a credential that is unknown, expired or revoked, with the same text for all three. */
+  async caller(credential: string): Promise<Caller> {
+    const known = this.cached(credential);
+    if (known !== null) return known;
+    if (credential.length > LIMITS.credential_length_max) throw unknownCredential();
+    const now_ms = this.#clock.monotonicMs();
+    if ((this.#refused.get(credential) ?? 0) > now_ms) throw unknownCredential();
+    const changes = this.#changes;
+    const grant = isAccessToken(credential) ? await this.#byToken(credential) : await this.#byKey(credential);
+    if (grant === null || this.#isOver(grant.expires_at)) {
+      this.#refused.set(credential, now_ms + LIMITS.credential_refusal_ttl_ms);
+      throw unknownCredential();
+    }
+    if (changes === this.#changes) {
+      this.#grants.set(credential, { ...grant, until_ms: now_ms + LIMITS.credential_cache_ttl_ms });
+    }
+    return grant.caller;
+  }
+
+  /** After credentials have ended or changed: the next request of each reads it again (U2). */
+  forget(isConcerned: (caller: Caller) => boolean): void {
+    this.#changes++;
+    for (const [credential, { caller }] of this.#grants.entries()) {
+      if (isConcerned(caller)) this.#grants.delete(credential);
+    }
+    this.#refused.clear();
+  }
+
+  /**
+   * Makes a key for a tenant; its text is in this answer and nowhere else. Throws FORBIDDEN for scopes that `by` has
+   * not, INVALID_ARGUMENT for an expiry that is over, NOT_FOUND for a tenant that is gone, QUOTA_EXCEEDED.
+   */
+  async create(tenant_id: string, { name, scopes, expires_at }: CreateKey, by: Caller): Promise<NewApiKey> {
+    const wanted = scopes === undefined ? SCOPES : SCOPES.filter((scope) => scopes.includes(scope));
+    // Of another tenant's keys only the operator makes any.
+    const lacking = wanted.find((scope) => !by.scopes.includes(scope));
+    if (lacking !== undefined) throw lacksScope(lacking);
+    if (this.#isOver(expires_at ?? null)) throw new AppError("INVALID_ARGUMENT", "expires_at: that time is over");
+    const { key_id, text } = newKeyText(this.#ids);
+    const created_at = toEpochSeconds(this.#clock.epochMs());
+    const { conflict } = await this.#store.write(
+      [
+        {
+          sql: "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'",
+          args: [tenant_id],
+          expect_changes: 1,
+        },
+        {
+          sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at, expires_at)
+            SELECT ?, ?, ?, ?, ?, ?, ? WHERE (SELECT count(*) FROM api_keys WHERE tenant_id = ?) < ?`,
+          args: [
+            key_id,
+            tenant_id,
+            name,
+            digestOf(text),
+            JSON.stringify(wanted),
+            created_at,
+            expires_at ?? null,
+            tenant_id,
+            LIMITS.api_keys_per_tenant_max,
+          ],
+          expect_changes: 1,
+        },
+      ],
+      { durable: true },
+    );
+    failpoint("tenants.key.stored");
+    if (conflict === 0) throw new AppError("NOT_FOUND", `tenant '${tenant_id}' not found`);
+    if (conflict !== null) {
+      throw new AppError("QUOTA_EXCEEDED", `the tenant has ${LIMITS.api_keys_per_tenant_max} keys already`, {
+        hint: "revoke keys that are not used any more",
+      });
+    }
+    const record = {
+      id: key_id,
+      tenant_id,
+      name,
+      prefix: prefixOf(key_id),
+      scopes: [...wanted],
+      created_at,
+      expires_at: expires_at ?? null,
+    };
+    return { ...record, key: text };
+  }
+
+  /** Newest first, expired ones too. */
+  async list(tenant_id: string): Promise<ApiKeyRecord[]> {
+    const rows = await this.#store.read<KeyRow>(`${SELECT} WHERE k.tenant_id = ? ORDER BY k.rowid DESC LIMIT ?`, [
+      tenant_id,
+      LIMITS.api_keys_per_tenant_max + 1,
+    ]);
+    return rows.map(recordOf);
+  }
+
+  /**
+   * Ends a key, and the tokens made from it, at once. Throws NOT_FOUND, and WRONG_STATE for the operator's own key,
+   * which is a setting.
+   */
+  async revoke(tenant_id: string, key_id: string): Promise<void> {
+    if (key_id === BOOTSTRAP_KEY_ID && tenant_id === DEFAULT_TENANT_ID) {
+      throw new AppError("WRONG_STATE", "the operator's key is not revoked here", {
+        hint: "stop the daemon, set HEARTH_BOOTSTRAP_KEY or remove the file 'key' of the data directory, start it",
+      });
+    }
+    const { changes } = await this.#store
+      .write([{ sql: "DELETE FROM api_keys WHERE tenant_id = ? AND id = ?", args: [tenant_id, key_id] }], {
+        durable: true,
+      })
+      // After a failure too: it may be committed and not be synced.
+      .finally(() => this.forget((caller) => caller.key_id === key_id));
+    if (changes[0] === 0) throw new AppError("NOT_FOUND", `api key '${key_id}' not found`);
+  }
+
+  /** A token of at most the caller's scopes; it ends with the key at the latest. Throws FORBIDDEN. */
+  async token(
+    { tenant_id, key_id, scopes: held }: Caller,
+    { scopes: asked, expires_in }: RequestToken,
+  ): Promise<AccessToken> {
+    const lacking = asked?.find((scope) => !held.includes(scope));
+    if (lacking !== undefined) throw lacksScope(lacking);
+    const scopes = held.filter((scope) => asked === undefined || asked.includes(scope));
+    const access_token = await this.#tokens.issue(tenant_id, key_id, scopes, expires_in);
+    return { access_token, token_type: "Bearer", expires_in, scopes };
+  }
+
+  /** Makes the tenant `default`, and `key` its key from now on, in place of an earlier bootstrap key. */
+  async ensureBootstrap(key: string): Promise<void> {
+    const now = toEpochSeconds(this.#clock.epochMs());
+    const digest = digestOf(key);
+    const same = await this.#find("k.secret_sha256 = ?", digest);
+    if (same?.id === BOOTSTRAP_KEY_ID) return;
+    await this.#store.write(
+      [
+        {
+          sql: "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+          args: [DEFAULT_TENANT_ID, DEFAULT_TENANT_ID, now],
+        },
+        { sql: "DELETE FROM api_keys WHERE id = ? OR secret_sha256 = ?", args: [BOOTSTRAP_KEY_ID, digest] },
+        {
+          sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at)
+            VALUES (?, ?, ?, ?, ?, ?)`,
+          args: [BOOTSTRAP_KEY_ID, DEFAULT_TENANT_ID, "bootstrap", digest, JSON.stringify(SCOPES), now],
+        },
+      ],
+      { durable: true },
+    );
+    this.forget(({ key_id }) => key_id === BOOTSTRAP_KEY_ID);
+  }
+
+  #isOver(expires_at: EpochSeconds | null): boolean {
+    return expires_at !== null && expires_at * 1000 <= this.#clock.epochMs();
+  }
+
+  async #byKey(credential: string): Promise<Grant | null> {
+    const digest = digestOf(credential);
+    const row = await this.#find("k.secret_sha256 = ?", digest);
+    // The index finds it; the comparison in constant time is what decides.
+    if (row === null || !timingSafeEqual(Buffer.from(row.secret_sha256), Buffer.from(digest))) return null;
+    const is_operator = row.id === BOOTSTRAP_KEY_ID;
+    const scopes = JSON.parse(row.scopes) as Scope[];
+    const { tenant_id, id: key_id, expires_at } = row;
+    return { caller: { tenant_id, kind: "key", key_id, scopes, is_operator, invocation: null }, expires_at };
+  }
+
+  /** A token is as good as what it was made from: its key, or of an outside issuer its tenant. */
+  async #byToken(credential: string): Promise<Grant | null> {
+    const proven = await this.#tokens.verify(credential);
+    if (proven === null) return null;
+    const { tenant_id, subject, scopes, expires_at } = proven;
+    const isStanding = proven.is_own ? await this.#standsBehind(proven) : await this.#isTenant(tenant_id);
+    if (!isStanding) return null;
+    const caller = { tenant_id, kind: "token", key_id: subject, scopes, is_operator: false, invocation: null } as const;
+    return { caller, expires_at };
+  }
+
+  async #standsBehind({ subject, tenant_id }: Proven): Promise<boolean> {
+    const row = await this.#find("k.id = ?", subject);
+    return row !== null && row.tenant_id === tenant_id && !this.#isOver(row.expires_at);
+  }
+
+  async #isTenant(tenant_id: string): Promise<boolean> {
+    const row = await this.#store.readOne("SELECT id FROM tenants WHERE id = ? AND state = 'active'", [tenant_id]);
+    return row !== null;
+  }
+
+  #find(condition: string, value: string): Promise<KeyRow | null> {
+    return this.#store.readOne<KeyRow>(`${SELECT} WHERE ${condition}`, [value]);
+  }
+}
+
+/** How a key begins, for people who look for it; null for the operator's, which may have any form. */
+function prefixOf(key_id: string): string | null {
+  return key_id === BOOTSTRAP_KEY_ID ? null : key_id.replace(/^key_/, "hk_");
+}
+
+function recordOf({ id, tenant_id, name, scopes, created_at, expires_at }: KeyRow): ApiKeyRecord {
+  return { id, tenant_id, name, prefix: prefixOf(id), scopes: JSON.parse(scopes), created_at, expires_at };
+}

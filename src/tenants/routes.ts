@@ -1,0 +1,224 @@
+/** Every route of tenants, their keys and access tokens, with what it takes and answers. */
+import { z } from "zod";
+import { AppError } from "../base/errors.ts";
+import { lacksScope } from "../http/auth.ts";
+import { route } from "../http/route.ts";
+import { acknowledgement } from "../http/schema.ts";
+import type { Keys } from "./keys.ts";
+import {
+  accessToken,
+  apiKeyList,
+  createKey,
+  createTenant,
+  deleteTenant,
+  listTenants,
+  newApiKey,
+  requestToken,
+  tenantDetail,
+  tenantList,
+  tenantRecord,
+  updateTenant,
+} from "./schema.ts";
+import type { Tenants } from "./service.ts";
+
+const byTenant = z.object({ tenant_id: z.string() });
+const byKey = z.object({ key_id: z.string() });
+const TENANT_EXAMPLE = { tenant_id: "{tenant_id}" };
+
+export interface TenantRoutesOptions {
+  readonly tenants: Tenants;
+  readonly keys: Keys;
+}
+
+export function tenantRoutes(options: TenantRoutesOptions) {
+  return [...operatorRoutes(options), ...operatorKeyRoutes(options), ...keyRoutes(options)];
+}
+
+function operatorRoutes({ tenants }: TenantRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/tenants",
+      auth: "operator",
+      scope: "admin",
+      operation: "createTenant",
+      summary: "Makes a tenant, with limits or without.",
+      body: createTenant,
+      status: 201,
+      response: tenantRecord,
+      errors: ["NAME_TAKEN"],
+      example: { body: { name: "acme", limits: { requests_per_second: 100, functions_max: 50 } } },
+      handler: ({ body }) => tenants.create(body),
+    }),
+    route({
+      method: "GET",
+      path: "/api/tenants",
+      auth: "operator",
+      scope: "admin",
+      operation: "listTenants",
+      summary: "All tenants, newest first.",
+      query: listTenants,
+      response: tenantList,
+      handler: async ({ query }) => ({ tenants: await tenants.list(query.limit) }),
+    }),
+    route({
+      method: "GET",
+      path: "/api/tenants/:tenant_id",
+      auth: "operator",
+      scope: "admin",
+      operation: "getTenant",
+      summary: "A tenant with its limits and what it owns.",
+      params: byTenant,
+      response: tenantDetail,
+      errors: ["NOT_FOUND"],
+      example: { params: TENANT_EXAMPLE },
+      handler: ({ params }) => tenants.get(params.tenant_id),
+    }),
+    route({
+      method: "PATCH",
+      path: "/api/tenants/:tenant_id",
+      auth: "operator",
+      scope: "admin",
+      operation: "updateTenant",
+      summary: "Renames a tenant or changes its limits; what is absent stays, a limit of null is off.",
+      params: byTenant,
+      body: updateTenant,
+      response: tenantRecord,
+      errors: ["NOT_FOUND", "NAME_TAKEN"],
+      example: { params: TENANT_EXAMPLE, body: { limits: { instances_max: 20, requests_per_second: null } } },
+      handler: ({ params, body }) => tenants.update(params.tenant_id, body),
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/tenants/:tenant_id",
+      auth: "operator",
+      scope: "admin",
+      operation: "deleteTenant",
+      summary: "Deletes a tenant and its keys; refused while it owns anything, unless force is true.",
+      params: byTenant,
+      query: deleteTenant,
+      response: acknowledgement,
+      errors: ["NOT_FOUND", "NOT_EMPTY", "WRONG_STATE"],
+      example: { params: TENANT_EXAMPLE, query: { force: "true" } },
+      handler: async ({ params, query }) => {
+        await tenants.delete(params.tenant_id, query.force);
+        return { success: true as const, message: "tenant deleted" };
+      },
+    }),
+  ];
+}
+
+function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/tenants/:tenant_id/api-keys",
+      auth: "operator",
+      scope: "admin",
+      operation: "createTenantKey",
+      summary: "Makes a key for a tenant; its text is shown this once.",
+      params: byTenant,
+      body: createKey,
+      status: 201,
+      response: newApiKey,
+      errors: ["NOT_FOUND", "QUOTA_EXCEEDED"],
+      example: { params: TENANT_EXAMPLE, body: { name: "first" } },
+      handler: ({ caller, params, body }) => keys.create(params.tenant_id, body, caller),
+    }),
+    route({
+      method: "GET",
+      path: "/api/tenants/:tenant_id/api-keys",
+      auth: "operator",
+      scope: "admin",
+      operation: "listTenantKeys",
+      summary: "The keys of a tenant, newest first, without their texts.",
+      params: byTenant,
+      response: apiKeyList,
+      errors: ["NOT_FOUND"],
+      example: { params: TENANT_EXAMPLE },
+      handler: async ({ params }) => {
+        const { tenant_id } = await tenants.get(params.tenant_id);
+        return { api_keys: await keys.list(tenant_id) };
+      },
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/tenants/:tenant_id/api-keys/:key_id",
+      auth: "operator",
+      scope: "admin",
+      operation: "revokeTenantKey",
+      summary: "Revokes a key of a tenant, and the tokens made from it, at once.",
+      params: byTenant.extend({ key_id: z.string() }),
+      response: acknowledgement,
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: { params: { ...TENANT_EXAMPLE, key_id: "{tenant_key_id}" } },
+      handler: async ({ params }) => {
+        await keys.revoke(params.tenant_id, params.key_id);
+        return { success: true as const, message: "api key revoked" };
+      },
+    }),
+  ];
+}
+
+function keyRoutes({ keys }: TenantRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/api-keys",
+      auth: "tenant",
+      scope: "admin",
+      operation: "listKeys",
+      summary: "The tenant's keys, newest first, without their texts.",
+      response: apiKeyList,
+      handler: async ({ caller }) => ({ api_keys: await keys.list(caller.tenant_id) }),
+    }),
+    route({
+      method: "POST",
+      path: "/api/api-keys",
+      auth: "tenant",
+      scope: "admin",
+      operation: "createKey",
+      summary: "Makes a key with at most the scopes of the caller; its text is shown this once.",
+      body: createKey,
+      status: 201,
+      response: newApiKey,
+      errors: ["QUOTA_EXCEEDED"],
+      example: { body: { name: "ci", scopes: ["read", "invoke"] } },
+      handler: ({ caller, body }) => keys.create(caller.tenant_id, body, caller),
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/api-keys/:key_id",
+      auth: "tenant",
+      operation: "revokeKey",
+      summary: "Revokes a key, and the tokens made from it, at once; another key than the caller's needs scope admin.",
+      params: byKey,
+      response: acknowledgement,
+      errors: ["FORBIDDEN", "NOT_FOUND", "WRONG_STATE"],
+      example: { params: { key_id: "{key_id}" } },
+      handler: async ({ caller, params }) => {
+        const isOwn = caller.kind === "key" && caller.key_id === params.key_id;
+        if (!isOwn && !caller.scopes.includes("admin")) throw lacksScope("admin");
+        await keys.revoke(caller.tenant_id, params.key_id);
+        return { success: true as const, message: "api key revoked" };
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/auth/token",
+      auth: "tenant",
+      operation: "requestToken",
+      summary: "Makes a short-lived bearer token from an API key, with its scopes or fewer.",
+      body: requestToken,
+      response: accessToken,
+      errors: ["FORBIDDEN"],
+      example: { body: { scopes: ["read"], expires_in: 300 } },
+      handler: async ({ caller, body }) => {
+        if (caller.kind !== "key") {
+          throw new AppError("FORBIDDEN", "a token is made from an API key, not from another token");
+        }
+        return keys.token(caller, body);
+      },
+    }),
+  ];
+}

@@ -1,0 +1,217 @@
+/**
+ * Tenants: made, limited and deleted by the operator. A tenant owns functions and keys; everything that is looked up is
+ * looked up by tenant, so that deleting one is deleting what carries its id.
+ *
+ * N1. From the moment a tenant is `deleting` none of its credentials is good and nothing new can be made in it: keys
+ *     and functions are inserted only beside an active tenant, in the same batch.
+ * N2. What a limit means is told to those who hold it (rates, pool) after it is committed, and at the start.
+ */
+import type { Clock } from "../base/clock.ts";
+import { toEpochSeconds } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { Functions } from "../functions/service.ts";
+import type { Rates } from "../http/rates.ts";
+import type { Row, Statement, Store } from "../store/store.ts";
+import { DEFAULT_TENANT_ID, type Keys } from "./keys.ts";
+import {
+  type CreateTenant,
+  NO_LIMITS,
+  type TenantDetail,
+  type TenantLimits,
+  type TenantRecord,
+  type UpdateTenant,
+} from "./schema.ts";
+
+const SELECT = `SELECT id, name, state, created_at, requests_per_second, functions_max, instances_max, memory_mb_max,
+  storage_mb_max FROM tenants`;
+
+export interface TenantsOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly keys: Keys;
+  readonly functions: Functions;
+  readonly rates: Rates;
+}
+
+export class Tenants {
+  readonly #options: TenantsOptions;
+
+  constructor(options: TenantsOptions) {
+    this.#options = options;
+  }
+
+  /** Limits hold when this resolves; deletions that a crash cut short are finished in the background. */
+  async boot(): Promise<void> {
+    const { store, log } = this.#options;
+    const left: string[] = [];
+    for (let after = ""; ; ) {
+      const rows = await store.read(`${SELECT} WHERE id > ? ORDER BY id LIMIT ?`, [after, LIMITS.list_limit_max]);
+      for (const row of rows) {
+        const { tenant_id, state, limits } = recordOf(row);
+        if (state === "deleting") left.push(tenant_id);
+        else this.#apply(tenant_id, limits);
+      }
+      if (rows.length < LIMITS.list_limit_max) break;
+      after = String(rows.at(-1)?.id);
+    }
+    void (async () => {
+      for (const tenant_id of left) await this.#erase(tenant_id);
+    })().catch((error) => log.error("tenant not deleted", { error: errorText(error) }));
+  }
+
+  /** Throws NAME_TAKEN. */
+  async create({ name, limits }: CreateTenant): Promise<TenantRecord> {
+    const { store, ids, clock } = this.#options;
+    const tenant_id = ids.next("ten");
+    const all: TenantLimits = { ...NO_LIMITS, ...given(limits) };
+    const { conflict } = await store.write(
+      [
+        {
+          sql: `INSERT INTO tenants (id, name, created_at, requests_per_second, functions_max, instances_max,
+            memory_mb_max, storage_mb_max) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+          args: [tenant_id, name, toEpochSeconds(clock.epochMs()), ...columns(all)],
+          expect_changes: 1,
+        },
+      ],
+      { durable: true },
+    );
+    if (conflict !== null) throw nameTaken(name);
+    this.#apply(tenant_id, all);
+    return this.#get(tenant_id);
+  }
+
+  async list(limit: number): Promise<TenantRecord[]> {
+    const rows = await this.#options.store.read(`${SELECT} ORDER BY created_at DESC, id LIMIT ?`, [limit]);
+    return rows.map(recordOf);
+  }
+
+  /** With what it owns. Throws NOT_FOUND. */
+  async get(tenant_id: string): Promise<TenantDetail> {
+    const record = await this.#get(tenant_id);
+    const usage = await this.#options.store.readOne(
+      `SELECT (SELECT count(*) FROM api_keys WHERE tenant_id = ?) AS api_keys, count(*) AS functions,
+        coalesce(sum(stored_bytes), 0) AS storage_bytes FROM functions WHERE tenant_id = ?`,
+      [tenant_id, tenant_id],
+    );
+    return {
+      ...record,
+      usage: {
+        api_keys: Number(usage?.api_keys),
+        functions: Number(usage?.functions),
+        storage_bytes: Number(usage?.storage_bytes),
+      },
+    };
+  }
+
+  /** Changes what is given. A limit below what is in use stops what is new, not what is there. Throws NOT_FOUND, NAME_TAKEN. */
+  async update(tenant_id: string, { name, limits }: UpdateTenant): Promise<TenantRecord> {
+    const record = await this.#get(tenant_id);
+    const fields = Object.entries({ ...given(limits), ...given({ name }) });
+    if (fields.length === 0) return record;
+    const statement: Statement = {
+      // The names are the schema's, not the caller's.
+      sql: `UPDATE OR IGNORE tenants SET ${fields.map(([field]) => `${field} = ?`).join(", ")}
+        WHERE id = ? AND state = 'active'`,
+      args: [...fields.map(([, value]) => value), tenant_id],
+    };
+    const { changes } = await this.#options.store.write([statement], { durable: true });
+    const changed = await this.#get(tenant_id);
+    if (changes[0] === 0) throw nameTaken(name ?? "");
+    this.#apply(tenant_id, changed.limits);
+    return changed;
+  }
+
+  /**
+   * Deletes a tenant, its keys, and with `force` what it owns. Throws NOT_FOUND, NOT_EMPTY, and WRONG_STATE for the
+   * operator's own.
+   */
+  async delete(tenant_id: string, force: boolean): Promise<void> {
+    const { store, keys } = this.#options;
+    if (tenant_id === DEFAULT_TENANT_ID) {
+      throw new AppError("WRONG_STATE", "the tenant 'default' is the operator's own and stays");
+    }
+    await this.#get(tenant_id);
+    const owns = force ? "" : " AND NOT EXISTS (SELECT 1 FROM functions WHERE tenant_id = tenants.id)";
+    const { conflict } = await store
+      .write(
+        [
+          {
+            sql: `UPDATE tenants SET state = 'deleting' WHERE id = ?${owns}`,
+            args: [tenant_id],
+            expect_changes: 1,
+          },
+          { sql: "DELETE FROM api_keys WHERE tenant_id = ?", args: [tenant_id] },
+        ],
+        { durable: true },
+      )
+      .finally(() => keys.forget((caller) => caller.tenant_id === tenant_id));
+    if (conflict !== null) {
+      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions`, {
+        hint: "delete them first, or send force=true",
+      });
+    }
+    failpoint("tenants.delete.moved");
+    await this.#erase(tenant_id);
+  }
+
+  /** What is left of a tenant that is `deleting`. */
+  async #erase(tenant_id: string): Promise<void> {
+    const { store, functions } = this.#options;
+    for (;;) {
+      const { items } = await functions.list(tenant_id, LIMITS.list_limit_max);
+      if (items.length === 0) break;
+      // One that somebody else is deleting, or that a crash left half deleted, is finished by the functions' own start.
+      await Promise.all(items.map(({ id }) => functions.erase(tenant_id, id)));
+    }
+    failpoint("tenants.delete.emptied");
+    await store.write([{ sql: "DELETE FROM tenants WHERE id = ?", args: [tenant_id] }], { durable: true });
+    this.#apply(tenant_id, NO_LIMITS);
+  }
+
+  async #get(tenant_id: string): Promise<TenantRecord> {
+    const row = await this.#options.store.readOne(`${SELECT} WHERE id = ? AND state = 'active'`, [tenant_id]);
+    if (row === null) throw new AppError("NOT_FOUND", `tenant '${tenant_id}' not found`);
+    return recordOf(row);
+  }
+
+  #apply(tenant_id: string, limits: TenantLimits): void {
+    this.#options.rates.set(tenant_id, limits.requests_per_second);
+  }
+}
+
+function nameTaken(name: string): AppError {
+  return new AppError("NAME_TAKEN", `a tenant named '${name}' exists`);
+}
+
+/** Without what is undefined. */
+function given<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never;
+}
+
+function columns(limits: TenantLimits): (number | null)[] {
+  const { requests_per_second, functions_max, instances_max, memory_mb_max, storage_mb_max } = limits;
+  return [requests_per_second, functions_max, instances_max, memory_mb_max, storage_mb_max];
+}
+
+function recordOf(row: Row): TenantRecord {
+  const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
+  return {
+    tenant_id: String(row.id),
+    name: String(row.name),
+    state: row.state === "deleting" ? "deleting" : "active",
+    limits: {
+      requests_per_second: numberOrNull(row.requests_per_second),
+      functions_max: numberOrNull(row.functions_max),
+      instances_max: numberOrNull(row.instances_max),
+      memory_mb_max: numberOrNull(row.memory_mb_max),
+      storage_mb_max: numberOrNull(row.storage_mb_max),
+    },
+    created_at: Number(row.created_at),
+  };
+}

@@ -1,0 +1,20 @@
+/** The keys of a store, with real tokens. */
+import { randomBytes } from "node:crypto";
+import type { Clock } from "../../src/base/clock.ts";
+import type { OutsideIssuer } from "../../src/base/config.ts";
+import { randomIds } from "../../src/base/ids.ts";
+import { createLog } from "../../src/base/log.ts";
+import type { Store } from "../../src/store/store.ts";
+import { AccessTokens } from "../../src/tenants/access-tokens.ts";
+import { Keys } from "../../src/tenants/keys.ts";
+
+export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | null = null): Keys {
+  const ids = randomIds();
+  const log = createLog("silent", clock.epochMs);
+  return new Keys({
+    store,
+    clock,
+    ids,
+    tokens: new AccessTokens({ clock, ids, log, secret: randomBytes(32), outside }),
+  });
+}
