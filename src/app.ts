@@ -144,6 +144,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   launcher.setApiUrl(serving.inner.url);
   await tenants.boot();
   await functions.boot(adopted);
+  void tenants.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
   const { url } = serving.outer;
   pool.setCells(config.cells_target);

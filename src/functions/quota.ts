@@ -63,7 +63,10 @@ export async function trimStorage(store: Store, log: Log, isLate: () => boolean)
       );
       // What is left are functions, which only their owner deletes.
       if (largest === null) break;
-      left -= await deleteOldest(store, Number(largest.seq), left);
+      const freed = await deleteOldest(store, Number(largest.seq), left);
+      // More was recorded meanwhile than deleted: the next round goes on.
+      if (freed <= 0) break;
+      left -= freed;
     }
     if (left < excess) log.info("records deleted for want of storage", { tenant_id: id, bytes: excess - left });
   }

@@ -56,7 +56,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
         ? undefined
         : validate(route.body, parseJson(await readBody(incoming, outgoing, deps.clock, share)));
     // A body may take longer than what its sender was let in with.
-    if (caller !== null && caller.invocation !== null && body !== undefined)
+    if (caller !== null && body !== undefined && deps.authenticator.cached(credential) === null)
       await deps.authenticator.caller(credential);
     const request = new ServedRequest(c, caller, params, query, body, request_id);
     const result = await route.handler(request);

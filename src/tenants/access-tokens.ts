@@ -116,7 +116,8 @@ export class AccessTokens {
     const tenant_id = payload[is_own ? "tenant_id" : (outside?.tenant_claim ?? "")];
     const { exp = 0, sub = "", scope } = payload;
     if (typeof tenant_id !== "string" || typeof scope !== "string" || sub === "") return null;
-    if (exp - toEpochSeconds(clock.epochMs()) > LIMITS.access_token_seconds_max) return null;
+    const left_seconds = exp - toEpochSeconds(clock.epochMs());
+    if (left_seconds > LIMITS.access_token_seconds_max + CLOCK_TOLERANCE_SECONDS) return null;
     const given = scope.split(" ");
     const subject = is_own ? sub : `jwt:${sub.slice(0, LIMITS.request_id_length_max)}`;
     return { tenant_id, subject, scopes: SCOPES.filter((name) => given.includes(name)), expires_at: exp, is_own };

@@ -103,7 +103,9 @@ export class Keys implements Authenticator {
     const now_ms = this.#clock.monotonicMs();
     if ((this.#refused.get(credential) ?? 0) > now_ms) throw unknownCredential();
     const changes = this.#changes;
-    const grant = isAccessToken(credential) ? await this.#byToken(credential) : await this.#byKey(credential);
+    // The operator's key may have any form, that of a token too.
+    const proven = isAccessToken(credential) ? await this.#byToken(credential) : null;
+    const grant = proven ?? (await this.#byKey(credential));
     if (grant === null || this.#isOver(grant.expires_at)) {
       this.#refused.set(credential, now_ms + LIMITS.credential_refusal_ttl_ms);
       throw unknownCredential();

@@ -46,23 +46,30 @@ export class Tenants {
     this.#options = options;
   }
 
-  /** Limits hold when this resolves; deletions that a crash cut short are finished in the background. */
+  /** Limits hold when this resolves. Call before functions take up their instances. */
   async boot(): Promise<void> {
-    const { store, log } = this.#options;
-    const left: string[] = [];
+    const { store } = this.#options;
     for (let after = ""; ; ) {
       const rows = await store.read(`${SELECT} WHERE id > ? ORDER BY id LIMIT ?`, [after, LIMITS.list_limit_max]);
       for (const row of rows) {
-        const { tenant_id, state, limits } = recordOf(row);
-        if (state === "deleting") left.push(tenant_id);
-        else this.#apply(tenant_id, limits);
+        const { tenant_id, limits } = recordOf(row);
+        this.#apply(tenant_id, limits);
       }
       if (rows.length < LIMITS.list_limit_max) break;
       after = String(rows.at(-1)?.id);
     }
-    void (async () => {
-      for (const tenant_id of left) await this.#erase(tenant_id);
-    })().catch((error) => log.error("tenant not deleted", { error: errorText(error) }));
+  }
+
+  /** Finishes deletions that a crash cut short. Call when functions have taken up their work; never rejects. */
+  async resume(): Promise<void> {
+    const { store, log } = this.#options;
+    const failed = (error: unknown) => log.error("tenant not deleted", { error: errorText(error) });
+    const read = () => store.read("SELECT id FROM tenants WHERE state = 'deleting' LIMIT ?", [LIMITS.list_limit_max]);
+    const left = await read().catch((error) => {
+      failed(error);
+      return [];
+    });
+    for (const { id } of left) await this.#erase(String(id)).catch(failed);
   }
 
   /** Throws NAME_TAKEN. */
@@ -129,14 +136,16 @@ export class Tenants {
 
   /**
    * Deletes a tenant, its keys, and with `force` what it owns. Throws NOT_FOUND, NOT_EMPTY, and WRONG_STATE for the
-   * operator's own.
+   * operator's own. What failed half-way goes on when it is asked for again.
    */
   async delete(tenant_id: string, force: boolean): Promise<void> {
     const { store, keys } = this.#options;
     if (tenant_id === DEFAULT_TENANT_ID) {
       throw new AppError("WRONG_STATE", "the tenant 'default' is the operator's own and stays");
     }
-    await this.#get(tenant_id);
+    const row = await store.readOne("SELECT state FROM tenants WHERE id = ?", [tenant_id]);
+    if (row === null) throw notFound(tenant_id);
+    if (row.state === "deleting") return this.#erase(tenant_id);
     const owns = force ? "" : " AND NOT EXISTS (SELECT 1 FROM functions WHERE tenant_id = tenants.id)";
     const { conflict } = await store
       .write(
@@ -176,13 +185,17 @@ export class Tenants {
 
   async #get(tenant_id: string): Promise<TenantRecord> {
     const row = await this.#options.store.readOne(`${SELECT} WHERE id = ? AND state = 'active'`, [tenant_id]);
-    if (row === null) throw new AppError("NOT_FOUND", `tenant '${tenant_id}' not found`);
+    if (row === null) throw notFound(tenant_id);
     return recordOf(row);
   }
 
   #apply(tenant_id: string, limits: TenantLimits): void {
     this.#options.rates.set(tenant_id, limits.requests_per_second);
   }
+}
+
+function notFound(tenant_id: string): AppError {
+  return new AppError("NOT_FOUND", `tenant '${tenant_id}' not found`);
 }
 
 function nameTaken(name: string): AppError {
