@@ -4,8 +4,11 @@
  *
  * T1. Algorithm, issuer and audience are pinned for each of the two kinds, so neither can pass for the other: own
  *     tokens are HS256 with a secret that never leaves the data directory, outside ones are asymmetric.
- * T2. A token without an expiry, or with one further away than `access_token_seconds_max`, is refused.
+ * T2. An own token names the text of its key, by a digest that only this daemon can make: a key that takes the id of
+ *     another, as the operator's does, does not take over its tokens.
+ * T3. A token without an expiry, or with one further away than `access_token_seconds_max`, is refused.
  */
+import { createHmac } from "node:crypto";
 import { createRemoteJWKSet, decodeJwt, type JWTPayload, type JWTVerifyGetKey, jwtVerify, SignJWT } from "jose";
 import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
 import type { OutsideIssuer } from "../base/config.ts";
@@ -26,7 +29,15 @@ export interface Proven {
   readonly subject: string;
   readonly scopes: readonly Scope[];
   readonly expires_at: EpochSeconds;
-  readonly is_own: boolean;
+  /** `keyProof` of the key that an own token was made from; null for an outside one. */
+  readonly key_proof: string | null;
+}
+
+/** The key that a token is made from. */
+export interface TokenKey {
+  readonly tenant_id: string;
+  readonly key_id: string;
+  readonly secret_sha256: string;
 }
 
 export interface AccessTokensOptions {
@@ -61,9 +72,13 @@ export class AccessTokens {
   }
 
   /** A token of `ttl_seconds` for a key. */
-  async issue(tenant_id: string, key_id: string, scopes: readonly Scope[], ttl_seconds: number): Promise<string> {
+  async issue(
+    { tenant_id, key_id, secret_sha256 }: TokenKey,
+    scopes: readonly Scope[],
+    ttl_seconds: number,
+  ): Promise<string> {
     const now = toEpochSeconds(this.#options.clock.epochMs());
-    return new SignJWT({ tenant_id, scope: scopes.join(" ") })
+    return new SignJWT({ tenant_id, scope: scopes.join(" "), key: this.keyProof(secret_sha256) })
       .setProtectedHeader({ alg: OWN_ALGORITHM, typ: "JWT" })
       .setIssuer(OWN_ISSUER)
       .setAudience(OWN_ISSUER)
@@ -72,6 +87,11 @@ export class AccessTokens {
       .setIssuedAt(now)
       .setExpirationTime(now + ttl_seconds)
       .sign(this.#options.secret);
+  }
+
+  /** Stands for a key in its tokens (T2). Not the digest itself: an operator's key may be one that can be guessed. */
+  keyProof(secret_sha256: string): string {
+    return createHmac("sha256", this.#options.secret).update(secret_sha256).digest("base64url");
   }
 
   /** Null for whatever is not to be trusted. Never rejects. */
@@ -114,13 +134,15 @@ export class AccessTokens {
   #proven(payload: JWTPayload, is_own: boolean): Proven | null {
     const { outside, clock } = this.#options;
     const tenant_id = payload[is_own ? "tenant_id" : (outside?.tenant_claim ?? "")];
-    const { exp = 0, sub = "", scope } = payload;
+    const { exp = 0, sub = "", scope, key } = payload;
+    if (is_own && typeof key !== "string") return null;
     if (typeof tenant_id !== "string" || typeof scope !== "string" || sub === "") return null;
     const left_seconds = exp - toEpochSeconds(clock.epochMs());
     if (left_seconds > LIMITS.access_token_seconds_max + CLOCK_TOLERANCE_SECONDS) return null;
     const given = scope.split(" ");
     const subject = is_own ? sub : `jwt:${sub.slice(0, LIMITS.request_id_length_max)}`;
-    return { tenant_id, subject, scopes: SCOPES.filter((name) => given.includes(name)), expires_at: exp, is_own };
+    const scopes = SCOPES.filter((name) => given.includes(name));
+    return { tenant_id, subject, scopes, expires_at: exp, key_proof: is_own ? String(key) : null };
   }
 
   /** An issuer that cannot be reached refuses everybody: said in the log, once in a while, not for each token. */

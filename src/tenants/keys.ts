@@ -210,7 +210,7 @@ export class Keys implements Authenticator {
     if (changes[0] === 0) throw new AppError("NOT_FOUND", `api key '${key_id}' not found`);
   }
 
-  /** A token of at most the caller's scopes; it ends with the key at the latest. Throws FORBIDDEN. */
+  /** A token of at most the caller's scopes and the key's own time; it ends with the key. Throws FORBIDDEN. */
   async token(
     { tenant_id, key_id, scopes: held }: Caller,
     { scopes: asked, expires_in }: RequestToken,
@@ -218,8 +218,13 @@ export class Keys implements Authenticator {
     const lacking = asked?.find((scope) => !held.includes(scope));
     if (lacking !== undefined) throw lacksScope(lacking);
     const scopes = held.filter((scope) => asked === undefined || asked.includes(scope));
-    const access_token = await this.#tokens.issue(tenant_id, key_id, scopes, expires_in);
-    return { access_token, token_type: "Bearer", expires_in, scopes };
+    const row = await this.#find("k.id = ?", key_id);
+    if (row === null || row.tenant_id !== tenant_id) throw unknownCredential();
+    const left = row.expires_at === null ? expires_in : row.expires_at - toEpochSeconds(this.#clock.epochMs());
+    const seconds = Math.max(1, Math.min(expires_in, left));
+    const { secret_sha256 } = row;
+    const access_token = await this.#tokens.issue({ tenant_id, key_id, secret_sha256 }, scopes, seconds);
+    return { access_token, token_type: "Bearer", expires_in: seconds, scopes };
   }
 
   /** Makes the tenant `default`, and `key` its key from now on, in place of an earlier bootstrap key. */
@@ -265,21 +270,27 @@ export class Keys implements Authenticator {
   async #byToken(credential: string): Promise<Grant | null> {
     const proven = await this.#tokens.verify(credential);
     if (proven === null) return null;
-    const { tenant_id, subject, scopes, expires_at } = proven;
-    const isStanding = proven.is_own ? await this.#standsBehind(proven) : await this.#isTenant(tenant_id);
-    if (!isStanding) return null;
+    const { tenant_id, subject, scopes, key_proof } = proven;
+    const until = key_proof === null ? await this.#tenantUntil(proven) : await this.#keyUntil(proven);
+    if (until === null) return null;
+    const expires_at = Math.min(proven.expires_at, until);
     const caller = { tenant_id, kind: "token", key_id: subject, scopes, is_operator: false, invocation: null } as const;
     return { caller, expires_at };
   }
 
-  async #standsBehind({ subject, tenant_id }: Proven): Promise<boolean> {
+  /** How long the key behind an own token stands; null: not any more. */
+  async #keyUntil({ subject, tenant_id, key_proof }: Proven): Promise<EpochSeconds | null> {
     const row = await this.#find("k.id = ?", subject);
-    return row !== null && row.tenant_id === tenant_id && !this.#isOver(row.expires_at);
+    if (row === null || row.tenant_id !== tenant_id || this.#tokens.keyProof(row.secret_sha256) !== key_proof) {
+      return null;
+    }
+    return row.expires_at ?? Number.POSITIVE_INFINITY;
   }
 
-  async #isTenant(tenant_id: string): Promise<boolean> {
+  /** How long the tenant of an outside issuer's token stands; null: not any more. */
+  async #tenantUntil({ tenant_id }: Proven): Promise<EpochSeconds | null> {
     const row = await this.#store.readOne("SELECT id FROM tenants WHERE id = ? AND state = 'active'", [tenant_id]);
-    return row !== null;
+    return row === null ? null : Number.POSITIVE_INFINITY;
   }
 
   #find(condition: string, value: string): Promise<KeyRow | null> {

@@ -5,6 +5,7 @@ import type { Clock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { credentialOf } from "../../src/http/auth.ts";
 import { SCOPES } from "../../src/http/route.ts";
+import type { Row, Store, Value } from "../../src/store/store.ts";
 import { DEFAULT_TENANT_ID } from "../../src/tenants/keys.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { testKeys } from "./test-keys.ts";
@@ -122,6 +123,55 @@ describe("keys", () => {
       is_operator: false,
       invocation: null,
     });
+  });
+
+  it("that are looked up while they are revoked do not enter the cache after it", async () => {
+    const { store, time } = open();
+    const clock: Clock = { epochMs: () => time.now_ms, monotonicMs: () => time.now_ms, after: () => () => {} };
+    const { promise: opened, resolve: letGo } = Promise.withResolvers<void>();
+    const gate = { wanted: 0 };
+    // A store whose answer to one look-up takes its time on the way.
+    const slow: Store = {
+      write: (statements, options) => store.write(statements, options),
+      appender: (table, columns) => store.appender(table, columns),
+      read: (sql, args) => store.read(sql, args),
+      readOne: async <R extends Row>(sql: string, args?: readonly Value[]) => {
+        const row = await store.readOne<R>(sql, args);
+        if (gate.wanted-- === 1) await opened;
+        return row;
+      },
+      close: () => store.close(),
+    };
+    const keys = testKeys(slow, clock);
+    await keys.ensureBootstrap("operator-key-0123");
+    const operator = await keys.caller("operator-key-0123");
+    const made = await keys.create(DEFAULT_TENANT_ID, { name: "k" }, operator);
+    gate.wanted = 1;
+    const lookup = keys.caller(made.key);
+    await keys.revoke(DEFAULT_TENANT_ID, made.id);
+    letGo();
+    // It was good when it was asked for.
+    expect(await lookup).toMatchObject({ key_id: made.id });
+    expect(keys.cached(made.key)).toBeNull();
+    await expect(keys.caller(made.key)).rejects.toEqual(refused);
+  });
+
+  it("are given no scope that their maker lacks, and none past the tenant's own bound, by requests at the same time too", async () => {
+    const { keys } = open();
+    await keys.ensureBootstrap("operator-key-0123");
+    const operator = await keys.caller("operator-key-0123");
+    const narrow = await keys.caller(
+      (await keys.create(DEFAULT_TENANT_ID, { name: "n", scopes: ["admin", "read"] }, operator)).key,
+    );
+    await expect(keys.create(DEFAULT_TENANT_ID, { name: "x" }, narrow)).rejects.toMatchObject({ code: "FORBIDDEN" });
+    const made = await Promise.allSettled(
+      Array.from({ length: LIMITS.api_keys_per_tenant_max + 10 }, (_, n) =>
+        keys.create(DEFAULT_TENANT_ID, { name: `k${n}`, scopes: ["read"] }, narrow),
+      ),
+    );
+    // Two are there already: the operator's and the one that makes them.
+    expect(made.filter(({ status }) => status === "fulfilled")).toHaveLength(LIMITS.api_keys_per_tenant_max - 2);
+    expect(made.find(({ status }) => status === "rejected")).toMatchObject({ reason: { code: "QUOTA_EXCEEDED" } });
   });
 
   it("that are absurdly long are refused unread", async () => {

@@ -1,0 +1,133 @@
+/** Access tokens and what ends them, with the time held by hand and a real store. */
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { exportJWK, generateKeyPair, SignJWT } from "jose";
+import { describe, expect, it } from "vitest";
+import { randomIds } from "../../src/base/ids.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import type { Log } from "../../src/base/log.ts";
+import { SCOPES } from "../../src/http/route.ts";
+import { AccessTokens } from "../../src/tenants/access-tokens.ts";
+import { Keys } from "../../src/tenants/keys.ts";
+import { HandClock } from "../pool/hand-clock.ts";
+import { scratchStores } from "../store/scratch.ts";
+
+const refused = expect.objectContaining({ code: "UNAUTHORIZED" });
+const OPERATOR = "operator-key-0123456789";
+
+describe("access tokens", () => {
+  const scratch = scratchStores();
+  const open = async (jwks_url: string | null = null) => {
+    const clock = new HandClock();
+    clock.now_ms = 1_800_000_000_000;
+    const warnings: string[] = [];
+    const ignore = () => {};
+    const log: Log = { debug: ignore, info: ignore, warn: (message) => warnings.push(message), error: ignore };
+    const outside =
+      jwks_url === null
+        ? null
+        : { issuer: "https://out.test", audience: "here", jwks_url, algorithms: ["ES256"], tenant_claim: "tenant_id" };
+    const ids = randomIds();
+    const tokens = new AccessTokens({ clock, ids, log, secret: new Uint8Array(32).fill(7), outside });
+    const keys = new Keys({ store: scratch().open(), clock, ids, tokens });
+    await keys.ensureBootstrap(OPERATOR);
+    const operator = await keys.caller(OPERATOR);
+    return { clock, keys, operator, warnings };
+  };
+  const later = (clock: HandClock, seconds: number) => {
+    clock.now_ms += seconds * 1000;
+  };
+
+  it("are good for their time, from the store and from the cache", async () => {
+    const { keys, operator, clock } = await open();
+    const { access_token, expires_in } = await keys.token(operator, { expires_in: 50 });
+    expect(expires_in).toBe(50);
+    expect(await keys.caller(access_token)).toMatchObject({ kind: "token", is_operator: false, scopes: SCOPES });
+    later(clock, 49);
+    expect(keys.cached(access_token)).not.toBeNull();
+    later(clock, 1);
+    expect(keys.cached(access_token)).toBeNull();
+    await expect(keys.caller(access_token)).rejects.toEqual(refused);
+  });
+
+  it("end when their key expires, also while they are cached, and say so", async () => {
+    const { keys, operator, clock } = await open();
+    const expires_at = clock.now_ms / 1000 + 20;
+    const { key } = await keys.create("default", { name: "short", expires_at }, operator);
+    const { access_token, expires_in } = await keys.token(await keys.caller(key), { expires_in: 900 });
+    expect(expires_in).toBe(20);
+    await keys.caller(access_token);
+    later(clock, 20);
+    expect(keys.cached(access_token)).toBeNull();
+    await expect(keys.caller(access_token)).rejects.toEqual(refused);
+  });
+
+  it("of the operator's key end when another key takes its place", async () => {
+    const { keys, operator } = await open();
+    const { access_token } = await keys.token(operator, { expires_in: 900 });
+    await keys.caller(access_token);
+    await keys.ensureBootstrap("another-operator-key");
+    await expect(keys.caller(access_token)).rejects.toEqual(refused);
+    const { access_token: newer } = await keys.token(await keys.caller("another-operator-key"), { expires_in: 900 });
+    expect(await keys.caller(newer)).toMatchObject({ key_id: "bootstrap", kind: "token" });
+  });
+
+  it("are not made of a key that was revoked meanwhile", async () => {
+    const { keys, operator } = await open();
+    const { key, id } = await keys.create("default", { name: "k" }, operator);
+    const caller = await keys.caller(key);
+    await keys.revoke("default", id);
+    await expect(keys.token(caller, { expires_in: 60 })).rejects.toEqual(refused);
+  });
+
+  it("of an issuer that cannot be reached are refused, which is logged once in a while and not for each", async () => {
+    const { keys, warnings, clock } = await open("http://127.0.0.1:1/jwks");
+    const { privateKey } = await generateKeyPair("ES256");
+    const token = (sub: string) =>
+      new SignJWT({ tenant_id: "default", scope: "read" })
+        .setProtectedHeader({ alg: "ES256", kid: "k1" })
+        .setIssuer("https://out.test")
+        .setAudience("here")
+        .setSubject(sub)
+        .setExpirationTime(clock.now_ms / 1000 + 600)
+        .sign(privateKey);
+    for (const sub of ["a", "b", "c"]) await expect(keys.caller(await token(sub))).rejects.toEqual(refused);
+    expect(warnings).toEqual(["keys of the issuer not read"]);
+    later(clock, LIMITS.jwks_cooldown_ms / 1000);
+    for (const sub of ["d", "e"]) await expect(keys.caller(await token(sub))).rejects.toEqual(refused);
+    expect(warnings).toHaveLength(2);
+    // A bad token says nothing of the issuer.
+    later(clock, LIMITS.jwks_cooldown_ms / 1000);
+    await expect(keys.caller("eyJhbGciOiJub25lIn0.e30.AAAA")).rejects.toEqual(refused);
+    await expect(keys.caller(`${(await token("f")).slice(0, 20)}.x.y`)).rejects.toEqual(refused);
+    expect(warnings).toHaveLength(2);
+    expect(await keys.caller(OPERATOR)).toMatchObject({ is_operator: true });
+  });
+
+  it("of an issuer that answers are good for the scopes and the tenant that they name", async () => {
+    const { publicKey, privateKey } = await generateKeyPair("ES256");
+    const jwks = JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: "k1", alg: "ES256" }] });
+    const issuer = createServer((_, response) => response.end(jwks)).listen(0, "127.0.0.1");
+    await new Promise((resolve) => issuer.once("listening", resolve));
+    try {
+      const { keys, clock } = await open(`http://127.0.0.1:${(issuer.address() as AddressInfo).port}/`);
+      const token = await new SignJWT({ tenant_id: "default", scope: "write read root" })
+        .setProtectedHeader({ alg: "ES256", kid: "k1" })
+        .setIssuer("https://out.test")
+        .setAudience("here")
+        .setSubject("bootstrap")
+        .setExpirationTime(clock.now_ms / 1000 + 600)
+        .sign(privateKey);
+      expect(await keys.caller(token)).toEqual({
+        tenant_id: "default",
+        kind: "token",
+        key_id: "jwt:bootstrap",
+        scopes: ["read", "write"],
+        is_operator: false,
+        invocation: null,
+      });
+    } finally {
+      issuer.close();
+    }
+  });
+});
