@@ -277,7 +277,7 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       params: byId,
       body: rollbackFunction,
       response: functionRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED"],
       example: { params: ID_EXAMPLE, body: { version: 1 } },
       handler: ({ caller, params, body }) =>
         functions.versions.rollback(caller.tenant_id, params.function_id, body.version),

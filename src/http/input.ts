@@ -179,8 +179,8 @@ function expectation(issue: z.core.$ZodIssue): readonly string[] | null {
 function isShapeIssue(issue: z.core.$ZodIssue, value: unknown): boolean {
   switch (issue.code) {
     case "invalid_type":
-      // A fraction where an integer is wanted is a number all the same.
-      return !(issue.expected === "int" && typeof value === "number");
+      // A fraction where an integer is wanted, and 1e999, are numbers all the same.
+      return !(["int", "number"].includes(issue.expected) && typeof value === "number");
     case "invalid_value":
       return !issue.values.some((wanted) => typeName(wanted) === typeName(value));
     case "invalid_union":
@@ -229,7 +229,9 @@ export function parseQuery(url: string): Record<string, string | string[]> {
   if (start === -1) return query;
   for (const [name, value] of new URLSearchParams(url.slice(start + 1))) {
     const before = query[name];
-    query[name] = before === undefined ? value : typeof before === "string" ? [before, value] : [...before, value];
+    if (before === undefined) query[name] = value;
+    else if (typeof before === "string") query[name] = [before, value];
+    else before.push(value);
   }
   return query;
 }

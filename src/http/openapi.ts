@@ -16,14 +16,13 @@ export interface DescribedApi {
   readonly tags: Readonly<Record<string, string>>;
 }
 
-/** Answered to every request with a credential, with a body, with parameters. */
-const CREDENTIAL_ERRORS: readonly ErrorCode[] = ["TWO_CREDENTIALS", "UNAUTHORIZED", "RATE_LIMITED"];
+/** Answered to every request with a credential (the disk or the memory for answers may be full), and with a body. */
+const CREDENTIAL_ERRORS: readonly ErrorCode[] = ["TWO_CREDENTIALS", "UNAUTHORIZED", "RATE_LIMITED", "CAPACITY_FULL"];
 const BODY_ERRORS: readonly ErrorCode[] = [
   "INVALID_JSON",
   "INVALID_ARGUMENT",
   "UNPROCESSABLE_ENTITY",
   "BODY_TOO_LARGE",
-  "CAPACITY_FULL",
 ];
 
 export const errorSchema = z

@@ -161,6 +161,7 @@ export class Tenants {
       )
       .finally(() => keys.forget((caller) => caller.tenant_id === tenant_id));
     if (conflict !== null) {
+      await this.#get(tenant_id);
       throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions`, {
         hint: "delete them first, or send force=true",
       });
