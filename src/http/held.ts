@@ -6,6 +6,8 @@
  * B1. The sum never passes `held_bytes_max`. The last quarter is kept for requests that hold little, so that large ones
  *     cannot shut out the others.
  * B2. What a share holds it gives back once, when it is ended.
+ * B3. A client that takes nothing of a large answer for `answer_stall_ms` is cut, so that those who never read do not
+ *     hold their shares for good. serve.ts does it.
  */
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -13,11 +15,14 @@ import { LIMITS } from "../base/limits.ts";
 const LARGE_PART = 0.75;
 
 export class Held {
+  /** Of one client that takes nothing (B3). */
+  readonly stall_ms: number;
   readonly #bytes_max: number;
   #bytes = 0;
 
-  constructor(bytes_max: number = LIMITS.held_bytes_max) {
+  constructor(bytes_max: number = LIMITS.held_bytes_max, stall_ms: number = LIMITS.answer_stall_ms) {
     this.#bytes_max = bytes_max;
+    this.stall_ms = stall_ms;
   }
 
   /** Of all shares that have not ended. */
@@ -50,6 +55,10 @@ export class Share {
 
   constructor(held: Held) {
     this.#held = held;
+  }
+
+  get stall_ms(): number {
+    return this.#held.stall_ms;
   }
 
   /** Undefined, or the refusal when there is no room (B1). */

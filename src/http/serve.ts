@@ -73,6 +73,14 @@ function hold({ incoming, outgoing }: HttpBindings, share: Share, bytes: number)
   const refusal = share.add(bytes);
   if (refusal !== undefined) throw refusal;
   const { socket } = incoming;
+  // From its turn on the connection until all of it is with the kernel; progress counts, however slow (B3).
+  const watch = (): void => {
+    socket.setTimeout(share.stall_ms);
+    // Before Node sets the wait for the next request, or the answer behind has its turn.
+    outgoing.prependOnceListener("finish", () => socket.setTimeout(0));
+  };
+  if (outgoing.socket === null) outgoing.once("socket", watch);
+  else watch();
   const end = (): void => {
     share.end();
     outgoing.off("close", end);

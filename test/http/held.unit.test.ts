@@ -93,6 +93,48 @@ describe("a listener", () => {
     await eventually("nothing is held", () => held.bytes === 0);
   });
 
+  it("cuts a client that takes nothing of a large answer, and not one that only takes its time", async () => {
+    const { opened, open } = gate();
+    const routes = [
+      route({
+        method: "GET",
+        path: "/large",
+        auth: "public",
+        operation: "tested",
+        summary: "Much.",
+        handler: () => "x".repeat(20_000 * KIB),
+      }),
+      route({
+        method: "GET",
+        path: "/waits",
+        auth: "public",
+        operation: "tested",
+        summary: "Answers late.",
+        handler: async () => {
+          await opened;
+          return "waited";
+        },
+      }),
+    ];
+    const held = new Held(100_000 * KIB, 500);
+    const { server } = await serve(routes, {}, { held });
+    const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
+    // It reads its large answer, and then waits for another one for longer than it may be idle in the first.
+    const patient = await rawClient(server.port);
+    patient.socket.write(get("/large"));
+    await eventually("it has read all", () => patient.text().length > 20_000 * KIB);
+    patient.socket.write(get("/waits"));
+    const idle = await rawClient(server.port);
+    idle.socket.pause();
+    idle.socket.write(get("/large"));
+    await eventually("it is held", () => held.bytes > 0);
+    // Nothing but its being cut gives that back: it neither reads nor leaves.
+    await eventually("nothing is held", () => held.bytes === 0);
+    open();
+    await eventually("it is answered", () => patient.text().endsWith('"waited"'));
+    idle.socket.destroy();
+  });
+
   it("works on few requests that one connection sends ahead, and closes one that sends more", async () => {
     const { opened, open } = gate();
     const seen = { count: 0 };
