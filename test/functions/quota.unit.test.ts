@@ -1,0 +1,142 @@
+/** What a tenant may own, and what is taken from one that has more, against a real store. */
+import { describe, expect, it } from "vitest";
+import { guards, refusalOf, trimStorage } from "../../src/functions/quota.ts";
+import type { Store } from "../../src/store/store.ts";
+import { quietLog, scratchStores } from "../store/scratch.ts";
+
+const MEGABYTE = 1024 * 1024;
+const never = () => false;
+
+async function makeTenant(store: Store, id: string, storage_mb_max: number | null, state = "active"): Promise<void> {
+  await store.write([
+    {
+      sql: "INSERT INTO tenants (id, name, created_at, state, storage_mb_max) VALUES (?, ?, 0, ?, ?)",
+      args: [id, id, state, storage_mb_max],
+    },
+  ]);
+}
+
+async function makeFunction(store: Store, seq: number, tenant_id: string, handler = "cat"): Promise<void> {
+  await store.write([
+    {
+      sql: `INSERT INTO functions (seq, id, tenant_id, name, state, current_version, min_instances, max_instances,
+        cleanup_on_exit, created_at, updated_at) VALUES (?, ?, ?, ?, 'active', 1, 0, 1, 1, 0, 0)`,
+      args: [seq, `fn_${seq}`, tenant_id, `f${seq}`],
+    },
+    {
+      sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
+        timeout_seconds, created_at) VALUES (?, 1, ?, ?, 'shell', '{}', 256, 30, 0)`,
+      args: [seq, `fv_${seq}`, handler],
+    },
+  ]);
+}
+
+async function makeRecords(store: Store, function_seq: number, seqs: readonly number[], bytes: number): Promise<void> {
+  const append = store.appender("invocations", [
+    ...["seq", "function_seq", "suffix", "version", "status", "started_at", "ended_at", "duration_ms"],
+    ...["stdout", "stderr", "cold_start", "flags", "timings"],
+  ]);
+  for (const seq of seqs) {
+    await append([seq, function_seq, "x", 1, "success", 0, 0, 1, "x".repeat(bytes), "", 0, 0, "{}"]);
+  }
+}
+
+const storedOf = async (store: Store, tenant_id: string) =>
+  Number(
+    (await store.readOne("SELECT sum(stored_bytes) AS bytes FROM functions WHERE tenant_id = ?", [tenant_id]))?.bytes,
+  );
+const recordsOf = async (store: Store, function_seq: number) =>
+  (await store.read("SELECT seq FROM invocations WHERE function_seq = ? ORDER BY seq", [function_seq])).map(
+    ({ seq }) => seq,
+  );
+
+describe("what a tenant has above its storage", () => {
+  const scratch = scratchStores();
+
+  it("goes from the oldest records of its largest function, just as much as needed, and from nobody else's", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "over", 1);
+    await makeTenant(store, "other", 1);
+    await makeTenant(store, "free", null);
+    await makeFunction(store, 1, "over");
+    await makeFunction(store, 2, "over");
+    await makeFunction(store, 3, "other");
+    await makeFunction(store, 4, "free");
+    await makeRecords(store, 1, [10, 11, 12, 13, 14, 15], 200_000);
+    await makeRecords(store, 2, [1, 2], 50_000);
+    await makeRecords(store, 3, [3, 4], 300_000);
+    await makeRecords(store, 4, [5, 6, 7], 1_000_000);
+    await trimStorage(store, quietLog, never);
+    // 1,301,000 and a little: two of 200,500 are the fewest that bring it below 1,048,576.
+    expect(await recordsOf(store, 1)).toEqual([12, 13, 14, 15]);
+    expect(await storedOf(store, "over")).toBeLessThanOrEqual(MEGABYTE);
+    expect([await recordsOf(store, 2), await recordsOf(store, 3), await recordsOf(store, 4)]).toEqual([
+      [1, 2],
+      [3, 4],
+      [5, 6, 7],
+    ]);
+    await trimStorage(store, quietLog, never);
+    expect(await recordsOf(store, 1)).toEqual([12, 13, 14, 15]);
+  });
+
+  it("goes from one function after the other when the largest has no more records", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "over", 0);
+    await makeFunction(store, 1, "over");
+    await makeFunction(store, 2, "over", "x".repeat(60_000));
+    await makeRecords(store, 1, [1, 2, 3], 1_000);
+    await makeRecords(store, 2, [4], 1_000);
+    await trimStorage(store, quietLog, never);
+    expect([await recordsOf(store, 1), await recordsOf(store, 2)]).toEqual([[], []]);
+    // The functions themselves are their owner's to delete.
+    expect(await store.read("SELECT id FROM functions")).toHaveLength(2);
+  });
+
+  it("is more than one portion, and stays for the next round where there is no time", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "over", 1);
+    await makeFunction(store, 1, "over");
+    await makeRecords(
+      store,
+      1,
+      Array.from({ length: 12 }, (_, n) => n + 1),
+      1_000_000,
+    );
+    const looks = { count: 0 };
+    await trimStorage(store, quietLog, () => looks.count++ > 0);
+    const left = await recordsOf(store, 1);
+    expect(left.length).toBeLessThan(12);
+    expect(left.length).toBeGreaterThan(1);
+    await trimStorage(store, quietLog, never);
+    expect(await recordsOf(store, 1)).toEqual([12]);
+  });
+});
+
+describe("what is made in a tenant", () => {
+  const scratch = scratchStores();
+  const refusal = async (store: Store, tenant_id: string, isNewFunction = true) => {
+    const { conflict } = await store.write(guards(tenant_id, { isNewFunction }));
+    return conflict === null ? null : refusalOf(conflict)?.code;
+  };
+
+  it("needs a tenant that is there and not about to go", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "here", null);
+    await makeTenant(store, "going", null, "deleting");
+    expect(await refusal(store, "here")).toBeNull();
+    expect(await refusal(store, "going")).toBe("UNAUTHORIZED");
+    expect(await refusal(store, "nowhere")).toBe("UNAUTHORIZED");
+  });
+
+  it("needs room for a function and in the storage; a version needs the second alone", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "t", 1);
+    await store.write([{ sql: "UPDATE tenants SET functions_max = 1" }]);
+    expect(await refusal(store, "t")).toBeNull();
+    await makeFunction(store, 1, "t");
+    expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", null]);
+    await makeRecords(store, 1, [1, 2], 600_000);
+    await store.write([{ sql: "UPDATE tenants SET functions_max = NULL" }]);
+    expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", "QUOTA_EXCEEDED"]);
+  });
+});

@@ -1,0 +1,118 @@
+/** A store that an earlier program wrote, brought up to date with what is in it. */
+import { describe, expect, it } from "vitest";
+import { MIGRATIONS } from "../../src/store/migrations.ts";
+import type { Store } from "../../src/store/store.ts";
+import { scratchStores } from "./scratch.ts";
+
+/** Two-byte characters: what counts is bytes. */
+const HANDLER = "echo é";
+const ENVIRONMENT = '{"A":"ü"}';
+
+async function writeFunction(store: Store, seq: number, versions: number): Promise<void> {
+  await store.write([
+    {
+      sql: `INSERT INTO functions (seq, id, tenant_id, name, state, current_version, min_instances, max_instances,
+        cleanup_on_exit, created_at, updated_at) VALUES (?, ?, 'default', ?, 'active', 1, 0, 1, 1, 0, 0)`,
+      args: [seq, `fn_${seq}`, `f${seq}`],
+    },
+    ...Array.from({ length: versions }, (_, n) => ({
+      sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
+        timeout_seconds, description, created_at) VALUES (?, ?, ?, ?, 'shell', ?, 256, 30, ?, 0)`,
+      args: [seq, n + 1, `fv_${seq}_${n}`, HANDLER, ENVIRONMENT, n === 0 ? null : "described"],
+    })),
+  ]);
+}
+
+async function writeRecord(store: Store, seq: number, function_seq: number, stdout: string, error: string | null) {
+  await store.write([
+    {
+      sql: `INSERT INTO invocations (seq, function_seq, suffix, version, status, started_at, ended_at, duration_ms,
+        stdout, stderr, error_message, cold_start, flags, timings)
+        VALUES (?, ?, 'x', 1, ?, 5, 5, 1, ?, 'err', ?, 0, 0, '{}')`,
+      args: [seq, function_seq, error === null ? "success" : "failed", stdout, error],
+    },
+  ]);
+}
+
+const versionBytes = (description: string | null) =>
+  500 + Buffer.byteLength(HANDLER) + Buffer.byteLength(ENVIRONMENT) + (description ?? "").length;
+const recordBytes = (stdout: string, error: string | null) =>
+  500 + Buffer.byteLength(stdout) + "err".length + "{}".length + (error ?? "").length;
+
+const stored = async (store: Store) =>
+  Object.fromEntries(
+    (await store.read("SELECT id, stored_bytes, invocation_count, error_count FROM functions ORDER BY seq")).map(
+      ({ id, ...rest }) => [id, rest],
+    ),
+  );
+
+describe("a store of schema 2", () => {
+  const scratch = scratchStores();
+  /** Three functions: with records, without, and without anything but its version. */
+  const written = async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.slice(0, 2) });
+    await old.write([
+      { sql: "INSERT INTO tenants (id, name, created_at) VALUES ('default', 'default', 1)" },
+      {
+        sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at)
+          VALUES ('bootstrap', 'default', 'bootstrap', 'x', '["*"]', 1), ('other', 'default', 'o', 'y', '["read"]', 1)`,
+      },
+    ]);
+    await writeFunction(old, 1, 2);
+    await writeFunction(old, 2, 1);
+    await writeRecord(old, 10, 1, "é".repeat(1_000), null);
+    await writeRecord(old, 11, 1, "", "boom");
+    await old.close();
+    return open();
+  };
+  const bytes1 =
+    versionBytes(null) + versionBytes("described") + recordBytes("é".repeat(1_000), null) + recordBytes("", "boom");
+
+  it("knows afterwards what each function takes, and the counts that it knew before", async () => {
+    const store = await written();
+    expect(await stored(store)).toEqual({
+      fn_1: { stored_bytes: bytes1, invocation_count: 2, error_count: 1 },
+      fn_2: { stored_bytes: versionBytes(null), invocation_count: 0, error_count: 0 },
+    });
+  });
+
+  it("keeps count of what comes and goes from then on, down to nothing", async () => {
+    const store = await written();
+    await writeRecord(store, 12, 1, "more", null);
+    await writeRecord(store, 13, 2, "first", "bad");
+    expect(await stored(store)).toEqual({
+      fn_1: { stored_bytes: bytes1 + recordBytes("more", null), invocation_count: 3, error_count: 1 },
+      fn_2: { stored_bytes: versionBytes(null) + recordBytes("first", "bad"), invocation_count: 1, error_count: 1 },
+    });
+    await store.write([
+      { sql: "DELETE FROM invocations WHERE seq IN (10, 13)" },
+      { sql: "DELETE FROM function_versions WHERE function_seq = 1 AND version = 2" },
+    ]);
+    expect((await stored(store)).fn_1?.stored_bytes).toBe(
+      versionBytes(null) + recordBytes("", "boom") + recordBytes("more", null),
+    );
+    expect((await stored(store)).fn_2?.stored_bytes).toBe(versionBytes(null));
+    await store.write([{ sql: "DELETE FROM invocations" }, { sql: "DELETE FROM function_versions" }]);
+    expect(await store.read("SELECT DISTINCT stored_bytes FROM functions")).toEqual([{ stored_bytes: 0 }]);
+  });
+
+  it("has its keys with the scopes of today and its tenants without limits", async () => {
+    const store = await written();
+    expect(await store.read("SELECT id, scopes FROM api_keys ORDER BY id")).toEqual([
+      { id: "bootstrap", scopes: '["read","invoke","write","admin"]' },
+      { id: "other", scopes: '["read"]' },
+    ]);
+    expect(await store.readOne("SELECT * FROM tenants")).toEqual({
+      id: "default",
+      name: "default",
+      created_at: 1,
+      state: "active",
+      requests_per_second: null,
+      functions_max: null,
+      instances_max: null,
+      memory_mb_max: null,
+      storage_mb_max: null,
+    });
+  });
+});
