@@ -1,0 +1,55 @@
+/** What a daemon has in its store, read from the outside while it runs. */
+import { createHash } from "node:crypto";
+import { LIMITS } from "../../src/base/limits.ts";
+import { Connection } from "../../src/store/connection.ts";
+import type { Row } from "../../src/store/store.ts";
+import type { Daemon } from "./daemon.ts";
+
+/** What requests change. */
+const TABLES = {
+  tenants: "SELECT * FROM tenants ORDER BY id",
+  api_keys: "SELECT * FROM api_keys ORDER BY id",
+  functions: "SELECT * FROM functions ORDER BY seq",
+  function_versions: "SELECT * FROM function_versions ORDER BY function_seq, version",
+  invocations: "SELECT * FROM invocations ORDER BY seq",
+};
+
+export type Table = keyof typeof TABLES;
+
+export class StoreRows {
+  readonly #connection: Connection;
+
+  constructor({ data_dir }: Daemon) {
+    this.#connection = new Connection(`${data_dir}/hearth.db`, LIMITS);
+    this.#connection.exec("PRAGMA query_only=1");
+  }
+
+  read(sql: string, args: readonly string[] = []): Row[] {
+    return this.#connection.rows(sql, args);
+  }
+
+  /** All rows but those of one tenant. */
+  allBut(tenant_id: string): Record<string, Row[]> {
+    const own = (row: Row) => row.tenant_id === tenant_id || row.id === tenant_id;
+    const seqs = new Set(
+      this.read("SELECT seq FROM functions WHERE tenant_id = ?", [tenant_id]).map(({ seq }) => Number(seq)),
+    );
+    return Object.fromEntries(
+      Object.entries(TABLES).map(([table, sql]) => [
+        table,
+        this.read(sql).filter((row) => !own(row) && !seqs.has(Number(row.function_seq))),
+      ]),
+    );
+  }
+
+  /** One text for all that is in some tables. */
+  digest(tables: readonly Table[]): string {
+    const hash = createHash("sha256");
+    for (const table of tables) hash.update(JSON.stringify([table, this.read(TABLES[table])]));
+    return hash.digest("hex");
+  }
+
+  close(): void {
+    this.#connection.close();
+  }
+}

@@ -1,0 +1,123 @@
+/** Two tenants with one of everything, and requests in somebody's name whose answers can be compared byte by byte. */
+import { type Daemon, KEY } from "./daemon.ts";
+
+/** Sent with every request, so that answers do not differ by it. */
+const REQUEST_ID = "same-for-all";
+
+/** What differs from one answer to the next whatever was asked. */
+const UNCOMPARED = new Set(["date", "x-request-id"]);
+
+export interface Seen {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly text: string;
+}
+
+export interface Request {
+  readonly method: string;
+  readonly path: string;
+  readonly body: string | null;
+}
+
+/** A value for each path parameter there is. */
+export type Ids = Readonly<Record<"function_id" | "invocation_id" | "name" | "key_id" | "tenant_id", string>>;
+
+export interface Tenant {
+  readonly ids: Ids;
+  /** With all scopes. */
+  readonly key: string;
+  /** Every text by which it could be known. */
+  readonly marks: readonly string[];
+}
+
+export async function send(
+  daemon: Daemon,
+  { method, path, body }: Request,
+  headers: Readonly<Record<string, string>>,
+): Promise<Seen> {
+  const response = await fetch(daemon.url + path, {
+    method,
+    headers: { "x-request-id": REQUEST_ID, ...headers },
+    body,
+    redirect: "manual",
+  });
+  const kept = [...response.headers].filter(([name]) => !UNCOMPARED.has(name));
+  // A stream has no end to wait for.
+  const isStream = response.headers.get("content-type") === "text/event-stream";
+  if (isStream) await response.body?.cancel();
+  return {
+    status: response.status,
+    headers: Object.fromEntries(kept),
+    text: isStream ? "" : await response.text(),
+  };
+}
+
+/** The answer with the ids of its request taken out of it: what is left must tell nothing of what they stand for. */
+export function without(ids: readonly string[], { status, headers, text }: Seen): Seen {
+  const cut = (value: string) => ids.reduce((left, id) => left.replaceAll(id, "<id>"), value);
+  return {
+    status,
+    headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, cut(value)])),
+    text: cut(text),
+  };
+}
+
+/** Ids as good as any, of the same lengths as `of`, that nothing has. */
+export function missing({ function_id, invocation_id, name, key_id, tenant_id }: Ids): Ids {
+  const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
+  return {
+    function_id: other(function_id, "fn_".length),
+    // The number in it stays that of a record that is there.
+    invocation_id: other(invocation_id, invocation_id.lastIndexOf("_") + 1),
+    name: other(name, 0),
+    key_id: other(key_id, "key_".length),
+    tenant_id: other(tenant_id, "ten_".length),
+  };
+}
+
+/** A tenant with a function in two versions, deployed and called once, and a key beside its own. */
+export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> {
+  const made = await daemon.call("POST", "/api/tenants", { name: `${name}-tenant` });
+  const { tenant_id } = made.body;
+  const first = await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: `${name}-first` });
+  const { key } = first.body;
+  const call = async (method: string, path: string, body?: unknown) => {
+    const answer = await daemon.call(method, path, body, { "x-api-key": key });
+    if (answer.status >= 300) throw new Error(`${method} ${path}: ${JSON.stringify(answer.body)}`);
+    return answer.body;
+  };
+  const { id } = await call("POST", "/api/functions", {
+    name: `${name}-function`,
+    handler: `echo ${name}-output`,
+    description: `${name}-description`,
+    environment: { SECRET: `${name}-secret` },
+  });
+  await call("POST", `/api/functions/${id}/deploy`);
+  await call("PUT", `/api/functions/${id}`, { timeout_seconds: 20 });
+  const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
+  const extra = await call("POST", "/api/api-keys", { name: `${name}-extra`, scopes: ["read"] });
+  const ids = {
+    function_id: id,
+    invocation_id: record.invocation_id,
+    name: `${name}-function`,
+    key_id: extra.id,
+    tenant_id,
+  };
+  const marks = [...Object.values(ids), first.body.id, key, extra.key, record.instance_nonce, `${name}-`];
+  return { ids, key, marks };
+}
+
+/** All that a tenant sees of itself. */
+export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unknown> {
+  const { function_id, name, tenant_id } = ids;
+  const get = async (path: string, as = key) => (await daemon.call("GET", path, undefined, { "x-api-key": as })).body;
+  return {
+    functions: await get("/api/functions"),
+    record: await get(`/api/functions/${function_id}`),
+    named: await get(`/api/functions/by-name/${name}`),
+    versions: await get(`/api/functions/${function_id}/versions`),
+    invocations: await get(`/api/functions/${function_id}/invocations`),
+    keys: await get("/api/api-keys"),
+    tenant: await get(`/api/tenants/${tenant_id}`, KEY),
+  };
+}
