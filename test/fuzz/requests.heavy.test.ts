@@ -1,0 +1,327 @@
+/**
+ * 50,000 requests that a schema, or nobody, made, against one daemon: none is answered with a fault, all answers are
+ * those that the description of the API names, a refused one changes nothing, and nothing of them is left.
+ *
+ * `HEARTH_FUZZ_SEED` plays the requests of a run again, with `HEARTH_FUZZ_PATH` the one that failed alone;
+ * `HEARTH_FUZZ_COUNT` sets how many there are.
+ */
+import { randomInt } from "node:crypto";
+import { readFileSync } from "node:fs";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { ERRORS, type ErrorCode } from "../../src/base/errors.ts";
+import { errorSchema, errorsOf } from "../../src/http/openapi.ts";
+import { type Counts, countAtRest, expectAtRest } from "../recovery/rest.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
+import { nameOf, ROUTES } from "../support/routes.ts";
+import { StoreRows, type Table } from "../support/rows.ts";
+import { connections } from "./bytes.ts";
+import { bytesOf, type FuzzRequest, isPlain, request, routeOf, type There, type Who } from "./requests.ts";
+import { throwBytes, Wire, type WireAnswer } from "./wire.ts";
+
+const SEED = Number(process.env.HEARTH_FUZZ_SEED ?? randomInt(1_000_000));
+const PATH = process.env.HEARTH_FUZZ_PATH;
+const COUNT = Number(process.env.HEARTH_FUZZ_COUNT ?? 50_000);
+/** One after the other, so that what one changes is known; then so many at the same time; then bytes. */
+const ALONE_COUNT = Math.ceil(COUNT * 0.16);
+const RAW_COUNT = Math.ceil(COUNT * 0.1);
+const AT_ONCE = 16;
+/** Of the requests alone, one in so many is watched for what it changes. */
+const WATCHED_PER = 5;
+/** What has piled up is deleted after so many requests. */
+const TIDY_PER = 500;
+const KNOWN_MAX = 8;
+const CELLS = 2;
+const TABLES: readonly Table[] = ["tenants", "api_keys", "functions", "function_versions", "invocations"];
+const CODES: readonly ErrorCode[] = [
+  ...(["INVALID_JSON", "INVALID_ARGUMENT", "UNPROCESSABLE_ENTITY", "TWO_CREDENTIALS", "UNAUTHORIZED"] as const),
+  ...(["FORBIDDEN", "NOT_FOUND", "METHOD_NOT_ALLOWED", "WRONG_STATE", "NAME_TAKEN", "BODY_TOO_LARGE"] as const),
+];
+const PARAMETERS = { seed: SEED, endOnFailure: true, ...(PATH === undefined ? {} : { path: PATH }) };
+
+const daemon = new Daemon();
+const keys = { tenant: "", reader: "", token: "", kept_ids: new Set<string>(), tenant_id: "", others: [] as string[] };
+const state: { there: There; count: number; codes: Map<string, number>; before: Counts } = {
+  there: {},
+  count: 0,
+  /** How often each operation was answered with each code. */
+  codes: new Map(),
+  before: {},
+};
+
+function credentialOf(who: Who): string[] {
+  switch (who) {
+    case "operator":
+      return [`X-Api-Key: ${KEY}`];
+    case "tenant":
+      return [`Authorization: Bearer ${keys.tenant}`];
+    case "reader":
+      return [`X-Api-Key: ${keys.reader}`];
+    case "token":
+      return [`Authorization: Bearer ${keys.token}`];
+    case "both":
+      return [`X-Api-Key: ${keys.tenant}`, `Authorization: Bearer ${keys.tenant}`];
+    case "stranger":
+      return ["X-Api-Key: hk_000000000000_00000000000000000000000000000000"];
+    case "nobody":
+      return [];
+  }
+}
+
+const asKey = (key: string) => ({ "x-api-key": key });
+
+/** Throws with the request and its answer where the answer is none that the description names. */
+function check(asked: FuzzRequest, bytes: Buffer, answer: WireAnswer): void {
+  const { method } = asked;
+  const route = routeOf(asked);
+  const shown = `${bytes.toString("latin1").slice(0, 1_000)}\n→ ${answer.status} ${answer.text.slice(0, 1_000)}`;
+  const must = (isSo: boolean, what: string): void => {
+    if (!isSo) throw new Error(`${what}\n${shown}`);
+  };
+  state.count++;
+  must(/^[\x21-\x7e]{1,128}$/.test(answer.headers.get("x-request-id") ?? ""), "no request id");
+  must(answer.status !== 500, "a fault");
+  if (method === "HEAD") return;
+  const isJson = answer.headers.get("content-type")?.startsWith("application/json") ?? false;
+  const note = (code: string): void => {
+    const key = `${isPlain(asked) ? route.operation : "-"} ${code}`;
+    state.codes.set(key, (state.codes.get(key) ?? 0) + 1);
+  };
+  if (answer.status < 400) {
+    note("served");
+    if (!isPlain(asked)) return;
+    must(answer.status === route.status, `not the status ${route.status} of ${nameOf(route)}`);
+    if (!isJson || route.response === null) return;
+    const { error } = route.response.safeParse(JSON.parse(answer.text));
+    must(error === undefined, `not the answer of ${nameOf(route)}: ${error}`);
+    return;
+  }
+  must(isJson, "a refusal that is no JSON");
+  const { data, error } = errorSchema.safeParse(JSON.parse(answer.text));
+  must(data !== undefined, `not the body of a refusal: ${error}`);
+  const code = data?.error_code as ErrorCode;
+  note(code);
+  must(ERRORS[code].status === answer.status, `${code} is not ${answer.status}`);
+  if (isPlain(asked)) must(errorsOf(route).includes(code), `${nameOf(route)} does not say ${code}`);
+}
+
+async function ask(wire: Wire, asked: FuzzRequest): Promise<WireAnswer> {
+  const bytes = bytesOf(asked, state.there, credentialOf(asked.who));
+  const answer = await wire.send(bytes, asked.method === "HEAD").catch((error) => {
+    throw new Error(`${error.message}\n${bytes.toString("latin1").slice(0, 1_000)}`);
+  });
+  check(asked, bytes, answer);
+  if (answer.status < 300 && asked.who === "tenant") learn(answer.text);
+  return answer;
+}
+
+/** What the tenant has made may be asked for by the next request. */
+function learn(text: string): void {
+  const { function_id, name, invocation_id } = text.startsWith("{") ? JSON.parse(text) : {};
+  const add = (parameter: string, value: unknown): void => {
+    const known = state.there[parameter] ?? [];
+    if (typeof value !== "string" || known.includes(value)) return;
+    state.there = { ...state.there, [parameter]: [...known.slice(-KNOWN_MAX), value] };
+  };
+  add("function_id", function_id);
+  add("name", name);
+  add("invocation_id", invocation_id);
+}
+
+const callers = () => [KEY, keys.tenant];
+const functionsOf = async (key: string): Promise<{ id: string; name: string }[]> =>
+  (await daemon.call("GET", "/api/functions?limit=1000", undefined, asKey(key))).body.functions;
+
+/** Deletes all but the `kept` newest functions, and what else requests have made. */
+async function deleteAllBut(kept: number): Promise<void> {
+  for (const key of callers()) {
+    for (const { id } of (await functionsOf(key)).slice(kept)) {
+      await daemon.call("DELETE", `/api/functions/${id}`, undefined, asKey(key));
+    }
+    const { body } = await daemon.call("GET", "/api/api-keys", undefined, asKey(key));
+    const made = body.api_keys.filter(({ id }: { id: string }) => id !== "bootstrap" && !keys.kept_ids.has(id));
+    for (const { id } of made.slice(kept)) await daemon.call("DELETE", `/api/api-keys/${id}`, undefined, asKey(key));
+  }
+  const { body } = await daemon.call("GET", "/api/tenants?limit=1000");
+  const made = body.tenants.filter(
+    ({ tenant_id }: { tenant_id: string }) => !["default", keys.tenant_id].includes(tenant_id),
+  );
+  for (const { tenant_id } of made.slice(kept)) await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`);
+}
+
+/** Learns what there is, after some of it was deleted. Of tenants and keys only those that requests have made. */
+async function tidy(kept = 8): Promise<void> {
+  await deleteAllBut(kept);
+  const own = await functionsOf(keys.tenant);
+  const invocations = await Promise.all(
+    own.map(({ id }) => daemon.call("GET", `/api/functions/${id}/invocations?limit=5`, undefined, asKey(keys.tenant))),
+  );
+  const made = (await daemon.call("GET", "/api/api-keys", undefined, asKey(keys.tenant))).body.api_keys;
+  const tenants = (await daemon.call("GET", "/api/tenants?limit=1000")).body.tenants;
+  const ids = (list: { id?: string; tenant_id?: string; invocation_id?: string }[]) =>
+    list.map(({ id, tenant_id, invocation_id }) => invocation_id ?? id ?? tenant_id ?? "");
+  state.there = {
+    function_id: own.map(({ id }) => id),
+    name: own.map(({ name }) => name),
+    invocation_id: invocations.flatMap(({ body }) => ids(body.invocations ?? [])),
+    // Those of other tenants that may be there.
+    key_id: [...ids(made).filter((id) => !keys.kept_ids.has(id)), ...keys.others.slice(-4)],
+    tenant_id: ids(tenants.map(({ tenant_id }: { tenant_id: string }) => ({ tenant_id }))).filter(
+      (id) => !["default", keys.tenant_id].includes(id),
+    ),
+  };
+  expect(daemon.output).not.toMatch(/"level":("error"|50)/);
+}
+
+/** A few functions that can be called, and tenants that can be changed. */
+async function furnish(): Promise<void> {
+  for (const name of ["n1", "n2", "n3"]) {
+    const { body } = await daemon.call("POST", "/api/functions", { name, handler: "cat" }, asKey(keys.tenant));
+    if (body.id !== undefined)
+      await daemon.call("POST", `/api/functions/${body.id}/deploy`, undefined, asKey(keys.tenant));
+  }
+  for (const name of ["first", "second"]) {
+    const { body } = await daemon.call("POST", "/api/tenants", { name });
+    if (body.tenant_id === undefined) continue;
+    const made = await daemon.call("POST", `/api/tenants/${body.tenant_id}/api-keys`, { name: "k" });
+    keys.others.push(made.body.id);
+  }
+}
+
+/** Megabytes of memory and the descriptors of the daemon but those of clients. */
+function held(): { readonly memory_mb: number; readonly descriptors: Record<string, number> } {
+  const status = readFileSync(`/proc/${daemon.pid}/status`, "utf8");
+  const tcp = readFileSync("/proc/net/tcp", "utf8")
+    .split("\n")
+    .map((line) => `socket:[${line.trim().split(/\s+/)[9]}]`);
+  const descriptors: Record<string, number> = {};
+  for (const link of daemon.descriptors().filter((one) => !tcp.includes(one))) {
+    const kind = link.replace(/\d+/g, "0");
+    descriptors[kind] = (descriptors[kind] ?? 0) + 1;
+  }
+  return { memory_mb: Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024, descriptors };
+}
+
+let port = 0;
+let at_first = { memory_mb: 0, descriptors: {} as Record<string, number> };
+
+beforeAll(async () => {
+  await daemon.start({ HEARTH_CELLS: String(CELLS), HEARTH_INSTANCES_MAX: "10", HEARTH_LOG_LEVEL: "warn" });
+  port = Number(new URL(daemon.url).port);
+  keys.tenant_id = (await daemon.call("POST", "/api/tenants", { name: "fuzz" })).body.tenant_id;
+  const make = async (fields: object) => {
+    const { body } = await daemon.call("POST", `/api/tenants/${keys.tenant_id}/api-keys`, { name: "k", ...fields });
+    keys.kept_ids.add(body.id);
+    return body.key;
+  };
+  keys.tenant = await make({});
+  keys.reader = await make({ scopes: ["read"] });
+  keys.token = (
+    await daemon.call("POST", "/api/auth/token", { expires_in: 3_600 }, asKey(keys.tenant))
+  ).body.access_token;
+  await furnish();
+  // What is made once and kept is there before the counting: threads, caches, connections, the log's files.
+  const wire = new Wire(port);
+  for (const one of fc.sample(request, { seed: SEED + 1, numRuns: 1_000 })) await ask(wire, one);
+  wire.close();
+  const large = await daemon.deploy({ name: "large", handler: "cat" });
+  for (let n = 0; n < 8; n++) await daemon.invoke("large", { payload: "x".repeat(1_000_000) });
+  await daemon.call("DELETE", `/api/functions/${large.id}`);
+  await deleteAllBut(0);
+  state.before = await countAtRest(daemon, CELLS);
+  at_first = held();
+  await furnish();
+  await tidy();
+});
+afterAll(() => daemon.dispose());
+
+describe(`of ${COUNT} requests with seed ${SEED}`, () => {
+  it("each alone is answered as the description says, and changes nothing where it is refused", async () => {
+    const [wire, store] = [new Wire(port), new StoreRows(daemon)];
+    const turn = { n: 0, watched: 0 };
+    const one = fc.asyncProperty(request, async (asked) => {
+      if (turn.n++ % TIDY_PER === TIDY_PER - 1) {
+        await furnish();
+        await tidy();
+      }
+      const isWatched = turn.n % WATCHED_PER === 0;
+      const before = isWatched ? store.digest(TABLES) : "";
+      const { status } = await ask(wire, asked);
+      if (!isWatched || status < 400) return;
+      turn.watched++;
+      if (store.digest(TABLES) !== before)
+        throw new Error(`${asked.operation} answered ${status} and changed something`);
+    });
+    await fc.assert(one, { ...PARAMETERS, numRuns: ALONE_COUNT });
+    if (PATH === undefined) expect(turn.watched).toBeGreaterThan(ALONE_COUNT / WATCHED_PER / 10);
+    wire.close();
+    store.close();
+  });
+
+  it("those at the same time are answered as the description says", async () => {
+    const wires = Array.from({ length: AT_ONCE }, () => new Wire(port));
+    const turn = { n: 0 };
+    const batches = fc.array(request, { minLength: AT_ONCE, maxLength: AT_ONCE });
+    const one = fc.asyncProperty(batches, async (all) => {
+      turn.n += all.length;
+      if (turn.n % TIDY_PER < AT_ONCE) {
+        await furnish();
+        await tidy();
+      }
+      const ends = await Promise.allSettled(all.map((asked, i) => ask(wires[i] as Wire, asked)));
+      for (const end of ends) if (end.status === "rejected") throw end.reason;
+    });
+    const numRuns = Math.ceil((COUNT - ALONE_COUNT - RAW_COUNT) / AT_ONCE);
+    await fc.assert(one, { ...PARAMETERS, numRuns });
+    for (const wire of wires) wire.close();
+  });
+
+  it("what is no request, or was one, ends with a refusal or the connection, and never with a fault", async () => {
+    const batches = fc.array(connections(keys.tenant), { minLength: AT_ONCE, maxLength: AT_ONCE });
+    const one = fc.asyncProperty(batches, async (all) => {
+      const texts = await Promise.all(all.map((pieces) => throwBytes(port, pieces)));
+      for (const [i, text] of texts.entries()) {
+        state.count++;
+        const statuses = [...text.matchAll(/^HTTP\/1\.[01] (\d+)/gm)].map(([, status]) => Number(status));
+        if (statuses.some((status) => status >= 500)) {
+          throw new Error(
+            `${Buffer.concat(all[i] ?? [])
+              .toString("latin1")
+              .slice(0, 1_000)}\n→ ${text.slice(0, 1_000)}`,
+          );
+        }
+      }
+    });
+    await fc.assert(one, { ...PARAMETERS, numRuns: Math.ceil(RAW_COUNT / AT_ONCE) });
+    expect((await fetch(`${daemon.url}/health`)).status).toBe(200);
+  });
+
+  it("some of every operation were served, and some refused with every code that input alone can bring about", () => {
+    if (process.env.HEARTH_FUZZ_SHOW === "1")
+      process.stdout.write(`${[...state.codes].map(String).sort().join("\n")}\n`);
+    if (PATH !== undefined || COUNT < 10_000) return;
+    expect(state.count).toBeGreaterThanOrEqual(COUNT);
+    expect(ROUTES.filter(({ operation }) => !state.codes.has(`${operation} served`)).map(nameOf)).toEqual([]);
+    const refused = new Set([...state.codes.keys()].map((key) => key.split(" ")[1]));
+    expect(CODES.filter((code) => !refused.has(code))).toEqual([]);
+  });
+
+  it("nothing is left but what was asked for: the daemon serves, and is at its counts again", async () => {
+    await furnish();
+    const called = await daemon.call("POST", "/api/functions/invoke/n1", { payload: "x" }, asKey(keys.tenant));
+    expect([200, 404, 409]).toContain(called.status);
+    const { id } = await daemon.deploy({ name: "after-all", handler: "cat" });
+    expect(await daemon.invoke("after-all", { payload: "still here" })).toMatchObject({ stdout: "still here" });
+    await daemon.call("DELETE", `/api/functions/${id}`);
+    await deleteAllBut(0);
+    await expectAtRest(daemon, state.before, CELLS);
+    await eventually(
+      "its descriptors are as before",
+      () => JSON.stringify(held().descriptors) === JSON.stringify(at_first.descriptors),
+    ).catch(() => {});
+    expect(held().descriptors).toEqual(at_first.descriptors);
+    // The heap grows before it is swept; what is kept of each request would be far more.
+    expect(held().memory_mb).toBeLessThan(at_first.memory_mb + 200);
+    expect(daemon.output).not.toMatch(/"level":("error"|50)/);
+  });
+});

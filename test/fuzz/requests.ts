@@ -1,0 +1,127 @@
+/** Requests for every route of the table, with ids that are there and ids that are not, and the bytes that they are. */
+import fc from "fast-check";
+import type { Route } from "../../src/http/route.ts";
+import { parametersOf, ROUTES } from "../support/routes.ts";
+import { bodyText, HOSTILE_TEXT, queryText, rawOf } from "./values.ts";
+
+/** A value of a path parameter: the n-th of what there is, one that nothing has, or raw text. */
+export type Parameter =
+  | { readonly kind: "there"; readonly n: number }
+  | { readonly kind: "nowhere" }
+  | { readonly kind: "raw"; readonly text: string };
+
+export type Who = "operator" | "tenant" | "reader" | "token" | "nobody" | "stranger" | "both";
+
+export interface FuzzRequest {
+  /** The route's, by which it is found: a request is printed where it fails. */
+  readonly operation: string;
+  readonly method: string;
+  readonly parameters: Readonly<Record<string, Parameter>>;
+  readonly query: string;
+  readonly body: string | null;
+  readonly who: Who;
+  readonly headers: readonly string[];
+}
+
+const parameter: fc.Arbitrary<Parameter> = fc.oneof(
+  { weight: 10, arbitrary: fc.nat(1_000).map((n) => ({ kind: "there" as const, n })) },
+  { weight: 2, arbitrary: fc.constant({ kind: "nowhere" as const }) },
+  {
+    weight: 2,
+    arbitrary: fc
+      .oneof(fc.constantFrom(...HOSTILE_TEXT, "health", "pool", "by-name", "invoke"), fc.string({ maxLength: 20 }))
+      .map((text) => ({ kind: "raw" as const, text })),
+  },
+);
+
+const headers = fc.oneof(
+  { weight: 10, arbitrary: fc.constant<readonly string[]>([]) },
+  {
+    weight: 1,
+    arbitrary: fc.subarray([
+      `X-Request-Id: ${"r".repeat(129)}`,
+      "X-Request-Id: fine-1",
+      "X-Request-Id: a b",
+      "Content-Type: text/xml",
+      "Accept: text/markdown",
+      "Accept: */*;q=nothing",
+      "traceparent: 00-zz-zz-01",
+      "X-Forwarded-For: 1.2.3.4",
+      "Cookie: a=b",
+      "X-Api-Key: again",
+    ]),
+  },
+);
+
+/** Who may, most of the time. */
+function whoFor({ auth }: Route): fc.Arbitrary<Who> {
+  const rest: Who[] = ["reader", "token", "nobody", "stranger", "both", "operator", "tenant"];
+  return fc.oneof(
+    { weight: 8, arbitrary: fc.constant<Who>(auth === "operator" ? "operator" : "tenant") },
+    { weight: 2, arbitrary: fc.constantFrom(...rest) },
+  );
+}
+
+function requestFor(route: Route): fc.Arbitrary<FuzzRequest> {
+  const names = parametersOf(route);
+  return fc.record({
+    operation: fc.constant(route.operation),
+    method: fc.oneof(
+      { weight: 40, arbitrary: fc.constant<string>(route.method) },
+      { weight: 1, arbitrary: fc.constantFrom("HEAD", "OPTIONS", "PATCH", "PUT", "DELETE", "TRACE", "PROPFIND") },
+    ),
+    parameters: fc.record(Object.fromEntries(names.map((name) => [name, parameter]))),
+    query: route.query === null ? fc.constantFrom("", "?a=b", "?%zz") : queryText(route.query),
+    // A route that reads no body is sent one now and then.
+    body: route.body === null ? fc.constantFrom(null, null, null, "{}", "{") : bodyText(route.body),
+    who: whoFor(route),
+    headers,
+  });
+}
+
+export function routeOf({ operation }: Pick<FuzzRequest, "operation">): Route {
+  const route = ROUTES.find((one) => one.operation === operation);
+  if (route === undefined) throw new Error(`no operation ${operation}`);
+  return route;
+}
+
+export const request: fc.Arbitrary<FuzzRequest> = fc.oneof(...ROUTES.map(requestFor));
+
+/** Whether the path leads to the route and to no other: raw text may hold a slash, or a word that is a route's own. */
+export function isPlain(asked: FuzzRequest): boolean {
+  const { method } = routeOf(asked);
+  return (
+    (asked.method === method || (asked.method === "HEAD" && method === "GET")) &&
+    Object.values(asked.parameters).every(({ kind }) => kind !== "raw")
+  );
+}
+
+const NOWHERE: Readonly<Record<string, string>> = {
+  function_id: "fn_0000000000000000",
+  invocation_id: "inv_1_00000000",
+  key_id: "key_000000000000",
+  tenant_id: "ten_0000000000000000",
+};
+
+/** What there is, by the name of the parameter that takes it. */
+export type There = Readonly<Record<string, readonly string[]>>;
+
+export function bytesOf(asked: FuzzRequest, there: There, credential: readonly string[]): Buffer {
+  const { method, parameters, query, body, headers } = asked;
+  const path = routeOf(asked).path.replace(/:(\w+)/g, (_, name: string) => {
+    const value = parameters[name];
+    const known = there[name] ?? [];
+    if (value?.kind === "raw") return rawOf(value.text);
+    if (value?.kind === "there" && known.length > 0) return encodeURIComponent(known[value.n % known.length] ?? "");
+    return NOWHERE[name] ?? "nothing-of-that-name";
+  });
+  const bytes = body === null ? null : Buffer.from(body);
+  const lines = [
+    `${method} ${path}${query} HTTP/1.1`,
+    "Host: fuzz",
+    ...credential,
+    ...headers,
+    ...(bytes === null ? [] : [`Content-Length: ${bytes.length}`]),
+  ];
+  return Buffer.concat([Buffer.from(`${lines.join("\r\n")}\r\n\r\n`, "latin1"), bytes ?? Buffer.alloc(0)]);
+}
