@@ -80,7 +80,7 @@ class Undo {
 
 /** Starts the daemon. Rejects with the reason when it cannot run here, and leaves nothing of the attempt. */
 export async function startHearth(config: Config): Promise<Hearth> {
-  const log = createLog(config.log_level, systemClock.epochMs);
+  const log = createLog(config.log_level, systemClock);
   const undo = new Undo();
   try {
     return await start(config, log, undo);

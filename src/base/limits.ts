@@ -208,6 +208,28 @@ export const LIMITS = {
   /** Above this size commits wait for the checkpoint, so the log cannot grow without end. */
   wal_bytes_max: 256 * 1024 * 1024,
 
+  // Telemetry
+  /** Log lines gather so long or up to so many characters before they are written: one write for many requests. */
+  log_flush_ms: 100,
+  log_chunk_length: 64 * 1024,
+  /** What a slow reader of the log has not taken; lines above it are dropped and counted. */
+  log_buffer_bytes_max: 1024 * 1024,
+  /** Functions with series of their own at /metrics; the least recently called go into one named `other`. */
+  metrics_functions_max: 1_000,
+  /** Characters of a `tracestate` that is handed on: what W3C asks every party to carry. */
+  tracestate_length_max: 512,
+  /** Spans that wait for the collector; above it they are dropped. Eight a call, sent in batches. */
+  spans_waiting_max: 4_096,
+  spans_batch_max: 512,
+  spans_interval_ms: 1_000,
+  /** How often metrics are sent to the collector. */
+  otlp_metrics_interval_ms: 15_000,
+  /** A collector may take so long to answer, and what is left at the end of the daemon may take so long to go. */
+  otlp_timeout_ms: 5_000,
+  otlp_end_ms: 2_000,
+  /** A collector that does not answer is named in the log so often. */
+  otlp_complaint_interval_ms: 60_000,
+
   // Process
   drain_ms: 20_000,
 } as const;

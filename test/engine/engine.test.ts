@@ -54,7 +54,7 @@ describe.each([
     new LocalEngine({
       config,
       clock: systemClock,
-      log: createLog("error", systemClock.epochMs),
+      log: createLog("error", systemClock),
       minit: helperPath(installed),
       buildah: buildahCommand(config.image_dir),
       image: profileImage().reference,

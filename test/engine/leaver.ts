@@ -29,7 +29,7 @@ export function engineWith(flags: readonly string[]): LocalEngine {
   return new LocalEngine({
     config,
     clock: systemClock,
-    log: createLog("error", systemClock.epochMs),
+    log: createLog("error", systemClock),
     minit: helperPath(data_dir),
     buildah: buildahCommand(image_dir),
     image: profileImage().reference,

@@ -24,8 +24,8 @@ const key = { function_seq: 1, id: "fn_1", name: "f" };
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "hearth-invocations-"));
-  store = openEmbedded({ path: join(folder, "hearth.db"), clock: systemClock, log: createLog("error", Date.now) });
-  invocations = new Invocations(store, randomIds(), "node_1", createLog("silent", Date.now));
+  store = openEmbedded({ path: join(folder, "hearth.db"), clock: systemClock, log: createLog("error", systemClock) });
+  invocations = new Invocations(store, randomIds(), "node_1", createLog("silent", systemClock));
   await invocations.boot();
   await store.write([
     {
@@ -145,7 +145,7 @@ describe("invocation records", () => {
 
   it("never get a number that an earlier process may have given out", async () => {
     const { seq } = invocations.number();
-    const later = new Invocations(store, randomIds(), "node_1", createLog("silent", Date.now));
+    const later = new Invocations(store, randomIds(), "node_1", createLog("silent", systemClock));
     await later.boot();
     expect(later.number().seq).toBeGreaterThan(seq + 100_000);
   });

@@ -5,7 +5,7 @@ import { createLog } from "../../src/base/log.ts";
 import { openEmbedded } from "../../src/store/embedded.ts";
 import { NOTES } from "./notes.ts";
 
-const log = createLog("warn", systemClock.epochMs);
+const log = createLog("warn", systemClock);
 const limits = { wal_checkpoint_bytes: 64 * 1024, wal_restart_bytes: 128 * 1024 };
 const store = openEmbedded({ path: process.argv[2] ?? "", clock: systemClock, log, migrations: NOTES, limits });
 const append = store.appender("notes", ["id", "body"]);

@@ -9,7 +9,7 @@ import { openEmbedded, type StoreLimits } from "../../src/store/embedded.ts";
 import type { Migration } from "../../src/store/migrations.ts";
 import type { Store } from "../../src/store/store.ts";
 
-export const quietLog = createLog("silent", systemClock.epochMs);
+export const quietLog = createLog("silent", systemClock);
 
 export interface Scratch {
   readonly directory: string;

@@ -10,7 +10,7 @@ import { Keys } from "../../src/tenants/keys.ts";
 
 export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | null = null): Keys {
   const ids = randomIds();
-  const log = createLog("silent", clock.epochMs);
+  const log = createLog("silent", clock);
   return new Keys({
     store,
     clock,
