@@ -10,21 +10,32 @@ export interface Ids {
   random(length: number): string;
   /** `<prefix>_<16 random characters>`: 80 bits, enough that ids are never guessed and never collide. */
   next(prefix: string): string;
+  /** `length` (even) random hexadecimal digits: the ids of traces. */
+  hex(length: number): string;
 }
 
 /** Ids from the kernel's random source, drawn in blocks: one system call per 8,192 characters. */
 export function randomIds(draw: (size: number) => Buffer = randomBytes): Ids {
   let pool: Buffer = Buffer.alloc(0);
   let used = 0;
-  const random = (length: number): string => {
+  /** Where `length` fresh bytes begin in the pool. */
+  const take = (length: number): number => {
     if (used + length > pool.length) {
       pool = draw(Math.max(POOL_BYTES, length));
       used = 0;
     }
-    let text = "";
-    for (let i = 0; i < length; i++) text += ALPHABET[(pool[used + i] ?? 0) & 31];
     used += length;
+    return used - length;
+  };
+  const random = (length: number): string => {
+    const from = take(length);
+    let text = "";
+    for (let i = from; i < from + length; i++) text += ALPHABET[(pool[i] ?? 0) & 31];
     return text;
   };
-  return { random, next: (prefix) => `${prefix}_${random(16)}` };
+  const hex = (length: number): string => {
+    const from = take(length / 2);
+    return pool.toString("hex", from, from + length / 2);
+  };
+  return { random, next: (prefix) => `${prefix}_${random(16)}`, hex };
 }
