@@ -78,11 +78,15 @@ export class Checkpointer {
     this.#threads.on("error", (error) => log.error("the checkpoint thread ended", { error: errorText(error) }));
   }
 
+  get wal_bytes(): number {
+    return fstatSync(this.#wal_fd).size;
+  }
+
   /** Whether commits must wait now. May begin a hold (K4). */
   mustWait(): boolean {
     if (this.#holding) return true;
     if (this.#added_bytes < this.#limits.wal_checkpoint_bytes) return false;
-    if (fstatSync(this.#wal_fd).size < this.#limits.wal_bytes_max) return false;
+    if (this.wal_bytes < this.#limits.wal_bytes_max) return false;
     this.#holding = true;
     this.#start();
     return true;

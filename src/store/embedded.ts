@@ -16,7 +16,17 @@ import { Checkpointer, type CheckpointLimits } from "./checkpointer.ts";
 import { Connection, type ConnectionLimits, checkValues, sqliteCode, storeError } from "./connection.ts";
 import { MIGRATIONS, type Migration, migrate } from "./migrations.ts";
 import { Reserve } from "./reserve.ts";
-import type { Append, Row, Statement, Store, Value, WriteOptions, WriteResult } from "./store.ts";
+import type {
+  Append,
+  CommitListener,
+  Row,
+  Statement,
+  Store,
+  StoreStats,
+  Value,
+  WriteOptions,
+  WriteResult,
+} from "./store.ts";
 import { Writer, type WriterLimits } from "./writer.ts";
 
 export interface EmbeddedOptions {
@@ -73,7 +83,13 @@ class EmbeddedStore implements Store {
     } catch (cause) {
       throw openError(path, cause);
     }
-    this.#writer = new Writer(this.#writing, limits, this.#reserve, () => this.#checkpointer);
+    this.#writer = new Writer({
+      connection: this.#writing,
+      limits,
+      reserve: this.#reserve,
+      clock,
+      checkpointer: () => this.#checkpointer,
+    });
     this.#checkpointer = new Checkpointer({
       path,
       page_bytes: PAGE_BYTES,
@@ -105,6 +121,14 @@ class EmbeddedStore implements Store {
 
   async readOne<R extends Row = Row>(sql: string, args: readonly Value[] = []): Promise<R | null> {
     return (await this.read<R>(sql, args))[0] ?? null;
+  }
+
+  onCommit(listener: CommitListener): void {
+    this.#writer.onCommit(listener);
+  }
+
+  stats(): StoreStats {
+    return { ...this.#writer.waiting, wal_bytes: this.#closed === null ? this.#checkpointer.wal_bytes : 0 };
   }
 
   close(): Promise<void> {

@@ -42,6 +42,18 @@ export interface WriteResult {
 /** Writes one row. Resolves after its commit, rejects when this row was refused. */
 export type Append = (row: readonly Value[]) => Promise<void>;
 
+/** What the store is about, for its watchers. */
+export interface StoreStats {
+  /** Writes that wait for their commit, and the bytes of their values. */
+  readonly queue_count: number;
+  readonly queue_bytes: number;
+  /** Size of the write-ahead log; 0 where there is none. */
+  readonly wal_bytes: number;
+}
+
+/** Hears of each commit: how many writes it held, also those that failed, and how long it took. Never throws. */
+export type CommitListener = (items_count: number, duration_ms: number) => void;
+
 export interface Store {
   /**
    * Commits one batch. Rejects with CAPACITY_FULL when too much waits already or the disk is full, SHUTTING_DOWN after
@@ -55,6 +67,10 @@ export interface Store {
   read<R extends Row = Row>(sql: string, args?: readonly Value[]): Promise<R[]>;
   /** The first row, or null. */
   readOne<R extends Row = Row>(sql: string, args?: readonly Value[]): Promise<R | null>;
+  /** One listener. */
+  onCommit(listener: CommitListener): void;
+  /** Looks at the file too, so not for the hot path. */
+  stats(): StoreStats;
   /** Commits what waits, copies the log back and lets go of the file. Later calls reject with SHUTTING_DOWN. */
   close(): Promise<void>;
 }

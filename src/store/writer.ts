@@ -10,18 +10,28 @@
  *     Batches are tried once more when the disk's reserve was given up for them; rows are refused before they use it.
  * W4. Waiting items are bounded in number and bytes, transactions too: the event loop is never held for long.
  */
+import type { Clock } from "../base/clock.ts";
 import { AppError, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Checkpointer } from "./checkpointer.ts";
 import { type Connection, checkValues, diskFull, sqliteCode, storeError } from "./connection.ts";
 import type { Reserve } from "./reserve.ts";
-import type { Append, Statement, Value, WriteOptions, WriteResult } from "./store.ts";
+import type { Append, CommitListener, Statement, Value, WriteOptions, WriteResult } from "./store.ts";
 
 export interface WriterLimits {
   readonly writer_queue_max: number;
   readonly writer_queue_bytes_max: number;
   readonly writer_batch_max: number;
   readonly writer_batch_bytes_max: number;
+}
+
+export interface WriterOptions {
+  readonly connection: Connection;
+  readonly limits: WriterLimits;
+  readonly reserve: Reserve;
+  readonly clock: Clock;
+  /** It refers back to the writer, so it arrives as a function. */
+  readonly checkpointer: () => Checkpointer;
 }
 
 /** Rows per prepared insert, largest first: any number is made up of these, each prepared once. */
@@ -68,6 +78,8 @@ export class Writer {
   readonly #limits: WriterLimits;
   readonly #checkpointer: () => Checkpointer;
   readonly #reserve: Reserve;
+  readonly #clock: Clock;
+  #onCommit: CommitListener = () => {};
   #queue: Item[] = [];
   #queue_bytes = 0;
   #is_scheduled = false;
@@ -77,12 +89,20 @@ export class Writer {
   #unsynced: { readonly resolve: () => void; readonly reject: (error: unknown) => void }[] = [];
   #is_syncing = false;
 
-  /** The checkpointer refers back to this writer, so it arrives as a function. */
-  constructor(connection: Connection, limits: WriterLimits, reserve: Reserve, checkpointer: () => Checkpointer) {
+  constructor({ connection, limits, reserve, clock, checkpointer }: WriterOptions) {
     this.#connection = connection;
     this.#limits = limits;
     this.#reserve = reserve;
+    this.#clock = clock;
     this.#checkpointer = checkpointer;
+  }
+
+  onCommit(listener: CommitListener): void {
+    this.#onCommit = listener;
+  }
+
+  get waiting(): { readonly queue_count: number; readonly queue_bytes: number } {
+    return { queue_count: this.#queue.length, queue_bytes: this.#queue_bytes };
   }
 
   write(statements: readonly Statement[], { durable = false }: WriteOptions = {}): Promise<WriteResult> {
@@ -159,7 +179,9 @@ export class Writer {
   #flush(): void {
     if (this.#queue.length === 0 || this.#checkpointer().mustWait()) return;
     const items = this.#take();
+    const begun_ms = this.#clock.monotonicMs();
     this.#commit(items);
+    this.#onCommit(items.length, this.#clock.monotonicMs() - begun_ms);
     if (this.#queue.length > 0) this.#schedule();
     else this.#idle?.();
   }

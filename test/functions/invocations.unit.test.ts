@@ -73,6 +73,8 @@ function bound(inner: Store): Store {
     appender: (table, columns) => inner.appender(table, columns),
     read: (sql, args) => inner.read(sql, args),
     readOne: (sql, args) => inner.readOne(sql, args),
+    onCommit: (listener) => inner.onCommit(listener),
+    stats: () => inner.stats(),
     close: () => inner.close(),
   };
 }

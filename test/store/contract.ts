@@ -166,6 +166,21 @@ export function storeContract(open: () => Promise<Store> | Store): void {
     expect(await names()).toEqual(["it's; a ? 'name'"]);
   });
 
+  it("tells of each commit how much it held, and of what waits while it waits", async () => {
+    const commits: { items_count: number; duration_ms: number }[] = [];
+    store().onCommit((items_count, duration_ms) => commits.push({ items_count, duration_ms }));
+    const append = store().appender("notes", ["id", "name"]);
+    const three = Promise.all([append([1, "a"]), append([2, "b"]), store().write([{ sql: INSERT, args: [3, "c"] }])]);
+    expect(store().stats()).toMatchObject({ queue_count: 3, queue_bytes: expect.any(Number) });
+    expect(store().stats().queue_bytes).toBeGreaterThan(0);
+    await three;
+    await append([4, "d"]);
+    expect(commits.map(({ items_count }) => items_count)).toEqual([3, 1]);
+    expect(commits.every(({ duration_ms }) => duration_ms > 0)).toBe(true);
+    expect(store().stats()).toMatchObject({ queue_count: 0, queue_bytes: 0 });
+    expect(store().stats().wal_bytes).toBeGreaterThanOrEqual(0);
+  });
+
   it("finishes what was asked for before close, and refuses what comes after", async () => {
     const append = store().appender("notes", ["id", "name"]);
     const before = [append([1, "a"]), store().write([{ sql: INSERT, args: [2, "b"] }], { durable: true })];
