@@ -6,12 +6,14 @@ import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.t
 import { openApiDocument } from "./http/openapi.ts";
 import type { Route } from "./http/route.ts";
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
+import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
 import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
 
 export interface ApiOptions {
   readonly system: SystemRoutesOptions;
   readonly functions: FunctionRoutesOptions;
   readonly tenants: TenantRoutesOptions;
+  readonly telemetry: TelemetryRoutesOptions;
 }
 
 /** What the areas of the API stand for. */
@@ -24,7 +26,7 @@ const TAGS = {
   auth: "Short-lived tokens.",
 };
 
-export function apiRoutes({ system, functions, tenants }: ApiOptions) {
+export function apiRoutes({ system, functions, tenants, telemetry }: ApiOptions) {
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
     ...systemRoutes(system),
@@ -38,6 +40,7 @@ export function apiRoutes({ system, functions, tenants }: ApiOptions) {
     ),
     ...functionRoutes(functions),
     ...tenantRoutes(tenants),
+    ...telemetryRoutes(telemetry),
   ];
   all.routes = routes;
   return routes;

@@ -15,7 +15,8 @@ import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
-import { createLog, type Log } from "./base/log.ts";
+import { type CountedLog, createLog, type Log } from "./base/log.ts";
+import { Traces } from "./base/trace.ts";
 import type { Engine } from "./engine/engine.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
 import { Concurrency } from "./functions/concurrency.ts";
@@ -30,6 +31,8 @@ import { createApp, type Listening, type ListenOptions, listen } from "./http/se
 import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
 import type { Store } from "./store/store.ts";
+import { Metrics } from "./telemetry/metrics.ts";
+import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
 import { Keys, newKeyText } from "./tenants/keys.ts";
 import { Tenants } from "./tenants/service.ts";
@@ -94,14 +97,17 @@ export async function startHearth(config: Config): Promise<Hearth> {
 interface Base {
   readonly config: Config;
   readonly clock: Clock;
-  readonly log: Log;
+  readonly log: CountedLog;
   readonly ids: Ids;
+  readonly traces: Traces;
   readonly undo: Undo;
 }
 
-async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
+async function start(config: Config, log: CountedLog, undo: Undo): Promise<Hearth> {
   const clock = systemClock;
-  const base: Base = { config, clock, log, ids: randomIds(), undo };
+  const ids = randomIds();
+  const traces = new Traces(ids, 0);
+  const base: Base = { config, clock, log, ids, traces, undo };
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
 
@@ -109,6 +115,7 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
   const { store, keys, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
+  const { metrics, observer } = startTelemetry(base, { store, pool, node_id });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
   // What still runs may call the API until it is over.
   undo.add(async () => serving.inner?.close(0));
@@ -118,8 +125,9 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
   const invocations = new Invocations(store, base.ids, node_id, log);
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
-  const functions = new Functions({ ...base, store, pool, launcher, engine, queue_max, node_id });
-  const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency: new Concurrency(), tenant_limit });
+  const functions = new Functions({ ...base, store, pool, launcher, engine, queue_max, node_id, observer });
+  const concurrency = new Concurrency();
+  const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
   const tenants = new Tenants({ ...base, store, keys, functions, rates });
   const routes = apiRoutes({
@@ -133,9 +141,10 @@ async function start(config: Config, log: Log, undo: Undo): Promise<Hearth> {
     },
     functions: { functions, invoker, invocations, pool },
     tenants: { tenants, keys },
+    telemetry: { metrics },
   });
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
-    const app = createApp({ ...base, authenticator, rates });
+    const app = createApp({ ...base, authenticator, rates, observer });
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
@@ -182,6 +191,23 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   const tokens = new InvocationTokens(ids, clock);
   const launcher = new FunctionLauncher(engine, clock, log, tokens);
   return { engine, adopted, tokens, launcher, pool: makePool(config, log, launcher, start_number) };
+}
+
+/** What watches all other parts. */
+function startTelemetry(
+  { log, undo }: Base,
+  { store, pool, node_id }: { readonly store: Store; readonly pool: Pool<Call, Outcome>; readonly node_id: string },
+) {
+  const version = packageVersion();
+  const sources = {
+    pool: () => pool.totals(),
+    store: () => store.stats(),
+    log_dropped_count: () => log.dropped_count,
+  };
+  const metrics = new Metrics({ version, node_id, sources });
+  undo.add(async () => metrics.close());
+  store.onCommit((items_count, duration_ms) => metrics.committed(items_count, duration_ms));
+  return { metrics, observer: new Telemetry(log, metrics, null) };
 }
 
 /** What is done again and again for as long as the daemon runs. */

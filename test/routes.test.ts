@@ -29,6 +29,7 @@ GET /api/functions/pool/stats
 
 /** Routes beyond the interface, each with its reason. */
 const EXTRAS: Readonly<Record<string, string>> = {
+  "GET /metrics": "what Prometheus reads",
   "GET /api/openapi.json": "the description of all the others",
   "GET /api/api-keys": "the interface leaves the issuance of keys open (Authentication 7)",
   "POST /api/api-keys": "the same",
@@ -45,7 +46,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
 };
 
 // Only the table is looked at: no handler runs.
-const mounted: readonly Route[] = apiRoutes({ system: {}, functions: {}, tenants: {} } as never);
+const mounted: readonly Route[] = apiRoutes({ system: {}, functions: {}, tenants: {}, telemetry: {} } as never);
 const named = (route: Route) => `${route.method} ${route.path}`;
 
 describe("the table of routes", () => {

@@ -7,10 +7,11 @@ import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { CallingInvocation } from "../http/auth.ts";
+import type { RouteRequest } from "../http/route.ts";
 import type { Concurrency } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Call, Outcome } from "./launch.ts";
+import type { CallObserver } from "./observer.ts";
 import type { FunctionRecord, InvocationRecord, InvokeFunction } from "./schema.ts";
 import { functionStates } from "./states.ts";
 import type { Target } from "./target.ts";
@@ -55,7 +56,11 @@ export interface InvokerOptions {
   readonly concurrency: Concurrency;
   /** Calls that any one tenant may have in flight; null: no limit. */
   readonly tenant_limit: number | null;
+  readonly observer: CallObserver;
 }
+
+/** What a call is made with beside its input: who calls, in which trace, and where to note what became of it. */
+export type CallingRequest = Pick<RouteRequest<"tenant", unknown, unknown, unknown>, "caller" | "trace" | "note">;
 
 export class Invoker {
   readonly #pool: Pool<Call, Outcome>;
@@ -64,33 +69,36 @@ export class Invoker {
   readonly #node_id: string;
   readonly #concurrency: Concurrency;
   readonly #tenant_limit: number | null;
+  readonly #observer: CallObserver;
 
-  constructor({ pool, invocations, clock, node_id, concurrency, tenant_limit }: InvokerOptions) {
+  constructor({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer }: InvokerOptions) {
     this.#pool = pool;
     this.#invocations = invocations;
     this.#clock = clock;
     this.#node_id = node_id;
     this.#concurrency = concurrency;
     this.#tenant_limit = tenant_limit;
+    this.#observer = observer;
   }
 
   /**
    * Runs one call and commits its record. Whatever the handler does is data in the record; thrown are refusals:
    * WRONG_STATE (not deployed, paused), NOT_FOUND (deleted meanwhile), QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL,
    * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP. `find` finds the target, and finds it anew where the version was
-   * forgotten between the two. `parent` is the invocation that calls, for a call from inside of one.
+   * forgotten between the two. A request from inside of an invocation makes a nested call.
    */
   async invoke(
     find: () => Target | Promise<Target>,
     input: InvokeFunction,
-    parent: CallingInvocation | null,
+    request: CallingRequest,
   ): Promise<InvocationRecord> {
     const found = find();
     const target = found instanceof Promise ? await found : found;
-    const { id, tenant_id, concurrency_limit } = target.record;
+    const { id, tenant_id, concurrency_limit, name, version } = target.record;
+    request.note({ function: name, version });
     this.#concurrency.enter(id, concurrency_limit, tenant_id, this.#tenant_limit);
     try {
-      return await this.#run(target, find, input, parent);
+      return await this.#run(target, find, input, request);
     } finally {
       this.#concurrency.leave(id, tenant_id);
     }
@@ -100,7 +108,7 @@ export class Invoker {
     first: Target,
     find: () => Target | Promise<Target>,
     input: InvokeFunction,
-    parent: CallingInvocation | null,
+    request: CallingRequest,
   ): Promise<InvocationRecord> {
     let target = first;
     const arrived_epoch_ms = this.#clock.epochMs();
@@ -108,18 +116,19 @@ export class Invoker {
     const number = this.#invocations.number();
     let outcome: Outcome;
     try {
-      outcome = await this.#submit(target, input, number.id, arrived_ms, parent);
+      outcome = await this.#submit(target, input, number.id, arrived_ms, request);
     } catch (error) {
       const newer = isForgotten(error) ? await find() : target;
       if (newer.group === target.group) throw inFunctionTerms(error, target.record);
       target = newer;
-      outcome = await this.#submit(target, input, number.id, arrived_ms, parent).catch((again) => {
+      outcome = await this.#submit(target, input, number.id, arrived_ms, request).catch((again) => {
         throw inFunctionTerms(again, newer.record);
       });
     }
     failpoint("functions.invoke.ended");
     const { record } = target;
-    const total_ms = Math.round((this.#clock.monotonicMs() - arrived_ms) * 1000) / 1000;
+    const ended_ms = this.#clock.monotonicMs();
+    const total_ms = Math.round((ended_ms - arrived_ms) * 1000) / 1000;
     const result: InvocationRecord = {
       invocation_id: number.id,
       function_id: record.id,
@@ -141,6 +150,11 @@ export class Invoker {
       timings: { ...outcome.timings, total: total_ms },
     };
     await this.#invocations.append(target.function_seq, number, result);
+    const { version, status: how, cold_start: cold } = result;
+    request.note({ version, invocation_id: number.id, cold, outcome: how });
+    const commit_ms = this.#clock.monotonicMs() - ended_ms;
+    const { trace } = request;
+    this.#observer.invoked({ record: result, tenant_id: record.tenant_id, trace, arrived_ms, commit_ms });
     return result;
   }
 
@@ -149,7 +163,7 @@ export class Invoker {
     { timeout_seconds, environment, payload }: InvokeFunction,
     invocation_id: string,
     arrived_ms: number,
-    parent: CallingInvocation | null,
+    { caller: { invocation: parent }, trace }: CallingRequest,
   ): Promise<Outcome> {
     const { record } = target;
     if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
@@ -159,7 +173,7 @@ export class Invoker {
     // Who waits for a nested call is ended at its own deadline: nothing is worked on past that.
     const timeout_ms = parent === null ? own_ms : Math.min(own_ms, Math.ceil(parent.deadline_ms - arrived_ms));
     const ends_ms = parent === null ? Number.POSITIVE_INFINITY : parent.deadline_ms;
-    const call = { target, invocation_id, environment, payload, timeout_ms, ends_ms, depth };
+    const call = { target, invocation_id, environment, payload, timeout_ms, ends_ms, depth, trace };
     return this.#pool.submit(target.group, call, { deadline_ms: arrived_ms + timeout_ms, depth });
   }
 }

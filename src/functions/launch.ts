@@ -10,6 +10,7 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { type Trace, traceparentOf } from "../base/trace.ts";
 import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
 import type { InvocationRecord, InvocationTimings } from "./schema.ts";
 import type { Target } from "./target.ts";
@@ -25,6 +26,7 @@ export interface Call {
   readonly ends_ms: number;
   /** Calls above it in its chain. */
   readonly depth: number;
+  readonly trace: Trace;
 }
 
 /** Where and as whom a handler calls the API. */
@@ -74,12 +76,14 @@ function rounded(ms: number): number {
 
 /** The environment of one call: hearth's own names, then the function's, then the call's. */
 export function callEnvironment(call: Call, deadline_epoch_ms: number, api: ApiAccess | null): string[] {
-  const { target, payload } = call;
+  const { target, payload, trace } = call;
   const environment: Record<string, string> = {
     ...target.environment,
     HEARTH_INVOCATION_ID: call.invocation_id,
     HEARTH_DEADLINE_MS: String(Math.round(deadline_epoch_ms)),
+    TRACEPARENT: traceparentOf(trace),
   };
+  if (trace.state !== null) environment.TRACESTATE = trace.state;
   if (api !== null) {
     environment.HEARTH_URL = api.url;
     environment.HEARTH_KEY = api.token;

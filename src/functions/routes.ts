@@ -299,8 +299,10 @@ function invokeRoutes({ functions, invoker }: FunctionRoutesOptions) {
       response: invocationRecord,
       errors: CALL_ERRORS,
       example: { params: NAME_EXAMPLE, body: { payload: "world" } },
-      handler: ({ caller, params, body }) =>
-        invoker.invoke(() => functions.targetByName(caller.tenant_id, params.name), body, caller.invocation),
+      handler: (request) => {
+        const { caller, params, body } = request;
+        return invoker.invoke(() => functions.targetByName(caller.tenant_id, params.name), body, request);
+      },
     }),
     route({
       method: "POST",
@@ -314,8 +316,10 @@ function invokeRoutes({ functions, invoker }: FunctionRoutesOptions) {
       response: invocationRecord,
       errors: CALL_ERRORS,
       example: { params: ID_EXAMPLE, body: { payload: "world", environment: { GREETING: "hi" }, timeout_seconds: 10 } },
-      handler: ({ caller, params, body }) =>
-        invoker.invoke(() => functions.targetById(caller.tenant_id, params.function_id), body, caller.invocation),
+      handler: (request) => {
+        const { caller, params, body } = request;
+        return invoker.invoke(() => functions.targetById(caller.tenant_id, params.function_id), body, request);
+      },
     }),
   ];
 }

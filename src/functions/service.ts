@@ -20,6 +20,7 @@ import type { Store } from "../store/store.ts";
 import { Adoption } from "./adoption.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
+import type { CallObserver } from "./observer.ts";
 import { ALL_RECORDS, deleteExpired } from "./portions.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, FunctionRows } from "./rows.ts";
@@ -38,6 +39,7 @@ export interface FunctionsOptions {
   readonly log: Log;
   readonly queue_max: number;
   readonly node_id: string;
+  readonly observer: Pick<CallObserver, "deleted">;
 }
 
 export class Functions {
@@ -45,10 +47,12 @@ export class Functions {
   readonly #log: Log;
   readonly #parts: FunctionParts;
   readonly #pooled: Pick<FunctionsOptions, "pool" | "launcher">;
+  readonly #observer: Pick<CallObserver, "deleted">;
 
-  constructor({ store, pool, launcher, engine, clock, ids, log, queue_max, node_id }: FunctionsOptions) {
+  constructor({ store, pool, launcher, engine, clock, ids, log, queue_max, node_id, observer }: FunctionsOptions) {
     this.#log = log;
     this.#pooled = { pool, launcher };
+    this.#observer = observer;
     this.#parts = {
       store,
       engine,
@@ -276,5 +280,6 @@ export class Functions {
     failpoint("functions.delete.erased");
     await store.write(rows.delete(function_seq), { durable: true });
     targets.forget(record);
+    this.#observer.deleted(record);
   }
 }

@@ -57,6 +57,11 @@ export function errorBody(thrown: unknown, request_id: string): ErrorBody {
   };
 }
 
+/** The code that a thrown error is answered with. */
+export function errorCodeOf(thrown: unknown): ErrorCode {
+  return thrown instanceof AppError ? thrown.code : "INTERNAL";
+}
+
 export function errorResponse(
   thrown: unknown,
   request_id: string,

@@ -5,7 +5,9 @@
  */
 import type { z } from "zod";
 import type { ErrorCode } from "../base/errors.ts";
+import type { Trace } from "../base/trace.ts";
 import type { Caller } from "./auth.ts";
+import type { RequestNotes } from "./observer.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
@@ -26,10 +28,14 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body> {
   readonly query: Query;
   readonly body: Body;
   readonly request_id: string;
+  /** Its place in a trace: what its handler calls goes under `span_id`. */
+  readonly trace: Trace;
   /** Aborted when the client goes away before the answer. Made on first use: leave it alone where it is not needed. */
   readonly signal: AbortSignal;
   /** A request header by its lower-case name. */
   header(name: string): string | null;
+  /** Tells what the request was about, for the log and the metrics. Later notes go over earlier ones. */
+  note(notes: RequestNotes): void;
 }
 
 /** An answer with another status or more headers than the route's own. */

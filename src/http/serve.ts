@@ -4,17 +4,20 @@
  * is made (setting them later rebuilds it, which costs a third of the throughput). Whatever is thrown becomes the error
  * body of errors.ts.
  */
+import type { IncomingHttpHeaders } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { Clock } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
+import { AppError, type ErrorCode } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Trace, Traces } from "../base/trace.ts";
 import { type Authenticator, type Caller, credentialOf, permit } from "./auth.ts";
-import { errorResponse, requestId } from "./errors.ts";
+import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import type { Held, Share } from "./held.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
+import type { Observer, RequestNotes } from "./observer.ts";
 import type { Rates, Taken } from "./rates.ts";
 import { Answer, type AuthClass, type Route, type RouteRequest } from "./route.ts";
 
@@ -28,17 +31,25 @@ export interface AppDeps {
   readonly rates: Rates;
   /** What all requests of this application hold. */
   readonly held: Held;
+  readonly traces: Traces;
+  /** Hears of each request once, when its answer is made. */
+  readonly observer: Observer;
 }
 
 export type Env = { Bindings: HttpBindings };
 
 export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promise<Response> {
   const { incoming, outgoing } = c.env;
+  const begun_ms = deps.clock.monotonicMs();
   const request_id = requestId(incoming.headers["x-request-id"], deps.ids);
+  const trace = deps.traces.begin(incoming.headers.traceparent, incoming.headers.tracestate);
+  const notes: RequestNotes = {};
   const share = deps.held.share();
   let taken: Taken | null = null;
+  let caller: Caller | null = null;
+  let error_code: ErrorCode | null = null;
+  let response: Response;
   try {
-    let caller: Caller | null = null;
     let credential = "";
     if (route.auth !== "public") {
       credential = credentialOf(incoming.headers);
@@ -58,14 +69,21 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     // A body may take longer than what its sender was let in with.
     if (caller !== null && body !== undefined && deps.authenticator.cached(credential) === null)
       await deps.authenticator.caller(credential);
-    const request = new ServedRequest(c, caller, params, query, body, request_id);
+    const request = new ServedRequest(c, caller, { params, query, body, request_id, trace, notes });
     const result = await route.handler(request);
     share.end();
-    return respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
+    response = respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
   } catch (thrown) {
     share.end();
-    return errorResponse(thrown, request_id, deps.log, taken?.headers);
+    error_code = errorCodeOf(thrown);
+    response = errorResponse(thrown, request_id, deps.log, taken?.headers);
   }
+  const { status } = response;
+  const ended_ms = deps.clock.monotonicMs();
+  const { method, path } = route;
+  const told = { request_id, method, route: path, status, error_code, caller, begun_ms, ended_ms, trace, notes };
+  deps.observer.served(told);
+  return response;
 }
 
 /** Counts a large answer until the client has taken it or has gone. Throws CAPACITY_FULL where there is no room. */
@@ -124,6 +142,15 @@ function jsonResponse(
   return new Response(null, { status, headers });
 }
 
+interface Parts {
+  readonly params: unknown;
+  readonly query: unknown;
+  readonly body: unknown;
+  readonly request_id: string;
+  readonly trace: Trace;
+  readonly notes: RequestNotes;
+}
+
 class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown> {
   readonly #context: Context<Env>;
   // Null on public routes; `route` has given the handler the narrower of the two types.
@@ -132,21 +159,18 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
   readonly query: unknown;
   readonly body: unknown;
   readonly request_id: string;
+  readonly trace: Trace;
+  readonly #notes: RequestNotes;
 
-  constructor(
-    context: Context<Env>,
-    caller: Caller | null,
-    params: unknown,
-    query: unknown,
-    body: unknown,
-    request_id: string,
-  ) {
+  constructor(context: Context<Env>, caller: Caller | null, { params, query, body, request_id, trace, notes }: Parts) {
     this.#context = context;
     this.caller = caller as Caller & null;
     this.params = params;
     this.query = query;
     this.body = body;
     this.request_id = request_id;
+    this.trace = trace;
+    this.#notes = notes;
   }
 
   get signal(): AbortSignal {
@@ -157,17 +181,51 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
     const value = this.#context.env.incoming.headers[name];
     return typeof value === "string" ? value : null;
   }
+
+  note(notes: RequestNotes): void {
+    Object.assign(this.#notes, notes);
+  }
 }
 
 /** The refusal where no route answers: 405 when `allowed` methods would, otherwise 404. No credential is looked at. */
 export function refuse(c: Context<Env>, allowed: readonly string[], deps: AppDeps): Response {
-  const method = c.env.incoming.method ?? "";
-  const request_id = requestId(c.env.incoming.headers["x-request-id"], deps.ids);
-  if (allowed.length === 0) {
-    return errorResponse(new AppError("NOT_FOUND", `there is no route ${method} ${c.req.path}`), request_id, deps.log);
-  }
-  const refusal = new AppError("METHOD_NOT_ALLOWED", `${c.req.path} does not answer ${method}`, {
-    details: { expected: allowed, received: method },
-  });
-  return errorResponse(refusal, request_id, deps.log, { allow: allowed.join(", ") });
+  const { method = "", headers } = c.env.incoming;
+  const refusal =
+    allowed.length === 0
+      ? new AppError("NOT_FOUND", `there is no route ${method} ${c.req.path}`)
+      : new AppError("METHOD_NOT_ALLOWED", `${c.req.path} does not answer ${method}`, {
+          details: { expected: allowed, received: method },
+        });
+  return refuseUnserved(refusal, headers, method, deps, allowed.length === 0 ? {} : { allow: allowed.join(", ") });
+}
+
+/** The refusal of what has no route, told like any other request. */
+export function refuseUnserved(
+  thrown: unknown,
+  headers: IncomingHttpHeaders,
+  method: string,
+  deps: AppDeps,
+  more_headers?: Readonly<Record<string, string>>,
+): Response {
+  const begun_ms = deps.clock.monotonicMs();
+  const request_id = requestId(headers["x-request-id"], deps.ids);
+  const trace = deps.traces.begin(headers.traceparent, headers.tracestate);
+  const error_code = errorCodeOf(thrown);
+  const response = errorResponse(thrown, request_id, deps.log, more_headers);
+  const ended_ms = deps.clock.monotonicMs();
+  const { status } = response;
+  const told = {
+    request_id,
+    method,
+    route: null,
+    status,
+    error_code,
+    caller: null,
+    begun_ms,
+    ended_ms,
+    trace,
+    notes: {},
+  };
+  deps.observer.served(told);
+  return response;
 }

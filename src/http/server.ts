@@ -19,10 +19,9 @@ import type { Clock } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { errorResponse } from "./errors.ts";
 import { Held } from "./held.ts";
 import type { Route } from "./route.ts";
-import { type AppDeps, type Env, refuse, serve } from "./serve.ts";
+import { type AppDeps, type Env, refuse, refuseUnserved, serve } from "./serve.ts";
 
 export interface App {
   /** The hono application, for `listen`. */
@@ -40,7 +39,7 @@ export function createApp({ held = new Held(), ...rest }: Omit<AppDeps, "held"> 
   const deps: AppDeps = { ...rest, held };
   const routes: Route[] = [];
   const hono = new Hono<Env>();
-  const failed = (thrown: unknown): Response => errorResponse(thrown, deps.ids.next("req"), deps.log);
+  const failed = (thrown: unknown): Response => refuseUnserved(thrown, {}, "-", deps);
 
   hono.notFound((c) => refuse(c, allowedMethods(routes, c.req.path), deps));
   hono.onError(failed);

@@ -96,6 +96,7 @@ const call = (parts: Record<string, unknown>): any => ({
   invocation_id: "inv_1",
   payload: "",
   environment: {},
+  trace: { trace_id: "1".repeat(32), span_id: "2".repeat(16), parent_span_id: null, is_sampled: true, state: null },
   target: { environment: { PATH: "/bin", HEARTH_FUNCTION_NAME: "f" }, record: { environment: {} } },
   ...parts,
 });
@@ -112,6 +113,7 @@ describe("the environment of a call", () => {
       "A=function",
       "HEARTH_INVOCATION_ID=inv_1",
       "HEARTH_DEADLINE_MS=1000",
+      `TRACEPARENT=00-${"1".repeat(32)}-${"2".repeat(16)}-01`,
       "HEARTH_PAYLOAD=",
       "B=call",
     ]);

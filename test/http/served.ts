@@ -4,8 +4,10 @@ import { afterEach } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
+import { Traces } from "../../src/base/trace.ts";
 import type { Authenticator } from "../../src/http/auth.ts";
 import { Held } from "../../src/http/held.ts";
+import type { Served as Told } from "../../src/http/observer.ts";
 import { Rates } from "../../src/http/rates.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
@@ -23,6 +25,8 @@ export interface Served {
   readonly store: Store;
   /** Messages of level error with their fields. */
   readonly faults: { readonly message: string; readonly fields: LogFields }[];
+  /** What the observer was told. */
+  readonly told: readonly Told[];
   fetch(path: string, init?: RequestInit): Promise<Response>;
   /** With the operator's key; a body that is no string goes as JSON. */
   call(method: string, path: string, body?: unknown): Promise<Response>;
@@ -50,6 +54,7 @@ export function serving(): (
   });
   return async (routes, limits, { host = "127.0.0.1", authenticator, held = new Held() } = {}) => {
     const faults: Served["faults"] = [];
+    const told: Told[] = [];
     const ignore = () => {};
     const log: Log = {
       debug: ignore,
@@ -68,6 +73,8 @@ export function serving(): (
       authenticator: authenticator ?? keys,
       held,
       rates: new Rates(systemClock),
+      traces: new Traces(ids, 0),
+      observer: { served: (one) => told.push(one) },
     });
     app.mount(routes);
     const server = await listen(app, { host, port: 0, clock: systemClock, log, limits });
@@ -79,6 +86,7 @@ export function serving(): (
       keys,
       store,
       faults,
+      told,
       fetch: get,
       call: (method, path, body) =>
         get(path, {

@@ -1,0 +1,40 @@
+/**
+ * Hot path. The port through which a listener tells of every request that it has answered, once, when its answer is
+ * made. What becomes of that (metrics, a line of the log, spans) is src/telemetry's.
+ */
+import type { ErrorCode } from "../base/errors.ts";
+import type { Trace } from "../base/trace.ts";
+import type { Caller } from "./auth.ts";
+
+/** What a handler tells of its request beside the answer. Nothing in it is a payload, an output or a secret. */
+export interface RequestNotes {
+  function?: string;
+  version?: number;
+  invocation_id?: string;
+  /** Whether the call was a cold start. */
+  cold?: boolean;
+  /** How the invocation went; its request has status 200 all the same. */
+  outcome?: string;
+}
+
+export interface Served {
+  readonly request_id: string;
+  readonly method: string;
+  /** The route's pattern; null where no route answers. The path that was sent is not told. */
+  readonly route: string | null;
+  readonly status: number;
+  /** Null unless the request was refused or failed. */
+  readonly error_code: ErrorCode | null;
+  /** Null on public routes, and where the credential was refused. */
+  readonly caller: Caller | null;
+  /** Monotonic. */
+  readonly begun_ms: number;
+  readonly ended_ms: number;
+  readonly trace: Trace;
+  readonly notes: RequestNotes;
+}
+
+export interface Observer {
+  /** Never throws. */
+  served(request: Served): void;
+}

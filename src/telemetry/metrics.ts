@@ -1,0 +1,237 @@
+/**
+ * Hot path. The node's metrics, under names that end in their unit: what is counted as it happens (requests, calls,
+ * commits, refusals) and what is read when it is asked for (pool, store, process). How they are served is routes.ts's
+ * and otlp.ts's.
+ *
+ * M1. Every label takes its values from a fixed set (codes, states, route patterns); only function-series.ts, which
+ *     has a bound of its own, knows names.
+ */
+import { readdirSync } from "node:fs";
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { Counter, Gauge, Registry } from "prom-client";
+import type { PoolTotals } from "../../pool/index.ts";
+import { ERRORS } from "../base/errors.ts";
+import type { InvocationRecord, InvocationStatus } from "../functions/schema.ts";
+import type { Served } from "../http/observer.ts";
+import type { StoreStats } from "../store/store.ts";
+import { Distribution, type Values } from "./distribution.ts";
+import { FunctionSeries } from "./function-series.ts";
+
+export interface MetricsOptions {
+  readonly version: string;
+  readonly node_id: string;
+  /** Read whenever the metrics are asked for. */
+  readonly sources: {
+    readonly pool: () => PoolTotals;
+    readonly store: () => StoreStats;
+    readonly log_dropped_count: () => number;
+  };
+}
+
+/** Seconds, from the fastest warm call to the longest timeout. */
+const CALL_BUCKETS = [
+  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600,
+];
+const REQUEST_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30, 300, 3_600];
+const COMMIT_BUCKETS = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1];
+const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
+const STATUSES: readonly InvocationStatus[] = ["success", "failed", "timeout"];
+const LAG_QUANTILES = [0.5, 0.99, 1];
+/** The sampling interval, which Node counts into every sample. */
+const LAG_RESOLUTION_MS = 20;
+
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #functions = new FunctionSeries();
+  readonly #sources: MetricsOptions["sources"];
+  readonly #lag = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS });
+  readonly #requests: Distribution;
+  /** By route, method and class of status; made when first answered (M1). */
+  readonly #by_route = new Map<string | null, Map<string, Values[]>>();
+  readonly #refusals: Counter<string>;
+  readonly #warm: Readonly<Record<InvocationStatus, Values>>;
+  readonly #cold: Readonly<Record<InvocationStatus, Values>>;
+  readonly #waits: Values;
+  readonly #batches: Values;
+  readonly #commits: Values;
+  readonly #refreshers: ((now: { readonly pool: PoolTotals; readonly store: StoreStats }) => void)[] = [];
+
+  constructor({ version, node_id, sources }: MetricsOptions) {
+    this.#sources = sources;
+    this.#requests = this.#distribution(
+      "hearth_http_request_duration_seconds",
+      "Answered HTTP requests, from their headers to their answer, by route pattern and class of status.",
+      REQUEST_BUCKETS,
+    );
+    this.#refusals = this.#counter("hearth_refusals_total", "Requests that were refused or failed, by error code.", [
+      "error_code",
+    ]);
+    for (const error_code of Object.keys(ERRORS)) this.#refusals.inc({ error_code }, 0);
+    const calls = this.#distribution(
+      "hearth_invocation_duration_seconds",
+      "Calls that ran, from arrival to outcome, by whether a ready instance served and how they went.",
+      CALL_BUCKETS,
+    );
+    const byStatus = (start: string) =>
+      Object.fromEntries(STATUSES.map((status) => [status, calls.series({ start, status })])) as Record<
+        InvocationStatus,
+        Values
+      >;
+    this.#warm = byStatus("warm");
+    this.#cold = byStatus("cold");
+    this.#waits = this.#distribution(
+      "hearth_queue_wait_seconds",
+      "Calls that ran, from arrival to the hand-over to an instance.",
+      CALL_BUCKETS,
+    ).series();
+    const batches = "hearth_store_batch_items";
+    this.#batches = this.#distribution(batches, "Writes that were committed together.", BATCH_BUCKETS).series();
+    const commits = "hearth_store_commit_duration_seconds";
+    this.#commits = this.#distribution(commits, "Time that one commit held the event loop.", COMMIT_BUCKETS).series();
+    this.#readPool();
+    this.#readStore();
+    this.#readProcess();
+    const info = this.#gauge("hearth_build_info", "Always 1; what runs is in the labels.", [
+      "version",
+      "node_version",
+      "node_id",
+    ]);
+    info.set({ version, node_version: process.versions.node, node_id }, 1);
+    this.#lag.enable();
+  }
+
+  served({ method, route, status, error_code, begun_ms, ended_ms }: Served): void {
+    const status_class = Math.floor(status / 100);
+    const values = this.#by_route.get(route)?.get(method)?.[status_class];
+    (values ?? this.#newRoute(route, method, status_class)).observe((ended_ms - begun_ms) / 1000);
+    if (error_code !== null) this.#refusals.inc({ error_code });
+  }
+
+  invoked(tenant_id: string, record: InvocationRecord): void {
+    const { status, cold_start, timings } = record;
+    (cold_start ? this.#cold : this.#warm)[status].observe(timings.total / 1000);
+    this.#waits.observe(timings.queue / 1000);
+    this.#functions.count(tenant_id, record);
+  }
+
+  deleted(tenant_id: string, name: string): void {
+    this.#functions.forget(tenant_id, name);
+  }
+
+  committed(items_count: number, duration_ms: number): void {
+    this.#batches.observe(items_count);
+    this.#commits.observe(duration_ms / 1000);
+  }
+
+  /** All of the node's series as they stand, with those of the functions of `tenant_id`, or of all tenants for null. */
+  registries(tenant_id: string | null): readonly Registry[] {
+    const now = { pool: this.#sources.pool(), store: this.#sources.store() };
+    for (const refresh of this.#refreshers) refresh(now);
+    return [this.#registry, this.#functions.registry(tenant_id)];
+  }
+
+  /** Ends the sampling of the event loop. */
+  close(): void {
+    this.#lag.disable();
+  }
+
+  #newRoute(route: string | null, method: string, status_class: number): Values {
+    const by_method = this.#by_route.get(route) ?? new Map<string, Values[]>();
+    this.#by_route.set(route, by_method);
+    const by_class = by_method.get(method) ?? [];
+    by_method.set(method, by_class);
+    const values = this.#requests.series({ method, route: route ?? "none", status: `${status_class}xx` });
+    by_class[status_class] = values;
+    return values;
+  }
+
+  #readPool(): void {
+    const instances = this.#gauge("hearth_pool_instances", "Instances of functions, by state.", ["state"]);
+    const cells = this.#gauge("hearth_pool_cells", "Started containers that belong to no function yet.", ["state"]);
+    const queued = this.#gauge("hearth_calls_queued", "Calls that wait for an instance.");
+    const running = this.#gauge("hearth_calls_running", "Calls that an instance works on.");
+    this.#refreshers.push(({ pool }) => {
+      for (const state of ["warming", "ready", "busy", "recycling", "terminating"] as const) {
+        instances.set({ state }, pool[`${state}_count`]);
+      }
+      cells.set({ state: "ready" }, pool.cells);
+      cells.set({ state: "starting" }, pool.cells_starting);
+      queued.set(pool.queued);
+      running.set(pool.busy_count);
+    });
+    const totals = {
+      hearth_instances_started_total: ["started_count", "Containers that were started."],
+      hearth_instance_start_failures_total: ["start_failed_count", "Starts of a container that failed."],
+      hearth_instances_crashed_total: ["crashed_count", "Instances and cells that ended without being asked to."],
+      hearth_instances_evicted_total: ["evicted_count", "Idle instances that ended to make room."],
+      hearth_instances_expired_total: ["expired_count", "Idle instances that ended because no call came."],
+      hearth_instance_remove_failures_total: ["remove_failed_count", "Removals that failed."],
+      hearth_cell_hits_total: ["cell_hit_count", "Cold starts that a cell was ready for."],
+      hearth_cell_misses_total: ["cell_miss_count", "Cold starts that no cell was ready for."],
+    } as const;
+    for (const [name, [field, help]] of Object.entries(totals)) {
+      const counter = this.#counter(name, help);
+      this.#refreshers.push(({ pool }) => setCounter(counter, pool[field]));
+    }
+  }
+
+  #readStore(): void {
+    const items = this.#gauge("hearth_store_queue_items", "Writes that wait for their commit.");
+    const bytes = this.#gauge("hearth_store_queue_bytes", "Bytes of values that wait for their commit.");
+    const wal = this.#gauge("hearth_store_wal_bytes", "Size of the write-ahead log.");
+    this.#refreshers.push(({ store }) => {
+      items.set(store.queue_count);
+      bytes.set(store.queue_bytes);
+      wal.set(store.wal_bytes);
+    });
+  }
+
+  #readProcess(): void {
+    const lag = this.#gauge(
+      "hearth_event_loop_lag_seconds",
+      "How late the event loop was since the metrics were read last; quantile 1 is the longest.",
+      ["quantile"],
+    );
+    const cpu = this.#counter("hearth_process_cpu_seconds_total", "Processor time of the daemon.", ["mode"]);
+    const resident = this.#gauge("hearth_process_resident_memory_bytes", "Memory of the daemon that is in RAM.");
+    const heap = this.#gauge("hearth_process_heap_used_bytes", "JavaScript heap in use.");
+    const fds = this.#gauge("hearth_process_open_fds", "Open file descriptors of the daemon.");
+    const uptime = this.#gauge("hearth_process_uptime_seconds", "Since the start of the daemon's process.");
+    const dropped = this.#counter("hearth_log_lines_dropped_total", "Lines of the log that nobody took.");
+    this.#refreshers.push(() => {
+      for (const quantile of LAG_QUANTILES) {
+        const ns = quantile === 1 ? this.#lag.max : this.#lag.percentile(quantile * 100);
+        const is_empty = this.#lag.count === 0;
+        lag.set({ quantile: String(quantile) }, is_empty ? 0 : Math.max(0, ns / 1e9 - LAG_RESOLUTION_MS / 1e3));
+      }
+      this.#lag.reset();
+      const { user, system } = process.cpuUsage();
+      cpu.reset();
+      cpu.inc({ mode: "user" }, user / 1e6);
+      cpu.inc({ mode: "system" }, system / 1e6);
+      const { rss, heapUsed } = process.memoryUsage();
+      resident.set(rss);
+      heap.set(heapUsed);
+      fds.set(readdirSync("/proc/self/fd").length);
+      uptime.set(process.uptime());
+      setCounter(dropped, this.#sources.log_dropped_count());
+    });
+  }
+
+  #distribution(name: string, help: string, bounds: readonly number[]): Distribution {
+    return new Distribution({ name, help, bounds, registry: this.#registry });
+  }
+
+  #counter(name: string, help: string, labelNames: readonly string[] = []) {
+    return new Counter({ name, help, labelNames, registers: [this.#registry] });
+  }
+
+  #gauge(name: string, help: string, labelNames: readonly string[] = []) {
+    return new Gauge({ name, help, labelNames, registers: [this.#registry] });
+  }
+}
+
+function setCounter(counter: Counter<string>, value: number): void {
+  counter.reset();
+  counter.inc(value);
+}

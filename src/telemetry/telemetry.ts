@@ -1,0 +1,64 @@
+/**
+ * Hot path. Where the reports of the other folders come together: each request and each call goes into the metrics,
+ * each request into the log, and sampled ones into spans where these are exported.
+ *
+ * O1. A line of the log holds ids, names and numbers. Keys, paths, queries, payloads, environment values and outputs
+ *     are not among what is reported, so none of them can get there.
+ */
+import type { Log } from "../base/log.ts";
+import type { CallObserver, ObservedCall } from "../functions/observer.ts";
+import type { FunctionRecord } from "../functions/schema.ts";
+import type { Observer, Served } from "../http/observer.ts";
+import type { Metrics } from "./metrics.ts";
+
+/** What makes spans; `Spans` where a collector is set. */
+export interface SpanMaker {
+  invoked(call: ObservedCall): void;
+  served(request: Served): void;
+}
+
+export class Telemetry implements Observer, CallObserver {
+  readonly #log: Log;
+  readonly #metrics: Metrics;
+  readonly #spans: SpanMaker | null;
+
+  constructor(log: Log, metrics: Metrics, spans: SpanMaker | null) {
+    this.#log = log;
+    this.#metrics = metrics;
+    this.#spans = spans;
+  }
+
+  served(request: Served): void {
+    this.#metrics.served(request);
+    this.#spans?.served(request);
+    const { request_id, method, route, status, error_code, caller, notes, trace } = request;
+    const fields = {
+      request_id,
+      method,
+      route: route ?? undefined,
+      status,
+      error_code: error_code ?? undefined,
+      tenant_id: caller?.tenant_id,
+      key_id: caller?.key_id,
+      function: notes.function,
+      version: notes.version,
+      invocation_id: notes.invocation_id,
+      cold: notes.cold,
+      outcome: notes.outcome,
+      ms: Math.round((request.ended_ms - request.begun_ms) * 1000) / 1000,
+      trace_id: trace.trace_id,
+    };
+    // Whoever watches the daemon asks for it every few seconds.
+    if (route === "/health") this.#log.debug("request", fields);
+    else this.#log.info("request", fields);
+  }
+
+  invoked(call: ObservedCall): void {
+    this.#metrics.invoked(call.tenant_id, call.record);
+    this.#spans?.invoked(call);
+  }
+
+  deleted({ tenant_id, name }: Pick<FunctionRecord, "tenant_id" | "name">): void {
+    this.#metrics.deleted(tenant_id, name);
+  }
+}

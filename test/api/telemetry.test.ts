@@ -1,0 +1,280 @@
+/** What a running daemon tells of itself: its metrics, the lines of its log, and the traces that it takes part in. */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
+import { type Family, parseExposition, seriesName } from "../support/exposition.ts";
+
+const TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT_ID = "00f067aa0ba902b7";
+const TRACEPARENT = `00-${TRACE_ID}-${PARENT_ID}-01`;
+const INVOKE_ROUTE = "/api/functions/invoke/:name";
+
+class Metrics {
+  readonly #families: Map<string, Family>;
+
+  constructor(families: Map<string, Family>) {
+    this.#families = families;
+  }
+
+  /** A sample's value, 0 where the series is not there. */
+  of(name: string, labels: Readonly<Record<string, string>> = {}): number {
+    const family = this.#families.get(name.replace(/_(sum|count|bucket)$/, "")) ?? this.#families.get(name);
+    expect(family, name).toBeDefined();
+    return family?.samples.get(seriesName(name, labels)) ?? 0;
+  }
+
+  /** The functions that have series here, as `<tenant>/<name>`. */
+  functions(): string[] {
+    const series = [...(this.#families.get("hearth_function_duration_seconds_total")?.samples.keys() ?? [])];
+    return series.map((one) => one.replace(/^.*\{function="(.*)",tenant_id="(.*)"\}$/, "$2/$1")).sort();
+  }
+}
+
+async function scrape(daemon: Daemon, key = KEY): Promise<Metrics> {
+  const response = await fetch(`${daemon.url}/metrics`, { headers: { "x-api-key": key } });
+  expect(response.status).toBe(200);
+  expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+  return new Metrics(parseExposition(await response.text()));
+}
+
+async function makeTenant(daemon: Daemon, name: string, key_fields: object = {}) {
+  const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name })).body;
+  const keys = `/api/tenants/${tenant_id}/api-keys`;
+  const made = await daemon.call("POST", keys, { name: "first", ...key_fields });
+  return { tenant_id, key: made.body.key };
+}
+
+/** The request lines of the log so far, each a JSON object. */
+function requestLines(daemon: Daemon): Record<string, unknown>[] {
+  const lines = daemon.output.split("\n").filter((line) => line.startsWith("{") && line.endsWith("}"));
+  return lines.map((line) => JSON.parse(line)).filter(({ message }) => message === "request");
+}
+
+const lineOf = (daemon: Daemon, request_id: string) =>
+  eventually(`the line of ${request_id}`, () => requestLines(daemon).find((line) => line.request_id === request_id));
+
+describe("the metrics of a daemon", () => {
+  const daemon = new Daemon();
+  beforeAll(() => daemon.start({ HEARTH_CELLS: "2" }));
+  afterAll(() => daemon.dispose());
+
+  it("move by exactly what was done", async () => {
+    await daemon.deploy({ name: "counted", handler: "cat" });
+    await daemon.deploy({ name: "broken", handler: "exit 3" });
+    const before = await scrape(daemon);
+    expect((await daemon.invoke("counted", { payload: "1" })).cold_start).toBe(true);
+    for (const payload of ["2", "3"]) await daemon.invoke("counted", { payload });
+    expect((await daemon.invoke("broken")).status).toBe("failed");
+    const after = await scrape(daemon);
+    const moved = (name: string, labels: Readonly<Record<string, string>> = {}) =>
+      after.of(name, labels) - before.of(name, labels);
+    const calls = "hearth_invocation_duration_seconds_count";
+    expect(moved(calls, { start: "cold", status: "success" })).toBe(1);
+    expect(moved(calls, { start: "warm", status: "success" })).toBe(2);
+    expect(moved(calls, { start: "cold", status: "failed" })).toBe(1);
+    expect(moved(calls, { start: "warm", status: "failed" })).toBe(0);
+    expect(moved(calls, { start: "cold", status: "timeout" })).toBe(0);
+    expect(moved("hearth_queue_wait_seconds_count")).toBe(4);
+    const route = { method: "POST", route: INVOKE_ROUTE, status: "2xx" };
+    expect(moved("hearth_http_request_duration_seconds_count", route)).toBe(4);
+    expect(moved("hearth_http_request_duration_seconds_count", { ...route, status: "4xx" })).toBe(0);
+    expect(moved("hearth_cell_hits_total") + moved("hearth_cell_misses_total")).toBe(2);
+    expect(moved("hearth_store_batch_items_sum")).toBeGreaterThanOrEqual(4);
+    expect(moved("hearth_store_commit_duration_seconds_sum")).toBeGreaterThan(0);
+    const counted = { tenant_id: "default", function: "counted" };
+    expect(moved("hearth_function_invocations_total", { ...counted, status: "success" })).toBe(3);
+    expect(moved("hearth_function_cold_starts_total", counted)).toBe(1);
+    expect(moved("hearth_function_duration_seconds_total", counted)).toBeGreaterThan(0);
+    expect(moved("hearth_function_invocations_total", { ...counted, function: "broken", status: "failed" })).toBe(1);
+    expect(after.of("hearth_calls_queued")).toBe(0);
+  });
+
+  it("show the pool as it stands, and the process", async () => {
+    await daemon.deploy({ name: "waiting", handler: "sleep 30", timeout_seconds: 2 });
+    const call = daemon.call("POST", "/api/functions/invoke/waiting", {});
+    const now = await eventually("the call runs", async () => {
+      const one = await scrape(daemon);
+      return one.of("hearth_calls_running") === 1 ? one : null;
+    });
+    expect(now.of("hearth_pool_instances", { state: "busy" })).toBe(1);
+    for (const name of ["hearth_process_resident_memory_bytes", "hearth_process_open_fds", "hearth_store_wal_bytes"]) {
+      expect(now.of(name), name).toBeGreaterThan(0);
+    }
+    expect(now.of("hearth_process_cpu_seconds_total", { mode: "user" })).toBeGreaterThan(0);
+    expect(now.of("hearth_event_loop_lag_seconds", { quantile: "1" })).toBeGreaterThanOrEqual(0);
+    expect(now.of("hearth_log_lines_dropped_total")).toBe(0);
+    expect((await call).body.status).toBe("timeout");
+    const calls = "hearth_invocation_duration_seconds_count";
+    expect((await scrape(daemon)).of(calls, { start: "cold", status: "timeout" })).toBe(1);
+  });
+
+  it("count refusals by their code, and requests that no route answers under none", async () => {
+    const codes = ["UNAUTHORIZED", "NOT_FOUND", "UNPROCESSABLE_ENTITY", "INVALID_JSON", "METHOD_NOT_ALLOWED"] as const;
+    const before = await scrape(daemon);
+    await fetch(`${daemon.url}/api/functions`, { headers: { "x-api-key": "hk_wrong_key_0123456789" } });
+    for (let i = 0; i < 2; i++) await daemon.call("GET", "/api/functions/fn_missing");
+    await daemon.call("POST", "/api/functions", { name: "no-handler" });
+    await daemon.call("POST", "/api/functions", "{");
+    await daemon.call("PATCH", "/health");
+    await daemon.call("GET", "/nowhere");
+    const after = await scrape(daemon);
+    const moved = codes.map(
+      (error_code) =>
+        after.of("hearth_refusals_total", { error_code }) - before.of("hearth_refusals_total", { error_code }),
+    );
+    expect(moved).toEqual([1, 3, 1, 1, 1]);
+    const unserved = "hearth_http_request_duration_seconds_count";
+    expect(after.of(unserved, { method: "GET", route: "none", status: "4xx" })).toBe(1);
+    expect(after.of(unserved, { method: "PATCH", route: "none", status: "4xx" })).toBe(1);
+  });
+
+  it("show a tenant its own functions, the operator all, and neither one that is deleted", async () => {
+    const { tenant_id, key } = await makeTenant(daemon, "watcher");
+    const as = (method: string, path: string, body?: unknown) => daemon.call(method, path, body, { "x-api-key": key });
+    const { id } = (await as("POST", "/api/functions", { name: "mine", handler: "cat" })).body;
+    await as("POST", `/api/functions/${id}/deploy`);
+    await as("POST", "/api/functions/invoke/mine", { payload: "x" });
+    await daemon.deploy({ name: "theirs", handler: "cat" });
+    await daemon.invoke("theirs");
+    const seen = async (key?: string) => (await scrape(daemon, key)).functions();
+    expect(await seen(key)).toEqual([`${tenant_id}/mine`]);
+    expect(await seen()).toEqual(expect.arrayContaining([`${tenant_id}/mine`, "default/theirs"]));
+    await as("DELETE", `/api/functions/${id}`);
+    expect(await seen(key)).toEqual([]);
+    expect(await seen()).not.toContain(`${tenant_id}/mine`);
+  });
+
+  it("need a key that may read", async () => {
+    const { key } = await makeTenant(daemon, "caller-only", { scopes: ["invoke"] });
+    const status = async (headers: Record<string, string>) =>
+      (await fetch(`${daemon.url}/metrics`, { headers })).status;
+    expect(await status({})).toBe(401);
+    expect(await status({ "x-api-key": key })).toBe(403);
+  });
+});
+
+describe("the log of a daemon", () => {
+  const daemon = new Daemon();
+  beforeAll(() => daemon.start({ HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "debug" }));
+  afterAll(() => daemon.dispose());
+
+  it("has one line for a call, with all that one asks of it", async () => {
+    const record = await daemon.deploy({ name: "logged", handler: "exit 4" });
+    const answer = await daemon.call(
+      "POST",
+      "/api/functions/invoke/logged?limit=1",
+      {},
+      {
+        "x-request-id": "call-1",
+        traceparent: TRACEPARENT,
+      },
+    );
+    expect(await lineOf(daemon, "call-1")).toEqual({
+      level: "info",
+      time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+      message: "request",
+      request_id: "call-1",
+      method: "POST",
+      route: INVOKE_ROUTE,
+      status: 200,
+      tenant_id: "default",
+      key_id: "bootstrap",
+      function: "logged",
+      version: record.version,
+      invocation_id: answer.body.invocation_id,
+      cold: true,
+      outcome: "failed",
+      ms: expect.any(Number),
+      trace_id: TRACE_ID,
+    });
+    expect(requestLines(daemon).filter(({ request_id }) => request_id === "call-1")).toHaveLength(1);
+  });
+
+  it("has a line for a refusal with its code, also without a route or a caller", async () => {
+    await daemon.call("POST", "/api/functions/invoke/logged", { timeout_seconds: 0 }, { "x-request-id": "bad-1" });
+    expect(await lineOf(daemon, "bad-1")).toMatchObject({
+      status: 400,
+      error_code: "INVALID_ARGUMENT",
+      key_id: "bootstrap",
+    });
+    await fetch(`${daemon.url}/nowhere`, { headers: { "x-request-id": "bad-2" } });
+    const line = await lineOf(daemon, "bad-2");
+    expect(line).toMatchObject({ level: "info", method: "GET", status: 404, error_code: "NOT_FOUND" });
+    expect(Object.keys(line)).not.toEqual(expect.arrayContaining(["route"]));
+    expect(Object.keys(line)).not.toEqual(expect.arrayContaining(["tenant_id"]));
+  });
+
+  it("has requests for liveness at debug alone", async () => {
+    await fetch(`${daemon.url}/health`, { headers: { "x-request-id": "alive-1" } });
+    expect(await lineOf(daemon, "alive-1")).toMatchObject({ level: "debug", route: "/health", status: 200 });
+  });
+
+  it("never holds a key, a path, a query, a payload, an environment value or an output", async () => {
+    const secret = (where: string) => `s3cret-${where}-0123456789`;
+    const { key } = await makeTenant(daemon, "secretive");
+    const id = (
+      await daemon.deploy({
+        name: "talker",
+        handler: `cat; echo $WORD $CALL_WORD; echo ${secret("error-output")} >&2; exit 1`,
+        environment: { WORD: secret("environment") },
+      })
+    ).id;
+    const headers = { tracestate: `a=${secret("state")}`, traceparent: TRACEPARENT, "user-agent": secret("agent") };
+    const requests = [
+      [
+        "POST",
+        "/api/functions/invoke/talker",
+        { payload: secret("payload"), environment: { CALL_WORD: secret("call") } },
+      ],
+      ["POST", `/api/functions/${id}/invoke?word=${secret("query")}`, { payload: secret("payload") }],
+      ["GET", `/api/functions?limit=${secret("limit")}`, undefined],
+      ["GET", `/api/functions/by-name/${secret("name")}`, undefined],
+      ["POST", `/api/functions/invoke/${secret("function")}`, {}],
+      ["GET", `/${secret("path")}`, undefined],
+      ["POST", "/api/functions", `{"name": "${secret("broken-json")}`],
+      ["POST", "/api/functions", { name: secret("missing-handler") }],
+      ["PUT", `/api/functions/${id}`, { environment: { WORD: secret("put") }, working_directory: 7 }],
+      ["DELETE", `/api/functions/${secret("delete")}`, undefined],
+    ] as const;
+    for (const [method, path, body] of requests) await daemon.call(method, path, body, headers);
+    await daemon.call("GET", "/api/functions", undefined, { "x-api-key": key });
+    await daemon.call("GET", "/api/functions", undefined, { "x-api-key": secret("wrong-key") });
+    await daemon.call("POST", "/api/auth/token", undefined, { "x-api-key": key });
+    await daemon.call("GET", "/health", undefined, { "x-request-id": "last" });
+    await lineOf(daemon, "last");
+    expect(requestLines(daemon).length).toBeGreaterThan(requests.length);
+    expect(daemon.output).not.toContain("s3cret-");
+    expect(daemon.output).not.toContain(key);
+    expect(daemon.output).not.toContain(KEY);
+  });
+
+  it("is complete when the daemon has ended", async () => {
+    await fetch(`${daemon.url}/health`, { headers: { "x-request-id": "before-the-end" } });
+    expect(await daemon.stop()).toBe(0);
+    expect(requestLines(daemon).map(({ request_id }) => request_id)).toContain("before-the-end");
+  });
+});
+
+describe("the trace of a call without a collector", () => {
+  const daemon = new Daemon();
+  beforeAll(() => daemon.start({ HEARTH_CELLS: "2" }));
+  afterAll(() => daemon.dispose());
+  const shown = async (headers: Record<string, string>) =>
+    (await daemon.call("POST", "/api/functions/invoke/tracer", {}, headers)).body.stdout;
+
+  it("goes on in the handler under the call's own span, with the caller's state", async () => {
+    await daemon.deploy({ name: "tracer", handler: "echo $TRACEPARENT $TRACESTATE" });
+    const stdout = await shown({ traceparent: TRACEPARENT, tracestate: "vendor=a,other=b" });
+    expect(stdout).toMatch(new RegExp(`^00-${TRACE_ID}-(?!${PARENT_ID})[0-9a-f]{16}-01 vendor=a,other=b\n$`));
+  });
+
+  it("begins there where none was sent or it was not valid, and is not sampled", async () => {
+    for (const headers of [{}, { traceparent: TRACEPARENT.toUpperCase(), tracestate: "vendor=a" }]) {
+      expect(await shown(headers as Record<string, string>)).toMatch(/^00-(?!4bf9)[0-9a-f]{32}-[0-9a-f]{16}-00\s+$/);
+    }
+  });
+
+  it("may be set by the call itself, like any variable", async () => {
+    const answer = await daemon.call("POST", "/api/functions/invoke/tracer", { environment: { TRACEPARENT: "own" } });
+    expect(answer.body.stdout.trim()).toBe("own");
+  });
+});
