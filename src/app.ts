@@ -106,7 +106,7 @@ interface Base {
 async function start(config: Config, log: CountedLog, undo: Undo): Promise<Hearth> {
   const clock = systemClock;
   const ids = randomIds();
-  const traces = new Traces(ids, 0);
+  const traces = new Traces(ids, config.otlp_url === null ? 0 : config.trace_sample_ratio);
   const base: Base = { config, clock, log, ids, traces, undo };
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
@@ -115,7 +115,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
   const { store, keys, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
-  const { metrics, observer } = startTelemetry(base, { store, pool, node_id });
+  const { metrics, observer } = await startTelemetry(base, { store, pool, node_id });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
   // What still runs may call the API until it is over.
   undo.add(async () => serving.inner?.close(0));
@@ -193,9 +193,9 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   return { engine, adopted, tokens, launcher, pool: makePool(config, log, launcher, start_number) };
 }
 
-/** What watches all other parts. */
-function startTelemetry(
-  { log, undo }: Base,
+/** What watches all other parts. Spans and metrics are sent away only where a collector is set. */
+async function startTelemetry(
+  { config, clock, log, traces, undo }: Base,
   { store, pool, node_id }: { readonly store: Store; readonly pool: Pool<Call, Outcome>; readonly node_id: string },
 ) {
   const version = packageVersion();
@@ -207,7 +207,12 @@ function startTelemetry(
   const metrics = new Metrics({ version, node_id, sources });
   undo.add(async () => metrics.close());
   store.onCommit((items_count, duration_ms) => metrics.committed(items_count, duration_ms));
-  return { metrics, observer: new Telemetry(log, metrics, null) };
+  if (config.otlp_url === null) return { metrics, observer: new Telemetry(log, metrics, null) };
+  const { startOtlp } = await import("./telemetry/otlp.ts");
+  const registries = () => metrics.registries(null);
+  const otlp = startOtlp({ url: config.otlp_url, version, node_id, clock, log, traces, registries });
+  undo.add(() => otlp.close());
+  return { metrics, observer: new Telemetry(log, metrics, otlp.spans) };
 }
 
 /** What is done again and again for as long as the daemon runs. */

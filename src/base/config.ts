@@ -28,6 +28,10 @@ export interface Config {
   /** `auto` probes crun, then runc; otherwise a name or path. */
   readonly oci_runtime: string;
   readonly log_level: LogLevel;
+  /** Of a collector, without a slash at its end; null: nothing is exported. */
+  readonly otlp_url: string | null;
+  /** Of the traces that begin here, from 0 to 1. */
+  readonly trace_sample_ratio: number;
   readonly cells_target: number;
   readonly instances_max: number;
   readonly memory_budget_mb: number;
@@ -94,6 +98,16 @@ export const SETTINGS = {
   bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge" },
   oci_runtime: { variable: "HEARTH_OCI_RUNTIME", fallback: "auto", about: "auto, crun, runc, or a path" },
   log_level: { variable: "HEARTH_LOG_LEVEL", fallback: "info", about: LOG_LEVELS.join(", ") },
+  otlp_url: {
+    variable: "HEARTH_OTLP_URL",
+    fallback: "",
+    about: "collector that spans and metrics are sent to by OTLP over HTTP, such as http://127.0.0.1:4318",
+  },
+  trace_sample: {
+    variable: "HEARTH_TRACE_SAMPLE",
+    fallback: "1",
+    about: "part of the traces that begin here and are exported, 0 to 1; a caller that sends a trace decides itself",
+  },
   cells: { variable: "HEARTH_CELLS", fallback: String(LIMITS.cells_target), about: "started cells kept in reserve" },
   instances_max: {
     variable: "HEARTH_INSTANCES_MAX",
@@ -171,6 +185,19 @@ function outsideIssuer(read: (name: SettingName) => string): OutsideIssuer | nul
   return { issuer, audience, jwks_url, algorithms, tenant_claim: read("jwt_tenant_claim") };
 }
 
+function collectorUrl(read: (name: SettingName) => string): string | null {
+  const url = read("otlp_url");
+  if (url === "") return null;
+  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? "")) refuse("otlp_url", url, "an http or https URL");
+  return url.replace(/\/+$/, "");
+}
+
+function sampleRatio(read: (name: SettingName) => string): number {
+  const text = read("trace_sample");
+  if (!/^(0|1|0?\.\d{1,9}|[01]\.0*)$/.test(text)) refuse("trace_sample", text, "a number from 0 to 1");
+  return Number(text);
+}
+
 /** TMPFS_MAGIC, include/uapi/linux/magic.h. */
 const TMPFS_MAGIC = 0x01021994;
 
@@ -235,6 +262,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bridge,
     oci_runtime: read("oci_runtime"),
     log_level,
+    otlp_url: collectorUrl(read),
+    trace_sample_ratio: sampleRatio(read),
     cells_target: wholeNumber("cells", read("cells"), 0, 500),
     instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
     memory_budget_mb:

@@ -1,5 +1,6 @@
 /** What a running daemon tells of itself: its metrics, the lines of its log, and the traces that it takes part in. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { attributesOf, Collector, type Span } from "../support/collector.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { type Family, parseExposition, seriesName } from "../support/exposition.ts";
 
@@ -276,5 +277,151 @@ describe("the trace of a call without a collector", () => {
   it("may be set by the call itself, like any variable", async () => {
     const answer = await daemon.call("POST", "/api/functions/invoke/tracer", { environment: { TRACEPARENT: "own" } });
     expect(answer.body.stdout.trim()).toBe("own");
+  });
+});
+
+describe("a daemon with a collector", () => {
+  const daemon = new Daemon();
+  const held: { collector: Collector | null } = { collector: null };
+  const collector = (): Collector => {
+    if (held.collector === null) throw new Error("no collector");
+    return held.collector;
+  };
+  beforeAll(async () => {
+    held.collector = await Collector.start();
+    await daemon.start({ HEARTH_CELLS: "2", HEARTH_OTLP_URL: `${collector().url}/` });
+  });
+  afterAll(async () => {
+    await daemon.dispose();
+    collector().close();
+  });
+
+  const spansOf = (trace_id: string): Span[] => collector().spans.filter(({ traceId }) => traceId === trace_id);
+  const named = (spans: readonly Span[], name: string): Span => {
+    const found = spans.filter((span) => span.name === name);
+    expect(found, name).toHaveLength(1);
+    return found[0] as Span;
+  };
+
+  it("sends the spans of a call: its phases under the request, the request under the caller's", async () => {
+    await daemon.deploy({ name: "spanned", handler: "cat; exit 1" });
+    const headers = { traceparent: TRACEPARENT, tracestate: "vendor=a", "x-request-id": "spanned-1" };
+    const answer = await daemon.call("POST", "/api/functions/invoke/spanned", { payload: "x" }, headers);
+    const request_name = `POST ${INVOKE_ROUTE}`;
+    const spans = await eventually("the spans arrive", () => {
+      const found = spansOf(TRACE_ID);
+      return found.some(({ name }) => name === request_name) && found.some(({ name }) => name === "commit")
+        ? found
+        : null;
+    });
+    const request = named(spans, request_name);
+    expect(request).toMatchObject({ parentSpanId: PARENT_ID, kind: 2, traceState: "vendor=a", status: { code: 0 } });
+    expect(attributesOf(request)).toMatchObject({
+      "http.request.method": "POST",
+      "http.route": INVOKE_ROUTE,
+      "http.response.status_code": 200,
+      "hearth.request_id": "spanned-1",
+      "hearth.tenant_id": "default",
+      "faas.name": "spanned",
+      "faas.version": "1",
+      "faas.coldstart": true,
+      "faas.invocation_id": answer.body.invocation_id,
+      "hearth.invocation.status": "failed",
+    });
+    const phases = ["queue", "cell", "handler", "commit"].map((name) => named(spans, name));
+    expect(phases.map(({ parentSpanId }) => parentSpanId)).toEqual(phases.map(() => request.spanId));
+    expect(new Set(spans.map(({ spanId }) => spanId)).size).toBe(spans.length);
+    expect(named(spans, "handler")).toMatchObject({ status: { code: 2 } });
+    expect(attributesOf(named(spans, "handler"))).toMatchObject({ "faas.name": "spanned", "process.exit.code": 1 });
+    const times = ({ startTimeUnixNano, endTimeUnixNano }: Span) =>
+      [BigInt(startTimeUnixNano), BigInt(endTimeUnixNano)] as const;
+    const [begun, ended] = times(request);
+    for (const phase of phases) {
+      const [from, to] = times(phase);
+      expect(from >= begun && from <= to && to <= ended, phase.name).toBe(true);
+    }
+  });
+
+  it("puts a start that the call waited for under its wait", async () => {
+    const { id } = await daemon.deploy({ name: "burst", handler: "sleep 0.2", max_instances: 6 });
+    const trace_ids = Array.from({ length: 6 }, (_, i) => `${TRACE_ID.slice(0, -1)}${i}`);
+    const call = (trace_id: string) =>
+      daemon.call("POST", `/api/functions/${id}/invoke`, {}, { traceparent: `00-${trace_id}-${PARENT_ID}-01` });
+    const answers = await Promise.all(trace_ids.map(call));
+    const started = answers.findIndex(({ body }) => body.timings.start !== undefined);
+    expect(started).toBeGreaterThanOrEqual(0);
+    const trace_id = trace_ids[started] ?? "";
+    const spans = await eventually("the spans arrive", () => {
+      const found = spansOf(trace_id);
+      return found.some(({ name }) => name === "commit") && found.some(({ kind }) => kind === 2) ? found : null;
+    });
+    const queue = named(spans, "queue");
+    for (const name of ["network", "rootfs", "start"]) expect(named(spans, name).parentSpanId, name).toBe(queue.spanId);
+    expect(named(spans, "start").endTimeUnixNano).toBe(queue.endTimeUnixNano);
+  });
+
+  it("goes on with the trace in calls that a handler makes", async () => {
+    const trace_id = "a".repeat(32);
+    await daemon.deploy({ name: "leaf", handler: "echo leaf" });
+    await daemon.deploy({
+      name: "branch",
+      api_access: true,
+      handler: `curl -s -H "X-Api-Key: $HEARTH_KEY" -H "traceparent: $TRACEPARENT" "$HEARTH_URL/api/functions/invoke/leaf" -d '{}'`,
+    });
+    const headers = { traceparent: `00-${trace_id}-${PARENT_ID}-01` };
+    const answer = await daemon.call("POST", "/api/functions/invoke/branch", {}, headers);
+    expect(answer.body.stdout).toContain("leaf");
+    const requests = await eventually("both requests arrive", () => {
+      const found = spansOf(trace_id).filter(({ kind }) => kind === 2);
+      return found.length === 2 ? found : null;
+    });
+    const outer = requests.find(({ parentSpanId }) => parentSpanId === PARENT_ID);
+    const inner = requests.find(({ parentSpanId }) => parentSpanId !== PARENT_ID);
+    expect(inner?.parentSpanId).toBe(outer?.spanId);
+  });
+
+  it("sends nothing of a trace that its beginner does not sample", async () => {
+    const [quiet, loud] = ["b".repeat(32), "c".repeat(32)];
+    const ask = (trace_id: string, flags: string) =>
+      daemon.call("GET", "/api/functions", undefined, { traceparent: `00-${trace_id}-${PARENT_ID}-${flags}` });
+    await ask(quiet, "00");
+    await ask(loud, "01");
+    await eventually("the later one arrives", () => spansOf(loud).length > 0);
+    expect(spansOf(quiet)).toEqual([]);
+  });
+
+  it("sends its metrics too, the last of them when it ends", async () => {
+    expect(await daemon.stop()).toBe(0);
+    const metric = (name: string) => collector().metrics.find((one) => one.name === name);
+    const points = metric("hearth_invocation_duration_seconds")?.histogram.dataPoints ?? [];
+    // biome-ignore lint/suspicious/noExplicitAny: a point as it came.
+    const counted = points.reduce((sum: number, point: any) => sum + Number(point.count), 0);
+    expect(counted).toBe(9);
+    for (const { bucketCounts, explicitBounds, count } of points) {
+      expect(bucketCounts).toHaveLength(explicitBounds.length + 1);
+      expect(bucketCounts.reduce((sum: number, one: number) => sum + Number(one), 0)).toBe(Number(count));
+    }
+    expect(metric("hearth_cell_hits_total")?.sum).toMatchObject({ isMonotonic: true, aggregationTemporality: 2 });
+    expect(metric("hearth_process_resident_memory_bytes")).toMatchObject({ unit: "By", gauge: expect.anything() });
+    expect(metric("hearth_function_invocations_total")?.sum.dataPoints.length).toBeGreaterThan(0);
+  });
+});
+
+describe("a collector that is not there", () => {
+  const daemon = new Daemon();
+  afterAll(() => daemon.dispose());
+
+  it("costs spans and nothing else, and is named in the log once", async () => {
+    const gone = await Collector.start();
+    const { url } = gone;
+    gone.close();
+    await daemon.start({ HEARTH_CELLS: "1", HEARTH_OTLP_URL: url });
+    await daemon.deploy({ name: "alone", handler: "cat" });
+    for (let i = 0; i < 20; i++) expect((await daemon.invoke("alone", { payload: "x" })).stdout).toBe("x");
+    const complaints = () => daemon.output.split("\n").filter((line) => line.includes("the collector does not take"));
+    await eventually("it is named", () => complaints().length > 0);
+    for (let i = 0; i < 20; i++) await daemon.invoke("alone", { payload: "x" });
+    expect(await daemon.stop()).toBe(0);
+    expect(complaints()).toHaveLength(1);
   });
 });

@@ -31,6 +31,17 @@ describe("the configuration", () => {
     expect(readConfig({ HEARTH_LISTEN: "[::1]:80" }, []).listen_host).toBe("::1");
   });
 
+  it("reads where to send spans and how many", () => {
+    const read = (url: string, part: string) => {
+      const config = readConfig({ HEARTH_OTLP_URL: url, HEARTH_TRACE_SAMPLE: part }, []);
+      return [config.otlp_url, config.trace_sample_ratio];
+    };
+    expect(read("", "")).toEqual([null, 1]);
+    expect(read("http://127.0.0.1:4318/", "0.25")).toEqual(["http://127.0.0.1:4318", 0.25]);
+    expect(read("https://collector/otlp", ".5")).toEqual(["https://collector/otlp", 0.5]);
+    expect(read("", "0")).toEqual([null, 0]);
+  });
+
   it("names two data directories apart", () => {
     const tag = (data_dir: string) => readConfig({ HEARTH_DATA_DIR: data_dir }, []).host_tag;
     expect(tag("/a")).toMatch(/^[0-9a-f]{8}$/);
@@ -45,6 +56,10 @@ describe("the configuration", () => {
     ["HEARTH_SUBNET", "fd00::/64"],
     ["HEARTH_BRIDGE", "a-name-that-is-too-long"],
     ["HEARTH_LOG_LEVEL", "loud"],
+    ["HEARTH_OTLP_URL", "127.0.0.1:4318"],
+    ["HEARTH_OTLP_URL", "ftp://127.0.0.1"],
+    ["HEARTH_TRACE_SAMPLE", "1.5"],
+    ["HEARTH_TRACE_SAMPLE", "half"],
     ["HEARTH_CELLS", "-1"],
     ["HEARTH_INSTANCES_MAX", "0"],
     ["HEARTH_BOOTSTRAP_KEY", "short"],
