@@ -1,31 +1,8 @@
 /** Every mounted route is one of the interface's, or of the named extras; each says who may call it and what it is. */
 import { describe, expect, it } from "vitest";
-import { apiRoutes } from "../src/api.ts";
 import type { Route } from "../src/http/route.ts";
-
-/** The interface's rows of the areas that exist. A row that is not built yet is not mounted, and not listed here. */
-const INTERFACE = `
-GET /health
-GET /api/system/info
-GET /api/functions/health
-POST /api/functions
-GET /api/functions
-GET /api/functions/:function_id
-GET /api/functions/by-name/:name
-PUT /api/functions/:function_id
-GET /api/functions/:function_id/versions
-POST /api/functions/:function_id/rollback
-DELETE /api/functions/:function_id
-POST /api/functions/:function_id/deploy
-POST /api/functions/:function_id/pause
-POST /api/functions/:function_id/resume
-POST /api/functions/:function_id/invoke
-POST /api/functions/invoke/:name
-GET /api/functions/:function_id/invocations
-GET /api/functions/:function_id/invocations/:invocation_id
-GET /api/functions/:function_id/pool
-GET /api/functions/pool/stats
-`;
+import { ROUTES as mounted } from "./support/answers.ts";
+import { INTERFACE } from "./support/interface.ts";
 
 /** Routes beyond the interface, each with its reason. */
 const EXTRAS: Readonly<Record<string, string>> = {
@@ -45,13 +22,11 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "DELETE /api/tenants/:tenant_id/api-keys/:key_id": "the same",
 };
 
-// Only the table is looked at: no handler runs.
-const mounted: readonly Route[] = apiRoutes({ system: {}, functions: {}, tenants: {}, telemetry: {} } as never);
 const named = (route: Route) => `${route.method} ${route.path}`;
 
 describe("the table of routes", () => {
   it("is the interface's list and the named extras, no more and no fewer", () => {
-    const wanted = [...INTERFACE.trim().split("\n"), ...Object.keys(EXTRAS)].sort();
+    const wanted = [...Object.keys(INTERFACE), ...Object.keys(EXTRAS)].sort();
     expect(mounted.map(named).sort()).toEqual(wanted);
   });
 
@@ -62,8 +37,14 @@ describe("the table of routes", () => {
 
   it("says of every other route what a key needs, and lets only these do with any key", () => {
     const any = mounted.filter(({ auth, scope }) => auth !== "public" && scope === null).map(named);
-    // Readiness is asked before anything else; a key may end itself and make a token of what it is.
-    expect(any.sort()).toEqual(["DELETE /api/api-keys/:key_id", "GET /api/functions/health", "POST /api/auth/token"]);
+    // Guides and readiness are asked before anything else; a key may end itself and make a token of what it is.
+    expect(any.sort()).toEqual([
+      "DELETE /api/api-keys/:key_id",
+      "GET /api/functions/examples",
+      "GET /api/functions/health",
+      "GET /api/functions/help",
+      "POST /api/auth/token",
+    ]);
   });
 
   it("lets no key read with less than read, and change nothing with it", () => {

@@ -12,34 +12,50 @@ export type Fault = "caller" | "function" | "platform";
 interface ErrorRow {
   readonly status: number;
   readonly fault: Fault;
+  /** What it means, for the description of the API and the guides: one sentence. */
+  readonly about: string;
   readonly retryable: boolean;
 }
 
-const row = (status: number, fault: Fault, retryable = false): ErrorRow => ({ status, fault, retryable });
+const row = (status: number, fault: Fault, about: string, retryable = false): ErrorRow => ({
+  status,
+  fault,
+  about,
+  retryable,
+});
 
 export const ERRORS = {
-  INVALID_JSON: row(400, "caller"),
-  INVALID_ARGUMENT: row(400, "caller"),
-  TWO_CREDENTIALS: row(400, "caller"),
-  UNAUTHORIZED: row(401, "caller"),
-  FORBIDDEN: row(403, "caller"),
-  QUOTA_EXCEEDED: row(403, "caller"),
-  NOT_FOUND: row(404, "caller"),
-  METHOD_NOT_ALLOWED: row(405, "caller"),
-  WRONG_STATE: row(409, "caller"),
-  NAME_TAKEN: row(409, "caller"),
-  NOT_EMPTY: row(409, "caller"),
-  BODY_TOO_LARGE: row(413, "caller"),
-  UNPROCESSABLE_ENTITY: row(422, "caller"),
-  CHAIN_TOO_DEEP: row(400, "caller"),
-  RATE_LIMITED: row(429, "platform", true),
-  QUEUE_FULL: row(429, "platform", true),
-  QUEUE_TIMEOUT: row(429, "platform", true),
-  CONCURRENCY_LIMIT: row(429, "platform", true),
-  INTERNAL: row(500, "platform"),
-  CAPACITY_FULL: row(503, "platform", true),
-  START_FAILED: row(503, "platform", true),
-  SHUTTING_DOWN: row(503, "platform", true),
+  INVALID_JSON: row(400, "caller", "The body is not JSON."),
+  INVALID_ARGUMENT: row(
+    400,
+    "caller",
+    "A value is of the right type and out of bounds, unknown, or at odds with another.",
+  ),
+  TWO_CREDENTIALS: row(400, "caller", "Both X-Api-Key and Authorization were sent."),
+  UNAUTHORIZED: row(401, "caller", "No credential was sent, or one that is not valid: unknown, expired or revoked."),
+  FORBIDDEN: row(403, "caller", "The key lacks the scope, or this is the operator's."),
+  QUOTA_EXCEEDED: row(403, "caller", "A limit of the tenant is used up."),
+  NOT_FOUND: row(404, "caller", "There is no such thing, or it belongs to another tenant."),
+  METHOD_NOT_ALLOWED: row(405, "caller", "The path answers other methods, which Allow names."),
+  WRONG_STATE: row(409, "caller", "Not possible in the state that it is in, which details.state names."),
+  NAME_TAKEN: row(409, "caller", "Another one has that name."),
+  NOT_EMPTY: row(409, "caller", "It still owns something."),
+  BODY_TOO_LARGE: row(413, "caller", "The body is larger than body_bytes_max."),
+  UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing or of another JSON type."),
+  CHAIN_TOO_DEEP: row(400, "caller", "Functions call functions deeper than chain_depth_max."),
+  RATE_LIMITED: row(429, "platform", "The tenant sends more requests a second than it may.", true),
+  QUEUE_FULL: row(429, "platform", "As many calls of the function wait as may.", true),
+  QUEUE_TIMEOUT: row(429, "platform", "No instance was free before the call's deadline, or would have been.", true),
+  CONCURRENCY_LIMIT: row(429, "platform", "As many calls of the function or the tenant are under way as may be.", true),
+  INTERNAL: row(500, "platform", "A fault of the service; its log has the cause under the request id."),
+  CAPACITY_FULL: row(
+    503,
+    "platform",
+    "This node has no room: for instances, on the disk, or for what requests hold in memory.",
+    true,
+  ),
+  START_FAILED: row(503, "platform", "No instance of the function could be started.", true),
+  SHUTTING_DOWN: row(503, "platform", "The daemon is about to end.", true),
 } as const satisfies Record<string, ErrorRow>;
 
 export type ErrorCode = keyof typeof ERRORS;

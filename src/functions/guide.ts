@@ -1,7 +1,69 @@
-/** What the function concern says of itself. */
+/** What the function concern says of itself. The scripts are examples.ts's. */
 import type { PoolTotals } from "../../pool/index.ts";
 import { RUNTIMES } from "../../runtimes/index.ts";
+import type { Guide } from "../http/guide.ts";
+import { FUNCTION_EXAMPLES } from "./examples.ts";
 import type { FunctionsReadiness } from "./schema.ts";
+import { type FunctionState, functionStates } from "./states.ts";
+
+const STATES: Readonly<Record<FunctionState, string>> = {
+  pending: "Registered. Calls are refused until it is deployed.",
+  deploying: "min_instances are being started. Calls wait.",
+  active: "Calls run.",
+  paused: "Scaled to zero. Calls are refused until it is resumed.",
+  error: "The last deployment failed; error_message says why. Deploy it again.",
+  deleting: "Running calls finish, then it is gone with its versions and records.",
+};
+
+export const functionsGuide: Guide<"functions"> = {
+  concern: "functions",
+  about:
+    "A function is a name, a handler (one line of shell) and its settings, in versions. A call runs the handler in a warm container of that function and answers its record, which is kept. The payload is the handler's standard input, its standard output is the result.",
+  steps: [
+    "GET /health: the daemon lives.",
+    "GET /api/functions/health: the status is ok, so calls can be served.",
+    "POST /api/functions with name and handler registers the function; keep its id.",
+    "POST /api/functions/{function_id}/deploy answers when it is active.",
+    "POST /api/functions/invoke/{name} calls it. Whatever the handler does is a 200 with a record: look at its status, exit_code, stdout and stderr.",
+    "After 429 or 503 send the same request again, after as many seconds as Retry-After says. After other refusals error_code, details and hint say what to change.",
+    "PUT /api/functions/{function_id} with what changes makes the next version; POST /api/functions/{function_id}/rollback points back.",
+    "DELETE /api/functions/{function_id} removes it with its records.",
+  ],
+  machine: functionStates,
+  states: STATES,
+  limits: {
+    body_bytes_max: "Bytes of a request's body, the payload among them.",
+    function_name_length_max: "Characters of a name.",
+    handler_bytes_max: "Bytes of a handler.",
+    description_length_max: "Characters of a description.",
+    environment_entries_max: "Variables in one environment.",
+    environment_bytes_max: "Bytes of names and values of one environment.",
+    memory_limit_mb_min: "MiB of an instance, at least.",
+    memory_limit_mb_max: "MiB of an instance, at most.",
+    memory_limit_mb_default: "MiB of an instance unless given.",
+    cpu_limit_percent_min: "Percent of a core, at least.",
+    cpu_limit_percent_max: "Percent of a core, at most.",
+    timeout_seconds_min: "Seconds of a call, at least.",
+    timeout_seconds_max: "Seconds of a call, at most.",
+    timeout_seconds_default: "Seconds of a call unless given.",
+    max_instances_default: "Instances of a function at most, unless given.",
+    max_instances_max: "The greatest max_instances.",
+    concurrency_limit_max: "The greatest concurrency_limit.",
+    versions_kept_max: "Versions that are kept; a rollback reaches no further back.",
+    output_bytes_max: "Bytes that are kept of standard output, and of standard error.",
+    payload_variable_bytes_max: "Bytes of a payload that HEARTH_PAYLOAD holds too.",
+    chain_depth_max: "Calls inside each other.",
+    queue_per_function_max: "Calls of a function that may wait, unless set otherwise.",
+    list_limit_default: "Records in a list unless given.",
+    list_limit_max: "Records in a list at most.",
+    tmpfs_mb: "MiB in /tmp and in /dev/shm of an instance, charged to its memory.",
+    instance_pids_max: "Processes of an instance.",
+    instance_files_max: "Open files of a process.",
+    group_close_wait_ms: "Milliseconds that a deletion lets running calls finish.",
+    retry_after_seconds_max: "The greatest Retry-After, in seconds.",
+  },
+  examples: FUNCTION_EXAMPLES,
+};
 
 /**
  * Readiness of the concern: `ok` when calls can be served; `degraded` when containers fail to start (none of the last

@@ -1,12 +1,14 @@
 /** Hot path. Every route of the function concern, in full, with what it takes and answers. */
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
+import { guideRoutes } from "../http/guide.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
-import { functionsHealth } from "./guide.ts";
+import { functionsGuide, functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Invoker } from "./invoke.ts";
 import type { Call, Outcome } from "./launch.ts";
+import { SAMPLES } from "./samples.ts";
 import {
   createFunction,
   functionList,
@@ -26,8 +28,13 @@ import {
 } from "./schema.ts";
 import type { Functions } from "./service.ts";
 
-const byId = z.object({ function_id: z.string() });
-const byName = z.object({ name: z.string() });
+const byId = z.object({
+  function_id: z.string().meta({ description: "Of the function.", examples: ["fn_vbdyfv0b4bfn4a9q"] }),
+});
+const byName = z.object({ name: z.string().meta({ description: "Of the function.", examples: ["hello"] }) });
+const byInvocation = byId.extend({
+  invocation_id: z.string().meta({ description: "Of the call.", examples: ["inv_1_yynyb436"] }),
+});
 const ID_EXAMPLE = { function_id: "{function_id}" };
 const NAME_EXAMPLE = { name: "hello" };
 
@@ -53,14 +60,20 @@ export interface FunctionRoutesOptions {
 }
 
 export function functionRoutes(options: FunctionRoutesOptions) {
-  return [
-    ...poolRoutes(options),
-    ...findRoutes(options),
+  const routes = [
     ...lifecycleRoutes(options),
-    ...versionRoutes(options),
+    ...findRoutes(options),
     ...invokeRoutes(options),
+    ...versionRoutes(options),
     ...recordRoutes(options),
+    ...poolRoutes(options),
   ];
+  const readiness = {
+    schema: functionsReadiness,
+    example: SAMPLES.health,
+    look: () => functionsHealth(options.pool.totals()),
+  };
+  return [...guideRoutes(functionsGuide, routes, readiness), ...routes];
 }
 
 /** What stands in the answer of a list beside its items. */
@@ -72,21 +85,13 @@ function poolRoutes({ functions, pool }: FunctionRoutesOptions) {
   return [
     route({
       method: "GET",
-      path: "/api/functions/health",
-      auth: "tenant",
-      operation: "functionsHealth",
-      summary: "Readiness of the function concern.",
-      response: functionsReadiness,
-      handler: () => functionsHealth(pool.totals()),
-    }),
-    route({
-      method: "GET",
       path: "/api/functions/pool/stats",
       auth: "tenant",
       scope: "read",
       operation: "poolStats",
       summary: "Instances of all functions by state, and the cells in reserve.",
       response: poolStats,
+      example: { response: SAMPLES.pool_stats },
       handler: () => pool.totals(),
     }),
     route({
@@ -99,7 +104,7 @@ function poolRoutes({ functions, pool }: FunctionRoutesOptions) {
       params: byId,
       response: functionPool,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE },
+      example: { params: ID_EXAMPLE, response: SAMPLES.function_pool },
       handler: async ({ caller, params }) => ({
         function_id: params.function_id,
         ...(await functions.poolStatus(caller.tenant_id, params.function_id)),
@@ -119,7 +124,7 @@ function findRoutes({ functions }: FunctionRoutesOptions) {
       summary: "The tenant's functions, newest first; truncated is true when they were too large for one answer.",
       query: listQuery,
       response: functionList,
-      example: { query: { limit: "10" } },
+      example: { query: { limit: "10" }, response: { functions: [SAMPLES.active] } },
       handler: async ({ caller, query }) => {
         const list = await functions.list(caller.tenant_id, query.limit);
         return { functions: [...list.items], ...cut(list) };
@@ -135,7 +140,7 @@ function findRoutes({ functions }: FunctionRoutesOptions) {
       params: byName,
       response: namedFunction,
       errors: ["NOT_FOUND"],
-      example: { params: NAME_EXAMPLE },
+      example: { params: NAME_EXAMPLE, response: { ...SAMPLES.active, found: true } },
       handler: async ({ caller, params }) => ({
         ...(await functions.byName(caller.tenant_id, params.name)),
         found: true as const,
@@ -151,7 +156,7 @@ function findRoutes({ functions }: FunctionRoutesOptions) {
       params: byId,
       response: functionRecord,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE },
+      example: { params: ID_EXAMPLE, response: SAMPLES.active },
       handler: ({ caller, params }) => functions.get(caller.tenant_id, params.function_id),
     }),
   ];
@@ -170,7 +175,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       status: 201,
       response: functionRecord,
       errors: ["NAME_TAKEN", "QUOTA_EXCEEDED"],
-      example: { body: { name: "hello", handler: "echo hello, $(cat)" } },
+      example: { body: { name: "hello", handler: "echo hello, $(cat)" }, response: SAMPLES.created },
       handler: ({ caller, body }) => functions.create(caller.tenant_id, body),
     }),
     route({
@@ -183,7 +188,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       params: byId,
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED"],
-      example: { params: ID_EXAMPLE },
+      example: { params: ID_EXAMPLE, response: SAMPLES.active },
       handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
     }),
     route({
@@ -196,7 +201,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       params: byId,
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED"],
-      example: { params: ID_EXAMPLE },
+      example: { params: ID_EXAMPLE, response: SAMPLES.active },
       handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
     }),
     route({
@@ -209,7 +214,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       params: byId,
       response: acknowledgement,
       errors: ["NOT_FOUND", "WRONG_STATE"],
-      example: { params: ID_EXAMPLE },
+      example: { params: ID_EXAMPLE, response: { success: true, message: "function paused" } },
       handler: async ({ caller, params }) => {
         await functions.pause(caller.tenant_id, params.function_id);
         return { success: true as const, message: "function paused" };
@@ -225,7 +230,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       params: byId,
       response: acknowledgement,
       errors: ["NOT_FOUND", "WRONG_STATE"],
-      example: { params: ID_EXAMPLE },
+      example: { params: ID_EXAMPLE, response: { success: true, message: "function deleted" } },
       handler: async ({ caller, params }) => {
         await functions.delete(caller.tenant_id, params.function_id);
         return { success: true as const, message: "function deleted" };
@@ -247,7 +252,7 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       body: updateFunction,
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
-      example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" } },
+      example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" }, response: SAMPLES.updated },
       handler: ({ caller, params, body }) => functions.versions.update(caller.tenant_id, params.function_id, body),
     }),
     route({
@@ -261,7 +266,7 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       query: listQuery,
       response: versionList,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE },
+      example: { params: ID_EXAMPLE, query: { limit: "10" }, response: { versions: SAMPLES.versions } },
       handler: async ({ caller, params, query }) => {
         const list = await functions.versions.list(caller.tenant_id, params.function_id, query.limit);
         return { versions: [...list.items], ...cut(list) };
@@ -278,7 +283,7 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       body: rollbackFunction,
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED"],
-      example: { params: ID_EXAMPLE, body: { version: 1 } },
+      example: { params: ID_EXAMPLE, body: { version: 1 }, response: SAMPLES.active },
       handler: ({ caller, params, body }) =>
         functions.versions.rollback(caller.tenant_id, params.function_id, body.version),
     }),
@@ -298,7 +303,7 @@ function invokeRoutes({ functions, invoker }: FunctionRoutesOptions) {
       body: invokeFunction,
       response: invocationRecord,
       errors: CALL_ERRORS,
-      example: { params: NAME_EXAMPLE, body: { payload: "world" } },
+      example: { params: NAME_EXAMPLE, body: { payload: "world" }, response: SAMPLES.invocation },
       handler: (request) => {
         const { caller, params, body } = request;
         return invoker.invoke(() => functions.targetByName(caller.tenant_id, params.name), body, request);
@@ -315,7 +320,11 @@ function invokeRoutes({ functions, invoker }: FunctionRoutesOptions) {
       body: invokeFunction,
       response: invocationRecord,
       errors: CALL_ERRORS,
-      example: { params: ID_EXAMPLE, body: { payload: "world", environment: { GREETING: "hi" }, timeout_seconds: 10 } },
+      example: {
+        params: ID_EXAMPLE,
+        body: { payload: "world", environment: { GREETING: "hi" }, timeout_seconds: 10 },
+        response: SAMPLES.invocation,
+      },
       handler: (request) => {
         const { caller, params, body } = request;
         return invoker.invoke(() => functions.targetById(caller.tenant_id, params.function_id), body, request);
@@ -341,7 +350,7 @@ function recordRoutes({ functions, invocations }: FunctionRoutesOptions) {
       query: listQuery,
       response: invocationList,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE, query: { limit: "10" } },
+      example: { params: ID_EXAMPLE, query: { limit: "10" }, response: { invocations: [SAMPLES.invocation] } },
       handler: async ({ caller, params, query }) => {
         const list = await invocations.list(await keyOf(caller.tenant_id, params.function_id), query.limit);
         return { invocations: [...list.items], ...cut(list) };
@@ -354,10 +363,10 @@ function recordRoutes({ functions, invocations }: FunctionRoutesOptions) {
       scope: "read",
       operation: "getInvocation",
       summary: "One record.",
-      params: byId.extend({ invocation_id: z.string() }),
+      params: byInvocation,
       response: invocationRecord,
       errors: ["NOT_FOUND"],
-      example: { params: { ...ID_EXAMPLE, invocation_id: "{invocation_id}" } },
+      example: { params: { ...ID_EXAMPLE, invocation_id: "{invocation_id}" }, response: SAMPLES.invocation },
       handler: async ({ caller, params }) =>
         invocations.get(await keyOf(caller.tenant_id, params.function_id), params.invocation_id),
     }),

@@ -54,14 +54,16 @@ export class Answer<Body = unknown> {
 /** What a handler returns: the JSON body, an `Answer`, or for streams, pages and raw bytes a whole `Response`. */
 type Result<Body> = Body | Answer<Body> | Response;
 
-type Output<Schema, Fallback> = Schema extends z.ZodType ? z.output<Schema> : Fallback;
+export type Output<Schema, Fallback> = Schema extends z.ZodType ? z.output<Schema> : Fallback;
 type Input<Schema> = Schema extends z.ZodType ? z.input<Schema> : undefined;
 
-/** A request that works on a fresh daemon; a test runs each. `{function_id}` stands for one that exists. */
-export interface RouteExample {
+/** A request that works on a daemon, with its answer; a test runs each. `{function_id}` stands for one that exists. */
+export interface RouteExample<Body = unknown> {
   readonly params?: Readonly<Record<string, string>>;
   readonly query?: Readonly<Record<string, string>>;
   readonly body?: unknown;
+  /** What a daemon answered once: the same fields as it answers today. */
+  readonly response?: Body;
 }
 
 interface Definition<
@@ -94,7 +96,7 @@ interface Definition<
   readonly content?: readonly string[];
   /** Refusals beyond those that every route of its kind has. */
   readonly errors?: readonly ErrorCode[];
-  readonly example?: RouteExample;
+  readonly example?: RouteExample<Output<Response, unknown>>;
   readonly handler: (
     request: RouteRequest<
       Auth,

@@ -119,9 +119,20 @@ function respond(
   hold: Hold,
   more_headers?: Readonly<Record<string, string>>,
 ): Response {
-  if (result instanceof Response) return result;
+  if (result instanceof Response) {
+    // Only one that is there as a whole knows its length.
+    const bytes = Number(result.headers.get("content-length") ?? 0);
+    if (bytes > LIMITS.held_small_bytes_max) hold(bytes);
+    return marked(result, { "x-request-id": request_id, ...more_headers });
+  }
   if (!(result instanceof Answer)) return jsonResponse(result, status, request_id, hold, more_headers);
   return jsonResponse(result.body, result.status, request_id, hold, { ...result.headers, ...more_headers });
+}
+
+/** A whole response with the headers that every answer has. Slower than giving them with it, and rare. */
+function marked(response: Response, headers: Readonly<Record<string, string>>): Response {
+  for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
+  return response;
 }
 
 function jsonResponse(

@@ -19,6 +19,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { volatileDirectory } from "../../src/base/config.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/setup/paths.js";
+import { checkAnswer } from "./answers.ts";
 
 export const KEY = "test-key-0123456789abcdef";
 
@@ -166,6 +167,7 @@ export class Daemon {
     this.#child?.stderr?.destroy();
   }
 
+  /** With the operator's key unless `headers` say otherwise. Throws when the answer is not what its route promises. */
   async call(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Answer> {
     const response = await fetch(this.url + path, {
       method,
@@ -173,7 +175,14 @@ export class Daemon {
       body: body === undefined ? null : typeof body === "string" ? body : JSON.stringify(body),
     });
     const text = await response.text();
-    return { status: response.status, headers: response.headers, body: text === "" ? null : JSON.parse(text) };
+    const isJson = response.headers.get("content-type") === "application/json";
+    const answer = {
+      status: response.status,
+      headers: response.headers,
+      body: text === "" ? null : isJson ? JSON.parse(text) : text,
+    };
+    checkAnswer(method, path, answer);
+    return answer;
   }
 
   /** Creates and deploys a function. Returns its record. */

@@ -140,6 +140,8 @@ describe("keys", () => {
         if (gate.wanted-- === 1) await opened;
         return row;
       },
+      onCommit: (listener) => store.onCommit(listener),
+      stats: () => store.stats(),
       close: () => store.close(),
     };
     const keys = testKeys(slow, clock);

@@ -1,0 +1,204 @@
+/** Scripts of the function concern's guide. Each is whole, prints just `output`, and removes what it made. */
+import type { GuideExample } from "../http/guide.ts";
+import type { Scope } from "../http/route.ts";
+
+/** `api PATH …` is curl with the key, and fails on a refusal; `get FIELD` takes a field out of a JSON object. */
+const TOOLS = `set -eu
+api() { path=$1; shift; curl -sS --fail-with-body -H "X-Api-Key: $HEARTH_KEY" "$HEARTH_URL$path" "$@"; }
+get() { python3 -c 'import json, sys; sys.stdout.write(str(json.load(sys.stdin)[sys.argv[1]]))' "$1"; }
+`;
+
+/** What to do first in every script that makes one function, whose id is in `$id`. */
+const CLEANUP = `trap 'api "/api/functions/$id" -X DELETE >/dev/null' EXIT`;
+
+const example = (
+  title: string,
+  about: string,
+  scopes: readonly Scope[],
+  lines: string,
+  output: string,
+): GuideExample => ({
+  title,
+  about,
+  scopes,
+  script: `${TOOLS}\n${lines.trim()}\n`,
+  output,
+});
+
+const USE: readonly Scope[] = ["write", "invoke"];
+const ALL_OF_IT: readonly Scope[] = ["read", "write", "invoke"];
+
+export const FUNCTION_EXAMPLES: readonly GuideExample[] = [
+  example(
+    "Look before you begin",
+    "The daemon lives, and calls can be served.",
+    ["read"],
+    `
+daemon=$(curl -sS --fail-with-body "$HEARTH_URL/health" | get status)
+functions=$(api /api/functions/health | get status)
+echo "daemon: $daemon, functions: $functions"
+`,
+    "daemon: ok, functions: ok\n",
+  ),
+  example(
+    "Create, deploy, call",
+    "The payload is the handler's standard input, its standard output is in the record.",
+    USE,
+    `
+id=$(api /api/functions -d '{"name": "guide-hello", "handler": "echo hello, $(cat)"}' | get id)
+${CLEANUP}
+api "/api/functions/$id/deploy" -X POST >/dev/null
+api /api/functions/invoke/guide-hello -d '{"payload": "world"}' | get stdout
+`,
+    "hello, world\n",
+  ),
+  example(
+    "A payload from a file",
+    "A payload is a text, JSON or not, and goes into the body as a JSON string.",
+    USE,
+    String.raw`
+file=$(mktemp)
+trap 'rm "$file"' EXIT
+id=$(api /api/functions -d '{"name": "guide-lines", "handler": "wc -l"}' | get id)
+trap 'rm "$file"; api "/api/functions/$id" -X DELETE >/dev/null' EXIT
+api "/api/functions/$id/deploy" -X POST >/dev/null
+printf 'one\ntwo, "in quotes"\nthree\n' >"$file"
+python3 -c 'import json, sys; print(json.dumps({"payload": sys.stdin.read()}))' <"$file" |
+  api "/api/functions/$id/invoke" --data-binary @- | get stdout
+`,
+    "3\n",
+  ),
+  example(
+    "A handler in Python",
+    "Whatever the image has can be a handler: bash, python3, curl, coreutils.",
+    USE,
+    `
+id=$(api /api/functions -d @- <<'END' | get id
+{"name": "guide-sum", "handler": "python3 -c 'import json, sys; print(sum(json.load(sys.stdin)))'"}
+END
+)
+${CLEANUP}
+api "/api/functions/$id/deploy" -X POST >/dev/null
+api /api/functions/invoke/guide-sum -d '{"payload": "[1, 2, 3]"}' | get stdout
+`,
+    "6\n",
+  ),
+  example(
+    "Versions and rollback",
+    "A PUT makes the next version and points to it; a rollback points back. No call fails for it.",
+    ALL_OF_IT,
+    `
+call() { api /api/functions/invoke/guide-versions -X POST | get stdout; }
+id=$(api /api/functions -d '{"name": "guide-versions", "handler": "echo first"}' | get id)
+${CLEANUP}
+api "/api/functions/$id/deploy" -X POST >/dev/null
+call
+api "/api/functions/$id" -X PUT -d '{"handler": "echo second"}' >/dev/null
+call
+api "/api/functions/$id/rollback" -d '{"version": 1}' >/dev/null
+call
+api "/api/functions/$id/versions" |
+  python3 -c 'import json, sys; [print(v["version"], v["is_active"]) for v in json.load(sys.stdin)["versions"]]'
+`,
+    "first\nsecond\nfirst\n2 False\n1 True\n",
+  ),
+  example(
+    "Pause and resume",
+    "A paused function takes no room and refuses calls: 409 WRONG_STATE, with a hint.",
+    USE,
+    `
+id=$(api /api/functions -d '{"name": "guide-pause", "handler": "echo awake"}' | get id)
+${CLEANUP}
+api "/api/functions/$id/deploy" -X POST >/dev/null
+api "/api/functions/$id/pause" -X POST | get message; echo
+curl -sS -H "X-Api-Key: $HEARTH_KEY" "$HEARTH_URL/api/functions/$id/invoke" -X POST | get hint; echo
+api "/api/functions/$id/resume" -X POST >/dev/null
+api "/api/functions/$id/invoke" -X POST | get stdout
+`,
+    "function paused\nresume it first\nawake\n",
+  ),
+  example(
+    "Records",
+    "A handler that fails is a 200 too: the record says how it ended, and is kept.",
+    ALL_OF_IT,
+    `
+id=$(api /api/functions -d '{"name": "guide-records", "handler": "echo oh no >&2; exit 3"}' | get id)
+${CLEANUP}
+api "/api/functions/$id/deploy" -X POST >/dev/null
+call=$(api "/api/functions/$id/invoke" -X POST | get invocation_id)
+record=$(api "/api/functions/$id/invocations/$call")
+printf '%s' "$record" | get status; echo
+printf '%s' "$record" | get exit_code; echo
+printf '%s' "$record" | get stderr
+api "/api/functions/$id/invocations?limit=10" |
+  python3 -c 'import json, sys; print(len(json.load(sys.stdin)["invocations"]), "kept")'
+`,
+    "failed\n3\noh no\n1 kept\n",
+  ),
+  example(
+    "Environment",
+    "The call's variables go on top of the function's.",
+    USE,
+    `
+id=$(api /api/functions -d @- <<'END' | get id
+{"name": "guide-environment", "handler": "echo $GREETING, $WHO", "environment": {"GREETING": "hello", "WHO": "nobody"}}
+END
+)
+${CLEANUP}
+api "/api/functions/$id/deploy" -X POST >/dev/null
+api "/api/functions/$id/invoke" -X POST | get stdout
+api "/api/functions/$id/invoke" -d '{"environment": {"WHO": "you"}}' | get stdout
+`,
+    "hello, nobody\nhello, you\n",
+  ),
+  example(
+    "Instances that wait",
+    "With min_instances a deployment answers when they are ready, and no first call is cold.",
+    ALL_OF_IT,
+    `
+id=$(api /api/functions -d '{"name": "guide-warm", "handler": "cat", "min_instances": 2}' | get id)
+${CLEANUP}
+api "/api/functions/$id/deploy" -X POST >/dev/null
+ready=$(api "/api/functions/$id/pool" | get ready_count)
+cold=$(api "/api/functions/$id/invoke" -X POST | get cold_start)
+echo "ready: $ready, cold: $cold"
+`,
+    "ready: 2, cold: False\n",
+  ),
+  example(
+    "A function that calls another",
+    "With api_access a handler finds HEARTH_URL and HEARTH_KEY, good until its call ends.",
+    USE,
+    String.raw`
+inner=$(api /api/functions -d '{"name": "guide-inner", "handler": "tr a-z A-Z"}' | get id)
+trap 'api "/api/functions/$inner" -X DELETE >/dev/null' EXIT
+outer=$(api /api/functions -d @- <<'END' | get id
+{"name": "guide-outer", "api_access": true, "handler": "curl -sS -H \"X-Api-Key: $HEARTH_KEY\" $HEARTH_URL/api/functions/invoke/guide-inner -d '{\"payload\": \"from inside\"}' | python3 -c 'import json, sys; print(json.load(sys.stdin)[\"stdout\"])'"}
+END
+)
+trap 'for id in "$outer" "$inner"; do api "/api/functions/$id" -X DELETE >/dev/null; done' EXIT
+for id in "$inner" "$outer"; do api "/api/functions/$id/deploy" -X POST >/dev/null; done
+api "/api/functions/$outer/invoke" -X POST | get stdout
+`,
+    "FROM INSIDE\n",
+  ),
+  example(
+    "A key that may do less, and a token",
+    "Keys have scopes, tokens end by themselves. A revoked key ends at once, and what was made from it.",
+    ["read", "admin"],
+    String.raw`
+made=$(api /api/api-keys -d '{"name": "guide-reader", "scopes": ["read"]}')
+key_id=$(echo "$made" | get id)
+trap 'api "/api/api-keys/$key_id" -X DELETE >/dev/null' EXIT
+token=$(curl -sS --fail-with-body -H "X-Api-Key: $(echo "$made" | get key)" \
+  "$HEARTH_URL/api/auth/token" -d '{"expires_in": 60}' | get access_token)
+try() { curl -sS -o /dev/null -w '%{http_code}\n' -H "Authorization: Bearer $token" "$HEARTH_URL$@"; }
+try /api/functions
+try /api/functions/invoke/anything -X POST
+api "/api/api-keys/$key_id" -X DELETE | get message; echo
+trap - EXIT
+try /api/functions
+`,
+    "200\n403\napi key revoked\n401\n",
+  ),
+];

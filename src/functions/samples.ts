@@ -1,0 +1,119 @@
+/** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+import type { FunctionRecord, FunctionsReadiness, InvocationRecord, VersionRecord } from "./schema.ts";
+
+const created: FunctionRecord = {
+  id: "fn_fmp27v1sbb969xa2",
+  function_id: "fn_fmp27v1sbb969xa2",
+  tenant_id: "default",
+  cluster_id: null,
+  owner_node_id: "node_kazrx9hwtznykwp7",
+  name: "hello",
+  description: null,
+  handler: "echo hello, $(cat)",
+  runtime: "shell",
+  environment: {},
+  memory_limit_mb: 256,
+  cpu_limit_percent: null,
+  timeout_seconds: 30,
+  working_directory: null,
+  state: "pending",
+  current_version: 1,
+  version: 1,
+  min_instances: 0,
+  max_instances: 10,
+  concurrency_limit: null,
+  api_access: false,
+  cleanup_on_exit: true,
+  created_at: 1795250210,
+  updated_at: 1795250210,
+  last_invoked_at: null,
+  invocation_count: 0,
+  error_count: 0,
+  error_message: null,
+};
+
+const active: FunctionRecord = { ...created, state: "active", last_invoked_at: 1795250210, invocation_count: 1 };
+
+const updated: FunctionRecord = { ...active, handler: "echo good day, $(cat)", current_version: 2, version: 2 };
+
+const first: VersionRecord = {
+  id: "fv_ve2c7mc07jhtv444",
+  function_id: "fn_fmp27v1sbb969xa2",
+  version: 1,
+  handler: "echo hello, $(cat)",
+  runtime: "shell",
+  environment: {},
+  memory_limit_mb: 256,
+  cpu_limit_percent: null,
+  timeout_seconds: 30,
+  working_directory: null,
+  description: null,
+  is_active: false,
+  created_at: 1795250210,
+};
+
+const invocation: InvocationRecord = {
+  invocation_id: "inv_1_p9j0wmxb",
+  function_id: "fn_fmp27v1sbb969xa2",
+  function_name: "hello",
+  version: 1,
+  execution_node_id: "node_kazrx9hwtznykwp7",
+  status: "success",
+  started_at: 1795250210,
+  ended_at: 1795250210,
+  duration_ms: 1,
+  exit_code: 0,
+  stdout: "hello, world\n",
+  stderr: "",
+  stdout_truncated: false,
+  stderr_truncated: false,
+  error_message: null,
+  cold_start: true,
+  instance_nonce: "07ec5c19fa98298a3d7e5d77d2cc5a07",
+  timings: { queue: 0, cell: 0.211, handler: 1.363, total: 3.512 },
+};
+
+const pool_stats: FunctionsReadiness["pool"] = {
+  warming_count: 0,
+  ready_count: 2,
+  busy_count: 0,
+  recycling_count: 0,
+  terminating_count: 0,
+  total_count: 2,
+  cells: 2,
+  cells_starting: 2,
+  queued: 0,
+  started_count: 4,
+  start_failed_count: 0,
+  crashed_count: 0,
+  evicted_count: 0,
+  expired_count: 0,
+  remove_failed_count: 0,
+  cell_hit_count: 1,
+  cell_miss_count: 0,
+};
+
+export const SAMPLES = {
+  created,
+  active,
+  updated,
+  versions: [
+    { ...first, id: "fv_c1189549x5ggkzt7", version: 2, handler: "echo good day, $(cat)", is_active: true },
+    first,
+  ],
+  invocation,
+  function_pool: {
+    function_id: "fn_fmp27v1sbb969xa2",
+    warming_count: 0,
+    ready_count: 1,
+    busy_count: 0,
+    recycling_count: 0,
+    terminating_count: 0,
+    total_count: 1,
+    queued_count: 0,
+    last_error: null,
+    superseded_count: 1,
+  },
+  pool_stats,
+  health: { status: "ok", concern: "functions", runtimes: ["shell"], pool: pool_stats } satisfies FunctionsReadiness,
+};

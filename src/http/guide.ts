@@ -1,0 +1,294 @@
+/**
+ * What a concern says of itself: help, examples and readiness, each as JSON and as Markdown. A concern's own `guide.ts`
+ * holds its words; routes, states, limits and errors are read from where they are enforced.
+ */
+import { z } from "zod";
+import { ERRORS, type ErrorCode } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Machine } from "../base/machine.ts";
+import { preferredType } from "./accept.ts";
+import { bullets, document, fenced, heading, inlineCode, numbered, paragraph, table } from "./markdown.ts";
+import { errorsOf, templateOf } from "./openapi.ts";
+import { Answer, JSON_TYPE, type Output, type Route, route, SCOPES, type Scope } from "./route.ts";
+
+export const MARKDOWN_TYPE = "text/markdown";
+
+/** A shell script that runs as it stands, with what it prints. A test runs each with a key of just these scopes. */
+export interface GuideExample {
+  readonly title: string;
+  readonly about: string;
+  readonly scopes: readonly Scope[];
+  readonly script: string;
+  readonly output: string;
+}
+
+export interface Guide<Concern extends string> {
+  /** The second part of its paths. */
+  readonly concern: Concern;
+  readonly about: string;
+  /** What a client does, in this order. */
+  readonly steps: readonly string[];
+  readonly machine: Machine<string, string>;
+  /** What each state of the machine means. */
+  readonly states: Readonly<Record<string, string>>;
+  /** What the limits that matter to its clients bound. */
+  readonly limits: { readonly [Name in keyof typeof LIMITS]?: string };
+  readonly examples: readonly GuideExample[];
+}
+
+const text = (about: string) => z.string().describe(about);
+
+export const guideHelp = z
+  .object({
+    concern: text("The area of the API."),
+    about: text("What it is."),
+    steps: z.array(z.string()).describe("What a client does, in this order."),
+    routes: z
+      .array(
+        z.object({
+          method: text("Of the request."),
+          path: text("With parameters in braces."),
+          scope: z.enum(SCOPES).nullable().describe("What the key needs; null: every key will do."),
+          summary: text("What it does."),
+        }),
+      )
+      .describe("Every route of the concern."),
+    initial_state: text("The state of a new one."),
+    states: z
+      .array(
+        z.object({
+          state: text("Its name."),
+          about: text("What it means."),
+          transitions: z.record(z.string(), z.string()).describe("Where each verb leads that is possible in it."),
+        }),
+      )
+      .describe("States and the ways between them."),
+    limits: z
+      .array(
+        z.object({
+          name: text("As in GET /api/system/info."),
+          value: z.number().describe("The bound."),
+          about: text("Of what."),
+        }),
+      )
+      .describe("Bounds and defaults."),
+    errors: z
+      .array(
+        z.object({
+          error_code: text("As in the answer."),
+          status: z.int().describe("Of the answer."),
+          retryable: z.boolean().describe("Whether the same request may succeed later."),
+          about: text("What it means."),
+        }),
+      )
+      .describe("Every code that its routes may answer with."),
+  })
+  .meta({ id: "GuideHelp" });
+export type GuideHelp = Readonly<z.output<typeof guideHelp>>;
+
+export const guideExamples = z
+  .object({
+    concern: text("The area of the API."),
+    requires: z.array(z.string()).describe("Programs and variables that the scripts use."),
+    examples: z
+      .array(
+        z.object({
+          title: text("What it shows."),
+          about: text("What to look at."),
+          scopes: z.array(z.enum(SCOPES)).describe("What the key in HEARTH_KEY needs."),
+          script: text("For /bin/sh, as it stands."),
+          output: text("What it prints."),
+        }),
+      )
+      .describe("Each runs by itself and removes what it made."),
+  })
+  .meta({ id: "GuideExamples" });
+export type GuideExamples = Readonly<z.output<typeof guideExamples>>;
+
+const REQUIRES = [
+  "sh, curl, python3",
+  "HEARTH_URL: where the daemon listens, like http://127.0.0.1:8700",
+  "HEARTH_KEY: an API key",
+];
+
+const guideQuery = z.object({
+  format: z
+    .enum(["json", "markdown"])
+    .optional()
+    .describe("Goes before the Accept header; json unless either says so."),
+});
+
+/** The readiness of a concern: its answer's schema, one answer as an example, and how to look. */
+export interface Readiness<Schema extends z.ZodType> {
+  readonly schema: Schema;
+  readonly example: Output<Schema, unknown>;
+  readonly look: () => Output<Schema, unknown>;
+}
+
+/** The three routes of a guide. `routes` are the concern's others, which the help lists after them. */
+export function guideRoutes<const Concern extends string, Schema extends z.ZodType>(
+  guide: Guide<Concern>,
+  routes: readonly Route[],
+  readiness: Readiness<Schema>,
+) {
+  const { concern } = guide;
+  const common = {
+    method: "GET",
+    auth: "tenant",
+    query: guideQuery,
+    content: [JSON_TYPE, MARKDOWN_TYPE],
+  } as const;
+  const all: { routes: readonly Route[] } = { routes: [] };
+  const own = [
+    route({
+      ...common,
+      path: `/api/${concern}/help`,
+      operation: `${concern}Help`,
+      summary: `What ${concern} are: routes, states, limits, errors, and the order of steps.`,
+      response: guideHelp,
+      handler: (request) => inForm(request, helpOf(guide, all.routes), helpMarkdown),
+    }),
+    route({
+      ...common,
+      path: `/api/${concern}/examples`,
+      operation: `${concern}Examples`,
+      summary: `Shell scripts for ${concern} that run as they stand.`,
+      response: guideExamples,
+      handler: (request) => inForm(request, examplesOf(guide), examplesMarkdown),
+    }),
+    route({
+      ...common,
+      path: `/api/${concern}/health`,
+      operation: `${concern}Health`,
+      summary: `Whether ${concern} can be served.`,
+      response: readiness.schema,
+      example: { response: readiness.example },
+      handler: (request) => inForm(request, readiness.look(), (body) => healthMarkdown(concern, body)),
+    }),
+  ] as const;
+  all.routes = [...own, ...routes];
+  return own;
+}
+
+interface Asked {
+  readonly query: z.output<typeof guideQuery>;
+  header(name: string): string | null;
+}
+
+/** The answer in the form that was asked for. */
+function inForm<Body>(request: Asked, body: Body, render: (body: Body) => string): Answer<Body> | Response {
+  const accepted = () => preferredType(request.header("accept"), [JSON_TYPE, MARKDOWN_TYPE]);
+  const { format } = request.query;
+  const isMarkdown = format === undefined ? accepted() === MARKDOWN_TYPE : format === "markdown";
+  // Caches keep the two apart.
+  const headers = { vary: "accept" };
+  if (!isMarkdown) return new Answer(200, body, headers);
+  return new Response(render(body), { headers: { ...headers, "content-type": `${MARKDOWN_TYPE}; charset=utf-8` } });
+}
+
+function helpOf(
+  { concern, about, steps, machine, states, limits }: Guide<string>,
+  routes: readonly Route[],
+): GuideHelp {
+  const codes = new Set(routes.flatMap((one) => errorsOf(one)));
+  return {
+    concern,
+    about,
+    steps: [...steps],
+    routes: routes.map(({ method, path, scope, summary }) => ({ method, path: templateOf(path), scope, summary })),
+    initial_state: machine.initial,
+    states: machine.states.map((state) => ({
+      state,
+      about: states[state] ?? "",
+      transitions: Object.fromEntries(Object.entries(machine.table[state] ?? {}).map(([verb, to]) => [verb, to ?? ""])),
+    })),
+    limits: (Object.keys(limits) as (keyof typeof LIMITS)[]).map((name) => ({
+      name,
+      value: LIMITS[name],
+      about: limits[name] ?? "",
+    })),
+    errors: (Object.keys(ERRORS) as ErrorCode[])
+      .filter((error_code) => codes.has(error_code))
+      .sort((a, b) => ERRORS[a].status - ERRORS[b].status)
+      .map((error_code) => {
+        const { status, retryable, about } = ERRORS[error_code];
+        return { error_code, status, retryable, about };
+      }),
+  };
+}
+
+function helpMarkdown({ concern, about, steps, routes, initial_state, states, limits, errors }: GuideHelp): string {
+  return document([
+    heading(1, concern),
+    paragraph(about),
+    heading(2, "Steps"),
+    numbered(steps),
+    heading(2, "Routes"),
+    table(
+      ["Method", "Path", "Scope", "What it does"],
+      routes.map(({ method, path, scope, summary }) => [method, inlineCode(path), scope ?? "none", summary]),
+    ),
+    heading(2, "States"),
+    paragraph(`A new one is ${initial_state}.`),
+    table(
+      ["State", "What it means", "Transitions"],
+      states.map(({ state, about, transitions }) => [
+        inlineCode(state),
+        about,
+        Object.entries(transitions)
+          .map(([verb, to]) => `${verb} → ${to}`)
+          .join(", "),
+      ]),
+    ),
+    heading(2, "Limits"),
+    table(
+      ["Name", "Value", "Of what"],
+      limits.map(({ name, value, about }) => [inlineCode(name), String(value), about]),
+    ),
+    heading(2, "Errors"),
+    table(
+      ["Status", "Code", "What it means", "The same request may succeed later"],
+      errors.map(({ error_code, status, retryable, about }) => [
+        String(status),
+        inlineCode(error_code),
+        about,
+        retryable ? "yes" : "no",
+      ]),
+    ),
+  ]);
+}
+
+function examplesOf({ concern, examples }: Guide<string>): GuideExamples {
+  return {
+    concern,
+    requires: [...REQUIRES],
+    examples: examples.map((example) => ({ ...example, scopes: [...example.scopes] })),
+  };
+}
+
+function examplesMarkdown({ concern, requires, examples }: GuideExamples): string {
+  return document([
+    heading(1, `Examples of ${concern}`),
+    paragraph("Each script runs by itself, as it stands, and removes what it made. What they need:"),
+    bullets(requires),
+    ...examples.flatMap(({ title, about, scopes, script, output }) => [
+      heading(2, title),
+      paragraph(`${about} Scopes: ${scopes.join(", ")}.`),
+      fenced("sh", script),
+      paragraph("It prints:"),
+      fenced("text", output),
+    ]),
+  ]);
+}
+
+function healthMarkdown(concern: string, body: unknown): string {
+  return document([heading(1, `Health of ${concern}`), table(["Field", "Value"], leaves(body, []))]);
+}
+
+/** Every value with the path that leads to it. */
+function leaves(value: unknown, path: readonly string[]): string[][] {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    return [[inlineCode(path.join(".")), Array.isArray(value) ? value.join(", ") : String(value)]];
+  }
+  return Object.entries(value).flatMap(([name, inner]) => leaves(inner, [...path, name]));
+}

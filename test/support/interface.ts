@@ -1,0 +1,101 @@
+/**
+ * A copy of the interface's rows and tables for the areas that exist. A row that is not built yet is not mounted, and
+ * not listed here. Types are the interface's words: an epoch or a count is an `integer`.
+ */
+export type FieldType = "string" | "string or null" | "integer" | "number" | "boolean" | "object";
+export type Fields = Readonly<Record<string, FieldType>>;
+
+export interface InterfaceRow {
+  /** Field names and types of the body; all optional but those in `required`. */
+  readonly body?: Fields;
+  readonly required?: readonly string[];
+  readonly query?: Fields;
+  /** Fields of the answer, each always there. */
+  readonly answer?: Fields;
+  readonly public?: true;
+}
+
+const CREATE: Fields = {
+  name: "string",
+  cluster_id: "string",
+  description: "string",
+  handler: "string",
+  runtime: "string",
+  memory_limit_mb: "integer",
+  cpu_limit_percent: "number",
+  timeout_seconds: "integer",
+  environment: "object",
+  min_instances: "integer",
+  max_instances: "integer",
+  cleanup_on_exit: "boolean",
+  working_directory: "string",
+};
+
+const INVOKE: Fields = { payload: "string", environment: "object", timeout_seconds: "integer" };
+
+const RECORD: Fields = {
+  invocation_id: "string",
+  function_id: "string",
+  function_name: "string",
+  execution_node_id: "string",
+  status: "string",
+  started_at: "integer",
+  ended_at: "integer",
+  duration_ms: "integer",
+  exit_code: "integer",
+  stdout: "string",
+  stderr: "string",
+  error_message: "string or null",
+  cold_start: "boolean",
+};
+
+const POOL: Fields = {
+  function_id: "string",
+  warming_count: "integer",
+  ready_count: "integer",
+  busy_count: "integer",
+  total_count: "integer",
+};
+
+const POOL_TOTALS: Fields = {
+  total_count: "integer",
+  warming_count: "integer",
+  ready_count: "integer",
+  busy_count: "integer",
+  recycling_count: "integer",
+  terminating_count: "integer",
+};
+
+const GUIDE: InterfaceRow = { query: { format: "string" } };
+
+export const INTERFACE: Readonly<Record<string, InterfaceRow>> = {
+  "GET /health": { public: true },
+  "GET /api/system/info": {},
+  "GET /api/functions/help": GUIDE,
+  "GET /api/functions/examples": GUIDE,
+  "GET /api/functions/health": GUIDE,
+  "POST /api/functions": { body: CREATE },
+  "GET /api/functions": {},
+  "GET /api/functions/:function_id": {},
+  "GET /api/functions/by-name/:name": {},
+  "PUT /api/functions/:function_id": { body: CREATE },
+  "GET /api/functions/:function_id/versions": {},
+  "POST /api/functions/:function_id/rollback": { body: { version: "integer" }, required: ["version"] },
+  "DELETE /api/functions/:function_id": {},
+  "POST /api/functions/:function_id/deploy": {},
+  "POST /api/functions/:function_id/pause": {},
+  "POST /api/functions/:function_id/resume": {},
+  "POST /api/functions/:function_id/invoke": { body: INVOKE, answer: RECORD },
+  "POST /api/functions/invoke/:name": { body: INVOKE, answer: RECORD },
+  "GET /api/functions/:function_id/invocations": { query: { limit: "integer" } },
+  "GET /api/functions/:function_id/invocations/:invocation_id": { answer: RECORD },
+  "GET /api/functions/:function_id/pool": { answer: POOL },
+  "GET /api/functions/pool/stats": { answer: POOL_TOTALS },
+};
+
+/** Fields that the interface's create and update have not: extras with a reason each, and what is refused by name. */
+export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
+  concurrency_limit: "calls in flight of one function",
+  api_access: "whether handlers may call the API",
+  source_code: "described as refused: the create contract has no such field",
+};
