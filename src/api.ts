@@ -16,6 +16,15 @@ export interface ApiOptions {
   readonly telemetry: TelemetryRoutesOptions;
 }
 
+/** What holds for all of it. Backquotes mark code. */
+const DESCRIPTION = `A function platform on one Linux machine. \`GET /api/functions/help\` tells how to use it, \`GET /api/functions/examples\` has scripts that run as they stand.
+
+A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Authorization: Bearer <key or token>\`, one of the two. A key may do what its scopes say: \`read\`, \`invoke\`, \`write\`, \`admin\`. What belongs to another tenant answers 404 as if it were not there.
+
+Bodies are JSON whatever the content type says, and unknown fields in them are passed over. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
+
+Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: after 429 and 503 the same request may succeed later, and \`Retry-After\` says when.`;
+
 /** What the areas of the API stand for. */
 const TAGS = {
   daemon: "The daemon itself, without a credential.",
@@ -34,7 +43,7 @@ export function apiRoutes({ system, functions, tenants, telemetry }: ApiOptions)
       openApiDocument(all.routes, {
         title: "hearth",
         version: system.version,
-        description: "A function platform on one Linux machine. Times are epoch seconds, sizes say their unit.",
+        description: DESCRIPTION,
         tags: TAGS,
       }),
     ),

@@ -8,6 +8,7 @@ import { INTERFACE } from "./support/interface.ts";
 const EXTRAS: Readonly<Record<string, string>> = {
   "GET /metrics": "what Prometheus reads",
   "GET /api/openapi.json": "the description of all the others",
+  "GET /api/docs": "the same as a page to read",
   "GET /api/api-keys": "the interface leaves the issuance of keys open (Authentication 7)",
   "POST /api/api-keys": "the same",
   "DELETE /api/api-keys/:key_id": "the same",
@@ -32,7 +33,7 @@ describe("the table of routes", () => {
 
   it("asks for a credential everywhere but where there is nothing to protect", () => {
     const open = mounted.filter(({ auth }) => auth === "public").map(named);
-    expect(open.sort()).toEqual(["GET /api/openapi.json", "GET /health"]);
+    expect(open.sort()).toEqual(["GET /api/docs", "GET /api/openapi.json", "GET /health"]);
   });
 
   it("says of every other route what a key needs, and lets only these do with any key", () => {

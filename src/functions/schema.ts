@@ -73,7 +73,28 @@ const sourceCode = z
     error: "is not part of the request: a function is a handler, a runtime and its image",
   })
   .optional()
-  .meta({ not: {} });
+  .meta({ not: {}, description: "Refused: a function is a handler, a runtime and its image." });
+
+/** What each field of a function means, wherever it stands. */
+const ABOUT = {
+  name: "Unique in the tenant, and the function's for good. Without '/', control characters and spaces at its ends.",
+  cluster_id: "Kept and shown; null: none.",
+  description: "For people; null: none.",
+  handler: `A line for /bin/sh -c, run directly where it has no shell syntax; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
+  runtime: "How the handler is run.",
+  memory_limit_mb: "Memory of an instance, in MiB.",
+  cpu_limit_percent: "Percent of one core for an instance; null: no quota.",
+  timeout_seconds: "Seconds that a call may wait for an instance, and seconds that it may then run.",
+  environment: `Variables of the handler, by name; up to ${LIMITS.environment_entries_max} and ${LIMITS.environment_bytes_max / 1024} KiB.`,
+  min_instances: "Instances that are kept ready.",
+  max_instances: "Instances at most.",
+  concurrency_limit: "Calls that may wait or run at once; null: no limit.",
+  api_access: "Whether the handler gets HEARTH_URL and HEARTH_KEY, with which it may call the API for its tenant.",
+  cleanup_on_exit: "Whether /tmp and /dev/shm are emptied after each call.",
+  working_directory: "An absolute path that exists in the image; null: the image's own.",
+  function_id: "Of the function.",
+  version: "The version that the function points to.",
+} as const;
 
 /** What is wrong between the fields of a function, each of which is right by itself. Null: nothing. */
 export function complaintAbout(value: {
@@ -91,21 +112,21 @@ export function complaintAbout(value: {
 
 export const createFunction = z
   .object({
-    name,
-    cluster_id: clusterId,
-    description: text(LIMITS.description_length_max).nullish(),
-    handler: textBytes(LIMITS.handler_bytes_max),
-    runtime: runtimeName.default(RUNTIME_DEFAULT),
-    memory_limit_mb: memoryLimit.default(LIMITS.memory_limit_mb_default),
-    cpu_limit_percent: cpuLimit,
-    timeout_seconds: timeoutSeconds.default(LIMITS.timeout_seconds_default),
-    environment: environment.default({}),
-    min_instances: minInstances.default(0),
-    max_instances: maxInstances.default(LIMITS.max_instances_default),
-    concurrency_limit: concurrencyLimit,
-    api_access: z.boolean().default(false),
-    cleanup_on_exit: z.boolean().default(true),
-    working_directory: absolutePath.nullish(),
+    name: name.describe(ABOUT.name),
+    cluster_id: clusterId.describe(ABOUT.cluster_id),
+    description: text(LIMITS.description_length_max).nullish().describe(ABOUT.description),
+    handler: textBytes(LIMITS.handler_bytes_max).describe(ABOUT.handler),
+    runtime: runtimeName.default(RUNTIME_DEFAULT).describe(ABOUT.runtime),
+    memory_limit_mb: memoryLimit.default(LIMITS.memory_limit_mb_default).describe(ABOUT.memory_limit_mb),
+    cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
+    timeout_seconds: timeoutSeconds.default(LIMITS.timeout_seconds_default).describe(ABOUT.timeout_seconds),
+    environment: environment.default({}).describe(ABOUT.environment),
+    min_instances: minInstances.default(0).describe(ABOUT.min_instances),
+    max_instances: maxInstances.default(LIMITS.max_instances_default).describe(ABOUT.max_instances),
+    concurrency_limit: concurrencyLimit.describe(ABOUT.concurrency_limit),
+    api_access: z.boolean().default(false).describe(ABOUT.api_access),
+    cleanup_on_exit: z.boolean().default(true).describe(ABOUT.cleanup_on_exit),
+    working_directory: absolutePath.nullish().describe(ABOUT.working_directory),
     source_code: sourceCode,
   })
   .superRefine((value, context) => {
@@ -117,34 +138,40 @@ export const createFunction = z
 export type CreateFunction = z.output<typeof createFunction>;
 
 /** A partial record: what is absent stays as it is, null clears. Name and cluster are a function's for good. */
-export const updateFunction = z.object({
-  name: name.optional(),
-  cluster_id: clusterId,
-  description: text(LIMITS.description_length_max).nullish(),
-  handler: textBytes(LIMITS.handler_bytes_max).optional(),
-  runtime: runtimeName.optional(),
-  memory_limit_mb: memoryLimit.optional(),
-  cpu_limit_percent: cpuLimit,
-  timeout_seconds: timeoutSeconds.optional(),
-  environment: environment.optional(),
-  min_instances: minInstances.optional(),
-  max_instances: maxInstances.optional(),
-  concurrency_limit: concurrencyLimit,
-  api_access: z.boolean().optional(),
-  cleanup_on_exit: z.boolean().optional(),
-  working_directory: absolutePath.nullish(),
-  source_code: sourceCode,
-});
+export const updateFunction = z
+  .object({
+    name: name.optional().describe(ABOUT.name),
+    cluster_id: clusterId.describe(ABOUT.cluster_id),
+    description: text(LIMITS.description_length_max).nullish().describe(ABOUT.description),
+    handler: textBytes(LIMITS.handler_bytes_max).optional().describe(ABOUT.handler),
+    runtime: runtimeName.optional().describe(ABOUT.runtime),
+    memory_limit_mb: memoryLimit.optional().describe(ABOUT.memory_limit_mb),
+    cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
+    timeout_seconds: timeoutSeconds.optional().describe(ABOUT.timeout_seconds),
+    environment: environment.optional().describe(ABOUT.environment),
+    min_instances: minInstances.optional().describe(ABOUT.min_instances),
+    max_instances: maxInstances.optional().describe(ABOUT.max_instances),
+    concurrency_limit: concurrencyLimit.describe(ABOUT.concurrency_limit),
+    api_access: z.boolean().optional().describe(ABOUT.api_access),
+    cleanup_on_exit: z.boolean().optional().describe(ABOUT.cleanup_on_exit),
+    working_directory: absolutePath.nullish().describe(ABOUT.working_directory),
+    source_code: sourceCode,
+  })
+  .meta({ id: "UpdateFunction" });
 
 export type UpdateFunction = z.output<typeof updateFunction>;
 
-export const rollbackFunction = z.strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER) });
+export const rollbackFunction = z
+  .strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER).describe("One that GET …/versions lists.") })
+  .meta({ id: "RollbackFunction" });
 
-export const invokeFunction = z.object({
-  payload: z.string().default(""),
-  environment: environment.default({}),
-  timeout_seconds: timeoutSeconds.optional(),
-});
+export const invokeFunction = z
+  .object({
+    payload: z.string().default("").describe("What the handler reads from standard input, JSON or any other text."),
+    environment: environment.default({}).describe("Variables for this call, on top of the function's."),
+    timeout_seconds: timeoutSeconds.optional().describe("For this call; the function's unless given."),
+  })
+  .meta({ id: "InvokeFunction" });
 
 export type InvokeFunction = z.output<typeof invokeFunction>;
 
@@ -160,34 +187,34 @@ export interface Listed<Item> {
 /** A function as the API shows it (wire-facts §9). */
 export const functionRecord = z
   .object({
-    id: z.string(),
-    function_id: z.string(),
-    tenant_id: z.string(),
-    cluster_id: z.string().nullable(),
-    owner_node_id: z.string(),
-    name: z.string(),
-    description: z.string().nullable(),
-    handler: z.string(),
-    runtime: z.string(),
-    state: z.enum(FUNCTION_STATES),
-    current_version: z.int(),
-    version: z.int(),
-    memory_limit_mb: z.int(),
-    cpu_limit_percent: z.number().nullable().describe("Percent of one core; null means no quota."),
-    timeout_seconds: z.int(),
-    environment: z.record(z.string(), z.string()),
-    min_instances: z.int(),
-    max_instances: z.int(),
-    concurrency_limit: z.int().nullable().describe("Calls that may wait or run at once; null means no limit."),
-    api_access: z.boolean().describe("Whether its handlers get HEARTH_URL and HEARTH_KEY."),
-    cleanup_on_exit: z.boolean(),
-    working_directory: z.string().nullable(),
+    id: z.string().describe("The same as function_id."),
+    function_id: z.string().describe(ABOUT.function_id),
+    tenant_id: z.string().describe("Of its owner."),
+    cluster_id: z.string().nullable().describe(ABOUT.cluster_id),
+    owner_node_id: z.string().describe("The node that runs it."),
+    name: z.string().describe(ABOUT.name),
+    description: z.string().nullable().describe(ABOUT.description),
+    handler: z.string().describe(ABOUT.handler),
+    runtime: z.string().describe(ABOUT.runtime),
+    state: z.enum(FUNCTION_STATES).describe("Calls run in active alone; see GET /api/functions/help."),
+    current_version: z.int().describe("The same as version."),
+    version: z.int().describe(ABOUT.version),
+    memory_limit_mb: z.int().describe(ABOUT.memory_limit_mb),
+    cpu_limit_percent: z.number().nullable().describe(ABOUT.cpu_limit_percent),
+    timeout_seconds: z.int().describe(ABOUT.timeout_seconds),
+    environment: z.record(z.string(), z.string()).describe(ABOUT.environment),
+    min_instances: z.int().describe(ABOUT.min_instances),
+    max_instances: z.int().describe(ABOUT.max_instances),
+    concurrency_limit: z.int().nullable().describe(ABOUT.concurrency_limit),
+    api_access: z.boolean().describe(ABOUT.api_access),
+    cleanup_on_exit: z.boolean().describe(ABOUT.cleanup_on_exit),
+    working_directory: z.string().nullable().describe(ABOUT.working_directory),
     created_at: epochSeconds,
-    updated_at: epochSeconds,
-    last_invoked_at: epochSeconds.nullable(),
-    invocation_count: z.int(),
-    error_count: z.int(),
-    error_message: z.string().nullable(),
+    updated_at: epochSeconds.describe("Seconds since the Unix epoch, of the last change of state, version or field."),
+    last_invoked_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: never."),
+    invocation_count: z.int().describe("Calls that were recorded, whatever became of the records."),
+    error_count: z.int().describe("Of these, those whose status is not success."),
+    error_message: z.string().nullable().describe("Why the last deployment failed; null unless the state is error."),
   })
   .meta({ id: "Function" });
 
@@ -208,9 +235,7 @@ export type VersionedFields = Pick<
 /** A version as the API shows it (wire-facts §9). */
 export const versionRecord = functionRecord
   .pick({
-    id: true,
     function_id: true,
-    version: true,
     handler: true,
     runtime: true,
     environment: true,
@@ -221,8 +246,10 @@ export const versionRecord = functionRecord
     created_at: true,
   })
   .extend({
+    id: z.string().describe("Of the version."),
+    version: z.int().describe("Counted from 1 in each function."),
     description: z.string().nullable().describe("Of the function when the version was made."),
-    is_active: z.boolean(),
+    is_active: z.boolean().describe("Whether the function points to it."),
   })
   .meta({ id: "FunctionVersion" });
 
@@ -243,28 +270,38 @@ const invocationTimings = z
     handler: milliseconds.describe("From the spawn of the handler to its exit, seen by minit."),
     total: milliseconds.describe("From the arrival to the outcome."),
   })
-  .meta({ id: "InvocationTimings" });
+  .meta({
+    id: "InvocationTimings",
+    description: "Where the time of the call went, in milliseconds; phases that did not happen are absent.",
+  });
 
 export type InvocationTimings = Readonly<z.output<typeof invocationTimings>>;
 
 /** One call, as the API shows it. */
 export const invocationRecord = z
   .object({
-    invocation_id: z.string(),
-    function_id: z.string(),
-    function_name: z.string(),
-    version: z.int(),
-    execution_node_id: z.string(),
-    status: z.enum(["success", "failed", "timeout"]),
-    started_at: epochSeconds,
-    ended_at: epochSeconds,
-    duration_ms: z.int(),
-    exit_code: z.int().nullable(),
-    stdout: z.string(),
-    stderr: z.string(),
-    stdout_truncated: z.boolean(),
-    stderr_truncated: z.boolean(),
-    error_message: z.string().nullable(),
+    invocation_id: z.string().describe("Of this call."),
+    function_id: z.string().describe("Of the function."),
+    function_name: z.string().describe("When it was called."),
+    version: z.int().describe("The version that served."),
+    execution_node_id: z.string().describe("The node that ran it."),
+    status: z
+      .enum(["success", "failed", "timeout"])
+      .describe("success: exit code 0; timeout: ended at its deadline; failed: all else."),
+    started_at: epochSeconds.describe("When the call arrived, in seconds since the Unix epoch."),
+    ended_at: epochSeconds.describe("When its outcome was known, in seconds since the Unix epoch."),
+    duration_ms: z.int().describe("Of the handler, in whole milliseconds."),
+    exit_code: z
+      .int()
+      .nullable()
+      .describe(
+        "Of the handler, 128 and the signal's number where one ended it; null where it did not come to an exit.",
+      ),
+    stdout: z.string().describe("Standard output as UTF-8, up to 1 MiB."),
+    stderr: z.string().describe("Standard error, in the same way."),
+    stdout_truncated: z.boolean().describe("Whether more was written than is kept."),
+    stderr_truncated: z.boolean().describe("The same of stderr."),
+    error_message: z.string().nullable().describe("Why the status is not success; null where it is."),
     cold_start: z
       .boolean()
       .describe("False when the instance that served was already ready for this function and version."),
@@ -282,19 +319,19 @@ export type InvocationStatus = InvocationRecord["status"];
 const count = z.int().min(0);
 
 const instanceCounts = z.object({
-  warming_count: count,
+  warming_count: count.describe("Instances that are being started."),
   ready_count: count.describe("Started and free to be called."),
-  busy_count: count,
-  recycling_count: count,
-  terminating_count: count,
+  busy_count: count.describe("With a call."),
+  recycling_count: count.describe("Being cleaned up after a call."),
+  terminating_count: count.describe("Being removed."),
   total_count: count.describe("The sum of the five."),
 });
 
 export const functionPool = instanceCounts
   .extend({
-    function_id: z.string(),
-    queued_count: count,
-    last_error: z.string().nullable(),
+    function_id: z.string().describe(ABOUT.function_id),
+    queued_count: count.describe("Calls that wait for an instance."),
+    last_error: z.string().nullable().describe("Why the last start failed; null: it did not."),
     superseded_count: count.describe(
       "Instances of superseded versions: kept for a rollback, outside of max_instances.",
     ),
@@ -304,31 +341,42 @@ export const functionPool = instanceCounts
 export const poolStats = instanceCounts
   .extend({
     cells: count.describe("Started containers that belong to no function yet."),
-    cells_starting: count,
-    queued: count,
-    started_count: count.describe("Since the start of the daemon, as are those that follow."),
-    start_failed_count: count,
-    crashed_count: count,
-    evicted_count: count,
-    expired_count: count,
-    remove_failed_count: count,
-    cell_hit_count: count,
+    cells_starting: count.describe("Cells that are being started."),
+    queued: count.describe("Calls that wait for an instance."),
+    started_count: count.describe("Containers started since the start of the daemon, as are all that follow."),
+    start_failed_count: count.describe("Starts that failed."),
+    crashed_count: count.describe("Instances that ended by themselves."),
+    evicted_count: count.describe("Idle instances removed because their room or memory was needed."),
+    expired_count: count.describe("Idle instances removed because nothing had called them for long."),
+    remove_failed_count: count.describe("Removals that failed and are tried again."),
+    cell_hit_count: count.describe("Cold calls that found a cell."),
     cell_miss_count: count.describe("Cold calls that found no cell."),
   })
   .meta({ id: "PoolStats" });
 
 /** Of a list answer: it stands there only where `list_bytes_max` left out records that `limit` would have allowed. */
-const truncated = z.literal(true).optional();
+const truncated = z
+  .literal(true)
+  .optional()
+  .describe("There where records were left out because the answer would have been too large.");
 
-export const functionList = z.object({ functions: z.array(functionRecord), truncated });
-export const versionList = z.object({ versions: z.array(versionRecord), truncated });
-export const invocationList = z.object({ invocations: z.array(invocationRecord), truncated });
-export const namedFunction = functionRecord.extend({ found: z.literal(true) }).meta({ id: "NamedFunction" });
+export const functionList = z
+  .object({ functions: z.array(functionRecord).describe("Newest first."), truncated })
+  .meta({ id: "FunctionList" });
+export const versionList = z
+  .object({ versions: z.array(versionRecord).describe("Newest first."), truncated })
+  .meta({ id: "FunctionVersionList" });
+export const invocationList = z
+  .object({ invocations: z.array(invocationRecord).describe("Newest first."), truncated })
+  .meta({ id: "InvocationList" });
+export const namedFunction = functionRecord
+  .extend({ found: z.literal(true).describe("Always true: what is not found is answered 404.") })
+  .meta({ id: "NamedFunction" });
 export const functionsReadiness = z
   .object({
-    status: z.enum(["ok", "degraded"]),
-    concern: z.literal("functions"),
-    runtimes: z.array(z.string()),
+    status: z.enum(["ok", "degraded"]).describe("degraded: no container that was started lately came up."),
+    concern: z.literal("functions").describe("Whose readiness this is."),
+    runtimes: z.array(z.string()).describe("What a function's runtime may be."),
     pool: poolStats,
   })
   .meta({ id: "FunctionsHealth" });

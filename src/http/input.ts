@@ -266,7 +266,7 @@ export function queryLimit(fallback: number = LIMITS.list_limit_default, max: nu
   return queryNumber(1, Number.MAX_SAFE_INTEGER)
     .transform((limit) => Math.min(limit, max))
     .default(fallback)
-    .describe(`At most so many, newest first; ${fallback} unless given, clamped to ${max}.`);
+    .meta({ default: fallback, description: `At most so many, newest first; clamped to ${max}.` });
 }
 
 /** `true` or `false` in a query string; false when absent. */

@@ -2,8 +2,18 @@
  * The description of the API (OpenAPI 3.1), made from the routes themselves: what is validated is what is described.
  * A route that is mounted is in it, and nothing else.
  */
+import { STATUS_CODES } from "node:http";
+import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type {
+  ApiDocument,
+  DocumentOperation,
+  DocumentParameter,
+  DocumentResponse,
+  DocumentSchema,
+} from "./openapi-document.ts";
 import { JSON_TYPE, type Route } from "./route.ts";
 
 type Json = Readonly<Record<string, unknown>>;
@@ -16,8 +26,14 @@ export interface DescribedApi {
   readonly tags: Readonly<Record<string, string>>;
 }
 
-/** Answered to every request with a credential (the disk or the memory for answers may be full), and with a body. */
-const CREDENTIAL_ERRORS: readonly ErrorCode[] = ["TWO_CREDENTIALS", "UNAUTHORIZED", "RATE_LIMITED", "CAPACITY_FULL"];
+/** Answered to every request with a credential (it is looked up; the memory for answers may be full), and with a body. */
+const CREDENTIAL_ERRORS: readonly ErrorCode[] = [
+  "TWO_CREDENTIALS",
+  "UNAUTHORIZED",
+  "RATE_LIMITED",
+  "CAPACITY_FULL",
+  "SHUTTING_DOWN",
+];
 const BODY_ERRORS: readonly ErrorCode[] = [
   "INVALID_JSON",
   "INVALID_ARGUMENT",
@@ -28,21 +44,35 @@ const BODY_ERRORS: readonly ErrorCode[] = [
 export const errorSchema = z
   .object({
     error: z.string().describe("What is wrong, for people."),
-    error_code: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]),
+    error_code: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]).describe("What is wrong, for programs."),
     request_id: z.string().describe("As in the X-Request-Id header and in the log."),
     details: z
       .object({
-        expected: z.array(z.string()).nullable(),
-        received: z.string().nullable(),
-        example: z.string().nullable(),
-        state: z.string().nullable(),
-        exit_code: z.int().nullable(),
+        expected: z.array(z.string()).nullable().describe("What would have been right."),
+        received: z.string().nullable().describe("What was there instead."),
+        example: z.string().nullable().describe("Something that is right."),
+        state: z.string().nullable().describe("What it is in, where that is in the way."),
+        exit_code: z.int().nullable().describe("Of a program that failed."),
       })
-      .nullable(),
+      .nullable()
+      .describe("Null, or more on what was expected."),
     hint: z.string().nullable().describe("What the caller can do about it."),
     retry_after: z.int().nullable().describe("Seconds, as in the Retry-After header."),
   })
-  .meta({ id: "Error" });
+  .meta({
+    id: "Error",
+    description: "Every refusal and every fault.",
+    examples: [
+      {
+        error: "cannot invoke a function that is paused",
+        error_code: "WRONG_STATE",
+        request_id: "req_5tx8n0dzk2vq3a7m",
+        details: { expected: ["active"], received: null, example: null, state: "paused", exit_code: null },
+        hint: "resume it first",
+        retry_after: null,
+      },
+    ],
+  });
 
 /** Every code that a route may be refused with. */
 export function errorsOf({ auth, scope, params, query, body, errors }: Route): ErrorCode[] {
@@ -56,7 +86,7 @@ export function errorsOf({ auth, scope, params, query, body, errors }: Route): E
 
 /** Collects the named schemas of a document while the others are written in place. */
 class Schemas {
-  readonly named: Record<string, unknown> = {};
+  readonly named: Record<string, DocumentSchema> = {};
 
   /** As a schema of the document. */
   add(schema: z.ZodType, io: "input" | "output"): Json {
@@ -67,7 +97,12 @@ class Schemas {
     } = z.toJSONSchema(schema, {
       io,
       unrepresentable: "any",
-      override: ({ jsonSchema }) => tidy(jsonSchema, io),
+      override: ({ zodSchema, jsonSchema }) => {
+        tidy(jsonSchema, io);
+        // The library leaves it out where a text of the request becomes another type.
+        const stated = z.globalRegistry.get(zodSchema)?.default;
+        if (stated !== undefined) jsonSchema.default = stated as typeof jsonSchema.default;
+      },
     });
     const text = JSON.stringify({ rest, defs: $defs ?? {} }).replaceAll('"#/$defs/', '"#/components/schemas/');
     const found = JSON.parse(text) as { rest: Json; defs: Json };
@@ -92,87 +127,199 @@ export function tagOf({ path }: Pick<Route, "path">): string {
   return first === "api" && second !== undefined && second !== "openapi.json" && second !== "docs" ? second : "daemon";
 }
 
-export function openApiDocument(routes: readonly Route[], { title, version, description, tags }: DescribedApi): Json {
-  const schemas = new Schemas();
+/** Headers of answers. */
+const HEADERS = {
+  "X-Request-Id": {
+    description: "Of this request, as in the log: the client's own where it is fit to be echoed, otherwise a new one.",
+    schema: { type: "string" },
+  },
+  "Retry-After": { description: "Seconds until another try makes sense.", schema: { type: "integer", minimum: 1 } },
+  RateLimit: {
+    description: "Requests left, and seconds until all are there again. Where the tenant has a limit on requests.",
+    schema: { type: "string" },
+    example: '"tenant";r=99;t=1',
+  },
+  "RateLimit-Policy": {
+    description: "Requests that may come at once, and the seconds after which as many may come again.",
+    schema: { type: "string" },
+    example: '"tenant";q=100;w=1',
+  },
+  "WWW-Authenticate": { description: "That a credential is wanted.", schema: { type: "string" } },
+} as const;
+type HeaderName = keyof typeof HEADERS;
+
+/** Headers that any request may have. */
+const REQUEST_HEADERS = {
+  "X-Request-Id": {
+    name: "X-Request-Id",
+    in: "header",
+    description: `Up to ${LIMITS.request_id_length_max} printable characters, which the answer and the log repeat.`,
+    schema: { type: "string", maxLength: LIMITS.request_id_length_max },
+  },
+  traceparent: {
+    name: "traceparent",
+    in: "header",
+    description: "The W3C trace context of the caller, which the request becomes a part of.",
+    schema: { type: "string", pattern: "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$" },
+    example: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+  },
+} as const;
+
+const refTo = (kind: string, name: string): { readonly $ref: string } => ({ $ref: `#/components/${kind}/${name}` });
+
+const headersOf = (...names: readonly HeaderName[]): Json =>
+  Object.fromEntries(names.map((name) => [name, refTo("headers", name)]));
+
+/** What stands once in `components` and is pointed to. */
+class Components {
+  readonly schemas = new Schemas();
+  readonly responses: Record<string, DocumentResponse> = {};
+  readonly parameters: Record<string, DocumentParameter> = { ...REQUEST_HEADERS };
+
+  /** The refusals of one status, by their codes. */
+  refusal(codes: readonly ErrorCode[], isLimited: boolean): Json {
+    const [first = "INTERNAL"] = codes;
+    const { status } = ERRORS[first];
+    const name = `${codes.join(".")}${isLimited ? "" : ".public"}`;
+    const rates: readonly HeaderName[] = isLimited && status !== 401 ? ["RateLimit", "RateLimit-Policy"] : [];
+    this.responses[name] = {
+      description: codes.map((code) => `\`${code}\`: ${ERRORS[code].about}`).join("\n\n"),
+      headers: headersOf(
+        "X-Request-Id",
+        ...(status === 429 || status === 503 ? (["Retry-After"] as const) : []),
+        ...(status === 401 ? (["WWW-Authenticate"] as const) : []),
+        ...rates,
+      ),
+      content: {
+        [JSON_TYPE]: {
+          schema: {
+            allOf: [refTo("schemas", "Error"), { type: "object", properties: { error_code: { enum: codes } } }],
+          },
+        },
+      },
+    };
+    return refTo("responses", name);
+  }
+
+  /** A parameter: a reference to one of the same name where that says the same. */
+  parameter(parameter: DocumentParameter): DocumentOperation["parameters"][number] {
+    const { name } = parameter;
+    this.parameters[name] ??= parameter;
+    return isDeepStrictEqual(this.parameters[name], parameter) ? refTo("parameters", name) : parameter;
+  }
+}
+
+export function openApiDocument(
+  routes: readonly Route[],
+  { title, version, description, tags }: DescribedApi,
+): ApiDocument {
+  const components = new Components();
+  const { schemas } = components;
   schemas.add(errorSchema, "output");
   const paths: Record<string, Record<string, unknown>> = {};
   for (const route of routes) {
     const path = templateOf(route.path);
-    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operationOf(route, schemas) };
+    paths[path] ??= { parameters: Object.keys(REQUEST_HEADERS).map((name) => refTo("parameters", name)) };
+    paths[path][route.method.toLowerCase()] = operationOf(route, components);
   }
   const used = new Set(routes.map(tagOf));
   return {
     openapi: "3.1.0",
     info: { title, version, description },
+    servers: [{ url: "/", description: "The daemon that answers this." }],
     tags: [...used].map((name) => ({ name, description: tags[name] ?? "" })),
     security: [{ apiKey: [] }, { bearer: [] }],
     paths,
     components: {
       schemas: schemas.named,
+      responses: components.responses,
+      parameters: components.parameters,
+      headers: HEADERS,
       securitySchemes: {
-        apiKey: { type: "apiKey", in: "header", name: "X-Api-Key" },
-        bearer: { type: "http", scheme: "bearer", description: "An API key or an access token." },
+        apiKey: { type: "apiKey", in: "header", name: "X-Api-Key", description: "An API key. Not beside the other." },
+        bearer: { type: "http", scheme: "bearer", description: "An API key or an access token. Not beside the other." },
       },
     },
   };
 }
 
-function operationOf(route: Route, schemas: Schemas): Json {
+/** What a request needs, in words. */
+export function credentialText({ auth, scope }: Pick<Route, "auth" | "scope">): string {
+  if (auth === "public") return "No credential.";
+  if (auth === "operator") return `The operator's key, with scope ${scope}.`;
+  return scope === null ? "Any credential." : `A credential with scope ${scope}.`;
+}
+
+function operationOf(route: Route, components: Components): Json {
   const { operation, summary, auth, scope, body, example } = route;
+  // OpenAPI 3.1 lets a requirement name roles, whatever the scheme: here they are scopes.
+  const scopes = scope === null ? [] : [scope];
   return {
     operationId: operation,
     tags: [tagOf(route)],
     summary,
-    ...(auth === "public" ? { security: [] } : {}),
+    description: credentialText(route),
+    security: auth === "public" ? [] : [{ apiKey: scopes }, { bearer: scopes }],
     "x-hearth-auth": auth,
     "x-hearth-scope": scope,
-    parameters: [...parametersOf(route, "path", schemas), ...parametersOf(route, "query", schemas)],
+    parameters: [...parametersOf(route, "path", components), ...parametersOf(route, "query", components)],
     ...(body === null
       ? {}
       : {
           requestBody: {
             // An empty body is an empty object.
             required: !body.safeParse({}).success,
-            content: {
-              [JSON_TYPE]: {
-                schema: schemas.add(body, "input"),
-                ...(example.body === undefined ? {} : { examples: { example: { value: example.body } } }),
-              },
-            },
+            content: { [JSON_TYPE]: media(components.schemas.add(body, "input"), example.body) },
           },
         }),
-    responses: responsesOf(route, schemas),
+    responses: responsesOf(route, components),
   };
 }
 
-function parametersOf({ params, query, example }: Route, place: "path" | "query", schemas: Schemas): Json[] {
+const media = (schema: Json, example: unknown): Json => ({ schema, ...(example === undefined ? {} : { example }) });
+
+function parametersOf({ params, query, example }: Route, place: "path" | "query", components: Components) {
   const schema = place === "path" ? params : query;
   if (schema === null) return [];
-  const { properties = {}, required = [] } = schemas.add(schema, "input") as {
-    properties?: Record<string, Json>;
+  const { properties = {}, required = [] } = components.schemas.add(schema, "input") as {
+    properties?: Record<string, DocumentSchema>;
     required?: string[];
   };
-  const examples = (place === "path" ? example.params : example.query) ?? {};
-  return Object.entries(properties).map(([name, { description, ...rest }]) => ({
-    name,
-    in: place,
-    required: place === "path" || required.includes(name),
-    ...(description === undefined ? {} : { description }),
-    schema: rest,
-    ...(examples[name] === undefined ? {} : { example: examples[name] }),
-  }));
+  const examples = (place === "path" ? {} : example.query) ?? {};
+  return Object.entries(properties).map(([name, { description, ...rest }]) =>
+    components.parameter({
+      name,
+      in: place,
+      required: place === "path" || required.includes(name),
+      ...(description === undefined ? {} : { description }),
+      schema: rest,
+      ...(examples[name] === undefined
+        ? {}
+        : { example: rest.type === "integer" ? Number(examples[name]) : examples[name] }),
+    }),
+  );
 }
 
-function responsesOf(route: Route, schemas: Schemas): Json {
-  const schema = route.response === null ? {} : { schema: schemas.add(route.response, "output") };
-  const content = Object.fromEntries(route.content.map((type) => [type, type === JSON_TYPE ? schema : {}]));
-  const responses: Record<string, unknown> = { [route.status]: { description: route.summary, content } };
-  const byStatus = Map.groupBy(errorsOf(route), (code) => ERRORS[code].status);
+function responsesOf(route: Route, components: Components): Json {
+  const isLimited = route.auth !== "public";
+  const content = Object.fromEntries(
+    route.content.map((type) => [
+      type,
+      type === JSON_TYPE && route.response !== null
+        ? media(components.schemas.add(route.response, "output"), route.example.response)
+        : { schema: { type: "string" } },
+    ]),
+  );
+  const responses: Record<string, unknown> = {
+    [route.status]: {
+      description: STATUS_CODES[route.status] ?? "",
+      headers: headersOf("X-Request-Id", ...(isLimited ? (["RateLimit", "RateLimit-Policy"] as const) : [])),
+      content,
+    },
+  };
+  const byStatus = Map.groupBy(errorsOf(route).sort(), (code) => ERRORS[code].status);
   for (const [status, codes] of [...byStatus].sort(([a], [b]) => a - b)) {
-    responses[status] = {
-      description: codes.join(", "),
-      content: { [JSON_TYPE]: { schema: { $ref: "#/components/schemas/Error" } } },
-    };
+    responses[status] = components.refusal(codes, isLimited);
   }
   return responses;
 }

@@ -6,7 +6,10 @@ export const epochSeconds = z.int().describe("Seconds since the Unix epoch.");
 
 /** What a verb answers that has no record to show. */
 export const acknowledgement = z
-  .object({ success: z.literal(true), message: z.string() })
+  .object({
+    success: z.literal(true).describe("Always true: what failed is answered with an error."),
+    message: z.string().describe("What was done, for people."),
+  })
   .meta({ id: "Acknowledgement" });
 
 /** A number without a fraction in [min, max]; a fraction is a bad value (400), not a wrong type (422). */

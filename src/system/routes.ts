@@ -1,9 +1,11 @@
 /** Liveness, what this daemon is, and the description of its API: the routes that need no concern. */
-import type { z } from "zod";
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { EngineInfo } from "../engine/engine.ts";
+import { type DocsPage, docsPage } from "../http/docs-page.ts";
+import type { ApiDocument } from "../http/openapi-document.ts";
 import { route } from "../http/route.ts";
+import { SAMPLES } from "./samples.ts";
 import { health, openApi, systemInfo } from "./schema.ts";
 
 export interface SystemRoutesOptions {
@@ -26,6 +28,7 @@ export function systemRoutes(options: SystemRoutesOptions) {
       operation: "health",
       response: health,
       summary: "Liveness of the daemon; says nothing about its subsystems.",
+      example: { response: { status: "ok", uptime_seconds: 86_400 } },
       handler: () => ({ status: "ok" as const, uptime_seconds: Math.floor(options.uptime_seconds()) }),
     }),
     route({
@@ -36,6 +39,7 @@ export function systemRoutes(options: SystemRoutesOptions) {
       operation: "systemInfo",
       response: systemInfo,
       summary: "Version, machine, engine, features and limits.",
+      example: { response: SAMPLES.info },
       handler: () => ({
         version: options.version,
         runtime: `linux/${process.arch === "x64" ? "amd64" : process.arch}`,
@@ -50,9 +54,13 @@ export function systemRoutes(options: SystemRoutesOptions) {
   ];
 }
 
-/** The description of the API. It is made once, when it is first asked for. */
-export function descriptionRoutes(describe: () => object) {
-  const made: { document: object | null } = { document: null };
+/** The description of the API, for programs and for people. Each is made once, when it is first asked for. */
+export function descriptionRoutes(describe: () => ApiDocument) {
+  const made: { document: ApiDocument | null; page: DocsPage | null } = { document: null, page: null };
+  const document = (): ApiDocument => {
+    made.document ??= describe();
+    return made.document;
+  };
   return [
     route({
       method: "GET",
@@ -61,9 +69,20 @@ export function descriptionRoutes(describe: () => object) {
       operation: "openapi",
       summary: "This description of the API, as OpenAPI 3.1.",
       response: openApi,
+      errors: ["CAPACITY_FULL"],
+      handler: document,
+    }),
+    route({
+      method: "GET",
+      path: "/api/docs",
+      auth: "public",
+      operation: "docs",
+      summary: "The same as a page to read.",
+      content: ["text/html"],
+      errors: ["CAPACITY_FULL"],
       handler: () => {
-        made.document ??= describe();
-        return made.document as z.output<typeof openApi>;
+        made.page ??= docsPage(document());
+        return new Response(made.page.html, { headers: made.page.headers });
       },
     }),
   ];

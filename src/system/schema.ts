@@ -2,36 +2,41 @@
 import { z } from "zod";
 import { epochSeconds } from "../http/schema.ts";
 
-export const health = z.object({ status: z.literal("ok"), uptime_seconds: z.int().min(0) }).meta({ id: "Health" });
+export const health = z
+  .object({
+    status: z.literal("ok").describe("Always the same: a daemon that is not well does not answer."),
+    uptime_seconds: z.int().min(0).describe("Whole seconds since its start."),
+  })
+  .meta({ id: "Health" });
 
 const engineInfo = z.object({
-  oci_runtime: z.string(),
-  oci_runtime_version: z.string(),
-  cgroup_mode: z.enum(["v1", "hybrid", "v2"]),
-  image: z.string(),
-  image_release: z.string(),
-  subnet: z.string(),
+  oci_runtime: z.string().describe("The program that starts containers."),
+  oci_runtime_version: z.string().describe("Its version."),
+  cgroup_mode: z.enum(["v1", "hybrid", "v2"]).describe("How this machine's control groups are mounted."),
+  image: z.string().describe("The profile that instances are made from."),
+  image_release: z.string().describe("Which build of it."),
+  subnet: z.string().describe("Where instances have their addresses."),
   gateway: z.string().describe("This machine's address as seen from inside of instances."),
-  bridge: z.string(),
+  bridge: z.string().describe("The network interface that leads to them."),
 });
 
 const named = z.record(z.string(), z.string());
 
 export const systemInfo = z
   .object({
-    version: z.string(),
+    version: z.string().describe("Of hearth."),
     runtime: z.string().describe("Operating system and processor, like linux/amd64."),
     start_time: epochSeconds,
-    node_id: z.string(),
-    node_version: z.string(),
-    engine: engineInfo,
+    node_id: z.string().describe("Of this machine, made at its first start."),
+    node_version: z.string().describe("Of Node."),
+    engine: engineInfo.describe("How containers are run here."),
     features: named.describe("What this daemon offers, with a word on each."),
     limits: named.describe("Every bound and default by its name, as text."),
   })
   .meta({ id: "SystemInfo" });
 
 export const openApi = z.looseObject({
-  openapi: z.string(),
-  info: z.looseObject({}),
-  paths: z.record(z.string(), z.unknown()),
+  openapi: z.string().describe("3.1.0."),
+  info: z.looseObject({}).describe("Title, version, description."),
+  paths: z.record(z.string(), z.unknown()).describe("The operations by path and method."),
 });

@@ -5,6 +5,7 @@ import { lacksScope } from "../http/auth.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import type { Keys } from "./keys.ts";
+import { SAMPLES } from "./samples.ts";
 import {
   accessToken,
   apiKeyList,
@@ -21,8 +22,12 @@ import {
 } from "./schema.ts";
 import type { Tenants } from "./service.ts";
 
-const byTenant = z.object({ tenant_id: z.string() });
-const byKey = z.object({ key_id: z.string() });
+const byTenant = z.object({
+  tenant_id: z.string().meta({ description: "Of the tenant.", examples: ["ten_6p0sj3c2n8v1k5wd"] }),
+});
+const byKey = z.object({
+  key_id: z.string().meta({ description: "Of the key: its id, not its text.", examples: ["key_w2fz7h9xq4mt0c8b"] }),
+});
 const TENANT_EXAMPLE = { tenant_id: "{tenant_id}" };
 
 export interface TenantRoutesOptions {
@@ -47,7 +52,10 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       status: 201,
       response: tenantRecord,
       errors: ["NAME_TAKEN"],
-      example: { body: { name: "acme", limits: { requests_per_second: 100, functions_max: 50 } } },
+      example: {
+        body: { name: "acme", limits: { requests_per_second: 100, functions_max: 50 } },
+        response: SAMPLES.tenant,
+      },
       handler: ({ body }) => tenants.create(body),
     }),
     route({
@@ -59,6 +67,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       summary: "All tenants, newest first.",
       query: listTenants,
       response: tenantList,
+      example: { query: { limit: "10" }, response: { tenants: [SAMPLES.tenant] } },
       handler: async ({ query }) => ({ tenants: await tenants.list(query.limit) }),
     }),
     route({
@@ -71,7 +80,10 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       params: byTenant,
       response: tenantDetail,
       errors: ["NOT_FOUND"],
-      example: { params: TENANT_EXAMPLE },
+      example: {
+        params: TENANT_EXAMPLE,
+        response: { ...SAMPLES.tenant, usage: { api_keys: 1, functions: 2, storage_bytes: 9_215 } },
+      },
       handler: ({ params }) => tenants.get(params.tenant_id),
     }),
     route({
@@ -85,7 +97,11 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       body: updateTenant,
       response: tenantRecord,
       errors: ["NOT_FOUND", "NAME_TAKEN"],
-      example: { params: TENANT_EXAMPLE, body: { limits: { instances_max: 20, requests_per_second: null } } },
+      example: {
+        params: TENANT_EXAMPLE,
+        body: { limits: { instances_max: 20, requests_per_second: null } },
+        response: SAMPLES.limited,
+      },
       handler: ({ params, body }) => tenants.update(params.tenant_id, body),
     }),
     route({
@@ -99,7 +115,11 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       query: deleteTenant,
       response: acknowledgement,
       errors: ["NOT_FOUND", "NOT_EMPTY", "WRONG_STATE"],
-      example: { params: TENANT_EXAMPLE, query: { force: "true" } },
+      example: {
+        params: TENANT_EXAMPLE,
+        query: { force: "true" },
+        response: { success: true, message: "tenant deleted" },
+      },
       handler: async ({ params, query }) => {
         await tenants.delete(params.tenant_id, query.force);
         return { success: true as const, message: "tenant deleted" };
@@ -122,7 +142,7 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       status: 201,
       response: newApiKey,
       errors: ["NOT_FOUND", "QUOTA_EXCEEDED"],
-      example: { params: TENANT_EXAMPLE, body: { name: "first" } },
+      example: { params: TENANT_EXAMPLE, body: { name: "first" }, response: SAMPLES.new_key },
       handler: ({ caller, params, body }) => keys.create(params.tenant_id, body, caller),
     }),
     route({
@@ -135,7 +155,7 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       params: byTenant,
       response: apiKeyList,
       errors: ["NOT_FOUND"],
-      example: { params: TENANT_EXAMPLE },
+      example: { params: TENANT_EXAMPLE, response: { api_keys: [SAMPLES.key] } },
       handler: async ({ params }) => {
         const { tenant_id } = await tenants.get(params.tenant_id);
         return { api_keys: await keys.list(tenant_id) };
@@ -148,10 +168,13 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       scope: "admin",
       operation: "revokeTenantKey",
       summary: "Revokes a key of a tenant, and the tokens made from it, at once.",
-      params: byTenant.extend({ key_id: z.string() }),
+      params: byTenant.extend(byKey.shape),
       response: acknowledgement,
       errors: ["NOT_FOUND", "WRONG_STATE"],
-      example: { params: { ...TENANT_EXAMPLE, key_id: "{tenant_key_id}" } },
+      example: {
+        params: { ...TENANT_EXAMPLE, key_id: "{tenant_key_id}" },
+        response: { success: true, message: "api key revoked" },
+      },
       handler: async ({ params }) => {
         await keys.revoke(params.tenant_id, params.key_id);
         return { success: true as const, message: "api key revoked" };
@@ -170,6 +193,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       operation: "listKeys",
       summary: "The tenant's keys, newest first, without their texts.",
       response: apiKeyList,
+      example: { response: { api_keys: [SAMPLES.key] } },
       handler: async ({ caller }) => ({ api_keys: await keys.list(caller.tenant_id) }),
     }),
     route({
@@ -183,7 +207,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       status: 201,
       response: newApiKey,
       errors: ["QUOTA_EXCEEDED"],
-      example: { body: { name: "ci", scopes: ["read", "invoke"] } },
+      example: { body: { name: "ci", scopes: ["read", "invoke"] }, response: SAMPLES.new_key },
       handler: ({ caller, body }) => keys.create(caller.tenant_id, body, caller),
     }),
     route({
@@ -195,7 +219,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       params: byKey,
       response: acknowledgement,
       errors: ["FORBIDDEN", "NOT_FOUND", "WRONG_STATE"],
-      example: { params: { key_id: "{key_id}" } },
+      example: { params: { key_id: "{key_id}" }, response: { success: true, message: "api key revoked" } },
       handler: async ({ caller, params }) => {
         const isOwn = caller.kind === "key" && caller.key_id === params.key_id;
         if (!isOwn && !caller.scopes.includes("admin")) throw lacksScope("admin");
@@ -212,7 +236,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       body: requestToken,
       response: accessToken,
       errors: ["FORBIDDEN"],
-      example: { body: { scopes: ["read"], expires_in: 300 } },
+      example: { body: { scopes: ["read"], expires_in: 300 }, response: SAMPLES.token },
       handler: async ({ caller, body }) => {
         if (caller.kind !== "key") {
           throw new AppError("FORBIDDEN", "a token is made from an API key, not from another token");

@@ -21,8 +21,8 @@ const limitFields = {
     .min(LIMITS.requests_per_second_min)
     .max(LIMITS.requests_per_second_max)
     .nullable()
-    .describe("Requests of all its keys; a second's worth may come at once."),
-  functions_max: bound(1_000_000),
+    .describe("Requests of all its keys together; a second's worth may come at once."),
+  functions_max: bound(1_000_000).describe("Functions at the same time."),
   instances_max: bound(1_000_000).describe("Instances of all its functions at the same time."),
   memory_mb_max: bound(100_000_000).describe("Sum of memory_limit_mb of its instances."),
   storage_mb_max: bound(100_000_000).describe(
@@ -30,7 +30,9 @@ const limitFields = {
   ),
 };
 
-export const tenantLimits = z.object(limitFields).meta({ id: "TenantLimits" });
+export const tenantLimits = z
+  .object(limitFields)
+  .meta({ id: "TenantLimits", description: "What a tenant may have and do; null: no limit." });
 export type TenantLimits = Readonly<z.output<typeof tenantLimits>>;
 
 export const NO_LIMITS: TenantLimits = {
@@ -43,12 +45,19 @@ export const NO_LIMITS: TenantLimits = {
 
 const someLimits = z.object(limitFields).partial();
 
-export const createTenant = z.object({ name, limits: someLimits.default({}) }).meta({ id: "CreateTenant" });
+const tenantName = name.describe("Unique among tenants.");
+
+export const createTenant = z
+  .object({ name: tenantName, limits: someLimits.default({}).describe("Each off unless given; null: off.") })
+  .meta({ id: "CreateTenant" });
 export type CreateTenant = z.output<typeof createTenant>;
 
 /** What is absent stays, a limit of null is off. */
 export const updateTenant = z
-  .object({ name: name.optional(), limits: someLimits.default({}) })
+  .object({
+    name: tenantName.optional(),
+    limits: someLimits.default({}).describe("What is absent stays; null: off."),
+  })
   .meta({ id: "UpdateTenant" });
 export type UpdateTenant = z.output<typeof updateTenant>;
 
@@ -56,9 +65,9 @@ export const TENANT_STATES = ["active", "deleting"] as const;
 
 export const tenantRecord = z
   .object({
-    tenant_id: z.string(),
-    name: z.string(),
-    state: z.enum(TENANT_STATES),
+    tenant_id: z.string().describe("Of the tenant."),
+    name: z.string().describe("Unique among tenants."),
+    state: z.enum(TENANT_STATES).describe("deleting: its keys have ended and what it owns is being removed."),
     limits: tenantLimits,
     created_at: epochSeconds,
   })
@@ -67,16 +76,20 @@ export type TenantRecord = Readonly<z.output<typeof tenantRecord>>;
 
 export const tenantDetail = tenantRecord
   .extend({
-    usage: z.object({
-      api_keys: z.int(),
-      functions: z.int(),
-      storage_bytes: z.int().describe("What its functions, versions and records take."),
-    }),
+    usage: z
+      .object({
+        api_keys: z.int().describe("Its keys."),
+        functions: z.int().describe("Its functions."),
+        storage_bytes: z.int().describe("What its functions, versions and records take."),
+      })
+      .describe("What it owns."),
   })
   .meta({ id: "TenantDetail" });
 export type TenantDetail = Readonly<z.output<typeof tenantDetail>>;
 
-export const tenantList = z.object({ tenants: z.array(tenantRecord) });
+export const tenantList = z
+  .object({ tenants: z.array(tenantRecord).describe("Newest first.") })
+  .meta({ id: "TenantList" });
 export const listTenants = z.object({ limit: queryLimit() });
 export const deleteTenant = z.object({ force: queryFlag().describe("Delete what it owns too.") });
 
@@ -85,11 +98,11 @@ const scopes = z
   .min(1)
   .refine((list) => new Set(list).size === list.length, { error: "must not name a scope twice" })
   .optional()
-  .describe("All four unless given.");
+  .describe("What it may do; all that the caller's key may unless given.");
 
 export const createKey = z
   .object({
-    name,
+    name: name.describe("For people."),
     scopes,
     expires_at: epochSeconds.nullish().describe("Seconds since the Unix epoch; never unless given."),
   })
@@ -98,13 +111,13 @@ export type CreateKey = z.output<typeof createKey>;
 
 export const apiKeyRecord = z
   .object({
-    id: z.string(),
-    tenant_id: z.string(),
-    name: z.string(),
+    id: z.string().describe("Of the key, with which it is revoked."),
+    tenant_id: z.string().describe("Whose key it is."),
+    name: z.string().describe("For people."),
     prefix: z.string().nullable().describe("How the key begins; null for the operator's."),
-    scopes: z.array(z.enum(SCOPES)),
+    scopes: z.array(z.enum(SCOPES)).describe("What it may do."),
     created_at: epochSeconds,
-    expires_at: epochSeconds.nullable(),
+    expires_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: never."),
   })
   .meta({ id: "ApiKey" });
 export type ApiKeyRecord = Readonly<z.output<typeof apiKeyRecord>>;
@@ -114,14 +127,16 @@ export const newApiKey = apiKeyRecord
   .meta({ id: "NewApiKey" });
 export type NewApiKey = Readonly<z.output<typeof newApiKey>>;
 
-export const apiKeyList = z.object({ api_keys: z.array(apiKeyRecord) });
+export const apiKeyList = z
+  .object({ api_keys: z.array(apiKeyRecord).describe("Newest first.") })
+  .meta({ id: "ApiKeyList" });
 
 export const requestToken = z
   .object({
     scopes,
     expires_in: whole(1, LIMITS.access_token_seconds_max)
       .default(LIMITS.access_token_seconds_default)
-      .describe("Seconds."),
+      .describe("Seconds until it ends; with its key if that ends before."),
   })
   .meta({ id: "RequestToken" });
 
@@ -129,10 +144,10 @@ export type RequestToken = z.output<typeof requestToken>;
 
 export const accessToken = z
   .object({
-    access_token: z.string(),
-    token_type: z.literal("Bearer"),
-    expires_in: z.int().describe("Seconds."),
-    scopes: z.array(z.enum(SCOPES)),
+    access_token: z.string().describe("Goes into the Authorization header, after 'Bearer '."),
+    token_type: z.literal("Bearer").describe("Always the same."),
+    expires_in: z.int().describe("Seconds until it ends."),
+    scopes: z.array(z.enum(SCOPES)).describe("What it may do."),
   })
   .meta({ id: "AccessToken" });
 export type AccessToken = z.output<typeof accessToken>;

@@ -1,0 +1,32 @@
+/** Answers of a daemon, as the description of the API shows them. */
+import type { z } from "zod";
+import type { systemInfo } from "./schema.ts";
+
+const info: z.output<typeof systemInfo> = {
+  version: "0.1.0",
+  runtime: "linux/amd64",
+  start_time: 1795250207,
+  node_id: "node_kazrx9hwtznykwp7",
+  node_version: "24.21.0",
+  engine: {
+    oci_runtime: "crun",
+    oci_runtime_version: "crun version 1.8.1",
+    cgroup_mode: "hybrid",
+    image: "localhost/hearth/prod:0e40e259648c",
+    image_release: "0e40e259648c",
+    subnet: "10.42.0.0/16",
+    gateway: "10.42.0.1",
+    bridge: "hearth0",
+  },
+  features: {
+    functions: "shell handlers in warm containers",
+    versions: "rollback to warm instances",
+    api_access: "handlers call the API",
+    adoption: "instances outlive the daemon",
+    tenants: "keys with scopes, access tokens, limits",
+    openapi: "/api/openapi.json",
+  },
+  limits: { body_bytes_max: "8388608", list_limit_max: "1000", drain_ms: "20000" },
+};
+
+export const SAMPLES = { info };

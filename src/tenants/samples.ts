@@ -1,0 +1,43 @@
+/** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+import type { AccessToken, ApiKeyRecord, TenantRecord } from "./schema.ts";
+
+const tenant: TenantRecord = {
+  tenant_id: "ten_6y8kwhcm0mksj007",
+  name: "acme",
+  state: "active",
+  limits: {
+    requests_per_second: 100,
+    functions_max: 50,
+    instances_max: null,
+    memory_mb_max: null,
+    storage_mb_max: null,
+  },
+  created_at: 1795250210,
+};
+
+const key: ApiKeyRecord = {
+  id: "key_4hngdpsybs0x",
+  tenant_id: "ten_6y8kwhcm0mksj007",
+  name: "first",
+  prefix: "hk_4hngdpsybs0x",
+  scopes: ["read", "invoke", "write", "admin"],
+  created_at: 1795250210,
+  expires_at: null,
+};
+
+export const SAMPLES = {
+  tenant,
+  limited: {
+    ...tenant,
+    limits: { ...tenant.limits, requests_per_second: null, instances_max: 20 },
+  } satisfies TenantRecord,
+  key,
+  new_key: { ...key, key: "hk_4hngdpsybs0x_8kdwpytmtcn201jz518tn1dsrfktbayp" },
+  token: {
+    access_token:
+      "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJ0ZW5hbnRfaWQiOiJkZWZhdWx0Iiwic2NvcGUiOiJyZWFkIiwiaXNzIjoiaGVhcnRoIiwiYXVkIjoiaGVhcnRoIiwic3ViIjoiYm9vdHN0cmFwIiwianRpIjoieDM3NWFyZHpjNWV5ZjV6NiIsImlhdCI6MTc5NTI1MDIxMCwiZXhwIjoxNzk1MjUwNTEwfQ.Z9HEzoagdY8sivwLI510UCCrfW7nX1sdIkCJXsDUXZU",
+    token_type: "Bearer",
+    expires_in: 300,
+    scopes: ["read"],
+  } satisfies AccessToken,
+};

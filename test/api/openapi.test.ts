@@ -1,0 +1,264 @@
+/** The description of the API against a daemon: every example is sent, every refusal that is cheap is provoked. */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import type { ApiDocument } from "../../src/http/openapi-document.ts";
+import { routeOf } from "../support/answers.ts";
+import { Daemon } from "../support/daemon.ts";
+import { type Described, Document } from "../support/document.ts";
+
+const daemon = new Daemon();
+const found: { document: Document | null } = { document: null };
+
+beforeAll(async () => {
+  await daemon.start({ HEARTH_CELLS: "2" });
+  found.document = new Document((await daemon.call("GET", "/api/openapi.json")).body as ApiDocument);
+});
+afterAll(() => daemon.dispose());
+
+const document = (): Document => {
+  if (found.document === null) throw new Error("no description");
+  return found.document;
+};
+
+/** Operations that need what others made, in an order that works. All others are sent before these. */
+const ORDER = [
+  "createFunction",
+  "getFunction",
+  "findFunction",
+  "deployFunction",
+  "invokeFunctionByName",
+  "invokeFunction",
+  "listFunctions",
+  "listInvocations",
+  "getInvocation",
+  "functionPool",
+  "updateFunction",
+  "listVersions",
+  "rollbackFunction",
+  "pauseFunction",
+  "resumeFunction",
+  "createTenant",
+  "listTenants",
+  "getTenant",
+  "updateTenant",
+  "createTenantKey",
+  "listTenantKeys",
+  "revokeTenantKey",
+  "deleteTenant",
+  "createKey",
+  "listKeys",
+  "requestToken",
+  "revokeKey",
+  "deleteFunction",
+];
+
+/** What an answer gives to the examples that follow. */
+const MADE: Readonly<Record<string, readonly [placeholder: string, field: string]>> = {
+  createFunction: ["function_id", "id"],
+  invokeFunctionByName: ["invocation_id", "invocation_id"],
+  createTenant: ["tenant_id", "tenant_id"],
+  createTenantKey: ["tenant_key_id", "id"],
+  createKey: ["key_id", "id"],
+};
+
+/** The request that the description shows, with the placeholders of the route table filled in. */
+function requestOf(operation: Described, made: ReadonlyMap<string, string>): { path: string; body: unknown } {
+  const { method, path } = operation;
+  const route = routeOf(method, path);
+  const filled = path.replace(/\{(\w+)\}/g, (_, name: string) =>
+    (route?.example.params?.[name] ?? "").replace(
+      /^\{(\w+)\}$/,
+      (text, placeholder: string) => made.get(placeholder) ?? text,
+    ),
+  );
+  if (/[{}]|\/\/|\/$/.test(filled)) throw new Error(`no example of ${method} ${path} can be sent before what it needs`);
+  const query = document()
+    .parameters(operation)
+    .filter((one) => one.in === "query" && one.example !== undefined)
+    .map(({ name, example }) => `${name}=${encodeURIComponent(String(example))}`)
+    .join("&");
+  return {
+    path: query === "" ? filled : `${filled}?${query}`,
+    body: operation.requestBody?.content["application/json"]?.example,
+  };
+}
+
+describe("every operation", () => {
+  it("answers its example with its status, in the shape that is described, like the answer that is shown", async () => {
+    const { operations } = document();
+    const byId = new Map(operations.map((operation) => [operation.operationId, operation]));
+    const first = operations.filter(({ operationId }) => !ORDER.includes(operationId));
+    const ordered = ORDER.map((name) => byId.get(name)).filter((operation) => operation !== undefined);
+    expect(ordered.map(({ operationId }) => operationId)).toEqual(ORDER);
+    const made = new Map<string, string>();
+    for (const operation of [...first, ...ordered]) {
+      const { operationId, method } = operation;
+      const { path, body } = requestOf(operation, made);
+      const answer = await daemon.call(method, path, body);
+      const response = document().response(operation, answer.status);
+      expect([operationId, answer.status < 400, response !== undefined, answer.body]).toEqual([
+        operationId,
+        true,
+        true,
+        answer.body,
+      ]);
+      const type = answer.headers.get("content-type")?.split(";", 1)[0] ?? "";
+      const media = response?.content[type];
+      expect([operationId, type, media === undefined]).toEqual([operationId, type, false]);
+      if (media === undefined || type !== "application/json") continue;
+      const { schema, example } = media;
+      expect([operationId, document().validator(schema).safeParse(answer.body).error]).toEqual([
+        operationId,
+        undefined,
+      ]);
+      expect([operationId, document().unknownFields(schema, answer.body)]).toEqual([operationId, []]);
+      if (example !== undefined) {
+        expect([operationId, document().fields(schema, example)]).toEqual([
+          operationId,
+          document().fields(schema, answer.body),
+        ]);
+      }
+      const [placeholder = "", field = ""] = MADE[operationId] ?? [];
+      if (placeholder !== "") made.set(placeholder, answer.body[field]);
+    }
+  });
+});
+
+interface Provoked {
+  readonly operation: Described;
+  readonly path: string;
+  readonly body?: unknown;
+  readonly headers?: Record<string, string>;
+  readonly code: string;
+}
+
+async function provoke({ operation, path, body, headers, code }: Provoked): Promise<void> {
+  const { operationId, method } = operation;
+  const answer = await daemon.call(method, path, body, headers);
+  const described = document().codes(operation, answer.status);
+  expect([operationId, code, answer.body.error_code, described.includes(code)]).toEqual([
+    operationId,
+    code,
+    code,
+    true,
+  ]);
+  const headersDescribed = Object.keys(document().response(operation, answer.status)?.headers ?? {});
+  for (const name of ["Retry-After", "WWW-Authenticate"]) {
+    expect([operationId, code, name, headersDescribed.includes(name)]).toEqual([
+      operationId,
+      code,
+      name,
+      answer.headers.has(name),
+    ]);
+  }
+}
+
+/** A path that names nothing that exists. */
+const anyPath = ({ path }: Described): string => path.replace(/\{\w+\}/g, "nothing-here");
+
+describe("the refusals that are described are those that are answered", () => {
+  it("of a request without a credential, with a wrong one, with two", async () => {
+    for (const operation of document().operations) {
+      if (operation["x-hearth-auth"] === "public") continue;
+      const path = anyPath(operation);
+      await provoke({ operation, path, headers: { "x-api-key": "wrong" }, code: "UNAUTHORIZED" });
+      await provoke({ operation, path, headers: { authorization: "Bearer x" }, code: "TWO_CREDENTIALS" });
+    }
+  });
+
+  it("of a key without the scope, or that is not the operator's", async () => {
+    const { body: tenant } = await daemon.call("POST", "/api/tenants", { name: "scopes" });
+    const path = `/api/tenants/${tenant.tenant_id}/api-keys`;
+    const of = async (...scopes: string[]): Promise<string> =>
+      (await daemon.call("POST", path, { name: "k", scopes })).body.key;
+    const [reader, writer] = [await of("read"), await of("write", "invoke", "admin")];
+    for (const operation of document().operations) {
+      const scope = operation["x-hearth-scope"];
+      if (scope === null) continue;
+      const headers = { "x-api-key": scope === "read" ? writer : reader };
+      await provoke({ operation, path: anyPath(operation), headers, code: "FORBIDDEN" });
+    }
+  });
+
+  it("of a thing that is not there", async () => {
+    const { body: record } = await daemon.call("POST", "/api/functions", { name: "there", handler: "true" });
+    for (const operation of document().operations) {
+      if (!operation.path.includes("{")) continue;
+      const body = operation.requestBody?.content["application/json"]?.example;
+      await provoke({ operation, path: anyPath(operation), body, code: "NOT_FOUND" });
+      const inside = operation.path.replace("{function_id}", record.id);
+      if (inside.includes("{") && inside !== operation.path) {
+        await provoke({ operation, path: inside.replace(/\{\w+\}/, "nothing"), body, code: "NOT_FOUND" });
+      }
+    }
+  });
+
+  it("of a body that is no JSON, no object, too large, of a query that is out of bounds", async () => {
+    for (const operation of document().operations) {
+      const path = anyPath(operation);
+      if (operation.requestBody !== undefined) {
+        await provoke({ operation, path, body: "{", code: "INVALID_JSON" });
+        await provoke({ operation, path, body: [], code: "UNPROCESSABLE_ENTITY" });
+        await provoke({ operation, path, body: "x".repeat(LIMITS.body_bytes_max + 1), code: "BODY_TOO_LARGE" });
+      }
+      const query = document()
+        .parameters(operation)
+        .find((one) => one.in === "query");
+      if (query !== undefined) {
+        await provoke({ operation, path: `${path}?${query.name}=-`, code: "INVALID_ARGUMENT" });
+      }
+    }
+  });
+
+  it("of a state, a name, a limit that is in the way", async () => {
+    const op = (method: string, path: string) => document().operation(method, path);
+    const { body: record } = await daemon.call("POST", "/api/functions", { name: "taken", handler: "true" });
+    const create = op("POST", "/api/functions");
+    const fields = { name: "taken", handler: "true" };
+    await provoke({ operation: create, path: create.path, body: fields, code: "NAME_TAKEN" });
+    await provoke({ operation: create, path: create.path, body: { ...fields, handler: "" }, code: "INVALID_ARGUMENT" });
+    const byName = op("POST", "/api/functions/invoke/{name}");
+    await provoke({ operation: byName, path: "/api/functions/invoke/taken", code: "WRONG_STATE" });
+    const pause = op("POST", "/api/functions/{function_id}/pause");
+    await provoke({ operation: pause, path: `/api/functions/${record.id}/pause`, code: "WRONG_STATE" });
+
+    const tenants = op("POST", "/api/tenants");
+    const limits = { requests_per_second: 0.1, functions_max: 0 };
+    const { body: tenant } = await daemon.call("POST", "/api/tenants", { name: "slow", limits });
+    await provoke({ operation: tenants, path: tenants.path, body: { name: "slow" }, code: "NAME_TAKEN" });
+    const keys = `/api/tenants/${tenant.tenant_id}/api-keys`;
+    const headers = { "x-api-key": (await daemon.call("POST", keys, { name: "k" })).body.key };
+    await provoke({ operation: create, path: create.path, body: fields, headers, code: "QUOTA_EXCEEDED" });
+    await provoke({ operation: create, path: create.path, body: fields, headers, code: "RATE_LIMITED" });
+    const revoke = op("DELETE", "/api/api-keys/{key_id}");
+    await provoke({ operation: revoke, path: "/api/api-keys/bootstrap", code: "WRONG_STATE" });
+    const remove = op("DELETE", "/api/tenants/{tenant_id}");
+    await provoke({ operation: remove, path: "/api/tenants/default", code: "WRONG_STATE" });
+  });
+});
+
+describe("headers", () => {
+  it("of an answer are those that are described, and of a limited tenant the rates too", async () => {
+    const { body: tenant } = await daemon.call("POST", "/api/tenants", {
+      name: "h",
+      limits: { requests_per_second: 50 },
+    });
+    const { body: key } = await daemon.call("POST", `/api/tenants/${tenant.tenant_id}/api-keys`, { name: "k" });
+    const described = Object.keys(document().whole.components.headers).map((name) => name.toLowerCase());
+    const transport = [
+      "connection",
+      "content-length",
+      "content-type",
+      "date",
+      "keep-alive",
+      "transfer-encoding",
+      "vary",
+    ];
+    for (const path of ["/api/functions", "/api/functions/help?format=markdown", "/api/functions/nothing"]) {
+      const { headers } = await daemon.call("GET", path, undefined, { "x-api-key": key.key, "x-request-id": "mine-1" });
+      expect(headers.get("x-request-id")).toBe("mine-1");
+      expect(headers.get("ratelimit-policy")).toBe('"tenant";q=50;w=1');
+      expect([...headers.keys()].filter((name) => ![...described, ...transport].includes(name))).toEqual([]);
+    }
+  });
+});

@@ -1,0 +1,62 @@
+/** The page of the API: everything is in it, nothing leads nowhere, and nothing of the document can become markup. */
+import { createHash } from "node:crypto";
+import { describe, expect, it } from "vitest";
+import { ERRORS } from "../../src/base/errors.ts";
+import { docsPage } from "../../src/http/docs-page.ts";
+import { openApiDocument } from "../../src/http/openapi.ts";
+import { route } from "../../src/http/route.ts";
+import { ROUTES } from "../support/answers.ts";
+
+const page = async () => {
+  const response = ROUTES.find(({ operation }) => operation === "docs")?.handler({} as never) as Response;
+  return { html: await response.text(), headers: response.headers };
+};
+
+describe("GET /api/docs", () => {
+  it("shows every operation with its path, and every code with its meaning", async () => {
+    const { html } = await page();
+    for (const { operation } of ROUTES) expect(html).toContain(`<article id="${operation}">`);
+    for (const code of Object.keys(ERRORS)) expect(html).toContain(`id="error-${code}"`);
+    expect(html).toContain("curl -X PUT &#34;$HEARTH_URL/api/functions/fn_");
+  });
+
+  it("leads somewhere with every link, and has every id once", async () => {
+    const { html } = await page();
+    const ids = [...html.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id);
+    const links = [...html.matchAll(/ href="([^"]+)"/g)].map(([, href]) => href ?? "");
+    expect(new Set(ids).size).toBe(ids.length);
+    expect(links.filter((href) => href.startsWith("#") && !ids.includes(href.slice(1)))).toEqual([]);
+    expect([...new Set(links.filter((href) => !href.startsWith("#")))]).toEqual(["/api/openapi.json"]);
+  });
+
+  it("lets the browser load and run nothing but its own style", async () => {
+    const { html, headers } = await page();
+    const style = /<style>([\s\S]*)<\/style>/.exec(html)?.[1] ?? "";
+    const hash = createHash("sha256").update(style).digest("base64");
+    expect(style).toContain("body");
+    expect(headers.get("content-security-policy")).toContain(`default-src 'none'; style-src 'sha256-${hash}'`);
+    expect(headers.get("content-type")).toBe("text/html; charset=utf-8");
+    expect(html).not.toMatch(/<script|<link|<img|<iframe|\sstyle=|\son\w+=|url\(|@import/i);
+  });
+
+  it("shows as text whatever a route says of itself", () => {
+    const evil = `<img src=x onerror="alert('1')">&`;
+    const document = openApiDocument(
+      [
+        route({
+          method: "POST",
+          path: "/api/evil",
+          auth: "public",
+          operation: "evil",
+          summary: evil,
+          example: { body: { evil }, response: { evil } },
+          handler: () => ({}),
+        }),
+      ],
+      { title: evil, version: evil, description: `\`${evil}\``, tags: { evil } },
+    );
+    const { html } = docsPage(document);
+    expect(html).toContain("&#60;img src=x onerror=&#34;alert(&#39;1&#39;)&#34;&#62;&#38;");
+    expect(html).not.toMatch(/<img|onerror="/);
+  });
+});
