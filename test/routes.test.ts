@@ -1,8 +1,8 @@
 /** Every mounted route is one of the interface's, or of the named extras; each says who may call it and what it is. */
 import { describe, expect, it } from "vitest";
 import type { Route } from "../src/http/route.ts";
-import { ROUTES as mounted } from "./support/answers.ts";
 import { INTERFACE } from "./support/interface.ts";
+import { ROUTES as mounted } from "./support/routes.ts";
 
 /** Routes beyond the interface, each with its reason. */
 const EXTRAS: Readonly<Record<string, string>> = {

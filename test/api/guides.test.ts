@@ -6,8 +6,8 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { functionsGuide } from "../../src/functions/guide.ts";
 import { functionStates } from "../../src/functions/states.ts";
 import type { GuideExample } from "../../src/http/guide.ts";
-import { ROUTES } from "../support/answers.ts";
 import { Daemon } from "../support/daemon.ts";
+import { ROUTES } from "../support/routes.ts";
 
 const daemon = new Daemon();
 beforeAll(() => daemon.start({ HEARTH_CELLS: "4" }));

@@ -5,7 +5,7 @@ import { ERRORS } from "../../src/base/errors.ts";
 import { docsPage } from "../../src/http/docs-page.ts";
 import { openApiDocument } from "../../src/http/openapi.ts";
 import { route } from "../../src/http/route.ts";
-import { ROUTES } from "../support/answers.ts";
+import { ROUTES } from "../support/routes.ts";
 
 const page = async () => {
   const response = ROUTES.find(({ operation }) => operation === "docs")?.handler({} as never) as Response;

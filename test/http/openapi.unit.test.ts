@@ -2,9 +2,9 @@
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import type { ApiDocument, DocumentSchema } from "../../src/http/openapi-document.ts";
-import { ROUTES } from "../support/answers.ts";
 import { Document } from "../support/document.ts";
 import { EXTRA_CREATE_FIELDS, type Fields, INTERFACE } from "../support/interface.ts";
+import { ROUTES } from "../support/routes.ts";
 
 const made = ROUTES.find(({ operation }) => operation === "openapi")?.handler({} as never);
 // As a client gets it.

@@ -3,7 +3,8 @@ import { apiRoutes } from "../../src/api.ts";
 import type { Route } from "../../src/http/route.ts";
 
 // Whatever part a concern is made of: its routes only keep it for their handlers.
-const anything: object = new Proxy({}, { get: () => ({}) });
+const parts: Record<string, object> = { system: { version: "0.0.0" } };
+const anything: object = new Proxy(parts, { get: (known, name) => known[String(name)] ?? {} });
 
 export const ROUTES: readonly Route[] = apiRoutes(anything as never);
 
