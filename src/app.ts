@@ -28,6 +28,7 @@ import { InvocationTokens } from "./functions/tokens.ts";
 import type { Authenticator } from "./http/auth.ts";
 import { Rates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
+import { pageRoutes } from "./page/routes.ts";
 import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
 import type { Store } from "./store/store.ts";
@@ -130,7 +131,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
   const tenants = new Tenants({ ...base, store, keys, functions, rates });
-  const routes = apiRoutes({
+  const api = apiRoutes({
     system: {
       version: packageVersion(),
       node_id,
@@ -143,6 +144,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     tenants: { tenants, keys },
     telemetry: { metrics },
   });
+  const routes = [...api, ...pageRoutes()];
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
     const app = createApp({ ...base, authenticator, rates, observer });
     app.mount(routes);

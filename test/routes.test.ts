@@ -1,11 +1,14 @@
 /** Every mounted route is one of the interface's, or of the named extras; each says who may call it and what it is. */
 import { describe, expect, it } from "vitest";
 import type { Route } from "../src/http/route.ts";
+import { pageRoutes } from "../src/page/routes.ts";
 import { INTERFACE } from "./support/interface.ts";
-import { ROUTES as mounted } from "./support/routes.ts";
+import { ROUTES } from "./support/routes.ts";
 
 /** Routes beyond the interface, each with its reason. */
 const EXTRAS: Readonly<Record<string, string>> = {
+  "GET /": "the page, which is no part of the API: a browser asks for it before anybody has signed in",
+  "GET /page/:file": "what the page is made of",
   "GET /metrics": "what Prometheus reads",
   "GET /api/openapi.json": "the description of all the others",
   "GET /api/docs": "the same as a page to read",
@@ -23,6 +26,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "DELETE /api/tenants/:tenant_id/api-keys/:key_id": "the same",
 };
 
+// Only the table is looked at: no handler runs.
+const mounted: readonly Route[] = [...ROUTES, ...pageRoutes()];
 const named = (route: Route) => `${route.method} ${route.path}`;
 
 describe("the table of routes", () => {
@@ -33,7 +38,7 @@ describe("the table of routes", () => {
 
   it("asks for a credential everywhere but where there is nothing to protect", () => {
     const open = mounted.filter(({ auth }) => auth === "public").map(named);
-    expect(open.sort()).toEqual(["GET /api/docs", "GET /api/openapi.json", "GET /health"]);
+    expect(open.sort()).toEqual(["GET /", "GET /api/docs", "GET /api/openapi.json", "GET /health", "GET /page/:file"]);
   });
 
   it("says of every other route what a key needs, and lets only these do with any key", () => {

@@ -49,6 +49,8 @@ const ALLOWED: Record<string, readonly string[]> = {
   "src/setup": [],
   // Types alone: see the test below.
   "src/client": ["src/api.ts", "src/http/errors.ts"],
+  // The page has the shapes of the API from where they are made (wire.ts, types only), and no code of it.
+  "src/page": ["src/base/", "src/http/", "src/functions/schema.ts", "src/functions/groups.ts", "pool/index.ts", "zod"],
 };
 
 function folderOf(file: string): string {
@@ -95,10 +97,22 @@ function mayImport(file: string, name: string): boolean {
 
 /** A call that has one home: pattern, where it may stand, what to use instead. */
 const BANS: readonly [RegExp, RegExp, string][] = [
-  [/\bDate\.now\(|new Date\(\)/, /^src\/base\/clock\.ts$|^src\/setup\//, "clock.epochMs()"],
-  [/\bperformance\.now\(/, /^src\/base\/clock\.ts$|^src\/setup\//, "clock.monotonicMs()"],
+  [
+    /\bDate\.now\(|new Date\(\)/,
+    /^src\/base\/clock\.ts$|^src\/setup\/|^src\/page\/assets\/clock\.js$/,
+    "clock.epochMs()",
+  ],
+  [
+    /\bperformance\.now\(/,
+    /^src\/base\/clock\.ts$|^src\/setup\/|^src\/page\/assets\/clock\.js$/,
+    "clock.monotonicMs()",
+  ],
   // A socket's own is none of the clock's: it knows of bytes on their way.
-  [/(?<!\bsocket\.)\bset(Timeout|Interval)\(/, /^src\/base\/clock\.ts$|^src\/setup\//, "clock.after()"],
+  [
+    /(?<!\bsocket\.)\bset(Timeout|Interval)\(/,
+    /^src\/base\/clock\.ts$|^src\/setup\/|^src\/page\/assets\/clock\.js$/,
+    "clock.after()",
+  ],
   [/\bMath\.random\(/, /^$/, "ids.random()"],
   [/\bprocess\.env\b/, /^src\/(main|cli)\.ts$|^src\/setup\//, "the configuration"],
   [/\bconsole\./, /^$/, "the log"],

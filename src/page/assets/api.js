@@ -1,0 +1,179 @@
+/**
+ * The daemon's API as the page uses it. Owns the key for as long as the page is signed in, and gives every request a
+ * deadline and an end: signing out aborts what is under way.
+ */
+
+/** @import { Clock } from "./clock.js" */
+/** @import { FunctionPoolStatus, FunctionRecord, InvocationRecord, PoolTotals, VersionRecord } from "../wire.ts" */
+
+const STORED_KEY = "hearth.key";
+const READ_MS = 15_000;
+/**
+ * Chromium fails a connection that is being made while an address of the machine comes or goes, and where the browser
+ * stands beside the daemon every new container brings some. What only reads is tried again.
+ */
+const READ_ATTEMPTS = 3;
+const READ_PAUSE_MS = 100;
+/** Deploy and PUT wait up to a minute for warm instances; what is above is the way there and back. */
+const CHANGE_MS = 90_000;
+/** Beyond the time that a call may wait and run. */
+const INVOKE_GRACE_MS = 30_000;
+/** What a header may hold: anything else cannot be a key, and the browser would refuse to send it. */
+const KEY_TEXT = /^[\x21-\x7e]+$/;
+
+/** A refusal of the daemon, or no answer from it (`status` 0). */
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {{ error?: string, error_code?: string, hint?: string | null, request_id?: string }} body
+   */
+  constructor(status, body) {
+    super(body.error ?? `hearth answered ${status}`);
+    this.name = "ApiError";
+    this.status = status;
+    this.code = body.error_code ?? null;
+    this.hint = body.hint ?? null;
+    this.request_id = body.request_id ?? null;
+  }
+}
+
+/** @param {string} id @param {string} [rest] */
+const path = (id, rest = "") => `/api/functions/${encodeURIComponent(id)}${rest}`;
+
+export class Api {
+  #key = sessionStorage.getItem(STORED_KEY) ?? "";
+  #session = new AbortController();
+  #clock;
+  #onRefused;
+
+  /** @param {Clock} clock @param {() => void} onRefused called when the daemon no longer takes the key */
+  constructor(clock, onRefused) {
+    this.#clock = clock;
+    this.#onRefused = onRefused;
+  }
+
+  get isSignedIn() {
+    return this.#key !== "";
+  }
+
+  /**
+   * Keeps the key for this tab once the daemon has taken it. Throws ApiError.
+   * @param {string} key
+   */
+  async signIn(key) {
+    if (!KEY_TEXT.test(key)) throw new ApiError(401, { error: "a key has letters, digits and signs, and no spaces" });
+    await this.#send("GET", "/api/functions?limit=1", undefined, READ_MS, key);
+    this.#key = key;
+    sessionStorage.setItem(STORED_KEY, key);
+  }
+
+  signOut() {
+    this.#key = "";
+    sessionStorage.removeItem(STORED_KEY);
+    this.#session.abort();
+    this.#session = new AbortController();
+  }
+
+  /** @returns {Promise<PoolTotals>} */
+  totals() {
+    return this.#request("GET", "/api/functions/pool/stats");
+  }
+
+  /** @param {number} limit @returns {Promise<{ functions: FunctionRecord[], truncated?: true }>} */
+  functions(limit) {
+    return this.#request("GET", `/api/functions?limit=${limit}`);
+  }
+
+  /** @param {string} id @returns {Promise<FunctionRecord>} */
+  functionById(id) {
+    return this.#request("GET", path(id));
+  }
+
+  /** @param {string} id @returns {Promise<FunctionPoolStatus>} */
+  pool(id) {
+    return this.#request("GET", path(id, "/pool"));
+  }
+
+  /** @param {string} id @param {number} limit @returns {Promise<{ versions: VersionRecord[], truncated?: true }>} */
+  versions(id, limit) {
+    return this.#request("GET", path(id, `/versions?limit=${limit}`));
+  }
+
+  /** @param {string} id @param {number} limit @returns {Promise<{ invocations: InvocationRecord[], truncated?: true }>} */
+  invocations(id, limit) {
+    return this.#request("GET", path(id, `/invocations?limit=${limit}`));
+  }
+
+  /** @param {string} id @param {string} invocation_id @returns {Promise<InvocationRecord>} */
+  invocation(id, invocation_id) {
+    return this.#request("GET", path(id, `/invocations/${encodeURIComponent(invocation_id)}`));
+  }
+
+  /** @param {{ name: string, handler: string }} body @returns {Promise<FunctionRecord>} */
+  create(body) {
+    return this.#request("POST", "/api/functions", body);
+  }
+
+  /** @param {string} id @param {{ handler: string }} body @returns {Promise<FunctionRecord>} */
+  update(id, body) {
+    return this.#request("PUT", path(id), body, CHANGE_MS);
+  }
+
+  /** @param {string} id @param {"deploy" | "resume" | "pause"} verb */
+  move(id, verb) {
+    return this.#request("POST", path(id, `/${verb}`), undefined, CHANGE_MS);
+  }
+
+  /** @param {string} id @param {number} version @returns {Promise<FunctionRecord>} */
+  rollback(id, version) {
+    return this.#request("POST", path(id, "/rollback"), { version }, CHANGE_MS);
+  }
+
+  /** @param {string} id */
+  remove(id) {
+    return this.#request("DELETE", path(id), undefined, CHANGE_MS);
+  }
+
+  /** @param {FunctionRecord} record @param {string} payload @returns {Promise<InvocationRecord>} */
+  invoke({ id, timeout_seconds }, payload) {
+    return this.#request("POST", path(id, "/invoke"), { payload }, 2 * timeout_seconds * 1000 + INVOKE_GRACE_MS);
+  }
+
+  /** @param {string} method @param {string} target @param {unknown} [body] @param {number} [deadline_ms] */
+  async #request(method, target, body, deadline_ms = READ_MS) {
+    try {
+      return await this.#send(method, target, body, deadline_ms, this.#key);
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401 && this.isSignedIn) this.#onRefused();
+      throw error;
+    }
+  }
+
+  /**
+   * @param {string} method @param {string} target @param {unknown} body @param {number} deadline_ms @param {string} key
+   * @returns {Promise<any>}
+   */
+  async #send(method, target, body, deadline_ms, key) {
+    const session = this.#session.signal;
+    const signal = AbortSignal.any([session, AbortSignal.timeout(deadline_ms)]);
+    const text = body === undefined ? null : JSON.stringify(body);
+    const headers = { "x-api-key": key, ...(text === null ? {} : { "content-type": "application/json" }) };
+    /** @type {RequestInit} */
+    const init = { method, headers, body: text, cache: "no-store", credentials: "omit", redirect: "error", signal };
+    for (let attempts_left = method === "GET" ? READ_ATTEMPTS - 1 : 0; ; attempts_left--) {
+      try {
+        const response = await fetch(target, init);
+        const answer = await response.text();
+        const parsed = answer === "" ? null : JSON.parse(answer);
+        if (!response.ok) throw new ApiError(response.status, parsed ?? {});
+        return parsed;
+      } catch (error) {
+        if (error instanceof ApiError) throw error;
+        if (session.aborted) throw new ApiError(0, { error: "signed out" });
+        if (signal.aborted) throw new ApiError(0, { error: "hearth has not answered in time" });
+        if (attempts_left <= 0) throw new ApiError(0, { error: "hearth does not answer" });
+        await new Promise((resolve) => void this.#clock.after(READ_PAUSE_MS, () => resolve(null)));
+      }
+    }
+  }
+}

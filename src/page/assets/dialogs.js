@@ -1,0 +1,57 @@
+/** The two dialogs of the page: one that asks before something is lost, one that shows the keys. */
+import { h } from "./dom.js";
+
+const KEYS = [
+  ["/", "filter the functions"],
+  ["j k", "next, previous row; arrows in a row too"],
+  ["Enter", "open the row"],
+  ["Esc", "leave a field, then go back"],
+  ["n", "new function"],
+  ["i", "to the payload"],
+  ["Ctrl+Enter", "send the form"],
+  ["?", "these keys"],
+];
+
+/**
+ * Shows a dialog until it is closed, and gives the focus back to where it was.
+ * @param {HTMLDialogElement} dialog
+ * @returns {Promise<string>} what it was closed with; empty after Escape
+ */
+function shown(dialog) {
+  const { activeElement } = document;
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      if (activeElement instanceof HTMLElement) activeElement.focus();
+      resolve(dialog.returnValue);
+    });
+  });
+}
+
+/** @param {string} title @param {string} text @param {string} action */
+export async function confirm(title, text, action) {
+  const dialog = h("dialog", { "aria-labelledby": "confirm-title" });
+  const cancel = h("button", { type: "button", autofocus: true, text: "Cancel", onclick: () => dialog.close("") });
+  const go = h("button", { type: "button", class: "danger", text: action, onclick: () => dialog.close("yes") });
+  dialog.append(
+    h("h2", { id: "confirm-title", text: title }),
+    h("p", { text }),
+    h("p", { class: "actions" }, cancel, go),
+  );
+  return (await shown(dialog)) === "yes";
+}
+
+export async function showKeys() {
+  const list = h("dl", { class: "keys" });
+  for (const [keys = "", meaning = ""] of KEYS) {
+    const term = h("dt");
+    for (const key of keys.split(" ")) term.append(h("kbd", { text: key }));
+    list.append(h("div", {}, term, h("dd", { text: meaning })));
+  }
+  const dialog = h("dialog", { "aria-labelledby": "keys-title" });
+  const close = h("button", { type: "button", autofocus: true, text: "Close", onclick: () => dialog.close("") });
+  dialog.append(h("h2", { id: "keys-title", text: "Keys" }), list, h("p", { class: "actions" }, close));
+  await shown(dialog);
+}

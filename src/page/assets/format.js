@@ -1,0 +1,54 @@
+/** Numbers, times and sizes as people read them, and the quantiles that are shown. Pure: the same text for the same input. */
+
+const WHOLE = new Intl.NumberFormat("en");
+const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
+const DAY_SECONDS = 86_400;
+
+/** @param {number} value */
+export const count = (value) => WHOLE.format(value);
+
+/** @param {number} value @param {string} one @param {string} [many] */
+export const counted = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
+/**
+ * Three digits that count, whatever the size.
+ * @param {number} value_ms
+ */
+export function milliseconds(value_ms) {
+  if (value_ms === 0) return "0 ms";
+  if (value_ms >= 10_000) return `${(value_ms / 1000).toFixed(1)} s`;
+  if (value_ms >= 100) return `${WHOLE.format(Math.round(value_ms))} ms`;
+  return `${value_ms.toFixed(value_ms >= 10 ? 1 : 2)} ms`;
+}
+
+/** @param {number} epoch_seconds */
+export const dateTime = (epoch_seconds) => DATE.format(new Date(epoch_seconds * 1000));
+
+/** @param {number} epoch_seconds */
+export const timeOfDay = (epoch_seconds) => TIME.format(new Date(epoch_seconds * 1000));
+
+/**
+ * @param {number | null} epoch_seconds
+ * @param {number} now_ms
+ */
+export function age(epoch_seconds, now_ms) {
+  if (epoch_seconds === null) return "never";
+  const seconds = Math.max(0, Math.floor(now_ms / 1000) - epoch_seconds);
+  if (seconds < 2) return "now";
+  if (seconds < 60) return `${seconds} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < DAY_SECONDS) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${counted(Math.floor(seconds / DAY_SECONDS), "day")} ago`;
+}
+
+/**
+ * The nearest-rank quantile: a value that was measured, never one in between.
+ * @param {readonly number[]} sorted ascending
+ * @param {number} share in 0…1
+ * @returns {number | null}
+ */
+export function quantile(sorted, share) {
+  const rank = Math.max(1, Math.ceil(share * sorted.length));
+  return sorted[rank - 1] ?? null;
+}

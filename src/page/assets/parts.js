@@ -1,0 +1,136 @@
+/** The small parts that every view uses: states as colour and word, instances as a meter, problems, and busy buttons. */
+import { ApiError } from "./api.js";
+import { h, setAttribute, setText, show } from "./dom.js";
+
+/** @import { Api } from "./api.js" */
+/** @import { Clock } from "./clock.js" */
+/** @import { FunctionRecord, GroupStatus, InvocationRecord } from "../wire.ts" */
+
+/**
+ * What views are made with.
+ * @typedef {object} Context
+ * @property {Api} api
+ * @property {Clock} clock
+ * @property {(text: string) => void} say tells what was done, also to who cannot see it
+ * @property {() => void} refresh asks for a round of polling now
+ */
+
+/**
+ * @typedef {object} View
+ * @property {HTMLElement} element
+ * @property {() => string} title
+ * @property {() => Promise<void>} refresh throws what the connection is to blame for, and shows the rest itself
+ * @property {() => void} focus puts the focus where reading begins
+ * @property {(step: 1 | -1) => void} [move] the next or previous row
+ * @property {() => void} [find] puts the focus into the filter
+ */
+
+/** @param {string} [state] */
+export function badge(state = "") {
+  const element = h("span", { class: "badge" });
+  /** @param {string} value @param {string} [text] */
+  const update = (value, text = value) => {
+    setAttribute(element, "data-state", value);
+    setText(element, text);
+  };
+  update(state);
+  return { element, update };
+}
+
+/** @param {InvocationRecord} record */
+export function startBadge({ cold_start }) {
+  const { element, update } = badge();
+  update(cold_start ? "cold" : "warm");
+  return element;
+}
+
+/**
+ * Busy, ready and warming instances of a function as a bar whose full width is `max_instances`, and in words.
+ * Null: it has none by its state, and nobody asked.
+ */
+export function meter() {
+  const bars = {
+    busy: h("i", { class: "busy" }),
+    ready: h("i", { class: "ready" }),
+    warming: h("i", { class: "warming" }),
+  };
+  const words = h("span", { class: "meter-words" });
+  const element = h(
+    "span",
+    { class: "meter" },
+    h("span", { class: "meter-bar", "aria-hidden": "true" }, bars.busy, bars.ready, bars.warming),
+    words,
+  );
+  /** @param {GroupStatus | null} pool @param {number} instances_max */
+  const update = (pool, instances_max) => {
+    const { busy_count = 0, ready_count = 0, warming_count = 0, total_count = 0, queued_count = 0 } = pool ?? {};
+    const counts = { busy: busy_count, ready: ready_count, warming: warming_count };
+    const full = Math.max(instances_max, total_count, 1);
+    const said = [];
+    for (const [name, bar] of Object.entries(bars)) {
+      const value = counts[/** @type {keyof typeof counts} */ (name)];
+      const width = `${(100 * value) / full}%`;
+      if (bar.style.width !== width) bar.style.width = width;
+      if (value > 0) said.push(`${value} ${name}`);
+    }
+    if (queued_count > 0) said.push(`${queued_count} queued`);
+    setText(words, said.length === 0 ? "none" : said.join(", "));
+    setAttribute(element, "title", `${said.join(", ") || "no instances"} of at most ${instances_max}`);
+  };
+  return { element, update };
+}
+
+/** Whether a function of this state can have instances. @param {FunctionRecord} record */
+export const hasInstances = ({ state }) => state === "active" || state === "deploying";
+
+/** Whether the daemon has refused this very request; otherwise it could not be asked, and another try may succeed. */
+export const isRefusal = (/** @type {unknown} */ error) =>
+  error instanceof ApiError && error.status >= 400 && error.status < 500 && ![401, 408, 429].includes(error.status);
+
+/** What went wrong, where it went wrong. */
+export function problem() {
+  const text = h("span");
+  const more = h("span", { class: "problem-more" });
+  const element = h("p", { class: "problem", role: "alert", hidden: true }, text, more);
+  return {
+    element,
+    /** @param {unknown} error null: nothing is wrong any more */
+    update(error) {
+      show(element, error !== null);
+      const { hint, request_id } = error instanceof ApiError ? error : { hint: null, request_id: null };
+      setText(text, error === null ? "" : error instanceof Error ? error.message : String(error));
+      setText(more, [hint, request_id === null ? null : `request ${request_id}`].filter(Boolean).join(" · "));
+    },
+  };
+}
+
+/**
+ * A button (or the button of a form) that does one thing at a time. It keeps the focus while it is busy.
+ * @param {HTMLButtonElement} button
+ * @param {ReturnType<typeof problem>} trouble
+ * @param {() => Promise<void>} work
+ */
+export async function act(button, trouble, work) {
+  if (button.getAttribute("aria-disabled") === "true") return;
+  setAttribute(button, "aria-disabled", "true");
+  trouble.update(null);
+  try {
+    await work();
+  } catch (error) {
+    trouble.update(error);
+  } finally {
+    setAttribute(button, "aria-disabled", null);
+  }
+}
+
+/** @param {string} title @param {(Node | string | null)[]} children */
+export function card(title, ...children) {
+  return h("section", { class: "card", "aria-label": title }, h("h2", { text: title }), ...children);
+}
+
+/** Ctrl+Enter (on a Mac ⌘+Enter) in a text area sends its form. @param {KeyboardEvent} event */
+export function sendOnEnter(event) {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  if (event.target instanceof HTMLTextAreaElement) event.target.form?.requestSubmit();
+}

@@ -1,0 +1,62 @@
+/**
+ * The newest records of one function. A round asks for about as many as were made since the last, not for all again:
+ * records hold whole outputs. What is kept of an output is a preview; who opens a record gets it in full from the API.
+ */
+
+/** @import { Api } from "./api.js" */
+/** @import { FunctionRecord, InvocationRecord } from "../wire.ts" */
+
+export const RECORDS_MAX = 200;
+const PREVIEW_LENGTH = 160;
+/** Records that may have come between the count and the list. */
+const MARGIN = 5;
+
+/** Records lie in the order of their numbers, which their ids hold. @param {InvocationRecord} record */
+const numberOf = ({ invocation_id }) => Number.parseInt(invocation_id.split("_")[1] ?? "0", 36);
+
+export class Recent {
+  /** Newest first. @type {readonly InvocationRecord[]} */
+  records = [];
+  #api;
+  #known_count = 0;
+  #isFirst = true;
+
+  /** @param {Api} api */
+  constructor(api) {
+    this.#api = api;
+  }
+
+  /**
+   * Takes in what has been called since.
+   * @param {FunctionRecord} record
+   * @returns {Promise<boolean>} whether there is anything new
+   */
+  async follow({ id, invocation_count }) {
+    const missing_count = invocation_count - this.#known_count;
+    if (missing_count <= 0 && !this.#isFirst) return false;
+    const isPart = !this.#isFirst && missing_count + MARGIN < RECORDS_MAX;
+    let new_count = this.#merge(
+      (await this.#api.invocations(id, isPart ? missing_count + MARGIN : RECORDS_MAX)).invocations,
+    );
+    // A slow call ends behind faster ones that came after it: it lies deeper than the newest.
+    if (isPart && new_count < missing_count)
+      new_count += this.#merge((await this.#api.invocations(id, RECORDS_MAX)).invocations);
+    this.#known_count = Math.max(invocation_count, this.#isFirst ? 0 : this.#known_count + new_count);
+    this.#isFirst = false;
+    return new_count > 0;
+  }
+
+  /** @param {readonly InvocationRecord[]} added @returns {number} how many were not known */
+  #merge(added) {
+    const known = new Set(this.records.map(({ invocation_id }) => invocation_id));
+    const unknown = added.filter(({ invocation_id }) => !known.has(invocation_id));
+    const previews = unknown.map((record) => ({
+      ...record,
+      stdout: record.stdout.slice(0, PREVIEW_LENGTH),
+      stderr: record.stderr.slice(0, PREVIEW_LENGTH),
+    }));
+    const all = [...previews, ...this.records].sort((a, b) => numberOf(b) - numberOf(a));
+    this.records = all.slice(0, RECORDS_MAX);
+    return unknown.length;
+  }
+}

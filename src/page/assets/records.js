@@ -1,0 +1,171 @@
+/**
+ * The newest records as rows that open to their output and timeline. While one is open, or the focus is among them,
+ * new records wait behind a button: nothing moves under the reader.
+ */
+import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
+import { counted, dateTime, milliseconds, timeOfDay } from "./format.js";
+import { badge, card, problem, startBadge } from "./parts.js";
+import { RECORDS_MAX } from "./recent.js";
+import { recordView } from "./record-view.js";
+import { cell, table } from "./table.js";
+
+/** @import { Context } from "./parts.js" */
+/** @import { InvocationRecord } from "../wire.ts" */
+
+/** Rows at first; more are laid out when somebody asks for them. */
+const ROWS = 25;
+const COLUMNS = ["When", "Status", "Start", "Version", "Total", "Handler", "Output"];
+/** @type {Readonly<Record<string, (record: InvocationRecord) => boolean>>} */
+const FILTERS = {
+  All: () => true,
+  Failed: ({ status }) => status !== "success",
+  Cold: ({ cold_start }) => cold_start,
+};
+
+/** @param {InvocationRecord} record */
+const preview = ({ error_message, stdout, stderr }) =>
+  (error_message ?? (stdout.trim() || stderr.trim())).split("\n", 1)[0] ?? "";
+
+/** @param {Context} context @param {InvocationRecord} record */
+function row({ api }, record) {
+  const detail = h("div", { role: "row", class: "opened", hidden: true });
+  const button = h("button", {
+    type: "button",
+    class: "open",
+    "aria-expanded": "false",
+    text: timeOfDay(record.started_at),
+    title: dateTime(record.started_at),
+  });
+  const contents = [
+    button,
+    badge(record.status).element,
+    startBadge(record),
+    `v${record.version}`,
+    milliseconds(record.timings.total),
+    milliseconds(record.timings.handler),
+    h("code", { text: preview(record) }),
+  ];
+  const line = h("div", { role: "row", class: "row" });
+  contents.forEach((content, i) => void line.append(cell(COLUMNS[i] ?? "", content)));
+  const trouble = problem();
+  const open = async () => {
+    if (detail.childElementCount > 0) return;
+    const whole = h(
+      "div",
+      { role: "cell", "aria-colspan": COLUMNS.length },
+      trouble.element,
+      h("p", { class: "hint", text: "Loading…" }),
+    );
+    detail.append(whole);
+    try {
+      whole.replaceChildren(recordView(await api.invocation(record.function_id, record.invocation_id)));
+    } catch (error) {
+      whole.replaceChildren(trouble.element);
+      trouble.update(error);
+    }
+  };
+  button.addEventListener("click", () => {
+    const isOpen = button.getAttribute("aria-expanded") !== "true";
+    setAttribute(button, "aria-expanded", String(isOpen));
+    show(detail, isOpen);
+    if (isOpen) void open();
+    // A full output is not kept for longer than it is looked at.
+    else detail.replaceChildren();
+  });
+  return {
+    element: h("div", { class: "entry", role: "rowgroup" }, line, detail),
+    update: () => {},
+    open: () => button.click(),
+  };
+}
+
+/** One of several words. @param {readonly string[]} names @param {(name: string) => void} onChoice */
+function choice(names, onChoice) {
+  const element = h("div", { class: "choice", role: "group", "aria-label": "Filter records" });
+  /** @param {string} chosen */
+  const choose = (chosen) => {
+    for (const button of element.children) setAttribute(button, "aria-pressed", String(button.textContent === chosen));
+    onChoice(chosen);
+  };
+  for (const name of names) element.append(h("button", { type: "button", text: name, onclick: () => choose(name) }));
+  return { element, choose };
+}
+
+/** @param {Context} context */
+export function recordsCard(context) {
+  const empty = h("p", { class: "hint" });
+  const newer = h("button", { type: "button", class: "quiet newer", hidden: true });
+  const older = h("button", { type: "button", class: "quiet", text: "Show older records", hidden: true });
+  const { element: grid, rows, move } = table("Records", "records", COLUMNS, "presentation");
+  const list = new KeyedList(
+    rows,
+    (/** @type {InvocationRecord} */ { invocation_id }) => invocation_id,
+    (record) => row(context, record),
+  );
+  const isRead = () => rows.querySelector('[aria-expanded="true"]') !== null || rows.contains(document.activeElement);
+  /** @type {readonly InvocationRecord[]} */
+  let records = [];
+  /** What the reader has before them while newer ones wait. @type {readonly InvocationRecord[] | null} */
+  let held = null;
+  let wanted = "All";
+  let rows_max = ROWS;
+
+  const draw = () => {
+    const isWanted = FILTERS[wanted] ?? (() => true);
+    const all = records.filter(isWanted);
+    const shown = held?.filter(isWanted) ?? all;
+    const known = new Set(shown.map(({ invocation_id }) => invocation_id));
+    const waiting_count = all.filter(({ invocation_id }) => !known.has(invocation_id)).length;
+    list.update(shown.slice(0, rows_max));
+    show(newer, waiting_count > 0);
+    setText(newer, `Show ${counted(waiting_count, "new record")}`);
+    show(older, shown.length > rows_max);
+    show(grid, shown.length > 0);
+    show(empty, shown.length === 0);
+    setText(
+      empty,
+      records.length === 0 ? "No calls yet." : `None of the newest ${records.length} is ${wanted.toLowerCase()}.`,
+    );
+  };
+  const filters = choice(Object.keys(FILTERS), (name) => {
+    wanted = name;
+    held = null;
+    rows_max = ROWS;
+    draw();
+  });
+  newer.addEventListener("click", () => {
+    held = null;
+    draw();
+    rows.querySelector("button")?.focus();
+  });
+  older.addEventListener("click", () => {
+    const next = rows.childElementCount;
+    rows_max = RECORDS_MAX;
+    draw();
+    rows.children.item(next)?.querySelector("button")?.focus();
+  });
+  filters.choose(wanted);
+
+  const bar = h("div", { class: "actions" }, filters.element, newer);
+  const note = h("p", { class: "hint", text: `The newest ${RECORDS_MAX} at most; the API has more.` });
+  return {
+    element: card("Records", bar, empty, grid, h("div", { class: "actions" }, older, note)),
+    move,
+    /** @param {readonly InvocationRecord[]} next newest first */
+    update(next) {
+      held = isRead() ? (held ?? records) : null;
+      records = next;
+      draw();
+    },
+    /** @param {string} invocation_id */
+    open(invocation_id) {
+      filters.choose("All");
+      rows_max = RECORDS_MAX;
+      draw();
+      const button = list.get(invocation_id)?.element.querySelector("button");
+      if (button?.getAttribute("aria-expanded") === "false") button.click();
+      button?.focus();
+      button?.scrollIntoView({ block: "nearest" });
+    },
+  };
+}

@@ -1,0 +1,102 @@
+/**
+ * The page at `/`: its files, read once when the routes are made, and the headers that keep it to itself. What the page
+ * does is in assets/, in plain browser JavaScript that is served as it stands; it knows the daemon by the API alone.
+ *
+ * P1. Every answer has the policy below: nothing from another host, nothing inline, no text made into markup, no frame.
+ * P2. A file is known by the hash of its bytes, and asked about on every load: a new daemon is never shown by an old page.
+ */
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { extname } from "node:path";
+import { z } from "zod";
+import { AppError } from "../base/errors.ts";
+import { type Route, route } from "../http/route.ts";
+
+const ASSETS = new URL("./assets/", import.meta.url);
+
+const CONTENT_TYPES: Readonly<Record<string, string>> = {
+  ".html": "text/html; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".svg": "image/svg+xml",
+};
+
+const HEADERS = {
+  "cache-control": "no-cache",
+  "content-security-policy": [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "connect-src 'self'",
+    "img-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ].join("; "),
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-resource-policy": "same-origin",
+  "referrer-policy": "no-referrer",
+  "x-content-type-options": "nosniff",
+} as const;
+
+interface Asset {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly etag: string;
+  readonly content_type: string;
+}
+
+/** The page's own folder; a file of a kind that is not served is none of the page's. */
+function readAssets(): ReadonlyMap<string, Asset> {
+  const assets = new Map<string, Asset>();
+  for (const name of readdirSync(ASSETS)) {
+    const content_type = CONTENT_TYPES[extname(name)];
+    if (content_type === undefined) continue;
+    const bytes = new Uint8Array(readFileSync(new URL(name, ASSETS)));
+    const etag = `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`;
+    assets.set(name, { bytes, etag, content_type });
+  }
+  return assets;
+}
+
+/** Whether one of the tags that the client has is the asset's; a weak one counts, as RFC 9110 §13.1.2 wants. */
+function isKnown(if_none_match: string | null, etag: string): boolean {
+  if (if_none_match === null) return false;
+  return if_none_match.split(",").some((tag) => tag.trim() === "*" || tag.trim().replace(/^W\//, "") === etag);
+}
+
+export function pageRoutes(): Route[] {
+  const assets = readAssets();
+  const answer = (
+    name: string,
+    request: { readonly request_id: string; header(name: string): string | null },
+  ): Response => {
+    const asset = assets.get(name);
+    if (asset === undefined) throw new AppError("NOT_FOUND", `the page has no file '${name}'`);
+    const headers = { ...HEADERS, etag: asset.etag, "x-request-id": request.request_id };
+    if (isKnown(request.header("if-none-match"), asset.etag)) return new Response(null, { status: 304, headers });
+    return new Response(asset.bytes, { headers: { ...headers, "content-type": asset.content_type } });
+  };
+  return [
+    route({
+      method: "GET",
+      path: "/",
+      auth: "public",
+      operation: "page",
+      content: ["text/html"],
+      summary: "The page: functions, their calls and versions, for a browser.",
+      handler: (request) => answer("index.html", request),
+    }),
+    route({
+      method: "GET",
+      path: "/page/:file",
+      auth: "public",
+      operation: "pageFile",
+      content: ["text/javascript", "text/css", "image/svg+xml"],
+      summary: "A script, style or picture of the page.",
+      params: z.object({ file: z.string() }),
+      handler: (request) => answer(request.params.file, request),
+    }),
+  ];
+}
