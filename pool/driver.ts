@@ -349,6 +349,8 @@ export class Pool<Call, Outcome> {
         if (this.#watches.open_count > 0) this.#giveUps.set(effect.group, effect.reason);
         break;
       case "group_gone":
+        // Its last call was due when it was set again: it is another group of that name by now.
+        if (this.#state.groups.has(effect.group)) break;
         this.#ungated.delete(effect.group);
         this.#launcher.forget(effect.group);
         break;

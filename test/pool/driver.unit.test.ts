@@ -270,6 +270,18 @@ describe("dropping a group", () => {
     expect(clock.timer_count).toBe(0);
   });
 
+  test("does not make the launcher forget a group that is set again in the step that forgets it", async () => {
+    const { clock, launcher, pool, submit } = desk(4, { ...ROOMY, instances_max: 0 });
+    pool.setGroup(F, POLICY);
+    const late = expect(submit("a", 100)).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+    pool.retireGroup(F);
+    // The clock moves and its timers have not fired yet.
+    clock.now_ms += 100;
+    pool.setGroup(F, { ...POLICY, is_ungated: true });
+    await late;
+    expect(launcher.forgotten).toEqual([]);
+  });
+
   test("lets the launcher forget the group with its last instance, and not when it is set again before", async () => {
     const { launcher, pool, ready } = desk();
     await ready();

@@ -386,12 +386,15 @@ export class Model {
       invariant(this.#event.type === "group_drop", `${key} goes twice`);
       return;
     }
-    invariant(group.dropped !== null || group.is_superseded, `${key} is forgotten while it is open`);
+    const reset = this.#event.type === "group_set" && this.#event.group === key ? this.#event : null;
+    invariant(group.dropped !== null || group.is_superseded || reset !== null, `${key} is forgotten while it is open`);
     if (this.#event.type === "call_cancelled") this.#cancelled(this.#event.call, key);
     if (this.#event.type === "call_arrived") this.#unknown(group, this.#event.call);
     invariant(group.waiting.size === 0, `P1: ${key} is forgotten while calls wait`);
     for (const [id, instance] of this.instances) invariant(instance.group !== key, `${key} is forgotten before ${id}`);
     this.groups.delete(key);
+    // What is due goes before the event: it was forgotten first, and made anew.
+    if (reset !== null) this.#setGroup(reset);
   }
 
   /** The last that waited was due in this very step: the call that comes finds its group forgotten. */
