@@ -13,8 +13,8 @@
 import type { CancelTimer, Clock } from "../src/base/clock.ts";
 import { AppError, errorText } from "../src/base/errors.ts";
 import { LIMITS } from "../src/base/limits.ts";
+import { goneCondition, refusal, warmCondition } from "./conditions.ts";
 import { Gate, type Pass } from "./gate.ts";
-import { dropRefusal } from "./policy.ts";
 import type {
   AssignEffect,
   DropReason,
@@ -22,10 +22,10 @@ import type {
   GroupStatus,
   Invoked,
   Launcher,
+  OwnerLimits,
   PoolEffect,
   PoolEvent,
   PoolTotals,
-  RefuseEffect,
 } from "./protocol.ts";
 import { step } from "./scheduler.ts";
 import { type PoolSettings, PoolState } from "./states.ts";
@@ -112,7 +112,8 @@ export class Pool<Call, Outcome> {
 
   /**
    * Runs a call on an instance of its group; resolves to what `launcher.invoke` brought. Refusals (`AppError`):
-   * QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL, START_FAILED, SHUTTING_DOWN, NOT_FOUND, WRONG_STATE (paused).
+   * QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL, QUOTA_EXCEEDED, START_FAILED, SHUTTING_DOWN, NOT_FOUND, WRONG_STATE
+   * (paused).
    */
   submit(group: string, call: Call, options: SubmitOptions): Promise<Outcome> {
     return new Promise((resolve, reject) => {
@@ -153,6 +154,14 @@ export class Pool<Call, Outcome> {
     this.#feed({ type: "group_retire", group, now_ms: this.#clock.monotonicMs() });
   }
 
+  /**
+   * Sets what the instances of an owner's groups may be together; without any limit the owner is forgotten. Nothing that
+   * runs ends by it. A call that no instance could serve within the limits is refused with QUOTA_EXCEEDED.
+   */
+  setOwner(owner: string, { instances_max, memory_mb_max }: OwnerLimits): void {
+    this.#feed({ type: "owner_set", owner, instances_max, memory_mb_max, now_ms: this.#clock.monotonicMs() });
+  }
+
   /** Takes over an instance that an earlier process had started and that the launcher knows: a cell, or ready for a group. */
   adopt(instance: string, group: string | null): void {
     this.#feed({ type: "adopted", instance, group, now_ms: this.#clock.monotonicMs() });
@@ -182,47 +191,18 @@ export class Pool<Call, Outcome> {
       now_ms: this.#clock.monotonicMs(),
     });
     // W6.
-    return this.#watches.until(options.deadline_ms, {
-      check: (resolve, reject) => {
-        const found = this.#state.groups.get(group);
-        if (found === undefined) resolve();
-        else if (found.dropped === null)
-          reject(new AppError("INTERNAL", `${group} was set again while it was dropped`));
-      },
-      late: () => {
-        const left = this.#state.groups.get(group)?.members.size ?? 0;
-        return new AppError("INTERNAL", `${group} still has ${left} instances after ${options.deadline_ms} ms`);
-      },
-    });
+    return this.#watches.until(options.deadline_ms, goneCondition(this.#state, group, options.deadline_ms));
   }
 
   /**
    * Resolves when the group has `min_instances` that serve. Rejects with START_FAILED when all attempts to start one
-   * failed or `deadline_ms` from now have passed; with the drop's refusal when the group is dropped.
+   * failed, when its owner's limits can never hold so many, or when `deadline_ms` from now have passed; with the drop's
+   * refusal when the group is dropped.
    */
   warm(group: string, deadline_ms: number): Promise<void> {
     this.#giveUps.delete(group);
     // W7.
-    return this.#watches.until(deadline_ms, {
-      check: (resolve, reject) => {
-        const found = this.#state.groups.get(group);
-        const gaveUp = this.#giveUps.get(group);
-        if (found === undefined) {
-          reject(new AppError("NOT_FOUND", `${group} has no instances here`));
-        } else if (found.dropped !== null || this.#state.is_draining) {
-          reject(refusal(dropRefusal(found.dropped ?? "shutdown", group)));
-        } else if (found.live_count - found.counts.warming >= found.policy.min_instances) {
-          resolve();
-        } else if (gaveUp !== undefined) {
-          reject(new AppError("START_FAILED", `no instance of ${group} could be started: ${gaveUp}`));
-        }
-      },
-      late: () => {
-        const why = this.#state.room > 0 ? "starting takes longer" : "the node has no room for more instances";
-        const last = this.#state.groups.get(group)?.last_error ?? why;
-        return new AppError("START_FAILED", `${group} was not warm after ${deadline_ms} ms: ${last}`);
-      },
-    });
+    return this.#watches.until(deadline_ms, warmCondition(this.#state, group, this.#giveUps, deadline_ms));
   }
 
   /** Sets how many cells are kept ready. None are before the first call. */
@@ -485,12 +465,4 @@ export class Pool<Call, Outcome> {
       Promise.try(work).then(resolve, reject).finally(cancel);
     });
   }
-}
-
-function refusal(effect: Pick<RefuseEffect, "code" | "reason" | "retry_after" | "state">): AppError {
-  const { code, reason, retry_after, state } = effect;
-  return new AppError(code, reason, {
-    ...(retry_after === undefined ? {} : { retry_after }),
-    ...(state === undefined ? {} : { details: { state } }),
-  });
 }

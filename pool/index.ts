@@ -7,6 +7,7 @@ export type {
   Invoked,
   InvokeInfo,
   Launcher,
+  OwnerLimits,
   PoolEvent,
   PoolTotals,
   RemoveReason,

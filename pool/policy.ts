@@ -31,6 +31,53 @@ export function boundAt(depth: number, bound: number): number {
   return bound + depth;
 }
 
+/** What an owner may have, `Infinity` where nothing is set, and the most that one instance of its groups ever counted. */
+export interface Quota {
+  readonly instances_max: number;
+  readonly memory_mb_max: number;
+  readonly largest_mb: number;
+}
+
+/** What a bound on an owner's memory is for a call so deep in a chain: as `boundAt`, with one of its largest instances a level. */
+export function memoryBoundAt(depth: number, quota: Quota): number {
+  return quota.memory_mb_max + depth * Math.min(quota.largest_mb, quota.memory_mb_max);
+}
+
+/** For how many more instances of so much memory an owner has room, for a call so deep; less than none above its limits. */
+export function quotaRoom(
+  quota: Quota,
+  taken: { readonly count: number; readonly mb: number },
+  of: { readonly memory_mb: number; readonly depth: number },
+): number {
+  const count = boundAt(of.depth, quota.instances_max) - taken.count;
+  return Math.min(count, Math.floor((memoryBoundAt(of.depth, quota) - taken.mb) / of.memory_mb));
+}
+
+/** Why an owner can never have so many instances of so much memory; null where it can. */
+export function quotaReason(
+  quota: Pick<Quota, "instances_max" | "memory_mb_max">,
+  memory_mb: number,
+  count: number,
+): string | null {
+  const { instances_max, memory_mb_max } = quota;
+  if (count > instances_max) {
+    return `the tenant may have at most ${countText(instances_max)}, this function needs ${count}`;
+  }
+  if (count * memory_mb <= memory_mb_max) return null;
+  const what = count === 1 ? "one instance of this function needs" : `${count} instances of this function need`;
+  return `the tenant may use at most ${memory_mb_max} MB, ${what} ${count * memory_mb}`;
+}
+
+/** Which limit of an owner leaves no room for another instance of so much memory. */
+export function usedUpReason(quota: Quota, taken: { readonly count: number; readonly mb: number }): string {
+  if (taken.count >= quota.instances_max) return `the tenant may have at most ${countText(quota.instances_max)}`;
+  return `the tenant may use at most ${quota.memory_mb_max} MB, ${taken.mb} are in use`;
+}
+
+function countText(count: number): string {
+  return count === 1 ? "1 instance" : `${count} instances`;
+}
+
 /** How long a call that is put behind `ahead_count` others waits at least, on a group that cannot grow. */
 export function predictedWaitMs(group: {
   readonly ahead_count: number;

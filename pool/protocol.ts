@@ -3,7 +3,7 @@
  *
  * *group*: one version of one function, a key chosen by the caller (`fn_x@3`). *instance*: a container of the pool.
  * *cell*: a started instance that belongs to no group yet. *call*: one invocation, waiting or running. *earmarked*: a
- * start that a group waits for. Times are monotonic milliseconds.
+ * start that a group waits for. *owner*: a tenant, whose groups share its limits. Times are monotonic milliseconds.
  */
 import type { ErrorCode } from "../src/base/errors.ts";
 
@@ -13,6 +13,16 @@ export interface GroupPolicy {
   readonly queue_max: number;
   /** Overrides the keep-alive learnt from the group's arrivals. */
   readonly keep_alive_ms?: number;
+  /** The tenant for whose limits the group's instances count; nobody's unless given. */
+  readonly owner?: string;
+  /** What one instance counts for its owner's memory: its own limit. 1 unless given. */
+  readonly memory_mb?: number;
+}
+
+/** What all instances of an owner's groups may be together; null for no limit. */
+export interface OwnerLimits {
+  readonly instances_max: number | null;
+  readonly memory_mb_max: number | null;
 }
 
 /** Why a group goes; decides what its waiting calls are told. */
@@ -52,6 +62,11 @@ export type PoolEvent = { readonly now_ms: number } & (
   | { readonly type: "remove_failed"; readonly instance: string; readonly reason: string }
   | { readonly type: "woken" }
   | { readonly type: "cells_set"; readonly target: number }
+  /**
+   * Before or after its groups, and at any time again; no limit at all forgets the owner. Below what is there, idle
+   * instances end and nothing that runs does.
+   */
+  | ({ readonly type: "owner_set"; readonly owner: string } & OwnerLimits)
   /** What all instances together use, and what they may. */
   | { readonly type: "memory_read"; readonly used_mb: number; readonly budget_mb: number }
   /** `force` ends running calls too. */
@@ -61,6 +76,8 @@ export type PoolEvent = { readonly now_ms: number } & (
 export type RemoveReason =
   | "expired"
   | "evicted"
+  /** Idle, for the room of another group of its owner. */
+  | "yielded"
   | "surplus"
   | "used_up"
   | "crashed"

@@ -7,6 +7,7 @@
  * A3. Groups that want take turns, one instance each.
  */
 import { invariant } from "../src/base/errors.ts";
+import type { Owner } from "./owners.ts";
 import { backoffMs, evictionsNeeded, isNeeded, refillAt } from "./policy.ts";
 import type { RemoveReason } from "./protocol.ts";
 import {
@@ -19,6 +20,7 @@ import {
   type PoolState,
   retain,
   review,
+  want,
 } from "./states.ts";
 
 function firstOf<T>(set: Set<T>): T | null {
@@ -147,9 +149,19 @@ export function dispatch(state: PoolState): void {
       break;
     }
     if (state.hungry.delete(group)) state.hungry.add(group);
+    if (group.owner !== null) passOn(state, group, group.owner);
   }
   if (state.nested.size > 0) serveNested(state);
   if (state.hungry.size > 0) makeRoom(state);
+}
+
+/** Who has had its turn goes to the end of its owner's line too, with what else it was granted, while others stand there. */
+function passOn(state: PoolState, group: Group, owner: Owner): void {
+  if (group.wanted_count === 0 || !owner.isAwaitedBeside(group)) return;
+  want(state, group, 0);
+  owner.leaveLine(group);
+  owner.queueUp(group);
+  state.stirred.add(owner);
 }
 
 /** Starts instances for nested calls beyond the node's bound: those above them in their chains may hold all others. */

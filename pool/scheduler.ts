@@ -4,7 +4,7 @@
  * the number of instances, groups and waiting calls; setting or dropping a group and draining visit its members.
  *
  * It owns who waits and who serves; `states.ts` owns the records and counts, `scaling.ts` starts and evicts,
- * `policy.ts` decides, `driver.ts` acts.
+ * `quotas.ts` keeps the limits of owners, `groups.ts` sets and drops, `policy.ts` decides, `driver.ts` acts.
  *
  * P1. A call is answered once: by one assign, one refuse, or its cancellation.
  * P2. An instance has at most one call, of the group that it is bound to.
@@ -12,10 +12,9 @@
  * P4. No call waits past its deadline: what is due is handled before the event.
  * P5. A started instance is removed exactly once, and counts until it is gone.
  */
-import { type ErrorCode, invariant } from "../src/base/errors.ts";
+import { invariant } from "../src/base/errors.ts";
+import { dropGroup, forgetIfGone, retireGroup, setGroup, setOwner } from "./groups.ts";
 import {
-  dropRefusal,
-  effectivePolicy,
   evictionsForMemory,
   isFailedStart,
   isKept,
@@ -29,7 +28,9 @@ import {
   smoothServiceMs,
   timeoutCode,
 } from "./policy.ts";
-import type { DropReason, GroupPolicy, PoolEffect, PoolEvent } from "./protocol.ts";
+import type { PoolEffect, PoolEvent } from "./protocol.ts";
+import { confine, isShareDue, shareOut } from "./quotas.ts";
+import { refuse, refuseDropped, refuseQueue } from "./refusals.ts";
 import {
   assignFromQueue,
   backOffGroup,
@@ -50,7 +51,7 @@ import {
   armInstance,
   Call,
   earmark,
-  Group,
+  type Group,
   type Instance,
   move,
   type PoolState,
@@ -68,7 +69,11 @@ export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
   fireDue(state);
   handle(state, event);
   if (!state.is_draining) {
-    if (state.hungry.size > 0) dispatch(state);
+    do {
+      if (isShareDue(state)) shareOut(state);
+      if (state.hungry.size > 0) dispatch(state);
+      // What was started or evicted may have changed whose turn it is with an owner.
+    } while (isShareDue(state));
     refill(state);
   }
   const due_ms = state.timers.nextDue();
@@ -129,6 +134,9 @@ function handle(state: PoolState, event: PoolEvent): void {
     case "group_drop":
       dropGroup(state, event.group, event.reject, event.force === true);
       break;
+    case "owner_set":
+      setOwner(state, event.owner, event);
+      break;
     case "cells_set":
       state.reserve.target = event.target;
       while (state.cells.size > event.target && state.cells.first !== null) {
@@ -173,6 +181,11 @@ function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived"
     serveNow(state, top.value, group, id);
     return;
   }
+  const beyond = group.owner?.refusalOf(group) ?? null;
+  if (beyond !== null) {
+    refuse(state, id, "QUOTA_EXCEEDED", beyond);
+    return;
+  }
   if (group.queue.size >= group.policy.queue_max) {
     refuse(state, id, "QUEUE_FULL", `${group.queue.size} calls wait for ${key} already`, retryAfter(group));
     return;
@@ -197,15 +210,6 @@ function isHopeless(state: PoolState, group: Group, deadline_ms: number, depth: 
   return predictedWaitMs({ ahead_count: group.queue.size, live_count, least_service_ms }) > deadline_ms - state.now_ms;
 }
 
-function refuse(state: PoolState, call: number, code: ErrorCode, reason: string, retry_after?: number): void {
-  const effect = { type: "refuse", call, code, reason } as const;
-  state.effects.push(retry_after === undefined ? effect : { ...effect, retry_after });
-}
-
-function refuseDropped(state: PoolState, call: number, dropped: DropReason, key: string): void {
-  state.effects.push({ type: "refuse", call, ...dropRefusal(dropped, key) });
-}
-
 function retryAfter(group: Group): number {
   return retryAfterSeconds({
     queued_count: group.queue.size,
@@ -222,14 +226,6 @@ function expireCall(state: PoolState, call: Call): void {
   const what = code === "CAPACITY_FULL" ? "no room on this node for" : "no instance was free in time for";
   refuse(state, call.id, code, `${what} a call to ${group.key}`, seconds);
   forgetIfGone(state, group);
-}
-
-/** Refuses all waiting calls of a group. */
-function refuseQueue(state: PoolState, group: Group, answer: (call: number) => void): void {
-  for (const call of group.queue) {
-    dequeue(state, call);
-    answer(call.id);
-  }
 }
 
 // Instances
@@ -256,6 +252,8 @@ function adopted(state: PoolState, id: string, key: string | null): void {
   instance.is_bound = true;
   instance.was_ready = true;
   if (!assignFromQueue(state, instance)) rest(state, instance);
+  // It takes room that may have been granted to others.
+  if (group.owner !== null && group.owner.roomFor(group, 0) < 0) confine(state, group.owner);
 }
 
 function started(state: PoolState, id: string): void {
@@ -272,7 +270,10 @@ function started(state: PoolState, id: string): void {
 /** Gives what has just started to whom it serves best. */
 function placeStarted(state: PoolState, instance: Instance): void {
   // The nested call that it was started for, beyond the maximum, may have been served by another.
-  if (instance.group !== null && instance.group.live_count > instance.group.live_max) earmark(state, instance, null);
+  if (instance.group?.isBeyond === true) {
+    earmark(state, instance, null);
+    if (isShareDue(state)) shareOut(state);
+  }
   const own = instance.group;
   if (own === null) state.reserve.failures = 0;
   if (state.is_draining) {
@@ -374,73 +375,7 @@ function removed(state: PoolState, id: string): void {
   if (group !== null) forgetIfGone(state, group);
 }
 
-// Groups
-
-function setGroup(state: PoolState, key: string, policy: GroupPolicy): void {
-  let group = state.groups.get(key);
-  if (group === undefined) {
-    group = new Group(key, policy);
-    state.groups.set(key, group);
-  } else {
-    group.dropped = null;
-    group.is_retired = false;
-    group.policy = effectivePolicy(policy);
-    group.warm_retry_at_ms = 0;
-    for (const instance of group.starting) {
-      if (group.live_count <= group.live_max) break;
-      earmark(state, instance, null);
-    }
-    for (const instance of group.idle) {
-      if (group.live_count > group.live_max) terminate(state, instance, "surplus");
-      else if (instance.unneeded_link.list !== null) keepFromNow(state, group, instance);
-    }
-  }
-  review(state, group);
-}
-
-function retireGroup(state: PoolState, key: string): void {
-  const group = state.groups.get(key);
-  if (group === undefined || group.dropped !== null) return;
-  group.is_retired = true;
-  group.policy = { ...group.policy, min_instances: 0 };
-  for (const instance of group.idle) {
-    if (instance.unneeded_link.list !== null) keepFromNow(state, group, instance);
-  }
-  review(state, group);
-  forgetIfGone(state, group);
-}
-
-/** A new policy counts from now: a version that was superseded keeps its instances for the whole grace period. */
-function keepFromNow(state: PoolState, group: Group, instance: Instance): void {
-  instance.since_ms = state.now_ms;
-  armInstance(state, instance, state.now_ms + keepAliveMs(group, group.arrivals));
-}
-
-function dropGroup(state: PoolState, key: string, reason: DropReason, isForced: boolean): void {
-  const group = state.groups.get(key);
-  if (group === undefined) {
-    state.effects.push({ type: "group_gone", group: key });
-    return;
-  }
-  group.dropped = reason;
-  refuseQueue(state, group, (call) => refuseDropped(state, call, reason, key));
-  for (const instance of [...group.members]) {
-    if (instance.state === "starting") earmark(state, instance, null);
-    else if (instance.state !== "terminating" && (instance.state !== "busy" || isForced)) {
-      terminate(state, instance, "dropped");
-    }
-  }
-  review(state, group);
-  forgetIfGone(state, group);
-}
-
-function forgetIfGone(state: PoolState, group: Group): void {
-  if (group.dropped === null && !group.is_retired) return;
-  if (group.members.size > 0 || group.queue.size > 0) return;
-  state.timers.cancel(group.warm_timer);
-  state.groups.delete(group.key);
-  state.effects.push({ type: "group_gone", group: group.key });
-}
+// The node
 
 /** Least recently used idle instances go while the budget is used up, and nothing is started but for nested calls. */
 function memoryRead(state: PoolState, used_mb: number, budget_mb: number): void {

@@ -8,10 +8,12 @@
  *     its ready ones are also in the node's `unneeded` list, least recently used first, and have a timer. One that the
  *     minimum came to need again stays there until it is met (`retain`).
  * S4. `hungry` holds exactly the groups with `wanted_count` > 0, `nested` those of them for whose first call the bounds
- *     are wider, `expecting` the groups with waiting calls and earmarked starts.
+ *     are wider, `expecting` the groups with waiting calls and earmarked starts. A group asks for what its own bounds
+ *     allow (`asked_count`) and wants what its owner's limits grant it of that: all of it where there are none.
  */
 import { invariant } from "../src/base/errors.ts";
 import { machine } from "../src/base/machine.ts";
+import type { Owner } from "./owners.ts";
 import { boundAt, effectivePolicy, isNeeded, keepAliveMs, wantedStarts } from "./policy.ts";
 import type { DropReason, GroupPolicy, PoolEffect } from "./protocol.ts";
 import { LevelQueue, Link, List } from "./queue.ts";
@@ -60,6 +62,8 @@ export class Instance {
   readonly rest_link: Link<Instance> = new Link(this);
   /** In `state.unneeded`. */
   readonly unneeded_link: Link<Instance> = new Link(this);
+  /** Beside it, in a list of the group's owner. */
+  readonly owner_link: Link<Instance> = new Link(this);
 
   constructor(id: string, group: Group | null, now_ms: number) {
     this.id = id;
@@ -112,6 +116,9 @@ export class Group {
   readonly members = new Set<Instance>();
   /** Earmarked starts. */
   readonly starting = new Set<Instance>();
+  /** Whose limits it counts for; null where the owner has none. */
+  owner: Owner | null = null;
+  asked_count = 0;
   wanted_count = 0;
   /** Idle instances that are not in `state.unneeded`. */
   needed_idle_count = 0;
@@ -139,9 +146,19 @@ export class Group {
     return this.policy.min_instances;
   }
 
+  /** What an instance counts for the owner. Never nothing, so that whoever has no memory left has no room. */
+  get memory_mb(): number {
+    return Math.max(1, this.policy.memory_mb ?? 0);
+  }
+
   /** How many may live: more than the policy's maximum while a nested call waits. */
   get live_max(): number {
     return boundAt(this.queue.depth, this.policy.max_instances);
+  }
+
+  /** Whether it or its owner has an instance too many for its next call. */
+  get isBeyond(): boolean {
+    return this.live_count > this.live_max || this.owner?.isBeyond(this.queue.depth) === true;
   }
 }
 
@@ -190,6 +207,12 @@ export class PoolState {
   /** Sum of `wanted_count` over all groups. */
   wanted_count = 0;
   readonly expecting = new Set<Group>();
+  /** By tenant: those with limits. */
+  readonly owners = new Map<string, Owner>();
+  /** Owners whose groups stand in line, and whose room may have grown. */
+  readonly stirred = new Set<Owner>();
+  /** Owners that have idle instances to end for groups in line, once there are starts for them. */
+  readonly delayed = new Set<Owner>();
   readonly reserve = new Reserve();
   readonly timers = new Timers<Subject>();
   readonly tally = new Tally();
@@ -200,14 +223,14 @@ export class PoolState {
   }
 
   /**
-   * Whether there is an instance too many for the next call of the group, in the group or on the node; of nobody, for
-   * one from outside. What was there for a nested call goes then: a call from higher up that took it could wait for the
+   * Whether there is an instance too many for the next call of the group, in the group, with its owner or on the node;
+   * of nobody, for one from outside. What was there for a nested call goes then: a call from higher up that took it could wait for the
    * very level that it belongs to.
    */
   isBeyond(group: Group | null): boolean {
     const live_count = this.instances.size - this.counts.terminating;
     if (live_count > boundAt(group?.queue.depth ?? 0, this.settings.instances_max)) return true;
-    return group !== null && group.live_count > group.live_max;
+    return group?.isBeyond === true;
   }
 
   /** Instances that the node has room for. */
@@ -242,7 +265,10 @@ function place(state: PoolState, instance: Instance): void {
   const name = column(instance);
   if (name !== null) {
     state.counts[name] += 1;
-    if (group !== null) group.counts[name] += 1;
+    if (group !== null) {
+      group.counts[name] += 1;
+      if (group.owner !== null && name !== "terminating") group.owner.noteLive(group, 1);
+    }
   }
   switch (instance.state) {
     case "starting":
@@ -269,7 +295,10 @@ function lift(state: PoolState, instance: Instance): void {
   const name = column(instance);
   if (name !== null) {
     state.counts[name] -= 1;
-    if (group !== null) group.counts[name] -= 1;
+    if (group !== null) {
+      group.counts[name] -= 1;
+      if (group.owner !== null && name !== "terminating") group.owner.noteLive(group, -1);
+    }
   }
   switch (instance.state) {
     case "starting":
@@ -282,7 +311,7 @@ function lift(state: PoolState, instance: Instance): void {
     case "ready":
       invariant(group !== null, "S3: a ready instance has a group");
       group.idle.remove(instance.rest_link);
-      if (!state.unneeded.remove(instance.unneeded_link)) group.needed_idle_count -= 1;
+      if (!delist(state, group, instance)) group.needed_idle_count -= 1;
       break;
   }
 }
@@ -347,7 +376,7 @@ function transfer(state: PoolState, instance: Instance, to: InstanceState, group
 /** Recomputes what a group wants (S4) and which of its idle instances may go (S3), after its size, queue or policy changed. */
 export function review(state: PoolState, group: Group): void {
   const isClosed = state.is_draining || group.dropped !== null;
-  const wanted = isClosed
+  group.asked_count = isClosed
     ? 0
     : wantedStarts({
         queued_count: group.queue.size,
@@ -357,15 +386,26 @@ export function review(state: PoolState, group: Group): void {
         max_instances: group.live_max,
         is_backing_off: state.now_ms < group.warm_retry_at_ms,
       });
-  state.wanted_count += wanted - group.wanted_count;
+  want(state, group, group.owner === null ? group.asked_count : group.owner.keptOf(group));
+  if (group.owner !== null) {
+    group.owner.queueUp(group);
+    if (group.owner.isAwaited) state.stirred.add(group.owner);
+  }
+  if (group.queue.size > 0 && group.starting.size > 0) state.expecting.add(group);
+  else state.expecting.delete(group);
+  releaseIdle(state, group);
+}
+
+/** Sets how many instances a group wants of the node. */
+export function want(state: PoolState, group: Group, wanted: number): void {
+  const more = wanted - group.wanted_count;
+  state.wanted_count += more;
+  group.owner?.noteGranted(group, more);
   group.wanted_count = wanted;
   if (wanted > 0) state.hungry.add(group);
   else state.hungry.delete(group);
   if (wanted > 0 && group.queue.depth > 0) state.nested.add(group);
   else state.nested.delete(group);
-  if (group.queue.size > 0 && group.starting.size > 0) state.expecting.add(group);
-  else state.expecting.delete(group);
-  releaseIdle(state, group);
 }
 
 /** Enters the idle instances that the minimum does not need into the node's order of eviction and sets their timers. */
@@ -379,22 +419,36 @@ function releaseIdle(state: PoolState, group: Group): void {
   // From the newest to the oldest, each to the front, so that the oldest goes first. Only after a change of the
   // group's size or minimum, never per call.
   for (let link = group.idle.last; link !== null; link = link.prev) {
-    if (state.unneeded.remove(link.value.unneeded_link)) state.unneeded.unshift(link.value.unneeded_link);
+    if (delist(state, group, link.value)) enlist(state, group, link.value, false);
     else release(state, group, link.value, false);
   }
 }
 
 function release(state: PoolState, group: Group, instance: Instance, isNewest: boolean): void {
-  if (isNewest) state.unneeded.push(instance.unneeded_link);
-  else state.unneeded.unshift(instance.unneeded_link);
+  enlist(state, group, instance, isNewest);
   group.needed_idle_count -= 1;
   const due_ms = state.now_ms + keepAliveMs(group, group.arrivals);
   if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);
 }
 
+function enlist(state: PoolState, group: Group, instance: Instance, isNewest: boolean): void {
+  if (isNewest) state.unneeded.push(instance.unneeded_link);
+  else state.unneeded.unshift(instance.unneeded_link);
+  if (group.owner === null) return;
+  group.owner.enlist(group, instance, isNewest);
+  if (group.owner.isAwaited) state.stirred.add(group.owner);
+}
+
+function delist(state: PoolState, group: Group, instance: Instance): boolean {
+  if (!state.unneeded.remove(instance.unneeded_link)) return false;
+  group.owner?.delist(group, instance);
+  return true;
+}
+
 /** Takes an idle instance out of the order of eviction: the minimum needs it. */
 export function retain(state: PoolState, instance: Instance): void {
-  if (state.unneeded.remove(instance.unneeded_link) && instance.group !== null) instance.group.needed_idle_count += 1;
+  const { group } = instance;
+  if (group !== null && delist(state, group, instance)) group.needed_idle_count += 1;
 }
 
 export function armInstance(state: PoolState, instance: Instance, due_ms: number): void {

@@ -258,6 +258,46 @@ describe("warm", () => {
   });
 });
 
+describe("the limits of an owner", () => {
+  const OWNED = { ...POLICY, owner: "ten_a", memory_mb: 512 };
+
+  test("refuse a call that no instance within them could serve", async () => {
+    const { pool, submit } = desk();
+    pool.setGroup(F, OWNED);
+    pool.setOwner("ten_a", { instances_max: null, memory_mb_max: 256 });
+    const message = "the tenant may use at most 256 MB, one instance of this function needs 512";
+    await expect(submit("a")).rejects.toMatchObject({ code: "QUOTA_EXCEEDED", message, retry_after: null });
+  });
+
+  test("let a deploy fail at once that needs more than they can ever hold", async () => {
+    const { pool } = desk();
+    pool.setOwner("ten_a", { instances_max: 1, memory_mb_max: null });
+    pool.setGroup(F, { ...OWNED, min_instances: 2 });
+    await expect(pool.warm(F, 60_000)).rejects.toMatchObject({
+      code: "START_FAILED",
+      message: `no instance of ${F} could be started: the tenant may have at most 1 instance, this function needs 2`,
+    });
+  });
+
+  test("let a deploy fail at its deadline when others hold what it needs, and name the limit", async () => {
+    const { pool, launcher, clock, submit } = desk();
+    pool.setOwner("ten_a", { instances_max: null, memory_mb_max: 768 });
+    pool.setGroup(F, OWNED);
+    const answer = submit("a");
+    launcher.starts.get("i1")?.resolve();
+    await settled();
+    pool.setGroup("fn_b@1", { ...OWNED, min_instances: 1 });
+    const late = expect(pool.warm("fn_b@1", 50)).rejects.toMatchObject({
+      code: "START_FAILED",
+      message: "fn_b@1 was not warm after 50 ms: the tenant may use at most 768 MB, 512 are in use",
+    });
+    await clock.pass(50);
+    await late;
+    launcher.invocation("a").finish("done");
+    await answer;
+  });
+});
+
 describe("dropping a group", () => {
   test("resolves when its last instance is gone", async () => {
     const { launcher, pool, ready, clock } = desk();

@@ -13,6 +13,8 @@ import {
   keepAliveMs,
   leastServiceMs,
   predictedWaitMs,
+  quotaReason,
+  quotaRoom,
   refillAt,
   retryAfterSeconds,
   smoothServiceMs,
@@ -150,6 +152,32 @@ test("cells are refilled at once when none is left, else a little after the last
 
 test("pauses double from one second to a minute", () => {
   expect([1, 2, 3, 6, 7, 5_000].map(backoffMs)).toEqual([1_000, 2_000, 4_000, 32_000, 60_000, 60_000]);
+});
+
+describe("the limits of an owner", () => {
+  const quota = { instances_max: 4, memory_mb_max: 1_024, largest_mb: 512 };
+
+  test("leave room for what fits into both, and for one of the largest instances a level", () => {
+    const taken = { count: 2, mb: 768 };
+    expect(quotaRoom(quota, taken, { memory_mb: 128, depth: 0 })).toBe(2);
+    expect(quotaRoom(quota, taken, { memory_mb: 256, depth: 0 })).toBe(1);
+    expect(quotaRoom(quota, taken, { memory_mb: 512, depth: 0 })).toBe(0);
+    expect(quotaRoom(quota, taken, { memory_mb: 512, depth: 2 })).toBe(2);
+    expect(quotaRoom(quota, { count: 4, mb: 4 }, { memory_mb: 1, depth: 1 })).toBe(1);
+  });
+
+  test("are the only ones: what is not set leaves room for ever", () => {
+    const free = { ...quota, memory_mb_max: Number.POSITIVE_INFINITY };
+    expect(quotaRoom(free, { count: 1, mb: 1e9 }, { memory_mb: 512, depth: 0 })).toBe(3);
+  });
+
+  test("say why so many instances can never be had", () => {
+    expect(quotaReason(quota, 256, 4)).toBeNull();
+    expect(quotaReason(quota, 256, 5)).toBe("the tenant may have at most 4 instances, this function needs 5");
+    expect(quotaReason(quota, 512, 3)).toBe(
+      "the tenant may use at most 1024 MB, 3 instances of this function need 1536",
+    );
+  });
 });
 
 test("a call that waited in vain learns whether the node or its group had no room", () => {

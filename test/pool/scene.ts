@@ -1,5 +1,5 @@
 /** The scheduler with a hand-held clock: each verb feeds one event and returns what is to be done. */
-import type { GroupPolicy, PoolEffect, PoolEvent } from "../../pool/protocol.ts";
+import type { GroupPolicy, OwnerLimits, PoolEffect, PoolEvent } from "../../pool/protocol.ts";
 import { step } from "../../pool/scheduler.ts";
 import { type PoolSettings, PoolState } from "../../pool/states.ts";
 
@@ -34,6 +34,11 @@ export class Scene {
 
   group(group: string, policy: Partial<GroupPolicy> = {}): PoolEffect[] {
     return this.feed({ type: "group_set", group, min_instances: 0, max_instances: 10, queue_max: 1_000, ...policy });
+  }
+
+  /** Limits of an owner, none unless given. */
+  owner(owner: string, limits: Partial<OwnerLimits>): PoolEffect[] {
+    return this.feed({ type: "owner_set", owner, instances_max: null, memory_mb_max: null, ...limits });
   }
 
   call(group: string, wait_ms = 30_000, depth = 0): PoolEffect[] {

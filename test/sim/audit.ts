@@ -16,6 +16,7 @@ import { invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { Coverage } from "./coverage.ts";
 import { type Model, RELIEVED_SHARE } from "./model.ts";
+import { OwnerAudit } from "./owner-audit.ts";
 import type { ModelGroup, ModelInstance } from "./records.ts";
 
 const COLUMNS = Object.keys(new Counts()) as (keyof Counts)[];
@@ -54,6 +55,7 @@ export class Audit {
   readonly #state: PoolState;
   readonly #model: Model;
   readonly #coverage: Coverage;
+  readonly #owners: OwnerAudit;
   readonly #node = new Counts();
   readonly #groups = new Map<string, Tallied>();
   #starting = 0;
@@ -63,6 +65,10 @@ export class Audit {
     this.#state = state;
     this.#model = model;
     this.#coverage = coverage;
+    this.#owners = new OwnerAudit(state, model, coverage, (key) => {
+      const { counts } = this.#tallied(key);
+      return { live: liveOf(counts), ready: counts.ready };
+    });
   }
 
   compare(event: PoolEvent): void {
@@ -91,6 +97,7 @@ export class Audit {
       this.#compareHunger();
       this.#compareCells();
     }
+    this.#owners.compare(event);
     this.#compareEvicted(event);
     this.#compareTime();
   }
@@ -194,8 +201,11 @@ export class Audit {
     const forMinimum = state.now_ms < group.warm_retry_at_ms ? 0 : model.min_instances - live;
     const free = model.max_instances + depth - live;
     const isClosed = model.dropped !== null || this.#model.is_draining;
-    const wanted = isClosed ? 0 : Math.max(0, Math.min(free, Math.max(forCalls, forMinimum)));
-    invariant(group.wanted_count === wanted, `S4: ${group.key} wants ${group.wanted_count}, not ${wanted}`);
+    const asked = isClosed ? 0 : Math.max(0, Math.min(free, Math.max(forCalls, forMinimum)));
+    invariant(group.asked_count === asked, `S4: ${group.key} asks for ${group.asked_count}, not ${asked}`);
+    const wanted = group.wanted_count;
+    const isGranted = wanted === asked || (this.#model.owners.of(model) !== null && wanted >= 0 && wanted < asked);
+    invariant(isGranted, `S4: ${group.key} wants ${wanted}, not ${asked}`);
     invariant(wanted > 0 === state.hungry.has(group), `S4: ${group.key} is in the wrong set`);
     invariant((wanted > 0 && depth > 0) === state.nested.has(group), `S4: ${group.key} is in the wrong set`);
   }
@@ -222,7 +232,8 @@ export class Audit {
       `B1: ${key} keeps ${live} instances and may have ${bound}`,
     );
     const { surplus_count, shrunk_count } = model;
-    const isWhole = surplus_count === 0 || live + shrunk_count >= bound;
+    // What is too much for its owner goes too.
+    const isWhole = surplus_count === 0 || this.#model.owners.of(model) !== null || live + shrunk_count >= bound;
     invariant(isWhole, `B2: ${key} is shrunk to ${live}, below ${bound}`);
   }
 
@@ -311,12 +322,14 @@ export class Audit {
     if (model.is_draining) return;
     const groups = [...model.groups].filter(([, group]) => group.dropped === null);
     const needed = groups.reduce((sum, [, group]) => sum + group.min_instances, 0);
+    const holding = this.#owners.compareRest();
     for (const [key, group] of groups) {
       const { counts } = this.#tallied(key);
+      const isHeld = this.#model.owners.of(group) === null || holding.has(group.owner ?? "");
       const { ready, busy } = counts;
       invariant(busy === 0, `${key} is busy after everything was quiet`);
       invariant(liveOf(counts) <= group.max_instances, `B1: ${key} stays above its maximum`);
-      if (needed <= state.settings.instances_max)
+      if (isHeld && needed <= state.settings.instances_max)
         invariant(ready >= group.min_instances, `${key} is below its minimum`);
     }
     invariant(state.cells.size >= model.cells_target || state.room <= 0, "cells are missing");

@@ -42,8 +42,8 @@ export const BUGS = {
   },
   "a-count-drifts": {
     file: "states.ts",
-    line: "if (group !== null) group.counts[name] -= 1;",
-    instead: 'if (group !== null && instance.state !== "specialising") group.counts[name] -= 1;',
+    line: "group.counts[name] -= 1;",
+    instead: 'if (instance.state !== "specialising") group.counts[name] -= 1;',
   },
   "the-wake-is-kept": {
     file: "scheduler.ts",
@@ -80,7 +80,32 @@ export const BUGS = {
     line: "return bound + depth;",
     instead: "return bound + Math.min(depth, 1);",
   },
-  // The next three were real, until the simulator found them.
+  "a-grant-outlives-its-level": {
+    file: "owners.ts",
+    line: "return Math.max(0, Math.min(group.asked_count, held, held + this.roomFor(group, group.queue.depth)));",
+    instead: "return Math.min(group.asked_count, held);",
+  },
+  "an-owner-has-no-levels": {
+    file: "quotas.ts",
+    line: "return depth > 0 && owner.roomFor(group, depth) > 0;",
+    instead: "return false;",
+  },
+  "an-owner's-minimum-yields": {
+    file: "quotas.ts",
+    line: "if (isNeeded({ live_count: live_count - going_count, min_instances })) {",
+    instead: "if (isNeeded({ live_count, min_instances })) {",
+  },
+  "an-owner-is-not-asked-again": {
+    file: "quotas.ts",
+    line: "if (startsFree(state) <= 0) state.delayed.add(owner);",
+    instead: "if (startsFree(state) <= 0) return false;",
+  },
+  "idle-memory-drifts": {
+    file: "owners.ts",
+    line: "if (instance.owner_link.list?.remove(instance.owner_link) === true) this.idle_mb -= group.memory_mb;",
+    instead: "if (this.unneeded.remove(instance.owner_link)) this.idle_mb -= group.memory_mb;",
+  },
+  // The next four were real, until the simulator found them.
   "a-level-is-taken-from-above": {
     file: "states.ts",
     line: "if (live_count > boundAt(group?.queue.depth ?? 0, this.settings.instances_max)) return true;",
@@ -89,6 +114,11 @@ export const BUGS = {
   "a-superseded-group-is-never-forgotten": {
     file: "scheduler.ts",
     line: "if (meant !== null) forgetIfGone(state, meant);",
+    instead: "",
+  },
+  "a-refused-group-is-never-forgotten": {
+    file: "groups.ts",
+    line: "for (const group of owner.groups) forgetIfGone(state, group);",
     instead: "",
   },
   "a-stuck-clean-up-waits-for-the-keep-alive": {

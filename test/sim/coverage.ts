@@ -22,6 +22,7 @@ const EVENTS = {
   remove_failed: 1,
   woken: 1,
   cells_set: 1,
+  owner_set: 1,
   memory_read: 1,
   drain: 1,
 } satisfies Record<PoolEvent["type"], 1>;
@@ -40,6 +41,7 @@ const EFFECTS = {
 const REMOVALS = {
   expired: 1,
   evicted: 1,
+  yielded: 1,
   surplus: 1,
   used_up: 1,
   crashed: 1,
@@ -73,7 +75,16 @@ export const LATE_EVENTS = [
   "remove_failed",
 ] as const satisfies readonly PoolEvent["type"][];
 
-const REFUSALS = "CAPACITY_FULL NOT_FOUND QUEUE_FULL QUEUE_TIMEOUT SHUTTING_DOWN START_FAILED WRONG_STATE".split(" ");
+const REFUSALS = [
+  "CAPACITY_FULL",
+  "NOT_FOUND",
+  "QUEUE_FULL",
+  "QUEUE_TIMEOUT",
+  "QUOTA_EXCEEDED",
+  "SHUTTING_DOWN",
+  "START_FAILED",
+  "WRONG_STATE",
+];
 
 /** Ways in which the clock misbehaves: all late at once, ahead, back for good, back for one event. */
 export const CLOCK_FAULTS = ["stall", "ahead", "back", "blip"] as const;
@@ -92,8 +103,9 @@ export const MUST_OCCUR: readonly string[] = [
   ...["waiting", "running", "answered"].map((name) => `cancelled ${name}`),
   ...["warm", "cold", "from a cell", "nested", "after its group was superseded"].map((name) => `served ${name}`),
   ...["cell", "specialising", "ready", "busy", "terminating"].map((name) => `adopted and ${name}`),
-  ...["the group's maximum", "the node's maximum"].map((name) => `nested beyond ${name}`),
+  ...["the group's maximum", "the owner's limits", "the node's maximum"].map((name) => `nested beyond ${name}`),
   ...["evicted", "started for a nested call"].map((name) => `pressed ${name}`),
+  ...["lowered below what is there", "raised", "forgotten", "full"].map((name) => `owner ${name}`),
   ...["before its deadline passed"].map((name) => `hopeless ${name}`),
   ...["calm", "stormy"].map((name) => `history ${name}`),
 ];

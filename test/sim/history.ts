@@ -17,6 +17,16 @@ const PACE_MS = 15;
 /** Far above what the calls of a calm history can take one after the other. */
 const CALM_WAIT_MS = 3_600_000;
 const BUDGET_MB = 100;
+/** Share of histories in which owners have limits. */
+const OWNERS_SHARE = 0.6;
+/** What an instance counts for its owner. */
+const SIZES_MB = [128, 256, 256, 512, 1_024];
+
+interface Group {
+  readonly owner: string;
+  readonly memory_mb: number;
+  readonly min_instances: number;
+}
 
 export class History {
   readonly is_calm: boolean;
@@ -24,12 +34,16 @@ export class History {
   readonly groups: readonly string[];
   readonly #random: Random;
   readonly #plan: Plan;
+  readonly #owners: readonly string[];
+  /** As they were planned last. */
+  readonly #planned = new Map<string, Group>();
 
   constructor(random: Random, plan: Plan) {
     this.#random = random;
     this.#plan = plan;
     this.is_calm = random.chance(CALM_SHARE);
     this.groups = Array.from({ length: random.whole(1, 5) }, (_, i) => `fn_${i}@1`);
+    this.#owners = random.chance(OWNERS_SHARE) ? ["ten_a", "ten_b"].slice(0, random.whole(1, 2)) : [];
     this.settings = {
       // Room for the minimum of every group and one more is what a calm history needs to serve everybody.
       instances_max: this.is_calm ? random.whole(this.groups.length + 1, 12) : random.whole(1, 24),
@@ -42,6 +56,7 @@ export class History {
   write(): void {
     const random = this.#random;
     for (const group of this.groups) this.#setGroup(group);
+    for (const owner of this.#owners) this.#limit(owner, this.is_calm ? 0 : random.unit() * 500);
     for (let i = random.whole(0, 6); i > 0; i--) {
       const group = random.chance(0.3) ? null : random.pick([...this.groups, "fn_unknown@1"]);
       this.#plan.add(random.unit() * 200, { type: "adopted", instance: `old${i}`, group });
@@ -67,6 +82,7 @@ export class History {
     else if (dice < 0.88) this.#dropGroup(delay_ms);
     else if (dice < 0.91) this.#plan.add(delay_ms, { type: "cells_set", target: random.whole(0, 5) });
     else if (dice < 0.92) this.#plan.add(delay_ms, { type: "woken" });
+    else if (dice < 0.95 && this.#owners.length > 0) this.#limit(random.pick(this.#owners), delay_ms);
   }
 
   #setGroup(group: string, delay_ms = 0): void {
@@ -79,7 +95,39 @@ export class History {
           queue_max: random.pick([1, 5, 100]),
         };
     const keep = random.chance(0.2) ? { keep_alive_ms: random.whole(1, 2_000) } : {};
-    this.#plan.add(delay_ms, { type: "group_set", group, ...base, ...keep });
+    const own = this.#own(group, base.min_instances);
+    this.#plan.add(delay_ms, { type: "group_set", group, ...base, ...keep, ...own });
+  }
+
+  /** Whose a group is, and what an instance of it counts: as before, mostly. */
+  #own(group: string, min_instances: number): Partial<Group> {
+    const random = this.#random;
+    if (this.#owners.length === 0) return {};
+    const before = random.chance(0.05) ? undefined : this.#planned.get(group);
+    const owner = before?.owner ?? (random.chance(0.2) ? "ten_free" : random.pick(this.#owners));
+    const memory_mb = before?.memory_mb ?? random.pick(SIZES_MB);
+    this.#planned.set(group, { owner, memory_mb, min_instances });
+    return { owner, memory_mb };
+  }
+
+  /** Sets what an owner may have. In a calm history there is room for its minimums and any one instance more. */
+  #limit(owner: string, delay_ms: number): void {
+    const random = this.#random;
+    const own = [...this.#planned.values()].filter((group) => group.owner === owner);
+    const needed_count = own.reduce((sum, { min_instances }) => sum + min_instances, 1);
+    const needed_mb =
+      own.reduce((sum, { min_instances, memory_mb }) => sum + min_instances * memory_mb, 0) +
+      Math.max(0, ...own.map(({ memory_mb }) => memory_mb));
+    const limits = this.is_calm
+      ? { instances_max: needed_count + random.whole(0, 2), memory_mb_max: needed_mb + random.pick([0, 256, 1_024]) }
+      : { instances_max: random.whole(random.chance(0.1) ? 0 : 1, 8), memory_mb_max: random.whole(1, 20) * 128 };
+    const { instances_max, memory_mb_max } = limits;
+    this.#plan.add(delay_ms, {
+      type: "owner_set",
+      owner,
+      instances_max: random.chance(0.25) ? null : instances_max,
+      memory_mb_max: random.chance(0.4) ? null : memory_mb_max,
+    });
   }
 
   #dropGroup(delay_ms: number): void {

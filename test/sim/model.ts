@@ -11,6 +11,7 @@
  * M5. A new call gets the instance that was used last.
  * M6. A waiting call is within the queue's bound, and so are the cells once their number is set.
  * M7. No idle instance expires before its time.
+ * M8. For another group of an owner with limits an idle instance of one of its groups goes, of a superseded version first.
  */
 import type {
   AssignEffect,
@@ -23,6 +24,7 @@ import type {
 import { Tally } from "../../pool/stats.ts";
 import { ERRORS, invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { ModelOwners } from "./owners.ts";
 import { type ModelCall, ModelGroup, type ModelInstance } from "./records.ts";
 
 /** Share of the budget below which memory is enough again. */
@@ -43,6 +45,8 @@ export class Model {
   is_refilling = false;
   readonly instances = new Map<string, ModelInstance>();
   readonly groups = new Map<string, ModelGroup>();
+  /** Those with limits. */
+  readonly owners = new ModelOwners();
   /** Calls that wait. */
   readonly calls = new Map<number, ModelCall>();
   cells_target = 0;
@@ -88,6 +92,7 @@ export class Model {
       group.deepest = group.depth();
       this.deepest = Math.max(this.deepest, group.deepest);
     }
+    this.owners.begin(this.groups.values());
     switch (event.type) {
       case "call_arrived":
         this.#arrived(event);
@@ -116,6 +121,9 @@ export class Model {
       case "adopted":
         this.#adopted(event.instance, event.group);
         break;
+      case "owner_set":
+        this.owners.limit(event, this.groups.values());
+        break;
       case "cells_set":
         this.cells_target = event.target;
         break;
@@ -137,6 +145,7 @@ export class Model {
     if (depth > 0) known.nested_count += 1;
     known.deepest = Math.max(known.deepest, depth);
     this.deepest = Math.max(this.deepest, depth);
+    this.owners.note(known);
   }
 
   #setGroup(event: PoolEvent & { type: "group_set" }): void {
@@ -147,6 +156,9 @@ export class Model {
     group.keep_alive_ms = event.keep_alive_ms ?? LIMITS.keep_alive_ms_min;
     group.dropped = null;
     group.is_superseded = false;
+    group.owner = event.owner ?? null;
+    group.memory_mb = event.memory_mb ?? 1;
+    this.owners.note(group);
     this.groups.set(event.group, group);
   }
 
@@ -273,14 +285,30 @@ export class Model {
     invariant(instance.state !== "busy" || this.#doomed.has(id), `M4: ${id} is ${reason} while it runs a call`);
     if (reason === "expired") this.#isOver(id, instance);
     if (reason === "evicted") this.evicted_count += 1;
+    if (reason === "yielded") this.#yielded(id, instance);
     this.#end(instance);
     instance.state = "terminating";
     const group = instance.group === null ? undefined : this.groups.get(instance.group);
     if (group !== undefined) group.lost_count += 1;
-    if (group !== undefined && (reason === "expired" || reason === "evicted")) group.shrunk_count += 1;
+    if (group !== undefined && (reason === "expired" || reason === "evicted" || reason === "yielded"))
+      group.shrunk_count += 1;
     if (group !== undefined && reason === "surplus") group.surplus_count += 1;
     const name = `${reason}_count`;
     if (name in this.tally) this.tally[name as keyof Tally] += 1;
+  }
+
+  #yielded(id: string, instance: ModelInstance): void {
+    this.tally.evicted_count += 1;
+    const group = this.groups.get(instance.group ?? "");
+    const owner = this.owners.of(group);
+    invariant(instance.state === "ready" && owner !== null, `M8: ${id} goes for nobody`);
+    owner.yielded_count += 1;
+    if (group?.is_superseded === true) return;
+    for (const other of this.instances.values()) {
+      const whose = this.groups.get(other.group ?? "");
+      const isFirst = other.state === "ready" && whose?.is_superseded === true && whose.owner === group?.owner;
+      invariant(!isFirst, `M8: ${id} goes, and an idle instance of a superseded version of its owner stays`);
+    }
   }
 
   #isOver(id: string, instance: ModelInstance): void {
@@ -311,7 +339,10 @@ export class Model {
     // Adopted instances that serve a call at once have not been ready in this process.
     invariant(effect.cold === !instance.was_ready, `${id} has the wrong warmth`);
     const isFresh = this.#event.type === "started" && this.#event.instance === id;
-    invariant(effect.cell_hit === (instance.state === "cell" && !isFresh), `${id} is wrongly called a cell`);
+    const isHit = instance.state === "cell" && !isFresh;
+    // It rested before an idle instance of the call's owner went, in the same step.
+    const hasRested = isFresh && (this.owners.of(this.groups.get(call.group))?.yielded_count ?? 0) > 0;
+    invariant(effect.cell_hit === isHit || hasRested, `${id} is wrongly called a cell`);
     invariant(effect.waited_ms === this.now_ms - call.arrived_ms, `call ${call.id} has waited for another time`);
     if (effect.cold) this.tally[effect.cell_hit ? "cell_hit_count" : "cell_miss_count"] += 1;
     this.#isNext(call);
@@ -367,6 +398,8 @@ export class Model {
         return this.is_draining || dropped === "shutdown";
       case "START_FAILED":
         return this.#event.type === "start_failed" || this.#event.type === "crashed";
+      case "QUOTA_EXCEEDED":
+        return group !== undefined && this.owners.isBeyondQuota(group);
       case "QUEUE_FULL":
         return group !== undefined && isNew && ahead_count >= group.queue_max;
       case "CAPACITY_FULL":
@@ -417,6 +450,7 @@ export class Model {
     const group = call === undefined ? undefined : this.groups.get(call.group);
     if (call === undefined || group === undefined) return;
     const { size } = group.waiting;
+    invariant(!this.owners.isBeyondQuota(group), `M1: call ${id} waits for what its owner may never have`);
     invariant(
       size <= group.queue_max,
       `M6: ${size} calls wait for ${call.group}, which has places for ${group.queue_max}`,

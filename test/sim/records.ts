@@ -26,6 +26,8 @@ export interface ModelInstance {
 const SERVICE_WEIGHT = 1 / 8;
 
 export class ModelGroup {
+  owner: string | null = null;
+  memory_mb = 1;
   min_instances = 0;
   max_instances = 0;
   queue_max = 0;

@@ -258,6 +258,7 @@ export class Simulation {
     const coverage = this.#coverage;
     coverage.note("event", event.type);
     if (event.type === "group_drop") coverage.note("dropped", event.reject);
+    if (event.type === "owner_set") this.#noteLimits(event);
     if (event.type === "call_cancelled") {
       const isRunning = (): boolean => [...this.#model.instances.values()].some(({ call }) => call?.id === event.call);
       const what = this.#model.calls.has(event.call) ? "waiting" : isRunning() ? "running" : "answered";
@@ -268,6 +269,13 @@ export class Simulation {
     if (state === undefined) coverage.note("gone", event.type);
     else if (state === "terminating" && !event.type.startsWith("remove")) coverage.note("leaving", event.type);
     else if (event.type === "crashed") coverage.note("crashed", state);
+  }
+
+  #noteLimits({ owner, instances_max, memory_mb_max }: PoolEvent & { type: "owner_set" }): void {
+    const known = this.#model.owners.get(owner);
+    if (known === undefined) return;
+    if (instances_max === null && memory_mb_max === null) this.#coverage.note("owner", "forgotten");
+    else if ((instances_max ?? Number.POSITIVE_INFINITY) > known.instances_max) this.#coverage.note("owner", "raised");
   }
 
   #noteAdoption(id: string): void {

@@ -1,0 +1,71 @@
+/** What those who wait for the pool wait for (`watches.ts`), and the errors by which they and refused calls hear of it. */
+import { AppError } from "../src/base/errors.ts";
+import { dropRefusal, quotaReason, usedUpReason } from "./policy.ts";
+import type { RefuseEffect } from "./protocol.ts";
+import type { PoolState } from "./states.ts";
+import type { Condition } from "./watches.ts";
+
+export function refusal(effect: Pick<RefuseEffect, "code" | "reason" | "retry_after" | "state">): AppError {
+  const { code, reason, retry_after, state } = effect;
+  return new AppError(code, reason, {
+    ...(retry_after === undefined ? {} : { retry_after }),
+    ...(state === undefined ? {} : { details: { state } }),
+  });
+}
+
+/** A dropped group's last instance is gone. */
+export function goneCondition(state: PoolState, group: string, deadline_ms: number): Condition {
+  return {
+    check: (resolve, reject) => {
+      const found = state.groups.get(group);
+      if (found === undefined) resolve();
+      else if (found.dropped === null) reject(new AppError("INTERNAL", `${group} was set again while it was dropped`));
+    },
+    late: () => {
+      const left = state.groups.get(group)?.members.size ?? 0;
+      return new AppError("INTERNAL", `${group} still has ${left} instances after ${deadline_ms} ms`);
+    },
+  };
+}
+
+/** A group has its minimum of instances that serve. `giveUps`: why groups ran out of start attempts. */
+export function warmCondition(
+  state: PoolState,
+  group: string,
+  giveUps: ReadonlyMap<string, string>,
+  deadline_ms: number,
+): Condition {
+  return {
+    check: (resolve, reject) => {
+      const found = state.groups.get(group);
+      if (found === undefined) {
+        reject(new AppError("NOT_FOUND", `${group} has no instances here`));
+        return;
+      }
+      const { dropped, owner, memory_mb, min_instances } = found;
+      if (dropped !== null || state.is_draining) {
+        reject(refusal(dropRefusal(dropped ?? "shutdown", group)));
+      } else if (found.live_count - found.counts.warming >= min_instances) {
+        resolve();
+      } else {
+        const why = (owner && quotaReason(owner, memory_mb, min_instances)) ?? giveUps.get(group);
+        if (why !== undefined) reject(new AppError("START_FAILED", `no instance of ${group} could be started: ${why}`));
+      }
+    },
+    late: () => {
+      const why = delayReason(state, group);
+      return new AppError("START_FAILED", `${group} was not warm after ${deadline_ms} ms: ${why}`);
+    },
+  };
+}
+
+/** Why a group has not come to its minimum yet. */
+function delayReason(state: PoolState, key: string): string {
+  const group = state.groups.get(key);
+  const owner = group?.owner ?? null;
+  if (group !== undefined && owner !== null && group.wanted_count < group.asked_count) {
+    return usedUpReason(owner, owner.taken);
+  }
+  const why = state.room > 0 ? "starting takes longer" : "the node has no room for more instances";
+  return group?.last_error ?? why;
+}
