@@ -7,6 +7,7 @@ import { FAILPOINTS, type Failpoint } from "../../src/base/failpoints.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 import { DaemonDied, type Known, Ledger } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
+import { TenantLedger } from "./tenant-ledger.ts";
 
 const CELLS = 1;
 const SETTINGS = { HEARTH_CELLS: String(CELLS), HEARTH_LOG_LEVEL: "warn" };
@@ -39,7 +40,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "functions.delete.moved": work(1),
   "functions.delete.closed": work(1),
   "functions.delete.erased": work(1),
-  "tenants.key.stored": work(1),
+  "tenants.key.stored": work(1, 2),
   "tenants.delete.moved": work(1),
   "tenants.delete.emptied": work(1),
   "functions.bind.begun": work(1, 2),
@@ -70,6 +71,7 @@ const CASES = FAILPOINTS.flatMap((name) => PASSINGS[name].map((passing) => ({ na
 
 const daemon = new Daemon();
 const ledger = new Ledger(daemon);
+const tenants = new TenantLedger(daemon);
 const state: { before: Counts; steady: Known | null; round: number } = {
   before: {},
   steady: null,
@@ -94,7 +96,7 @@ async function callSteady(): Promise<void> {
   await ledger.invoke(steady);
 }
 
-/** Every verb there is, on a new function, with some calls at the same time. */
+/** Every verb there is, on a new function, with some calls at the same time, and on a new tenant. */
 async function oneRound(payload_bytes: number): Promise<void> {
   await callSteady();
   const known = await ledger.create(`round-${state.round++}`, { min_instances: 1, max_instances: 2 });
@@ -109,6 +111,7 @@ async function oneRound(payload_bytes: number): Promise<void> {
   await ledger.deploy(known, "resume");
   await ledger.invoke(known, payload_bytes);
   await ledger.delete(known);
+  await tenants.round();
 }
 
 /** Eight at a time, so that they are committed together. */
@@ -158,7 +161,9 @@ describe("a daemon that is killed", () => {
       }
       await daemon.start(SETTINGS);
       await ledger.check();
+      await tenants.check();
       await ledger.clear(state.steady);
+      await tenants.clear();
       await expectAtRest(daemon, state.before, CELLS);
     },
   );

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 import { DaemonDied, type Known, Ledger } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
+import { TenantLedger } from "./tenant-ledger.ts";
 
 const SEED = Number(process.env.HEARTH_TEST_SEED ?? randomInt(1_000_000));
 const KILLS = Number(process.env.HEARTH_TEST_KILLS ?? 200);
@@ -33,6 +34,7 @@ function dice(seed: number): () => number {
 
 const daemon = new Daemon();
 const ledger = new Ledger(daemon);
+const tenants = new TenantLedger(daemon);
 const random = dice(SEED);
 const below = (count: number): number => Math.floor(random() * count);
 const state: { before: Counts; steady: Known | null; name_count: number } = {
@@ -94,6 +96,7 @@ async function live(): Promise<void> {
     untilDeath(() => ledger.invoke(steady)),
     untilDeath(() => ledger.invoke(steady)),
     untilDeath(() => point(steady)),
+    untilDeath(() => tenants.round()),
     ...Array.from({ length: WORKERS }, (_, worker) => untilDeath(() => change(worker))),
   ];
   await pause(below(LIFE_MS_MAX));
@@ -114,15 +117,18 @@ describe(`a daemon that is killed ${KILLS} times under load (seed ${SEED})`, () 
         }
         await daemon.start(SETTINGS);
         await ledger.check();
+        await tenants.check();
         if (n % KILLS_PER_COUNT !== 0 && n !== KILLS) continue;
         await ledger.check("all");
         await ledger.clear(state.steady);
+        await tenants.clear();
         await expectAtRest(daemon, state.before);
       }
       // Enough has happened between the kills for this to mean something.
       expect(ledger.record_count).toBeGreaterThan(KILLS);
       expect(state.name_count).toBeGreaterThan(KILLS / 2);
       expect(ledger.adopted_count).toBeGreaterThan(KILLS / 2);
+      expect(tenants.deleted_count).toBeGreaterThan(KILLS / 4);
     },
     // Half a second for each start, up to as much work in between, and the checks.
     KILLS * 3_000,

@@ -28,6 +28,24 @@ export interface Known {
 /** The daemon ended before it answered. */
 export class DaemonDied extends Error {}
 
+/** The answer of a daemon that may be killed at any moment. Throws DaemonDied where that was so. */
+export async function ask(
+  daemon: Daemon,
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
+  try {
+    return await daemon.call(method, path, body, headers);
+  } catch (error) {
+    await eventually("the daemon that did not answer is dead", () => !daemon.isAlive, 2_000).catch(() => {
+      throw error;
+    });
+    throw new DaemonDied(`${method} ${path}`);
+  }
+}
+
 export class Ledger {
   readonly #daemon: Daemon;
   readonly #known = new Map<string, Known>();
@@ -209,15 +227,8 @@ export class Ledger {
     known.versions = new Set([version]);
   }
 
-  async #request(method: string, path: string, body?: unknown): Promise<Answer> {
-    try {
-      return await this.#daemon.call(method, path, body);
-    } catch (error) {
-      await eventually("the daemon that did not answer is dead", () => !this.#daemon.isAlive, 2_000).catch(() => {
-        throw error;
-      });
-      throw new DaemonDied(`${method} ${path}`);
-    }
+  #request(method: string, path: string, body?: unknown): Promise<Answer> {
+    return ask(this.#daemon, method, path, body);
   }
 
   #note(id: string): void {
