@@ -112,23 +112,54 @@ export class Client {
     const headers: Record<string, string> = {};
     if (this.#key !== null) headers["x-api-key"] = this.#key;
     if (body !== undefined) headers["content-type"] = "application/json";
-    let response: Response;
-    let text: string;
+    const anySignal = AbortSignal.any(signals.filter((one) => one !== undefined));
+    let answer: Answer;
     try {
-      response = await fetch(url, {
+      answer = await exchange(url, {
         method,
         headers,
         body: body === undefined ? null : JSON.stringify(body),
-        signal: AbortSignal.any(signals.filter((one) => one !== undefined)),
+        signal: anySignal,
       });
-      text = await response.text();
     } catch (cause) {
-      throw new Unreachable(`nothing answers at ${this.#url}`, { cause });
+      const reason: unknown = anySignal.aborted ? anySignal.reason : cause;
+      const isLate = reason instanceof DOMException && reason.name === "TimeoutError";
+      const message = isLate ? `no answer from ${this.#url} in time` : `nothing answers at ${this.#url}`;
+      throw new Unreachable(message, { cause: reason });
     }
-    const answer = parse(text);
-    if (response.ok) return answer;
-    throw new ApiError(response.status, isErrorBody(answer) ? answer : null);
+    const parsed = parse(answer.text);
+    if (answer.status >= 200 && answer.status < 300) return parsed;
+    throw new ApiError(answer.status, isErrorBody(parsed) ? parsed : null);
   }
+}
+
+interface Message {
+  readonly method: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | null;
+  readonly signal: AbortSignal;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+/** Not with `fetch`, which gives up on an answer that takes five minutes: a call may take an hour. */
+async function exchange(url: URL, { method, headers, body, signal }: Message): Promise<Answer> {
+  const { request } = await (url.protocol === "https:" ? import("node:https") : import("node:http"));
+  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+  const sent = request(url, { method, headers, signal }, (response) => {
+    const chunks: Buffer[] = [];
+    response.on("data", (chunk: Buffer) => chunks.push(chunk));
+    response.on("error", reject);
+    response.on("end", () =>
+      resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString("utf8") }),
+    );
+  });
+  sent.on("error", reject);
+  sent.end(body ?? undefined);
+  return promise;
 }
 
 function parse(text: string): unknown {
