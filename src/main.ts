@@ -21,6 +21,7 @@ function greeting(config: Config, url: string, key: string | null): string {
   const header = `-H "X-Api-Key: ${shown}"`;
   // What the command line would look for elsewhere.
   const elsewhere = [
+    config.bootstrap_key === null ? "" : "HEARTH_KEY=$HEARTH_BOOTSTRAP_KEY ",
     url === `http://${SETTINGS.listen.fallback}` ? "" : `HEARTH_URL=${url} `,
     config.data_dir === SETTINGS.data_dir.fallback ? "" : `HEARTH_DATA_DIR=${config.data_dir} `,
   ].join("");
@@ -29,8 +30,11 @@ hearth serves on ${url}
 ${key === null ? "" : `\nAPI key (shown once, kept in ${file}): ${key}\n`}
 A first function:
 
-  curl -s ${header} ${url}/api/functions -d '{"name":"hello","handler":"echo hello, $(cat)"}'
-  ${elsewhere}npx hearth functions deploy hello
+  ${elsewhere}npx hearth create hello --handler 'echo hello, $(cat)' --deploy
+  ${elsewhere}npx hearth invoke hello world
+
+The same call with curl:
+
   curl -s ${header} ${url}/api/functions/invoke/hello -d '{"payload":"world"}'
 
 `;

@@ -230,6 +230,21 @@ export const LIMITS = {
   /** A collector that does not answer is named in the log so often. */
   otlp_complaint_interval_ms: 60_000,
 
+  // The command line
+  /** An answer that takes longer is not waited for: a PUT waits 60 s for warm instances, a deletion 10 s for calls. */
+  cli_request_timeout_ms: 120_000,
+  /** A call may wait in the queue as long as it may run. */
+  cli_call_timeout_ms: (2 * 3_600 + 60) * 1_000,
+  /** What only helps (names to complete, names that were meant) may not keep a person waiting. */
+  cli_aside_timeout_ms: 1_000,
+  cli_spinner_delay_ms: 300,
+  /** Between two looks of `pool --watch` and `logs --follow`. */
+  cli_poll_interval_ms: 1_000,
+  /** Records of one look of `logs --follow`; what was more in between is said to be left out. */
+  cli_follow_records_max: 100,
+  /** Of a file or standard input that is read whole: what a request may hold. */
+  cli_input_bytes_max: 8 * 1024 * 1024,
+
   // Process
   drain_ms: 20_000,
 } as const;

@@ -1,0 +1,152 @@
+/**
+ * Completion of commands. What a shell loads is a few lines that ask `hearth __complete <words…>` for what may stand
+ * where the cursor is; it walks the tree of commands, so there is no second list of them. Names of functions are asked
+ * of the API, within a second; where nothing answers there are none.
+ *
+ * An answer is a line for each candidate, `<word>\t<what it is>`, or the one line `:file`: the shell's own files.
+ */
+import type { Command, Option } from "commander";
+import { usage } from "./failure.ts";
+import type { Start } from "./program.ts";
+import type { Session, Words } from "./session.ts";
+import { profilesOf } from "./settings.ts";
+import { visible } from "./text.ts";
+
+const FILES = ":file";
+
+const BASH = `_hearth() {
+  local IFS=$'\\n' line
+  local -a found=()
+  mapfile -t found < <(hearth __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  COMPREPLY=()
+  if [[ \${found[0]} == ${FILES} ]]; then
+    compopt -o default
+    return
+  fi
+  for line in "\${found[@]}"; do COMPREPLY+=("$(printf %q "\${line%%$'\\t'*}")"); done
+}
+complete -F _hearth hearth
+`;
+
+const ZSH = `#compdef hearth
+_hearth() {
+  local line
+  local -a found names
+  found=("\${(@f)$(hearth __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ \${found[1]} == ${FILES} ]]; then
+    _files
+    return
+  fi
+  for line in "\${found[@]}"; do
+    [[ -n $line ]] && names+=("\${\${line%%$'\\t'*}//:/\\\\:}:\${line#*$'\\t'}")
+  done
+  _describe hearth names
+}
+compdef _hearth hearth
+`;
+
+const FISH = `function __hearth_complete
+  set -l before (commandline -opc)
+  set -l found (hearth __complete -- $before[2..-1] (commandline -ct) 2>/dev/null)
+  if test "$found[1]" = ${FILES}
+    __fish_complete_path (commandline -ct)
+  else
+    printf '%s\\n' $found
+  end
+end
+complete -c hearth -f -a '(__hearth_complete)'
+`;
+
+const SHELLS: Readonly<Record<string, string>> = { bash: BASH, zsh: ZSH, fish: FISH };
+
+export async function completion(session: Session, [shell = ""]: Words): Promise<void> {
+  const script = SHELLS[shell];
+  if (script === undefined) throw usage(`there is no completion for '${shell}'`, "bash, zsh or fish");
+  session.terminal.out(script);
+}
+
+interface Place {
+  readonly command: Command;
+  /** The flag whose value stands at the cursor; null: a word or a flag does. */
+  readonly option: Option | null;
+  /** Words behind the verb, before the cursor. */
+  readonly words_count: number;
+  /** Whether `--` was given: no flags any more. */
+  readonly isAfterFlags: boolean;
+  /** Values of flags so far, for where to ask. */
+  readonly given: Readonly<Record<string, string>>;
+}
+
+const optionOf = (command: Command, word: string) =>
+  command.options.find((option) => option.long === word || option.short === word);
+const takesValue = (option: Option | undefined) => option !== undefined && (option.required || option.optional);
+
+function placeOf(program: Command, before: readonly string[]): Place {
+  let command = program;
+  let pending: Option | null = null;
+  let words_count = 0;
+  let isAfterFlags = false;
+  const given: Record<string, string> = {};
+  for (const word of before) {
+    if (pending !== null) {
+      given[pending.attributeName()] = word;
+      pending = null;
+    } else if (word === "--") isAfterFlags = true;
+    else if (!isAfterFlags && word.startsWith("-")) {
+      const [name = "", value] = word.split("=", 2);
+      const option = optionOf(command, name);
+      if (option === undefined || !takesValue(option)) continue;
+      if (value === undefined) pending = option;
+      else given[option.attributeName()] = value;
+    } else {
+      const next = command.commands.find((one) => one.name() === word || one.aliases().includes(word));
+      if (next === undefined) words_count++;
+      else command = next;
+    }
+  }
+  return { command, option: pending, words_count, isAfterFlags, given };
+}
+
+type Candidate = readonly [word: string, about: string];
+
+/** What may stand as the last of `words`, of which there is always one, perhaps empty. */
+export async function candidates(program: Command, words: readonly string[], start: Start): Promise<string[]> {
+  // bash has `--name=value` as three words.
+  const split = words.filter((word) => word !== "=");
+  const current = split.at(-1) ?? "";
+  const place = placeOf(program, split.slice(0, -1));
+  const found = await candidatesAt(place, current, start);
+  if (found === null) return [FILES];
+  return found.filter(([word]) => word.startsWith(current)).map(([word, about]) => `${word}\t${visible(about)}`);
+}
+
+/** Null: files. */
+async function candidatesAt(place: Place, current: string, start: Start): Promise<Candidate[] | null> {
+  const { command, option, words_count, isAfterFlags, given } = place;
+  const session = () => start({ url: given.url, key: given.key, profile: given.profile } as Parameters<Start>[0]);
+  if (option !== null) {
+    if (option.flags.includes("<file>")) return null;
+    if (option.attributeName() === "profile") return profileNames(session());
+    return (option.argChoices ?? []).map((word) => [word, ""]);
+  }
+  if (!isAfterFlags && current.startsWith("-")) {
+    const help: Candidate = ["--help", "show help"];
+    return [...command.options.map(({ long, description }): Candidate => [long ?? "", description]), help];
+  }
+  if (command.commands.length > 0) {
+    return command
+      .createHelp()
+      .visibleCommands(command)
+      .map((one) => [one.name(), one.summary()]);
+  }
+  const argument = command.registeredArguments[words_count];
+  if (argument?.argChoices !== undefined) return argument.argChoices.map((word) => [word, ""]);
+  if (argument?.name() === "function") {
+    return (await session().functionNames()).map((name) => [name, "function"]);
+  }
+  return argument?.name() === "profile" ? profileNames(session()) : [];
+}
+
+function profileNames(session: Session): Candidate[] {
+  return Object.entries(profilesOf(session.environment).read().profiles).map(([name, { url }]) => [name, url]);
+}

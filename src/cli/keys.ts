@@ -1,0 +1,90 @@
+/** API keys, of the caller's tenant or, for the operator, of another; and access tokens made from a key. */
+import type { ResponseOf } from "../client/client.ts";
+import { usage } from "./failure.ts";
+import type { Flags, Session, Words } from "./session.ts";
+import type { Column } from "./table.ts";
+import { visible } from "./text.ts";
+import { parseMoment, parseSpan, relative, span } from "./time.ts";
+
+type Key = ResponseOf<"GET /api/api-keys">["api_keys"][number];
+type NewKey = ResponseOf<"POST /api/api-keys">;
+type Scope = Key["scopes"][number];
+
+/** `read,invoke`, once or several times; the API says which there are. */
+function scopesOf(flags: Flags): Scope[] | undefined {
+  return (flags.scopes as string[] | undefined)?.flatMap((list) =>
+    list.split(",").map((scope) => scope.trim() as Scope),
+  );
+}
+
+function showKeys(session: Session, answer: { readonly api_keys: readonly Key[] }): void {
+  const columns: Column<Key>[] = [
+    { title: "ID", value: ({ id }) => id },
+    { title: "NAME", value: ({ name }) => name, isLong: true },
+    { title: "BEGINS WITH", value: ({ prefix }) => prefix, isSpare: true },
+    { title: "SCOPES", value: ({ scopes }) => scopes.join(",") },
+    { title: "MADE", value: ({ created_at }) => relative(created_at, session.now) },
+    { title: "EXPIRES", value: ({ expires_at }) => relative(expires_at, session.now) },
+  ];
+  session.show(answer, () => session.table(columns, answer.api_keys, "no keys"));
+}
+
+/** The text of the key alone on standard output, for `$(hearth keys create ci)`. */
+function showNewKey(session: Session, made: NewKey): void {
+  session.show(made, () => `${made.key}\n`);
+  if (session.flags.json === true) return;
+  const expires = made.expires_at === null ? "" : `, expires ${relative(made.expires_at, session.now)}`;
+  session.terminal.note(
+    `key ${visible(made.name)} (${made.id}) may ${made.scopes.join(", ")}${expires}; it is shown this once`,
+  );
+}
+
+function bodyOf(session: Session, name: string, flags: Flags) {
+  const given = flags.expires as string | undefined;
+  const expires_at = given === undefined ? undefined : parseMoment(given, session.now);
+  if (expires_at === null) throw usage(`'${given}' is no time`, "a time from now like 30d, or a date like 2027-01-31");
+  return { name, scopes: scopesOf(flags), expires_at };
+}
+
+export async function listKeys(session: Session): Promise<void> {
+  showKeys(session, await session.client().request("GET /api/api-keys"));
+}
+
+export async function createKey(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
+  const body = bodyOf(session, name, flags);
+  showNewKey(session, await session.client().request("POST /api/api-keys", { body }));
+}
+
+export async function revokeKey(session: Session, [key_id = ""]: Words): Promise<void> {
+  const answer = await session.client().request("DELETE /api/api-keys/:key_id", { params: { key_id } });
+  session.show(answer, () => `${visible(key_id)} is revoked\n`);
+}
+
+export async function listTenantKeys(session: Session, [tenant = ""]: Words): Promise<void> {
+  const params = { tenant_id: await session.tenantId(tenant) };
+  showKeys(session, await session.client().request("GET /api/tenants/:tenant_id/api-keys", { params }));
+}
+
+export async function createTenantKey(session: Session, [tenant = "", name = ""]: Words, flags: Flags): Promise<void> {
+  const body = bodyOf(session, name, flags);
+  const params = { tenant_id: await session.tenantId(tenant) };
+  showNewKey(session, await session.client().request("POST /api/tenants/:tenant_id/api-keys", { params, body }));
+}
+
+export async function revokeTenantKey(session: Session, [tenant = "", key_id = ""]: Words): Promise<void> {
+  const params = { tenant_id: await session.tenantId(tenant), key_id };
+  const answer = await session.client().request("DELETE /api/tenants/:tenant_id/api-keys/:key_id", { params });
+  session.show(answer, () => `${visible(key_id)} is revoked\n`);
+}
+
+export async function createToken(session: Session, _words: Words, flags: Flags): Promise<void> {
+  const given = flags.expiresIn as string | undefined;
+  const expires_in = given === undefined ? undefined : parseSpan(given);
+  if (expires_in === null) throw usage(`'${given}' is no span of time`, "seconds, or like 15m");
+  const made = await session
+    .client()
+    .request("POST /api/auth/token", { body: { scopes: scopesOf(flags), expires_in } });
+  session.show(made, () => `${made.access_token}\n`);
+  if (session.flags.json === true) return;
+  session.terminal.note(`a token that may ${made.scopes.join(", ")} for ${span(made.expires_in)}`);
+}

@@ -1,0 +1,78 @@
+/** Profiles as commands: kept, chosen, listed, removed; `login` also asks the daemon whether the key is good. */
+
+import { LIMITS } from "../base/limits.ts";
+import { ApiError, Client } from "../client/client.ts";
+import { EXIT, Failure, usage } from "./failure.ts";
+import { readInput, readSecret } from "./input.ts";
+import type { Flags, Session, Words } from "./session.ts";
+import { checkUrl, profilesOf } from "./settings.ts";
+import type { Column } from "./table.ts";
+import { visible } from "./text.ts";
+
+async function keyOf(session: Session, flags: Flags, url: string): Promise<string> {
+  const file = flags.keyFile as string | undefined;
+  const given = session.flags.key;
+  if (given !== undefined && file !== undefined) throw usage("--key and --key-file are two keys", "give one");
+  const key =
+    given ??
+    (file !== undefined ? (await readInput(file)).trim() : await readSecret(`key for ${url}: `, session.terminal));
+  if (!/^[\x21-\x7e]+$/.test(key)) throw usage("that is no key: it is empty, or has a space or an odd character");
+  return key;
+}
+
+function urlOf(session: Session): string {
+  const { url } = session.flags;
+  if (url === undefined) throw usage("a profile needs a URL", "give --url, like --url http://10.0.0.5:8700");
+  return checkUrl(url, "--url");
+}
+
+export async function addProfile(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
+  const url = urlOf(session);
+  const key = await keyOf(session, flags, url);
+  const profiles = profilesOf(session.environment);
+  profiles.put(name, { url, key }, flags.use === true);
+  session.show({ name, url, current: profiles.read().current === name }, () => `profile ${visible(name)} is kept\n`);
+  if (session.flags.json !== true && flags.use !== true) {
+    session.terminal.note(`'hearth profile use ${visible(name)}' makes it the one in use`);
+  }
+}
+
+export async function login(session: Session, [name = "default"]: Words, flags: Flags): Promise<void> {
+  const url = urlOf(session);
+  const key = await keyOf(session, flags, url);
+  const client = new Client({ url, key, timeout_ms: LIMITS.cli_request_timeout_ms });
+  try {
+    await session.terminal.progress(`asking ${url}`, client.request("GET /api/system/info"));
+  } catch (error) {
+    // A key that may not read is a key.
+    if (!(error instanceof ApiError)) throw error;
+    if (error.status === 401) throw new Failure(EXIT.refused, `${url} does not know this key; nothing was kept`);
+    if (error.status !== 403) throw error;
+  }
+  profilesOf(session.environment).put(name, { url, key }, true);
+  session.show({ name, url, current: true }, () => `profile ${visible(name)} is in use: ${url}\n`);
+}
+
+export async function listProfiles(session: Session): Promise<void> {
+  const { current, profiles } = profilesOf(session.environment).read();
+  const rows = Object.entries(profiles).map(([name, { url }]) => ({ name, url, current: name === current }));
+  const columns: Column<(typeof rows)[number]>[] = [
+    { title: "NAME", value: ({ name }) => name, format: ({ current }) => (current ? "green" : null) },
+    { title: "", value: ({ current }) => (current ? "in use" : "") },
+    { title: "URL", value: ({ url }) => url, isLong: true },
+  ];
+  session.show({ profiles: rows }, () => session.table(columns, rows, "no profiles: hearth login --url <url>"));
+}
+
+export async function useProfile(session: Session, [name]: Words, flags: Flags): Promise<void> {
+  if ((name === undefined) !== (flags.none === true)) throw usage("give a profile's name, or --none");
+  profilesOf(session.environment).use(name ?? null);
+  const text =
+    name === undefined ? "no profile is in use: this machine's daemon is" : `profile ${visible(name)} is in use`;
+  session.show({ current: name ?? null }, () => `${text}\n`);
+}
+
+export async function removeProfile(session: Session, [name = ""]: Words): Promise<void> {
+  profilesOf(session.environment).remove(name);
+  session.show({ removed: name }, () => `profile ${visible(name)} is removed\n`);
+}

@@ -1,0 +1,226 @@
+/** The verbs beside those of functions, as they are described; what they do is loaded when one is called. */
+import { LIMIT_FLAGS, NO_LIMIT_FLAGS } from "./tenant-fields.ts";
+import { collect, type Flag, type Group, LIMIT, type Verb } from "./verb.ts";
+
+const SCOPES: Flag = {
+  flags: "--scopes <list>",
+  about: "read, invoke, write, admin, with commas; all that the key in use has",
+  parse: collect,
+};
+const KEY_FLAGS: readonly Flag[] = [
+  SCOPES,
+  { flags: "--expires <when>", about: "a time from now (30d) or a date; never unless given" },
+];
+
+const KEYS: Group = {
+  name: "keys",
+  summary: "your tenant's API keys",
+  verbs: [
+    {
+      name: "list",
+      aliases: ["ls"],
+      summary: "list keys, without their texts",
+      examples: ["hearth keys list"],
+      load: async () => (await import("./keys.ts")).listKeys,
+    },
+    {
+      name: "create",
+      words: ["<name>"],
+      summary: "make a key; its text is shown this once",
+      flags: KEY_FLAGS,
+      examples: ["hearth keys create ci --scopes read,invoke --expires 90d"],
+      load: async () => (await import("./keys.ts")).createKey,
+    },
+    {
+      name: "revoke",
+      words: ["<key>"],
+      summary: "end a key and its tokens, at once",
+      examples: ["hearth keys revoke key_7c1f0e2m9qkx4d3b"],
+      load: async () => (await import("./keys.ts")).revokeKey,
+    },
+  ],
+};
+
+const TOKENS: Group = {
+  name: "tokens",
+  summary: "short-lived access tokens",
+  verbs: [
+    {
+      name: "create",
+      summary: "make a bearer token from the key in use",
+      flags: [SCOPES, { flags: "--expires-in <span>", about: "seconds, or like 15m (15m; at most 1h)" }],
+      examples: ["hearth tokens create --scopes invoke --expires-in 5m"],
+      load: async () => (await import("./keys.ts")).createToken,
+    },
+  ],
+};
+
+const TENANT_KEYS: Group = {
+  name: "keys",
+  summary: "a tenant's API keys",
+  verbs: [
+    {
+      name: "list",
+      aliases: ["ls"],
+      words: ["<tenant>"],
+      summary: "list its keys, without their texts",
+      examples: ["hearth tenants keys list acme"],
+      load: async () => (await import("./keys.ts")).listTenantKeys,
+    },
+    {
+      name: "create",
+      words: ["<tenant>", "<name>"],
+      summary: "make a key for it; its text is shown this once",
+      flags: KEY_FLAGS,
+      examples: ["hearth tenants keys create acme first"],
+      load: async () => (await import("./keys.ts")).createTenantKey,
+    },
+    {
+      name: "revoke",
+      words: ["<tenant>", "<key>"],
+      summary: "end one of its keys, at once",
+      examples: ["hearth tenants keys revoke acme key_7c1f0e2m9qkx4d3b"],
+      load: async () => (await import("./keys.ts")).revokeTenantKey,
+    },
+  ],
+};
+
+const TENANTS: Group = {
+  name: "tenants",
+  summary: "tenants and their limits (the operator's)",
+  verbs: [
+    {
+      name: "create",
+      words: ["<name>"],
+      summary: "make a tenant",
+      flags: LIMIT_FLAGS,
+      examples: ["hearth tenants create acme --requests-per-second 100 --functions-max 50"],
+      load: async () => (await import("./tenants.ts")).createTenant,
+    },
+    {
+      name: "list",
+      aliases: ["ls"],
+      summary: "list tenants",
+      flags: [LIMIT],
+      examples: ["hearth tenants list"],
+      load: async () => (await import("./tenants.ts")).listTenants,
+    },
+    {
+      name: "get",
+      words: ["<tenant>"],
+      summary: "show a tenant with its limits and what it owns",
+      examples: ["hearth tenants get acme"],
+      load: async () => (await import("./tenants.ts")).getTenant,
+    },
+    {
+      name: "update",
+      words: ["<tenant>"],
+      summary: "rename a tenant or change its limits",
+      flags: [{ flags: "--name <name>", about: "its new name" }, ...LIMIT_FLAGS, ...NO_LIMIT_FLAGS],
+      examples: ["hearth tenants update acme --instances-max 20 --no-requests-per-second"],
+      load: async () => (await import("./tenants.ts")).updateTenant,
+    },
+    {
+      name: "delete",
+      aliases: ["rm"],
+      words: ["<tenant>"],
+      summary: "delete a tenant and its keys",
+      flags: [{ flags: "--force", about: "with all that it owns" }],
+      examples: ["hearth tenants delete acme --force"],
+      load: async () => (await import("./tenants.ts")).deleteTenant,
+    },
+    TENANT_KEYS,
+  ],
+};
+
+const KEY_FILE: Flag = { flags: "--key-file <file>", about: "the key from a file; - for standard input" };
+const ASKED = "Without --key and --key-file it is asked for, and not shown while it is typed.";
+
+const PROFILES: Group = {
+  name: "profile",
+  aliases: ["profiles"],
+  summary: "daemons and keys kept under names",
+  verbs: [
+    {
+      name: "add",
+      words: ["<new-profile>"],
+      summary: "keep a URL and a key under a name",
+      more: ASKED,
+      flags: [KEY_FILE, { flags: "--use", about: "and make it the one in use" }],
+      examples: ["hearth profile add work --url http://10.0.0.5:8700 --key-file work.key"],
+      load: async () => (await import("./login.ts")).addProfile,
+    },
+    {
+      name: "list",
+      aliases: ["ls"],
+      summary: "list profiles, without their keys",
+      examples: ["hearth profile list"],
+      load: async () => (await import("./login.ts")).listProfiles,
+    },
+    {
+      name: "use",
+      words: ["[profile]"],
+      summary: "choose the profile that is in use",
+      flags: [{ flags: "--none", about: "none: this machine's daemon" }],
+      examples: ["hearth profile use work", "hearth profile use --none"],
+      load: async () => (await import("./login.ts")).useProfile,
+    },
+    {
+      name: "remove",
+      aliases: ["rm"],
+      words: ["<profile>"],
+      summary: "forget a profile and its key",
+      examples: ["hearth profile remove work"],
+      load: async () => (await import("./login.ts")).removeProfile,
+    },
+  ],
+};
+
+const LOGIN: Verb = {
+  name: "login",
+  words: ["[new-profile]"],
+  summary: "keep a URL and a key as a profile (default), once the daemon has taken the key, and use it",
+  more: ASKED,
+  flags: [KEY_FILE],
+  examples: ["hearth login --url http://10.0.0.5:8700", "hearth login work --url http://10.0.0.5:8700 < work.key"],
+  load: async () => (await import("./login.ts")).login,
+};
+
+const STATUS: Verb = {
+  name: "status",
+  summary: "is the daemon well, what is it, what does its pool do",
+  examples: ["hearth status"],
+  load: async () => (await import("./status.ts")).status,
+};
+
+const BENCH: Verb = {
+  name: "bench",
+  words: ["[args...]"],
+  summary: "measure hearth on this machine, as 'npm run bench -- …' does in its checkout",
+  isPassThrough: true,
+  examples: ["hearth bench --quick", "hearth bench --only cold,rollback"],
+  load: async () => (await import("./bench.ts")).bench,
+};
+
+const COMPLETION: Verb = {
+  name: "completion",
+  words: ["<shell>"],
+  summary: "print what completes commands in bash, zsh or fish",
+  examples: [
+    'eval "$(hearth completion bash)"    # in ~/.bashrc',
+    'eval "$(hearth completion zsh)"     # in ~/.zshrc, after compinit',
+    "hearth completion fish | source     # in ~/.config/fish/config.fish",
+  ],
+  load: async () => (await import("./completion.ts")).completion,
+};
+
+export const OTHER_VERBS: readonly (Verb | Group)[] = [
+  STATUS,
+  KEYS,
+  TOKENS,
+  TENANTS,
+  LOGIN,
+  PROFILES,
+  COMPLETION,
+  BENCH,
+];

@@ -1,0 +1,152 @@
+/**
+ * The commands as a tree that commander parses, helps with and completion walks. Every verb takes the same flags for
+ * where and how, and its help ends with an example and the exit codes.
+ */
+import { styleText } from "node:util";
+import { Argument, Command, Option } from "commander";
+import { EXIT_HELP } from "./failure.ts";
+import { FUNCTION_VERBS } from "./function-verbs.ts";
+import { OTHER_VERBS } from "./other-verbs.ts";
+import type { Flags, GlobalFlags, Session, Words } from "./session.ts";
+import type { Flag, Group, Verb } from "./verb.ts";
+
+/** Makes what a verb works with from the flags that all take. */
+export type Start = (flags: GlobalFlags) => Session;
+
+const EVERYWHERE: readonly Flag[] = [
+  { flags: "--json", about: "print what the API answers" },
+  { flags: "--url <url>", about: "of the daemon (HEARTH_URL)" },
+  { flags: "--key <key>", about: "an API key or access token (HEARTH_KEY)" },
+  { flags: "--profile <name>", about: "a kept URL and key (HEARTH_PROFILE)" },
+];
+
+/** What the words behind a verb are. */
+const WORDS: Readonly<Record<string, string>> = {
+  function: "a name or an id",
+  name: "",
+  payload: "text for the handler's standard input; - to read it from standard input",
+  invocation: "the id of a record",
+  version: "its number",
+  tenant: "a name or an id",
+  key: "its id",
+  profile: "its name",
+  "new-profile": "a name for it",
+  shell: "bash, zsh or fish",
+  args: "flags of the bench",
+};
+
+const ROOT_HELP = `A first function, on the machine of the daemon:
+  hearth create hello --handler 'echo hello, $(cat)' --deploy
+  hearth invoke hello world
+
+Which daemon: --url and --key, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the
+one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
+${EXIT_HELP}`;
+
+function addFlags(command: Command, flags: readonly Flag[], group: string | null): void {
+  for (const { flags: text, about, parse, choices } of flags) {
+    const option = new Option(text, about);
+    if (choices !== undefined) option.choices(choices);
+    if (parse !== undefined) option.argParser(parse);
+    if (group !== null) option.helpGroup(group);
+    command.addOption(option);
+  }
+}
+
+/** Those of a verb and of the words before it; the last one counts. */
+function globalFlags(command: Command): GlobalFlags {
+  const before = command.parent === null ? {} : globalFlags(command.parent);
+  const { json, url, key, profile } = command.opts<GlobalFlags>();
+  const given = Object.entries({ json, url, key, profile }).filter(([, value]) => value !== undefined);
+  return { ...before, ...Object.fromEntries(given) };
+}
+
+function addVerb(parent: Command, verb: Verb, start: Start): Command {
+  const command = parent.command(verb.name).summary(verb.summary).description(sentence(verb.summary));
+  if (verb.aliases !== undefined) command.aliases(verb.aliases);
+  for (const word of verb.words ?? []) {
+    const name = word.replace(/^[[<]|(\.\.\.)?[\]>]$/g, "");
+    const argument = new Argument(word, WORDS[name]);
+    if (name === "shell") argument.choices(["bash", "zsh", "fish"]);
+    command.addArgument(argument);
+  }
+  addFlags(command, verb.flags ?? [], null);
+  if (verb.isPassThrough === true) command.allowUnknownOption().passThroughOptions();
+  else addFlags(command, EVERYWHERE, "Everywhere:");
+  const more = verb.more === undefined ? "" : `${verb.more}\n\n`;
+  const examples = verb.examples.map((line) => `  ${line}`).join("\n");
+  command.addHelpText(
+    "after",
+    `\n${more}${verb.examples.length > 1 ? "Examples" : "Example"}:\n${examples}\n\n${EXIT_HELP}`,
+  );
+  return command.action(async (...given: unknown[]) => {
+    const words = given.slice(0, -2).flat() as Words;
+    const run = await verb.load();
+    await run(start(globalFlags(command)), words, command.opts() as Flags);
+  });
+}
+
+const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+
+function addGroup(parent: Command, group: Group, start: Start): Command {
+  const command = parent.command(group.name).summary(group.summary).description(sentence(group.summary));
+  if (group.aliases !== undefined) command.aliases(group.aliases);
+  configure(command);
+  for (const one of group.verbs) add(command, one, start);
+  return command;
+}
+
+function add(parent: Command, one: Verb | Group, start: Start): Command {
+  return "verbs" in one ? addGroup(parent, one, start) : addVerb(parent, one, start);
+}
+
+function wordsOf(command: Command): string[] {
+  return command.registeredArguments.map((argument) => {
+    const name = `${argument.name()}${argument.variadic ? "..." : ""}`;
+    return argument.required ? `<${name}>` : `[${name}]`;
+  });
+}
+
+/** Flags may stand before the verb too; those behind it are the verb's. */
+function configure(command: Command): void {
+  command.enablePositionalOptions();
+  addFlags(command, EVERYWHERE, "Everywhere:");
+}
+
+export function buildProgram(version: string, start: Start): Command {
+  const program = new Command("hearth");
+  // Failures are thrown, and told in one place. All of these are inherited by what is added.
+  program
+    .exitOverride()
+    .configureOutput({ outputError: () => {} })
+    .configureHelp({
+      styleTitle: (title) => styleText("bold", title, { validateStream: false }),
+      // Without the "[options]" that each of them has.
+      subcommandTerm: (command) => [[command.name(), ...command.aliases()].join("|"), ...wordsOf(command)].join(" "),
+    });
+  program.description("Functions on warm containers, from the command line.").version(version);
+  configure(program);
+  program.addHelpText("after", `\n${ROOT_HELP}`);
+  program.commandsGroup("Functions (also as 'hearth functions …' and 'hearth fn …'):");
+  for (const verb of FUNCTION_VERBS) addVerb(program, verb, start);
+  program.commandsGroup("The rest:");
+  const functions = {
+    name: "functions",
+    aliases: ["fn"],
+    summary: "functions: the verbs above",
+    verbs: FUNCTION_VERBS,
+  };
+  addGroup(program, functions, start);
+  program.helpCommand("help [command]", "show what a command takes");
+  for (const one of OTHER_VERBS) add(program, one, start);
+  program
+    .command("__complete", { hidden: true })
+    .argument("[words...]")
+    .allowUnknownOption()
+    .passThroughOptions()
+    .action(async (words: readonly string[]) => {
+      const { candidates } = await import("./completion.ts");
+      for (const line of await candidates(program, words, start)) process.stdout.write(`${line}\n`);
+    });
+  return program;
+}

@@ -1,0 +1,111 @@
+/** How a command's failure is told, in words or as JSON, and the exit code that goes with it. */
+import { CommanderError } from "commander";
+import { ApiError, Unreachable } from "../client/client.ts";
+import { EXIT, Failure } from "./failure.ts";
+import { isRefusal, type Session } from "./session.ts";
+import { THIS_MACHINE } from "./settings.ts";
+import { didYouMean } from "./suggest.ts";
+import type { Terminal } from "./terminal.ts";
+import { json, visible } from "./text.ts";
+
+interface Told {
+  readonly exit_code: number;
+  readonly message: string;
+  /** What else helps, a line each. */
+  readonly lines: readonly string[];
+  /** As the API would say it. */
+  readonly body: object;
+}
+
+/** Tells what was thrown on standard error. Returns the exit code. */
+export async function report(
+  thrown: unknown,
+  session: Session | null,
+  terminal: Terminal,
+  isJson: boolean,
+): Promise<number> {
+  if (thrown instanceof CommanderError && isHelp(thrown)) {
+    return thrown.code === "commander.help" ? EXIT.usage : EXIT.success;
+  }
+  const told = await tell(thrown, session);
+  if (isJson) terminal.err(`${json(told.body)}\n`);
+  else {
+    const { paintError } = terminal;
+    terminal.err(`${paintError("red", "hearth:")} ${visible(told.message)}\n`);
+    for (const line of told.lines) terminal.err(`  ${paintError("dim", visible(line))}\n`);
+  }
+  return told.exit_code;
+}
+
+/** Help that was asked for, a version, or help in place of a missing verb: all of them are already printed. */
+function isHelp({ code }: CommanderError): boolean {
+  return ["commander.help", "commander.helpDisplayed", "commander.version"].includes(code);
+}
+
+const body = (error: string, error_code: string, hint: string | null) => ({
+  error,
+  error_code,
+  request_id: null,
+  hint,
+});
+
+async function tell(thrown: unknown, session: Session | null): Promise<Told> {
+  if (thrown instanceof ApiError) return tellRefusal(thrown, session);
+  if (thrown instanceof Unreachable) return tellUnreachable(thrown, session);
+  if (thrown instanceof CommanderError) {
+    // "error: unknown command 'lits'\n(Did you mean list?)"
+    const [first = "", meant] = thrown.message.replace(/^error: /, "").split("\n");
+    const hint =
+      meant === undefined ? "'--help' behind any command shows what it takes" : meant.replace(/^\(D(.*)\)$/, "d$1");
+    return { exit_code: EXIT.usage, message: first, lines: [hint], body: body(first, "USAGE", hint) };
+  }
+  if (thrown instanceof Failure) {
+    const { message, hint, exit_code } = thrown;
+    const code = exit_code === EXIT.usage ? "USAGE" : "FAILED";
+    return { exit_code, message, lines: hint === null ? [] : [hint], body: body(message, code, hint) };
+  }
+  const message = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
+  return { exit_code: EXIT.refused, message, lines: [], body: body(message, "FAULT", null) };
+}
+
+async function tellRefusal(refusal: ApiError, session: Session | null): Promise<Told> {
+  const exit_code = EXIT.refused;
+  const said = refusal.body;
+  if (said === null) {
+    const message = `${session?.asked?.url ?? "the URL"} answers, but not as hearth does (status ${refusal.status})`;
+    return { exit_code, message, lines: sources(session), body: body(message, "NOT_HEARTH", null) };
+  }
+  const lines = said.hint === null ? [] : [said.hint];
+  if (refusal.status === 401 || refusal.status === 403) lines.push(...sources(session));
+  const meant = isRefusal(refusal, "NOT_FOUND") ? await meantName(session) : null;
+  if (meant !== null) lines.push(meant);
+  if (said.retry_after !== null) lines.push(`again in ${said.retry_after} s`);
+  lines.push(`request ${said.request_id}`);
+  return { exit_code, message: `${said.error} [${said.error_code}]`, lines, body: said };
+}
+
+/** The names nearest to that of a function that is not there. */
+async function meantName(session: Session | null): Promise<string | null> {
+  if (session === null || session.named === null || session.isFunctionId(session.named)) return null;
+  const names = await session.functionNames();
+  return names.includes(session.named) ? null : didYouMean(session.named, names);
+}
+
+function tellUnreachable(failure: Unreachable, session: Session | null): Told {
+  const lines = sources(session).slice(0, 1);
+  if (session?.asked?.url_source === THIS_MACHINE) lines.push("start the daemon with 'npm start'");
+  else lines.push("is the daemon there running ('npm start'), and is the URL right?");
+  return {
+    exit_code: EXIT.unreachable,
+    message: failure.message,
+    lines,
+    body: body(failure.message, "UNREACHABLE", lines.join("; ")),
+  };
+}
+
+/** Where the URL and the key came from. */
+function sources(session: Session | null): string[] {
+  const target = session?.asked ?? null;
+  if (target === null) return [];
+  return [`the URL came from ${target.url_source}`, `the key came from ${target.key_source}`];
+}

@@ -1,0 +1,137 @@
+/** What a command works with: the terminal, the API, how results are shown, and what is known of names. */
+import { type Clock, toEpochSeconds } from "../base/clock.ts";
+import { LIMITS } from "../base/limits.ts";
+import { ApiError, Client, type ResponseOf } from "../client/client.ts";
+import { EXIT, Failure } from "./failure.ts";
+import { type Environment, readTarget, type Target, type TargetFlags } from "./settings.ts";
+import { didYouMean } from "./suggest.ts";
+import { type Column, list, table } from "./table.ts";
+import type { Terminal } from "./terminal.ts";
+import { json } from "./text.ts";
+
+export interface GlobalFlags extends TargetFlags {
+  /** Whether the API's answer is printed as it is. */
+  readonly json?: boolean;
+}
+
+/** The words and flags behind a verb, as the program has parsed them. */
+export type Words = readonly (string | undefined)[];
+export type Flags = Readonly<Record<string, unknown>>;
+
+export type FunctionRecord = ResponseOf<"GET /api/functions/:function_id">;
+export type InvocationRecord = ResponseOf<"GET /api/functions/:function_id/invocations/:invocation_id">;
+
+const FUNCTION_ID = /^fn_[0-9a-z]{16}$/;
+const TENANT_ID = /^(ten_[0-9a-z]{16}|default)$/;
+
+export interface SessionOptions {
+  readonly terminal: Terminal;
+  readonly clock: Clock;
+  readonly environment: Environment;
+  readonly flags: GlobalFlags;
+}
+
+export class Session {
+  readonly terminal: Terminal;
+  readonly clock: Clock;
+  readonly environment: Environment;
+  readonly flags: GlobalFlags;
+  /** The function that was asked for by its name; null when none was. */
+  named: string | null = null;
+  /** What Ctrl-C ends with: success for what only it can end. Null: it ends a child, which then ends this. */
+  interrupt_exit_code: number | null = EXIT.interrupted;
+  #target: Target | null = null;
+
+  constructor({ terminal, clock, environment, flags }: SessionOptions) {
+    this.terminal = terminal;
+    this.clock = clock;
+    this.environment = environment;
+    this.flags = flags;
+  }
+
+  /** Where requests go; read when the first one is made. */
+  get target(): Target {
+    this.#target ??= readTarget(this.flags, this.environment);
+    return this.#target;
+  }
+
+  /** Where requests went; null when none was made. */
+  get asked(): Target | null {
+    return this.#target;
+  }
+
+  client(timeout_ms: number = LIMITS.cli_request_timeout_ms): Client {
+    return new Client({ url: this.target.url, key: this.target.key, timeout_ms });
+  }
+
+  get now(): number {
+    return toEpochSeconds(this.clock.epochMs());
+  }
+
+  isFunctionId(nameOrId: string): boolean {
+    return FUNCTION_ID.test(nameOrId);
+  }
+
+  /** The id behind a name or an id. */
+  async functionId(nameOrId: string): Promise<string> {
+    if (this.isFunctionId(nameOrId)) return nameOrId;
+    this.named = nameOrId;
+    const { id } = await this.client().request("GET /api/functions/by-name/:name", { params: { name: nameOrId } });
+    return id;
+  }
+
+  async tenantId(nameOrId: string): Promise<string> {
+    if (TENANT_ID.test(nameOrId)) return nameOrId;
+    const limit = LIMITS.list_limit_max;
+    const { tenants } = await this.client().request("GET /api/tenants", { query: { limit } });
+    const found = tenants.find(({ name }) => name === nameOrId);
+    if (found !== undefined) return found.tenant_id;
+    const names = tenants.map(({ name }) => name);
+    throw new Failure(EXIT.refused, `no tenant is named '${nameOrId}'`, didYouMean(nameOrId, names));
+  }
+
+  /** The names of the tenant's functions, where they are known soon and may be read; else none. */
+  async functionNames(): Promise<string[]> {
+    try {
+      const { functions } = await this.client(LIMITS.cli_aside_timeout_ms).request("GET /api/functions", {
+        query: { limit: LIMITS.list_limit_max },
+      });
+      return functions.map(({ name }) => name);
+    } catch {
+      return [];
+    }
+  }
+
+  /** The answer as it came for `--json`, else as `text` shows it. */
+  show(answer: unknown, text: () => string): void {
+    this.terminal.out(this.flags.json === true ? `${json(answer)}\n` : text());
+  }
+
+  table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], empty: string): string {
+    const { width, paint } = this.terminal;
+    if (rows.length > 0) return table(columns, rows, { width, paint });
+    this.terminal.note(empty);
+    return "";
+  }
+
+  list(entries: readonly (readonly [string, string])[]): string {
+    const { width, paint } = this.terminal;
+    return list(entries, { width, paint });
+  }
+
+  /** Says that a list is not the whole. */
+  noteCut(shown_count: number, limit: number, isCut: boolean | undefined): void {
+    if (this.flags.json === true || (isCut !== true && shown_count < limit)) return;
+    this.terminal.note(
+      isCut === true
+        ? `only the newest ${shown_count} are shown: more are too large for one answer`
+        : limit < LIMITS.list_limit_max
+          ? `the newest ${shown_count} are shown; --limit shows more, up to ${LIMITS.list_limit_max}`
+          : `only the newest ${shown_count} are shown`,
+    );
+  }
+}
+
+export function isRefusal(error: unknown, code: string): boolean {
+  return error instanceof ApiError && error.body?.error_code === code;
+}

@@ -1,0 +1,38 @@
+/** The limits of a tenant as flags; the type has a limit without a flag refused. */
+import type { ResponseOf } from "../client/client.ts";
+import type { Flags } from "./session.ts";
+import { type Flag, number } from "./verb.ts";
+
+export type Tenant = ResponseOf<"GET /api/tenants">["tenants"][number];
+type Limits = Tenant["limits"];
+
+/** Limits by their names, with what each counts. */
+export const TENANT_LIMITS: Readonly<Record<keyof Limits, string>> = {
+  requests_per_second: "requests a second",
+  functions_max: "functions",
+  instances_max: "instances at the same time",
+  memory_mb_max: "MB of memory that its instances may use together",
+  storage_mb_max: "MB of functions, versions and records",
+};
+
+export const LIMIT_NAMES = Object.keys(TENANT_LIMITS) as (keyof Limits)[];
+const flagName = (limit: string) => limit.replaceAll("_", "-");
+
+export const LIMIT_FLAGS: readonly Flag[] = LIMIT_NAMES.map((limit) => ({
+  flags: `--${flagName(limit)} <n>`,
+  about: TENANT_LIMITS[limit],
+  parse: number,
+}));
+export const NO_LIMIT_FLAGS: readonly Flag[] = LIMIT_NAMES.map((limit) => ({
+  flags: `--no-${flagName(limit)}`,
+  about: "without this limit",
+}));
+
+/** What was given; null for a limit that was taken away. */
+export function limitsOf(flags: Flags): Partial<Limits> {
+  const given = LIMIT_NAMES.map((limit) => {
+    const value = flags[limit.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase())];
+    return [limit, value === false ? null : value] as const;
+  });
+  return Object.fromEntries(given.filter(([, value]) => value !== undefined));
+}

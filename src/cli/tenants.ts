@@ -1,0 +1,71 @@
+/** Tenants and their limits: the operator's. */
+import { LIMITS } from "../base/limits.ts";
+import { usage } from "./failure.ts";
+import { entriesOf } from "./functions.ts";
+import type { Flags, Session, Words } from "./session.ts";
+import type { Column } from "./table.ts";
+import { LIMIT_NAMES, limitsOf, type Tenant } from "./tenant-fields.ts";
+import { visible } from "./text.ts";
+import { bytes, relative } from "./time.ts";
+
+const sentence = ({ name, tenant_id, state }: Tenant) => `${visible(name)} is ${state} (${tenant_id})\n`;
+
+export async function createTenant(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
+  const made = await session.client().request("POST /api/tenants", { body: { name, limits: limitsOf(flags) } });
+  session.show(made, () => sentence(made));
+  if (session.flags.json !== true) {
+    session.terminal.note(`its first key: hearth tenants keys create '${visible(name)}' first`);
+  }
+}
+
+export async function listTenants(session: Session, _words: Words, flags: Flags): Promise<void> {
+  const limit = (flags.limit as number | undefined) ?? LIMITS.list_limit_max;
+  const answer = await session.client().request("GET /api/tenants", { query: { limit } });
+  const columns: Column<Tenant>[] = [
+    { title: "NAME", value: ({ name }) => name, isLong: true },
+    { title: "ID", value: ({ tenant_id }) => tenant_id },
+    { title: "STATE", value: ({ state }) => state },
+    { title: "MADE", value: ({ created_at }) => relative(created_at, session.now) },
+    ...LIMIT_NAMES.map((limit): Column<Tenant> => {
+      const title = limit.replace(/_max$/, "").replaceAll("_", " ").toUpperCase();
+      return { title, value: ({ limits }) => limits[limit], side: "right" };
+    }),
+  ];
+  session.show(answer, () => session.table(columns, answer.tenants, "no tenants"));
+  session.noteCut(answer.tenants.length, limit, false);
+}
+
+export async function getTenant(session: Session, [tenant = ""]: Words): Promise<void> {
+  const params = { tenant_id: await session.tenantId(tenant) };
+  const found = await session.client().request("GET /api/tenants/:tenant_id", { params });
+  session.show(found, () => {
+    const { limits, usage, ...rest } = found;
+    return session.list([
+      ...entriesOf(rest, session.now),
+      ["api_keys", String(usage.api_keys)],
+      ["functions", `${usage.functions} of ${limits.functions_max ?? "any number"}`],
+      ["storage", `${bytes(usage.storage_bytes)} of ${limits.storage_mb_max ?? "any number of"} MB`],
+      ...entriesOf(limits, session.now),
+    ]);
+  });
+}
+
+export async function updateTenant(session: Session, [tenant = ""]: Words, flags: Flags): Promise<void> {
+  const limits = limitsOf(flags);
+  const name = flags.name as string | undefined;
+  if (name === undefined && Object.keys(limits).length === 0) {
+    throw usage("nothing to update: no flag says what changes", "'hearth tenants update --help' lists the flags");
+  }
+  const params = { tenant_id: await session.tenantId(tenant) };
+  const updated = await session.client().request("PATCH /api/tenants/:tenant_id", { params, body: { name, limits } });
+  session.show(updated, () => sentence(updated));
+}
+
+export async function deleteTenant(session: Session, [tenant = ""]: Words, flags: Flags): Promise<void> {
+  const params = { tenant_id: await session.tenantId(tenant) };
+  const answer = await session.terminal.progress(
+    `deleting tenant ${visible(tenant)}`,
+    session.client().request("DELETE /api/tenants/:tenant_id", { params, query: { force: flags.force === true } }),
+  );
+  session.show(answer, () => `${visible(tenant)} is deleted\n`);
+}

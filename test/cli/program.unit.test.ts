@@ -1,0 +1,182 @@
+/** The tree of commands against the schemas of the API, its help, and what completion makes of it. */
+import type { Command } from "commander";
+import { describe, expect, it } from "vitest";
+import { candidates } from "../../src/cli/completion.ts";
+import { EXIT_HELP } from "../../src/cli/failure.ts";
+import { environmentChange, fieldsOf } from "../../src/cli/function-fields.ts";
+import { phasesOf } from "../../src/cli/invoke.ts";
+import { buildProgram } from "../../src/cli/program.ts";
+import type { Flags } from "../../src/cli/session.ts";
+import { createFunction, updateFunction } from "../../src/functions/schema.ts";
+import { createKey, requestToken, tenantLimits } from "../../src/tenants/schema.ts";
+
+const start = () => {
+  throw new Error("nothing is asked of a daemon here");
+};
+const program = buildProgram("1.2.3", start);
+
+function find(...names: string[]): Command {
+  return names.reduce((command: Command, name) => {
+    const found = command.commands.find((one) => one.name() === name);
+    if (found === undefined) throw new Error(`there is no ${names.join(" ")}`);
+    return found;
+  }, program);
+}
+
+const flags = (command: Command) => new Set(command.options.map(({ long }) => long));
+const dashed = (field: string) => field.replaceAll("_", "-");
+
+function leaves(command: Command): Command[] {
+  return command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
+}
+const verbs = leaves(program).filter((command) => !command.name().startsWith("__"));
+
+/** The flags of a verb as commander parses them. */
+function parsed(names: readonly string[], args: readonly string[]): Flags {
+  const command = find(...names);
+  const fresh = buildProgram("1", start);
+  const verb = names.reduce((at: Command, name) => at.commands.find((one) => one.name() === name) as Command, fresh);
+  verb.parseOptions([...args]);
+  expect(command.name()).toBe(verb.name());
+  return verb.opts();
+}
+
+describe("the commands", () => {
+  it("have a flag for every field of a function", () => {
+    // The name is a word; source_code is refused in any request; the environment has flags of its own.
+    const wordless = ["name", "source_code", "environment"];
+    const create = flags(find("create"));
+    const missing = Object.keys(createFunction.shape).filter(
+      (field) => !wordless.includes(field) && !create.has(`--${dashed(field)}`),
+    );
+    expect(missing).toEqual([]);
+    expect(create).toContain("--env");
+    // A function keeps its name and its cluster.
+    const fixed = [...wordless, "cluster_id"];
+    const fields = Object.entries(updateFunction.shape).filter(([field]) => !fixed.includes(field));
+    const update = flags(find("update"));
+    expect(fields.filter(([field]) => !update.has(`--${dashed(field)}`))).toEqual([]);
+    // Every one that can be null, or false, can be made so.
+    const cleared = fields.filter(([, schema]) => schema.safeParse(null).success || schema.safeParse(false).success);
+    expect(cleared.map(([field]) => field)).toEqual(expect.arrayContaining(["cpu_limit_percent", "api_access"]));
+    expect(cleared.filter(([field]) => !update.has(`--no-${dashed(field)}`))).toEqual([]);
+  });
+
+  it("have a flag for every limit of a tenant, and every field of a key and a token", () => {
+    for (const limit of Object.keys(tenantLimits.shape)) {
+      expect(flags(find("tenants", "create"))).toContain(`--${dashed(limit)}`);
+      expect(flags(find("tenants", "update"))).toContain(`--${dashed(limit)}`);
+      expect(flags(find("tenants", "update"))).toContain(`--no-${dashed(limit)}`);
+    }
+    expect(Object.keys(createKey.shape).sort()).toEqual(["expires_at", "name", "scopes"]);
+    for (const command of [find("keys", "create"), find("tenants", "keys", "create")]) {
+      expect([...flags(command)]).toEqual(expect.arrayContaining(["--scopes", "--expires"]));
+    }
+    const token = flags(find("tokens", "create"));
+    expect(Object.keys(requestToken.shape).filter((field) => !token.has(`--${dashed(field)}`))).toEqual([]);
+  });
+
+  it("all show an example that begins with the command itself, and the exit codes", () => {
+    for (const command of verbs) {
+      const written: string[] = [];
+      command.configureOutput({ writeOut: (text) => written.push(text) });
+      command.outputHelp();
+      const help = written.join("");
+      expect(help).toContain(EXIT_HELP);
+      expect(help).toMatch(new RegExp(`Examples?:\n.*hearth .*\\b${command.name()}\\b|hearth ls`));
+    }
+    expect(verbs.length).toBeGreaterThan(40);
+  });
+
+  it("are the same with and without the word functions", () => {
+    const inside = find("functions").commands.map((command) => command.name());
+    expect(inside).toEqual(expect.arrayContaining(["create", "invoke", "rollback", "invocations", "resume"]));
+    for (const name of inside) expect(flags(find(name))).toEqual(flags(find("functions", name)));
+    expect(find("functions").aliases()).toContain("fn");
+  });
+});
+
+describe("flags of an update", () => {
+  const update = (...args: string[]) => parsed(["update"], args);
+
+  it("say what changes, what is cleared and what is off, and nothing of the rest", async () => {
+    expect(await fieldsOf(update())).toEqual({});
+    expect(
+      await fieldsOf(
+        update(
+          "--no-cpu-limit-percent",
+          "--no-description",
+          "--no-api-access",
+          "--cleanup-on-exit",
+          "--max-instances",
+          "3",
+        ),
+      ),
+    ).toEqual({
+      cpu_limit_percent: null,
+      description: null,
+      api_access: false,
+      cleanup_on_exit: true,
+      max_instances: 3,
+    });
+    expect(await fieldsOf(update("--handler", "--json", "--description="))).toEqual({
+      handler: "--json",
+      description: "",
+    });
+    expect(() => update("--max-instances", "many")).toThrow("expected a number");
+  });
+
+  it("set variables on top, unset them, or clear those before", async () => {
+    expect(await environmentChange(update())).toBeNull();
+    const change = await environmentChange(update("--env", "A=1=2", "-e", "B=", "--unset-env", "C"));
+    expect(change).toEqual({ isCleared: false, unset: ["C"], set: { A: "1=2", B: "" } });
+    expect(await environmentChange(update("--no-env"))).toEqual({ isCleared: true, unset: [], set: {} });
+    expect(await environmentChange(update("--env", "A=1", "--no-env", "--env", "B=2"))).toEqual({
+      isCleared: true,
+      unset: [],
+      set: { B: "2" },
+    });
+    await expect(environmentChange(update("--env", "=x"))).rejects.toThrow("expects NAME=VALUE");
+  });
+});
+
+describe("completion", () => {
+  const complete = async (...words: string[]) =>
+    (await candidates(program, words, start)).map((line) => line.split("\t")[0]);
+
+  it("knows verbs, flags and their values from the tree", async () => {
+    expect(await complete("ro")).toEqual(["rollback"]);
+    expect(await complete("fn", "v")).toEqual(["versions"]);
+    expect(await complete("tenants", "keys", "")).toEqual(["list", "create", "revoke", "help"]);
+    expect(await complete("create", "hello", "--mem")).toEqual(["--memory-limit-mb"]);
+    expect(await complete("ls", "--j")).toEqual(["--json"]);
+    expect(await complete("completion", "")).toEqual(["bash", "zsh", "fish"]);
+  });
+
+  it("leaves files to the shell, and offers nothing where anything goes", async () => {
+    expect(await complete("create", "x", "--handler-file", "")).toEqual([":file"]);
+    expect(await complete("create", "x", "--handler", "")).toEqual([]);
+    expect(await complete("create", "")).toEqual([]);
+    expect(await complete("invoke", "x", "--", "--js")).toEqual([]);
+    // bash takes --env-file=… apart.
+    expect(await complete("create", "--env-file", "=", "")).toEqual([":file"]);
+  });
+});
+
+describe("the phases of a call", () => {
+  it("lie in their order, the start of an instance at the end of the wait for it", () => {
+    const timings = { queue: 30, network: 1, rootfs: 4, start: 20, cell: 2, handler: 5, total: 38 };
+    expect(phasesOf({ timings })).toEqual([
+      { name: "queue", begin_ms: 0, length_ms: 30 },
+      { name: "network", begin_ms: 5, length_ms: 1 },
+      { name: "rootfs", begin_ms: 6, length_ms: 4 },
+      { name: "start", begin_ms: 10, length_ms: 20 },
+      { name: "cell", begin_ms: 30, length_ms: 2 },
+      { name: "handler", begin_ms: 33, length_ms: 5 },
+    ]);
+    expect(phasesOf({ timings: { queue: 0, handler: 1, total: 1 } }).map(({ name }) => name)).toEqual([
+      "queue",
+      "handler",
+    ]);
+  });
+});

@@ -1,0 +1,149 @@
+/** Profiles, and which daemon and key are meant: flag, environment, profile, this machine. */
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { Profiles } from "../../src/cli/profiles.ts";
+import { profilesOf, readEnvironment, readTarget, type TargetFlags } from "../../src/cli/settings.ts";
+
+const REMOTE = "http://10.0.0.5:8700";
+const state = { dir: "" };
+
+beforeEach(() => {
+  state.dir = mkdtempSync("/var/tmp/hearth-cli-");
+});
+afterEach(() => rmSync(state.dir, { recursive: true }));
+
+const environment = (variables: Record<string, string> = {}) =>
+  readEnvironment({ XDG_CONFIG_HOME: state.dir, HEARTH_DATA_DIR: state.dir, ...variables });
+const target = (flags: TargetFlags, variables: Record<string, string> = {}) => {
+  const { url, key, url_source, key_source } = readTarget(flags, environment(variables));
+  return [url, url_source, key, key_source];
+};
+const keepProfile = (isCurrent = true) =>
+  profilesOf(environment()).put("work", { url: REMOTE, key: "work-key" }, isCurrent);
+const keepKeyFile = () => writeFileSync(join(state.dir, "key"), "machine-key\n");
+
+describe("profiles", () => {
+  it("are kept, used, replaced and removed in a file that only the user reads", () => {
+    const profiles = new Profiles(join(state.dir, "deep", "profiles.json"));
+    expect(profiles.read()).toEqual({ current: null, profiles: {} });
+    profiles.put("a", { url: REMOTE, key: "k1" }, false);
+    profiles.put("b", { url: REMOTE, key: "k2" }, true);
+    profiles.put("a", { url: REMOTE, key: "k3" }, false);
+    expect(profiles.read()).toEqual({
+      current: "b",
+      profiles: { b: { url: REMOTE, key: "k2" }, a: { url: REMOTE, key: "k3" } },
+    });
+    expect(statSync(profiles.file).mode & 0o777).toBe(0o600);
+    expect(statSync(join(state.dir, "deep")).mode & 0o777).toBe(0o700);
+    expect(readdirSync(join(state.dir, "deep"))).toEqual(["profiles.json"]);
+    profiles.use("a");
+    profiles.remove("a");
+    expect(profiles.read()).toEqual({ current: null, profiles: { b: { url: REMOTE, key: "k2" } } });
+    profiles.use("b");
+    profiles.use(null);
+    expect(profiles.read().current).toBeNull();
+  });
+
+  it("get their mode back when someone has opened it", () => {
+    keepProfile();
+    const { file } = profilesOf(environment());
+    chmodSync(file, 0o644);
+    keepProfile();
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+  });
+
+  it("say what is there when one is not, also one that every object has", () => {
+    keepProfile();
+    const profiles = profilesOf(environment());
+    expect(() => profiles.get("wrok")).toThrow(expect.objectContaining({ exit_code: 2, hint: "did you mean 'work'?" }));
+    for (const name of ["toString", "__proto__"]) expect(() => profiles.get(name)).toThrow(`no profile '${name}'`);
+  });
+
+  it("are not guessed from a file that holds something else, which stays as it was", () => {
+    keepProfile();
+    const { file } = profilesOf(environment());
+    for (const text of ["", "{", "[]", '{"current": 3, "profiles": {}}', '{"current": null, "profiles": {"a": {}}}']) {
+      writeFileSync(file, text);
+      expect(() => profilesOf(environment()).put("b", { url: REMOTE, key: "k" }, true)).toThrow(
+        "does not hold profiles",
+      );
+      expect(readFileSync(file, "utf8")).toBe(text);
+    }
+  });
+});
+
+describe("which daemon is meant", () => {
+  it("is this machine's with its key file, unless something is said", () => {
+    keepKeyFile();
+    expect(target({})).toEqual([
+      "http://127.0.0.1:8700",
+      "this machine's daemon",
+      "machine-key",
+      join(state.dir, "key"),
+    ]);
+    expect(target({}, { HEARTH_BOOTSTRAP_KEY: "b" }).slice(2)).toEqual(["b", "HEARTH_BOOTSTRAP_KEY"]);
+  });
+
+  it("goes by flag, then environment, then profile, then this machine", () => {
+    keepKeyFile();
+    keepProfile();
+    const variables = { HEARTH_URL: "http://env:1/", HEARTH_KEY: "env-key" };
+    expect(target({ url: "http://flag:1", key: "flag-key" }, variables)).toEqual([
+      "http://flag:1",
+      "--url",
+      "flag-key",
+      "--key",
+    ]);
+    expect(target({}, variables)).toEqual(["http://env:1", "HEARTH_URL", "env-key", "HEARTH_KEY"]);
+    expect(target({})).toEqual([REMOTE, "profile 'work'", "work-key", "profile 'work'"]);
+    expect(target({ profile: "work" }, variables)).toEqual([REMOTE, "profile 'work'", "work-key", "profile 'work'"]);
+    expect(target({ key: "other" })).toEqual([REMOTE, "profile 'work'", "other", "--key"]);
+  });
+
+  it("finds the profile that is named, by flag or HEARTH_PROFILE, and refuses one that is not there", () => {
+    keepProfile(false);
+    keepKeyFile();
+    expect(target({})[1]).toBe("this machine's daemon");
+    expect(target({}, { HEARTH_PROFILE: "work" })[0]).toBe(REMOTE);
+    expect(() => target({}, { HEARTH_PROFILE: "nope" })).toThrow("there is no profile 'nope'");
+  });
+
+  it("sends no key where it does not belong", () => {
+    keepKeyFile();
+    keepProfile();
+    expect(() => target({ url: "http://elsewhere.test" })).toThrow("no key for http://elsewhere.test");
+    expect(() => target({}, { HEARTH_URL: "http://127.0.0.1.elsewhere.test" })).toThrow("no key for");
+    expect(() => target({}, { HEARTH_URL: "http://127.0.0.1@elsewhere.test" })).toThrow("no key for");
+    // The profile's URL by another way is the profile's URL, and any address of this machine is this machine.
+    expect(target({ url: REMOTE })[2]).toBe("work-key");
+    for (const url of ["http://localhost:9", "http://[::1]:9", "http://127.0.0.5:9"]) {
+      expect(target({ url })[2]).toBe("machine-key");
+    }
+  });
+
+  it("needs no readable profiles where all is said", () => {
+    keepProfile();
+    writeFileSync(profilesOf(environment()).file, "broken");
+    expect(target({ url: "http://a:1", key: "k" })[0]).toBe("http://a:1");
+    expect(() => target({ url: "http://a:1" })).toThrow("does not hold profiles");
+  });
+
+  it("is a URL, and there is a key", () => {
+    expect(() => target({ url: "127.0.0.1:8700", key: "k" })).toThrow("is not a URL");
+    expect(() => target({ url: "ftp://a", key: "k" })).toThrow("is not a URL");
+    expect(existsSync(join(state.dir, "key"))).toBe(false);
+    expect(() => target({})).toThrow(
+      expect.objectContaining({ exit_code: 2, hint: expect.stringContaining("npm start") }),
+    );
+  });
+});
