@@ -121,6 +121,24 @@ static int isolate_and_up(int fd, const char *host_ifname) {
   return ask(fd, &m);
 }
 
+/*
+ * The host end gets no link-local address: nothing speaks IPv6 to it, and each address that comes or goes makes browsers
+ * on this machine give up the connections that they are making (ERR_NETWORK_CHANGED).
+ */
+static int no_link_local(int fd, const char *host_ifname) {
+  struct message m;
+  begin(&m, RTM_NEWLINK, 0, sizeof(struct ifinfomsg));
+  put_text(&m, IFLA_IFNAME, host_ifname);
+  struct rtattr *spec = nest(&m, IFLA_AF_SPEC);
+  struct rtattr *inet6 = nest(&m, AF_INET6);
+  uint8_t mode = IN6_ADDR_GEN_MODE_NONE;
+  put(&m, IFLA_INET6_ADDR_GEN_MODE, &mode, sizeof mode);
+  end_nest(&m, inet6);
+  end_nest(&m, spec);
+  int error = ask(fd, &m);
+  return error == EAFNOSUPPORT ? 0 : error;
+}
+
 static int add_address(int fd, int index, uint32_t address, uint8_t prefix_len) {
   struct message m;
   struct ifaddrmsg *body = begin(&m, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, sizeof *body);
@@ -215,6 +233,7 @@ static void add_steps(const struct netns_request *request, struct work *w, struc
   if (failed(result, "eth0", eth0 == 0 ? errno : 0)) return;
   if (failed(result, "address", add_address(w->inside, eth0, request->address, request->prefix_len))) return;
   if (failed(result, "eth0 up", link_up(w->inside, eth0))) return;
+  if (failed(result, "link-local", no_link_local(w->host, request->host_ifname))) return;
   if (failed(result, "bridge port up", isolate_and_up(w->host, request->host_ifname))) return;
   failed(result, "route", add_default_route(w->inside, eth0, request->gateway));
 }

@@ -250,6 +250,8 @@ export class Network {
     // With its address set: else it takes the lowest of its ports', and whenever a port comes or goes that changes it,
     // whoever inside an instance knew the gateway talks to nobody for seconds.
     await ip("link", "add", bridge, "address", mac, "type", "bridge");
+    // As the instances' links: see no_link_local of the helper. Fails where the machine has no IPv6, and is not needed.
+    await client.spawn({ argv: ["ip", "link", "set", bridge, "addrgenmode", "none"], timeout_ms: COMMAND_TIMEOUT_MS });
     await ip("link", "set", bridge, "alias", owner, "up");
     await ip("address", "add", `${this.gateway}/${this.subnet.prefix_length}`, "dev", bridge);
   }

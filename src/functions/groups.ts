@@ -39,7 +39,8 @@ export class Groups {
     const group = groupKey(record.id, record.version);
     launcher.setLimits(group, record);
     this.#note(record.id, record.version);
-    pool.setGroup(group, { min_instances, max_instances: record.max_instances, queue_max });
+    const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
+    pool.setGroup(group, { min_instances, max_instances, queue_max, owner, memory_mb });
   }
 
   /** The version is not current any more: its calls finish, its idle instances stay for the grace period of a rollback. */

@@ -7,7 +7,7 @@
  *     groups always follow the last state. Waiting (for warm instances, for running calls) is outside of the turn.
  * F2. While a function's state lets calls in, its group is open: it is opened before the state can be seen.
  */
-import type { Pool } from "../../pool/index.ts";
+import type { OwnerLimits, Pool } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
@@ -199,6 +199,11 @@ export class Functions {
     await promise;
     failpoint("functions.delete.closed");
     await this.#erase(row);
+  }
+
+  /** What all instances of a tenant's functions may be together; null: no limit. */
+  limitTenant(tenant_id: string, { instances_max, memory_mb_max }: OwnerLimits): void {
+    this.#pooled.pool.setOwner(tenant_id, { instances_max, memory_mb_max });
   }
 
   /** Deletes a function of a tenant that is being deleted, also one that somebody else is deleting. Idempotent. */

@@ -94,7 +94,7 @@ export class Tenants {
   }
 
   async list(limit: number): Promise<TenantRecord[]> {
-    const rows = await this.#options.store.read(`${SELECT} ORDER BY created_at DESC, id LIMIT ?`, [limit]);
+    const rows = await this.#options.store.read(`${SELECT} ORDER BY rowid DESC LIMIT ?`, [limit]);
     return rows.map(recordOf);
   }
 
@@ -191,7 +191,9 @@ export class Tenants {
   }
 
   #apply(tenant_id: string, limits: TenantLimits): void {
-    this.#options.rates.set(tenant_id, limits.requests_per_second);
+    const { rates, functions } = this.#options;
+    rates.set(tenant_id, limits.requests_per_second);
+    functions.limitTenant(tenant_id, limits);
   }
 }
 

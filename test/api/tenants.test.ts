@@ -8,6 +8,11 @@ import { type Answer, Daemon, eventually } from "../support/daemon.ts";
 const ISSUER = "https://issuer.test";
 const AUDIENCE = "hearth-test";
 
+const SETTINGS: Record<string, string> = {
+  HEARTH_CELLS: "1",
+  HEARTH_JWT_ISSUER: ISSUER,
+  HEARTH_JWT_AUDIENCE: AUDIENCE,
+};
 const daemon = new Daemon();
 const issuer: { server: Server | null; sign: (claims: object, alg?: string, header?: object) => Promise<string> } = {
   server: null,
@@ -38,12 +43,8 @@ beforeAll(async () => {
       .sign(alg === "ES256" ? privateKey : new TextEncoder().encode(jwks));
   await eventually("the issuer listens", () => issuer.server?.listening);
   const { port } = issuer.server.address() as AddressInfo;
-  await daemon.start({
-    HEARTH_CELLS: "1",
-    HEARTH_JWT_ISSUER: ISSUER,
-    HEARTH_JWT_AUDIENCE: AUDIENCE,
-    HEARTH_JWKS_URL: `http://127.0.0.1:${port}/jwks`,
-  });
+  SETTINGS.HEARTH_JWKS_URL = `http://127.0.0.1:${port}/jwks`;
+  await daemon.start(SETTINGS);
 });
 afterAll(async () => {
   issuer.server?.close();
@@ -289,5 +290,47 @@ describe("limits of a tenant", () => {
     expect((await as(key)("DELETE", `/api/functions/${made.id}`)).status).toBe(200);
     expect((await daemon.call("GET", `/api/tenants/${tenant_id}`)).body.usage.storage_bytes).toBe(0);
     expect((await as(key)("POST", "/api/functions", { name: "more", handler: "cat" })).status).toBe(201);
+  });
+
+  it("on instances are shared by its functions, and a call that can never be served is refused at once", async () => {
+    const { key, tenant_id } = await makeTenant("small", { instances_max: 2, memory_mb_max: 768 });
+    const make = async (name: string, handler: string, fields: object = {}) => {
+      const { body } = await as(key)("POST", "/api/functions", { name, handler, ...fields });
+      await as(key)("POST", `/api/functions/${body.id}/deploy`);
+    };
+    for (const name of ["a", "b", "c"]) await make(name, "sleep 0.2");
+    const seen: number[] = [];
+    // Of all tenants, in one look.
+    const alive = async () => {
+      const { body } = await daemon.call("GET", "/api/functions/pool/stats");
+      return body.warming_count + body.ready_count + body.busy_count + body.recycling_count;
+    };
+    const others = await alive();
+    const calls = ["a", "b", "c", "a", "b", "c"].map((name) => as(key)("POST", `/api/functions/invoke/${name}`));
+    const all = Promise.all(calls);
+    const isDone = { yes: false };
+    void all.finally(() => {
+      isDone.yes = true;
+    });
+    while (!isDone.yes) seen.push((await alive()) - others);
+    expect((await all).map(({ body }) => body.status)).toEqual(Array(6).fill("success"));
+    expect(Math.max(...seen)).toBe(2);
+    await make("large", "true", { memory_limit_mb: 1024 });
+    const refused = await as(key)("POST", "/api/functions/invoke/large");
+    expect(refusal(refused)).toEqual([403, "QUOTA_EXCEEDED"]);
+    expect(refused.body.error).toContain("768 MB");
+    await daemon.call("PATCH", `/api/tenants/${tenant_id}`, { limits: { memory_mb_max: null } });
+    expect((await as(key)("POST", "/api/functions/invoke/large")).body.status).toBe("success");
+  });
+
+  it("hold again after a restart", async () => {
+    const { key } = await makeTenant("lasting", { instances_max: 0, requests_per_second: 1000 });
+    const { body } = await as(key)("POST", "/api/functions", { name: "f", handler: "cat" });
+    await as(key)("POST", `/api/functions/${body.id}/deploy`);
+    await daemon.stop();
+    await daemon.start(SETTINGS);
+    const answer = await as(key)("POST", "/api/functions/invoke/f");
+    expect(refusal(answer)).toEqual([403, "QUOTA_EXCEEDED"]);
+    expect(answer.headers.get("ratelimit-policy")).toBe('"tenant";q=1000;w=1');
   });
 });

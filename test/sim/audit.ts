@@ -65,10 +65,7 @@ export class Audit {
     this.#state = state;
     this.#model = model;
     this.#coverage = coverage;
-    this.#owners = new OwnerAudit(state, model, coverage, (key) => {
-      const { counts } = this.#tallied(key);
-      return { live: liveOf(counts), ready: counts.ready };
-    });
+    this.#owners = new OwnerAudit(state, model, coverage, (key) => this.#tallied(key).counts);
   }
 
   compare(event: PoolEvent): void {

@@ -4,35 +4,36 @@
  */
 import type { Owner } from "../../pool/owners.ts";
 import type { PoolEvent } from "../../pool/protocol.ts";
-import type { Group, PoolState } from "../../pool/states.ts";
+import type { Counts, Group, PoolState } from "../../pool/states.ts";
 import { invariant } from "../../src/base/errors.ts";
 import type { Coverage } from "./coverage.ts";
 import type { Model } from "./model.ts";
 import type { ModelOwner, Taken } from "./owners.ts";
 
-/** What a group has that is not on its way out, and how many of it stand ready. */
-export interface GroupSize {
-  readonly live: number;
-  readonly ready: number;
+function liveOf({ warming, ready, busy, recycling }: Counts): number {
+  return warming + ready + busy + recycling;
 }
 
 export class OwnerAudit {
   readonly #state: PoolState;
   readonly #model: Model;
   readonly #coverage: Coverage;
-  readonly #sizeOf: (group: string) => GroupSize;
+  /** A group as its instances are. */
+  readonly #countsOf: (group: string) => Counts;
 
-  constructor(state: PoolState, model: Model, coverage: Coverage, sizeOf: (group: string) => GroupSize) {
+  constructor(state: PoolState, model: Model, coverage: Coverage, countsOf: (group: string) => Counts) {
     this.#state = state;
     this.#model = model;
     this.#coverage = coverage;
-    this.#sizeOf = sizeOf;
+    this.#countsOf = countsOf;
   }
 
   compare(event: PoolEvent): void {
     const { owners } = this.#state;
     const model = this.#model.owners;
     invariant(owners.size === model.size, `O1: ${owners.size} owners have limits, not ${model.size}`);
+    // Where nobody has limits, these alone change whom a group counts for.
+    if (owners.size === 0 && event.type !== "owner_set" && event.type !== "group_set") return;
     for (const group of this.#state.groups.values()) this.#compareGroup(group);
     for (const [key, owner] of owners) {
       const expected = model.get(key);
@@ -69,7 +70,7 @@ export class OwnerAudit {
     for (const [name, { owner: whose, memory_mb }] of this.#model.groups) {
       if (whose !== key) continue;
       const group = this.#state.groups.get(name);
-      const count = this.#sizeOf(name).live;
+      const count = liveOf(this.#countsOf(name));
       const wanted = group?.wanted_count ?? 0;
       live.count += count;
       live.mb += count * memory_mb;
@@ -114,7 +115,10 @@ export class OwnerAudit {
     const isLowered = taken.count > bound.count || taken.mb > bound.mb;
     if (event.type === "owner_set" && event.owner === key && isLowered) {
       for (const group of owner.groups) {
-        invariant(this.#sizeOf(group.key).ready === 0, `O3: ${key} has more than it may, and ${group.key} stands idle`);
+        invariant(
+          this.#countsOf(group.key).ready === 0,
+          `O3: ${key} has more than it may, and ${group.key} stands idle`,
+        );
       }
       this.#coverage.note("owner", "lowered below what is there");
     }
@@ -153,8 +157,8 @@ export class OwnerAudit {
     const idle = { count: 0, mb: 0 };
     for (const [name, { owner: whose, min_instances, memory_mb }] of this.#model.groups) {
       if (whose !== owner.key) continue;
-      const { live, ready } = this.#sizeOf(name);
-      const count = Math.max(0, Math.min(ready, live - min_instances));
+      const counts = this.#countsOf(name);
+      const count = Math.max(0, Math.min(counts.ready, liveOf(counts) - min_instances));
       idle.count += count;
       idle.mb += count * memory_mb;
     }
