@@ -103,6 +103,22 @@ describe("a listener ends", () => {
     expect((await fetch("/health")).status).toBe(200);
   });
 
+  it("the request of a key that was revoked between its headers and its body", async () => {
+    const { server, keys } = await serve(routes);
+    const made = await keys.create("default", { name: "k" }, await keys.caller(KEY));
+    const client = await rawClient(server.port);
+    const body = '{"text":"late"}';
+    client.socket.write(
+      `POST /keeps HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${made.key}\r\nExpect: 100-continue\r\nContent-Length: ${body.length}\r\n\r\n`,
+    );
+    // Said once the key was found good.
+    await client.until(/100 Continue/);
+    await keys.revoke("default", made.id);
+    client.socket.write(body);
+    expect(await client.until(/"error_code"/)).toMatch(/HTTP\/1\.1 401 [\s\S]*UNAUTHORIZED/);
+    client.socket.destroy();
+  });
+
   it("nobody but the slow ones: others are served while all of these are there", async () => {
     const { server, fetch } = await serve(routes);
     const slow = await Promise.all(Array.from({ length: 200 }, () => rawClient(server.port)));
