@@ -63,7 +63,7 @@ type Write = (name: Exclude<LogLevel, "silent">, message: string, fields?: LogFi
 function toJson(lines: Lines, clock: Pick<Clock, "epochMs">): Write {
   return (level, message, fields) => {
     const time = toIsoTime(clock.epochMs());
-    lines.write(`${JSON.stringify({ level, time, ...fields, message })}\n`);
+    lines.write(`${JSON.stringify({ time, level, message, ...fields })}\n`);
   };
 }
 

@@ -23,6 +23,9 @@ import { checkAnswer } from "./answers.ts";
 
 export const KEY = "test-key-0123456789abcdef";
 
+/** Of what a daemon prints, the end: a line a request is some 300 characters. */
+const OUTPUT_LENGTH_MAX = 1_000_000;
+
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
@@ -154,7 +157,7 @@ export class Daemon {
     });
     this.#child = child;
     const keep = (chunk: Buffer) => {
-      this.output = (this.output + chunk.toString()).slice(-20_000);
+      this.output = (this.output + chunk.toString()).slice(-OUTPUT_LENGTH_MAX);
     };
     child.stdout?.on("data", keep);
     child.stderr?.on("data", keep);
