@@ -25,6 +25,7 @@ const row = (status: number, fault: Fault, about: string, retryable = false): Er
 });
 
 export const ERRORS = {
+  MALFORMED_REQUEST: row(400, "caller", "The bytes are no HTTP/1.1 request."),
   INVALID_JSON: row(400, "caller", "The body is not JSON."),
   INVALID_ARGUMENT: row(
     400,
@@ -37,11 +38,13 @@ export const ERRORS = {
   QUOTA_EXCEEDED: row(403, "caller", "A limit of the tenant is used up."),
   NOT_FOUND: row(404, "caller", "There is no such thing, or it belongs to another tenant."),
   METHOD_NOT_ALLOWED: row(405, "caller", "The path answers other methods, which Allow names."),
+  REQUEST_TIMEOUT: row(408, "caller", "The request was not sent in time."),
   WRONG_STATE: row(409, "caller", "Not possible in the state that it is in, which details.state names."),
   NAME_TAKEN: row(409, "caller", "Another one has that name."),
   NOT_EMPTY: row(409, "caller", "It still owns something."),
   BODY_TOO_LARGE: row(413, "caller", "The body is larger than body_bytes_max."),
   UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing or of another JSON type."),
+  HEADERS_TOO_LARGE: row(431, "caller", "The request line and headers are larger than header_bytes_max."),
   CHAIN_TOO_DEEP: row(400, "caller", "Functions call functions deeper than chain_depth_max."),
   RATE_LIMITED: row(429, "platform", "The tenant sends more requests a second than it may.", true),
   QUEUE_FULL: row(429, "platform", "As many calls of the function wait as may.", true),

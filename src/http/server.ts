@@ -20,6 +20,7 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Held } from "./held.ts";
+import { answerMalformed, refuseExpectations } from "./malformed.ts";
 import type { Route } from "./route.ts";
 import { type AppDeps, type Env, refuse, refuseUnserved, serve } from "./serve.ts";
 
@@ -170,6 +171,8 @@ function makeServer(app: App, limits: ServerLimits, sockets: Set<Socket>): Serve
   );
   // Without this event Node invites every body. `readBody` does it, once the request has passed all that needs none.
   server.on("checkContinue", listener);
+  answerMalformed(server, app.failed);
+  refuseExpectations(server, app.failed);
   server.maxConnections = limits.connections_max;
   server.on("connection", (socket) => {
     sockets.add(socket);

@@ -447,11 +447,31 @@ describe("the server", () => {
     await expect(nowhere).rejects.toMatchObject({ message: expect.stringContaining("no such address") });
   });
 
+  it("answers what is no request, or comes too late, with the error body and closes", async () => {
+    const { server, fetch } = await serve(basic, { headers_timeout_ms: 50, connection_check_ms: 10 });
+    const answers: Record<string, string> = {
+      "GET /health HTTP/9.9\r\n\r\n": "MALFORMED_REQUEST",
+      "\x16\x03\x01\x02\x00\x01\x00": "MALFORMED_REQUEST",
+      "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n": "MALFORMED_REQUEST",
+      "GET /health HTTP/1.1\r\nHost: x\r\nExpect: 200-maybe\r\n\r\n": "INVALID_ARGUMENT",
+      "GET /health HTTP/1.1\r\nHost:": "REQUEST_TIMEOUT",
+    };
+    for (const [text, code] of Object.entries(answers)) {
+      const client = await rawClient(server.port);
+      client.socket.write(text);
+      const [head = "", body = ""] = (await client.closed()).split("\r\n\r\n");
+      expect([text, JSON.parse(body || "{}").error_code]).toEqual([text, code]);
+      expect(head).toMatch(/connection: close/i);
+      expect(head).toContain(`x-request-id: ${JSON.parse(body).request_id}`);
+    }
+    expect((await fetch("/health")).status).toBe(200);
+  });
+
   it("refuses headers above their bound and connections above theirs", async () => {
     const { fetch, server } = await serve(basic, { header_bytes_max: 2_048, connections_max: 2 });
     const large = await rawClient(server.port);
     large.socket.write(`GET /health HTTP/1.1\r\nHost: x\r\nX-Large: ${"x".repeat(4_096)}\r\n\r\n`);
-    expect(await large.closed()).toMatch(/^HTTP\/1\.1 431 /);
+    expect(await large.closed()).toMatch(/^HTTP\/1\.1 431 [^]*"HEADERS_TOO_LARGE"/);
     const held = await Promise.all([rawClient(server.port), rawClient(server.port)]);
     for (const client of held) client.socket.write("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     await Promise.all(held.map((client) => client.until(/"ok"/)));
