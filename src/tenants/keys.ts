@@ -126,12 +126,12 @@ export class Keys implements Authenticator {
   }
 
   /**
-   * Makes a key for a tenant; its text is in this answer and nowhere else. Throws FORBIDDEN for scopes that `by` has
-   * not, INVALID_ARGUMENT for an expiry that is over, NOT_FOUND for a tenant that is gone, QUOTA_EXCEEDED.
+   * Makes a key for a tenant, with the scopes of `by` unless told; its text is in this answer and nowhere else. Throws
+   * FORBIDDEN for scopes that `by` has not, INVALID_ARGUMENT for an expiry that is over, NOT_FOUND for a tenant that is gone, QUOTA_EXCEEDED.
    */
   async create(tenant_id: string, { name, scopes, expires_at }: CreateKey, by: Caller): Promise<NewApiKey> {
-    const wanted = scopes === undefined ? SCOPES : SCOPES.filter((scope) => scopes.includes(scope));
     // Of another tenant's keys only the operator makes any.
+    const wanted = SCOPES.filter((scope) => (scopes ?? by.scopes).includes(scope));
     const lacking = wanted.find((scope) => !by.scopes.includes(scope));
     if (lacking !== undefined) throw lacksScope(lacking);
     if (this.#isOver(expires_at ?? null)) throw new AppError("INVALID_ARGUMENT", "expires_at: that time is over");

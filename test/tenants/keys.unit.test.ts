@@ -165,14 +165,16 @@ describe("keys", () => {
     const narrow = await keys.caller(
       (await keys.create(DEFAULT_TENANT_ID, { name: "n", scopes: ["admin", "read"] }, operator)).key,
     );
-    await expect(keys.create(DEFAULT_TENANT_ID, { name: "x" }, narrow)).rejects.toMatchObject({ code: "FORBIDDEN" });
+    const tooMuch = keys.create(DEFAULT_TENANT_ID, { name: "x", scopes: ["read", "write"] }, narrow);
+    await expect(tooMuch).rejects.toMatchObject({ code: "FORBIDDEN" });
+    expect(await keys.create(DEFAULT_TENANT_ID, { name: "same" }, narrow)).toMatchObject({ scopes: ["read", "admin"] });
     const made = await Promise.allSettled(
       Array.from({ length: LIMITS.api_keys_per_tenant_max + 10 }, (_, n) =>
         keys.create(DEFAULT_TENANT_ID, { name: `k${n}`, scopes: ["read"] }, narrow),
       ),
     );
-    // Two are there already: the operator's and the one that makes them.
-    expect(made.filter(({ status }) => status === "fulfilled")).toHaveLength(LIMITS.api_keys_per_tenant_max - 2);
+    // Three are there already: the operator's, the one that makes them and one like it.
+    expect(made.filter(({ status }) => status === "fulfilled")).toHaveLength(LIMITS.api_keys_per_tenant_max - 3);
     expect(made.find(({ status }) => status === "rejected")).toMatchObject({ reason: { code: "QUOTA_EXCEEDED" } });
   });
 
