@@ -48,8 +48,12 @@ export function warmCondition(
       } else if (found.live_count - found.counts.warming >= min_instances) {
         resolve();
       } else {
-        const why = (owner && quotaReason(owner, memory_mb, min_instances)) ?? giveUps.get(group);
-        if (why !== undefined) reject(new AppError("START_FAILED", `no instance of ${group} could be started: ${why}`));
+        // Another try helps against the second only.
+        const beyond = owner && quotaReason(owner, memory_mb, min_instances);
+        const why = giveUps.get(group);
+        if (beyond !== null) reject(new AppError("QUOTA_EXCEEDED", beyond));
+        else if (why !== undefined)
+          reject(new AppError("START_FAILED", `no instance of ${group} could be started: ${why}`));
       }
     },
     late: () => {

@@ -196,8 +196,8 @@ export class Pool<Call, Outcome> {
 
   /**
    * Resolves when the group has `min_instances` that serve. Rejects with START_FAILED when all attempts to start one
-   * failed, when its owner's limits can never hold so many, or when `deadline_ms` from now have passed; with the drop's
-   * refusal when the group is dropped.
+   * failed or when `deadline_ms` from now have passed, with QUOTA_EXCEEDED when its owner's limits can never hold so
+   * many; with the drop's refusal when the group is dropped.
    */
   warm(group: string, deadline_ms: number): Promise<void> {
     this.#giveUps.delete(group);

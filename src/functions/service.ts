@@ -165,7 +165,7 @@ export class Functions {
 
   /**
    * Makes the function invocable and warms `min_instances`. Resolves when they are ready. When warming fails the
-   * function is in state `error` with the reason, and START_FAILED is thrown.
+   * function is in state `error` with the reason, and START_FAILED or QUOTA_EXCEEDED is thrown.
    */
   deploy(tenant_id: string, id: string): Promise<FunctionRecord> {
     const { changes, moves } = this.#parts;

@@ -84,7 +84,8 @@ export class Versions {
 
   /**
    * Makes the next version and points to it; on an active function after as many of its instances are ready as the
-   * version before had. Throws START_FAILED when they do not get ready; the pointer then stays, and nothing is changed.
+   * version before had. Throws START_FAILED when they do not get ready, QUOTA_EXCEEDED where the tenant
+   * may not have them; the pointer then stays, and nothing is changed.
    */
   update(tenant_id: string, id: string, input: UpdateFunction): Promise<FunctionRecord> {
     const { changes, engine, rows, ids, clock } = this.#parts;
@@ -108,7 +109,7 @@ export class Versions {
     });
   }
 
-  /** Points to an earlier (or later) version. Throws NOT_FOUND when there is none of that number, START_FAILED as `update`. */
+  /** Points to an earlier (or later) version. Throws NOT_FOUND when there is none of that number, else as `update`. */
   rollback(tenant_id: string, id: string, version: number): Promise<FunctionRecord> {
     const { changes, rows, clock } = this.#parts;
     const begun_ms = clock.monotonicMs();

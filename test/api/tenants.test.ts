@@ -320,6 +320,12 @@ describe("limits of a tenant", () => {
     const refused = await as(key)("POST", "/api/functions/invoke/large");
     expect(refusal(refused)).toEqual([403, "QUOTA_EXCEEDED"]);
     expect(refused.body.error).toContain("768 MB");
+    const { body: many } = await as(key)("POST", "/api/functions", { name: "many", handler: "cat", min_instances: 3 });
+    expect(refusal(await as(key)("POST", `/api/functions/${many.id}/deploy`))).toEqual([403, "QUOTA_EXCEEDED"]);
+    expect((await as(key)("GET", `/api/functions/${many.id}`)).body).toMatchObject({
+      state: "error",
+      error_message: "the tenant may have at most 2 instances, this function needs 3",
+    });
     await daemon.call("PATCH", `/api/tenants/${tenant_id}`, { limits: { memory_mb_max: null } });
     expect((await as(key)("POST", "/api/functions/invoke/large")).body.status).toBe("success");
   });

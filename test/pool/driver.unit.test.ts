@@ -274,8 +274,8 @@ describe("the limits of an owner", () => {
     pool.setOwner("ten_a", { instances_max: 1, memory_mb_max: null });
     pool.setGroup(F, { ...OWNED, min_instances: 2 });
     await expect(pool.warm(F, 60_000)).rejects.toMatchObject({
-      code: "START_FAILED",
-      message: `no instance of ${F} could be started: the tenant may have at most 1 instance, this function needs 2`,
+      code: "QUOTA_EXCEEDED",
+      message: "the tenant may have at most 1 instance, this function needs 2",
     });
   });
 
