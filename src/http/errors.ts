@@ -45,8 +45,8 @@ export function errorBody(thrown: unknown, request_id: string): ErrorBody {
       retry_after: null,
     };
   }
-  // Every 429 promises something, even where the refuser could not say when.
-  const retry_after = thrown.retry_after ?? (ERRORS[thrown.code].status === 429 ? 1 : null);
+  // Whoever is to come back is told when, even where the refuser could not say.
+  const retry_after = thrown.retry_after ?? (ERRORS[thrown.code].retryable ? 1 : null);
   return {
     error: thrown.message,
     error_code: thrown.code,

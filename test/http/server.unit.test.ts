@@ -322,13 +322,15 @@ describe("errors", () => {
     });
   });
 
-  it("say when to come back in the body and in Retry-After, and every 429 does", async () => {
+  it("say when to come back in the body and in Retry-After, and every 429 and 503 does", async () => {
     const full = await serve([failing(new AppError("CAPACITY_FULL", "full", { retry_after: 2.2 }))]);
     const answer = await full.fetch("/api/fail");
     expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "3"]);
     expect(await answer.json()).toMatchObject({ retry_after: 3 });
-    const queue = await serve([failing(new AppError("QUEUE_FULL", "full"))]);
-    expect((await queue.fetch("/api/fail")).headers.get("retry-after")).toBe("1");
+    for (const code of ["QUEUE_FULL", "START_FAILED", "SHUTTING_DOWN"] as const) {
+      const { fetch } = await serve([failing(new AppError(code, "not now"))]);
+      expect((await fetch("/api/fail")).headers.get("retry-after")).toBe("1");
+    }
   });
 
   it("hide the inside of a fault and log it with its request id", async () => {
