@@ -3,7 +3,7 @@
  * reverse order. Nothing else knows how the parts are put together.
  */
 import { randomBytes } from "node:crypto";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
@@ -49,22 +49,29 @@ export interface Hearth {
 /** As many as the digest of HS256 has (RFC 7518 §3.2). */
 const TOKEN_SECRET_BYTES = 32;
 
-/** The operator's key: from the settings, from the data directory, or made now and kept there for the command line. */
-function ownKey(config: Config, ids: Ids): { text: string; isNew: boolean } {
-  if (config.bootstrap_key !== null) return { text: config.bootstrap_key, isNew: false };
-  const file = `${config.data_dir}/key`;
-  if (existsSync(file)) return { text: readFileSync(file, "utf8").trim(), isNew: false };
-  const { text } = newKeyText(ids);
-  writeFileSync(file, `${text}\n`, { mode: 0o600, flush: true });
+/**
+ * A secret that is made at the first start and kept in the data directory: a file that is whole or not there, since a
+ * full disk or a kill in the middle would leave an empty one, which nobody could use. Such a one is made again.
+ */
+function keptSecret(file: string, make: () => string): { text: string; isNew: boolean } {
+  const found = existsSync(file) ? readFileSync(file, "utf8").trim() : "";
+  if (found !== "") return { text: found, isNew: false };
+  const text = make();
+  writeFileSync(`${file}.new`, `${text}\n`, { mode: 0o600, flush: true });
+  renameSync(`${file}.new`, file);
   return { text, isNew: true };
 }
 
+/** The operator's key: from the settings, from the data directory, or made now and kept there for the command line. */
+function ownKey(config: Config, ids: Ids): { text: string; isNew: boolean } {
+  if (config.bootstrap_key !== null) return { text: config.bootstrap_key, isNew: false };
+  return keptSecret(`${config.data_dir}/key`, () => newKeyText(ids).text);
+}
+
 /** What own access tokens are signed with. Whoever takes the file away ends all of them. */
-function ownSecret(config: Config): Uint8Array {
-  const file = `${config.data_dir}/token-secret`;
-  if (!existsSync(file))
-    writeFileSync(file, randomBytes(TOKEN_SECRET_BYTES).toString("hex"), { mode: 0o600, flush: true });
-  return Buffer.from(readFileSync(file, "utf8").trim(), "hex");
+function ownSecret({ data_dir }: Config): Uint8Array {
+  const { text } = keptSecret(`${data_dir}/token-secret`, () => randomBytes(TOKEN_SECRET_BYTES).toString("hex"));
+  return Buffer.from(text, "hex");
 }
 
 /** Steps that take down what was made, in the order of making; `all` runs them backwards, each whatever the others did. */

@@ -34,6 +34,21 @@ describe("a first start", () => {
     await daemon.start({ ...cells, HEARTH_BOOTSTRAP_KEY: "" });
     expect([(await list()).status, daemon.output.includes(key)]).toEqual([200, false]);
   });
+
+  it("that was cut short while it kept its secrets makes them again", async () => {
+    const daemon = make();
+    for (const name of ["key", "token-secret"]) writeFileSync(`${daemon.data_dir}/${name}`, "");
+    await daemon.start({ ...cells, HEARTH_BOOTSTRAP_KEY: "" });
+    const headers = { "x-api-key": readFileSync(`${daemon.data_dir}/key`, "utf8").trim() };
+    const answer = await fetch(`${daemon.url}/api/auth/token`, { method: "POST", headers });
+    expect(answer.status).toBe(200);
+    const { access_token } = (await answer.json()) as { access_token: string };
+    const list = () => fetch(`${daemon.url}/api/functions`, { headers: { authorization: `Bearer ${access_token}` } });
+    expect((await list()).status).toBe(200);
+    await daemon.stop();
+    await daemon.start({ ...cells, HEARTH_BOOTSTRAP_KEY: "" });
+    expect((await list()).status).toBe(200);
+  });
 });
 
 describe("a start that is refused", () => {
