@@ -9,6 +9,11 @@ import type { Statement, Store } from "../store/store.ts";
 import { deleteOldest } from "./portions.ts";
 
 const MEGABYTE = 1024 * 1024;
+/**
+ * What a tenant has of each megabyte of its storage when records had to go: a tenth is free again. Otherwise one that
+ * is called would always stand at its limit, and could make nothing between two rounds.
+ */
+const TRIMMED_MEGABYTE = Math.floor(0.9 * MEGABYTE);
 
 const guard = (tenant_id: string, condition: string): Statement => ({
   // Changes nothing: what counts is whether there is such a row.
@@ -36,7 +41,7 @@ export function refusalOf(conflict: number): AppError | null {
       return unknownCredential();
     case 1:
       return new AppError("QUOTA_EXCEEDED", "the tenant's functions and records take all the storage it may use", {
-        hint: "delete functions, or ask the operator for a higher storage_mb_max",
+        hint: "wait a minute for the oldest records to go, delete functions, or ask the operator for a higher storage_mb_max",
       });
     case 2:
       return new AppError("QUOTA_EXCEEDED", "the tenant has as many functions as it may have", {
@@ -47,11 +52,14 @@ export function refusalOf(conflict: number): AppError | null {
   }
 }
 
-/** Deletes the oldest records, of the largest function first, of tenants above their storage. Ends when `isLate`. */
+/**
+ * Deletes the oldest records, of the largest function first, of tenants that have used up their storage, until a tenth
+ * of it is free. Ends when `isLate`.
+ */
 export async function trimStorage(store: Store, log: Log, isLate: () => boolean): Promise<void> {
   const over = await store.read<{ readonly id: string; readonly excess: number }>(
-    `SELECT id, ${STORED} - storage_mb_max * ${MEGABYTE} AS excess FROM tenants
-      WHERE storage_mb_max IS NOT NULL AND ${STORED} > storage_mb_max * ${MEGABYTE} LIMIT 1000`,
+    `SELECT id, ${STORED} - storage_mb_max * ${TRIMMED_MEGABYTE} AS excess FROM tenants
+      WHERE storage_mb_max IS NOT NULL AND ${STORED} >= storage_mb_max * ${MEGABYTE} LIMIT 1000`,
   );
   for (const { id, excess } of over) {
     let left = excess;

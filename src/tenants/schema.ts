@@ -26,7 +26,7 @@ const limitFields = {
   instances_max: bound(1_000_000).describe("Instances of all its functions at the same time."),
   memory_mb_max: bound(100_000_000).describe("Sum of memory_limit_mb of its instances."),
   storage_mb_max: bound(100_000_000).describe(
-    "Functions, versions and records. Above it nothing is created and the oldest records go.",
+    "Functions, versions and records. Above it nothing is created and the oldest records go, until a tenth is free.",
   ),
 };
 
