@@ -68,13 +68,10 @@ function isKnown(if_none_match: string | null, etag: string): boolean {
 
 export function pageRoutes(): Route[] {
   const assets = readAssets();
-  const answer = (
-    name: string,
-    request: { readonly request_id: string; header(name: string): string | null },
-  ): Response => {
+  const answer = (name: string, request: { header(name: string): string | null }): Response => {
     const asset = assets.get(name);
     if (asset === undefined) throw new AppError("NOT_FOUND", `the page has no file '${name}'`);
-    const headers = { ...HEADERS, etag: asset.etag, "x-request-id": request.request_id };
+    const headers = { ...HEADERS, etag: asset.etag };
     if (isKnown(request.header("if-none-match"), asset.etag)) return new Response(null, { status: 304, headers });
     return new Response(asset.bytes, { headers: { ...headers, "content-type": asset.content_type } });
   };

@@ -1,30 +1,8 @@
 /** Series by function: whose they are, and that names never grow without a bound. */
 import { describe, expect, it } from "vitest";
-import type { InvocationRecord } from "../../src/functions/schema.ts";
 import { FunctionSeries } from "../../src/telemetry/function-series.ts";
 import { parseExposition } from "../support/exposition.ts";
-
-const record = (function_name: string, parts: Partial<InvocationRecord> = {}): InvocationRecord => ({
-  invocation_id: "inv_1_a",
-  function_id: "fn_1",
-  function_name,
-  version: 1,
-  execution_node_id: "node_1",
-  status: "success",
-  started_at: 0,
-  ended_at: 0,
-  duration_ms: 1,
-  exit_code: 0,
-  stdout: "",
-  stderr: "",
-  stdout_truncated: false,
-  stderr_truncated: false,
-  error_message: null,
-  cold_start: false,
-  instance_nonce: null,
-  timings: { queue: 0, handler: 1, total: 500 },
-  ...parts,
-});
+import { called } from "./called.ts";
 
 /** What a tenant is shown, as `<tenant>/<function>` → successful calls and seconds. */
 async function shown(series: FunctionSeries, tenant_id: string | null): Promise<Record<string, number[]>> {
@@ -45,12 +23,12 @@ async function shown(series: FunctionSeries, tenant_id: string | null): Promise<
 describe("series by function", () => {
   it("hold at most their bound, and the least recently called goes into other with all that it counted", async () => {
     const series = new FunctionSeries(2);
-    series.count("t", record("a"));
-    series.count("t", record("b"));
-    series.count("t", record("a"));
-    series.count("t", record("c"));
+    series.count("t", called("a"));
+    series.count("t", called("b"));
+    series.count("t", called("a"));
+    series.count("t", called("c"));
     expect(await shown(series, null)).toEqual({ "t/a": [2, 1], "t/c": [1, 0.5], "other/other": [1, 0.5] });
-    for (let i = 0; i < 50; i++) series.count("t", record(`f${i}`));
+    for (let i = 0; i < 50; i++) series.count("t", called(`f${i}`));
     const all = await shown(series, null);
     expect(Object.keys(all)).toHaveLength(3);
     expect(all["other/other"]).toEqual([52, 26]);
@@ -58,18 +36,18 @@ describe("series by function", () => {
 
   it("keep functions of one name in two tenants apart, and show each tenant its own alone", async () => {
     const series = new FunctionSeries(2);
-    series.count("one", record("same"));
-    series.count("two", record("same", { status: "failed" }));
+    series.count("one", called("same"));
+    series.count("two", called("same", { status: "failed" }));
     expect(await shown(series, "one")).toEqual({ "one/same": [1, 0.5] });
     expect(await shown(series, "two")).toEqual({ "two/same": [0, 0.5] });
-    series.count("two", record("another"));
+    series.count("two", called("another"));
     expect(Object.keys(await shown(series, "one"))).toEqual([]);
     expect(Object.keys(await shown(series, null))).toEqual(["two/another", "two/same", "other/other"]);
   });
 
   it("lose a deleted function altogether", async () => {
     const series = new FunctionSeries(2);
-    series.count("t", record("a"));
+    series.count("t", called("a"));
     series.forget("t", "a");
     expect(await shown(series, null)).toEqual({});
   });

@@ -1,0 +1,38 @@
+/** The metrics as they are answered. */
+import { describe, expect, it } from "vitest";
+import { PoolState } from "../../pool/states.ts";
+import { totalsOf } from "../../pool/stats.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { Held } from "../../src/http/held.ts";
+import { Metrics } from "../../src/telemetry/metrics.ts";
+import { telemetryRoutes } from "../../src/telemetry/routes.ts";
+import { serving } from "../http/served.ts";
+import { called } from "./called.ts";
+
+describe("GET /metrics", () => {
+  const serve = serving();
+
+  it("counts among what answers hold, for it is as large as there are functions", async () => {
+    const pool = new PoolState({ instances_max: 1, starts_max: 1, start_attempts_max: 1, instance_prefix: "i" });
+    const metrics = new Metrics({
+      version: "1",
+      node_id: "node_1",
+      sources: {
+        pool: () => totalsOf(pool),
+        store: () => ({ queue_count: 0, queue_bytes: 0, wal_bytes: 0 }),
+        log_dropped_count: () => 0,
+      },
+    });
+    try {
+      for (let i = 0; i < LIMITS.metrics_functions_max; i++) metrics.invoked("ten_a", called(`function-${i}`));
+      const routes = telemetryRoutes({ metrics });
+      const { call } = await serve(routes);
+      const text = await (await call("GET", "/metrics")).text();
+      expect(text).toContain('function="function-999"');
+      const full = await serve(routes, {}, { held: new Held(text.length) });
+      expect((await full.call("GET", "/metrics")).status).toBe(503);
+    } finally {
+      metrics.close();
+    }
+  });
+});
