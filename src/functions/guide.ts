@@ -66,8 +66,8 @@ export const functionsGuide: Guide<"functions"> = {
 };
 
 /**
- * Readiness of the concern: `ok` when calls can be served; `degraded` when containers fail to start (none of the last
- * started and some failed), with the counts that led to it.
+ * Readiness of the concern: `ok` when calls can be served; `degraded` when since the start of the daemon containers
+ * failed to start and none came up, with the counts that led to it.
  */
 export function functionsHealth(totals: PoolTotals): FunctionsReadiness {
   const canStart = totals.start_failed_count === 0 || totals.started_count > 0;

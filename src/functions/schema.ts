@@ -374,7 +374,9 @@ export const namedFunction = functionRecord
   .meta({ id: "NamedFunction" });
 export const functionsReadiness = z
   .object({
-    status: z.enum(["ok", "degraded"]).describe("degraded: no container that was started lately came up."),
+    status: z
+      .enum(["ok", "degraded"])
+      .describe("degraded: since the start of the daemon containers failed to start, and none came up."),
     concern: z.literal("functions").describe("Whose readiness this is."),
     runtimes: z.array(z.string()).describe("What a function's runtime may be."),
     pool: poolStats,

@@ -2,8 +2,9 @@
  * Tenants: made, limited and deleted by the operator. A tenant owns functions and keys; everything that is looked up is
  * looked up by tenant, so that deleting one is deleting what carries its id.
  *
- * N1. From the moment a tenant is `deleting` none of its credentials is good and nothing new can be made in it: keys
- *     and functions are inserted only beside an active tenant, in the same batch.
+ * N1. From the moment a tenant is `deleting` none of its keys and tokens is good and nothing new can be made in it: keys
+ *     and functions are inserted only beside an active tenant, in the same batch. What its running calls were given
+ *     ends with them, within `group_close_wait_ms`.
  * N2. What a limit means is told to those who hold it (rates, pool) after it is committed, and at the start.
  */
 import type { Clock } from "../base/clock.ts";
@@ -176,7 +177,6 @@ export class Tenants {
     for (;;) {
       const { items } = await functions.list(tenant_id, LIMITS.list_limit_max);
       if (items.length === 0) break;
-      // One that somebody else is deleting, or that a crash left half deleted, is finished by the functions' own start.
       await Promise.all(items.map(({ id }) => functions.erase(tenant_id, id)));
     }
     failpoint("tenants.delete.emptied");
