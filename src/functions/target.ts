@@ -51,17 +51,21 @@ export function prepareTarget(record: FunctionRecord, function_seq: number): Tar
   };
 }
 
+/** Neither can be the other's: no name holds a control character. */
+const idKey = (tenant_id: string, id: string): string => `${tenant_id}\n\n${id}`;
+const nameKey = (tenant_id: string, name: string): string => `${tenant_id}\n${name}`;
+
 /** Targets by id and by name. A load that began before a change does not enter the cache after it. */
 export class TargetCache {
   readonly #cache = new LRUCache<string, Target>({ max: LIMITS.function_cache_entries * 2 });
   #changes = 0;
 
   byId(tenant_id: string, id: string): Target | undefined {
-    return this.#cache.get(`${tenant_id}\n#${id}`);
+    return this.#cache.get(idKey(tenant_id, id));
   }
 
   byName(tenant_id: string, name: string): Target | undefined {
-    return this.#cache.get(`${tenant_id}\n${name}`);
+    return this.#cache.get(nameKey(tenant_id, name));
   }
 
   /** Runs `load` and keeps its result unless some function changed meanwhile. */
@@ -69,15 +73,16 @@ export class TargetCache {
     const changes = this.#changes;
     const target = await load();
     if (changes === this.#changes) {
-      this.#cache.set(`${target.record.tenant_id}\n#${target.record.id}`, target);
-      this.#cache.set(`${target.record.tenant_id}\n${target.record.name}`, target);
+      const { tenant_id, id, name } = target.record;
+      this.#cache.set(idKey(tenant_id, id), target);
+      this.#cache.set(nameKey(tenant_id, name), target);
     }
     return target;
   }
 
-  forget(record: Pick<FunctionRecord, "tenant_id" | "id" | "name">): void {
+  forget({ tenant_id, id, name }: Pick<FunctionRecord, "tenant_id" | "id" | "name">): void {
     this.#changes++;
-    this.#cache.delete(`${record.tenant_id}\n#${record.id}`);
-    this.#cache.delete(`${record.tenant_id}\n${record.name}`);
+    this.#cache.delete(idKey(tenant_id, id));
+    this.#cache.delete(nameKey(tenant_id, name));
   }
 }

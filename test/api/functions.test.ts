@@ -136,6 +136,14 @@ describe("invoking", () => {
     });
   });
 
+  it("keeps apart the id of one function and a name of another that looks like it", async () => {
+    const one = await daemon.deploy({ name: "plain", handler: "echo plain" });
+    const name = `#${one.id}`;
+    await daemon.deploy({ name, handler: "echo other" });
+    expect((await daemon.invoke(name)).stdout).toBe("other\n");
+    expect((await daemon.call("POST", `/api/functions/${one.id}/invoke`)).body.stdout).toBe("plain\n");
+  });
+
   it("takes an empty body and one without a content type", async () => {
     await daemon.deploy({ name: "bare", handler: "cat" });
     const empty = await fetch(`${daemon.url}/api/functions/invoke/bare`, {
