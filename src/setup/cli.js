@@ -7,14 +7,15 @@
 import { existsSync, realpathSync } from "node:fs";
 import module from "node:module";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { isAbsolute, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { NODE_PATH, PROJECT_DIR } from "./paths.js";
 
 const CLI = join(PROJECT_DIR, "src/cli.ts");
 const SELF = fileURLToPath(import.meta.url);
-/** The user's own: what others may write to is not run. */
-const CACHE_DIR = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "hearth");
+const XDG_CACHE = process.env.XDG_CACHE_HOME ?? "";
+/** The user's own: what others may write to, as the directory that a relative path begins in, is not run. */
+const CACHE_DIR = join(isAbsolute(XDG_CACHE) ? XDG_CACHE : join(homedir(), ".cache"), "hearth");
 
 if (!existsSync(NODE_PATH)) {
   process.stderr.write(`hearth is not set up yet: run 'npm start' in ${PROJECT_DIR} first\n`);

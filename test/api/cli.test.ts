@@ -1,5 +1,5 @@
 /** The `hearth` command against a real daemon: what it prints, where, and how it exits. */
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { displayWidth } from "../../src/cli/text.ts";
@@ -431,6 +431,13 @@ describe("the command itself", () => {
     const PATH = `${shell().bin_dir}:/usr/local/bin:/usr/bin:/bin`;
     expect(await shell().run(["--version"], { env: { PATH } })).toMatchObject({ code: 0, out: "0.1.0\n" });
     expect((await shell().run(["invoke", "nope"], { env: { PATH } })).code).toBe(1);
+  });
+
+  it("runs no compiled code of the directory that it is called in", async () => {
+    const { bin_dir, home } = shell();
+    const env = { XDG_CACHE_HOME: "./bin/cache" };
+    expect((await shell().run(["--version"], { env })).code).toBe(0);
+    expect([existsSync(join(bin_dir, "cache")), existsSync(join(home, ".cache/hearth"))]).toEqual([false, true]);
   });
 
   it("hands what follows bench to the bench", async () => {
