@@ -1,5 +1,6 @@
 /** Holds answers against the table of routes: every answer that a test sees is one that the API describes. */
 import { isDeepStrictEqual } from "node:util";
+import { ERRORS } from "../../src/base/errors.ts";
 import { errorSchema, errorsOf } from "../../src/http/openapi.ts";
 import type { Route } from "../../src/http/route.ts";
 import { comparePaths, matches } from "../../src/http/server.ts";
@@ -38,6 +39,7 @@ function problemWith(route: Route | undefined, { status, headers, body }: Answer
   const { error_code, request_id, retry_after } = errorSchema.parse(body);
   if (request_id !== headers.get("x-request-id")) return "with two request ids";
   if (String(retry_after) !== String(headers.get("retry-after"))) return "with another Retry-After in its header";
+  if (ERRORS[error_code].retryable && retry_after === null) return "without a time for another try";
   if (route === undefined) return ["NOT_FOUND", "METHOD_NOT_ALLOWED"].includes(error_code) ? null : "without a route";
   return errorsOf(route).includes(error_code) ? null : "which its route does not document";
 }

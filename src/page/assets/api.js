@@ -9,8 +9,8 @@
 const STORED_KEY = "hearth.key";
 const READ_MS = 15_000;
 /**
- * Chromium fails a connection that is being made while an address of the machine comes or goes, and where the browser
- * stands beside the daemon every new container brings some. What only reads is tried again.
+ * Chromium fails a connection that is being made while an address of the machine comes or goes. What only reads is
+ * tried again.
  */
 const READ_ATTEMPTS = 3;
 const READ_PAUSE_MS = 100;
