@@ -52,6 +52,9 @@ export interface OutsideIssuer {
   readonly tenant_claim: string;
 }
 
+/** The issuer of the daemon's own access tokens. */
+export const OWN_ISSUER = "hearth";
+
 /** Asymmetric ones only: with a shared secret whoever can verify could also sign (RFC 8725 §2.1). */
 const JWT_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"];
 
@@ -177,6 +180,8 @@ function outsideIssuer(read: (name: SettingName) => string): OutsideIssuer | nul
   for (const name of ["jwt_issuer", "jwt_audience"] as const) {
     if (read(name) === "") refuse(name, "", "a value, since an issuer is set");
   }
+  // What the daemon's own tokens name.
+  if (issuer === OWN_ISSUER) refuse("jwt_issuer", issuer, "another name than the daemon's own");
   if (!URL.canParse(jwks_url) || !/^https?:/.test(jwks_url)) refuse("jwks_url", jwks_url, "an http or https address");
   const algorithms = read("jwt_algorithms").split(",");
   if (!algorithms.every((name) => JWT_ALGORITHMS.includes(name))) {

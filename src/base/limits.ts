@@ -15,6 +15,7 @@ export const LIMITS = {
   list_bytes_max: 16 * 1024 * 1024,
   /** Caller cache, one entry per credential seen. */
   credential_cache_entries: 10_000,
+  credential_cache_chars: 4 * 1024 * 1024,
   credential_cache_ttl_ms: 60_000,
   /** A refused credential is looked up again after this long, so that a new key works at once. */
   credential_refusal_ttl_ms: 1_000,

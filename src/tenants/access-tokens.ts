@@ -11,14 +11,13 @@
 import { createHmac } from "node:crypto";
 import { createRemoteJWKSet, decodeJwt, type JWTPayload, type JWTVerifyGetKey, jwtVerify, SignJWT } from "jose";
 import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
-import type { OutsideIssuer } from "../base/config.ts";
+import { type OutsideIssuer, OWN_ISSUER } from "../base/config.ts";
 import { errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { SCOPES, type Scope } from "../http/route.ts";
 
-const OWN_ISSUER = "hearth";
 const OWN_ALGORITHM = "HS256";
 const CLOCK_TOLERANCE_SECONDS = 5;
 
@@ -149,7 +148,8 @@ export class AccessTokens {
   #note(error: unknown): void {
     const { clock, log, outside } = this.#options;
     const code = (error as { code?: unknown }).code;
-    const isOfToken = typeof code === "string" && /^ERR_(JWT|JWS|JOSE_ALG)|^ERR_JWKS_NO_MATCHING_KEY/.test(code);
+    const isOfToken =
+      typeof code === "string" && /^ERR_(JWT|JWS|JOSE_ALG)|^ERR_JWKS_(NO|MULTIPLE)_MATCHING_KEYS?/.test(code);
     const now_ms = clock.monotonicMs();
     if (isOfToken || outside === null || now_ms - this.#warned_ms < LIMITS.jwks_cooldown_ms) return;
     this.#warned_ms = now_ms;

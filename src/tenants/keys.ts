@@ -62,6 +62,13 @@ type KeyRow = {
 const SELECT = `SELECT k.id, k.tenant_id, k.name, k.secret_sha256, k.scopes, k.created_at, k.expires_at
   FROM api_keys k JOIN tenants t ON t.id = k.tenant_id AND t.state = 'active'`;
 
+/** Both in number and in length: whoever has no key can send credentials of any length. */
+const CACHE_BOUNDS = {
+  max: LIMITS.credential_cache_entries,
+  maxSize: LIMITS.credential_cache_chars,
+  sizeCalculation: (_: unknown, credential: string): number => credential.length,
+};
+
 export interface KeysOptions {
   readonly store: Store;
   readonly clock: Clock;
@@ -74,9 +81,9 @@ export class Keys implements Authenticator {
   readonly #clock: Clock;
   readonly #ids: Ids;
   readonly #tokens: AccessTokens;
-  readonly #grants = new LRUCache<string, CachedGrant>({ max: LIMITS.credential_cache_entries });
+  readonly #grants = new LRUCache<string, CachedGrant>(CACHE_BOUNDS);
   /** Monotonic time until which a credential stays refused. */
-  readonly #refused = new LRUCache<string, number>({ max: LIMITS.credential_cache_entries });
+  readonly #refused = new LRUCache<string, number>(CACHE_BOUNDS);
   /** How often something was forgotten (U2). */
   #changes = 0;
 

@@ -99,9 +99,11 @@ export class Tenants {
     return rows.map(recordOf);
   }
 
-  /** With what it owns. Throws NOT_FOUND. */
+  /** With what it owns; one that is being deleted too. Throws NOT_FOUND. */
   async get(tenant_id: string): Promise<TenantDetail> {
-    const record = await this.#get(tenant_id);
+    const row = await this.#options.store.readOne(`${SELECT} WHERE id = ?`, [tenant_id]);
+    if (row === null) throw notFound(tenant_id);
+    const record = recordOf(row);
     const usage = await this.#options.store.readOne(
       `SELECT (SELECT count(*) FROM api_keys WHERE tenant_id = ?) AS api_keys, count(*) AS functions,
         coalesce(sum(stored_bytes), 0) AS storage_bytes FROM functions WHERE tenant_id = ?`,
@@ -128,9 +130,13 @@ export class Tenants {
         WHERE id = ? AND state = 'active'`,
       args: [...fields.map(([, value]) => value), tenant_id],
     };
-    const { changes } = await this.#options.store.write([statement], { durable: true });
+    const written = await this.#options.store.write([statement], { durable: true }).catch(async (error) => {
+      // It may be committed and not be synced: what holds is what is there (N2).
+      this.#apply(tenant_id, (await this.#get(tenant_id)).limits);
+      throw error;
+    });
     const changed = await this.#get(tenant_id);
-    if (changes[0] === 0) throw nameTaken(name ?? "");
+    if (written.changes[0] === 0) throw nameTaken(name ?? "");
     this.#apply(tenant_id, changed.limits);
     return changed;
   }

@@ -87,4 +87,12 @@ describe("the configuration", () => {
       expect(about.length).toBeGreaterThan(5);
     }
   });
+
+  it("refuses an outside issuer of the daemon's own name, whose tokens would never be looked at as its", () => {
+    const set = { HEARTH_JWT_AUDIENCE: "a", HEARTH_JWKS_URL: "http://127.0.0.1/jwks" };
+    expect(() => readConfig({ ...set, HEARTH_JWT_ISSUER: "hearth" }, [])).toThrow("another name than the daemon's own");
+    expect(readConfig({ ...set, HEARTH_JWT_ISSUER: "https://i.test" }, []).outside_issuer?.issuer).toBe(
+      "https://i.test",
+    );
+  });
 });
