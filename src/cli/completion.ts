@@ -1,7 +1,7 @@
 /**
  * Completion of commands. What a shell loads is a few lines that ask `hearth __complete <words…>` for what may stand
- * where the cursor is; it walks the tree of commands, so there is no second list of them. Names of functions are asked
- * of the API, within a second; where nothing answers there are none.
+ * where the cursor is; it walks the tree of commands, so there is no second list of them. Names of functions and
+ * tenants are asked of the API, within a second; where nothing answers there are none.
  *
  * An answer is a line for each candidate, `<word>\t<what it is>`, or the one line `:file`: the shell's own files.
  */
@@ -144,6 +144,7 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
   if (argument?.name() === "function") {
     return (await session().functionNames()).map((name) => [name, "function"]);
   }
+  if (argument?.name() === "tenant") return (await session().tenantNames()).map((name) => [name, "tenant"]);
   return argument?.name() === "profile" ? profileNames(session()) : [];
 }
 

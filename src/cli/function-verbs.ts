@@ -17,15 +17,16 @@ const LIFE: readonly Verb[] = [
   {
     name: "deploy",
     words: ["<function>"],
-    summary: "make a function callable, with its warm instances",
+    summary: "make a function callable",
+    more: "It answers when as many instances are warm as --min-instances says.",
     examples: ["hearth deploy hello"],
     load: async () => (await import("./functions.ts")).deploy,
   },
   {
     name: "update",
     words: ["<function>"],
-    summary: "make the next version of a function from what changes, and point to it",
-    more: "Variables given with --env and --env-file are set on top of those there are. Flags with --no- clear a field.",
+    summary: "make the next version from what changes",
+    more: "The function points to the new version when it is warm. Variables given with --env and --env-file are set on top of those there are. Flags with --no- clear a field.",
     flags: UPDATE_FLAGS,
     examples: [
       "hearth update hello --handler 'echo good day, $(cat)'",
@@ -51,7 +52,7 @@ const LIFE: readonly Verb[] = [
   {
     name: "pause",
     words: ["<function>"],
-    summary: "scale a function to zero and refuse its calls",
+    summary: "scale a function to zero, refuse calls",
     examples: ["hearth pause hello"],
     load: async () => (await import("./functions.ts")).pause,
   },
@@ -66,7 +67,7 @@ const LIFE: readonly Verb[] = [
     name: "delete",
     aliases: ["rm"],
     words: ["<function>"],
-    summary: "remove a function, its versions and records",
+    summary: "remove a function with its records",
     examples: ["hearth delete hello"],
     load: async () => (await import("./functions.ts")).remove,
   },
@@ -94,8 +95,8 @@ const CALLS: readonly Verb[] = [
   {
     name: "logs",
     words: ["<function>"],
-    summary: "what the last calls have written, in order of time",
-    more: "Each call is a line with its time, id, status and length. Below it '|' stands before its output, '!' before its error output.",
+    summary: "what the last calls have written",
+    more: "They come in order of time. Each call is a line with its time, id, status and length. Below it '|' stands before its output, '!' before its error output.",
     flags: [
       { flags: "-f, --follow", about: "go on with new calls, until Ctrl-C" },
       { ...LIMIT, about: "so many calls (20)" },
@@ -106,7 +107,7 @@ const CALLS: readonly Verb[] = [
   {
     name: "invocations",
     words: ["<function>", "[invocation]"],
-    summary: "list the records of a function's calls, or show one",
+    summary: "list records of calls, or show one",
     flags: [{ ...LIMIT, about: "at most so many, the newest (20)" }],
     examples: ["hearth invocations hello --limit 50", "hearth invocations hello inv_1_yynyb436"],
     load: async () => (await import("./records.ts")).invocations,
@@ -114,7 +115,8 @@ const CALLS: readonly Verb[] = [
   {
     name: "pool",
     words: ["[function]"],
-    summary: "instances by state, of a function or of all",
+    summary: "instances by state, once or live",
+    more: "Of one function, or of all together.",
     flags: [{ flags: "-w, --watch", about: "live, until Ctrl-C" }],
     examples: ["hearth pool", "hearth pool hello --watch"],
     load: async () => (await import("./pool.ts")).pool,

@@ -5,7 +5,7 @@ import { environmentChange, environmentOf, fieldsOf } from "./function-fields.ts
 import type { Flags, FunctionRecord, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
 import type { Format } from "./terminal.ts";
-import { json, visible } from "./text.ts";
+import { json, shellWord, visible } from "./text.ts";
 import { relative, span, stamp } from "./time.ts";
 
 const STATE_FORMATS: Readonly<Record<string, Format>> = { active: "green", paused: "yellow", error: "red" };
@@ -25,10 +25,11 @@ export async function create(session: Session, [name = ""]: Words, flags: Flags)
   if (typeof handler !== "string") throw usage("a function needs a handler", "give --handler or --handler-file");
   const environment = await environmentOf(flags);
   const client = session.client();
+  session.advice = { NAME_TAKEN: `to change it: hearth update ${shellWord(name)}` };
   const made = await client.request("POST /api/functions", { body: { name, handler, ...fields, environment } });
   if (flags.deploy !== true) {
     session.show(made, () => sentence(session, made));
-    if (session.flags.json !== true) session.terminal.note(`'hearth deploy ${visible(name)}' makes it callable`);
+    if (session.flags.json !== true) session.terminal.note(`to make it callable: hearth deploy ${shellWord(name)}`);
     return;
   }
   const params = { function_id: made.id };
@@ -39,7 +40,9 @@ export async function create(session: Session, [name = ""]: Words, flags: Flags)
     );
     session.show(deployed, () => sentence(session, deployed));
   } catch (error) {
-    session.terminal.note(`${visible(name)} was created and is not deployed: 'hearth deploy' tries again`);
+    session.terminal.note(
+      `${visible(name)} was created and is not deployed; to try again: hearth deploy ${shellWord(name)}`,
+    );
     throw error;
   }
 }
@@ -97,6 +100,7 @@ export async function rollback(session: Session, [name = "", version]: Words): P
     throw usage(`'${version}' is no version`, "a number, as 'hearth versions' lists them");
   }
   const params = { function_id: await session.functionId(name) };
+  session.advice = { NOT_FOUND: `those that there are: hearth versions ${shellWord(name)}` };
   const record = await session.terminal.progress(
     `rolling back ${visible(name)}`,
     session.client().request("POST /api/functions/:function_id/rollback", { params, body: { version: wanted } }),

@@ -5,7 +5,7 @@ import { environmentOf } from "./function-fields.ts";
 import { readInput } from "./input.ts";
 import type { Flags, InvocationRecord, Session, Words } from "./session.ts";
 import type { Format, Paint } from "./terminal.ts";
-import { pad, visible } from "./text.ts";
+import { pad, shellWord, visible } from "./text.ts";
 import { milliseconds } from "./time.ts";
 
 const BAR_WIDTH = 40;
@@ -32,6 +32,7 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
   };
   const client = session.client(LIMITS.cli_call_timeout_ms);
   session.named = name;
+  session.advice = { WRONG_STATE: `to make it callable: hearth deploy ${shellWord(name)}` };
   const record = await session.terminal.progress(
     `calling ${visible(name)}`,
     session.isFunctionId(name)

@@ -1,13 +1,17 @@
 /** API keys, of the caller's tenant or, for the operator, of another; and access tokens made from a key. */
 import type { ResponseOf } from "../client/client.ts";
-import { usage } from "./failure.ts";
+import { EXIT, Failure, usage } from "./failure.ts";
 import type { Flags, Session, Words } from "./session.ts";
+import { didYouMean } from "./suggest.ts";
 import type { Column } from "./table.ts";
 import { visible } from "./text.ts";
 import { parseMoment, parseSpan, relative, span } from "./time.ts";
 
 type Key = ResponseOf<"GET /api/api-keys">["api_keys"][number];
 type NewKey = ResponseOf<"POST /api/api-keys">;
+/** `bootstrap` is the key of the first start. */
+const KEY_ID = /^(key_[0-9a-z]{12}|bootstrap)$/;
+
 type Scope = Key["scopes"][number];
 
 /** `read,invoke`, once or several times; the API says which there are. */
@@ -55,7 +59,22 @@ export async function createKey(session: Session, [name = ""]: Words, flags: Fla
   showNewKey(session, await session.client().request("POST /api/api-keys", { body }));
 }
 
-export async function revokeKey(session: Session, [key_id = ""]: Words): Promise<void> {
+/** The id behind an id or a name: `listed` are the keys that it may be one of, read when it is a name. */
+async function keyId(idOrName: string, listed: () => Promise<{ readonly api_keys: readonly Key[] }>): Promise<string> {
+  if (KEY_ID.test(idOrName)) return idOrName;
+  const { api_keys } = await listed();
+  const ids = api_keys.filter(({ name }) => name === idOrName).map(({ id }) => id);
+  const [id] = ids;
+  if (id !== undefined && ids.length === 1) return id;
+  if (id !== undefined) {
+    throw new Failure(EXIT.refused, `several keys are named '${idOrName}'`, `give the id of one: ${ids.join(", ")}`);
+  }
+  const names = api_keys.map(({ name }) => name);
+  throw new Failure(EXIT.refused, `no key is named '${idOrName}'`, didYouMean(idOrName, names));
+}
+
+export async function revokeKey(session: Session, [key = ""]: Words): Promise<void> {
+  const key_id = await keyId(key, () => session.client().request("GET /api/api-keys"));
   const answer = await session.client().request("DELETE /api/api-keys/:key_id", { params: { key_id } });
   session.show(answer, () => `${visible(key_id)} is revoked\n`);
 }
@@ -71,8 +90,12 @@ export async function createTenantKey(session: Session, [tenant = "", name = ""]
   showNewKey(session, await session.client().request("POST /api/tenants/:tenant_id/api-keys", { params, body }));
 }
 
-export async function revokeTenantKey(session: Session, [tenant = "", key_id = ""]: Words): Promise<void> {
-  const params = { tenant_id: await session.tenantId(tenant), key_id };
+export async function revokeTenantKey(session: Session, [tenant = "", key = ""]: Words): Promise<void> {
+  const tenant_id = await session.tenantId(tenant);
+  const key_id = await keyId(key, () =>
+    session.client().request("GET /api/tenants/:tenant_id/api-keys", { params: { tenant_id } }),
+  );
+  const params = { tenant_id, key_id };
   const answer = await session.client().request("DELETE /api/tenants/:tenant_id/api-keys/:key_id", { params });
   session.show(answer, () => `${visible(key_id)} is revoked\n`);
 }

@@ -5,7 +5,7 @@ import { ApiError, Client } from "../client/client.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import { readInput, readSecret } from "./input.ts";
 import type { Flags, Session, Words } from "./session.ts";
-import { checkUrl, profilesOf } from "./settings.ts";
+import { checkUrl, profilesOf, URL_OF_THIS_MACHINE } from "./settings.ts";
 import type { Column } from "./table.ts";
 import { visible } from "./text.ts";
 
@@ -21,9 +21,9 @@ async function keyOf(session: Session, flags: Flags, url: string): Promise<strin
 }
 
 function urlOf(session: Session): string {
-  const { url } = session.flags;
-  if (url === undefined) throw usage("a profile needs a URL", "give --url, like --url http://10.0.0.5:8700");
-  return checkUrl(url, "--url");
+  const { flags, environment } = session;
+  if (flags.url !== undefined) return checkUrl(flags.url, "--url");
+  return environment.url === null ? URL_OF_THIS_MACHINE : checkUrl(environment.url, "HEARTH_URL");
 }
 
 export async function addProfile(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {

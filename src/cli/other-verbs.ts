@@ -179,8 +179,8 @@ const PROFILES: Group = {
 const LOGIN: Verb = {
   name: "login",
   words: ["[new-profile]"],
-  summary: "keep a URL and a key as a profile (default), once the daemon has taken the key, and use it",
-  more: ASKED,
+  summary: "keep a URL and a key, and use them",
+  more: `They are kept as a profile (default) once the daemon has taken the key. Without --url it is that of HEARTH_URL, or this machine's. ${ASKED}`,
   flags: [KEY_FILE],
   examples: ["hearth login --url http://10.0.0.5:8700", "hearth login work --url http://10.0.0.5:8700 < work.key"],
   load: async () => (await import("./login.ts")).login,
@@ -188,7 +188,7 @@ const LOGIN: Verb = {
 
 const STATUS: Verb = {
   name: "status",
-  summary: "is the daemon well, what is it, what does its pool do",
+  summary: "the daemon on one screen",
   examples: ["hearth status"],
   load: async () => (await import("./status.ts")).status,
 };
@@ -196,7 +196,8 @@ const STATUS: Verb = {
 const BENCH: Verb = {
   name: "bench",
   words: ["[args...]"],
-  summary: "measure hearth on this machine, as 'npm run bench -- …' does in its checkout",
+  summary: "measure hearth on this machine",
+  more: "As 'npm run bench -- …' does in its checkout.",
   isPassThrough: true,
   examples: ["hearth bench --quick", "hearth bench --only cold,rollback"],
   load: async () => (await import("./bench.ts")).bench,
@@ -205,7 +206,7 @@ const BENCH: Verb = {
 const COMPLETION: Verb = {
   name: "completion",
   words: ["<shell>"],
-  summary: "print what completes commands in bash, zsh or fish",
+  summary: "print what completes commands",
   examples: [
     'eval "$(hearth completion bash)"    # in ~/.bashrc',
     'eval "$(hearth completion zsh)"     # in ~/.zshrc, after compinit',

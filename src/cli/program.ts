@@ -4,7 +4,7 @@
  */
 import { styleText } from "node:util";
 import { Argument, Command, Option } from "commander";
-import { EXIT_HELP } from "./failure.ts";
+import { EXIT_HELP, usage } from "./failure.ts";
 import { FUNCTION_VERBS } from "./function-verbs.ts";
 import { OTHER_VERBS } from "./other-verbs.ts";
 import type { Flags, GlobalFlags, Session, Words } from "./session.ts";
@@ -28,20 +28,23 @@ const WORDS: Readonly<Record<string, string>> = {
   invocation: "the id of a record",
   version: "its number",
   tenant: "a name or an id",
-  key: "its id",
+  key: "its id, or its name",
   profile: "its name",
   "new-profile": "a name for it",
   shell: "bash, zsh or fish",
   args: "flags of the bench",
 };
 
+/** Columns of help texts where there is no terminal; commander's own. */
+const HELP_WIDTH = 80;
+
 const ROOT_HELP = `A first function, on the machine of the daemon:
   hearth create hello --handler 'echo hello, $(cat)' --deploy
   hearth invoke hello world
+`;
 
-Which daemon: --url and --key, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the
-one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
-${EXIT_HELP}`;
+const ROOT_TEXT = `Which daemon: --url and --key, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
+`;
 
 function addFlags(command: Command, flags: readonly Flag[], group: string | null): void {
   for (const { flags: text, about, parse, choices } of flags) {
@@ -73,16 +76,36 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
   addFlags(command, verb.flags ?? [], null);
   if (verb.isPassThrough === true) command.allowUnknownOption().passThroughOptions();
   else addFlags(command, EVERYWHERE, "Everywhere:");
-  const more = verb.more === undefined ? "" : `${verb.more}\n\n`;
+  if (verb.more !== undefined) addText(command, `\n${verb.more}`);
   const examples = verb.examples.map((line) => `  ${line}`).join("\n");
-  command.addHelpText(
-    "after",
-    `\n${more}${verb.examples.length > 1 ? "Examples" : "Example"}:\n${examples}\n\n${EXIT_HELP}`,
-  );
+  command.addHelpText("after", `\n${verb.examples.length > 1 ? "Examples" : "Example"}:\n${examples}\n`);
+  addText(command, EXIT_HELP);
+  command.exitOverride((error) => {
+    if (!WORDS_WRONG.has(error.code)) throw error;
+    throw usage(
+      error.message.replace(/^error: /, ""),
+      `usage: ${pathOf(command)} ${wordsOf(command).join(" ")}`.trimEnd(),
+    );
+  });
   return command.action(async (...given: unknown[]) => {
     const words = given.slice(0, -2).flat() as Words;
     const run = await verb.load();
     await run(start(globalFlags(command)), words, command.opts() as Flags);
+  });
+}
+
+/** Codes of commander for words that are missing or too many: then the words that there may be help most. */
+const WORDS_WRONG: ReadonlySet<string> = new Set(["commander.missingArgument", "commander.excessArguments"]);
+
+function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+}
+
+/** A text of sentences below the help, as wide as the help is. */
+function addText(command: Command, text: string): void {
+  command.addHelpText("after", () => {
+    const help = command.createHelp();
+    return help.boxWrap(text, command.configureOutput().getOutHelpWidth?.() ?? HELP_WIDTH);
   });
 }
 
@@ -91,6 +114,7 @@ const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(
 function addGroup(parent: Command, group: Group, start: Start): Command {
   const command = parent.command(group.name).summary(group.summary).description(sentence(group.summary));
   if (group.aliases !== undefined) command.aliases(group.aliases);
+  command.helpCommand(false);
   configure(command);
   for (const one of group.verbs) add(command, one, start);
   return command;
@@ -118,6 +142,7 @@ export function buildProgram(version: string, start: Start): Command {
   // Failures are thrown, and told in one place. All of these are inherited by what is added.
   program
     .exitOverride()
+    .addHelpOption(new Option("-h, --help", "show what a command takes").helpGroup("Everywhere:"))
     .configureOutput({ outputError: () => {} })
     .configureHelp({
       styleTitle: (title) => styleText("bold", title, { validateStream: false }),
@@ -127,6 +152,7 @@ export function buildProgram(version: string, start: Start): Command {
   program.description("Functions on warm containers, from the command line.").version(version);
   configure(program);
   program.addHelpText("after", `\n${ROOT_HELP}`);
+  addText(program, `${ROOT_TEXT}${EXIT_HELP}`);
   program.commandsGroup("Functions (also as 'hearth functions …' and 'hearth fn …'):");
   for (const verb of FUNCTION_VERBS) addVerb(program, verb, start);
   program.commandsGroup("The rest:");

@@ -35,10 +35,33 @@ async function record(session: Session, params: { function_id: string; invocatio
   const found = await session
     .client()
     .request("GET /api/functions/:function_id/invocations/:invocation_id", { params });
-  session.show(found, () => session.list(entriesOf(found, session.now)) + timeline(found, session.terminal.paint));
+  session.show(found, () => {
+    const { stdout: _stdout, stderr: _stderr, timings: _timings, ...rest } = found;
+    const fields = session.list(entriesOf(rest, session.now));
+    const output = outputLines(session, found, visible).map((line) => `${line}\n`);
+    return `${fields}\n${timeline(found, session.terminal.paint)}${output.join("")}`;
+  });
 }
 
-/** A record's line of what it was, and below it each line of output behind a mark of its stream. */
+const asItIs = (line: string) => line;
+
+/** Each line of output behind a mark of its stream. */
+function outputLines(
+  session: Session,
+  { stdout, stderr }: InvocationRecord,
+  shown: (line: string) => string,
+): string[] {
+  const lines = (text: string, mark: string) =>
+    text === ""
+      ? []
+      : text
+          .replace(/\n$/, "")
+          .split("\n")
+          .map((line) => `  ${mark} ${shown(line)}`);
+  return [...lines(stdout, "|"), ...lines(stderr, session.terminal.paint("red", "!"))];
+}
+
+/** A record's line of what it was, and its output below it. */
 function entry(session: Session, found: InvocationRecord): string {
   const { paint } = session.terminal;
   const head = [
@@ -49,15 +72,7 @@ function entry(session: Session, found: InvocationRecord): string {
     milliseconds(found.timings.total),
     ...(found.error_message === null ? [] : [visible(found.error_message)]),
   ].join("  ");
-  const lines = (text: string, mark: string) =>
-    text === ""
-      ? []
-      : text
-          .replace(/\n$/, "")
-          .split("\n")
-          .map((line) => `  ${mark} ${line}`);
-  const output = [...lines(found.stdout, "|"), ...lines(found.stderr, paint("red", "!"))];
-  return `${[head, ...output].join("\n")}\n`;
+  return `${[head, ...outputLines(session, found, asItIs)].join("\n")}\n`;
 }
 
 export async function logs(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {

@@ -25,7 +25,7 @@ export async function report(
   isJson: boolean,
 ): Promise<number> {
   if (thrown instanceof CommanderError && isHelp(thrown)) {
-    return thrown.code === "commander.help" ? EXIT.usage : EXIT.success;
+    return thrown.exitCode === 0 ? EXIT.success : EXIT.usage;
   }
   const told = await tell(thrown, session);
   if (isJson) terminal.err(`${json(told.body)}\n`);
@@ -75,8 +75,9 @@ async function tellRefusal(refusal: ApiError, session: Session | null): Promise<
     const message = `${session?.asked?.url ?? "the URL"} answers, but not as hearth does (status ${refusal.status})`;
     return { exit_code, message, lines: sources(session), body: body(message, "NOT_HEARTH", null) };
   }
-  const lines = said.hint === null ? [] : [said.hint];
-  if (refusal.status === 401 || refusal.status === 403) lines.push(...sources(session));
+  const hint = session?.advice[said.error_code] ?? said.hint;
+  const lines = hint === null ? [] : [hint];
+  if (said.error_code === "UNAUTHORIZED" || said.error_code === "FORBIDDEN") lines.push(...sources(session));
   const meant = isRefusal(refusal, "NOT_FOUND") ? await meantName(session) : null;
   if (meant !== null) lines.push(meant);
   if (said.retry_after !== null) lines.push(`again in ${said.retry_after} s`);

@@ -38,6 +38,8 @@ export class Session {
   readonly flags: GlobalFlags;
   /** The function that was asked for by its name; null when none was. */
   named: string | null = null;
+  /** What helps against a refusal, by its code, in the words of the command line: shown in place of the API's hint. */
+  advice: Readonly<Record<string, string>> = {};
   /** What Ctrl-C ends with: success for what only it can end. Null: it ends a child, which then ends this. */
   interrupt_exit_code: number | null = EXIT.interrupted;
   #target: Target | null = null;
@@ -97,6 +99,18 @@ export class Session {
         query: { limit: LIMITS.list_limit_max },
       });
       return functions.map(({ name }) => name);
+    } catch {
+      return [];
+    }
+  }
+
+  /** The names of tenants, where they are known soon and the key is the operator's; else none. */
+  async tenantNames(): Promise<string[]> {
+    try {
+      const { tenants } = await this.client(LIMITS.cli_aside_timeout_ms).request("GET /api/tenants", {
+        query: { limit: LIMITS.list_limit_max },
+      });
+      return tenants.map(({ name }) => name);
     } catch {
       return [];
     }

@@ -13,8 +13,8 @@ import { usage } from "./failure.ts";
 import { type Profile, Profiles } from "./profiles.ts";
 
 /** Where the URL came from when nothing was said. */
-export const THIS_MACHINE = "this machine's daemon";
-const URL_OF_THIS_MACHINE = "http://127.0.0.1:8700";
+export const THIS_MACHINE = "the default, this machine";
+export const URL_OF_THIS_MACHINE = "http://127.0.0.1:8700";
 
 /** The flags that every command takes. */
 export interface TargetFlags {

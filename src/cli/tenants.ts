@@ -5,7 +5,7 @@ import { entriesOf } from "./functions.ts";
 import type { Flags, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
 import { LIMIT_NAMES, limitsOf, type Tenant } from "./tenant-fields.ts";
-import { visible } from "./text.ts";
+import { shellWord, visible } from "./text.ts";
 import { bytes, relative } from "./time.ts";
 
 const sentence = ({ name, tenant_id, state }: Tenant) => `${visible(name)} is ${state} (${tenant_id})\n`;
@@ -14,8 +14,14 @@ export async function createTenant(session: Session, [name = ""]: Words, flags: 
   const made = await session.client().request("POST /api/tenants", { body: { name, limits: limitsOf(flags) } });
   session.show(made, () => sentence(made));
   if (session.flags.json !== true) {
-    session.terminal.note(`its first key: hearth tenants keys create '${visible(name)}' first`);
+    session.terminal.note(`its first key: hearth tenants keys create ${shellWord(name)} first`);
   }
+}
+
+/** Those that are set, in few words. */
+function limitsIn(limits: Tenant["limits"]): string {
+  const set = LIMIT_NAMES.filter((limit) => limits[limit] !== null);
+  return set.length === 0 ? "none" : set.map((limit) => `${limit}=${limits[limit]}`).join(" ");
 }
 
 export async function listTenants(session: Session, _words: Words, flags: Flags): Promise<void> {
@@ -23,17 +29,16 @@ export async function listTenants(session: Session, _words: Words, flags: Flags)
   const answer = await session.client().request("GET /api/tenants", { query: { limit } });
   const columns: Column<Tenant>[] = [
     { title: "NAME", value: ({ name }) => name, isLong: true },
-    { title: "ID", value: ({ tenant_id }) => tenant_id },
+    { title: "ID", value: ({ tenant_id }) => tenant_id, format: () => "dim", isSpare: true },
     { title: "STATE", value: ({ state }) => state },
     { title: "MADE", value: ({ created_at }) => relative(created_at, session.now) },
-    ...LIMIT_NAMES.map((limit): Column<Tenant> => {
-      const title = limit.replace(/_max$/, "").replaceAll("_", " ").toUpperCase();
-      return { title, value: ({ limits }) => limits[limit], side: "right" };
-    }),
+    { title: "LIMITS", value: ({ limits }) => limitsIn(limits), isLong: true },
   ];
   session.show(answer, () => session.table(columns, answer.tenants, "no tenants"));
   session.noteCut(answer.tenants.length, limit, false);
 }
+
+const of = (used: string, max: number | null, unit = "") => (max === null ? used : `${used} of ${max}${unit}`);
 
 export async function getTenant(session: Session, [tenant = ""]: Words): Promise<void> {
   const params = { tenant_id: await session.tenantId(tenant) };
@@ -43,8 +48,8 @@ export async function getTenant(session: Session, [tenant = ""]: Words): Promise
     return session.list([
       ...entriesOf(rest, session.now),
       ["api_keys", String(usage.api_keys)],
-      ["functions", `${usage.functions} of ${limits.functions_max ?? "any number"}`],
-      ["storage", `${bytes(usage.storage_bytes)} of ${limits.storage_mb_max ?? "any number of"} MB`],
+      ["functions", of(String(usage.functions), limits.functions_max)],
+      ["storage", of(bytes(usage.storage_bytes), limits.storage_mb_max, " MB")],
       ...entriesOf(limits, session.now),
     ]);
   });
@@ -63,6 +68,7 @@ export async function updateTenant(session: Session, [tenant = ""]: Words, flags
 
 export async function deleteTenant(session: Session, [tenant = ""]: Words, flags: Flags): Promise<void> {
   const params = { tenant_id: await session.tenantId(tenant) };
+  session.advice = { NOT_EMPTY: "delete that first, or give --force" };
   const answer = await session.terminal.progress(
     `deleting tenant ${visible(tenant)}`,
     session.client().request("DELETE /api/tenants/:tenant_id", { params, query: { force: flags.force === true } }),

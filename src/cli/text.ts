@@ -17,6 +17,12 @@ export function visible(text: string): string {
   });
 }
 
+/** One word of a command that a person may copy into a shell. */
+export function shellWord(text: string): string {
+  const seen = visible(text);
+  return /^[\w.@%+=:,/-]+$/.test(seen) ? seen : `'${seen.replaceAll("'", "'\\''")}'`;
+}
+
 /** JSON for a person or a program; what JSON leaves unescaped and a terminal would obey is escaped too. */
 export function json(value: unknown, indent = 2): string {
   return JSON.stringify(value, null, indent).replace(UNSEEN, (character) =>

@@ -157,7 +157,7 @@ describe("what calls left", () => {
     for (const word of ["one", "two"]) await out("invoke", "noisy", `${word}\n`);
     const { invocations } = await answer("invocations", "noisy");
     expect(invocations.map(({ stdout }: { stdout: string }) => stdout)).toEqual(["line two\n", "line one\n"]);
-    expect(await out("invocations", "noisy", invocations[0].invocation_id)).toMatch(/stdout +line two\\n/);
+    expect(await out("invocations", "noisy", invocations[0].invocation_id)).toMatch(/\n {2}\| line two\n {2}! two\n$/);
     const logs = await out("logs", "noisy");
     expect(logs.match(/^ {2}[|!] .*$/gm)).toEqual(["  | line one", "  ! one", "  | line two", "  ! two"]);
     expect(logs).toMatch(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d {2}inv_\w+ {2}success {2}v1 /);
@@ -198,8 +198,21 @@ describe("what goes wrong", () => {
     });
     expect(await hearth("ls", "--limit", "many")).toMatchObject({ code: 2, err: expect.stringContaining("'many'") });
     expect(await hearth("get")).toMatchObject({ code: 2, err: expect.stringContaining("'function'") });
+    expect((await hearth("invoke", "cat", "two", "words")).err).toContain(
+      "\n  usage: hearth invoke <function> [payload]\n",
+    );
     expect(await hearth("tenants")).toMatchObject({ code: 2, out: "", err: expect.stringContaining("Usage:") });
+    expect(await hearth("help", "invoke")).toMatchObject({ code: 0, out: expect.stringContaining("hearth invoke") });
     expect(await hearth()).toMatchObject({ code: 0, err: "", out: expect.stringContaining("Exit codes: 0") });
+  });
+
+  it("is told with the command that helps, ready to be copied", async () => {
+    await out("create", "it's new", "--handler", "cat");
+    const helps = async (...args: string[]) => (await hearth(...args)).err.split("\n")[1]?.trim();
+    expect(await helps("invoke", "it's new")).toBe("to make it callable: hearth deploy 'it'\\''s new'");
+    expect(await helps("create", "cat", "--handler", "x")).toBe("to change it: hearth update cat");
+    expect(await helps("rollback", "cat", "99")).toBe("those that there are: hearth versions cat");
+    await out("delete", "it's new");
   });
 
   it("says which daemon and whose key", async () => {
@@ -289,6 +302,17 @@ describe("keys, tokens and tenants", () => {
     expect((await shell().run(["ls"], { env })).code).toBe(1);
   });
 
+  it("are ended by name too, where one alone has it", async () => {
+    for (const name of ["twin", "twin", "single"]) await out("keys", "create", name);
+    expect(await out("keys", "revoke", "single")).toMatch(/^key_\w+ is revoked\n$/);
+    expect(await hearth("keys", "revoke", "twin")).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/several keys are named 'twin'\n {2}give the id of one: key_\w+, key_\w+\n/),
+    });
+    expect((await hearth("keys", "revoke", "twni")).err).toContain("did you mean 'twin'?");
+    expect((await answer("keys", "list")).api_keys.map((key: { name: string }) => key.name)).not.toContain("single");
+  });
+
   it("are kept apart by tenants, which are named by name or id", async () => {
     const made = await answer("tenants", "create", "acme", "--functions-max", "1", "--requests-per-second", "1000");
     expect(made.limits).toMatchObject({ functions_max: 1, requests_per_second: 1000, instances_max: null });
@@ -301,11 +325,12 @@ describe("keys, tokens and tenants", () => {
     });
     const updated = await answer("tenants", "update", made.tenant_id, "--no-requests-per-second", "--name", "acme inc");
     expect(updated).toMatchObject({ name: "acme inc", limits: { functions_max: 1, requests_per_second: null } });
-    expect(await out("tenants", "get", "acme inc")).toMatch(/functions +1 of 1\n/);
+    expect(await out("tenants", "get", "acme inc")).toMatch(/functions +1 of 1\nstorage +\d+ B\n/);
+    expect(await out("tenants", "list")).toMatch(/acme inc .* functions_max=1\n/);
     expect((await hearth("tenants", "get", "acme in")).err).toContain("did you mean 'acme inc'?");
     expect(await hearth("tenants", "delete", "acme inc")).toMatchObject({
       code: 1,
-      err: expect.stringContaining("NOT_EMPTY"),
+      err: expect.stringMatching(/NOT_EMPTY.*\n.*--force\n/),
     });
     expect(await out("tenants", "delete", "acme inc", "--force")).toBe("acme inc is deleted\n");
   });
@@ -322,6 +347,8 @@ describe("profiles", () => {
     expect(await run(["login", "--url", "http://127.0.0.1:1"], "k")).toMatchObject({ code: 3 });
     expect((await run(["profile", "list"])).out).toBe("");
     expect(await run(["login", "--url", daemon.url], `${KEY}\n`)).toMatchObject({ code: 0, err: "" });
+    const named = { ...env, HEARTH_URL: daemon.url };
+    expect(await shell().run(["login"], { env: named, stdin: KEY })).toMatchObject({ code: 0, err: "" });
     expect(await run(["invoke", "cat", "x"])).toMatchObject({ code: 0, out: "x" });
     await run(["profile", "add", "other", "--url", "http://127.0.0.1:1", "--key", "k"]);
     const listed = (await run(["profile", "list"])).out;

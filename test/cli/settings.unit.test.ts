@@ -12,7 +12,7 @@ import {
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { Profiles } from "../../src/cli/profiles.ts";
-import { profilesOf, readEnvironment, readTarget, type TargetFlags } from "../../src/cli/settings.ts";
+import { profilesOf, readEnvironment, readTarget, type TargetFlags, THIS_MACHINE } from "../../src/cli/settings.ts";
 
 const REMOTE = "http://10.0.0.5:8700";
 const state = { dir: "" };
@@ -85,12 +85,7 @@ describe("profiles", () => {
 describe("which daemon is meant", () => {
   it("is this machine's with its key file, unless something is said", () => {
     keepKeyFile();
-    expect(target({})).toEqual([
-      "http://127.0.0.1:8700",
-      "this machine's daemon",
-      "machine-key",
-      join(state.dir, "key"),
-    ]);
+    expect(target({})).toEqual(["http://127.0.0.1:8700", THIS_MACHINE, "machine-key", join(state.dir, "key")]);
     expect(target({}, { HEARTH_BOOTSTRAP_KEY: "b" }).slice(2)).toEqual(["b", "HEARTH_BOOTSTRAP_KEY"]);
   });
 
@@ -113,7 +108,7 @@ describe("which daemon is meant", () => {
   it("finds the profile that is named, by flag or HEARTH_PROFILE, and refuses one that is not there", () => {
     keepProfile(false);
     keepKeyFile();
-    expect(target({})[1]).toBe("this machine's daemon");
+    expect(target({})[1]).toBe(THIS_MACHINE);
     expect(target({}, { HEARTH_PROFILE: "work" })[0]).toBe(REMOTE);
     expect(() => target({}, { HEARTH_PROFILE: "nope" })).toThrow("there is no profile 'nope'");
   });
