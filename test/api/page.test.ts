@@ -268,6 +268,8 @@ describe("a function on the page", () => {
     expect(await daemon.invoke("versioned")).toMatchObject({ version: 1, stdout: "one\n", cold_start: false });
     await page.getByRole("heading", { name: "Current version: v1" }).waitFor();
     expect(await page.getByRole("button", { name: "Point to version 2" }).count()).toBe(1);
+    // Numbers are not used again.
+    await page.getByRole("button", { name: "Make version 3" }).waitFor();
   });
 
   it("is paused, resumed, and deleted after a question; a refusal is told where it happened", async () => {

@@ -137,7 +137,7 @@ function cards(context, current, onChanged) {
       top.update(record, pool);
       invoke.update(record);
       description.update(record);
-      update.update(record);
+      update.update(record, versions[0]?.version ?? record.version);
       versionList.update(versions, record, VERSIONS_MAX);
       if (!element.hidden) return;
       show(element, true);

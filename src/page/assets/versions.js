@@ -98,11 +98,11 @@ export function updateCard({ api, say }, onChanged) {
   );
   return {
     element: card("New version", form),
-    /** What somebody has begun to write stays. @param {FunctionRecord} record */
-    update(record) {
+    /** What somebody has begun to write stays. @param {FunctionRecord} record @param {number} newest_version */
+    update(record, newest_version) {
       if (from === null || handler.value === from.handler) handler.value = record.handler;
       from = record;
-      setText(button, `Make version ${record.version + 1}`);
+      setText(button, `Make version ${newest_version + 1}`);
     },
   };
 }
