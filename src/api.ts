@@ -27,7 +27,7 @@ Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: after
 
 /** What the areas of the API stand for. */
 const TAGS = {
-  daemon: "The daemon itself, without a credential.",
+  daemon: "The daemon itself: alive, described, measured.",
   system: "What this daemon is.",
   functions: "Code that is called by name, in versions, on warm containers.",
   tenants: "Who owns what. The operator's.",

@@ -114,7 +114,12 @@ export class Functions {
     });
     failpoint("functions.create.stored");
     if (conflict !== null) {
-      throw refusalOf(conflict) ?? new AppError("NAME_TAKEN", `a function named '${input.name}' exists`);
+      throw (
+        refusalOf(conflict) ??
+        new AppError("NAME_TAKEN", `a function named '${input.name}' exists`, {
+          hint: "change it with PUT /api/functions/<id>, or choose another name",
+        })
+      );
     }
     return (await this.#row(tenant_id, id)).record;
   }

@@ -63,7 +63,7 @@ export function credentialOf(headers: IncomingHttpHeaders): string {
 /** Throws FORBIDDEN unless the caller may use the route. The text tells what the key lacks, never what is behind it. */
 export function permit({ auth, scope }: Pick<Route, "auth" | "scope">, caller: Caller): void {
   if (auth === "operator" && !caller.is_operator) {
-    throw new AppError("FORBIDDEN", "this is the operator's", { hint: "use the operator's key" });
+    throw new AppError("FORBIDDEN", "only the operator may do this", { hint: "use the operator's key" });
   }
   if (scope !== null && !caller.scopes.includes(scope)) throw lacksScope(scope);
 }
