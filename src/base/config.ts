@@ -166,7 +166,7 @@ function parseFlags(args: readonly string[]): Map<SettingName, string> {
     const value = inline ?? args[++i];
     if (name === undefined || value === undefined) {
       const known = names.map((n) => `--${n.replaceAll("_", "-")}`).join(" ");
-      throw new AppError("INVALID_ARGUMENT", `unknown or incomplete flag '${args[i] ?? flag}', known flags: ${known}`);
+      throw new AppError("INVALID_ARGUMENT", `unknown or incomplete flag '${flag}', known flags: ${known}`);
     }
     flags.set(name, value);
   }
