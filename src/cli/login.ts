@@ -26,6 +26,15 @@ function urlOf(session: Session): string {
   return environment.url === null ? URL_OF_THIS_MACHINE : checkUrl(environment.url, "HEARTH_URL");
 }
 
+/** A profile that is in use and yet goes unused is a surprise. */
+function noteEnvironment({ environment, flags, terminal }: Session, url: string): void {
+  const names = environment.url === null || environment.url === url ? [] : ["HEARTH_URL"];
+  if (environment.key !== null) names.push("HEARTH_KEY");
+  if (names.length === 0 || flags.json === true) return;
+  const [are, go] = names.length === 1 ? ["is", "goes"] : ["are", "go"];
+  terminal.note(`${names.join(" and ")} ${are} set and ${go} before the profile: unset ${names.join(" ")}`);
+}
+
 export async function addProfile(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
   const url = urlOf(session);
   const key = await keyOf(session, flags, url);
@@ -51,6 +60,7 @@ export async function login(session: Session, [name = "default"]: Words, flags: 
   }
   profilesOf(session.environment).put(name, { url, key }, true);
   session.show({ name, url, current: true }, () => `profile ${visible(name)} is in use: ${url}\n`);
+  noteEnvironment(session, url);
 }
 
 export async function listProfiles(session: Session): Promise<void> {
@@ -66,10 +76,12 @@ export async function listProfiles(session: Session): Promise<void> {
 
 export async function useProfile(session: Session, [name]: Words, flags: Flags): Promise<void> {
   if ((name === undefined) !== (flags.none === true)) throw usage("give a profile's name, or --none");
-  profilesOf(session.environment).use(name ?? null);
+  const profiles = profilesOf(session.environment);
+  profiles.use(name ?? null);
   const text =
     name === undefined ? "no profile is in use: this machine's daemon is" : `profile ${visible(name)} is in use`;
   session.show({ current: name ?? null }, () => `${text}\n`);
+  if (name !== undefined) noteEnvironment(session, profiles.get(name).url);
 }
 
 export async function removeProfile(session: Session, [name = ""]: Words): Promise<void> {

@@ -349,6 +349,10 @@ describe("profiles", () => {
     expect(await run(["login", "--url", daemon.url], `${KEY}\n`)).toMatchObject({ code: 0, err: "" });
     const named = { ...env, HEARTH_URL: daemon.url };
     expect(await shell().run(["login"], { env: named, stdin: KEY })).toMatchObject({ code: 0, err: "" });
+    const other = { HEARTH_URL: "http://127.0.0.1:1", HEARTH_KEY: "k" };
+    expect((await shell().run(["profile", "use", "default"], { env: other })).err).toBe(
+      "HEARTH_URL and HEARTH_KEY are set and go before the profile: unset HEARTH_URL HEARTH_KEY\n",
+    );
     expect(await run(["invoke", "cat", "x"])).toMatchObject({ code: 0, out: "x" });
     await run(["profile", "add", "other", "--url", "http://127.0.0.1:1", "--key", "k"]);
     const listed = (await run(["profile", "list"])).out;
@@ -372,7 +376,7 @@ describe("profiles", () => {
     const { code, out: text } = await login.ended;
     expect([code, bare(text)]).toEqual([
       0,
-      expect.stringMatching(/key for .*: \nprofile typed is in use: .*\nno profile.*\n echo \n$/),
+      expect.stringMatching(/key for .*: \nprofile typed is in use: .*\nHEARTH_KEY is set.*\nno profile.*\n echo \n$/),
     ]);
     expect(text).not.toContain(KEY);
   });
