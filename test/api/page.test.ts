@@ -187,6 +187,11 @@ describe("a function on the page", () => {
       status: "success",
       stdout: "it's world\n",
     });
+    await page.getByLabel("Name").fill("it's short");
+    const short = (await page.getByLabel("Commands of hearth").textContent()) ?? "";
+    const hearth = `hearth() { '${process.execPath}' src/cli.ts "$@"; }\n`;
+    const env = { ...process.env, HEARTH_URL: daemon.url, HEARTH_KEY: KEY };
+    expect(execFileSync("bash", ["-c", hearth + short], { env }).toString()).toMatch(/is active.*\nit's world\n$/);
   });
 
   it("shows the starts of containers below the wait that they were part of", async () => {

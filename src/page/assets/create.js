@@ -19,9 +19,18 @@ function commands(name, handler) {
   ].join("\n");
 }
 
+/** @param {string} name @param {string} handler */
+function shortCommands(name, handler) {
+  return [
+    `hearth create ${quoted(name)} --handler ${quoted(handler)} --deploy`,
+    `hearth invoke ${quoted(name)} world`,
+  ].join("\n");
+}
+
 /** @param {Context} context @param {string} title */
 export function createForm({ api, say, refresh }, title) {
   const trouble = problem();
+  const short = h("pre", { class: "output", tabindex: 0, "aria-label": "Commands of hearth" });
   const lines = h("pre", { class: "output", tabindex: 0, "aria-label": "Command lines" });
   const name = h("input", { id: "new-name", required: true, maxlength: 128, autocomplete: "off", value: "hello" });
   const handler = h("textarea", {
@@ -33,7 +42,10 @@ export function createForm({ api, say, refresh }, title) {
   });
   handler.value = 'echo "hello, $(cat)"';
   const button = h("button", { class: "primary", type: "submit", text: "Create and deploy" });
-  const draw = () => setText(lines, commands(name.value, handler.value));
+  const draw = () => {
+    setText(short, shortCommands(name.value, handler.value));
+    setText(lines, commands(name.value, handler.value));
+  };
   draw();
   /** @param {SubmitEvent} event */
   const onsubmit = (event) => {
@@ -64,7 +76,7 @@ export function createForm({ api, say, refresh }, title) {
     trouble.element,
     h("p", { class: "actions" }, button, h("kbd", { text: "Ctrl+Enter" })),
   );
-  const shell = h("details", { open: true }, h("summary", { text: "The same from a shell" }), lines);
+  const shell = h("details", { open: true }, h("summary", { text: "The same from a shell" }), short, lines);
   return { element: card(title, form, shell), focus: () => name.select() };
 }
 
