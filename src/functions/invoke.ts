@@ -30,6 +30,21 @@ function tooDeep(): AppError {
   });
 }
 
+/**
+ * Variables of a call can make a handler run anything (`BASH_ENV`, `PYTHONINSPECT`, another `HEARTH_URL`). One with
+ * `api_access` may then do all that its token may: more than a caller may who only invokes.
+ */
+function mayNotSetVariables({ name }: FunctionRecord): AppError {
+  return new AppError(
+    "FORBIDDEN",
+    `the key lacks the scope 'write' to set variables of '${name}', which has api_access`,
+    {
+      details: { expected: ["write"] },
+      hint: "send what the handler needs in the payload, or use a key with that scope",
+    },
+  );
+}
+
 /** The pool speaks of groups. A call that meets its group on the way out hears what became of the function. */
 function inFunctionTerms(error: unknown, { name }: FunctionRecord): unknown {
   if (!(error instanceof AppError)) return error;
@@ -84,8 +99,9 @@ export class Invoker {
   /**
    * Runs one call and commits its record. Whatever the handler does is data in the record; thrown are refusals:
    * WRONG_STATE (not deployed, paused), NOT_FOUND (deleted meanwhile), QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL,
-   * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP. `find` finds the target, and finds it anew where the version was
-   * forgotten between the two. A request from inside of an invocation makes a nested call.
+   * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP, FORBIDDEN (variables for a function with `api_access`). `find` finds
+   * the target, and finds it anew where the version was forgotten between the two. A request from inside of an
+   * invocation makes a nested call.
    */
   async invoke(
     find: () => Target | Promise<Target>,
@@ -163,10 +179,13 @@ export class Invoker {
     { timeout_seconds, environment, payload }: InvokeFunction,
     invocation_id: string,
     arrived_ms: number,
-    { caller: { invocation: parent }, trace }: CallingRequest,
+    { caller: { invocation: parent, scopes }, trace }: CallingRequest,
   ): Promise<Outcome> {
     const { record } = target;
     if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
+    if (record.api_access && !scopes.includes("write") && Object.keys(environment).length > 0) {
+      throw mayNotSetVariables(record);
+    }
     const depth = parent === null ? 0 : parent.depth + 1;
     if (depth > LIMITS.chain_depth_max) throw tooDeep();
     const own_ms = (timeout_seconds ?? record.timeout_seconds) * 1000;

@@ -129,6 +129,30 @@ describe("keys", () => {
     );
   });
 
+  it("that only invoke cannot do through a handler's variables what they may not do themselves", async () => {
+    const { key } = await makeTenant("narrow");
+    const invoke = as((await as(key)("POST", "/api/api-keys", { name: "i", scopes: ["invoke"] })).body.key);
+    const handler = "bash -c 'echo ran'";
+    for (const [name, api_access] of [
+      ["trusted", true],
+      ["plain", false],
+    ]) {
+      const { body } = await as(key)("POST", "/api/functions", { name, handler, api_access });
+      await as(key)("POST", `/api/functions/${body.id}/deploy`);
+    }
+    const environment = {
+      BASH_ENV: `$(curl -s -H "X-Api-Key: $HEARTH_KEY" $HEARTH_URL/api/functions -d '{"name":"made","handler":"cat"}')`,
+    };
+    const call = (by: typeof invoke, name: string, body: object) => by("POST", `/api/functions/invoke/${name}`, body);
+    expect(refusal(await call(invoke, "trusted", { environment }))).toEqual([403, "FORBIDDEN"]);
+    expect((await as(key)("GET", "/api/functions/by-name/made")).status).toBe(404);
+    expect((await call(invoke, "trusted", { payload: "x" })).body.stdout).toBe("ran\n");
+    expect((await call(invoke, "plain", { environment: { A: "1" } })).body.stdout).toBe("ran\n");
+    // What would have happened.
+    expect((await call(as(key), "trusted", { environment })).status).toBe(200);
+    expect((await as(key)("GET", "/api/functions/by-name/made")).status).toBe(200);
+  });
+
   it("do what their scopes say and nothing else, and give no more than they have", async () => {
     const { key } = await makeTenant("scopes");
     const of = async (...scopes: string[]) =>
