@@ -280,6 +280,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     return this.#tokens.issue({ tenant_id, function_id, invocation_id, depth, expires_ms });
   }
 
+  /** The credentials of a tenant's running calls end; those of calls that begin later do not. */
+  endTokens(tenant_id: string): void {
+    this.#tokens.revokeAll(tenant_id);
+  }
+
   async remove(id: string): Promise<void> {
     // A start cannot be called back; it ends within its own deadline, and then there is something to remove or not.
     await this.#starting.get(id)?.catch(() => {});

@@ -211,6 +211,11 @@ export class Functions {
     this.#pooled.pool.setOwner(tenant_id, { instances_max, memory_mb_max });
   }
 
+  /** Calls of a tenant that is being deleted run on until their functions go, without the API. */
+  endTokens(tenant_id: string): void {
+    this.#pooled.launcher.endTokens(tenant_id);
+  }
+
   /** Deletes a function of a tenant that is being deleted, also one that somebody else is deleting. Idempotent. */
   async erase(tenant_id: string, id: string): Promise<void> {
     try {

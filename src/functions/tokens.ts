@@ -63,6 +63,11 @@ export class InvocationTokens implements Authenticator {
     this.#callers.delete(token);
   }
 
+  /** Ends the tokens of all running calls of a tenant. */
+  revokeAll(tenant_id: string): void {
+    for (const [token, caller] of this.#callers) if (caller.tenant_id === tenant_id) this.#callers.delete(token);
+  }
+
   /** All that is ever known of a token is known at once: null is a refusal. */
   cached(token: string): Caller | null {
     const caller = this.#callers.get(token);

@@ -146,7 +146,7 @@ export class Tenants {
    * operator's own. What failed half-way goes on when it is asked for again.
    */
   async delete(tenant_id: string, force: boolean): Promise<void> {
-    const { store, keys } = this.#options;
+    const { store, keys, functions } = this.#options;
     if (tenant_id === DEFAULT_TENANT_ID) {
       throw new AppError("WRONG_STATE", "the tenant 'default' is the operator's own and stays");
     }
@@ -173,6 +173,7 @@ export class Tenants {
         hint: "delete them first, or send force=true",
       });
     }
+    functions.endTokens(tenant_id);
     failpoint("tenants.delete.moved");
     await this.#erase(tenant_id);
   }

@@ -99,6 +99,18 @@ describe("tenants", () => {
     expect(refusal(await daemon.call("DELETE", "/api/tenants/default?force=true"))).toEqual([409, "WRONG_STATE"]);
   });
 
+  it("that are deleted have no credential left, also inside of calls that still run", async () => {
+    const { tenant_id, key } = await makeTenant("ended");
+    const ask = 'curl -s -o /dev/null -w "%{http_code}" -H "X-Api-Key: $HEARTH_KEY" $HEARTH_URL/api/functions';
+    const handler = `echo begun $(${ask}) >&2; until [ "$(${ask})" = 401 ]; do sleep 0.05; done; echo ended`;
+    const { body } = await as(key)("POST", "/api/functions", { name: "asks", handler, api_access: true });
+    await as(key)("POST", `/api/functions/${body.id}/deploy`);
+    const call = as(key)("POST", "/api/functions/invoke/asks");
+    await eventually("it asks", () => daemon.output.includes(`"tenant_id":"${tenant_id}","key_id":"inv_`));
+    expect((await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`)).status).toBe(200);
+    expect((await call).body).toMatchObject({ status: "success", stdout: "ended\n", stderr: "begun 200\n" });
+  });
+
   it("have functions of the same name side by side", async () => {
     const [one, two] = [await makeTenant("one"), await makeTenant("two")];
     for (const [{ key }, handler] of [

@@ -30,6 +30,14 @@ describe("the token of an invocation", () => {
     expect(tokens.issue(request)).not.toBe(token);
   });
 
+  it("ends with its tenant, and no other tenant's does", () => {
+    const { tokens } = open();
+    const [token, other] = [tokens.issue(request), tokens.issue({ ...request, tenant_id: "u" })];
+    tokens.revokeAll("t");
+    expect(tokens.cached(token)).toBeNull();
+    expect(tokens.cached(other)).not.toBeNull();
+  });
+
   it("ends with its invocation", async () => {
     const { tokens } = open();
     const [token, other] = [tokens.issue(request), tokens.issue(request)];
