@@ -28,6 +28,14 @@ export interface MetricsOptions {
   };
 }
 
+/** What the series are refreshed from. */
+interface Now {
+  readonly pool: PoolTotals;
+  readonly store: StoreStats;
+  /** Whether it is the operator who reads. */
+  readonly isOperator: boolean;
+}
+
 /** Seconds, from the fastest warm call to the longest timeout. */
 const CALL_BUCKETS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600,
@@ -54,7 +62,7 @@ export class Metrics {
   readonly #waits: Values;
   readonly #batches: Values;
   readonly #commits: Values;
-  readonly #refreshers: ((now: { readonly pool: PoolTotals; readonly store: StoreStats }) => void)[] = [];
+  readonly #refreshers: ((now: Now) => void)[] = [];
 
   constructor({ version, node_id, sources }: MetricsOptions) {
     this.#sources = sources;
@@ -125,7 +133,7 @@ export class Metrics {
 
   /** All of the node's series as they stand, with those of the functions of `tenant_id`, or of all tenants for null. */
   registries(tenant_id: string | null): readonly Registry[] {
-    const now = { pool: this.#sources.pool(), store: this.#sources.store() };
+    const now = { pool: this.#sources.pool(), store: this.#sources.store(), isOperator: tenant_id === null };
     for (const refresh of this.#refreshers) refresh(now);
     return [this.#registry, this.#functions.registry(tenant_id)];
   }
@@ -189,7 +197,7 @@ export class Metrics {
   #readProcess(): void {
     const lag = this.#gauge(
       "hearth_event_loop_lag_seconds",
-      "How late the event loop was since the metrics were read last; quantile 1 is the longest.",
+      "How late the event loop was since the operator read the metrics last; quantile 1 is the longest.",
       ["quantile"],
     );
     const cpu = this.#counter("hearth_process_cpu_seconds_total", "Processor time of the daemon.", ["mode"]);
@@ -198,13 +206,14 @@ export class Metrics {
     const fds = this.#gauge("hearth_process_open_fds", "Open file descriptors of the daemon.");
     const uptime = this.#gauge("hearth_process_uptime_seconds", "Since the start of the daemon's process.");
     const dropped = this.#counter("hearth_log_lines_dropped_total", "Lines of the log that nobody took.");
-    this.#refreshers.push(() => {
+    this.#refreshers.push(({ isOperator }) => {
       for (const quantile of LAG_QUANTILES) {
         const ns = quantile === 1 ? this.#lag.max : this.#lag.percentile(quantile * 100);
         const is_empty = this.#lag.count === 0;
         lag.set({ quantile: String(quantile) }, is_empty ? 0 : Math.max(0, ns / 1e9 - LAG_RESOLUTION_MS / 1e3));
       }
-      this.#lag.reset();
+      // A tenant that reads all the time would have the operator see nothing.
+      if (isOperator) this.#lag.reset();
       const { user, system } = process.cpuUsage();
       cpu.reset();
       cpu.inc({ mode: "user" }, user / 1e6);

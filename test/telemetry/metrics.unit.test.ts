@@ -1,0 +1,34 @@
+/** What of the node's metrics depends on who reads them. */
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { SAMPLES } from "../../src/functions/samples.ts";
+import { Metrics } from "../../src/telemetry/metrics.ts";
+import { eventually } from "../support/daemon.ts";
+
+describe("the lag of the event loop", () => {
+  let metrics: Metrics;
+  beforeEach(() => {
+    const sources = {
+      pool: () => SAMPLES.pool_stats,
+      store: () => ({ queue_count: 0, queue_bytes: 0, wal_bytes: 0 }),
+      log_dropped_count: () => 0,
+    };
+    metrics = new Metrics({ version: "1", node_id: "node_1", sources });
+  });
+  afterEach(() => metrics.close());
+
+  /** In seconds, the longest, as the tenant reads it; null is the operator. */
+  async function longestLag(tenant_id: string | null): Promise<number> {
+    const texts = await Promise.all(metrics.registries(tenant_id).map((registry) => registry.metrics()));
+    return Number(/^hearth_event_loop_lag_seconds\{quantile="1"\} (\S+)$/m.exec(texts.join("\n"))?.[1]);
+  }
+
+  it("is still there for the operator when tenants have read it", async () => {
+    const seen = await eventually("the loop was late", () => {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50);
+      return longestLag("ten_a");
+    });
+    expect(seen).toBeGreaterThan(0);
+    expect(await longestLag("ten_b")).toBeGreaterThanOrEqual(seen);
+    expect(await longestLag(null)).toBeGreaterThanOrEqual(seen);
+  });
+});
