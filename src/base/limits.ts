@@ -33,6 +33,8 @@ export const LIMITS = {
   jwks_timeout_ms: 5_000,
   jwks_cooldown_ms: 30_000,
   jwks_cache_ms: 600_000,
+  /** An issuer has a handful of keys of a kilobyte or so; what sends without end is not read on. */
+  jwks_bytes_max: 1024 * 1024,
   /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
   connections_max: 8_000,
   /**

@@ -9,10 +9,18 @@
  * T3. A token without an expiry, or with one further away than `access_token_seconds_max`, is refused.
  */
 import { createHmac } from "node:crypto";
-import { createRemoteJWKSet, decodeJwt, type JWTPayload, type JWTVerifyGetKey, jwtVerify, SignJWT } from "jose";
+import {
+  createRemoteJWKSet,
+  customFetch,
+  decodeJwt,
+  type JWTPayload,
+  type JWTVerifyGetKey,
+  jwtVerify,
+  SignJWT,
+} from "jose";
 import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
 import { type OutsideIssuer, OWN_ISSUER } from "../base/config.ts";
-import { errorText } from "../base/errors.ts";
+import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
@@ -53,6 +61,24 @@ export function isAccessToken(credential: string): boolean {
   return /^eyJ[\w-]+\.[\w-]+\.[\w-]+$/.test(credential);
 }
 
+/** What jose says of a token, not of the keys that it needs: whoever sends bad tokens does not write the log. */
+const OF_TOKEN = /^ERR_(JWT|JWS|JOSE_ALG|JOSE_NOT_SUPPORTED)|^ERR_JWKS_(NO|MULTIPLE)_MATCHING_KEY/;
+
+/** An answer of at most `jwks_bytes_max`; jose reads whatever comes, and five seconds of it are gigabytes. */
+async function fetchBounded(url: string, init: RequestInit): Promise<Response> {
+  const response = await fetch(url, init);
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of response.body ?? []) {
+    bytes += chunk.length;
+    // Leaving the loop ends the transfer.
+    if (bytes > LIMITS.jwks_bytes_max)
+      throw new AppError("INTERNAL", `the keys take more than ${LIMITS.jwks_bytes_max} bytes`);
+    chunks.push(chunk);
+  }
+  return new Response(Buffer.concat(chunks), { status: response.status });
+}
+
 export class AccessTokens {
   readonly #options: AccessTokensOptions;
   readonly #jwks: JWTVerifyGetKey | null;
@@ -67,6 +93,7 @@ export class AccessTokens {
             timeoutDuration: LIMITS.jwks_timeout_ms,
             cooldownDuration: LIMITS.jwks_cooldown_ms,
             cacheMaxAge: LIMITS.jwks_cache_ms,
+            [customFetch]: fetchBounded,
           });
   }
 
@@ -139,7 +166,8 @@ export class AccessTokens {
     const left_seconds = exp - toEpochSeconds(clock.epochMs());
     if (left_seconds > LIMITS.access_token_seconds_max + CLOCK_TOLERANCE_SECONDS) return null;
     const given = scope.split(" ");
-    const subject = is_own ? sub : `jwt:${sub.slice(0, LIMITS.request_id_length_max)}`;
+    // It is a name in the log and nowhere else.
+    const subject = is_own ? sub : `jwt:${sub.slice(0, LIMITS.request_id_length_max).replace(/[^\x21-\x7e]/g, "?")}`;
     const scopes = SCOPES.filter((name) => given.includes(name));
     return { tenant_id, subject, scopes, expires_at: exp, key_proof: is_own ? String(key) : null };
   }
@@ -148,8 +176,7 @@ export class AccessTokens {
   #note(error: unknown): void {
     const { clock, log, outside } = this.#options;
     const code = (error as { code?: unknown }).code;
-    const isOfToken =
-      typeof code === "string" && /^ERR_(JWT|JWS|JOSE_ALG)|^ERR_JWKS_(NO|MULTIPLE)_MATCHING_KEYS?/.test(code);
+    const isOfToken = typeof code === "string" && OF_TOKEN.test(code);
     const now_ms = clock.monotonicMs();
     if (isOfToken || outside === null || now_ms - this.#warned_ms < LIMITS.jwks_cooldown_ms) return;
     this.#warned_ms = now_ms;

@@ -115,18 +115,67 @@ describe("access tokens", () => {
         .setProtectedHeader({ alg: "ES256", kid: "k1" })
         .setIssuer("https://out.test")
         .setAudience("here")
-        .setSubject("bootstrap")
+        .setSubject("bootstrap\u009b2J\u202e")
         .setExpirationTime(clock.now_ms / 1000 + 600)
         .sign(privateKey);
       expect(await keys.caller(token)).toEqual({
         tenant_id: "default",
         kind: "token",
-        key_id: "jwt:bootstrap",
+        key_id: "jwt:bootstrap?2J?",
         scopes: ["read", "write"],
         is_operator: false,
         invocation: null,
       });
     } finally {
+      issuer.close();
+    }
+  });
+
+  it("of an issuer that fit several of its keys are refused, and its keys not blamed in the log", async () => {
+    const { publicKey, privateKey } = await generateKeyPair("ES256");
+    const jwk = { ...(await exportJWK(publicKey)), alg: "ES256" };
+    const issuer = createServer((_, response) => response.end(JSON.stringify({ keys: [jwk, jwk] })));
+    await new Promise((resolve) => issuer.listen(0, "127.0.0.1", () => resolve(null)));
+    try {
+      const { keys, clock, warnings } = await open(`http://127.0.0.1:${(issuer.address() as AddressInfo).port}/`);
+      const claims = { iss: "https://out.test", aud: "here", tenant_id: "default", scope: "read" };
+      const token = new SignJWT({ ...claims, sub: "x", exp: clock.now_ms / 1000 + 600 });
+      // Two keys would do.
+      await expect(keys.caller(await token.setProtectedHeader({ alg: "ES256" }).sign(privateKey))).rejects.toEqual(
+        refused,
+      );
+      expect(warnings).toEqual([]);
+    } finally {
+      issuer.close();
+    }
+  });
+
+  it("of an issuer whose keys never end are refused before they take memory", async () => {
+    const sent = { bytes: 0 };
+    const issuer = createServer((_, response) => {
+      const chunk = Buffer.alloc(64 * 1024, " ");
+      const send = () => {
+        while (!response.destroyed && sent.bytes < 100 * LIMITS.jwks_bytes_max) {
+          sent.bytes += chunk.length;
+          if (!response.write(chunk)) return;
+        }
+        response.end();
+      };
+      response.on("drain", send);
+      send();
+    });
+    await new Promise((resolve) => issuer.listen(0, "127.0.0.1", () => resolve(null)));
+    try {
+      const { keys, clock, warnings } = await open(`http://127.0.0.1:${(issuer.address() as AddressInfo).port}/`);
+      const { privateKey } = await generateKeyPair("ES256");
+      const token = new SignJWT({ iss: "https://out.test", sub: "x", exp: clock.now_ms / 1000 + 600 });
+      const signed = await token.setProtectedHeader({ alg: "ES256", kid: "k" }).sign(privateKey);
+      await expect(keys.caller(signed)).rejects.toEqual(refused);
+      expect(warnings).toEqual(["keys of the issuer not read"]);
+      // What lies in the buffers of two sockets is beyond the bound.
+      expect(sent.bytes).toBeLessThan(50 * LIMITS.jwks_bytes_max);
+    } finally {
+      issuer.closeAllConnections();
       issuer.close();
     }
   });
