@@ -63,7 +63,7 @@ type Write = (name: Exclude<LogLevel, "silent">, message: string, fields?: LogFi
 function toJson(lines: Lines, clock: Pick<Clock, "epochMs">): Write {
   return (level, message, fields) => {
     const time = toIsoTime(clock.epochMs());
-    lines.write(`${JSON.stringify({ time, level, message, ...fields })}\n`);
+    lines.write(`${printable(JSON.stringify({ time, level, message, ...fields }))}\n`);
   };
 }
 
@@ -85,9 +85,12 @@ function readableValue(value: string | number | boolean | null): string {
     : String(value);
 }
 
-/** Control characters, those of the upper half too, as escapes. */
+/** Controls of both halves, separators of lines, marks of writing direction: what makes a line look like another. */
+const UNSEEN = /[\p{Cc}\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+
+/** With what cannot be seen as escapes, which mean the same where the text is JSON. */
 function printable(text: string): string {
-  return text.replace(/\p{Cc}/gu, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return text.replace(UNSEEN, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** Lines on their way to a descriptor (G1, G2). It is opened with the first line. */

@@ -49,6 +49,15 @@ describe("the log", () => {
     });
   });
 
+  it("shows what is unseen as escapes, which are the same JSON", async () => {
+    const log = createLog("info", systemClock, openSync(file, "w"));
+    const name = "a\u009b2J\u007f\u2028b\u202ec\u2066";
+    log.info("heard", { name });
+    const text = await eventually("it is written", () => readFileSync(file, "utf8"));
+    expect(text).toMatch(/^[\x20-\x7e]*\n$/);
+    expect(JSON.parse(text)).toMatchObject({ name });
+  });
+
   it("drops and counts what a reader does not take, in bounded memory, and goes on when it reads again", async () => {
     const fd = openFifo();
     const log = createLog("info", systemClock, fd);
