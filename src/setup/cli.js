@@ -9,6 +9,7 @@ import module from "node:module";
 import { homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { isOwnDirectory } from "./own.js";
 import { NODE_PATH, PROJECT_DIR } from "./paths.js";
 
 const CLI = join(PROJECT_DIR, "src/cli.ts");
@@ -22,7 +23,7 @@ if (!existsSync(NODE_PATH)) {
   process.exitCode = 1;
 } else if (realpathSync(NODE_PATH) === realpathSync(process.execPath)) {
   // Under npx this is the right Node already: no second process. Without a cache it is only slower.
-  module.enableCompileCache?.(CACHE_DIR);
+  if (isOwnDirectory(CACHE_DIR)) module.enableCompileCache?.(CACHE_DIR);
   await import(CLI);
 } else {
   const { spawn } = await import("node:child_process");

@@ -1,12 +1,14 @@
 /** Set-up: what it finds missing, what it runs, and how it fails. No root, no network; the compiler is the machine's. */
 import { execFile } from "node:child_process";
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -20,6 +22,7 @@ import { compileHelper } from "../../src/setup/helper.js";
 import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
 import { holdLock } from "../../src/setup/lock.js";
 import { firstMissing } from "../../src/setup/npm.js";
+import { isOwnDirectory } from "../../src/setup/own.js";
 import { missingPackages } from "../../src/setup/packages.js";
 import {
   buildahCommand,
@@ -323,4 +326,28 @@ test("progress without a terminal is one line per step, with its seconds", () =>
   expect(text).toMatch(
     /^set-up: helper \(minit-1\) … \d+\.\d s\nset-up: prod image \(release 2\) … failed after \d+\.\d s\n$/,
   );
+});
+
+describe("the cache of compiled code", () => {
+  test("is used where nobody else can write to it or to what is above it", () => {
+    const home = mkdtempSync(join(tmpdir(), "hearth-own-"));
+    try {
+      const uid = process.getuid?.() ?? 0;
+      mkdirSync(`${home}/.cache/hearth`, { recursive: true, mode: 0o700 });
+      expect(isOwnDirectory(`${home}/.cache/hearth`)).toBe(true);
+      expect(isOwnDirectory(`${home}/.cache/not-yet/there`)).toBe(true);
+      // Root's is everybody's; another user's is not.
+      expect(isOwnDirectory(`${home}/.cache/hearth`, uid + 1)).toBe(uid === 0);
+      symlinkSync(`${home}/.cache`, `${home}/link`);
+      expect(isOwnDirectory(`${home}/link/hearth`)).toBe(false);
+      writeFileSync(`${home}/file`, "");
+      expect(isOwnDirectory(`${home}/file`)).toBe(false);
+      chmodSync(`${home}/.cache`, 0o770);
+      expect(isOwnDirectory(`${home}/.cache/hearth`)).toBe(false);
+      // Whoever is first makes it.
+      expect(isOwnDirectory(join(tmpdir(), "hearth-not-there"))).toBe(false);
+    } finally {
+      rmSync(home, { recursive: true });
+    }
+  });
 });

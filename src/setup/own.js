@@ -1,0 +1,32 @@
+/**
+ * Whose a directory is. Code that Node has compiled is run as it lies there: who can write to it, or put another
+ * directory in its place, runs what they like as the user of the command.
+ */
+import { lstatSync } from "node:fs";
+import { dirname } from "node:path";
+
+const WRITABLE_BY_OTHERS = 0o022;
+/** As /tmp has it: of what is there, nobody removes or renames what is another's. */
+const STICKY = 0o1000;
+
+/**
+ * Whether a directory, there or yet to be made, and all above it are the user's or root's, and nobody else can change
+ * what lies on the way to it. Links are not followed: one may lead elsewhere a moment later.
+ *
+ * @param {string} directory absolute
+ * @param {number} [uid]
+ * @returns {boolean}
+ */
+export function isOwnDirectory(directory, uid = process.getuid?.()) {
+  let isThere = false;
+  for (let at = directory; ; at = dirname(at)) {
+    const found = lstatSync(at, { throwIfNoEntry: false });
+    if (found !== undefined) {
+      if (!found.isDirectory() || (found.uid !== uid && found.uid !== 0)) return false;
+      const isGuarded = isThere && (found.mode & STICKY) !== 0;
+      if ((found.mode & WRITABLE_BY_OTHERS) !== 0 && !isGuarded) return false;
+      isThere = true;
+    }
+    if (at === dirname(at)) return true;
+  }
+}
