@@ -120,6 +120,11 @@ export async function candidates(program: Command, words: readonly string[], sta
   return found.filter(([word]) => word.startsWith(current)).map(([word, about]) => `${word}\t${visible(about)}`);
 }
 
+/** Whether a name that somebody else has given stands for itself: `--url=http:elsewhere` would send the key there. */
+export function isWord(name: string, isAfterFlags: boolean): boolean {
+  return visible(name) === name && (isAfterFlags || !name.startsWith("-"));
+}
+
 /** Null: files. */
 async function candidatesAt(place: Place, current: string, start: Start): Promise<Candidate[] | null> {
   const { command, option, words_count, isAfterFlags, given } = place;
@@ -142,7 +147,8 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
   const argument = command.registeredArguments[words_count];
   if (argument?.argChoices !== undefined) return argument.argChoices.map((word) => [word, ""]);
   if (argument?.name() === "function") {
-    return (await session().functionNames()).map((name) => [name, "function"]);
+    const names = await session().functionNames();
+    return names.filter((name) => isWord(name, isAfterFlags)).map((name) => [name, "function"]);
   }
   if (argument?.name() === "tenant") return (await session().tenantNames()).map((name) => [name, "tenant"]);
   return argument?.name() === "profile" ? profileNames(session()) : [];

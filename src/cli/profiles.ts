@@ -2,7 +2,7 @@
  * Profiles: a daemon's URL and a key under a name, in one file of the user. It holds keys: only the user may read it,
  * and it is replaced as a whole, so that a command that is killed leaves the old one or the new one.
  */
-import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { usage } from "./failure.ts";
 import { didYouMean } from "./suggest.ts";
@@ -84,9 +84,9 @@ export class Profiles {
     const next = `${this.file}.${process.pid}`;
     try {
       mkdirSync(dirname(this.file), { recursive: true, mode: 0o700 });
-      writeFileSync(next, `${JSON.stringify(content, null, 2)}\n`, { mode: 0o600, flush: true });
-      // Of a file that was there, as one that a killed process of the same number left, the mode would stay.
-      chmodSync(next, 0o600);
+      // One that is there, left by a killed process of the same number or put there, is never written to or through.
+      rmSync(next, { force: true });
+      writeFileSync(next, `${JSON.stringify(content, null, 2)}\n`, { mode: 0o600, flush: true, flag: "wx" });
       renameSync(next, this.file);
     } catch (error) {
       rmSync(next, { force: true });

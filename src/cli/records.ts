@@ -38,26 +38,26 @@ async function record(session: Session, params: { function_id: string; invocatio
   session.show(found, () => {
     const { stdout: _stdout, stderr: _stderr, timings: _timings, ...rest } = found;
     const fields = session.list(entriesOf(rest, session.now));
-    const output = outputLines(session, found, visible).map((line) => `${line}\n`);
+    const output = outputLines(session, found).map((line) => `${line}\n`);
     return `${fields}\n${timeline(found, session.terminal.paint)}${output.join("")}`;
   });
 }
 
-const asItIs = (line: string) => line;
+/** A line of output beside others: on a terminal it can neither overwrite them nor look like them. */
+function outputLine(session: Session, line: string): string {
+  if (session.terminal.width === null) return line;
+  return line.replace(/\r$/, "").split("\t").map(visible).join("\t");
+}
 
 /** Each line of output behind a mark of its stream. */
-function outputLines(
-  session: Session,
-  { stdout, stderr }: InvocationRecord,
-  shown: (line: string) => string,
-): string[] {
+function outputLines(session: Session, { stdout, stderr }: InvocationRecord): string[] {
   const lines = (text: string, mark: string) =>
     text === ""
       ? []
       : text
           .replace(/\n$/, "")
           .split("\n")
-          .map((line) => `  ${mark} ${shown(line)}`);
+          .map((line) => `  ${mark} ${outputLine(session, line)}`);
   return [...lines(stdout, "|"), ...lines(stderr, session.terminal.paint("red", "!"))];
 }
 
@@ -72,7 +72,7 @@ function entry(session: Session, found: InvocationRecord): string {
     milliseconds(found.timings.total),
     ...(found.error_message === null ? [] : [visible(found.error_message)]),
   ].join("  ");
-  return `${[head, ...outputLines(session, found, asItIs)].join("\n")}\n`;
+  return `${[head, ...outputLines(session, found)].join("\n")}\n`;
 }
 
 export async function logs(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {

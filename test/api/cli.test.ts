@@ -274,6 +274,10 @@ describe("what goes wrong", () => {
     expect(shown).toContain("evil\\u202egnp");
     expect(shown).toContain("\\x1b]0;title\\x07\\x9b2J");
     expect(shown).not.toMatch(/[^\P{Cc}\n]|\u202e/u);
+    // A record of many lines on a terminal; a pipe gets what the handler has written.
+    const { out: logs } = await shell().terminal(`hearth logs '${evil}'`).ended;
+    expect([logs.includes("| \\x1b[2J"), logs.includes("\x1b[2J")]).toEqual([true, false]);
+    expect(await out("logs", evil)).toContain("| \x1b[2J\n");
     await out("delete", evil);
   });
 

@@ -1,7 +1,7 @@
 /** The tree of commands against the schemas of the API, its help, and what completion makes of it. */
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
-import { candidates } from "../../src/cli/completion.ts";
+import { candidates, isWord } from "../../src/cli/completion.ts";
 import { EXIT_HELP } from "../../src/cli/failure.ts";
 import { environmentChange, fieldsOf } from "../../src/cli/function-fields.ts";
 import { phasesOf } from "../../src/cli/invoke.ts";
@@ -154,6 +154,12 @@ describe("completion", () => {
     expect(await complete("create", "hello", "--mem")).toEqual(["--memory-limit-mb"]);
     expect(await complete("ls", "--j")).toEqual(["--json"]);
     expect(await complete("completion", "")).toEqual(["bash", "zsh", "fish"]);
+  });
+
+  it("offers no name that would be a flag, or that a terminal would obey", () => {
+    const names = ["plain", "two words", "$(id)", "--url=http:elsewhere", "-h", "a\nb", "\x1b[2J", "\u202ex"];
+    expect(names.filter((name) => isWord(name, false))).toEqual(["plain", "two words", "$(id)"]);
+    expect(names.filter((name) => isWord(name, true))).toEqual(names.slice(0, 5));
   });
 
   it("leaves files to the shell, and offers nothing where anything goes", async () => {

@@ -2,11 +2,13 @@
 import {
   chmodSync,
   existsSync,
+  lstatSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -60,6 +62,19 @@ describe("profiles", () => {
     chmodSync(file, 0o644);
     keepProfile();
     expect(statSync(file).mode & 0o777).toBe(0o600);
+  });
+
+  it("are never written through what lies in their way", () => {
+    keepProfile();
+    const { file } = profilesOf(environment());
+    const elsewhere = join(state.dir, "elsewhere");
+    symlinkSync(elsewhere, `${file}.${process.pid}`);
+    keepProfile();
+    expect(existsSync(elsewhere)).toBe(false);
+    expect(lstatSync(file).isFile()).toBe(true);
+    writeFileSync(`${file}.${process.pid}`, "old", { mode: 0o644 });
+    keepProfile();
+    expect(lstatSync(file).mode & 0o777).toBe(0o600);
   });
 
   it("say what is there when one is not, also one that every object has", () => {
