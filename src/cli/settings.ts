@@ -6,10 +6,11 @@
  *     another URL a key has to be named.
  * S2. What was chosen keeps the word where it came from, for messages. A key itself is in no message.
  */
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { homedir, networkInterfaces } from "node:os";
 import { isAbsolute, join } from "node:path";
-import { usage } from "./failure.ts";
+import { Failure, usage } from "./failure.ts";
+import { strangerAt } from "./listener.ts";
 import { type Profile, Profiles } from "./profiles.ts";
 
 /** Where the URL came from when nothing was said. */
@@ -127,11 +128,19 @@ function profileKey(profile: NamedProfile | null, url: string): Found {
 
 /** S1: the key that the daemon of this machine has made or been given. */
 function machineKey({ bootstrap_key, key_file }: Environment, url: string): Found {
-  if (!isThisMachine(new URL(url).hostname)) return null;
-  if (bootstrap_key !== null) return [bootstrap_key, "HEARTH_BOOTSTRAP_KEY"];
+  const { hostname, port, protocol } = new URL(url);
+  if (!isThisMachine(hostname)) return null;
+  const own = [0, process.getuid?.() ?? 0];
+  if (bootstrap_key !== null) {
+    refuseStranger(url, port || protocol, own);
+    return [bootstrap_key, "HEARTH_BOOTSTRAP_KEY"];
+  }
   try {
-    return [readFileSync(key_file, "utf8").trim(), key_file];
+    const key = readFileSync(key_file, "utf8").trim();
+    refuseStranger(url, port || protocol, [...own, statSync(key_file).uid]);
+    return [key, key_file];
   } catch (error) {
+    if (error instanceof Failure) throw error;
     const isDenied = (error as NodeJS.ErrnoException).code === "EACCES";
     throw usage(
       isDenied ? `the key of this machine's daemon may not be read: ${key_file}` : `no key: there is no ${key_file}`,
@@ -140,6 +149,17 @@ function machineKey({ bootstrap_key, key_file }: Environment, url: string): Foun
         : "start the daemon once with 'npm start', or give a key with --key, HEARTH_KEY or 'hearth login'",
     );
   }
+}
+
+/** S1: not to a port of this machine that another user has taken. */
+function refuseStranger(url: string, port_or_protocol: string, trusted: readonly number[]): void {
+  const port = { "http:": 80, "https:": 443 }[port_or_protocol] ?? Number(port_or_protocol);
+  const uid = strangerAt(port, trusted);
+  if (uid === null) return;
+  throw usage(
+    `the user with id ${uid} listens at ${url}, not this machine's daemon: the key was not sent`,
+    "if it is meant, give a key with --key or HEARTH_KEY",
+  );
 }
 
 function isThisMachine(hostname: string): boolean {
