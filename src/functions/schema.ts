@@ -6,12 +6,12 @@ import { z } from "zod";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
 import { LIMITS } from "../base/limits.ts";
 import { queryLimit } from "../http/input.ts";
-import { epochSeconds, whole } from "../http/schema.ts";
+import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
 const runtimeNames = [...RUNTIMES.keys()];
 
-const withoutNul = z.string().refine((value) => !value.includes("\0"), { error: "must not hold a NUL character" });
+const withoutNul = wellFormed.refine((value) => !value.includes("\0"), { error: "must not hold a NUL character" });
 
 const text = (length_max: number) => withoutNul.max(length_max);
 
@@ -21,8 +21,7 @@ const textBytes = (bytes_max: number) =>
     error: `must not be larger than ${bytes_max} bytes`,
   });
 
-const name = z
-  .string()
+const name = wellFormed
   .min(1)
   .max(LIMITS.function_name_length_max)
   .refine((value) => !/[/\p{Cc}]/u.test(value), { error: "must not hold '/' or control characters" })
@@ -31,7 +30,7 @@ const name = z
   });
 
 const environment = z
-  .record(z.string(), z.string())
+  .record(z.string(), wellFormed)
   .refine((map) => Object.keys(map).length <= LIMITS.environment_entries_max, {
     error: `must not have more than ${LIMITS.environment_entries_max} entries`,
   })

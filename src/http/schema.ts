@@ -15,3 +15,8 @@ export const acknowledgement = z
 /** A number without a fraction in [min, max]; a fraction is a bad value (400), not a wrong type (422). */
 export const whole = (min: number, max: number) =>
   z.number().refine(Number.isInteger, { error: "expected a whole number" }).min(min).max(max).meta({ type: "integer" });
+
+/** Text that comes back as it was sent: half a surrogate pair has no UTF-8, and would be kept as another character. */
+export const wellFormed = z
+  .string()
+  .refine((value) => value.isWellFormed(), { error: "must not hold half a surrogate pair" });

@@ -3,10 +3,9 @@ import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { queryFlag, queryLimit } from "../http/input.ts";
 import { SCOPES } from "../http/route.ts";
-import { epochSeconds, whole } from "../http/schema.ts";
+import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
 
-const name = z
-  .string()
+const name = wellFormed
   .min(1)
   .max(LIMITS.tenant_name_length_max)
   .refine((value) => !/\p{Cc}/u.test(value), { error: "must not hold control characters" })

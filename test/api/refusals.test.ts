@@ -48,6 +48,8 @@ const CREATE: readonly [string, unknown, number, string][] = [
   ["a handler with NUL", { ...good, handler: "a\0b" }, 400, "INVALID_ARGUMENT"],
   ["a name with a slash", { ...good, name: "a/b" }, 400, "INVALID_ARGUMENT"],
   ["a name with a control character", { ...good, name: "a\nb" }, 400, "INVALID_ARGUMENT"],
+  ["a name with half a surrogate pair", { ...good, name: "a\ud800" }, 400, "INVALID_ARGUMENT"],
+  ["a variable with half a surrogate pair", { ...good, environment: { A: "\udc00" } }, 400, "INVALID_ARGUMENT"],
   ["an empty name", { ...good, name: "" }, 400, "INVALID_ARGUMENT"],
   ["a dot for a name", { ...good, name: ".." }, 400, "INVALID_ARGUMENT"],
   ["a name that is too long", { ...good, name: "x".repeat(129) }, 400, "INVALID_ARGUMENT"],
