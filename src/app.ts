@@ -145,7 +145,6 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       started_at,
       uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
       engine: () => engine.info(),
-      features: FEATURES,
     },
     functions: { functions, invoker, invocations, pool },
     tenants: { tenants, keys },
@@ -247,16 +246,6 @@ function watch(
   ];
   undo.add(async () => watches.forEach((one) => void one.stop()));
 }
-
-/** Shown by `/api/system/info`. */
-const FEATURES = {
-  functions: "shell handlers in warm containers",
-  versions: "rollback to warm instances",
-  api_access: "handlers call the API",
-  adoption: "instances outlive the daemon",
-  tenants: "keys with scopes, access tokens, limits",
-  openapi: "/api/openapi.json",
-};
 
 /** Of the listener that handlers reach. */
 const INNER_LIMITS = {

@@ -1,4 +1,5 @@
 /** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+import { versioned } from "./rows.ts";
 import type { FunctionRecord, FunctionsReadiness, InvocationRecord, VersionRecord } from "./schema.ts";
 
 const created: FunctionRecord = {
@@ -38,18 +39,12 @@ const updated: FunctionRecord = { ...active, handler: "echo good day, $(cat)", c
 
 const first: VersionRecord = {
   id: "fv_ve2c7mc07jhtv444",
-  function_id: "fn_fmp27v1sbb969xa2",
+  function_id: created.function_id,
   version: 1,
-  handler: "echo hello, $(cat)",
-  runtime: "shell",
-  environment: {},
-  memory_limit_mb: 256,
-  cpu_limit_percent: null,
-  timeout_seconds: 30,
-  working_directory: null,
+  ...versioned(created),
   description: null,
   is_active: false,
-  created_at: 1795250210,
+  created_at: created.created_at,
 };
 
 const invocation: InvocationRecord = {

@@ -6,7 +6,7 @@ import { type DocsPage, docsPage } from "../http/docs-page.ts";
 import type { ApiDocument } from "../http/openapi-document.ts";
 import { route } from "../http/route.ts";
 import { SAMPLES } from "./samples.ts";
-import { health, openApi, systemInfo } from "./schema.ts";
+import { FEATURES, health, openApi, systemInfo } from "./schema.ts";
 
 export interface SystemRoutesOptions {
   readonly version: string;
@@ -14,8 +14,6 @@ export interface SystemRoutesOptions {
   readonly started_at: EpochSeconds;
   readonly uptime_seconds: () => number;
   readonly engine: () => EngineInfo;
-  /** Names of what this daemon offers, with a word on each. */
-  readonly features: Readonly<Record<string, string>>;
 }
 
 export function systemRoutes(options: SystemRoutesOptions) {
@@ -47,7 +45,7 @@ export function systemRoutes(options: SystemRoutesOptions) {
         node_id: options.node_id,
         node_version: process.versions.node,
         engine: options.engine(),
-        features: { ...options.features },
+        features: FEATURES,
         limits,
       }),
     }),

@@ -1,6 +1,6 @@
 /** Answers of a daemon, as the description of the API shows them. */
 import type { z } from "zod";
-import type { systemInfo } from "./schema.ts";
+import { FEATURES, type systemInfo } from "./schema.ts";
 
 const info: z.output<typeof systemInfo> = {
   version: "0.1.0",
@@ -18,14 +18,7 @@ const info: z.output<typeof systemInfo> = {
     gateway: "10.42.0.1",
     bridge: "hearth0",
   },
-  features: {
-    functions: "shell handlers in warm containers",
-    versions: "rollback to warm instances",
-    api_access: "handlers call the API",
-    adoption: "instances outlive the daemon",
-    tenants: "keys with scopes, access tokens, limits",
-    openapi: "/api/openapi.json",
-  },
+  features: FEATURES,
   limits: { body_bytes_max: "8388608", list_limit_max: "1000", drain_ms: "20000" },
 };
 

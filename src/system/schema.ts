@@ -40,3 +40,13 @@ export const openApi = z.looseObject({
   info: z.looseObject({}).describe("Title, version, description."),
   paths: z.record(z.string(), z.unknown()).describe("The operations by path and method."),
 });
+
+/** What this daemon offers. */
+export const FEATURES = {
+  functions: "shell handlers in warm containers",
+  versions: "rollback to warm instances",
+  api_access: "handlers call the API",
+  adoption: "instances outlive the daemon",
+  tenants: "keys with scopes, access tokens, limits",
+  openapi: "/api/openapi.json",
+};
