@@ -9,7 +9,7 @@ import { machineMs } from "./clock.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
 import type { LoadResult } from "./load.ts";
 import { availableMb, containerMemory, daemonRssMb, networkSlotCount } from "./memory.ts";
-import { type Axis, countBar, distribution, evidence, type Plot, ratioBar, Samples, type Section } from "./report.ts";
+import { type Axis, countBar, distribution, evidence, type Plot, pairedBar, Samples, type Section } from "./report.ts";
 import { median, summarize } from "./stats.ts";
 import { figure } from "./text.ts";
 
@@ -132,7 +132,7 @@ async function measure(daemon: Daemon, plan: DensityPlan, steps: readonly Step[]
     });
   const peak = await load(CLIENTS, null);
   checkClasses(peak.calls, known);
-  const rate_per_second = ratePerSecond(peak) / 2;
+  const rate_per_second = ratePerSecond(peak) / 3;
   for (let round = 0; round < plan.rounds_count; round++) {
     for (const step of round % 2 === 0 ? steps : [...steps].reverse()) {
       const begun_ms = machineMs();
@@ -214,8 +214,10 @@ export async function benchDensity(plan: DensityPlan): Promise<Section> {
     method:
       `One daemon; functions of ${plan.instances_per_function} minimum instances each, deployed and paused, ${CHANGES} ` +
       `changes at a time, up and down in turns. At each step: rest, memory, then ${plan.length_ms / 1_000} s of open loop on ` +
-      `the busy function, at ${figure(rate_per_second)} calls a second, half of its peak before. Memory is that of every ` +
-      "started container, cells and the busy function's among them; pages that PSS and charge both count are twice in the sum.",
+      `the busy function, at ${figure(rate_per_second)} calls a second, a third of its peak before: at half of it both ` +
+      "processors are two thirds busy, and p99 is that of the queue which chance makes (0.7 to 4 times from round to " +
+      "round, with the same instances). The bar holds for the median of the rounds. Memory is that of every started " +
+      "container, cells and the busy function's among them; pages that PSS and charge both count are twice in the sum.",
     rows: [
       ...steps.map(({ latency, slots_count_max }) => latency.row(`${slots_count_max} network slots`)),
       last.pss.row(),
@@ -234,8 +236,8 @@ export async function benchDensity(plan: DensityPlan): Promise<Section> {
         unit: " instances",
         rounds: [],
       },
-      ratioBar(
-        `warm p99 beside ${last.idle_count} idle, of ${first.idle_count}`,
+      pairedBar(
+        `warm p99 beside ${last.idle_count} idle, of ${first.idle_count}, median of rounds`,
         last.latency,
         first.latency,
         "p99",

@@ -65,11 +65,11 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
     }),
   density: () =>
     benchDensity({
-      rounds_count: size(4, 1),
+      rounds_count: size(8, 1),
       idle_counts: [10, 100, 500],
       instances_per_function: 10,
       warmup_ms: 500,
-      length_ms: size(5_000, 2_500),
+      length_ms: size(4_000, 2_500),
     }),
   restart: () => benchRestart({ samples_count: size(10, 3) }),
   "restart-under-load": () =>

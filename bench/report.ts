@@ -3,7 +3,7 @@
  * with its value as it came out, met or not, and the rounds' own values beside it, so that a lucky round shows; a
  * comparison without a bar is told the same way, and what is lost is listed on its own.
  */
-import { type Summary, summarize } from "./stats.ts";
+import { median, type Summary, summarize } from "./stats.ts";
 
 /** One line of a table. */
 export interface Row {
@@ -128,6 +128,15 @@ function ratios(subject: Samples, peer: Samples, pick: Percentile): { value: num
 /** The bar on the ratio of two subjects, over all samples together. */
 export function ratioBar(label: string, subject: Samples, peer: Samples, pick: Percentile, bar: number): Bar {
   return { label, ...ratios(subject, peer, pick), bar, compare: "at most", unit: "×" };
+}
+
+/**
+ * The bar on the median of the rounds' ratios: for a percentile that one stall of the machine moves further than what is
+ * looked for. The rows still show both subjects over all samples together.
+ */
+export function pairedBar(label: string, subject: Samples, peer: Samples, pick: Percentile, bar: number): Bar {
+  const { rounds } = ratios(subject, peer, pick);
+  return { label, value: median(rounds), rounds, bar, compare: "at most", unit: "×" };
 }
 
 /** The ratio of two subjects' times, without a bar. */

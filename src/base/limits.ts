@@ -172,6 +172,9 @@ export const LIMITS = {
   predecessor_wait_ms: 5_000,
   /** How often what runs is held against what is known; a container that is nobody's goes at the second look. */
   census_interval_ms: 5_000,
+  /** Containers looked at in one go, and the rest before the next go: half a millisecond of work in five. */
+  census_slice_count: 25,
+  census_rest_ms: 5,
   /** Longest pause between two tries to start a launcher in place of one that ended. */
   launcher_retry_ms_max: 5_000,
   /** A call that minit has not answered this long after its deadline costs the instance its life. */

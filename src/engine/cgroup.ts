@@ -74,7 +74,8 @@ export function readMemoryUsedMb(mode: CgroupMode, path: string, root = ROOT): n
   }
 }
 
-function hierarchies(mode: CgroupMode, root: string): string[] {
+/** The folders in which a container's groups lie: one with v2, with v1 one for each controller. */
+export function hierarchies(mode: CgroupMode, root = ROOT): string[] {
   return mode === "v2" ? [root] : readdirSync(root).map((name) => `${root}/${name}`);
 }
 
@@ -82,12 +83,16 @@ function hierarchies(mode: CgroupMode, root: string): string[] {
 export function listGroups(mode: CgroupMode, parent: string, root = ROOT): string[] {
   const names = new Set<string>();
   for (const hierarchy of hierarchies(mode, root)) {
-    if (!existsSync(`${hierarchy}${parent}`)) continue;
-    for (const entry of readdirSync(`${hierarchy}${parent}`, { withFileTypes: true })) {
-      if (entry.isDirectory()) names.add(entry.name);
-    }
+    for (const name of groupsIn(hierarchy, parent)) names.add(name);
   }
   return [...names];
+}
+
+/** Names of the groups below `parent` in one of the hierarchies. */
+export function groupsIn(hierarchy: string, parent: string): string[] {
+  if (!existsSync(`${hierarchy}${parent}`)) return [];
+  const entries = readdirSync(`${hierarchy}${parent}`, { withFileTypes: true });
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
 }
 
 /** Every process in the group at `path`, over all hierarchies. */

@@ -334,6 +334,8 @@ export class LocalEngine implements Engine {
       filename: new URL("./thread.ts", import.meta.url).href,
       minThreads: 1,
       maxThreads: THREAD_COUNT,
+      // A thread stays once it has been needed: starting one takes a core for a tenth of a second, under load.
+      idleTimeout: Number.POSITIVE_INFINITY,
       concurrentTasksPerWorker: LIMITS.starts_max * 2,
       maxQueue: LIMITS.engine_tasks_max,
       workerData,
