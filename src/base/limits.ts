@@ -58,6 +58,8 @@ export const LIMITS = {
    * a thousand calls of 8 MiB would be more than the heap has.
    */
   held_bytes_max: 256 * 1024 * 1024,
+  /** A body that is handed on as it comes may take long, but each piece of it comes within this. */
+  upload_stall_ms: 30_000,
   /** A client that takes nothing of a large answer for this long is cut: it holds what others could have. */
   answer_stall_ms: 30_000,
   /** A request that holds no more than this finds room when larger ones do not. */

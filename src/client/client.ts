@@ -23,7 +23,9 @@ type ParameterNames<Path extends string> = Path extends `${infer Segment}/${infe
   ? ParameterNames<Segment> | ParameterNames<Rest>
   : Path extends `:${infer Name}`
     ? Name
-    : never;
+    : Path extends "*"
+      ? "path"
+      : never;
 
 type Params<Name extends RouteName> = [ParameterNames<Name>] extends [never]
   ? { readonly params?: undefined }

@@ -43,14 +43,25 @@ export function unknownCredential(): AppError {
   return new AppError("UNAUTHORIZED", "the key is not valid");
 }
 
-/** The credential that a request carries. Throws TWO_CREDENTIALS, or UNAUTHORIZED where there is none. */
-export function credentialOf(headers: IncomingHttpHeaders): string {
+/**
+ * The credential that a request carries; `queried`: what a route that takes one in its query found there. Throws
+ * TWO_CREDENTIALS, or UNAUTHORIZED where there is none.
+ */
+export function credentialOf(headers: IncomingHttpHeaders, queried: string | null = null): string {
   const key = headers["x-api-key"];
   const authorization = headers.authorization;
   if (key !== undefined && authorization !== undefined) {
     throw new AppError("TWO_CREDENTIALS", "both X-Api-Key and Authorization were sent", {
       hint: "send one of the two",
     });
+  }
+  if (queried !== null) {
+    if (key === undefined && authorization === undefined && queried !== "") return queried;
+    if (queried !== "") {
+      throw new AppError("TWO_CREDENTIALS", "a credential was sent in a header and in the query", {
+        hint: "send one of the two",
+      });
+    }
   }
   if (typeof key === "string" && key !== "") return key;
   const bearer = authorization === undefined ? undefined : /^bearer +(\S+)$/i.exec(authorization)?.[1];

@@ -37,20 +37,28 @@ export async function readBody(
   const { headers } = incoming;
   const length = headers["content-length"];
   if (length === undefined ? headers["transfer-encoding"] === undefined : length === "0") return EMPTY;
-  const is_waiting = headers.expect?.toLowerCase() === "100-continue";
-  const tooLarge = (): AppError =>
-    new AppError("BODY_TOO_LARGE", `the body is larger than ${limits.body_bytes_max} bytes`, {
-      details: { expected: [`at most ${limits.body_bytes_max} bytes`], received: length ? `${length} bytes` : null },
-    });
+  const is_waiting = isWaiting(incoming);
   if (length !== undefined && Number(length) > limits.body_bytes_max) {
     if (!is_waiting) await discard(incoming, Number(length), clock, limits);
-    throw tooLarge();
+    throw tooLarge(limits.body_bytes_max, length);
   }
   if (is_waiting) outgoing.writeContinue();
   const body = await collect(incoming, share, limits.body_bytes_max);
   if (Buffer.isBuffer(body)) return body;
   await discard(incoming, 0, clock, limits);
-  throw body ?? tooLarge();
+  throw body ?? tooLarge(limits.body_bytes_max, length);
+}
+
+/** Whether the client sends its body only when it is told to. */
+export function isWaiting({ headers }: Pick<IncomingMessage, "headers">): boolean {
+  return headers.expect?.toLowerCase() === "100-continue";
+}
+
+/** The refusal of a body above its bound; `length` as it was announced. */
+export function tooLarge(bytes_max: number, length: string | undefined): AppError {
+  return new AppError("BODY_TOO_LARGE", `the body is larger than ${bytes_max} bytes`, {
+    details: { expected: [`at most ${bytes_max} bytes`], received: length ? `${length} bytes` : null },
+  });
 }
 
 /**
@@ -86,8 +94,8 @@ function collect(incoming: IncomingMessage, share: Share, bytes_max: number): Pr
 }
 
 /** Reads and forgets until the end, `refused_body_bytes_max` or `refused_body_ms`. Never throws. */
-function discard(incoming: IncomingMessage, announced: number, clock: Clock, limits: BodyLimits): Promise<void> {
-  if (announced > limits.refused_body_bytes_max) return Promise.resolve();
+export function discard(incoming: IncomingMessage, announced: number, clock: Clock, limits: BodyLimits): Promise<void> {
+  if (announced > limits.refused_body_bytes_max || incoming.readableEnded) return Promise.resolve();
   return new Promise((resolve) => {
     let bytes = 0;
     const settle = (): void => {

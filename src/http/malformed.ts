@@ -6,6 +6,7 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import type { Socket } from "node:net";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { isUploading } from "./upload.ts";
 
 /** The refusal for an error of Node's parser. */
 function refusalOf({ code = "" }: NodeJS.ErrnoException): AppError {
@@ -32,6 +33,8 @@ type Answering = Socket & { readonly _httpMessage?: { readonly headersSent: bool
 /** `failed` makes the error's response. */
 export function answerMalformed(server: Server, failed: (thrown: unknown) => Response): void {
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Answering) => {
+    // Told once for each request; an upload has bounds of its own.
+    if (error.code === "ERR_HTTP_REQUEST_TIMEOUT" && isUploading(socket)) return;
     if (!socket.writable || socket._httpMessage?.headersSent === true) {
       socket.destroy(error);
       return;

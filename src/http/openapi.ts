@@ -40,6 +40,8 @@ const BODY_ERRORS: readonly ErrorCode[] = [
   "UNPROCESSABLE_ENTITY",
   "BODY_TOO_LARGE",
 ];
+/** To a body that is handed on as it comes. */
+const UPLOAD_ERRORS: readonly ErrorCode[] = ["INVALID_ARGUMENT", "BODY_TOO_LARGE", "REQUEST_TIMEOUT"];
 
 export const errorSchema = z
   .object({
@@ -75,12 +77,13 @@ export const errorSchema = z
   });
 
 /** Every code that a route may be refused with. */
-export function errorsOf({ auth, scope, params, query, body, errors }: Route): ErrorCode[] {
+export function errorsOf({ auth, scope, params, query, body, upload, errors }: Route): ErrorCode[] {
   const codes = new Set<ErrorCode>(["INTERNAL", ...errors]);
   if (auth !== "public") for (const code of CREDENTIAL_ERRORS) codes.add(code);
   if (auth === "operator" || scope !== null) codes.add("FORBIDDEN");
   if (params !== null || query !== null) codes.add("INVALID_ARGUMENT");
   if (body !== null) for (const code of BODY_ERRORS) codes.add(code);
+  if (upload !== null) for (const code of UPLOAD_ERRORS) codes.add(code);
   return [...codes];
 }
 
@@ -119,7 +122,7 @@ function tidy(schema: { [key: string]: unknown }, io: "input" | "output"): void 
 }
 
 /** `/api/functions/:function_id` as `/api/functions/{function_id}`. */
-export const templateOf = (path: string): string => path.replace(/:(\w+)/g, "{$1}");
+export const templateOf = (path: string): string => path.replace(/:(\w+)/g, "{$1}").replace(/\*$/, "{path}");
 
 /** The area of a route: `functions` of `/api/functions/…`, `daemon` where the path names none. */
 export function tagOf({ path }: Pick<Route, "path">): string {
@@ -223,6 +226,7 @@ export function openApiDocument(
     paths[path][route.method.toLowerCase()] = operationOf(route, components);
   }
   const used = new Set(routes.map(tagOf));
+  const isQueried = routes.some(({ query_credential }) => query_credential);
   return {
     openapi: "3.1.0",
     info: { title, version, description },
@@ -238,10 +242,19 @@ export function openApiDocument(
       securitySchemes: {
         apiKey: { type: "apiKey", in: "header", name: "X-Api-Key", description: "An API key. Not beside the other." },
         bearer: { type: "http", scheme: "bearer", description: "An API key or an access token. Not beside the other." },
+        ...(isQueried ? { token: QUERY_CREDENTIAL } : {}),
       },
     },
   };
 }
+
+/** For clients that cannot send headers. It reaches neither the log nor a trace. */
+const QUERY_CREDENTIAL = {
+  type: "apiKey",
+  in: "query",
+  name: "token",
+  description: "An API key or an access token, where no header can be sent. Not beside the others.",
+};
 
 /** What a request needs, in words. */
 export function credentialText({ auth, scope }: Pick<Route, "auth" | "scope">): string {
@@ -251,7 +264,7 @@ export function credentialText({ auth, scope }: Pick<Route, "auth" | "scope">): 
 }
 
 function operationOf(route: Route, components: Components): Json {
-  const { operation, summary, auth, scope, body, example } = route;
+  const { operation, summary, auth, scope, query_credential } = route;
   // OpenAPI 3.1 lets a requirement name roles, whatever the scheme: here they are scopes.
   const scopes = scope === null ? [] : [scope];
   return {
@@ -259,20 +272,28 @@ function operationOf(route: Route, components: Components): Json {
     tags: [tagOf(route)],
     summary,
     description: credentialText(route),
-    security: auth === "public" ? [] : [{ apiKey: scopes }, { bearer: scopes }],
+    security:
+      auth === "public"
+        ? []
+        : [{ apiKey: scopes }, { bearer: scopes }, ...(query_credential ? [{ token: scopes }] : [])],
     "x-hearth-auth": auth,
     "x-hearth-scope": scope,
     parameters: [...parametersOf(route, "path", components), ...parametersOf(route, "query", components)],
-    ...(body === null
-      ? {}
-      : {
-          requestBody: {
-            // An empty body is an empty object.
-            required: !body.safeParse({}).success,
-            content: { [JSON_TYPE]: media(components.schemas.add(body, "input"), example.body) },
-          },
-        }),
+    ...requestBodyOf(route, components),
     responses: responsesOf(route, components),
+  };
+}
+
+function requestBodyOf({ body, upload, example }: Route, { schemas }: Components): Json {
+  if (body === null && upload === null) return {};
+  const raw = (upload?.content ?? []).map((type) => [type, { schema: { type: "string", format: "binary" } }] as const);
+  const json = body === null ? [] : [[JSON_TYPE, media(schemas.add(body, "input"), example.body)] as const];
+  return {
+    requestBody: {
+      // An empty body is an empty object.
+      required: upload !== null || body?.safeParse({}).success === false,
+      content: Object.fromEntries([...raw, ...json]),
+    },
   };
 }
 
@@ -310,13 +331,16 @@ function responsesOf(route: Route, components: Components): Json {
         : { schema: { type: "string" } },
     ]),
   );
-  const responses: Record<string, unknown> = {
-    [route.status]: {
-      description: STATUS_CODES[route.status] ?? "",
-      headers: headersOf("X-Request-Id", ...(isLimited ? (["RateLimit", "RateLimit-Policy"] as const) : [])),
-      content,
-    },
-  };
+  const normal = (status: number, content: Json): Json => ({
+    description: STATUS_CODES[status] ?? "",
+    headers: headersOf("X-Request-Id", ...(isLimited ? (["RateLimit", "RateLimit-Policy"] as const) : [])),
+    content,
+  });
+  const responses: Record<string, unknown> = { [route.status]: normal(route.status, content) };
+  if (route.other !== null) {
+    const { status, response } = route.other;
+    responses[status] = normal(status, { [JSON_TYPE]: media(components.schemas.add(response, "output"), undefined) });
+  }
   const byStatus = Map.groupBy(errorsOf(route).sort(), (code) => ERRORS[code].status);
   for (const [status, codes] of [...byStatus].sort(([a], [b]) => a - b)) {
     responses[status] = components.refusal(codes, isLimited);

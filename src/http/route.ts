@@ -8,6 +8,8 @@ import type { ErrorCode } from "../base/errors.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Caller } from "./auth.ts";
 import type { RequestNotes } from "./observer.ts";
+import type { Streamed } from "./stream.ts";
+import type { Upload, UploadOptions } from "./upload.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
@@ -21,12 +23,14 @@ export type AuthClass = "public" | "tenant" | "operator";
 export const SCOPES = ["read", "invoke", "write", "admin"] as const;
 export type Scope = (typeof SCOPES)[number];
 
-export interface RouteRequest<Auth extends AuthClass, Params, Query, Body> {
+export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Stream = null> {
   readonly caller: Auth extends "public" ? null : Caller;
   /** Decoded path parameters. */
   readonly params: Params;
   readonly query: Query;
   readonly body: Body;
+  /** The raw body of a route with `upload`; null where its body came as JSON. */
+  readonly stream: Stream;
   readonly request_id: string;
   /** Its place in a trace: what its handler calls goes under `span_id`. */
   readonly trace: Trace;
@@ -34,6 +38,11 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body> {
   readonly signal: AbortSignal;
   /** A request header by its lower-case name. */
   header(name: string): string | null;
+  /**
+   * Rejects once the credential of the request is no longer good; undefined where that is known at once. For answers
+   * that outlast the moment in which they began.
+   */
+  recheck(): Promise<void> | undefined;
   /** Tells what the request was about, for the log and the metrics. Later notes go over earlier ones. */
   note(notes: RequestNotes): void;
 }
@@ -51,8 +60,11 @@ export class Answer<Body = unknown> {
   }
 }
 
-/** What a handler returns: the JSON body, an `Answer`, or for streams, pages and raw bytes a whole `Response`. */
-type Result<Body> = Body | Answer<Body> | Response;
+/**
+ * What a handler returns: the JSON body, an `Answer`, a `Streamed` for what comes in pieces, or for pages and small raw
+ * bytes a whole `Response`.
+ */
+type Result<Body> = Body | Answer<Body> | Streamed | Response;
 
 export type Output<Schema, Fallback> = Schema extends z.ZodType ? z.output<Schema> : Fallback;
 type Input<Schema> = Schema extends z.ZodType ? z.input<Schema> : undefined;
@@ -66,6 +78,12 @@ export interface RouteExample<Body = unknown> {
   readonly response?: Body;
 }
 
+/** Another normal answer of a route than its own: the handle of an operation in place of a record, or the reverse. */
+export interface OtherAnswer<Response extends z.ZodType | undefined = z.ZodType> {
+  readonly status: number;
+  readonly response: Response;
+}
+
 interface Definition<
   M extends Method,
   P extends string,
@@ -74,9 +92,11 @@ interface Definition<
   Query extends z.ZodType | undefined,
   Body extends z.ZodType | undefined,
   Response extends z.ZodType | undefined,
+  Other extends z.ZodType | undefined,
+  Sent extends UploadOptions | undefined,
 > {
   readonly method: M;
-  /** Hono's form: `/api/functions/:function_id`. */
+  /** `/api/functions/:function_id`; a last segment `*` takes the rest of the path, as the parameter `path`. */
   readonly path: P;
   readonly auth: Auth;
   /** What a key needs. Of a public route none; `null` where any key will do. */
@@ -88,8 +108,14 @@ interface Definition<
   readonly query?: Query;
   /** Without it a body is not read at all. */
   readonly body?: Body;
+  /** The body is handed on raw, as `stream`; beside `body`, unless it is sent as `application/json`. */
+  readonly upload?: Sent;
+  /** Takes the credential as `?token=` too, for clients that cannot send headers: event streams of browsers. */
+  readonly query_credential?: boolean;
   /** Of the JSON answer; absent where it answers no JSON. */
   readonly response?: Response;
+  /** Given as an `Answer` with that status. */
+  readonly other?: OtherAnswer<Other>;
   /** Of the normal answer; 200 unless given. */
   readonly status?: number;
   /** Media types that it answers; `application/json` unless given. */
@@ -102,10 +128,15 @@ interface Definition<
       Auth,
       Output<Params, Readonly<Record<string, string>>>,
       Output<Query, undefined>,
-      Output<Body, undefined>
+      Sent extends UploadOptions ? Output<Body, undefined> | undefined : Output<Body, undefined>,
+      Sent extends UploadOptions ? (Body extends z.ZodType ? Upload | null : Upload) : null
     >,
-  ) => Result<Output<Response, unknown>> | Promise<Result<Output<Response, unknown>>>;
+  ) => Outcome<Response, Other> | Promise<Outcome<Response, Other>>;
 }
+
+type Outcome<Response, Other> =
+  | Result<Output<Response, unknown>>
+  | (Other extends z.ZodType ? Answer<z.output<Other>> : never);
 
 /** A route whose handler's types were checked by `route` and are erased since. */
 export interface Route {
@@ -118,12 +149,15 @@ export interface Route {
   readonly params: z.ZodType | null;
   readonly query: z.ZodType | null;
   readonly body: z.ZodType | null;
+  readonly upload: UploadOptions | null;
+  readonly query_credential: boolean;
   readonly response: z.ZodType | null;
+  readonly other: OtherAnswer | null;
   readonly status: number;
   readonly content: readonly string[];
   readonly errors: readonly ErrorCode[];
   readonly example: RouteExample;
-  readonly handler: (request: RouteRequest<AuthClass, unknown, unknown, unknown>) => unknown;
+  readonly handler: (request: RouteRequest<AuthClass, unknown, unknown, unknown, Upload | null>) => unknown;
 }
 
 /** A route that still knows its types, for the client. `types` is never there at run time. */
@@ -143,9 +177,11 @@ export function route<
   Query extends z.ZodType | undefined = undefined,
   Body extends z.ZodType | undefined = undefined,
   Response extends z.ZodType | undefined = undefined,
+  Other extends z.ZodType | undefined = undefined,
+  const Sent extends UploadOptions | undefined = undefined,
 >(
-  definition: Definition<M, P, Auth, Params, Query, Body, Response>,
-): TypedRoute<M, P, Input<Query>, Input<Body>, Output<Response, unknown>> {
+  definition: Definition<M, P, Auth, Params, Query, Body, Response, Other, Sent>,
+): TypedRoute<M, P, Input<Query>, Input<Body>, Output<Response, unknown> | Output<Other, never>> {
   const { method, path, auth, scope, operation, summary, params, query, body, response, status } = definition;
   return {
     method,
@@ -157,7 +193,10 @@ export function route<
     params: params ?? null,
     query: query ?? null,
     body: body ?? null,
+    upload: definition.upload ?? null,
+    query_credential: definition.query_credential ?? false,
     response: response ?? null,
+    other: (definition.other as OtherAnswer | undefined) ?? null,
     status: status ?? 200,
     content: definition.content ?? [JSON_TYPE],
     errors: definition.errors ?? [],

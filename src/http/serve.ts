@@ -4,11 +4,12 @@
  * is made (setting them later rebuilds it, which costs a third of the throughput). Whatever is thrown becomes the error
  * body of errors.ts.
  */
-import type { IncomingHttpHeaders } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
+import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Context } from "hono";
 import type { Clock } from "../base/clock.ts";
-import { AppError, type ErrorCode } from "../base/errors.ts";
+import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
@@ -19,7 +20,9 @@ import type { Held, Share } from "./held.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
 import type { Observer, RequestNotes } from "./observer.ts";
 import type { Rates, Taken } from "./rates.ts";
-import { Answer, type AuthClass, type Route, type RouteRequest } from "./route.ts";
+import { Answer, type AuthClass, JSON_TYPE, type Route, type RouteRequest } from "./route.ts";
+import { Streamed, send } from "./stream.ts";
+import { mediaType, RequestBody, type Upload, type UploadOptions } from "./upload.ts";
 
 export interface AppDeps {
   readonly log: Log;
@@ -49,41 +52,85 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   let caller: Caller | null = null;
   let error_code: ErrorCode | null = null;
   let response: Response;
+  let stream: RequestBody | null = null;
   try {
     let credential = "";
     if (route.auth !== "public") {
-      credential = credentialOf(incoming.headers);
+      credential = credentialOf(incoming.headers, route.query_credential ? queriedToken(incoming.url ?? "") : null);
       caller = deps.authenticator.cached(credential) ?? (await deps.authenticator.caller(credential));
       taken = deps.rates.take(caller.tenant_id);
       if (taken !== null && taken.refusal !== null) throw taken.refusal;
       permit(route, caller);
     }
+    const recheck = (): Promise<void> | undefined =>
+      caller === null || deps.authenticator.cached(credential) !== null
+        ? undefined
+        : deps.authenticator.caller(credential).then(() => {});
     checkPath(incoming.url ?? "");
     const params = route.params === null ? c.req.param() : validate(route.params, c.req.param(), "INVALID_ARGUMENT");
     const query =
       route.query === null ? undefined : validate(route.query, parseQuery(incoming.url ?? ""), "INVALID_ARGUMENT");
+    if (isRaw(route, incoming)) {
+      const { bytes_max } = route.upload;
+      stream = new RequestBody({ incoming, outgoing, clock: deps.clock, bytes_max, recheck });
+    }
     const body =
-      route.body === null
+      route.body === null || stream !== null
         ? undefined
         : validate(route.body, parseJson(await readBody(incoming, outgoing, deps.clock, share)));
     // A body may take longer than what its sender was let in with.
-    if (caller !== null && body !== undefined && deps.authenticator.cached(credential) === null)
-      await deps.authenticator.caller(credential);
-    const request = new ServedRequest(c, caller, { params, query, body, request_id, trace, notes });
+    const checked = body === undefined ? undefined : recheck();
+    if (checked !== undefined) await checked;
+    const request = new ServedRequest(c, caller, { params, query, body, stream, request_id, trace, notes, recheck });
     const result = await route.handler(request);
     share.end();
-    response = respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
+    response =
+      result instanceof Streamed
+        ? begin(c.env, result, request_id, deps, taken?.headers)
+        : respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
   } catch (thrown) {
     share.end();
     error_code = errorCodeOf(thrown);
     response = errorResponse(thrown, request_id, deps.log, taken?.headers);
   }
-  const { status } = response;
+  // What was sent and not taken stands in the way of the next request.
+  if (stream !== null && !(await stream.end()) && !outgoing.headersSent) marked(response, { connection: "close" });
+  const status = response === RESPONSE_ALREADY_SENT ? outgoing.statusCode : response.status;
   const ended_ms = deps.clock.monotonicMs();
   const { method, path } = route;
   const told = { request_id, method, route: path, status, error_code, caller, begun_ms, ended_ms, trace, notes };
   deps.observer.served(told);
   return response;
+}
+
+function isRaw(route: Route, incoming: IncomingMessage): route is Route & { upload: UploadOptions } {
+  return route.upload !== null && (route.body === null || mediaType(incoming) !== JSON_TYPE);
+}
+
+/** The credential in a query; null where there is none. Nothing else ever looks at it. */
+function queriedToken(url: string): string | null {
+  const token = parseQuery(url).token;
+  return typeof token === "string" ? token : null;
+}
+
+/** Begins to send an answer in pieces, and tells the server that it need not. */
+function begin(
+  { incoming, outgoing }: HttpBindings,
+  streamed: Streamed,
+  request_id: string,
+  { held, log }: AppDeps,
+  more_headers?: Readonly<Record<string, string>>,
+): Response {
+  const headers = { ...streamed.headers, "x-request-id": request_id, ...more_headers };
+  if (incoming.method === "HEAD") {
+    void streamed.source[Symbol.asyncIterator]().return?.();
+    return new Response(null, { status: streamed.status, headers });
+  }
+  const { source, status } = streamed;
+  send({ outgoing }, { source, status, headers }, held.stall_ms).catch((error) =>
+    log.warn("answer cut", { request_id, error: errorText(error) }),
+  );
+  return RESPONSE_ALREADY_SENT;
 }
 
 /** Counts a large answer until the client has taken it or has gone. Throws CAPACITY_FULL where there is no room. */
@@ -157,28 +204,35 @@ interface Parts {
   readonly params: unknown;
   readonly query: unknown;
   readonly body: unknown;
+  readonly stream: Upload | null;
   readonly request_id: string;
   readonly trace: Trace;
   readonly notes: RequestNotes;
+  readonly recheck: () => Promise<void> | undefined;
 }
 
-class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown> {
+class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown, Upload | null> {
   readonly #context: Context<Env>;
   // Null on public routes; `route` has given the handler the narrower of the two types.
   readonly caller: Caller & null;
   readonly params: unknown;
   readonly query: unknown;
   readonly body: unknown;
+  readonly stream: Upload | null;
   readonly request_id: string;
   readonly trace: Trace;
+  readonly recheck: () => Promise<void> | undefined;
   readonly #notes: RequestNotes;
 
-  constructor(context: Context<Env>, caller: Caller | null, { params, query, body, request_id, trace, notes }: Parts) {
+  constructor(context: Context<Env>, caller: Caller | null, parts: Parts) {
+    const { params, query, body, stream, request_id, trace, notes, recheck } = parts;
     this.#context = context;
     this.caller = caller as Caller & null;
     this.params = params;
     this.query = query;
     this.body = body;
+    this.stream = stream;
+    this.recheck = recheck;
     this.request_id = request_id;
     this.trace = trace;
     this.#notes = notes;

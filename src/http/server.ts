@@ -54,7 +54,7 @@ export function createApp({ held = new Held(), ...rest }: Omit<AppDeps, "held"> 
         const other = routes.find(({ method, path }) => method === route.method && matches(path, route.path));
         invariant(other === undefined, `${route.method} ${route.path} is never reached behind ${other?.path}`);
         routes.push(route);
-        hono.on(route.method, route.path, (c) => serve(c, route, deps));
+        hono.on(route.method, route.path.replace(/\*$/, ":path{.+}"), (c) => serve(c, route, deps));
       }
     },
   };
@@ -76,7 +76,7 @@ export function comparePaths(a: string, b: string): number {
 export function matches(pattern: string, path: string): boolean {
   const [wanted, found] = [pattern.split("/"), path.split("/")];
   for (const [i, segment] of wanted.entries()) {
-    if (segment === "*") return true;
+    if (segment === "*") return found.slice(i).join("/") !== "";
     const is_match = segment.startsWith(":") ? (found[i] ?? "") !== "" : segment === found[i];
     if (!is_match) return false;
   }

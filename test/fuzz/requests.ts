@@ -1,7 +1,7 @@
 /** Requests for every route of the table, with ids that are there and ids that are not, and the bytes that they are. */
 import fc from "fast-check";
 import type { Route } from "../../src/http/route.ts";
-import { parametersOf, ROUTES } from "../support/routes.ts";
+import { PARAMETER, parametersOf, ROUTES } from "../support/routes.ts";
 import { bodyText, HOSTILE_TEXT, queryText, rawOf } from "./values.ts";
 
 /** A value of a path parameter: the n-th of what there is, one that nothing has, or raw text. */
@@ -108,7 +108,7 @@ export type There = Readonly<Record<string, readonly string[]>>;
 
 export function bytesOf(asked: FuzzRequest, there: There, credential: readonly string[]): Buffer {
   const { method, parameters, query, body, headers } = asked;
-  const path = routeOf(asked).path.replace(/:(\w+)/g, (_, name: string) => {
+  const path = routeOf(asked).path.replace(PARAMETER, (_, name = "path") => {
     const value = parameters[name];
     const known = there[name] ?? [];
     if (value?.kind === "raw") return rawOf(value.text);

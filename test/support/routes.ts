@@ -12,11 +12,14 @@ export const nameOf = ({ method, path }: Pick<Route, "method" | "path">): string
 
 /** `function_id` and `invocation_id` of `/api/functions/:function_id/invocations/:invocation_id`. */
 export const parametersOf = ({ path }: Pick<Route, "path">): string[] =>
-  [...path.matchAll(/:(\w+)/g)].map(([, name]) => name ?? "");
+  [...path.matchAll(PARAMETER)].map(([, name = "path"]) => name);
+
+/** `:name`, or the `*` at the end that is called `path`. */
+export const PARAMETER = /:(\w+)|\*$/g;
 
 /** The path with values for its parameters. Throws for one that has none: a test then needs to learn of it. */
 export function pathOf({ path }: Pick<Route, "path">, values: Readonly<Record<string, string>>): string {
-  return path.replace(/:(\w+)/g, (_, name: string) => {
+  return path.replace(PARAMETER, (_, name = "path") => {
     const value = values[name];
     if (value === undefined) throw new Error(`no value for the path parameter ${name} of ${path}`);
     return encodeURIComponent(value);
