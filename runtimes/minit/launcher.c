@@ -1,6 +1,7 @@
 /*
  * The daemon's helper: runs commands (a fork of the daemon itself would cost milliseconds), hands them listening
- * sockets, makes network namespaces, looks at files below an untrusted root. Has a mount namespace of its own.
+ * sockets, makes network namespaces, keeps the store area and mounts of containers, looks at files below an untrusted
+ * root. Has a mount namespace of its own.
  *
  * L1 It ends with its daemon: end of standard input is the end. Signals from a terminal do not reach it.
  * L2 It reaps whatever is reparented to it: it is the subreaper of detached containers.
@@ -33,6 +34,7 @@
 #include <unistd.h>
 
 #include "frame.h"
+#include "mounts.h"
 #include "netns.h"
 #include "proc.h"
 #include "protocol.h"
@@ -46,7 +48,7 @@ enum {
   FD_NONE = -1,
 };
 
-enum kind { NO_JOB, COMMAND, ADDING, DELETING };
+enum kind { NO_JOB, COMMAND, ADDING, DELETING, STORING };
 
 struct job {
   enum kind kind;
@@ -203,8 +205,8 @@ static void send_netns(struct conn *c, uint32_t id, const struct netns_result *r
 
 static bool is_name_busy(const char *host_ifname) {
   for (int i = 0; i < JOBS_MAX; i++) {
-    bool other = jobs[i].kind == NO_JOB || jobs[i].kind == COMMAND;
-    if (!other && strncmp(jobs[i].host_ifname, host_ifname, IFNAMSIZ - 1) == 0) return true;
+    bool link = jobs[i].kind == ADDING || jobs[i].kind == DELETING;
+    if (link && strncmp(jobs[i].host_ifname, host_ifname, IFNAMSIZ - 1) == 0) return true;
   }
   return false;
 }
@@ -270,15 +272,29 @@ static void finish_netns(struct job *job) {
   send_netns(job->conn, job->id, result);
 }
 
+/* The store area and mounts */
+
+static void start_storage(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
+  struct storage_request request;
+  if (!storage_read(&request, type, payload)) {
+    c->dead = true;
+    return;
+  }
+  struct job *job = free_job();
+  pid_t pid = job == NULL ? -1 : storage_start(job - jobs, &request);
+  if (pid < 0) storage_refuse(c, id, errno);
+  else *job = (struct job){.kind = STORING, .conn = c, .id = id, .proc.pid = pid};
+}
+
 /* Files */
 
-static void stat_in_root(struct conn *c, uint32_t id, struct cursor *payload) {
+static void stat_in_root(struct conn *c, uint32_t id, struct cursor *payload, uint64_t more_flags) {
   const char *root = take_str(payload), *path = take_str(payload);
   if (payload->bad) {
     c->dead = true;
     return;
   }
-  struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+  struct open_how how = {.flags = O_PATH | O_CLOEXEC | more_flags, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
   struct stat info = {0};
   int root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
   int fd = root_fd;
@@ -299,7 +315,9 @@ static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *p
   if (type == SPAWN) spawn(c, id, payload);
   else if (type == NETNS_ADD) netns_add_request(c, id, payload);
   else if (type == NETNS_DEL) netns_del_request(c, id, payload);
-  else if (type == STAT_IN_ROOT) stat_in_root(c, id, payload);
+  else if (type == STAT_IN_ROOT) stat_in_root(c, id, payload, 0);
+  else if (type == LSTAT_IN_ROOT) stat_in_root(c, id, payload, O_NOFOLLOW);
+  else if (is_storage_request(type)) start_storage(c, type, id, payload);
   else if (type == LAUNCHER_PING) conn_send(c, LAUNCHER_PONG, id, NULL, 0, NULL, 0);
   else c->dead = true;
 }
@@ -342,6 +360,7 @@ static void reap(uint64_t now) {
 static void advance(struct job *job, uint64_t now) {
   if (job->ended) {
     if (job->kind == COMMAND) finish_command(job);
+    else if (job->kind == STORING) storage_finish(job - jobs, job->conn, job->id);
     else finish_netns(job);
     job->kind = NO_JOB;
     job->conn = NULL;
@@ -407,7 +426,7 @@ int launcher_main(const char *path, bool private_tmp) {
   if (chdir("/") != 0) fatal("chdir /");
   if (!make_mount_namespace(private_tmp)) fatal("mount namespace");
   results = mmap(NULL, sizeof *results * JOBS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (results == MAP_FAILED) fatal("mmap");
+  if (results == MAP_FAILED || !storage_init(JOBS_MAX)) fatal("mmap");
   int listen_fd = listen_at(path);
   if (listen_fd < 0 || fcntl(listen_fd, F_SETFL, O_NONBLOCK) != 0) fatal(path);
   server = (struct server){

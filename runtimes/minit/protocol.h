@@ -122,4 +122,40 @@ struct PACKED wire_stated {
   uint64_t size;
 };
 
+/*
+ * Daemon to launcher: the store area and mounts. All have the head below and the strings named here; a name is
+ * "<kind>/<id>", and "" where it may be the whole area. The answer is STORED, of LSTAT_IN_ROOT it is STATED.
+ */
+enum {
+  AREA_OPEN = 0x20, /* str file ("": the target's own file system), str target; bytes: least size of the file */
+  AREA_CLOSE,       /* str target */
+  AREA_CREATE,      /* str name; bytes: its limit, 0 for none */
+  AREA_SNAPSHOT,    /* str name of the source, str name; bytes as above, flags: 1 read-only */
+  AREA_DELETE,      /* str name */
+  AREA_LIMIT,       /* str name or ""; bytes as above */
+  AREA_USAGE,       /* str name or "" */
+  AREA_LIST,        /* str kind */
+  OVERLAY_MOUNT,    /* str lower, str directory of upper and work, str target; flags: 1 read-only */
+  UNMOUNT,          /* str target */
+  LSTAT_IN_ROOT = 0x2f, /* like STAT_IN_ROOT, but a link is not followed at the end; without the head */
+};
+enum { STORED = 0xa0 };
+
+enum { STORAGE_READONLY = 1 };
+
+struct PACKED wire_storage {
+  uint64_t bytes;
+  uint32_t flags;
+};
+
+/*
+ * Then: str text: what went wrong, or the names of AREA_LIST, each with a newline behind it. Values in bytes unless said:
+ *   AREA_OPEN   size of the file system, kind of quotas (1 simple, 2 full)
+ *   AREA_USAGE  of a subvolume: referenced, exclusive, limit (0: none); of the area: the same, free, size of all
+ */
+struct PACKED wire_stored {
+  uint32_t error;
+  uint64_t value[5];
+};
+
 #endif

@@ -35,6 +35,18 @@ export const FRAME = {
   NETNS: 0x92,
   STAT: 0x94,
   LAUNCHER_PONG: 0x95,
+  AREA_OPEN: 0x20,
+  AREA_CLOSE: 0x21,
+  AREA_CREATE: 0x22,
+  AREA_SNAPSHOT: 0x23,
+  AREA_DELETE: 0x24,
+  AREA_LIMIT: 0x25,
+  AREA_USAGE: 0x26,
+  AREA_LIST: 0x27,
+  OVERLAY_MOUNT: 0x28,
+  UNMOUNT: 0x29,
+  LSTAT_IN_ROOT: 0x2f,
+  STORED: 0xa0,
 } as const;
 
 /** Writes one frame's payload into a buffer of exactly the right size. */
@@ -66,6 +78,12 @@ export class FrameWriter {
 
   u32(value: number): this {
     this.#at = this.buffer.writeUInt32LE(value, this.#at);
+    return this;
+  }
+
+  /** A whole number up to 2^53. */
+  u64(value: number): this {
+    this.#at = this.buffer.writeBigUInt64LE(BigInt(value), this.#at);
     return this;
   }
 

@@ -10,6 +10,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
 import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 
 /** What a reply may take beyond the time limit of the command itself. */
@@ -42,6 +43,37 @@ export interface NetnsRequest {
   readonly host_interface: string;
   readonly bridge: string;
 }
+
+/** A request about the store area or a mount: runtimes/minit/protocol.h says what each type takes and answers. */
+export interface StorageRequest {
+  readonly type: number;
+  readonly texts: readonly string[];
+  readonly bytes?: number;
+  readonly flags?: number;
+}
+
+export interface StorageAnswer {
+  /** 0: done. Otherwise `text` says what went wrong. */
+  readonly errno: number;
+  readonly values: readonly number[];
+  readonly text: string;
+}
+
+export interface OverlayRequest {
+  /** The image's root. */
+  readonly lower: string;
+  /** Holds `upper` and `work`, which are made where they lack: a subvolume of the store area. */
+  readonly directory: string;
+  /** Where the merged tree appears, in the launcher's mount namespace alone. Made where it lacks, its parents are not. */
+  readonly target: string;
+  readonly isReadonly: boolean;
+}
+
+const STORAGE_READONLY = 1;
+const STORAGE_VALUES = 5;
+const ENOENT = 2;
+const ENOSPC = 28;
+const EDQUOT = 122;
 
 const ENVIRONMENT = [
   "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -147,6 +179,40 @@ export class LauncherClient {
     return answer.readUInt32LE(0) === 0 ? answer.readUInt32LE(4) : null;
   }
 
+  /** Like `statInRoot`, but of a link at the end of the path it gives the mode of the link itself. */
+  async lstatInRoot(root: string, path: string): Promise<number | null> {
+    const answer = await this.#call(FRAME.LSTAT_IN_ROOT, strBytes(root) + strBytes(path), REPLY_GRACE_MS, (frame) =>
+      frame.str(root).str(path),
+    );
+    return answer.readUInt32LE(0) === 0 ? answer.readUInt32LE(4) : null;
+  }
+
+  /** Rejects only when the launcher is lost or does not answer in time; then the request may still be carried out. */
+  async storage({ type, texts, bytes = 0, flags = 0 }: StorageRequest): Promise<StorageAnswer> {
+    const answer = await this.#call(type, 12 + strsBytes(texts), LIMITS.storage_timeout_ms, (frame) => {
+      frame.u64(bytes).u32(flags);
+      for (const text of texts) frame.str(text);
+    });
+    const values = Array.from({ length: STORAGE_VALUES }, (_, i) => Number(answer.readBigUInt64LE(4 + 8 * i)));
+    return { errno: answer.readUInt32LE(0), values, text: strAt(answer, 4 + 8 * STORAGE_VALUES) };
+  }
+
+  /**
+   * Mounts the root of a container. What was mounted at the target goes first. Only while nothing of the container runs:
+   * two mounts with one `upper` spoil it. Rejects with CAPACITY_FULL, or INTERNAL with the step that failed.
+   */
+  async mountOverlay({ lower, directory, target, isReadonly }: OverlayRequest): Promise<void> {
+    const flags = isReadonly ? STORAGE_READONLY : 0;
+    const answer = await this.storage({ type: FRAME.OVERLAY_MOUNT, texts: [lower, directory, target], flags });
+    if (answer.errno !== 0) throw storageError(`root ${target}`, answer);
+  }
+
+  /** Unmounts from the launcher's namespace; a container that holds the mount keeps it. Also where nothing is mounted. */
+  async unmount(target: string): Promise<void> {
+    const answer = await this.storage({ type: FRAME.UNMOUNT, texts: [target] });
+    if (answer.errno !== 0) throw storageError(`mount ${target}`, answer);
+  }
+
   close(): void {
     this.#socket.destroy();
   }
@@ -183,6 +249,12 @@ export class LauncherClient {
 function strAt(buffer: Buffer, at: number): string {
   const bytes = buffer.readUInt32LE(at);
   return buffer.toString("utf8", at + 4, at + 4 + bytes - 1);
+}
+
+/** What a refused request becomes: CAPACITY_FULL, NOT_FOUND, or INTERNAL with its words. */
+export function storageError(what: string, { errno, text }: StorageAnswer): AppError {
+  if (errno === ENOSPC || errno === EDQUOT) return new AppError("CAPACITY_FULL", `${what}: no room on the disk`);
+  return new AppError(errno === ENOENT ? "NOT_FOUND" : "INTERNAL", `${what}: ${text}`);
 }
 
 export class LauncherProcess {

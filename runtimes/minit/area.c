@@ -1,0 +1,386 @@
+#define _GNU_SOURCE
+#include "area.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/btrfs_tree.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "protocol.h"
+
+enum {
+  SIMPLE_QUOTAS = 4, /* BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA, Linux 6.7 */
+  NAME_LENGTH_MAX = 64,
+  SYSFS_PATH_BYTES = 160,
+  ENABLED_SIMPLE = 1,
+  ENABLED_FULL = 2,
+};
+
+static const char *const kinds[] = {"containers", "volumes", "snapshots"};
+enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
+
+/* Quota groups of level 0 are the subvolumes'; that of the whole area has level 1 and the number of its root's tree. */
+static uint64_t area_group(uint64_t tree_id) { return 1ULL << 48 | tree_id; }
+
+/* Names */
+
+static int kind_of(const char *text, size_t len) {
+  for (int i = 0; i < KIND_COUNT; i++) {
+    if (strlen(kinds[i]) == len && memcmp(kinds[i], text, len) == 0) return i;
+  }
+  return -1;
+}
+
+static bool is_id(const char *id) {
+  size_t len = strlen(id);
+  return len > 0 && len <= NAME_LENGTH_MAX && strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+}
+
+/* Splits "<kind>/<id>" (A2) and opens the kind's directory. Returns its descriptor, or -1 with errno. */
+static int open_kind(int area_fd, const char *name, const char **id) {
+  const char *slash = strchr(name, '/');
+  int kind = slash == NULL ? -1 : kind_of(name, (size_t)(slash - name));
+  if (kind < 0 || !is_id(slash + 1)) {
+    errno = EINVAL;
+    return -1;
+  }
+  *id = slash + 1;
+  return openat(area_fd, kinds[kind], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Number of the tree that the descriptor lies in; 0 with errno when it cannot be told. */
+static uint64_t tree_of(int fd) {
+  struct btrfs_ioctl_ino_lookup_args args = {.objectid = BTRFS_FIRST_FREE_OBJECTID};
+  return ioctl(fd, BTRFS_IOC_INO_LOOKUP, &args) == 0 ? args.treeid : 0;
+}
+
+static bool is_subvolume(int fd) {
+  struct stat info;
+  return fstat(fd, &info) == 0 && info.st_ino == BTRFS_FIRST_FREE_OBJECTID;
+}
+
+/* Opens the subvolume of that name. */
+static int open_subvolume(int area_fd, const char *name) {
+  const char *id;
+  int kind_fd = open_kind(area_fd, name, &id);
+  if (kind_fd < 0) return -1;
+  int fd = openat(kind_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int error = errno;
+  close(kind_fd);
+  if (fd >= 0 && !is_subvolume(fd)) {
+    close(fd);
+    fd = -1;
+    error = ENOTDIR;
+  }
+  errno = error;
+  return fd;
+}
+
+/* Quotas */
+
+static bool sysfs_path(int area_fd, const char *entry, char path[SYSFS_PATH_BYTES]) {
+  struct btrfs_ioctl_fs_info_args info = {0};
+  if (ioctl(area_fd, BTRFS_IOC_FS_INFO, &info) != 0) return false;
+  char uuid[BTRFS_UUID_UNPARSED_SIZE], *at = uuid;
+  for (int i = 0; i < BTRFS_FSID_SIZE; i++) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) *at++ = '-';
+    at += sprintf(at, "%02x", info.fsid[i]);
+  }
+  snprintf(path, SYSFS_PATH_BYTES, "/sys/fs/btrfs/%s/qgroups%s", uuid, entry);
+  return true;
+}
+
+static bool sysfs_read(const char *path, char *text, size_t size) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+  if (fd >= 0) close(fd);
+  if (n >= 0) text[n] = 0;
+  return n >= 0;
+}
+
+/* A number of a quota group. In memory and up to date, unlike the quota tree, which is as old as the last commit. */
+static uint64_t group_value(int area_fd, uint64_t group, const char *name) {
+  char entry[64], path[SYSFS_PATH_BYTES], text[32];
+  snprintf(entry, sizeof entry, "/%llu_%llu/%s", (unsigned long long)(group >> 48),
+           (unsigned long long)(group & ~(~0ULL << 48)), name);
+  return sysfs_path(area_fd, entry, path) && sysfs_read(path, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
+}
+
+/* The kind of quotas that are on, 0 for none. Kernels before 6.7 have one kind and do not say which. */
+static uint64_t quotas_on(int area_fd) {
+  char path[SYSFS_PATH_BYTES], mode[16] = "";
+  if (!sysfs_path(area_fd, "", path) || access(path, F_OK) != 0) return 0;
+  if (sysfs_path(area_fd, "/mode", path)) sysfs_read(path, mode, sizeof mode);
+  return strncmp(mode, "squota", 6) == 0 ? ENABLED_SIMPLE : ENABLED_FULL;
+}
+
+/* Simple quotas charge who wrote an extent for it, at no cost; full ones count who refers to it, at every commit. */
+static int enable_quotas(int area_fd) {
+  if (quotas_on(area_fd) != 0) return 0;
+  struct btrfs_ioctl_quota_ctl_args args = {.cmd = SIMPLE_QUOTAS};
+  if (ioctl(area_fd, BTRFS_IOC_QUOTA_CTL, &args) == 0) return 0;
+  args.cmd = BTRFS_QUOTA_CTL_ENABLE;
+  return ioctl(area_fd, BTRFS_IOC_QUOTA_CTL, &args) == 0 ? 0 : errno;
+}
+
+static struct btrfs_qgroup_limit limit_of(uint64_t bytes) {
+  return (struct btrfs_qgroup_limit){
+      .flags = BTRFS_QGROUP_LIMIT_MAX_RFER,
+      .max_rfer = bytes == 0 ? UINT64_MAX : bytes, /* all ones take a limit away */
+  };
+}
+
+/* Arguments of what makes a subvolume, with the quota groups that it begins in (A1). */
+struct making {
+  struct btrfs_ioctl_vol_args_v2 args;
+  struct btrfs_qgroup_inherit inherit;
+  uint64_t groups[1];
+};
+
+static void making_fill(struct making *m, int area_fd, const char *id, uint64_t bytes, bool in_total) {
+  *m = (struct making){0};
+  m->inherit.flags = bytes == 0 ? 0 : BTRFS_QGROUP_INHERIT_SET_LIMITS;
+  if (bytes != 0) m->inherit.lim = limit_of(bytes);
+  m->inherit.num_qgroups = in_total ? 1 : 0;
+  m->groups[0] = area_group(tree_of(area_fd));
+  m->args.flags = BTRFS_SUBVOL_QGROUP_INHERIT;
+  m->args.size = sizeof m->inherit + (in_total ? sizeof m->groups : 0);
+  m->args.qgroup_inherit = &m->inherit;
+  strcpy(m->args.name, id);
+}
+
+/* Opening */
+
+/* On a file system that is not ours: its quotas are not ours to switch on, and the area is a subvolume of it. */
+static int make_root(const char *target) {
+  char parent[4096];
+  if (strlen(target) >= sizeof parent) return ENAMETOOLONG;
+  strcpy(parent, target);
+  char *slash = strrchr(parent, '/');
+  if (slash == NULL || slash == parent) return EINVAL;
+  *slash = 0;
+  int parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (parent_fd < 0) return errno;
+  struct btrfs_ioctl_vol_args args = {0};
+  strncpy(args.name, slash + 1, BTRFS_PATH_NAME_MAX);
+  int error = 0;
+  if (quotas_on(parent_fd) == 0) error = EOPNOTSUPP;
+  else if (ioctl(parent_fd, BTRFS_IOC_SUBVOL_CREATE, &args) != 0 && errno != EEXIST) error = errno;
+  close(parent_fd);
+  return error;
+}
+
+/* Takes in what the file has grown by. */
+static int grow(int area_fd) {
+  struct btrfs_ioctl_fs_info_args info = {0};
+  struct btrfs_ioctl_dev_info_args device = {.devid = 1};
+  if (ioctl(area_fd, BTRFS_IOC_FS_INFO, &info) != 0 || ioctl(area_fd, BTRFS_IOC_DEV_INFO, &device) != 0) return errno;
+  int fd = open((char *)device.path, O_RDONLY | O_CLOEXEC);
+  uint64_t size = 0;
+  int error = fd < 0 || ioctl(fd, BLKGETSIZE64, &size) != 0 ? errno : 0;
+  if (fd >= 0) close(fd);
+  if (error != 0 || size / info.sectorsize * info.sectorsize <= device.total_bytes) return error;
+  struct btrfs_ioctl_vol_args args = {.name = "1:max"};
+  return ioctl(area_fd, BTRFS_IOC_RESIZE, &args) == 0 ? 0 : errno;
+}
+
+static int make_groups(int area_fd) {
+  uint64_t tree_id = tree_of(area_fd);
+  struct btrfs_ioctl_qgroup_create_args total = {.create = 1, .qgroupid = area_group(tree_id)};
+  if (tree_id == 0) return errno;
+  if (ioctl(area_fd, BTRFS_IOC_QGROUP_CREATE, &total) != 0 && errno != EEXIST) return errno;
+  for (int i = 0; i < KIND_COUNT; i++) {
+    if (mkdirat(area_fd, kinds[i], 0711) != 0 && errno != EEXIST) return errno;
+  }
+  return 0;
+}
+
+static int mount_file(const char *file, uint64_t bytes, const char *target, struct storage_result *result) {
+  char device[32];
+  int loop_fd = loop_attach(file, bytes, device, sizeof device, result);
+  if (loop_fd < 0) return -1;
+  /*
+   * Not compressed: on two cores that is slower where it helps, and tries in vain where data is compressed already.
+   * What is deleted is given back to the file's file system, some minutes later.
+   */
+  unsigned long flags = MS_NOATIME | MS_NODEV | MS_NOSUID;
+  int error = mount(device, target, "btrfs", flags, "discard=async") == 0 ? 0 : errno;
+  close(loop_fd); /* The mount holds the device now; without it the device goes. */
+  return storage_failed(result, "mount btrfs", error) ? -1 : 0;
+}
+
+void area_open(const struct storage_request *request, int area_fd, struct storage_result *result) {
+  const char *file = request->text[0], *target = request->text[1];
+  bool own = *file != 0, mounts = own && area_fd < 0;
+  if (mounts && mount_file(file, request->bytes, target, result) != 0) return;
+  if (!own && storage_failed(result, "subvolume", make_root(target))) return;
+  struct statfs info;
+  int fd = open(target, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = 0;
+  if (fd < 0 || fstatfs(fd, &info) != 0) error = errno;
+  else if (info.f_type != BTRFS_SUPER_MAGIC || !is_subvolume(fd)) error = ENOTDIR;
+  bool failed = storage_failed(result, "open", error) || (own && storage_failed(result, "grow", grow(fd))) ||
+                (own && storage_failed(result, "quotas", enable_quotas(fd))) ||
+                storage_failed(result, "groups", make_groups(fd)) ||
+                storage_failed(result, "statfs", fstatfs(fd, &info) == 0 ? 0 : errno);
+  if (failed) {
+    if (fd >= 0) close(fd);
+    if (mounts) umount2(target, MNT_DETACH);
+    return;
+  }
+  result->value[0] = (uint64_t)info.f_blocks * (uint64_t)info.f_bsize;
+  result->value[1] = quotas_on(fd);
+  result->fd = fd;
+}
+
+/* Subvolumes */
+
+void area_create(int area_fd, const struct storage_request *request, struct storage_result *result) {
+  const char *id;
+  int kind_fd = open_kind(area_fd, request->text[0], &id);
+  if (storage_failed(result, "name", kind_fd < 0 ? errno : 0)) return;
+  struct making m;
+  making_fill(&m, area_fd, id, request->bytes, true);
+  storage_failed(result, "create", ioctl(kind_fd, BTRFS_IOC_SUBVOL_CREATE_V2, &m.args) == 0 ? 0 : errno);
+  close(kind_fd);
+}
+
+/*
+ * Full quotas cannot take a snapshot, which shares what it refers to, into the area's total without counting all anew:
+ * there it is left out of it.
+ */
+void area_snapshot(int area_fd, const struct storage_request *request, struct storage_result *result) {
+  const char *id;
+  int source_fd = open_subvolume(area_fd, request->text[0]);
+  if (storage_failed(result, "source", source_fd < 0 ? errno : 0)) return;
+  int kind_fd = open_kind(area_fd, request->text[1], &id);
+  if (!storage_failed(result, "name", kind_fd < 0 ? errno : 0)) {
+    struct making m;
+    making_fill(&m, area_fd, id, request->bytes, quotas_on(area_fd) == ENABLED_SIMPLE);
+    m.args.fd = source_fd;
+    if (request->flags & STORAGE_READONLY) m.args.flags |= BTRFS_SUBVOL_RDONLY;
+    storage_failed(result, "snapshot", ioctl(kind_fd, BTRFS_IOC_SNAP_CREATE_V2, &m.args) == 0 ? 0 : errno);
+    close(kind_fd);
+  }
+  close(source_fd);
+}
+
+/* A subvolume made inside of another, found by number in the tree of roots. 0: there is none. UINT64_MAX: errno. */
+static uint64_t first_inside(int area_fd, uint64_t tree_id) {
+  struct btrfs_ioctl_search_args args = {
+      .key = {
+          .tree_id = BTRFS_ROOT_TREE_OBJECTID,
+          .min_objectid = tree_id,
+          .max_objectid = tree_id,
+          .min_type = BTRFS_ROOT_REF_KEY,
+          .max_type = BTRFS_ROOT_REF_KEY,
+          .max_offset = UINT64_MAX,
+          .max_transid = UINT64_MAX,
+          .nr_items = 1,
+      }};
+  if (ioctl(area_fd, BTRFS_IOC_TREE_SEARCH, &args) != 0) return UINT64_MAX;
+  if (args.key.nr_items == 0) return 0;
+  return ((struct btrfs_ioctl_search_header *)args.buf)->offset;
+}
+
+/* Destroys the innermost one inside of the tree until there is none. By number: no path of a stranger is walked. */
+static int destroy_inside(int area_fd, uint64_t tree_id) {
+  for (;;) {
+    uint64_t innermost = tree_id, next;
+    while ((next = first_inside(area_fd, innermost)) != 0 && next != UINT64_MAX) innermost = next;
+    if (next == UINT64_MAX) return errno;
+    if (innermost == tree_id) return 0;
+    struct btrfs_ioctl_vol_args_v2 args = {.flags = BTRFS_SUBVOL_SPEC_BY_ID, .subvolid = innermost};
+    if (ioctl(area_fd, BTRFS_IOC_SNAP_DESTROY_V2, &args) != 0) return errno;
+  }
+}
+
+void area_delete(int area_fd, const struct storage_request *request, struct storage_result *result) {
+  const char *id;
+  int kind_fd = open_kind(area_fd, request->text[0], &id);
+  if (storage_failed(result, "name", kind_fd < 0 ? errno : 0)) return;
+  int fd = open_subvolume(area_fd, request->text[0]);
+  if (fd < 0) {
+    storage_failed(result, "open", errno == ENOENT ? 0 : errno);
+  } else {
+    uint64_t tree_id = tree_of(fd);
+    close(fd);
+    struct btrfs_ioctl_vol_args args = {0};
+    strcpy(args.name, id);
+    if (!storage_failed(result, "inside", tree_id == 0 ? errno : destroy_inside(area_fd, tree_id))) {
+      storage_failed(result, "delete", ioctl(kind_fd, BTRFS_IOC_SNAP_DESTROY, &args) == 0 ? 0 : errno);
+    }
+    /* Kernels from 6.10 on do this when the tree is gone, and until then refuse. */
+    struct btrfs_ioctl_qgroup_create_args group = {.create = 0, .qgroupid = tree_id};
+    if (result->error == 0) ioctl(area_fd, BTRFS_IOC_QGROUP_CREATE, &group);
+  }
+  close(kind_fd);
+}
+
+/* The quota group of a name, "" being the whole area. 0 with errno. */
+static uint64_t group_of(int area_fd, const char *name) {
+  if (*name == 0) {
+    uint64_t tree_id = tree_of(area_fd);
+    return tree_id == 0 ? 0 : area_group(tree_id);
+  }
+  int fd = open_subvolume(area_fd, name);
+  if (fd < 0) return 0;
+  uint64_t tree_id = tree_of(fd);
+  close(fd);
+  return tree_id;
+}
+
+void area_limit(int area_fd, const struct storage_request *request, struct storage_result *result) {
+  struct btrfs_ioctl_qgroup_limit_args args = {.lim = limit_of(request->bytes)};
+  args.qgroupid = group_of(area_fd, request->text[0]);
+  if (storage_failed(result, "name", args.qgroupid == 0 ? errno : 0)) return;
+  storage_failed(result, "limit", ioctl(area_fd, BTRFS_IOC_QGROUP_LIMIT, &args) == 0 ? 0 : errno);
+}
+
+void area_usage(int area_fd, const struct storage_request *request, struct storage_result *result) {
+  uint64_t group = group_of(area_fd, request->text[0]);
+  struct statfs info;
+  if (storage_failed(result, "name", group == 0 ? errno : 0)) return;
+  if (storage_failed(result, "statfs", fstatfs(area_fd, &info) == 0 ? 0 : errno)) return;
+  /* What is written and not yet on the disk has a place reserved, which counts against the limit too. */
+  uint64_t waiting = group_value(area_fd, group, "rsv_data");
+  result->value[0] = group_value(area_fd, group, "referenced") + waiting;
+  result->value[1] = group_value(area_fd, group, "exclusive") + waiting;
+  uint64_t flags = group_value(area_fd, group, "limit_flags");
+  uint64_t limit = group_value(area_fd, group, "max_referenced");
+  result->value[2] = (flags & BTRFS_QGROUP_LIMIT_MAX_RFER) == 0 || limit == UINT64_MAX ? 0 : limit;
+  result->value[3] = (uint64_t)info.f_bavail * (uint64_t)info.f_bsize;
+  result->value[4] = (uint64_t)info.f_blocks * (uint64_t)info.f_bsize;
+}
+
+void area_list(int area_fd, const struct storage_request *request, struct storage_result *result) {
+  int kind = kind_of(request->text[0], strlen(request->text[0]));
+  if (storage_failed(result, "kind", kind < 0 ? EINVAL : 0)) return;
+  int fd = openat(area_fd, kinds[kind], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+  if (storage_failed(result, "open", directory == NULL ? errno : 0)) return;
+  int text_fd = memfd_create("names", MFD_CLOEXEC);
+  int error = text_fd < 0 ? errno : 0;
+  for (struct dirent *entry; error == 0 && (entry = readdir(directory)) != NULL;) {
+    if (is_id(entry->d_name) && dprintf(text_fd, "%s\n", entry->d_name) < 0) error = errno;
+  }
+  closedir(directory);
+  if (error == 0 && write(text_fd, "", 1) != 1) error = errno;
+  if (storage_failed(result, "read", error)) {
+    if (text_fd >= 0) close(text_fd);
+    return;
+  }
+  result->fd = text_fd;
+}

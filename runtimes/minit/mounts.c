@@ -1,0 +1,247 @@
+#define _GNU_SOURCE
+#include "mounts.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "area.h"
+#include "protocol.h"
+
+enum { ATTACH_TRIES = 16, LOOP_BLOCK_BYTES = 4096, OPTIONS_BYTES = 4096 };
+
+static struct storage_result *results; /* one per job */
+static int area_fd = -1;               /* the root of the open area */
+
+bool storage_failed(struct storage_result *result, const char *step, int error) {
+  if (error == 0) return false;
+  result->error = error;
+  snprintf(result->step, sizeof result->step, "%s", step);
+  return true;
+}
+
+/* Loop devices */
+
+/* The device that has the file, opened; -1 when none has. What is not attached has no `backing_file`. */
+static int find_loop(const struct stat *file, char *path, unsigned path_size) {
+  DIR *directory = opendir("/sys/block");
+  int found = -1;
+  for (struct dirent *entry; directory != NULL && found < 0 && (entry = readdir(directory)) != NULL;) {
+    char attached[300];
+    snprintf(attached, sizeof attached, "/sys/block/%s/loop/backing_file", entry->d_name);
+    if (strncmp(entry->d_name, "loop", 4) != 0 || access(attached, F_OK) != 0) continue;
+    snprintf(path, path_size, "/dev/%s", entry->d_name);
+    struct loop_info64 info;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    bool same = fd >= 0 && ioctl(fd, LOOP_GET_STATUS64, &info) == 0 && info.lo_device == file->st_dev &&
+                info.lo_inode == file->st_ino;
+    if (same) found = fd;
+    else if (fd >= 0) close(fd);
+  }
+  if (directory != NULL) closedir(directory);
+  return found;
+}
+
+/* Takes a free device. Another process may be faster, with the same one. */
+static int configure_loop(int file_fd, char *path, unsigned path_size) {
+  int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), fd = -1, error = 0;
+  if (control < 0) return -1;
+  for (int i = 0; i < ATTACH_TRIES; i++) {
+    int number = ioctl(control, LOOP_CTL_GET_FREE);
+    snprintf(path, path_size, "/dev/loop%d", number);
+    fd = number < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+      error = errno;
+      break;
+    }
+    struct loop_config config = {
+        .fd = (uint32_t)file_fd,
+        .block_size = LOOP_BLOCK_BYTES, /* what direct access needs on any disk; btrfs asks for no less */
+        /* Direct access: half of the memory, since pages are cached once, and faster writes. */
+        .info.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO,
+    };
+    if (ioctl(fd, LOOP_CONFIGURE, &config) == 0) break;
+    error = errno;
+    close(fd);
+    fd = -1;
+    if (error != EBUSY) break;
+  }
+  close(control);
+  errno = error;
+  return fd;
+}
+
+int loop_attach(const char *file, uint64_t bytes, char *path, unsigned path_size, struct storage_result *result) {
+  struct stat info;
+  int file_fd = open(file, O_RDWR | O_CLOEXEC), fd = -1, error = 0;
+  /* The lock is against a launcher that attaches the same file at the same time. It goes with the descriptor. */
+  if (file_fd < 0 || flock(file_fd, LOCK_EX) != 0 || fstat(file_fd, &info) != 0) error = errno;
+  else if ((uint64_t)info.st_size < bytes && ftruncate(file_fd, (off_t)bytes) != 0) error = errno;
+  if (!storage_failed(result, "file", error)) {
+    fd = find_loop(&info, path, path_size);
+    if (fd >= 0) error = ioctl(fd, LOOP_SET_CAPACITY) == 0 ? 0 : errno;
+    else error = (fd = configure_loop(file_fd, path, path_size)) >= 0 ? 0 : errno;
+    if (storage_failed(result, "loop device", error) && fd >= 0) {
+      close(fd);
+      fd = -1;
+    }
+  }
+  if (file_fd >= 0) close(file_fd);
+  return fd;
+}
+
+/* Overlays */
+
+/* The options of overlayfs are separated by commas and its layers by colons. False when there is no room. */
+static bool append_path(char *options, const char *prefix, const char *path, const char *suffix) {
+  size_t at = strlen(options);
+  at += (size_t)snprintf(options + at, OPTIONS_BYTES - at, "%s", prefix);
+  for (; *path != 0; path++) {
+    if (at + 2 >= OPTIONS_BYTES) return false;
+    if (strchr(",:\\", *path) != NULL) options[at++] = '\\';
+    options[at++] = *path;
+  }
+  return at < OPTIONS_BYTES && (size_t)snprintf(options + at, OPTIONS_BYTES - at, "%s", suffix) < OPTIONS_BYTES - at;
+}
+
+/* What lies there may be the mount of an earlier try. One that a container holds goes from here alone. */
+static int unmount_all(const char *target) {
+  while (umount2(target, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) continue;
+  return errno == EINVAL || errno == ENOENT ? 0 : errno;
+}
+
+/*
+ * The options, for a layer below that is an overlay itself and one above on another file system:
+ * - index, metacopy off, redirects neither made nor followed: what a container wrote stays a plain difference of trees,
+ *   which means the same to every kernel, to an image made of it and to a snapshot of it;
+ * - xino off: inode numbers stay what programs of 32 bits can take;
+ * - no `volatile`: a container's fsync is to hold, and it goes on after the machine has crashed.
+ * Without `userxattr`, whose place is an overlay that is mounted inside of a user namespace.
+ */
+static const char overlay_options[] = ",index=off,metacopy=off,redirect_dir=nofollow,xino=off";
+
+static void overlay_mount(const struct storage_request *request, struct storage_result *result) {
+  const char *lower = request->text[0], *directory = request->text[1], *target = request->text[2];
+  char options[OPTIONS_BYTES] = "";
+  int directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = 0;
+  if (storage_failed(result, "open", directory_fd < 0 ? errno : 0)) return;
+  if (mkdirat(directory_fd, "upper", 0755) != 0 && errno != EEXIST) error = errno;
+  else if (mkdirat(directory_fd, "work", 0700) != 0 && errno != EEXIST) error = errno;
+  close(directory_fd);
+  if (storage_failed(result, "layers", error)) return;
+  bool fits = append_path(options, "lowerdir=", lower, "") && append_path(options, ",upperdir=", directory, "/upper") &&
+              append_path(options, ",workdir=", directory, "/work") && append_path(options, "", "", overlay_options);
+  if (storage_failed(result, "options", fits ? 0 : ENAMETOOLONG)) return;
+  if (storage_failed(result, "target", mkdir(target, 0700) == 0 || errno == EEXIST ? unmount_all(target) : errno)) return;
+  unsigned long flags = MS_NODEV | MS_NOATIME | (request->flags & STORAGE_READONLY ? MS_RDONLY : 0);
+  storage_failed(result, "mount overlay", mount("overlay", target, "overlay", flags, options) == 0 ? 0 : errno);
+}
+
+/* Requests */
+
+bool is_storage_request(uint8_t type) { return type >= AREA_OPEN && type <= UNMOUNT; }
+
+bool storage_read(struct storage_request *request, uint8_t type, struct cursor *payload) {
+  static const int counts[] = {
+      [AREA_OPEN - AREA_OPEN] = 2,     [AREA_CLOSE - AREA_OPEN] = 1, [AREA_CREATE - AREA_OPEN] = 1,
+      [AREA_SNAPSHOT - AREA_OPEN] = 2, [AREA_DELETE - AREA_OPEN] = 1, [AREA_LIMIT - AREA_OPEN] = 1,
+      [AREA_USAGE - AREA_OPEN] = 1,    [AREA_LIST - AREA_OPEN] = 1,  [OVERLAY_MOUNT - AREA_OPEN] = 3,
+      [UNMOUNT - AREA_OPEN] = 1,
+  };
+  struct wire_storage wire;
+  bool read = take_bytes(payload, &wire, sizeof wire);
+  *request = (struct storage_request){.type = type, .bytes = wire.bytes, .flags = wire.flags};
+  for (int i = 0; i < counts[type - AREA_OPEN]; i++) request->text[i] = take_str(payload);
+  return read && !payload->bad && payload->left == 0;
+}
+
+static void run(const struct storage_request *request, struct storage_result *result) {
+  const char *target = request->text[0];
+  *result = (struct storage_result){.type = request->type, .fd = -1};
+  switch (request->type) {
+    case AREA_OPEN:
+      area_open(request, area_fd, result);
+      return;
+    case AREA_CLOSE:
+      /* Not lazily: the daemon is to know when it is gone. What containers hold is left to them. */
+      if (umount2(target, UMOUNT_NOFOLLOW) != 0 && errno == EBUSY) unmount_all(target);
+      return;
+    case OVERLAY_MOUNT:
+      overlay_mount(request, result);
+      return;
+    case UNMOUNT:
+      storage_failed(result, "unmount", unmount_all(target));
+      return;
+  }
+  if (storage_failed(result, "area", area_fd < 0 ? ENODEV : 0)) return;
+  if (request->type == AREA_CREATE) area_create(area_fd, request, result);
+  else if (request->type == AREA_SNAPSHOT) area_snapshot(area_fd, request, result);
+  else if (request->type == AREA_DELETE) area_delete(area_fd, request, result);
+  else if (request->type == AREA_LIMIT) area_limit(area_fd, request, result);
+  else if (request->type == AREA_USAGE) area_usage(area_fd, request, result);
+  else if (request->type == AREA_LIST) area_list(area_fd, request, result);
+}
+
+bool storage_init(int jobs_max) {
+  size_t bytes = sizeof *results * (size_t)jobs_max;
+  results = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return results != MAP_FAILED;
+}
+
+pid_t storage_start(long job, const struct storage_request *request) {
+  struct storage_result *result = &results[job];
+  *result = (struct storage_result){.type = request->type, .error = EIO, .fd = -1, .step = "child"};
+  if (request->type == AREA_CLOSE && area_fd >= 0) {
+    close(area_fd);
+    area_fd = -1;
+  }
+  pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+  if (pid != 0) return pid;
+  run(request, result);
+  _exit(0);
+}
+
+static void send_stored(struct conn *c, uint32_t id, const struct storage_result *result, const char *text) {
+  struct PACKED {
+    struct wire_stored stored;
+    uint32_t len;
+  } head = {.stored.error = (uint32_t)result->error, .len = (uint32_t)strlen(text) + 1};
+  memcpy(head.stored.value, result->value, sizeof head.stored.value);
+  conn_send(c, STORED, id, &head, sizeof head, text, head.len);
+}
+
+/* The child's descriptors are the launcher's: that of the area stays, that of a list is read. */
+void storage_finish(long job, struct conn *c, uint32_t id) {
+  const struct storage_result *result = &results[job];
+  char reason[128] = "";
+  struct stat info;
+  if (result->error != 0) snprintf(reason, sizeof reason, "%s: %s", result->step, strerror(result->error));
+  void *list = MAP_FAILED;
+  if (result->type == AREA_LIST && result->fd >= 0 && fstat(result->fd, &info) == 0) {
+    list = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, result->fd, 0);
+  }
+  send_stored(c, id, result, list == MAP_FAILED ? reason : list);
+  if (list != MAP_FAILED) munmap(list, (size_t)info.st_size);
+  if (result->type == AREA_OPEN && result->fd >= 0) {
+    if (area_fd >= 0) close(area_fd);
+    area_fd = result->fd;
+  } else if (result->fd >= 0) {
+    close(result->fd);
+  }
+}
+
+void storage_refuse(struct conn *c, uint32_t id, int error) {
+  send_stored(c, id, &(struct storage_result){.error = error}, "minit: no job");
+}
