@@ -35,6 +35,8 @@ export interface Config {
   readonly cells_target: number;
   readonly instances_max: number;
   readonly memory_budget_mb: number;
+  /** Of containers' files and volumes; null: half of the disk. */
+  readonly area_mb: number | null;
   readonly queue_max: number;
   /** Null: no limit. */
   readonly tenant_concurrency_limit: number | null;
@@ -121,6 +123,12 @@ export const SETTINGS = {
     variable: "HEARTH_MEMORY_MB",
     fallback: "",
     about: "memory that instances may use together; above it idle ones end; default three quarters of the machine's",
+  },
+  area: {
+    variable: "HEARTH_AREA_MB",
+    fallback: "",
+    about:
+      "disk for files of containers and volumes, taken as they grow; default half of the disk; can be raised later",
   },
   queue_max: {
     variable: "HEARTH_QUEUE_MAX",
@@ -273,6 +281,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
     memory_budget_mb:
       read("memory") === "" ? defaultMemoryMb() : wholeNumber("memory", read("memory"), 16, 100_000_000),
+    area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),
     queue_max: wholeNumber("queue_max", read("queue_max"), 1, 100_000),
     tenant_concurrency_limit: wholeNumber("tenant_concurrency", read("tenant_concurrency"), 0, 1_000_000) || null,
     records_kept_max: wholeNumber("records_kept", read("records_kept"), 0, 100_000_000),

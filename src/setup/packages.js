@@ -23,6 +23,8 @@ const FOR_START = [
   { name: "golang-github-containers-common", file: "/etc/containers/policy.json" },
   { name: "mmdebstrap", command: "mmdebstrap" },
   { name: "mount", command: "mount" },
+  // The files of containers and volumes lie on it.
+  { name: "btrfs-progs", command: "mkfs.btrfs" },
   { name: "nftables", command: "nft" },
   { name: "iproute2", command: "ip" },
   { name: "gcc", command: "cc" },
