@@ -113,24 +113,27 @@ void reset_signals(void) {
 }
 
 bool server_init(struct server *s) {
+  static struct conn conns[CONNECTIONS_MAX];
+  s->conns = conns;
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   quiet_signal(SIGPIPE);
   if (sigprocmask(SIG_SETMASK, &child, NULL) != 0) return false;
-  for (int i = 0; i < CONNECTIONS_MAX; i++) s->conns[i].fd = -1;
   s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   s->signal_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
   return s->epoll_fd >= 0 && s->signal_fd >= 0 && server_watch(s, EPOLL_CTL_ADD, s->signal_fd, EPOLLIN, TAG_SIGNAL, 0);
 }
 
+struct PACKED head {
+  uint32_t len;
+  uint8_t type;
+  uint32_t id;
+};
+
 void conn_send(struct conn *c, uint8_t type, uint32_t id, const void *a, size_t a_len, const void *b, size_t b_len) {
   if (c == NULL || c->dead) return;
-  struct PACKED {
-    uint32_t len;
-    uint8_t type;
-    uint32_t id;
-  } head = {(uint32_t)(5 + a_len + b_len), type, id};
+  struct head head = {(uint32_t)(5 + a_len + b_len), type, id};
   if (!buf_reserve(&c->out, sizeof head + a_len + b_len)) {
     c->dead = true;
     return;
@@ -138,6 +141,18 @@ void conn_send(struct conn *c, uint8_t type, uint32_t id, const void *a, size_t 
   buf_append(&c->out, &head, sizeof head);
   if (a_len > 0) buf_append(&c->out, a, a_len);
   if (b_len > 0) buf_append(&c->out, b, b_len);
+}
+
+uint8_t *conn_room(struct conn *c, size_t max) {
+  if (!c->dead && buf_reserve(&c->out, sizeof(struct head) + max)) return c->out.data + c->out.end + sizeof(struct head);
+  c->dead = true;
+  return NULL;
+}
+
+void conn_commit(struct conn *c, uint8_t type, uint32_t id, size_t len) {
+  struct head head = {(uint32_t)(5 + len), type, id};
+  buf_append(&c->out, &head, sizeof head);
+  c->out.end += len;
 }
 
 void conn_flush(struct conn *c) {
@@ -164,7 +179,7 @@ static void server_accept(struct server *s) {
     return;
   }
   int slot = 0;
-  while (slot < s->connections_max && s->conns[slot].fd >= 0) slot++;
+  while (slot < s->conns_top && s->conns[slot].fd >= 0) slot++;
   if (slot == s->connections_max || !s->may_connect(fd) ||
       !server_watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, TAG_CONN, (uint32_t)slot)) {
     close(fd);
@@ -172,6 +187,7 @@ static void server_accept(struct server *s) {
   }
   struct conn *c = &s->conns[slot];
   *c = (struct conn){.fd = fd, .events = EPOLLIN};
+  if (slot >= s->conns_top) s->conns_top = slot + 1;
   if (s->on_open != NULL) s->on_open(c);
 }
 
@@ -276,8 +292,9 @@ void server_run(struct server *s) {
     for (int i = 0; i < count; i++) server_event(s, &events[i]);
     now = now_us();
     s->on_turn(now);
-    for (int i = 0; i < s->connections_max; i++) {
+    for (int i = 0; i < s->conns_top; i++) {
       if (s->conns[i].fd >= 0) conn_settle(s, &s->conns[i], (uint32_t)i);
     }
+    while (s->conns_top > 0 && s->conns[s->conns_top - 1].fd < 0) s->conns_top--;
   }
 }

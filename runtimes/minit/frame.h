@@ -15,7 +15,7 @@
 #include <sys/epoll.h>
 
 enum {
-  CONNECTIONS_MAX = 32,
+  CONNECTIONS_MAX = 320, /* of any mode; a mode pays only for its own `connections_max` */
   OUT_PAUSE = 256 * 1024, /* above this many unsent bytes the output of commands is not read */
   OUT_HOLD = 1024 * 1024, /* above this many, neither are requests */
 };
@@ -51,15 +51,16 @@ struct conn {
 };
 
 /* What an epoll event is about, in the upper half of its data; the lower half is the slot. */
-enum { TAG_LISTEN, TAG_SIGNAL, TAG_CONN, TAG_PARENT, TAG_STDIN, TAG_STDOUT, TAG_STDERR };
+enum { TAG_LISTEN, TAG_SIGNAL, TAG_CONN, TAG_PARENT, TAG_STDIN, TAG_STDOUT, TAG_STDERR, TAG_REPORT };
 
 struct server {
   int epoll_fd, listen_fd, signal_fd;
   int connections_max;
+  int conns_top;      /* slots from here on are free */
   uint64_t accept_us; /* when to watch the listening socket again; UINT64_MAX: it is watched */
   bool child_ended; /* a SIGCHLD came in since the mode last cleared this */
   bool again;       /* something changed after the mode's turn: take another one without waiting */
-  struct conn conns[CONNECTIONS_MAX];
+  struct conn *conns; /* memory of frame.c's: a slot that was never used costs none */
   bool (*may_connect)(int fd);
   void (*on_open)(struct conn *c);
   void (*on_frame)(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload);
@@ -81,6 +82,10 @@ _Noreturn void server_run(struct server *s);
 
 /* Queues one frame of two pieces. Out of memory costs the connection, never a frame in the middle. */
 void conn_send(struct conn *c, uint8_t type, uint32_t id, const void *a, size_t a_len, const void *b, size_t b_len);
+/* Room for one frame with up to `max` bytes of payload, and where they go: NULL when memory ran out. */
+uint8_t *conn_room(struct conn *c, size_t max);
+/* Queues that frame, with the `len` bytes that are there now. */
+void conn_commit(struct conn *c, uint8_t type, uint32_t id, size_t len);
 void conn_flush(struct conn *c);
 _Noreturn void fatal(const char *what);
 

@@ -41,7 +41,8 @@
 
 enum {
   JOBS_MAX = 64,
-  LISTEN_BACKLOG = 64,
+  LAUNCHER_CONNECTIONS_MAX = 32,
+  LISTEN_BACKLOG = 512, /* a container is asked for many commands at once */
   STDOUT_MAX = 1024 * 1024,
   STDERR_MAX = 64 * 1024,
   OPEN_TRIES = 8, /* openat2 gives EAGAIN when a rename happened below it */
@@ -105,15 +106,21 @@ static int listen_at(const char *path) {
   return -1;
 }
 
+/* A file to be passed on; what was in it before stays. */
+static int file_at(const char *path) {
+  return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
 static void spawn(struct conn *c, uint32_t id, struct cursor *payload) {
   struct wire_spawn request;
   struct command command;
   char *paths[PASSED_MAX];
   int fds[PASSED_MAX], opened = 0;
   char text[512];
-  bool read = take_bytes(payload, &request, sizeof request) && request.argc > 0 && request.listen_count <= PASSED_MAX &&
-              request.reserved == 0 && command_read(payload, request.argc, request.envc, &command);
-  for (int i = 0; read && i < request.listen_count; i++) paths[i] = take_str(payload);
+  bool read = take_bytes(payload, &request, sizeof request) && request.argc > 0;
+  int count = request.listen_count + request.file_count;
+  read = read && count <= PASSED_MAX && command_read(payload, request.argc, request.envc, &command);
+  for (int i = 0; read && i < count; i++) paths[i] = take_str(payload);
   if (!read || payload->bad) {
     c->dead = true;
     return;
@@ -131,11 +138,15 @@ static void spawn(struct conn *c, uint32_t id, struct cursor *payload) {
     refuse_spawn(c, id, ENOMEM, "minit: out of memory\n");
     return;
   }
-  while (opened < request.listen_count && (fds[opened] = listen_at(paths[opened])) >= 0) opened++;
+  for (; opened < count; opened++) {
+    fds[opened] = opened < request.listen_count ? listen_at(paths[opened]) : file_at(paths[opened]);
+    if (fds[opened] < 0) break;
+  }
   bool started = false;
-  if (opened < request.listen_count) {
+  if (opened < count) {
     job->proc.error = errno;
-    snprintf(text, sizeof text, "minit: listen %.200s: %s\n", paths[opened], strerror(errno));
+    const char *step = opened < request.listen_count ? "listen" : "open";
+    snprintf(text, sizeof text, "minit: %s %.200s: %s\n", step, paths[opened], strerror(errno));
   } else {
     struct start start = {
         .command = &command,
@@ -150,7 +161,7 @@ static void spawn(struct conn *c, uint32_t id, struct cursor *payload) {
   }
   for (int i = 0; i < opened; i++) {
     close(fds[i]);
-    if (!started) unlink(paths[i]);
+    if (!started && i < request.listen_count) unlink(paths[i]);
   }
   if (!started) {
     buf_free(&job->output[0]);
@@ -431,7 +442,7 @@ int launcher_main(const char *path, bool private_tmp) {
   if (listen_fd < 0 || fcntl(listen_fd, F_SETFL, O_NONBLOCK) != 0) fatal(path);
   server = (struct server){
       .listen_fd = listen_fd,
-      .connections_max = CONNECTIONS_MAX,
+      .connections_max = LAUNCHER_CONNECTIONS_MAX,
       .may_connect = may_connect,
       .on_frame = on_frame,
       .on_close = on_close,

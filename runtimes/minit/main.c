@@ -1,4 +1,4 @@
-/* One static binary, two modes: PID 1 of a container, and the daemon's helper for what needs a small process. */
+/* One static binary, three modes: PID 1 of an instance and of a container, and the daemon's helper for small things. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +8,12 @@
 
 int main(int argc, char **argv) {
   if (argc == 2 && strcmp(argv[1], "init") == 0) return init_main();
+  if (argc == 2 && strcmp(argv[1], "container") == 0) return container_main(NULL);
+  if (argc > 3 && strcmp(argv[1], "container") == 0 && strcmp(argv[2], "--") == 0) return container_main(argv + 3);
   if (argc >= 3 && argc <= 4 && strcmp(argv[1], "launcher") == 0) {
     bool private_tmp = argc == 4 && strcmp(argv[3], "private-tmp") == 0;
     if (argc == 3 || private_tmp) return launcher_main(argv[2], private_tmp);
   }
-  fputs("usage: minit init | minit launcher <socket path> [private-tmp]\n", stderr);
+  fputs("usage: minit init | minit container [-- command] | minit launcher <socket path> [private-tmp]\n", stderr);
   return 2;
 }

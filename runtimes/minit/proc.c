@@ -4,16 +4,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
-enum { CHILD_STACK_BYTES = 16 * 1024, PIPE_SURE_BYTES = 4096, TOUCHED_MIN = 4096 };
+#include "tree.h"
+
+enum {
+  CHILD_STACK_BYTES = 16 * 1024,
+  PIPE_SURE_BYTES = 4096,
+  TOUCHED_MIN = 4096,
+  GUARD_WAIT_MS = 5000, /* for the word that a command has started: only one that is stopped from outside takes so long */
+  REPORT_FD = 3,        /* in the guard */
+  TERMINAL_READS = 1024, /* each gives 4 KiB at most, often less: more than a terminal holds of output */
+};
 
 static const char DEFAULT_PATH[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -41,8 +53,20 @@ bool command_read(struct cursor *c, uint16_t argc, uint16_t envc, struct command
   return !c->bad;
 }
 
+/*
+ * To PID 1 about a guarded command, with one write each: from the command itself its pid (EINPROGRESS), then from the
+ * guard how the start went, then how the command ended.
+ */
+struct report {
+  pid_t pid;
+  int error;
+  const char *failed_at; /* a literal, so it is at the same place in all of them */
+  struct ending ending;
+};
+
 struct child {
   const struct start *start;
+  int report_fd; /* -1: no guard */
   int fds[3];
   int passed[PASSED_MAX];
   int error;
@@ -110,6 +134,7 @@ static int child_main(void *argument) {
   for (int i = 0; i < start->passed_count; i++) {
     if (dup2(child->passed[i], 3 + i) < 0) goto failed;
   }
+  if (start->terminal != NULL && ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0) goto failed;
   if (sigprocmask(SIG_SETMASK, &none, NULL) != 0) goto failed;
   const char *cwd = start->command->cwd;
   if (cwd[0] != 0 && strcmp(cwd, "/") != 0 && chdir(cwd) != 0) {
@@ -117,6 +142,10 @@ static int child_main(void *argument) {
     goto failed;
   }
   child->failed_at = "";
+  if (child->report_fd >= 0) {
+    struct report report = {.pid = getpid(), .error = EINPROGRESS};
+    if (write(child->report_fd, &report, sizeof report) != sizeof report) goto failed;
+  }
   child->error = exec_command(start->command);
   _exit(127);
 failed:
@@ -127,6 +156,101 @@ failed:
 static void close_fd(int *fd) {
   if (*fd >= 0) close(*fd);
   *fd = -1;
+}
+
+/* Starts the command and waits until it runs, or not: then `error` is set and nothing is left of it. */
+static pid_t start_child(struct child *child) {
+  pid_t pid = clone(child_main, child_stack + CHILD_STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, child);
+  if (pid < 0) child->error = errno;
+  else if (child->error != 0) waitpid(pid, NULL, 0);
+  return child->error == 0 ? pid : 0;
+}
+
+static _Noreturn void guard_main(struct child *child) {
+  int report_fd = child->report_fd;
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, NULL);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_NAME, "minit-guard");
+  struct report report = {.pid = start_child(child), .error = child->error, .failed_at = child->failed_at};
+  /* Before the first word, on which PID 1 waits: it finds no descriptor of its own held here. */
+  bool told = (report_fd == REPORT_FD || dup2(report_fd, REPORT_FD) == REPORT_FD) &&
+              close_range(REPORT_FD + 1, ~0U, 0) == 0 && write(REPORT_FD, &report, sizeof report) == sizeof report;
+  if (!told || report.pid == 0) _exit(0);
+  for (;;) {
+    int status;
+    struct rusage usage;
+    pid_t pid = wait4(-1, &status, 0, &usage);
+    if (pid < 0 && errno == ECHILD) _exit(0);
+    if (pid != report.pid) continue;
+    report.ending = proc_ending(status, &usage);
+    if (write(REPORT_FD, &report, sizeof report) != sizeof report) _exit(0);
+    report.pid = 0;
+  }
+}
+
+/* Gives 0, or an errno. A command that killed its guard at once runs, and has told its pid. */
+static int await_start(struct proc *p, struct report *report) {
+  struct pollfd waited = {.fd = p->report_fd, .events = POLLIN};
+  while (poll(&waited, 1, GUARD_WAIT_MS) == 1) {
+    ssize_t n = read(p->report_fd, report, sizeof *report);
+    if (n == sizeof *report && report->error != EINPROGRESS) return report->error;
+    if (n > 0) continue;
+    close_fd(&p->report_fd);
+    return report->error == EINPROGRESS ? 0 : ECHILD;
+  }
+  tree_kill(p->guard, report->pid, report->pid, false);
+  return ETIMEDOUT;
+}
+
+/* Gives the command's pid, or 0 and why not. */
+static pid_t start_guarded(struct proc *p, struct child *child) {
+  int ends[2];
+  struct report report = {0};
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    child->error = errno;
+    return 0;
+  }
+  child->report_fd = ends[1];
+  p->guard = fork();
+  if (p->guard == 0) guard_main(child);
+  child->error = p->guard < 0 ? errno : 0;
+  close_fd(&ends[1]);
+  p->report_fd = ends[0];
+  if (child->error == 0) child->error = await_start(p, &report);
+  if (report.failed_at != NULL) child->failed_at = report.failed_at;
+  if (child->error == 0) return report.pid;
+  if (p->guard < 0) p->guard = 0;
+  proc_unguard(p);
+  return 0;
+}
+
+enum guard_news proc_news(struct proc *p, struct ending *ending) {
+  struct report report;
+  ssize_t n = p->report_fd < 0 ? 0 : read(p->report_fd, &report, sizeof report);
+  if (n < 0) return GUARD_QUIET;
+  if (n == sizeof report) {
+    *ending = report.ending;
+    return GUARD_ENDED;
+  }
+  close_fd(&p->report_fd);
+  return GUARD_GONE;
+}
+
+void proc_unguard(struct proc *p) {
+  if (p->guard > 0) kill(p->guard, SIGKILL);
+  p->guard = 0;
+  close_fd(&p->report_fd);
+}
+
+struct ending proc_ending(int status, const struct rusage *usage) {
+  return (struct ending){
+      .status = status,
+      .cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
+                (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec),
+      .maxrss_kb = (uint64_t)usage->ru_maxrss,
+  };
 }
 
 static bool unblock(int fd) { return fcntl(fd, F_SETFL, O_NONBLOCK) == 0; }
@@ -156,21 +280,38 @@ static bool open_pipes(struct proc *p, const struct start *start, int theirs[3])
   return true;
 }
 
+/* Makes a terminal. Our end is held twice, so that what is typed and what is shown are watched apart. */
+static bool open_terminal(struct proc *p, const struct start *start, int theirs[3]) {
+  int unlock = 0;
+  int fd = p->out_fd[0] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0 || ioctl(fd, TIOCSPTLCK, &unlock) != 0) return false;
+  theirs[0] = ioctl(fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (theirs[0] < 0 || ioctl(fd, TIOCSWINSZ, start->terminal) != 0) return false;
+  p->in_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  theirs[1] = fcntl(theirs[0], F_DUPFD_CLOEXEC, 3);
+  theirs[2] = fcntl(theirs[0], F_DUPFD_CLOEXEC, 3);
+  struct termios modes;
+  if (p->in_fd < 0 || theirs[1] < 0 || theirs[2] < 0 || tcgetattr(fd, &modes) != 0) return false;
+  modes.c_iflag |= IUTF8;
+  p->in_open = true;
+  if (tcsetattr(fd, TCSANOW, &modes) != 0) return false;
+  return start->input_len == 0 || buf_append(&p->in, start->input, start->input_len);
+}
+
 bool proc_start(struct proc *p, const struct start *start) {
-  p->in_fd = p->out_fd[0] = p->out_fd[1] = -1;
+  p->in_fd = p->out_fd[0] = p->out_fd[1] = p->report_fd = -1;
+  p->is_terminal = start->terminal != NULL;
   p->started_us = now_us();
-  struct child child = {.start = start, .failed_at = "spawn"};
+  struct child child = {.start = start, .report_fd = -1, .failed_at = "spawn"};
   int theirs[3] = {-1, -1, -1};
   if (start->refused != 0) {
     child.error = start->refused;
-  } else if (open_pipes(p, start, theirs)) {
+  } else if (p->is_terminal ? open_terminal(p, start, theirs) : open_pipes(p, start, theirs)) {
     for (int i = 0; i < 3; i++) child.fds[i] = theirs[i] >= 0 ? theirs[i] : start->null_fd;
-    pid_t pid = clone(child_main, child_stack + CHILD_STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, &child);
-    if (pid < 0) child.error = errno;
-    else if (child.error != 0) waitpid(pid, NULL, 0);
-    else p->pid = pid;
+    p->pid = p->session = start->guarded ? start_guarded(p, &child) : start_child(&child);
   } else {
     child.error = errno;
+    if (p->is_terminal) child.failed_at = "terminal";
   }
   for (int i = 0; i < 3; i++) close_fd(&theirs[i]);
   uint64_t now = now_us();
@@ -198,9 +339,21 @@ bool proc_write(struct proc *p, const uint8_t *bytes, size_t len) {
   return true;
 }
 
+/* A terminal has no end of its input but the character for it. */
 void proc_write_end(struct proc *p) {
+  struct termios modes;
+  if (p->is_terminal && p->in_open && p->in_fd >= 0 && tcgetattr(p->in_fd, &modes) == 0) {
+    buf_append(&p->in, &modes.c_cc[VEOF], 1);
+  }
   p->in_open = false;
   proc_feed(p);
+}
+
+void proc_hang_up(struct proc *p) {
+  close_fd(&p->in_fd);
+  close_fd(&p->out_fd[0]);
+  p->in_open = p->in_watched = p->out_watched[0] = false;
+  buf_free(&p->in);
 }
 
 /* Writes what the pipe takes. A reader that is gone (EPIPE) is no error: the rest is dropped. */
@@ -223,12 +376,11 @@ void proc_feed(struct proc *p) {
   buf_free(&p->in);
 }
 
-enum proc_read proc_read(struct proc *p, int stream, const uint8_t **bytes, size_t *kept) {
-  *bytes = scratch;
+enum proc_read proc_read_into(struct proc *p, int stream, uint8_t *bytes, size_t size, size_t *kept) {
   *kept = 0;
   if (p->out_fd[stream] < 0) return READ_END;
   ssize_t n;
-  do n = read(p->out_fd[stream], scratch, sizeof scratch);
+  do n = read(p->out_fd[stream], bytes, size);
   while (n < 0 && errno == EINTR);
   if (n < 0 && errno == EAGAIN) return READ_NONE;
   if (n <= 0) {
@@ -236,11 +388,25 @@ enum proc_read proc_read(struct proc *p, int stream, const uint8_t **bytes, size
     p->out_watched[stream] = false;
     return READ_END;
   }
-  if (n > TOUCHED_MIN) scratch_touched = true;
-  *kept = (size_t)n <= p->out_left[stream] ? (size_t)n : p->out_left[stream];
-  p->out_left[stream] -= (uint32_t)*kept;
-  if (*kept < (size_t)n) p->truncated[stream] = true;
-  return (size_t)n == sizeof scratch ? READ_FULL : READ_SOME;
+  *kept = (size_t)n;
+  if (p->out_left[stream] != UINT32_MAX) {
+    if (*kept > p->out_left[stream]) *kept = p->out_left[stream];
+    p->out_left[stream] -= (uint32_t)*kept;
+    if (*kept < (size_t)n) p->truncated[stream] = true;
+  }
+  return (size_t)n == size ? READ_FULL : READ_SOME;
+}
+
+enum proc_read proc_read(struct proc *p, int stream, const uint8_t **bytes, size_t *kept) {
+  *bytes = scratch;
+  enum proc_read got = proc_read_into(p, stream, scratch, sizeof scratch, kept);
+  if (got == READ_FULL || *kept > TOUCHED_MIN) scratch_touched = true;
+  return got;
+}
+
+int proc_reads_left(const struct proc *p, int stream) {
+  if (p->is_terminal) return TERMINAL_READS;
+  return fcntl(p->out_fd[stream], F_GETPIPE_SZ) / SCRATCH_BYTES + 1;
 }
 
 static bool watch_one(struct server *s, int fd, bool *watched, bool wanted, uint32_t tag, uint32_t slot) {
@@ -264,6 +430,7 @@ void proc_close(struct proc *p) {
   close_fd(&p->in_fd);
   close_fd(&p->out_fd[0]);
   close_fd(&p->out_fd[1]);
+  proc_unguard(p);
   buf_free(&p->in);
   p->in_watched = p->out_watched[0] = p->out_watched[1] = false;
 }

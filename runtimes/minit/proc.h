@@ -1,11 +1,15 @@
 /*
- * One child process with its three pipes: spawning, feeding stdin, reading output under a cap. Leaves to the modes
- * what the output is for, when the process is killed, and reaping.
+ * One child process with its three pipes, or with a terminal: spawning, feeding stdin, reading output under a cap.
+ * Leaves to the modes what the output is for, when the process is killed, and reaping.
  *
  * P1 The child shares no descriptor with its parent but 0, 1, 2 and those passed on purpose: all others are CLOEXEC.
  * P2 Our pipe ends never block: whoever holds the other end decides nothing about this process.
  * P3 Output pipes are watched only WATCH_DELAY_US after the spawn, so that a short command wakes its parent once, by
  *    its exit; what lies in the pipes is then read without ever having been announced.
+ * P4 A guarded command is started by a process that stands between it and PID 1, the guard. It is a subreaper, so
+ *    whatever descends from the command stays below the guard, in whichever session, however often its parents end.
+ *    It tells of the start and of the end of the command, and ends itself once nothing is left below it. Only a
+ *    command that kills its own guard loses it: it is a child of PID 1 then, and known by its session and parents.
  */
 #ifndef MINIT_PROC_H
 #define MINIT_PROC_H
@@ -13,6 +17,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "frame.h"
@@ -28,6 +34,10 @@ bool command_read(struct cursor *c, uint16_t argc, uint16_t envc, struct command
 
 struct proc {
   pid_t pid; /* 0: none, or reaped */
+  pid_t session;
+  pid_t guard;   /* 0: none, or reaped */
+  int report_fd; /* of the guard, -1: none, or nothing more comes */
+  bool is_terminal;
   int in_fd, out_fd[2];
   bool in_open, in_watched, out_watched[2];
   uint32_t out_left[2]; /* bytes that may still be kept */
@@ -37,7 +47,13 @@ struct proc {
   uint64_t watch_us; /* when the output pipes are to be watched */
   uint32_t spawn_us;
   int error;             /* errno of a failed start */
-  const char *failed_at; /* "chdir", "spawn" or "" for the command itself */
+  const char *failed_at; /* "chdir", "spawn", "terminal" or "" for the command itself */
+};
+
+/* How a process ended. */
+struct ending {
+  int status;
+  uint64_t cpu_us, maxrss_kb;
 };
 
 struct start {
@@ -46,6 +62,8 @@ struct start {
   size_t input_len;
   bool input_open; /* more follows through proc_write */
   int refused; /* errno to fail with instead of starting, 0: none */
+  bool guarded;
+  const struct winsize *terminal; /* NULL: pipes */
   int null_fd;
   const int *passed; /* become 3, 4, ... in the child */
   int passed_count;
@@ -58,9 +76,21 @@ bool proc_write(struct proc *p, const uint8_t *bytes, size_t len);
 void proc_write_end(struct proc *p);
 void proc_feed(struct proc *p);
 
+/* What the guard told since: that the command ended, and how. GUARD_GONE: it has ended, nothing more comes. */
+enum guard_news { GUARD_QUIET, GUARD_ENDED, GUARD_GONE };
+enum guard_news proc_news(struct proc *p, struct ending *ending);
+/* Ends the guard: what is left below it belongs to PID 1 from then on. */
+void proc_unguard(struct proc *p);
+/* Sends SIGHUP as a terminal that is taken away does. */
+void proc_hang_up(struct proc *p);
+
 enum proc_read { READ_NONE, READ_SOME, READ_FULL, READ_END };
 /* One read of stream 0 (stdout) or 1. `kept` bytes at `*bytes` are within the cap. READ_FULL: more may wait. */
 enum proc_read proc_read(struct proc *p, int stream, const uint8_t **bytes, size_t *kept);
+/* The same into a place of the caller's. READ_FULL: all of `size` was used. */
+enum proc_read proc_read_into(struct proc *p, int stream, uint8_t *bytes, size_t size, size_t *kept);
+/* How often a full proc_read empties what the pipe can hold at most. */
+int proc_reads_left(const struct proc *p, int stream);
 /* Puts the watched state of all pipes to what it should be. False when epoll refused. */
 bool proc_watch(struct proc *p, struct server *s, uint32_t slot, bool output);
 /* Whether an open output pipe is not watched yet. */
@@ -68,6 +98,7 @@ bool proc_unwatched(const struct proc *p);
 void proc_close(struct proc *p);
 /* "minit: <step> <subject>: <reason>\n" for a failed start. */
 size_t proc_failure(const struct proc *p, const struct command *command, char *text, size_t size);
+struct ending proc_ending(int status, const struct rusage *usage);
 /* 0 to 255 as a shell says it. */
 uint32_t exit_code_of(int status);
 /* Gives the pages of the read buffer back. */

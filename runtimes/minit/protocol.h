@@ -25,20 +25,23 @@ enum {
 
 /* Daemon to minit. */
 enum { PING = 0x01, EXEC = 0x02, STDIN = 0x03, STDIN_CLOSE = 0x04, KILL = 0x05, SHUTDOWN = 0x06 };
+enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09 };
 
 /* minit to daemon. */
-enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR };
+enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR, SIGNALLED };
 
 /* Daemon to launcher, and the answers. */
 enum { SPAWN = 0x11, NETNS_ADD, NETNS_DEL, STAT_IN_ROOT, LAUNCHER_PING };
 enum { SPAWNED = 0x91, NETNS, STATED = 0x94, LAUNCHER_PONG };
 
-/* Flags of EXEC. */
+/* Flags of EXEC and RUN. */
 enum {
   EXEC_SOLE = 1,       /* a function call: the whole container belongs to it */
   EXEC_STREAM = 2,     /* forward output as it happens instead of gathering it */
   EXEC_STDIN_OPEN = 4, /* STDIN frames follow; without it stdin ends after the initial bytes */
   EXEC_WIPE = 8,       /* afterwards remove everything inside /tmp and /dev/shm */
+  EXEC_TTY = 16,       /* on a terminal of its own: its output is STDOUT, STDIN is what is typed */
+  EXEC_DETACHED = 32,  /* it outlives its connection, its output then goes nowhere */
 };
 
 /* Flags of EXIT; SPAWNED uses TIMED_OUT, TRUNCATED and SPAWN_FAILED of them. */
@@ -68,9 +71,30 @@ struct PACKED wire_ready {
 struct PACKED wire_exec {
   uint32_t flags;
   uint32_t timeout_ms; /* 0: none */
-  uint32_t output_max[2];
+  uint32_t output_max[2]; /* bytes of each output that are kept; UINT32_MAX: all */
   uint16_t argc;
   uint16_t envc;
+};
+
+/* RUN is EXEC with this after its wire_exec. */
+struct PACKED wire_run {
+  uint32_t grace_ms; /* between SIGTERM and SIGKILL at the deadline and when the connection ends; 0: SIGKILL at once */
+  uint16_t cols, rows; /* of EXEC_TTY */
+};
+
+/* RESIZE. */
+struct PACKED wire_size {
+  uint16_t cols, rows;
+};
+
+/*
+ * SIGNAL_PID, answered by SIGNALLED: u32 errno, 0 for sent. KILL carries only the signal: with the id of a command for
+ * its process group (of a terminal: the one in the foreground), with id 0 for the container's main command, where it
+ * is answered by SIGNALLED too. Without a main command, a TERM, INT, QUIT or KILL to it ends the container.
+ */
+struct PACKED wire_signal_pid {
+  int32_t pid;
+  uint32_t signal;
 };
 
 struct PACKED wire_exit {
@@ -84,13 +108,60 @@ struct PACKED wire_exit {
   uint32_t spawn_us; /* until exec succeeded or failed */
 };
 
-/* Then: str cwd, argc x str, envc x str, listen_count x str socket path, the rest is stdin. */
+/*
+ * Then: str cwd, argc x str, envc x str, listen_count x str path at which to listen, file_count x str path of a file
+ * to open for reading and writing and to make where there is none. Both are passed on from descriptor 3. The rest is
+ * stdin.
+ */
 struct PACKED wire_spawn {
   uint32_t timeout_ms;
   uint16_t argc;
   uint16_t envc;
   uint16_t listen_count;
+  uint16_t file_count;
+};
+
+/*
+ * The log of a container's main command: LOG_SEGMENTS files used in a ring. Each begins with a log_head; the newest
+ * has the highest first_seq. Entries follow, each a log_entry, `length` bytes (one line without its newline, at most
+ * LOG_PIECE_MAX of it) and a u32 seal, which is length ^ the lower half of seq. Numbers go up by one from entry to
+ * entry and segment to segment, over restarts too. Whatever does not fit that is a torn end.
+ */
+enum {
+  LOG_SEGMENTS = 4,
+  LOG_SEGMENT_BYTES = 4 * 1024 * 1024,
+  LOG_PIECE_MAX = 16 * 1024,
+  LOG_MAGIC = 0x474f4c48, /* "HLOG" */
+  LOG_VERSION = 1,
+};
+enum { LOG_OF_MINIT = 0, LOG_OF_STDOUT = 1, LOG_OF_STDERR = 2 }; /* streams */
+enum { LOG_PARTIAL = 1 };                                        /* flag: no newline follows */
+
+struct PACKED log_head {
+  uint32_t magic, version;
+  uint64_t first_seq;
+};
+
+struct PACKED log_entry {
+  uint32_t length;
+  uint8_t stream, flags;
   uint16_t reserved;
+  uint64_t seq;
+  uint64_t at_us; /* since the epoch */
+};
+
+/* How a container ended, written with one call at its end: a file that is empty says that minit was killed or runs. */
+enum { RECORD_MAGIC = 0x54495845, RECORD_VERSION = 1 }; /* "EXIT" */
+enum {
+  RECORD_ASKED = 1,       /* a signal or SHUTDOWN came through the socket before */
+  RECORD_NO_COMMAND = 2,  /* there was no main command */
+  RECORD_NOT_STARTED = 4, /* the main command could not be started */
+};
+
+struct PACKED exit_record {
+  uint32_t magic, version;
+  uint32_t exit_code, signal, flags, reserved;
+  uint64_t ended_at_us; /* since the epoch */
 };
 
 /* Then: stdout, stderr. */

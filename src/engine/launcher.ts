@@ -24,6 +24,8 @@ export interface SpawnRequest {
   readonly working_directory?: string;
   /** Paths at which listening unix sockets are made and passed as file descriptors 3, 4, … */
   readonly listen_paths?: readonly string[];
+  /** Files passed as the descriptors after those, open for reading and writing, made (0600) where there are none. */
+  readonly file_paths?: readonly string[];
 }
 
 export interface SpawnResult {
@@ -121,12 +123,15 @@ export class LauncherClient {
   /** Runs a command to its end. Resolves whatever its exit code; rejects only when the launcher is lost. */
   async spawn(request: SpawnRequest): Promise<SpawnResult> {
     const listen = request.listen_paths ?? [];
+    const files = request.file_paths ?? [];
     const environment = request.environment ?? ENVIRONMENT;
     const cwd = request.working_directory ?? "/";
-    const bytes = 12 + strBytes(cwd) + strsBytes(request.argv) + strsBytes(environment) + strsBytes(listen);
+    const texts = [...request.argv, ...environment, ...listen, ...files];
+    const bytes = 12 + strBytes(cwd) + strsBytes(texts);
     const answer = await this.#call(FRAME.SPAWN, bytes, request.timeout_ms + REPLY_GRACE_MS, (frame) => {
-      frame.u32(request.timeout_ms).u16(request.argv.length).u16(environment.length).u16(listen.length).u16(0).str(cwd);
-      for (const text of [...request.argv, ...environment, ...listen]) frame.str(text);
+      frame.u32(request.timeout_ms).u16(request.argv.length).u16(environment.length);
+      frame.u16(listen.length).u16(files.length).str(cwd);
+      for (const text of texts) frame.str(text);
     });
     const flags = answer.readUInt32LE(8);
     const stdout_end = 28 + answer.readUInt32LE(24);

@@ -58,10 +58,18 @@ afterAll(async () => {
   await native?.stop();
 });
 
-/** Processes in init's pid namespace beside init itself, as the kernel lists them. */
+/** Processes in init's pid namespace beside init itself and its guards, as the kernel lists them. */
 function insiders(): number[] {
   const all = (pid: number): number[] => children(pid).flatMap((child) => [child, ...all(child)]);
-  return all(init.pid);
+  return all(init.pid).filter((pid) => !isGuard(pid));
+}
+
+function isGuard(pid: number): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, "utf8") === "minit-guard\n";
+  } catch {
+    return false;
+  }
 }
 
 /** Kilobytes of anonymous memory that init holds. */

@@ -192,7 +192,23 @@ export interface Spawn {
   readonly cwd?: string;
   readonly env?: readonly string[];
   readonly listen?: readonly string[];
+  readonly files?: readonly string[];
   readonly stdin?: Uint8Array;
+}
+
+/** Podman's, which are those of an API container. */
+const CAPABILITIES =
+  "chown dac_override fowner fsetid kill net_bind_service setfcap setgid setpcap setuid sys_chroot".split(" ");
+
+/** What a running `minit container` is reached by. */
+export interface Container {
+  readonly path: string;
+  readonly log_paths: readonly string[];
+  readonly exit_path: string;
+  /** Minit's pid outside. */
+  readonly pid: number;
+  /** The spawn's id: its answer comes when the container is gone. */
+  readonly ended: number;
 }
 
 /** A running `minit launcher` and one connection to it. */
@@ -243,17 +259,18 @@ export class Native {
 
   startSpawn(spawn: Spawn): number {
     const id = this.#next_id++;
-    const { cwd = "", env = ENVIRONMENT, listen = [], stdin = new Uint8Array(0) } = spawn;
-    const bytes = 12 + strBytes(cwd) + strsBytes(spawn.argv) + strsBytes(env) + strsBytes(listen) + stdin.length;
+    const { cwd = "", env = ENVIRONMENT, listen = [], files = [], stdin = new Uint8Array(0) } = spawn;
+    const texts = [...spawn.argv, ...env, ...listen, ...files];
+    const bytes = 12 + strBytes(cwd) + strsBytes(texts) + stdin.length;
     this.wire.send(FRAME.SPAWN, id, bytes, (frame) => {
       frame
         .u32(spawn.timeout_ms ?? 0)
         .u16(spawn.argv.length)
         .u16(env.length)
         .u16(listen.length)
-        .u16(0)
+        .u16(files.length)
         .str(cwd);
-      for (const text of [...spawn.argv, ...env, ...listen]) frame.str(text);
+      for (const text of texts) frame.str(text);
       frame.raw(stdin);
     });
     return id;
@@ -310,6 +327,43 @@ export class Native {
     return { wire, path, pid, nonce: payload.toString("hex", 4, 20), ended };
   }
 
+  /**
+   * Starts `minit container` as root of a pid namespace, with a container's capabilities, a terminal file system and
+   * a /tmp of its own. `folder` keeps its log and record: give that of an earlier one to start it again.
+   */
+  async container(
+    argv: readonly string[] | null,
+    options: { folder?: string; env?: readonly string[]; cwd?: string } = {},
+  ): Promise<Container & { folder: string }> {
+    const folder = options.folder ?? mkdtempSync(join(this.directory, "container-"));
+    const path = join(folder, "socket");
+    const log_paths = [0, 1, 2, 3].map((i) => join(folder, `log.${i}`));
+    const exit_path = join(folder, "exit");
+    const mounts = [
+      "mount -t tmpfs -o mode=1777 none /tmp",
+      "mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts",
+      "mount --bind /dev/pts/ptmx /dev/ptmx",
+    ];
+    const drop = `setpriv --bounding-set=-all,${CAPABILITIES.map((name) => `+${name}`).join(",")} --inh-caps=-all`;
+    const script = `${mounts.join(" && ")} && exec ${drop} "$@"`;
+    const init = [this.binary, "container", ...(argv === null ? [] : ["--", ...argv])];
+    const others = new Set(children(this.pid));
+    const ended = this.startSpawn({
+      argv: ["unshare", "-pmf", "--mount-proc", "--kill-child", "sh", "-c", script, "sh", ...init],
+      listen: [path],
+      files: [...log_paths, exit_path],
+      ...(options.env === undefined ? {} : { env: options.env }),
+      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+    });
+    const pid = await eventually("minit to run or to have ended", () => {
+      if (this.wire.frames.some((frame) => frame.id === ended)) return -1;
+      const outer = children(this.pid).find((child) => !others.has(child)) ?? 0;
+      const [inner = 0] = children(outer);
+      return readText(`/proc/${inner}/comm`) === "minit\n" ? inner : null;
+    });
+    return { path, log_paths, exit_path, pid, ended, folder };
+  }
+
   async stop(): Promise<void> {
     // An init that changed its uid no longer dies with the unshare that started it.
     const left = children(this.pid).flatMap((pid) => [...children(pid), pid]);
@@ -333,5 +387,14 @@ export function children(pid: number): number[] {
     return text === "" ? [] : text.split(" ").map(Number);
   } catch {
     return [];
+  }
+}
+
+/** Empty where there is no such file. */
+export function readText(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
   }
 }

@@ -1,0 +1,139 @@
+#define _GNU_SOURCE
+#include "container.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "init.h"
+#include "log.h"
+#include "proc.h"
+
+enum {
+  READS_PER_EVENT = 4,
+  KILL_AGAIN_US = 5000,
+  KILL_PATIENCE_US = 2000000, /* what sleeps in the kernel for longer is left to the kernel, which ends it with PID 1 */
+};
+
+static struct proc proc;
+static struct exit_record record = {.magic = RECORD_MAGIC, .version = RECORD_VERSION};
+static bool is_ending;
+static uint64_t kill_us, give_up_us;
+
+bool container_is_ending(void) { return is_ending; }
+
+static void end(uint32_t exit_code, uint32_t signal) {
+  if (is_ending) return;
+  is_ending = true;
+  record.exit_code = exit_code;
+  record.signal = signal;
+  kill_us = 0;
+  give_up_us = now_us() + KILL_PATIENCE_US;
+}
+
+void container_start(char **argv) {
+  struct stat info;
+  bool usable = fstat(RECORD_FD, &info) == 0 && S_ISREG(info.st_mode) && fcntl(RECORD_FD, F_SETFD, FD_CLOEXEC) == 0;
+  if (!usable || ftruncate(RECORD_FD, 0) != 0) fatal("exit record");
+  log_open(LOG_FD);
+  proc.in_fd = proc.out_fd[0] = proc.out_fd[1] = proc.report_fd = -1;
+  if (argv == NULL) {
+    record.flags = RECORD_NO_COMMAND;
+    return;
+  }
+  struct command command = {.cwd = "", .argv = argv, .env = environ};
+  struct start start = {.command = &command, .null_fd = STDIN_FILENO};
+  proc.out_left[0] = proc.out_left[1] = UINT32_MAX;
+  if (proc_start(&proc, &start)) {
+    has_children = true;
+    proc.watch_us = 0;
+    return;
+  }
+  char text[512];
+  size_t len = proc_failure(&proc, &command, text, sizeof text);
+  if (len > 0) text[len - 1] = 0;
+  log_line(text);
+  record.flags = RECORD_NOT_STARTED;
+  end(proc.error == ENOENT ? 127 : 126, 0);
+}
+
+static bool is_end_signal(uint32_t signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGQUIT || signal == SIGKILL;
+}
+
+int container_signal(uint32_t signal) {
+  if (signal == 0 || signal >= NSIG) return EINVAL;
+  if (is_ending || (proc.pid == 0 && !is_end_signal(signal))) return ESRCH;
+  if (is_end_signal(signal)) record.flags |= RECORD_ASKED;
+  if (proc.pid > 0) return kill(proc.pid, (int)signal) == 0 ? 0 : errno;
+  end(signal == SIGKILL ? 128 + SIGKILL : 0, signal == SIGKILL ? SIGKILL : 0);
+  return 0;
+}
+
+void container_kill(void) {
+  record.flags |= RECORD_ASKED;
+  end(128 + SIGKILL, SIGKILL);
+}
+
+void container_reaped(pid_t pid, int status) {
+  if (pid != proc.pid) return;
+  proc.pid = 0;
+  end(exit_code_of(status), WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0);
+}
+
+static enum proc_read take_output(int stream) {
+  const uint8_t *bytes;
+  size_t len;
+  enum proc_read got = proc_read(&proc, stream, &bytes, &len);
+  if (len > 0) log_bytes(LOG_OF_STDOUT + stream, bytes, len);
+  return got;
+}
+
+void container_event(uint32_t tag) {
+  int stream = tag == TAG_STDOUT ? 0 : 1;
+  for (int i = 0; i < READS_PER_EVENT && take_output(stream) == READ_FULL; i++) continue;
+}
+
+static _Noreturn void conclude(void) {
+  for (int stream = 0; stream < 2; stream++) {
+    int left = proc.out_fd[stream] < 0 ? 0 : proc_reads_left(&proc, stream);
+    while (left-- > 0 && take_output(stream) == READ_FULL) continue;
+  }
+  log_finish();
+  /* What commands had to say at their end, as far as the sockets take it. */
+  for (int i = 0; i < server.conns_top; i++) {
+    if (server.conns[i].fd >= 0) conn_flush(&server.conns[i]);
+  }
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  record.ended_at_us = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+  /* Nobody is left to be told that the disk took none of it; an empty record says enough. */
+  if (pwrite(RECORD_FD, &record, sizeof record, 0) != sizeof record && ftruncate(RECORD_FD, 0) != 0) _exit(1);
+  _exit((int)record.exit_code);
+}
+
+void container_turn(uint64_t now) {
+  log_turn(now);
+  if (!is_ending) {
+    if (!proc_watch(&proc, &server, CONTAINER_SLOT, true)) container_kill();
+    return;
+  }
+  if (has_children && now < give_up_us) {
+    if (now < kill_us) return;
+    kill(-1, SIGKILL);
+    kill_us = now + KILL_AGAIN_US;
+    return;
+  }
+  conclude();
+}
+
+uint64_t container_wake_us(void) {
+  if (is_ending) return kill_us;
+  /* The first turn watches the pipes. */
+  return proc_unwatched(&proc) ? 0 : log_wake_us();
+}

@@ -1,0 +1,39 @@
+/*
+ * The main command of an API container, its log and its exit record, none of which needs the daemon. Leaves commands
+ * that the daemon asks for to exec.c.
+ *
+ * M1 The container ends when its main command has ended or when it is asked to: everything in it is killed, what lies
+ *    in the pipes is logged, the exit record is written, and PID 1 exits with the same code.
+ * M2 Without a main command it runs until it is asked to end.
+ * M3 The record is emptied at the start: what is in it is about this run.
+ */
+#ifndef MINIT_CONTAINER_H
+#define MINIT_CONTAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "exec.h"
+#include "protocol.h"
+
+enum {
+  LOG_FD = 4, /* the first of LOG_SEGMENTS */
+  RECORD_FD = LOG_FD + LOG_SEGMENTS,
+  CONTAINER_FDS_END,
+  CONTAINER_SLOT = EXECS_MAX, /* of the main command's events */
+};
+
+/* Starts the main command, if there is one, with this process's environment and directory. */
+void container_start(char **argv);
+/* Signals the main command. Returns 0 or an errno. */
+int container_signal(uint32_t signal);
+/* Ends the container by force. */
+void container_kill(void);
+bool container_is_ending(void);
+void container_reaped(pid_t pid, int status);
+void container_event(uint32_t tag);
+void container_turn(uint64_t now);
+uint64_t container_wake_us(void);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * The log of the main command: a ring of segment files, as protocol.h describes them. Leaves reading to the daemon.
+ *
+ * G1 Every entry has the next number, also after a restart: where the last run stopped is found in the files.
+ * G2 A file ends with a whole entry after each write, and a whole entry stays. Lines that the disk does not take are
+ *    counted into a later entry.
+ * G3 Nothing waits here but for the disk.
+ */
+#ifndef MINIT_LOG_H
+#define MINIT_LOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The segments are the descriptors from `first_fd` on. Ends the process where they are no files. */
+void log_open(int first_fd);
+/* Output of a stream, in pieces as they come. */
+void log_bytes(int stream, const uint8_t *bytes, size_t len);
+/* A line of minit's own. */
+void log_line(const char *text);
+/* Writes lines that have begun and not gone on for a while: a prompt, the last words before a kill. */
+void log_turn(uint64_t now_us);
+uint64_t log_wake_us(void);
+/* Writes whatever line has begun. */
+void log_finish(void);
+
+#endif
