@@ -184,6 +184,21 @@ export const LIMITS = {
   /** /tmp and /dev/shm of an instance; what lies there is charged to its memory limit. */
   tmpfs_mb: 512,
   frame_bytes_max: 16 * 1024 * 1024,
+  /** A container's minit greets and answers at once; one that does not is stopped, or its node has no time for it. */
+  minit_answer_ms: 5_000,
+  /** Input for a command is cut into frames of this size, so that none of them is held whole in its container. */
+  stdin_frame_bytes_max: 64 * 1024,
+  /** A command that was killed and of which nothing is heard for this long: its connection is closed instead. */
+  exec_kill_ms: 2_000,
+  /** A container's log: files in a ring and the bytes of one, as runtimes/minit/protocol.h has them. */
+  log_segments: 4,
+  log_segment_bytes_max: 4 * 1024 * 1024,
+  /** Lines of one answer about a log: its bytes are bounded by the ring. */
+  log_lines_max: 10_000,
+  /** What a follower reads at a time, and how often it looks: at most and at least. */
+  log_read_bytes: 256 * 1024,
+  log_poll_ms_min: 20,
+  log_poll_ms_max: 200,
   /** Starts and removals that may wait for a worker thread. */
   engine_tasks_max: 12_000,
   network_slots_ready: 16,

@@ -18,6 +18,9 @@ export const FRAME = {
   STDIN_CLOSE: 0x04,
   KILL: 0x05,
   SHUTDOWN: 0x06,
+  RUN: 0x07,
+  RESIZE: 0x08,
+  SIGNAL_PID: 0x09,
   READY: 0x80,
   PONG: 0x81,
   STARTED: 0x82,
@@ -26,6 +29,7 @@ export const FRAME = {
   EXIT: 0x85,
   IDLE: 0x86,
   ERROR: 0x87,
+  SIGNALLED: 0x88,
   SPAWN: 0x11,
   NETNS_ADD: 0x12,
   NETNS_DEL: 0x13,
@@ -128,19 +132,38 @@ export function bareFrame(type: number, id: number): Buffer {
 /** `payload` is valid only during the call; keep a copy of what must stay. */
 export type OnFrame = (type: number, id: number, payload: Buffer) => void;
 
+const NOT_IN_PIECES = (): boolean => false;
+
 /** Cuts a byte stream into frames. Holds at most one incomplete frame, bounded by `frame_bytes_max`. */
 export class FrameReader {
   readonly #onFrame: OnFrame;
+  readonly #isInPieces: (type: number) => boolean;
   #parts: Buffer[] = [];
   #held_bytes = 0;
   #wanted_bytes = 0;
+  /** Of a frame that is handed on in pieces, and the bytes of it that are still to come. */
+  #piece = { type: 0, id: 0, left_bytes: 0 };
 
-  constructor(onFrame: OnFrame) {
+  /**
+   * Frames of a type for which `isInPieces` holds are handed on as their bytes come, in one call or several, without
+   * being put together first: for those that are a stream themselves.
+   */
+  constructor(onFrame: OnFrame, isInPieces: (type: number) => boolean = NOT_IN_PIECES) {
     this.#onFrame = onFrame;
+    this.#isInPieces = isInPieces;
   }
 
   /** Takes the next piece. Throws on a length that no peer of ours sends: the connection must be closed then. */
-  push(chunk: Buffer): void {
+  push(received: Buffer): void {
+    const { type, id, left_bytes } = this.#piece;
+    let chunk = received;
+    if (left_bytes > 0) {
+      const bytes = Math.min(left_bytes, received.length);
+      this.#piece.left_bytes -= bytes;
+      this.#onFrame(type, id, received.subarray(0, bytes));
+      if (bytes === received.length) return;
+      chunk = received.subarray(bytes);
+    }
     if (this.#held_bytes === 0) {
       this.#drain(chunk);
       return;
@@ -164,6 +187,7 @@ export class FrameReader {
       }
       const end = at + 4 + counted;
       if (end > buffer.length) {
+        if (this.#startPiece(buffer, at, end)) return;
         wanted = 4 + counted;
         break;
       }
@@ -176,5 +200,15 @@ export class FrameReader {
       this.#held_bytes = rest.length;
       this.#wanted_bytes = wanted;
     }
+  }
+
+  /** Whether the frame at `at`, of which the rest is still to come, goes on in pieces. */
+  #startPiece(buffer: Buffer, at: number, end: number): boolean {
+    const type = buffer[at + 4] ?? 0;
+    if (!this.#isInPieces(type)) return false;
+    const id = buffer.readUInt32LE(at + 5);
+    this.#piece = { type, id, left_bytes: end - buffer.length };
+    if (buffer.length > at + FRAME_HEAD_BYTES) this.#onFrame(type, id, buffer.subarray(at + FRAME_HEAD_BYTES));
+    return true;
   }
 }

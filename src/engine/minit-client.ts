@@ -13,16 +13,11 @@ import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
+import { GatheredOutput } from "./gathered-output.ts";
+import { type Greeting, readExit, readGreeting } from "./minit-answers.ts";
 
 const FLAG_SOLE = 1;
 const FLAG_WIPE = 8;
-/** The version that both ends must speak; runtimes/minit/protocol.h has the other end's. */
-export const PROTOCOL_VERSION = 2;
-
-const EXIT_TIMED_OUT = 1;
-const EXIT_STDOUT_TRUNCATED = 2;
-const EXIT_STDERR_TRUNCATED = 4;
-const EXIT_SPAWN_FAILED = 8;
 
 export interface ExecRequest {
   readonly argv: readonly string[];
@@ -55,58 +50,12 @@ export interface ExecOutcome {
   readonly idle: Promise<void>;
 }
 
-/** What minit says of itself when a connection is made. */
-export interface Greeting {
-  /** Random per boot of the container. */
-  readonly nonce: string;
-  /** Nothing runs, nothing else is connected that could start something, and no call spoiled the instance. */
-  readonly isIdle: boolean;
-}
-
-/** Bytes of READY and of EXIT. */
-const READY_BYTES = 24;
-const EXIT_BYTES = 44;
-
 interface Running {
-  stdout: Output;
-  stderr: Output;
+  stdout: GatheredOutput;
+  stderr: GatheredOutput;
   resolve(outcome: ExecOutcome): void;
   reject(error: Error): void;
   idle: PromiseWithResolvers<void> | null;
-}
-
-const EMPTY = Buffer.alloc(0);
-
-/** One stream's output, held to its cap (C3). A single frame, the usual case, is kept as it came. */
-class Output {
-  readonly #bytes_max: number;
-  #buffer: Buffer = EMPTY;
-  #bytes = 0;
-
-  constructor(bytes_max: number) {
-    this.#bytes_max = bytes_max;
-  }
-
-  add(payload: Buffer): void {
-    const bytes = this.#bytes + payload.length;
-    if (bytes > this.#bytes_max)
-      throw new AppError("INTERNAL", `more output than the ${this.#bytes_max} bytes asked for`);
-    if (this.#bytes === 0) {
-      this.#buffer = payload;
-    } else {
-      if (bytes > this.#buffer.length) {
-        const larger = Buffer.allocUnsafe(Math.max(bytes, Math.min(this.#bytes_max, 2 * this.#buffer.length)));
-        this.#buffer.copy(larger, 0, 0, this.#bytes);
-        this.#buffer = larger;
-      }
-      payload.copy(this.#buffer, this.#bytes);
-    }
-    this.#bytes = bytes;
-  }
-
-  text(): string {
-    return this.#bytes === 0 ? "" : this.#buffer.toString("utf8", 0, this.#bytes);
-  }
 }
 
 export class MinitClient {
@@ -191,8 +140,8 @@ export class MinitClient {
     for (const text of request.environment) frame.str(text);
     if (stdin_bytes > 0) frame.text(request.stdin);
     return new Promise((resolve, reject) => {
-      const stdout = new Output(request.stdout_bytes_max);
-      const stderr = new Output(request.stderr_bytes_max);
+      const stdout = new GatheredOutput(request.stdout_bytes_max);
+      const stderr = new GatheredOutput(request.stderr_bytes_max);
       this.#running.set(id, { stdout, stderr, resolve, reject, idle: null });
       this.#socket.write(frame.buffer);
       failpoint("engine.exec.sent");
@@ -246,10 +195,8 @@ export class MinitClient {
   /** Throws where minit breaks the protocol: what follows in the stream is then not looked at. */
   #frame(type: number, id: number, payload: Buffer): void {
     if (type === FRAME.READY) {
-      if (payload.length < READY_BYTES || payload.readUInt32LE(0) !== PROTOCOL_VERSION) {
-        throw new AppError("INTERNAL", "it speaks another version");
-      }
-      this.#onReady?.({ nonce: payload.toString("hex", 4, 20), isIdle: payload.readUInt32LE(20) === 0 });
+      const greeting = readGreeting(payload);
+      this.#onReady?.(greeting);
       this.#onReady = null;
       return;
     }
@@ -279,27 +226,26 @@ export class MinitClient {
   }
 
   #exit(exec: Running, payload: Buffer): void {
-    if (payload.length < EXIT_BYTES) throw new AppError("INTERNAL", `an exit of ${payload.length} bytes`);
+    const exit = readExit(payload);
     exec.idle = Promise.withResolvers<void>();
     // Who is not interested in the idle state must not see an unhandled rejection when the instance dies first.
     exec.idle.promise.catch(() => {});
-    const flags = payload.readUInt32LE(8);
     exec.resolve({
-      exit_code: payload.readUInt32LE(0),
-      signal: payload.readUInt32LE(4),
-      timed_out: (flags & EXIT_TIMED_OUT) !== 0,
-      spawn_failed: (flags & EXIT_SPAWN_FAILED) !== 0,
-      stdout_truncated: (flags & EXIT_STDOUT_TRUNCATED) !== 0,
-      stderr_truncated: (flags & EXIT_STDERR_TRUNCATED) !== 0,
+      exit_code: exit.exit_code,
+      signal: exit.signal,
+      timed_out: exit.timed_out,
+      spawn_failed: exit.spawn_failed,
+      stdout_truncated: exit.stdout_truncated,
+      stderr_truncated: exit.stderr_truncated,
       stdout: exec.stdout.text(),
       stderr: exec.stderr.text(),
-      handler_ms: Number(payload.readBigUInt64LE(16)) / 1000,
-      cpu_ms: Number(payload.readBigUInt64LE(24)) / 1000,
-      memory_peak_kb: Number(payload.readBigUInt64LE(32)),
+      handler_ms: exit.duration_ms,
+      cpu_ms: exit.cpu_ms,
+      memory_peak_kb: exit.memory_peak_kb,
       idle: exec.idle.promise,
     });
     // Not needed any more, and the instance may take a while to be idle.
-    exec.stdout = new Output(0);
+    exec.stdout = new GatheredOutput(0);
     exec.stderr = exec.stdout;
   }
 }
