@@ -2,9 +2,11 @@
  * All routes of the daemon in one table: what app.ts mounts, what the description of the API shows, and what the types
  * of the client are read from. A new concern is a line here.
  */
+import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
 import { openApiDocument } from "./http/openapi.ts";
 import type { Route } from "./http/route.ts";
+import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
 import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
 import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
@@ -14,6 +16,8 @@ export interface ApiOptions {
   readonly functions: FunctionRoutesOptions;
   readonly tenants: TenantRoutesOptions;
   readonly telemetry: TelemetryRoutesOptions;
+  readonly operations: OperationRoutesOptions;
+  readonly events: EventRoutesOptions;
 }
 
 /** What holds for all of it. Backquotes mark code. */
@@ -21,7 +25,7 @@ const DESCRIPTION = `A function platform on one Linux machine. \`GET /api/functi
 
 A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Authorization: Bearer <key or token>\`, one of the two. A key may do what its scopes say: \`read\`, \`invoke\`, \`write\`, \`admin\`. What belongs to another tenant answers 404 as if it were not there.
 
-Bodies are JSON whatever the content type says, and unknown fields in them are passed over. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
+Bodies are JSON whatever the content type says, where a route does not take raw bytes, and unknown fields in them are passed over. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
 
 Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: after 429 and 503 the same request may succeed later, and \`Retry-After\` says when.`;
 
@@ -33,9 +37,11 @@ const TAGS = {
   tenants: "Who owns what. The operator's.",
   "api-keys": "A tenant's own keys.",
   auth: "Short-lived tokens.",
+  operations: "Work that was accepted and is done in its own time.",
+  events: "What happens to a tenant's things, as it happens.",
 };
 
-export function apiRoutes({ system, functions, tenants, telemetry }: ApiOptions) {
+export function apiRoutes({ system, functions, tenants, telemetry, operations, events }: ApiOptions) {
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
     ...systemRoutes(system),
@@ -50,6 +56,8 @@ export function apiRoutes({ system, functions, tenants, telemetry }: ApiOptions)
     ...functionRoutes(functions),
     ...tenantRoutes(tenants),
     ...telemetryRoutes(telemetry),
+    ...operationRoutes(operations),
+    ...eventRoutes(events),
   ];
   all.routes = routes;
   return routes;

@@ -19,6 +19,7 @@ import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { Traces } from "./base/trace.ts";
 import type { Engine } from "./engine/engine.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
+import { Events } from "./events/service.ts";
 import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
 import { Invoker } from "./functions/invoke.ts";
@@ -28,6 +29,7 @@ import { InvocationTokens } from "./functions/tokens.ts";
 import type { Authenticator } from "./http/auth.ts";
 import { Rates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
+import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
@@ -121,23 +123,28 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 });
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
-  const { store, keys, new_key, node_id, start_number } = await openState(base);
+  const { store, events, keys, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
   const { metrics, observer } = await startTelemetry(base, { store, pool, node_id });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
+  const operations = new Operations({ ...base, store, events });
   // What still runs may call the API until it is over.
   undo.add(async () => serving.inner?.close(0));
-  // At the same time: what waits in the pool is refused, what runs is answered.
-  undo.add(() => Promise.all([serving.outer?.close(LIMITS.drain_ms), pool.drain(LIMITS.drain_ms)]));
+  // At the same time: what waits in the pool is refused, what runs is answered, and streams end.
+  undo.add(() => {
+    const ended = [pool, operations].map((part) => part.drain(LIMITS.drain_ms));
+    events.close();
+    return Promise.all([serving.outer?.close(LIMITS.drain_ms), ...ended]);
+  });
 
   const invocations = new Invocations(store, base.ids, node_id, log);
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
-  const functions = new Functions({ ...base, store, pool, launcher, engine, queue_max, node_id, observer });
+  const functions = new Functions({ ...base, store, pool, launcher, engine, queue_max, node_id, observer, events });
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
-  const tenants = new Tenants({ ...base, store, keys, functions, rates });
+  const tenants = new Tenants({ ...base, store, keys, functions, operations, events, rates });
   const api = apiRoutes({
     system: {
       version: packageVersion(),
@@ -149,6 +156,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool },
     tenants: { tenants, keys },
     telemetry: { metrics },
+    operations: { operations },
+    events: { events },
   });
   const routes = [...api, ...pageRoutes()];
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
@@ -161,11 +170,12 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   launcher.setApiUrl(serving.inner.url);
   await tenants.boot();
   await functions.boot(adopted);
+  await operations.boot();
   void tenants.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  watch(base, { pool, engine, invocations });
+  watch(base, { pool, engine, invocations, operations, events });
   undo.add(async () => failpoint("app.stop.begun"));
   log.info("ready", { url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
   return { url, new_key, stop: () => undo.all(log) };
@@ -178,10 +188,11 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   undo.add(() => store.close());
   const secret = ownSecret(config);
   const tokens = new AccessTokens({ clock, ids, log, secret, outside: config.outside_issuer });
-  const keys = new Keys({ store, clock, ids, tokens });
+  const events = new Events({ store, clock, log });
+  const keys = new Keys({ store, clock, ids, tokens, events });
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  return { store, keys, new_key: key.isNew ? key.text : null, ...(await noteStart(store, ids)) };
+  return { store, events, keys, new_key: key.isNew ? key.text : null, ...(await noteStart(store, ids)) };
 }
 
 /** The engine, with what outlived the last process, and the pool of instances above it. */
@@ -230,7 +241,15 @@ function watch(
     pool,
     engine,
     invocations,
-  }: { readonly pool: Pool<Call, Outcome>; readonly engine: Engine; readonly invocations: Invocations },
+    operations,
+    events,
+  }: {
+    readonly pool: Pool<Call, Outcome>;
+    readonly engine: Engine;
+    readonly invocations: Invocations;
+    readonly operations: Operations;
+    readonly events: Events;
+  },
 ): void {
   const watches = [
     every(
@@ -242,6 +261,14 @@ function watch(
       () => LIMITS.prune_interval_ms,
       log,
       () => invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
+    ),
+    every(
+      () => LIMITS.prune_interval_ms,
+      log,
+      async () => {
+        await operations.prune();
+        await events.prune();
+      },
     ),
   ];
   undo.add(async () => watches.forEach((one) => void one.stop()));

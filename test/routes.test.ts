@@ -12,6 +12,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /metrics": "what Prometheus reads",
   "GET /api/openapi.json": "the description of all the others",
   "GET /api/docs": "the same as a page to read",
+  "GET /api/operations": "whoever has lost a handle finds it",
+  "POST /api/operations/:operation_id/cancel": "what was accepted may be wanted no more",
   "GET /api/api-keys": "the interface leaves the issuance of keys open (Authentication 7)",
   "POST /api/api-keys": "the same",
   "DELETE /api/api-keys/:key_id": "the same",

@@ -4,10 +4,12 @@ import { INSTANCE_MACHINE } from "../pool/index.ts";
 import { AppError } from "../src/base/errors.ts";
 import type { Machine } from "../src/base/machine.ts";
 import { functionStates } from "../src/functions/states.ts";
+import { operationStates } from "../src/operations/states.ts";
 
 /** Machines with their terminal states: nothing leaves those, something leaves all others. */
 const MACHINES: readonly [Machine<string, string>, readonly string[]][] = [
   [functionStates, ["deleting"]],
+  [operationStates, ["succeeded", "failed", "cancelled", "timed_out"]],
   [INSTANCE_MACHINE, ["gone"]],
 ];
 

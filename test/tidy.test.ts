@@ -23,6 +23,8 @@ const CONCERN_EDGES: Record<string, readonly string[]> = {
   system: [],
   events: [],
   operations: [],
+  containers: ["operations", "volumes", "oci", "nightly"],
+  volumes: ["operations"],
   functions: ["oci", "nightly", "snapshots"],
   tenants: ["functions", "containers", "volumes"],
 };

@@ -1,7 +1,10 @@
 /** Three projects: `unit` (no containers), `api` (real containers through the real API), `heavy` (minutes). */
 import { defineConfig } from "vitest/config";
 
-const UNIT = ["test/*.test.ts", "test/{base,pool,sim,store,http,functions,telemetry,tenants,cli}/**/*.unit.test.ts"];
+const UNIT = [
+  "test/*.test.ts",
+  "test/{base,pool,sim,store,http,functions,telemetry,tenants,cli,operations,events}/**/*.unit.test.ts",
+];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.
 export default defineConfig({

@@ -42,14 +42,20 @@ export const ERRORS = {
   WRONG_STATE: row(409, "caller", "Not possible in the state that it is in, which details.state names."),
   NAME_TAKEN: row(409, "caller", "Another one has that name."),
   NOT_EMPTY: row(409, "caller", "It still owns something."),
+  IDEMPOTENCY_CONFLICT: row(409, "caller", "The Idempotency-Key was used before, for something else."),
   BODY_TOO_LARGE: row(413, "caller", "The body is larger than body_bytes_max."),
   UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing or of another JSON type."),
   HEADERS_TOO_LARGE: row(431, "caller", "The request line and headers are larger than header_bytes_max."),
   CHAIN_TOO_DEEP: row(400, "caller", "Functions call functions deeper than chain_depth_max."),
   RATE_LIMITED: row(429, "platform", "The tenant sends more requests a second than it may.", true),
-  QUEUE_FULL: row(429, "platform", "As many calls of the function wait as may.", true),
+  QUEUE_FULL: row(429, "platform", "As many calls of the function, or operations of the tenant, wait as may.", true),
   QUEUE_TIMEOUT: row(429, "platform", "No instance was free before the call's deadline, or would have been.", true),
-  CONCURRENCY_LIMIT: row(429, "platform", "As many calls of the function or the tenant are under way as may be.", true),
+  CONCURRENCY_LIMIT: row(
+    429,
+    "platform",
+    "As many calls of the function or the tenant, or streams of the tenant, are under way as may be.",
+    true,
+  ),
   INTERNAL: row(500, "platform", "A fault of the service; its log has the cause under the request id."),
   CAPACITY_FULL: row(
     503,
@@ -58,6 +64,7 @@ export const ERRORS = {
     true,
   ),
   START_FAILED: row(503, "platform", "No instance of the function could be started.", true),
+  TIMEOUT: row(504, "platform", "It did not end before its deadline, and was stopped."),
   SHUTTING_DOWN: row(503, "platform", "The daemon is about to end.", true),
 } as const satisfies Record<string, ErrorRow>;
 

@@ -227,6 +227,58 @@ export const LIMITS = {
   area_limit_step_bytes: 64 * 1024 * 1024,
   /** With less room than this nothing new is made. */
   area_room_bytes_min: 16 * 1024 * 1024,
+  // Events
+  /** Of one tenant; the oldest go first. A reader that comes back later is told that some are missing. */
+  events_kept_per_tenant: 10_000,
+  events_kept_seconds: 7 * 24 * 3600,
+  /** A tenant's events are counted again after so many new ones: the bound above is passed by no more than these. */
+  events_counted_every: 500,
+  /** Of one event's data. Events tell that something changed; what it is now is read from where it is. */
+  event_bytes_max: 4 * 1024,
+  /** Rows that are read at once, for a reader that catches up or for all that follow. */
+  event_page_rows: 100,
+  /** What a reader has not taken; above it it is cut, and resumes by the id that it saw last. */
+  event_stream_bytes_max: 256 * 1024,
+  /** Readers of one tenant, and of all: each costs a connection and at most the bytes above. */
+  event_streams_per_tenant_max: 64,
+  event_streams_max: 512,
+  /** Proxies and clients give a silent stream up after a minute or so; a revoked key ends one within this too. */
+  event_heartbeat_ms: 15_000,
+  /** What a reader that was cut should wait before it comes back. */
+  event_retry_ms: 1_000,
+
+  // Operations
+  /** Accepted and not ended: of one tenant, and of all. */
+  operations_open_per_tenant_max: 500,
+  operations_open_max: 5_000,
+  /** Under way at once: in all, of one tenant (others have their turn), of one type unless the type says less. */
+  operations_running_max: 64,
+  operations_running_per_tenant_max: 32,
+  /** The longest that a type may allow; a timer of Node's holds 24 days. */
+  operation_timeout_ms_max: 24 * 3_600_000,
+  operations_kept_per_tenant: 10_000,
+  operations_kept_seconds: 7 * 24 * 3600,
+  /** What one is asked to do: as much as a request's body. */
+  operation_input_bytes_max: 8 * 1024 * 1024,
+  /** Of finished steps, and of what came out: result, items, warnings. */
+  operation_journal_bytes_max: 256 * 1024,
+  operation_result_bytes_max: 1024 * 1024,
+  /** Characters of a message; a progress bar has one line. */
+  operation_message_length_max: 1_000,
+  /** Progress is written at most so often. */
+  operation_progress_interval_ms: 500,
+  /** How long one that was cancelled, or is past its deadline, may take to stop before it is recorded as ended. */
+  operation_stop_ms: 10_000,
+  /** At the end of the daemon one that the next start can take up has this long to finish. */
+  operation_drain_ms: 2_000,
+  /** How long a request may wait for one (`execution=sync`); after it the answer is the handle. */
+  operation_wait_ms_max: 600_000,
+  /** `wait_seconds` of a look-up. */
+  operation_wait_seconds_max: 60,
+  /** An end that cannot be stored is tried again so often, at this interval; the next start then finds it open. */
+  operation_end_attempts_max: 30,
+  operation_end_retry_ms: 1_000,
+  idempotency_key_length_max: 255,
 
   // Store
   writer_queue_max: 20_000,

@@ -21,6 +21,7 @@ export function machine<State extends string, Verb extends string>(
   table: { readonly [S in State]: { readonly [V in Verb]?: State } },
 ): Machine<State, Verb> {
   const states = Object.keys(table) as State[];
+  const article = /^[aeiou]/.test(name) ? "an" : "a";
   return {
     name,
     initial,
@@ -31,7 +32,7 @@ export function machine<State extends string, Verb extends string>(
       const to = table[state][verb];
       if (to !== undefined) return to as State;
       const legal = states.filter((s) => table[s][verb] !== undefined);
-      throw new AppError("WRONG_STATE", `cannot ${verb} a ${name} that is ${state}`, {
+      throw new AppError("WRONG_STATE", `cannot ${verb} ${article} ${name} that is ${state}`, {
         details: { state, expected: legal },
       });
     },

@@ -16,6 +16,7 @@ import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
 import type { Adopted, Engine } from "../engine/engine.ts";
+import type { Events } from "../events/service.ts";
 import type { Store } from "../store/store.ts";
 import { Adoption } from "./adoption.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
@@ -27,7 +28,7 @@ import { type FunctionRow, FunctionRows } from "./rows.ts";
 import type { CreateFunction, FunctionRecord, Listed } from "./schema.ts";
 import { type FunctionState, type FunctionVerb, functionStates } from "./states.ts";
 import { prepareTarget, type Target, TargetCache } from "./target.ts";
-import { checkDirectory, type FunctionParts, Versions } from "./versions.ts";
+import { checkDirectory, type FunctionParts, functionEvent, Versions } from "./versions.ts";
 
 export interface FunctionsOptions {
   readonly store: Store;
@@ -40,7 +41,17 @@ export interface FunctionsOptions {
   readonly queue_max: number;
   readonly node_id: string;
   readonly observer: Pick<CallObserver, "deleted">;
+  readonly events: Events;
 }
+
+/** What a reader of events is told of the verbs that move a state; calls tell nothing. */
+const TOLD: { readonly [Verb in FunctionVerb]?: string } = {
+  deploy: "deploy_started",
+  activate: "activated",
+  fail: "failed",
+  pause: "paused",
+  delete: "delete_started",
+};
 
 export class Functions {
   readonly versions: Versions;
@@ -49,16 +60,13 @@ export class Functions {
   readonly #pooled: Pick<FunctionsOptions, "pool" | "launcher">;
   readonly #observer: Pick<CallObserver, "deleted">;
 
-  constructor({ store, pool, launcher, engine, clock, ids, log, queue_max, node_id, observer }: FunctionsOptions) {
+  constructor({ pool, launcher, queue_max, node_id, observer, ...shared }: FunctionsOptions) {
+    const { log, store } = shared;
     this.#log = log;
     this.#pooled = { pool, launcher };
     this.#observer = observer;
     this.#parts = {
-      store,
-      engine,
-      clock,
-      ids,
-      log,
+      ...shared,
       rows: new FunctionRows(store, node_id),
       targets: new TargetCache(),
       groups: new Groups({ pool, launcher, log, queue_max }),
@@ -103,15 +111,19 @@ export class Functions {
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async create(tenant_id: string, input: CreateFunction): Promise<FunctionRecord> {
-    const { ids, store, engine, clock, rows } = this.#parts;
+    const { ids, engine, clock, rows, events } = this.#parts;
     await checkDirectory(engine, input.working_directory ?? null);
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");
     const statements = rows.insert(tenant_id, id, ids.next("fv"), input, now);
-    const { conflict } = await store.write([...guards(tenant_id, { isNewFunction: true }), ...statements], {
-      durable: true,
-    });
+    const made = { id, name: input.name, version: 1 };
+    const { conflict } = await events.write(
+      [...guards(tenant_id, { isNewFunction: true }), ...statements],
+      tenant_id,
+      [functionEvent("created", { ...made, state: "pending" })],
+      { durable: true },
+    );
     failpoint("functions.create.stored");
     if (conflict !== null) {
       throw (
@@ -274,11 +286,12 @@ export class Functions {
 
   /** Compare-and-set of the state; throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */
   async #move(record: FunctionRecord, verb: FunctionVerb, error: string | null): Promise<FunctionState> {
-    const { store, clock, rows, targets } = this.#parts;
+    const { events, clock, rows, targets } = this.#parts;
     const to = functionStates.next(record.state, verb);
     const now = toEpochSeconds(clock.epochMs());
-    const { conflict } = await store
-      .write([rows.moveState(record.id, record.state, to, error, now)], { durable: true })
+    const event = functionEvent(TOLD[verb] ?? verb, { ...record, state: to, error_message: error });
+    const { conflict } = await events
+      .write([rows.moveState(record.id, record.state, to, error, now)], record.tenant_id, [event], { durable: true })
       // After a failure too: it may be committed and not be synced.
       .finally(() => targets.forget(record));
     if (conflict !== null) {
@@ -290,10 +303,11 @@ export class Functions {
   }
 
   async #erase({ record, function_seq }: FunctionRow): Promise<void> {
-    const { store, rows, targets } = this.#parts;
+    const { store, events, rows, targets } = this.#parts;
     await deleteExpired(store, function_seq, ALL_RECORDS);
     failpoint("functions.delete.erased");
-    await store.write(rows.delete(function_seq), { durable: true });
+    const event = functionEvent("deleted", { ...record, state: "deleting" });
+    await events.write(rows.delete(function_seq), record.tenant_id, [event], { durable: true });
     targets.forget(record);
     this.#observer.deleted(record);
   }

@@ -13,9 +13,12 @@ import { toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Turns } from "../base/turns.ts";
 import type { Engine } from "../engine/engine.ts";
+import type { NewEvent } from "../events/schema.ts";
+import type { Events } from "../events/service.ts";
 import type { Statement, Store } from "../store/store.ts";
 import type { Groups } from "./groups.ts";
 import { guards, refusalOf } from "./quota.ts";
@@ -31,6 +34,7 @@ export interface FunctionParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  readonly events: Events;
   readonly rows: FunctionRows;
   readonly targets: TargetCache;
   readonly groups: Groups;
@@ -39,6 +43,21 @@ export interface FunctionParts {
   /** Moves of a function's state or pointer together with its groups, by its id. */
   readonly moves: Turns;
 }
+
+/** What a reader of events is told of a change. */
+export function functionEvent(
+  event_type: string,
+  { id, name, state, version, error_message = null }: ToldFunction,
+): NewEvent {
+  const error = error_message === null ? {} : { error: error_message.slice(0, LIMITS.operation_message_length_max) };
+  return {
+    name: "function_update",
+    event_type,
+    data: { function_id: id, function_name: name, state, version, ...error },
+  };
+}
+type ToldFunction = Pick<FunctionRecord, "id" | "name" | "state" | "version"> &
+  Partial<Pick<FunctionRecord, "error_message">>;
 
 /** Throws INVALID_ARGUMENT unless the directory is in the image that instances are made from. */
 export async function checkDirectory(engine: Engine, directory: string | null): Promise<void> {
@@ -65,6 +84,7 @@ export function updated(record: FunctionRecord, input: UpdateFunction): Function
 
 /** What moves a pointer: statements that must find the tenant within its limits, then those that do it. */
 interface Change {
+  readonly event_type: string;
   readonly quota: readonly Statement[];
   readonly move: () => readonly Statement[];
 }
@@ -102,6 +122,7 @@ export class Versions {
       const version_id = ids.next("fv");
       const quota = guards(tenant_id, { isNewFunction: false });
       await this.#activate(row.record, next, begun_ms, {
+        event_type: "updated",
         quota,
         move: () => rows.update(row.record, next, version_id, toEpochSeconds(clock.epochMs())),
       });
@@ -125,6 +146,7 @@ export class Versions {
       }
       const next: FunctionRecord = { ...row.record, ...versioned(found), version, current_version: version };
       await this.#activate(row.record, next, begun_ms, {
+        event_type: "rolled_back",
         quota: [],
         move: () => [rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs()))],
       });
@@ -150,7 +172,7 @@ export class Versions {
       failpoint("functions.version.warmed");
       const warmed_ms = since();
       await moves.run(from.id, async () => {
-        await this.#commit(from, change);
+        await this.#commit(from, next, change);
         failpoint("functions.version.moved");
         if (isServing) {
           groups.open(next);
@@ -208,9 +230,11 @@ export class Versions {
     }
   }
 
-  async #commit(from: FunctionRecord, { quota, move }: Change): Promise<void> {
-    const { store, targets } = this.#parts;
-    const { conflict } = await store.write([...quota, ...move()]).finally(() => targets.forget(from));
+  async #commit(from: FunctionRecord, next: FunctionRecord, { event_type, quota, move }: Change): Promise<void> {
+    const { events, targets } = this.#parts;
+    const { conflict } = await events
+      .write([...quota, ...move()], from.tenant_id, [functionEvent(event_type, next)])
+      .finally(() => targets.forget(from));
     if (conflict !== null) throw (conflict < quota.length ? refusalOf(conflict) : null) ?? changedMeanwhile();
   }
 

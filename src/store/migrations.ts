@@ -142,6 +142,61 @@ export const MIGRATIONS: readonly Migration[] = [
       END`,
     ],
   },
+  {
+    version: 4,
+    statements: [
+      // A number is never given twice, whatever was deleted: readers resume by it.
+      `CREATE TABLE events (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL,
+        at_ms INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        event_type TEXT NOT NULL,
+        container_id TEXT,
+        operation_id TEXT,
+        snapshot_id TEXT,
+        data TEXT NOT NULL
+      )`,
+      "CREATE INDEX events_of_tenant ON events (tenant_id, seq)",
+      // Up to where a tenant's events are gone.
+      "CREATE TABLE event_horizons (tenant_id TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID",
+      `CREATE TABLE operations (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL,
+        id TEXT NOT NULL UNIQUE,
+        operation_type TEXT NOT NULL,
+        target_resource_type TEXT,
+        target_resource_id TEXT,
+        status TEXT NOT NULL,
+        idempotency_key TEXT,
+        request_sha256 TEXT,
+        input TEXT NOT NULL,
+        journal TEXT NOT NULL,
+        progress_pct REAL,
+        message TEXT,
+        result TEXT,
+        items TEXT,
+        warnings TEXT,
+        capability_downgrades TEXT,
+        failure TEXT,
+        container_id TEXT,
+        snapshot_id TEXT,
+        result_container_id TEXT,
+        is_attached INTEGER NOT NULL,
+        is_cancel_asked INTEGER NOT NULL DEFAULT 0,
+        created_at INTEGER NOT NULL,
+        started_at INTEGER,
+        updated_at INTEGER NOT NULL,
+        completed_at INTEGER,
+        deadline_ms INTEGER NOT NULL
+      )`,
+      "CREATE INDEX operations_of_tenant ON operations (tenant_id, seq)",
+      "CREATE INDEX operations_of_target ON operations (tenant_id, target_resource_id, seq)",
+      "CREATE INDEX operations_open ON operations (seq) WHERE completed_at IS NULL",
+      "CREATE INDEX operations_ended ON operations (completed_at) WHERE completed_at IS NOT NULL",
+      "CREATE UNIQUE INDEX operations_once ON operations (tenant_id, idempotency_key) WHERE idempotency_key IS NOT NULL",
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

@@ -16,9 +16,10 @@ import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Events } from "../events/service.ts";
 import { type Authenticator, type Caller, lacksScope, unknownCredential } from "../http/auth.ts";
 import { SCOPES, type Scope } from "../http/route.ts";
-import type { Store } from "../store/store.ts";
+import type { Statement, Store } from "../store/store.ts";
 import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.ts";
 import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } from "./schema.ts";
 
@@ -74,6 +75,7 @@ export interface KeysOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly tokens: AccessTokens;
+  readonly events: Events;
 }
 
 export class Keys implements Authenticator {
@@ -81,13 +83,15 @@ export class Keys implements Authenticator {
   readonly #clock: Clock;
   readonly #ids: Ids;
   readonly #tokens: AccessTokens;
+  readonly #events: Events;
   readonly #grants = new LRUCache<string, CachedGrant>(CACHE_BOUNDS);
   /** Monotonic time until which a credential stays refused. */
   readonly #refused = new LRUCache<string, number>(CACHE_BOUNDS);
   /** How often something was forgotten (U2). */
   #changes = 0;
 
-  constructor({ store, clock, ids, tokens }: KeysOptions) {
+  constructor({ store, clock, ids, tokens, events }: KeysOptions) {
+    this.#events = events;
     this.#store = store;
     this.#clock = clock;
     this.#ids = ids;
@@ -144,7 +148,7 @@ export class Keys implements Authenticator {
     if (this.#isOver(expires_at ?? null)) throw new AppError("INVALID_ARGUMENT", "expires_at: that time is over");
     const { key_id, text } = newKeyText(this.#ids);
     const created_at = toEpochSeconds(this.#clock.epochMs());
-    const { conflict } = await this.#store.write(
+    const { conflict } = await this.#events.write(
       [
         {
           sql: "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'",
@@ -168,6 +172,8 @@ export class Keys implements Authenticator {
           expect_changes: 1,
         },
       ],
+      tenant_id,
+      [{ name: "api_key_update", event_type: "created", data: { key_id, key_name: name } }],
       { durable: true },
     );
     failpoint("tenants.key.stored");
@@ -208,13 +214,17 @@ export class Keys implements Authenticator {
         hint: "stop the daemon, set HEARTH_BOOTSTRAP_KEY or remove the file 'key' of the data directory, start it",
       });
     }
-    const { changes } = await this.#store
-      .write([{ sql: "DELETE FROM api_keys WHERE tenant_id = ? AND id = ?", args: [tenant_id, key_id] }], {
-        durable: true,
-      })
+    const statement: Statement = {
+      sql: "DELETE FROM api_keys WHERE tenant_id = ? AND id = ?",
+      args: [tenant_id, key_id],
+      expect_changes: 1,
+    };
+    const event = { name: "api_key_update", event_type: "revoked", data: { key_id } } as const;
+    const { conflict } = await this.#events
+      .write([statement], tenant_id, [event], { durable: true })
       // After a failure too: it may be committed and not be synced.
       .finally(() => this.forget((caller) => caller.key_id === key_id));
-    if (changes[0] === 0) throw new AppError("NOT_FOUND", `api key '${key_id}' not found`);
+    if (conflict !== null) throw new AppError("NOT_FOUND", `api key '${key_id}' not found`);
   }
 
   /** A token of at most the caller's scopes and the key's own time; it ends with the key. Throws FORBIDDEN. */

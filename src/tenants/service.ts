@@ -14,8 +14,10 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
 import type { Rates } from "../http/rates.ts";
+import type { Operations } from "../operations/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import { DEFAULT_TENANT_ID, type Keys } from "./keys.ts";
 import {
@@ -37,6 +39,8 @@ export interface TenantsOptions {
   readonly log: Log;
   readonly keys: Keys;
   readonly functions: Functions;
+  readonly operations: Operations;
+  readonly events: Events;
   readonly rates: Rates;
 }
 
@@ -75,10 +79,10 @@ export class Tenants {
 
   /** Throws NAME_TAKEN. */
   async create({ name, limits }: CreateTenant): Promise<TenantRecord> {
-    const { store, ids, clock } = this.#options;
+    const { events, ids, clock } = this.#options;
     const tenant_id = ids.next("ten");
     const all: TenantLimits = { ...NO_LIMITS, ...given(limits) };
-    const { conflict } = await store.write(
+    const { conflict } = await events.write(
       [
         {
           sql: `INSERT INTO tenants (id, name, created_at, requests_per_second, functions_max, instances_max,
@@ -87,6 +91,8 @@ export class Tenants {
           expect_changes: 1,
         },
       ],
+      tenant_id,
+      [{ name: "tenant_update", event_type: "created", data: { tenant_id, tenant_name: name } }],
       { durable: true },
     );
     if (conflict !== null) throw nameTaken(name);
@@ -129,14 +135,18 @@ export class Tenants {
       sql: `UPDATE OR IGNORE tenants SET ${fields.map(([field]) => `${field} = ?`).join(", ")}
         WHERE id = ? AND state = 'active'`,
       args: [...fields.map(([, value]) => value), tenant_id],
+      expect_changes: 1,
     };
-    const written = await this.#options.store.write([statement], { durable: true }).catch(async (error) => {
-      // It may be committed and not be synced: what holds is what is there (N2).
-      this.#apply(tenant_id, (await this.#get(tenant_id)).limits);
-      throw error;
-    });
+    const data = { tenant_id, ...Object.fromEntries(fields.map(([field, value]) => [toldAs(field), value])) };
+    const { conflict } = await this.#options.events
+      .write([statement], tenant_id, [{ name: "tenant_update", event_type: "updated", data }], { durable: true })
+      .catch(async (error) => {
+        // It may be committed and not be synced: what holds is what is there (N2).
+        this.#apply(tenant_id, (await this.#get(tenant_id)).limits);
+        throw error;
+      });
     const changed = await this.#get(tenant_id);
-    if (written.changes[0] === 0) throw nameTaken(name ?? "");
+    if (conflict !== null) throw nameTaken(name ?? "");
     this.#apply(tenant_id, changed.limits);
     return changed;
   }
@@ -180,13 +190,15 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions } = this.#options;
+    const { store, functions, operations, events } = this.#options;
     for (;;) {
       const { items } = await functions.list(tenant_id, LIMITS.list_limit_max);
       if (items.length === 0) break;
       await Promise.all(items.map(({ id }) => functions.erase(tenant_id, id)));
     }
+    await operations.erase(tenant_id);
     failpoint("tenants.delete.emptied");
+    await events.erase(tenant_id);
     await store.write([{ sql: "DELETE FROM tenants WHERE id = ?", args: [tenant_id] }], { durable: true });
     this.#apply(tenant_id, NO_LIMITS);
   }
@@ -216,6 +228,9 @@ function nameTaken(name: string): AppError {
 function given<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never;
 }
+
+/** In an event `name` is the event's own. */
+const toldAs = (field: string): string => (field === "name" ? "tenant_name" : field);
 
 function columns(limits: TenantLimits): (number | null)[] {
   const { requests_per_second, functions_max, instances_max, memory_mb_max, storage_mb_max } = limits;

@@ -34,7 +34,7 @@ function shapes() {
     tags: z.array(z.string()).length(1),
     summary: z.string(),
     description: z.string(),
-    security: z.array(z.record(z.enum(["apiKey", "bearer"]), z.array(z.string()).optional())),
+    security: z.array(z.record(z.enum(["apiKey", "bearer", "token"]), z.array(z.string()).optional())),
     "x-hearth-auth": z.string(),
     "x-hearth-scope": z.string().nullable(),
     parameters,

@@ -153,7 +153,10 @@ describe("migrations", () => {
     const { path, open } = scratch();
     const rows = await open().read("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'");
     expect(rows.map(({ name }) => name).sort()).toEqual(
-      ["api_keys", "function_versions", "functions", "invocations", "meta", "tenants"].sort(),
+      [
+        ...["api_keys", "function_versions", "functions", "invocations", "meta", "tenants"],
+        ...["event_horizons", "events", "operations"],
+      ].sort(),
     );
     expect(statSync(path).mode & 0o777).toBe(0o600);
   });

@@ -66,11 +66,16 @@ const POOL_TOTALS: Fields = {
   terminating_count: "integer",
 };
 
+/** All that the interface shows of it. */
+const OPERATION: Fields = { operation_id: "string", status: "string" };
+
 const GUIDE: InterfaceRow = { query: { format: "string" } };
 
 export const INTERFACE: Readonly<Record<string, InterfaceRow>> = {
   "GET /health": { public: true },
   "GET /api/system/info": {},
+  "GET /api/events": {},
+  "GET /api/operations/:operation_id": { answer: OPERATION },
   "GET /api/functions/help": GUIDE,
   "GET /api/functions/examples": GUIDE,
   "GET /api/functions/health": GUIDE,

@@ -6,6 +6,7 @@ import { describe, expect, it } from "vitest";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { Log } from "../../src/base/log.ts";
+import { Events } from "../../src/events/service.ts";
 import { SCOPES } from "../../src/http/route.ts";
 import { AccessTokens } from "../../src/tenants/access-tokens.ts";
 import { Keys } from "../../src/tenants/keys.ts";
@@ -29,7 +30,8 @@ describe("access tokens", () => {
         : { issuer: "https://out.test", audience: "here", jwks_url, algorithms: ["ES256"], tenant_claim: "tenant_id" };
     const ids = randomIds();
     const tokens = new AccessTokens({ clock, ids, log, secret: new Uint8Array(32).fill(7), outside });
-    const keys = new Keys({ store: scratch().open(), clock, ids, tokens });
+    const store = scratch().open();
+    const keys = new Keys({ store, clock, ids, tokens, events: new Events({ store, clock, log }) });
     await keys.ensureBootstrap(OPERATOR);
     const operator = await keys.caller(OPERATOR);
     return { clock, keys, operator, warnings };

@@ -4,6 +4,7 @@ import type { Clock } from "../../src/base/clock.ts";
 import type { OutsideIssuer } from "../../src/base/config.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { createLog } from "../../src/base/log.ts";
+import { Events } from "../../src/events/service.ts";
 import type { Store } from "../../src/store/store.ts";
 import { AccessTokens } from "../../src/tenants/access-tokens.ts";
 import { Keys } from "../../src/tenants/keys.ts";
@@ -15,6 +16,7 @@ export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | nu
     store,
     clock,
     ids,
+    events: new Events({ store, clock, log }),
     tokens: new AccessTokens({ clock, ids, log, secret: randomBytes(32), outside }),
   });
 }

@@ -1,0 +1,35 @@
+/** The stream of events. */
+import { route } from "../http/route.ts";
+import { Streamed } from "../http/stream.ts";
+import { EVENTS_SUMMARY, eventsQuery, parseEventId } from "./schema.ts";
+import type { Events } from "./service.ts";
+
+export interface EventRoutesOptions {
+  readonly events: Events;
+}
+
+export function eventRoutes({ events }: EventRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/events",
+      auth: "tenant",
+      scope: "read",
+      query_credential: true,
+      operation: "streamEvents",
+      summary: EVENTS_SUMMARY,
+      query: eventsQuery,
+      content: ["text/event-stream"],
+      errors: ["CONCURRENCY_LIMIT", "CAPACITY_FULL", "SHUTTING_DOWN"],
+      example: { query: { name: "function_update" } },
+      handler: async ({ caller, query, signal, header, recheck }) => {
+        const { last_event_id, ...filter } = query;
+        const resumed = parseEventId(header("last-event-id") ?? "") ?? last_event_id ?? null;
+        const stream = await events.open(caller.tenant_id, { filter, last_event_id: resumed, recheck, signal });
+        // Proxies that gather answers are told not to.
+        const headers = { "cache-control": "no-store", "x-accel-buffering": "no" };
+        return new Streamed(stream, { content_type: "text/event-stream", headers });
+      },
+    }),
+  ];
+}

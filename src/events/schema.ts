@@ -1,0 +1,62 @@
+/** Shapes of events, as a concern gives them and as a reader of the stream gets them. */
+import { z } from "zod";
+import { LIMITS } from "../base/limits.ts";
+import { queryNumber } from "../http/input.ts";
+
+/** What changed: the name of the event on the wire. What happened to it is the event's `event_type`. */
+export const EVENT_NAMES = [
+  "container_update",
+  "operation_update",
+  "volume_update",
+  "function_update",
+  "image_update",
+  "snapshot_update",
+  "terminal_update",
+  "api_key_update",
+  "tenant_update",
+] as const;
+export type EventName = (typeof EVENT_NAMES)[number];
+
+/** A change, as the concern that makes it tells of it. Nothing in it is a secret, an output or a payload. */
+export interface NewEvent {
+  readonly name: EventName;
+  /** A past participle: `created`, `started`, `died`. */
+  readonly event_type: string;
+  readonly container_id?: string | null;
+  readonly operation_id?: string | null;
+  readonly snapshot_id?: string | null;
+  /** What else a reader is told: the thing's id, its name, its state. */
+  readonly data?: Readonly<Record<string, unknown>>;
+}
+
+const cursor = queryNumber(0, Number.MAX_SAFE_INTEGER);
+
+export const eventsQuery = z.object({
+  container_id: z.string().optional().describe("Only events of this container."),
+  operation_id: z.string().optional().describe("Only events of this operation."),
+  snapshot_id: z.string().optional().describe("Only events of this snapshot."),
+  name: z
+    .string()
+    .optional()
+    .describe(`Only events of this name: ${EVENT_NAMES.join(", ")}.`),
+  type: z.string().optional().describe("Only events of this event_type."),
+  last_event_id: cursor
+    .optional()
+    .describe(
+      "Begins behind this event, with all that came after it; 0: with all that is kept. The Last-Event-ID header goes before it. Without either: from now on.",
+    ),
+});
+
+export type EventFilter = Pick<
+  z.output<typeof eventsQuery>,
+  "container_id" | "operation_id" | "snapshot_id" | "name" | "type"
+>;
+
+/** A value of `Last-Event-ID`; null where it is none of ours. */
+export function parseEventId(text: string): number | null {
+  const parsed = cursor.safeParse(text.trim());
+  return parsed.success ? parsed.data : null;
+}
+
+/** What the stream says, for its description. */
+export const EVENTS_SUMMARY = `Events of the tenant as they happen, as server-sent events: first ready, then one for each change, heartbeat every ${LIMITS.event_heartbeat_ms / 1000} s, and gap where events that were asked for are no longer kept.`;

@@ -1,0 +1,212 @@
+/**
+ * One reader of events: what it has missed is read from the log page by page, as fast as it takes them; from there on
+ * it is pushed what is new. `Events` (service.ts) makes, feeds and ends it.
+ *
+ * E1. Every event behind the first id that matches is sent once, in order, or `gap` is sent before.
+ * E2. What waits for the reader is bounded: above `event_stream_bytes_max` of what is new it is cut, and comes back with
+ *     the id that it saw last.
+ * E3. Nothing is sent with a credential that is no longer good, and at a heartbeat at the latest the stream ends.
+ * E4. `return` lets go of it, begun or not; so does its end.
+ */
+import { type Clock, toEpochSeconds } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { EventFilter } from "./schema.ts";
+
+/** A row of the log, in the form in which it is sent. */
+export interface LoggedEvent {
+  readonly seq: number;
+  readonly tenant_id: string;
+  readonly name: string;
+  readonly event_type: string;
+  readonly container_id: string | null;
+  readonly operation_id: string | null;
+  readonly snapshot_id: string | null;
+  readonly text: string;
+}
+
+/** The log, as a stream reads it. */
+export interface EventLog {
+  readonly clock: Clock;
+  /** Up to which event everything was pushed to all streams that follow. */
+  readonly pushed_seq: number;
+  /** A tenant's next events behind `seq`, at most `event_page_rows`. */
+  page(tenant_id: string, seq: number): Promise<readonly LoggedEvent[]>;
+  /** Looks for what nobody has told of. */
+  published(): void;
+}
+
+export interface EventStreamOptions {
+  readonly tenant_id: string;
+  readonly filter: EventFilter;
+  /** The id behind which it begins. */
+  readonly seq: number;
+  /** Up to which id events that were asked for are gone; null: none. */
+  readonly gap_until: number | null;
+  readonly recheck: () => Promise<void> | undefined;
+  readonly signal: AbortSignal;
+  /** Called once. */
+  readonly onEnd: (stream: EventStream) => void;
+}
+
+export function eventText(name: string, id: number | null, data: string): string {
+  return `event: ${name}\n${id === null ? "" : `id: ${id}\n`}data: ${data}\n\n`;
+}
+
+export class EventStream implements AsyncIterable<Uint8Array> {
+  readonly tenant_id: string;
+  readonly #options: EventStreamOptions;
+  readonly #log: EventLog;
+  #seq: number;
+  #texts: string[] = [];
+  #bytes = 0;
+  #isFollowing = false;
+  #state: "open" | "ended" | "cut" = "open";
+  #wake: () => void = () => {};
+  #cancelHeartbeat: () => void = () => {};
+
+  constructor(log: EventLog, options: EventStreamOptions) {
+    this.#log = log;
+    this.#options = options;
+    this.tenant_id = options.tenant_id;
+    this.#seq = options.seq;
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<Uint8Array> {
+    const pieces = this.#pieces();
+    return {
+      next: () => pieces.next(),
+      return: () => {
+        this.end();
+        return pieces.return();
+      },
+    };
+  }
+
+  /** Takes a new event, where it follows. */
+  push(event: LoggedEvent): void {
+    if (!this.#isFollowing || event.seq <= this.#seq) return;
+    this.#seq = event.seq;
+    if (!this.#wants(event)) return;
+    this.#add(event.text);
+    if (this.#bytes > LIMITS.event_stream_bytes_max) this.#close("cut");
+    else this.#wake();
+  }
+
+  /** What waits is still sent. */
+  end(): void {
+    this.#close("ended");
+  }
+
+  #close(state: "ended" | "cut"): void {
+    if (this.#state !== "open") return;
+    this.#state = state;
+    this.#cancelHeartbeat();
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+    this.#options.onEnd(this);
+    this.#wake();
+  }
+
+  readonly #onAbort = (): void => this.end();
+
+  #wants({ name, event_type, container_id, operation_id, snapshot_id }: LoggedEvent): boolean {
+    const { filter } = this.#options;
+    return (
+      (filter.name === undefined || filter.name === name) &&
+      (filter.type === undefined || filter.type === event_type) &&
+      (filter.container_id === undefined || filter.container_id === container_id) &&
+      (filter.operation_id === undefined || filter.operation_id === operation_id) &&
+      (filter.snapshot_id === undefined || filter.snapshot_id === snapshot_id)
+    );
+  }
+
+  #add(text: string): void {
+    this.#texts.push(text);
+    this.#bytes += Buffer.byteLength(text);
+  }
+
+  #take(): Buffer {
+    const text = this.#texts.join("");
+    this.#texts = [];
+    this.#bytes = 0;
+    return Buffer.from(text);
+  }
+
+  async *#pieces(): AsyncGenerator<Uint8Array, void> {
+    const { signal, recheck, seq, gap_until } = this.#options;
+    if (signal.aborted) this.end();
+    else signal.addEventListener("abort", this.#onAbort);
+    try {
+      const ready = JSON.stringify({ last_event_id: String(seq), heartbeat_ms: LIMITS.event_heartbeat_ms });
+      yield Buffer.from(`retry: ${LIMITS.event_retry_ms}\n${eventText("ready", seq, ready)}`);
+      this.#beat();
+      if (gap_until !== null) {
+        const gap = { after_event_id: String(seq), until_event_id: String(gap_until) };
+        this.#seq = Math.max(seq, gap_until);
+        yield Buffer.from(eventText("gap", this.#seq, JSON.stringify(gap)));
+      }
+      while (!this.#isFollowing && this.#state === "open") {
+        await this.#catchUp();
+        if (this.#bytes > 0) {
+          await recheck();
+          yield this.#take();
+        }
+      }
+      for (;;) {
+        if (this.#state === "cut") throw new AppError("CAPACITY_FULL", "the reader of events is too slow");
+        if (this.#bytes > 0) {
+          await recheck();
+          yield this.#take();
+        } else if (this.#state === "ended") {
+          return;
+        } else {
+          await new Promise<void>((resolve) => {
+            this.#wake = resolve;
+          });
+        }
+      }
+    } catch (error) {
+      // The key is gone: an end like any other (E3).
+      if (!(error instanceof AppError) || error.code !== "UNAUTHORIZED") throw error;
+    } finally {
+      this.end();
+    }
+  }
+
+  /** The next page; from one that is not full on the stream is pushed what follows, unless that was pushed meanwhile. */
+  async #catchUp(): Promise<void> {
+    const { pushed_seq } = this.#log;
+    const events = await this.#log.page(this.tenant_id, this.#seq);
+    for (const event of events) {
+      this.#seq = event.seq;
+      if (this.#wants(event)) this.#add(event.text);
+    }
+    if (events.length < LIMITS.event_page_rows && this.#log.pushed_seq === pushed_seq) this.#isFollowing = true;
+  }
+
+  #beat(): void {
+    const { clock } = this.#log;
+    this.#cancelHeartbeat = clock.after(LIMITS.event_heartbeat_ms, () => {
+      void this.#stillGood().then((isGood) => {
+        if (this.#state !== "open") return;
+        if (!isGood) return this.end();
+        this.#log.published();
+        // A reader that has not taken the last one needs no other.
+        const at = toEpochSeconds(clock.epochMs());
+        const id = this.#isFollowing ? this.#seq : null;
+        if (this.#bytes === 0) this.#add(eventText("heartbeat", id, JSON.stringify({ at })));
+        this.#wake();
+        this.#beat();
+      });
+    });
+  }
+
+  async #stillGood(): Promise<boolean> {
+    try {
+      await this.#options.recheck();
+      return true;
+    } catch (error) {
+      return !(error instanceof AppError) || error.code !== "UNAUTHORIZED";
+    }
+  }
+}

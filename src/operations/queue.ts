@@ -1,0 +1,287 @@
+/**
+ * Operations that have not ended: which waits, which runs, and every change of their state.
+ *
+ * O2. Every change of state is one batch with its event, by compare-and-set; states follow `operationStates`.
+ * O3. An operation is open from its acceptance to its end. It counts against the bounds on what runs until its runner
+ *     has returned, also where that is after its end.
+ * O4. What waits goes in the order of acceptance, past those whose type or tenant has its share already.
+ */
+import { type CancelTimer, type Clock, sleep, toEpochSeconds } from "../base/clock.ts";
+import { errorText, invariant } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import { Turns } from "../base/turns.ts";
+import type { NewEvent } from "../events/schema.ts";
+import type { Events } from "../events/service.ts";
+import type { Store, Value } from "../store/store.ts";
+import { type End, endFields, type Failure } from "./ends.ts";
+import type { OperationRows } from "./rows.ts";
+import { Run, type Runner, type Stop } from "./run.ts";
+import { type OperationStatus, type OperationVerb, operationStates } from "./states.ts";
+
+/** An operation that has not ended. */
+export interface Open {
+  readonly id: string;
+  readonly tenant_id: string;
+  readonly type: string;
+  readonly attachment: unknown;
+  readonly target_resource_type: string | null;
+  readonly target_resource_id: string | null;
+  readonly container_id: string | null;
+  readonly snapshot_id: string | null;
+  readonly ended: PromiseWithResolvers<void>;
+  status: OperationStatus;
+  /** Whether it has had its turn. */
+  isTaken: boolean;
+  run: Run | null;
+  /** Why it is to stop, also before there is a run. */
+  stop: Stop | null;
+  cancelTimer: CancelTimer;
+}
+
+export type OpenRow = Omit<Open, "attachment" | "ended" | "isTaken" | "run" | "stop" | "cancelTimer">;
+
+export interface QueueOptions {
+  readonly store: Store;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly rows: OperationRows;
+}
+
+const IN_ALL = Symbol("in all");
+
+export class Queue {
+  readonly #options: QueueOptions;
+  readonly #runners = new Map<string, Runner>();
+  readonly #open = new Map<string, Open>();
+  readonly #openCounts = new Map<string, number>();
+  readonly #waiting = new Set<Open>();
+  /** Until the runner has returned (O3). */
+  readonly #carried = new Map<Open, Promise<void>>();
+  /** Of these, by type, by tenant, and in all. */
+  readonly #counts = new Map<string | typeof IN_ALL, number>();
+  /** Changes of state, by operation. */
+  readonly #moves = new Turns();
+  readonly #draining = Promise.withResolvers<void>();
+  #isDraining = false;
+
+  constructor(options: QueueOptions) {
+    this.#options = options;
+  }
+
+  get isDraining(): boolean {
+    return this.#isDraining;
+  }
+
+  get open_count(): number {
+    return this.#open.size;
+  }
+
+  openCountOf(tenant_id: string): number {
+    return this.#openCounts.get(tenant_id) ?? 0;
+  }
+
+  openOf(tenant_id: string): Open[] {
+    return [...this.#open.values()].filter((open) => open.tenant_id === tenant_id);
+  }
+
+  find(tenant_id: string, id: string): Open | null {
+    const open = this.#open.get(id);
+    return open?.tenant_id === tenant_id ? open : null;
+  }
+
+  register(type: string, runner: Runner): void {
+    invariant(!this.#runners.has(type), `operation type ${type} is registered twice`);
+    invariant(runner.timeout_ms <= LIMITS.operation_timeout_ms_max, `operation type ${type} allows too long a time`);
+    this.#runners.set(type, runner);
+  }
+
+  knows(type: string): boolean {
+    return this.#runners.has(type);
+  }
+
+  runner(type: string): Runner {
+    const runner = this.#runners.get(type);
+    invariant(runner !== undefined, `there is no operation type ${type}`);
+    return runner;
+  }
+
+  /** Makes an operation open; it does not wait for its turn yet. */
+  admit(row: OpenRow, attachment: unknown): Open {
+    const ended = Promise.withResolvers<void>();
+    const open: Open = { ...row, attachment, ended, isTaken: false, run: null, stop: null, cancelTimer: () => {} };
+    this.#open.set(open.id, open);
+    this.#openCounts.set(open.tenant_id, this.openCountOf(open.tenant_id) + 1);
+    return open;
+  }
+
+  /** Lets go of an operation: it has ended, was never accepted, or is left to the next process. */
+  dismiss(open: Open): void {
+    if (!this.#open.delete(open.id)) return;
+    const left = this.openCountOf(open.tenant_id) - 1;
+    if (left === 0) this.#openCounts.delete(open.tenant_id);
+    else this.#openCounts.set(open.tenant_id, left);
+    open.cancelTimer();
+    open.ended.resolve();
+  }
+
+  /** Lets it wait for its turn, which may be at once. */
+  enqueue(open: Open, left_ms: number): void {
+    const { clock, log } = this.#options;
+    open.cancelTimer = clock.after(left_ms, () => {
+      this.stop(open, "expire").catch((error) =>
+        log.error("operation not ended", { operation_id: open.id, error: errorText(error) }),
+      );
+    });
+    this.#waiting.add(open);
+    this.#startNext();
+    // One that begins at once was never queued.
+    if (!open.isTaken && open.status === "accepted") void this.#move(open, "queue", {}).catch(() => {});
+  }
+
+  /** Ends what waits, and asks what runs to stop. The first reason counts. */
+  async stop(open: Open, why: Stop): Promise<void> {
+    open.stop ??= why;
+    if (open.isTaken) return open.run?.stop(open.stop);
+    if (why === "drain") return;
+    this.#take(open);
+    const message = why === "cancel" ? "it was cancelled before it began" : "it did not begin before its deadline";
+    await this.end(open, { verb: why, message });
+  }
+
+  /** Resolves when it has ended, time is up, the signal fires, or the daemon is about to end. */
+  async ended(open: Open, timeout_ms: number, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted === true) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const leave = (): void => resolve();
+    const cancel = this.#options.clock.after(timeout_ms, leave);
+    signal?.addEventListener("abort", leave);
+    await Promise.race([open.ended.promise, this.#draining.promise, promise]);
+    cancel();
+    signal?.removeEventListener("abort", leave);
+  }
+
+  /** Nothing else begins. What runs gets `ms`, or less where the next process can take it up, to finish. */
+  async drain(ms: number): Promise<void> {
+    const { clock } = this.#options;
+    this.#isDraining = true;
+    this.#draining.resolve();
+    const timers = [...this.#carried.keys()].map((open) => {
+      const given_ms = this.runner(open.type).resumable ? Math.min(ms, LIMITS.operation_drain_ms) : ms;
+      return clock.after(given_ms, () => void this.stop(open, "drain"));
+    });
+    await Promise.race([Promise.all(this.#carried.values()), sleep(clock, ms + LIMITS.operation_drain_ms)]);
+    for (const cancel of timers) cancel();
+  }
+
+  /** The last change of an operation. Rejects where it could not be stored for long; the next process finds it open. */
+  async end(open: Open, end: End, notes: Readonly<Record<string, Value>> = {}): Promise<void> {
+    const { clock, log } = this.#options;
+    const fields = { ...notes, ...endFields(end), completed_at: toEpochSeconds(clock.epochMs()) };
+    try {
+      for (let attempt = 1; ; attempt++) {
+        try {
+          return await this.#move(open, end.verb, fields, true);
+        } catch (error) {
+          if (attempt >= LIMITS.operation_end_attempts_max) throw error;
+          log.warn("the end of an operation is not stored", { operation_id: open.id, error: errorText(error) });
+          await sleep(clock, LIMITS.operation_end_retry_ms);
+        }
+      }
+    } finally {
+      this.dismiss(open);
+    }
+  }
+
+  event(open: OpenRow, status: OperationStatus, failure: Failure | null = null): NewEvent {
+    const { id, type, container_id, snapshot_id, target_resource_type, target_resource_id } = open;
+    const failed = failure === null ? {} : { error: failure.message, reason_code: failure.code };
+    return {
+      name: "operation_update",
+      event_type: status === "running" ? "started" : status,
+      operation_id: id,
+      container_id,
+      snapshot_id,
+      data: { operation_type: type, status, target_resource_type, target_resource_id, ...failed },
+    };
+  }
+
+  /** Out of the queue, for good. */
+  #take(open: Open): void {
+    open.isTaken = true;
+    this.#waiting.delete(open);
+  }
+
+  #startNext(): void {
+    for (const open of this.#waiting) {
+      if (this.#isDraining || this.#count(IN_ALL) >= LIMITS.operations_running_max) return;
+      const { running_max = LIMITS.operations_running_max } = this.runner(open.type);
+      if (this.#count(open.type) >= running_max) continue;
+      if (this.#count(open.tenant_id) >= LIMITS.operations_running_per_tenant_max) continue;
+      this.#take(open);
+      this.#add(open, 1);
+      const carried = this.#carryOut(open).finally(() => {
+        this.#carried.delete(open);
+        this.#add(open, -1);
+        this.#startNext();
+      });
+      this.#carried.set(open, carried);
+    }
+  }
+
+  #count(share: string | typeof IN_ALL): number {
+    return this.#counts.get(share) ?? 0;
+  }
+
+  #add({ type, tenant_id }: Open, count: 1 | -1): void {
+    for (const share of [IN_ALL, type, tenant_id] as const) {
+      const sum = this.#count(share) + count;
+      if (sum === 0) this.#counts.delete(share);
+      else this.#counts.set(share, sum);
+    }
+  }
+
+  /** From its turn to the return of its runner. Never rejects. */
+  async #carryOut(open: Open): Promise<void> {
+    const { log, clock, store, rows } = this.#options;
+    const { id: operation_id, tenant_id, attachment } = open;
+    try {
+      const runner = this.runner(open.type);
+      const work = await rows.work(operation_id);
+      invariant(work !== null, `operation ${operation_id} has no row`);
+      const isNew = open.status !== "running";
+      // A power cut must not make one look as if it had not begun that cannot begin twice.
+      await this.#move(open, "start", { started_at: toEpochSeconds(clock.epochMs()) }, !runner.resumable);
+      const run = new Run({ tenant_id, operation_id, runner, attachment, work, store, rows, clock, log });
+      open.run = run;
+      if (open.stop !== null) run.stop(open.stop);
+      // There is nothing to be undone of one that has not begun.
+      const outcome = isNew && open.stop !== null ? run.unbegun() : await run.outcome();
+      if (outcome.verb === null) return this.dismiss(open);
+      await this.end(open, outcome, run.notes);
+      await run.settled;
+    } catch (error) {
+      log.error("operation not carried out", { operation_id, error: errorText(error) });
+      this.dismiss(open);
+    }
+  }
+
+  /** One change of state with its event (O2). One that has begun meanwhile is not queued any more. */
+  #move(open: Open, verb: OperationVerb, fields: Readonly<Record<string, Value>>, durable = false): Promise<void> {
+    return this.#moves.run(open.id, async () => {
+      if (verb === "queue" && open.status !== "accepted") return;
+      const { events, clock, rows } = this.#options;
+      const to = operationStates.next(open.status, verb);
+      const move = rows.move(open.id, open.status, to, fields, toEpochSeconds(clock.epochMs()));
+      const failure = typeof fields.failure === "string" ? (JSON.parse(fields.failure) as Failure) : null;
+      const { conflict } = await events.write([move], open.tenant_id, [this.event(open, to, failure)], { durable });
+      if (conflict !== null) {
+        // A write that failed before may have been committed all the same.
+        const row = await rows.byId(open.tenant_id, open.id);
+        invariant(row?.record.status === to, `operation ${open.id} is ${row?.record.status}, not ${open.status}`);
+      }
+      open.status = to;
+    });
+  }
+}

@@ -1,0 +1,100 @@
+/** Shapes of operations, and the answer of every route that hands its work to one. */
+import { z } from "zod";
+import { LIMITS } from "../base/limits.ts";
+import { queryLimit, queryNumber } from "../http/input.ts";
+import { Answer } from "../http/route.ts";
+import { epochSeconds } from "../http/schema.ts";
+import { OPERATION_STATUSES } from "./states.ts";
+
+const ABOUT = {
+  operation_id: "Of the operation.",
+  status_url: "Where it is looked up.",
+};
+
+export const operationRecord = z
+  .object({
+    operation_id: z.string().describe(ABOUT.operation_id),
+    operation_type: z.string().describe("What it does: container.start, volume.delete."),
+    status: z
+      .enum(OPERATION_STATUSES)
+      .describe("accepted, queued and running go on; succeeded, failed, cancelled and timed_out are its end."),
+    target_resource_type: z.string().nullable().describe("What kind of thing it is about."),
+    target_resource_id: z.string().nullable().describe("Which one."),
+    progress_pct: z.number().nullable().describe("How much is done, from 0 to 100; null where it cannot say."),
+    message: z.string().nullable().describe("What it does now, or how it ended, for people."),
+    result: z
+      .record(z.string(), z.unknown())
+      .nullable()
+      .describe("What came out; null before, and where nothing does."),
+    items: z
+      .array(z.record(z.string(), z.unknown()))
+      .nullable()
+      .describe("Of a batch, what became of each part; null for all others."),
+    error: z.string().nullable().describe("Why it failed; null unless it did."),
+    reason_code: z.string().nullable().describe("The same for programs: an error code, or INTERRUPTED by a restart."),
+    reason_message: z.string().nullable().describe("As error."),
+    warnings: z.array(z.string()).describe("What went otherwise than asked."),
+    capability_downgrades: z.array(z.string()).describe("What this node could not do as asked."),
+    container_id: z.string().nullable().describe("The container that it is about."),
+    snapshot_id: z.string().nullable().describe("The snapshot that it is about or makes."),
+    result_container_id: z.string().nullable().describe("The container that it made."),
+    status_url: z.string().describe(ABOUT.status_url),
+    created_at: epochSeconds,
+    started_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: not yet."),
+    updated_at: epochSeconds,
+    completed_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: not yet."),
+  })
+  .meta({ id: "Operation" });
+export type OperationRecord = Readonly<z.output<typeof operationRecord>>;
+
+const operationSummary = operationRecord
+  .omit({ result: true, items: true })
+  .meta({ id: "OperationSummary", description: "An operation without its result and items, which may be long." });
+
+export const operationList = z
+  .object({ operations: z.array(operationSummary).describe("Newest first.") })
+  .meta({ id: "OperationList" });
+
+export const listOperations = z.object({
+  limit: queryLimit(),
+  status: z.enum(OPERATION_STATUSES).optional().describe("Only operations in this state."),
+  operation_type: z.string().optional().describe("Only operations of this type."),
+  target_resource_id: z.string().optional().describe("Only operations on this thing."),
+  container_id: z.string().optional().describe("Only operations on this container."),
+});
+export type ListOperations = z.output<typeof listOperations>;
+
+export const getOperation = z.object({
+  wait_seconds: queryNumber(0, LIMITS.operation_wait_seconds_max)
+    .optional()
+    .describe("Answers when the operation has ended, or after so many seconds; at once unless given."),
+});
+
+/** What a route that hands its work to an operation answers with 202. Concerns may add fields. */
+export const acceptedOperation = z
+  .object({
+    success: z.literal(true).describe("Always true: it was accepted. How it ends is looked up."),
+    operation_id: z.string().describe(ABOUT.operation_id),
+    status_url: z.string().describe(ABOUT.status_url),
+  })
+  .meta({ id: "AcceptedOperation" });
+export type AcceptedOperation = Readonly<z.output<typeof acceptedOperation>>;
+
+export const statusUrl = (operation_id: string): string => `/api/operations/${operation_id}`;
+
+/** The 202 of an accepted operation; `extra`: fields beyond those of every handle. */
+export function accepted<Extra extends object = object>(
+  { operation_id }: Pick<OperationRecord, "operation_id">,
+  extra: Extra = {} as Extra,
+): Answer<AcceptedOperation & Extra> {
+  return new Answer(202, { success: true, operation_id, status_url: statusUrl(operation_id), ...extra });
+}
+
+/** `execution` in the query of a route whose work may take a while. Absent: what the route does by itself. */
+export const executionField = z
+  .enum(["sync", "async"])
+  .optional()
+  .describe(
+    "sync: answers when it is done; async: answers 202 with an operation at once. Absent: as the normal answer says.",
+  );
+export type Execution = "sync" | "async";
