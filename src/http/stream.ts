@@ -75,7 +75,8 @@ function watch(response: ServerResponse, stall_ms: number): () => void {
   else begin(response.socket);
   return () => {
     response.off("socket", begin);
-    response.socket?.setTimeout(0);
+    const { socket } = response;
+    if (socket !== null) socket.setTimeout(0);
   };
 }
 
