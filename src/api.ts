@@ -2,6 +2,8 @@
  * All routes of the daemon in one table: what app.ts mounts, what the description of the API shows, and what the types
  * of the client are read from. A new concern is a line here.
  */
+
+import { type ContainerRoutesOptions, containerRoutes } from "./containers/routes.ts";
 import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
 import { openApiDocument } from "./http/openapi.ts";
@@ -14,6 +16,7 @@ import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
 export interface ApiOptions {
   readonly system: SystemRoutesOptions;
   readonly functions: FunctionRoutesOptions;
+  readonly containers: ContainerRoutesOptions;
   readonly tenants: TenantRoutesOptions;
   readonly telemetry: TelemetryRoutesOptions;
   readonly operations: OperationRoutesOptions;
@@ -34,6 +37,7 @@ const TAGS = {
   daemon: "The daemon itself: alive, described, measured.",
   system: "What this daemon is.",
   functions: "Code that is called by name, in versions, on warm containers.",
+  containers: "Processes with a file system and an address of their own, kept until they are deleted.",
   tenants: "Who owns what. The operator's.",
   "api-keys": "A tenant's own keys.",
   auth: "Short-lived tokens.",
@@ -41,7 +45,8 @@ const TAGS = {
   events: "What happens to a tenant's things, as it happens.",
 };
 
-export function apiRoutes({ system, functions, tenants, telemetry, operations, events }: ApiOptions) {
+export function apiRoutes(options: ApiOptions) {
+  const { system, functions, containers, tenants, telemetry, operations, events } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
     ...systemRoutes(system),
@@ -54,6 +59,7 @@ export function apiRoutes({ system, functions, tenants, telemetry, operations, e
       }),
     ),
     ...functionRoutes(functions),
+    ...containerRoutes(containers),
     ...tenantRoutes(tenants),
     ...telemetryRoutes(telemetry),
     ...operationRoutes(operations),

@@ -10,14 +10,18 @@ import { Pool } from "../pool/index.ts";
 import { apiRoutes } from "./api.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
-import { errorText } from "./base/errors.ts";
+import { AppError, errorText } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { Traces } from "./base/trace.ts";
-import type { Engine } from "./engine/engine.ts";
+import { Execs } from "./containers/exec.ts";
+import { Jobs } from "./containers/jobs.ts";
+import { Containers, type ResolvedImage } from "./containers/service.ts";
+import { ContainerVerbs } from "./containers/verbs.ts";
+import type { ContainerEngine, Engine } from "./engine/engine.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
 import { Events } from "./events/service.ts";
 import { Concurrency } from "./functions/concurrency.ts";
@@ -39,6 +43,7 @@ import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
 import { Keys, newKeyText } from "./tenants/keys.ts";
 import { Tenants } from "./tenants/service.ts";
+import { Volumes } from "./volumes/service.ts";
 
 export interface Hearth {
   readonly url: string;
@@ -48,6 +53,8 @@ export interface Hearth {
   stop(): Promise<void>;
 }
 
+/** Profiles whose image set-up makes. */
+const PROFILES: readonly string[] = ["prod"];
 /** As many as the digest of HS256 has (RFC 7518 §3.2). */
 const TOKEN_SECRET_BYTES = 32;
 
@@ -144,7 +151,9 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
-  const tenants = new Tenants({ ...base, store, keys, functions, operations, events, rates });
+  const parts = makeContainers(base, { store, engine: engine.containers, events, operations });
+  const { containers, volumes, execs, jobs, verbs } = parts;
+  const tenants = new Tenants({ ...base, store, keys, functions, containers, volumes, operations, events, rates });
   const api = apiRoutes({
     system: {
       version: packageVersion(),
@@ -154,6 +163,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       engine: () => engine.info(),
     },
     functions: { functions, invoker, invocations, pool },
+    containers: { containers, engine: engine.containers, execs, jobs, verbs, operations, clock },
     tenants: { tenants, keys },
     telemetry: { metrics },
     operations: { operations },
@@ -170,6 +180,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   launcher.setApiUrl(serving.inner.url);
   await tenants.boot();
   await functions.boot(adopted);
+  await volumes.boot();
+  await execs.boot();
+  await containers.boot();
+  undo.add(async () => containers.close());
   await operations.boot();
   void tenants.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
@@ -210,6 +224,47 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   const tokens = new InvocationTokens(ids, clock);
   const launcher = new FunctionLauncher(engine, clock, log, tokens);
   return { engine, adopted, tokens, launcher, pool: makePool(config, log, launcher, start_number) };
+}
+
+/** API containers and what runs in them. */
+function makeContainers(
+  { config, clock, log, ids }: Base,
+  parts: {
+    readonly store: Store;
+    readonly engine: ContainerEngine;
+    readonly events: Events;
+    readonly operations: Operations;
+  },
+) {
+  const { store, engine, events, operations } = parts;
+  const volumes = new Volumes({ store, area: () => engine.area, events, clock, ids, log });
+  const containers = new Containers({
+    store,
+    engine,
+    events,
+    clock,
+    log,
+    ids,
+    containers_max: config.containers_max,
+    resolveImage,
+    volumes,
+  });
+  const jobs = new Jobs(store);
+  const execs = new Execs({ containers, engine, jobs, clock, ids, log });
+  return { containers, volumes, execs, jobs, verbs: new ContainerVerbs(containers, operations) };
+}
+
+/** What a container's `image` stands for on this node. */
+function resolveImage(selector: string, oci: boolean): ResolvedImage {
+  if (oci) return { reference: selector, release: null };
+  if (!PROFILES.includes(selector)) {
+    throw new AppError("INVALID_ARGUMENT", `image: there is no profile '${selector}' on this node`, {
+      details: { expected: PROFILES, received: selector },
+      hint: "an OCI image needs oci: true",
+    });
+  }
+  const { reference, release } = profileImage(selector);
+  return { reference, release };
 }
 
 /** What watches all other parts. Spans and metrics are sent away only where a collector is set. */

@@ -18,6 +18,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "POST /api/api-keys": "the same",
   "DELETE /api/api-keys/:key_id": "the same",
   "POST /api/auth/token": "the same, of bearer tokens",
+  "GET /api/containers/:container_id/jobs": "what existing clients read after an exec (wire-facts §1)",
+  "GET /api/containers/:container_id/jobs/:job_id": "the same",
   "POST /api/tenants": "somebody has to make those to whom keys belong",
   "GET /api/tenants": "the same",
   "GET /api/tenants/:tenant_id": "the same",
@@ -48,6 +50,9 @@ describe("the table of routes", () => {
     // Guides and readiness are asked before anything else; a key may end itself and make a token of what it is.
     expect(any.sort()).toEqual([
       "DELETE /api/api-keys/:key_id",
+      "GET /api/containers/examples",
+      "GET /api/containers/health",
+      "GET /api/containers/help",
       "GET /api/functions/examples",
       "GET /api/functions/health",
       "GET /api/functions/help",

@@ -34,6 +34,7 @@ export interface Config {
   readonly trace_sample_ratio: number;
   readonly cells_target: number;
   readonly instances_max: number;
+  readonly containers_max: number;
   readonly memory_budget_mb: number;
   /** Of containers' files and volumes; null: half of the disk. */
   readonly area_mb: number | null;
@@ -118,6 +119,11 @@ export const SETTINGS = {
     variable: "HEARTH_INSTANCES_MAX",
     fallback: String(LIMITS.instances_max),
     about: "instances and cells on this node",
+  },
+  containers_max: {
+    variable: "HEARTH_CONTAINERS_MAX",
+    fallback: String(LIMITS.containers_max),
+    about: "API containers on this node",
   },
   memory: {
     variable: "HEARTH_MEMORY_MB",
@@ -279,6 +285,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     trace_sample_ratio: sampleRatio(read),
     cells_target: wholeNumber("cells", read("cells"), 0, 500),
     instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
+    containers_max: wholeNumber("containers_max", read("containers_max"), 0, 10_000),
     memory_budget_mb:
       read("memory") === "" ? defaultMemoryMb() : wholeNumber("memory", read("memory"), 16, 100_000_000),
     area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),

@@ -40,6 +40,7 @@ export const ERRORS = {
   METHOD_NOT_ALLOWED: row(405, "caller", "The path answers other methods, which Allow names."),
   REQUEST_TIMEOUT: row(408, "caller", "The request was not sent in time."),
   WRONG_STATE: row(409, "caller", "Not possible in the state that it is in, which details.state names."),
+  NOT_RUNNING: row(409, "caller", "The container does not run, so nothing can be run in it."),
   NAME_TAKEN: row(409, "caller", "Another one has that name."),
   NOT_EMPTY: row(409, "caller", "It still owns something."),
   IDEMPOTENCY_CONFLICT: row(409, "caller", "The Idempotency-Key was used before, for something else."),
@@ -65,6 +66,7 @@ export const ERRORS = {
   ),
   START_FAILED: row(503, "platform", "No instance of the function could be started.", true),
   TIMEOUT: row(504, "platform", "It did not end before its deadline, and was stopped."),
+  NOT_RESPONDING: row(503, "platform", "The container runs, and its first process does not answer.", true),
   SHUTTING_DOWN: row(503, "platform", "The daemon is about to end.", true),
 } as const satisfies Record<string, ErrorRow>;
 

@@ -68,7 +68,7 @@ export const LIMITS = {
   pipelined_requests_max: 4,
 
   // Functions
-  function_name_length_max: 128,
+  name_length_max: 128,
   /** It is one argument of a command, of which Linux allows 128 KiB (MAX_ARG_STRLEN). */
   handler_bytes_max: 64 * 1024,
   description_length_max: 4_096,
@@ -156,6 +156,59 @@ export const LIMITS = {
   deploy_wait_ms: 60_000,
   /** How long pause and delete wait for running calls; delete then ends them. */
   group_close_wait_ms: 10_000,
+
+  // Containers
+  /** API containers on this node. */
+  containers_max: 500,
+  container_pids_max: 1_024,
+  container_files_max: 16_384,
+  container_memory_mb_default: 512,
+  container_volumes_max: 32,
+  /** A container's own file system. */
+  disk_limit_mb_min: 16,
+  disk_limit_mb_max: 1_048_576,
+  labels_max: 64,
+  label_length_max: 256,
+  image_reference_length_max: 512,
+  /** One argument (MAX_ARG_STRLEN of Linux), all of them, and their number. */
+  argument_bytes_max: 128 * 1024 - 1,
+  arguments_bytes_max: 1024 * 1024,
+  arguments_max: 4_096,
+  gpus_max: 64,
+  batch_items_max: 100,
+  /** Thirty days. */
+  container_seconds_max: 30 * 24 * 3_600,
+  exec_timeout_ms_default: 30_000,
+  exec_timeout_ms_max: 3_600_000,
+  /** Execs, streams and terminals at once in one container, and on this node. */
+  execs_per_container_max: 250,
+  execs_max: 2_000,
+  /** What of a stream waits for its reader in this process; above it the command waits. */
+  stream_buffer_bytes: 1024 * 1024,
+  /** Between SIGTERM at the deadline and SIGKILL. */
+  exec_grace_ms: 2_000,
+  /** Records of execs that a container keeps, and the bytes of their output. */
+  jobs_per_container_max: 200,
+  /** Lines of a log unless given; log_lines_max is the most. */
+  log_lines_default: 100,
+  /** An operation that moves files: an archive, the removal of a volume. */
+  tree_operation_ms: 3_600_000,
+  /** An archive as it is sent. */
+  upload_bytes_max: 64 * 1024 * 1024 * 1024,
+  /** An operation that starts or removes one container. */
+  container_operation_ms: 60_000,
+  stop_grace_ms_default: 10_000,
+  stop_grace_ms_max: 300_000,
+  /** A container whose first process does not answer to its end is ended from outside after this long. */
+  container_kill_wait_ms: 2_000,
+  /** First and longest pause before a restart policy starts a container again; one that ran that long begins anew. */
+  restart_backoff_ms_min: 100,
+  restart_backoff_ms_max: 60_000,
+  restart_settled_ms: 10_000,
+  /** How often it is looked whether a container's time is up or nobody has used it for long. */
+  container_look_ms: 1_000,
+  /** How long a container's first process may take to say that it lives. */
+  readiness_wait_ms: 1_000,
 
   // Engine
   start_timeout_ms: 10_000,

@@ -23,7 +23,7 @@ import type { CgroupMode } from "./engine.ts";
 import { MinitClient } from "./minit-client.ts";
 import type { Network, NetworkSlot } from "./network.ts";
 import type { OciRuntime } from "./oci-runtime.ts";
-import { commandLines, reap } from "./reaper.ts";
+import { commandLines, type Remains, reap } from "./reaper.ts";
 
 /** Where containers leave their traces; the names in each are container ids. */
 export interface Places {
@@ -32,6 +32,17 @@ export interface Places {
   readonly runtime: string;
   /** Parent of the control groups, `/name`. */
   readonly cgroup: string;
+}
+
+/** What there may be of a container in these places. */
+export function remainsOf(places: Places, id: string, isStarting: boolean): Remains {
+  return {
+    id,
+    bundle: `${places.bundles}/${id}`,
+    cgroup: `${places.cgroup}/${id}`,
+    runtime_root: places.runtime,
+    isStarting,
+  };
 }
 
 /** A container that lives on. */
@@ -86,9 +97,9 @@ export class Leftovers {
   /** Removes containers, and waits for it. What does not go is logged and left to the census. */
   async remove(ids: readonly string[], runtime: OciRuntime | null): Promise<void> {
     const { clock, log, mode, places } = this.#options;
-    const reaper = { clock, mode, runtime_root: places.runtime, runtime };
+    const reaper = { clock, mode, runtime };
     await each(ids, LIMITS.leftovers_at_once, async (id) => {
-      const remains = { id, bundle: `${places.bundles}/${id}`, cgroup: `${places.cgroup}/${id}`, isStarting: true };
+      const remains = remainsOf(places, id, true);
       await reap(reaper, remains).catch((error) => log.error("container left", { id, error: errorText(error) }));
     });
     if (ids.length > 0) log.info("removed containers that were left", { containers: ids.length });

@@ -3,14 +3,14 @@
  * the file to read for its isolation. `test/security` looks from inside and holds each line against it.
  */
 import { LIMITS } from "../base/limits.ts";
-import type { OciSeccomp } from "./seccomp.ts";
+import type { Filter } from "./filters.ts";
 
 /** Where minit is found inside: on the runtime's own /dev, so that the image needs no mount point for it. */
-const MINIT_INSIDE = "/dev/init";
-const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+export const MINIT_INSIDE = "/dev/init";
+export const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** The kernel's own tables that tell about the host or act on it (the list that podman and docker mask). */
-const MASKED_PATHS = [
+export const MASKED_PATHS = [
   "/proc/acpi",
   "/proc/asound",
   "/proc/kcore",
@@ -25,7 +25,7 @@ const MASKED_PATHS = [
   "/sys/firmware",
   "/sys/fs/selinux",
 ];
-const READONLY_PATHS = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+export const READONLY_PATHS = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 export interface InstanceSpec {
   readonly id: string;
@@ -38,8 +38,7 @@ export interface InstanceSpec {
   readonly netns: string;
   /** `/parent/name` */
   readonly cgroup: string;
-  /** Rules for the runtime to compile, or ready BPF in base 64. */
-  readonly seccomp: { readonly rules: OciSeccomp } | { readonly bpf_base64: string };
+  readonly seccomp: Filter;
 }
 
 /** `config.json` of an instance (OCI runtime specification 1.0). */

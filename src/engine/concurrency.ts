@@ -12,8 +12,10 @@ export async function each<T>(items: Iterable<T>, at_once: number, work: (item: 
   await Promise.all(lanes);
 }
 
-/** Like `Promise.all` of two, but rejects only when both have settled: nothing goes on while a failure is cleaned up. */
-export async function together<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
-  await Promise.allSettled([first, second]);
-  return Promise.all([first, second]);
+/** Like `Promise.all`, but rejects only when all have settled: nothing goes on while a failure is cleaned up. */
+export async function together<const T extends readonly Promise<unknown>[]>(
+  ...all: T
+): Promise<{ -readonly [I in keyof T]: Awaited<T[I]> }> {
+  await Promise.allSettled(all);
+  return Promise.all(all);
 }

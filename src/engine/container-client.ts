@@ -275,49 +275,105 @@ export function openExec(path: string, request: RunRequest, listener: ExecListen
   return new Exec(path, request, listener, clock);
 }
 
-/**
- * Runs a command to its end and keeps its output, of each stream at most the request's cap. Rejects as X1 says, and
- * with INTERNAL when nothing is heard of it for a while after its deadline.
- */
-export async function runExec(
+/** A command whose output is kept. */
+export interface Gathering {
+  readonly started: Promise<{ readonly pid: number }>;
+  /** Rejects as X1 says, and with INTERNAL when nothing is heard of the command for a while after its deadline. */
+  readonly exited: Promise<GatheredExit>;
+}
+
+/** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
+export function runExec(
   path: string,
   request: RunRequest & { readonly output_bytes_max: number },
   clock: Clock,
-): Promise<GatheredExit> {
-  const gathered = {
-    stdout: new GatheredOutput(request.output_bytes_max),
-    stderr: new GatheredOutput(request.output_bytes_max),
-  };
+): Gathering {
+  const stdout = new GatheredOutput(request.output_bytes_max);
+  const stderr = new GatheredOutput(request.output_bytes_max);
   const listener: ExecListener = {
     onOutput(stream, chunk) {
-      gathered[stream].add(chunk);
+      (stream === "stdout" ? stdout : stderr).add(chunk);
       return true;
     },
   };
   const exec = openExec(path, request, listener, clock);
   const latest_ms = request.timeout_ms + request.grace_ms + LIMITS.minit_answer_ms;
   const cancel = request.timeout_ms === 0 ? () => {} : clock.after(latest_ms, () => exec.close());
-  try {
-    const exit = await exec.exited;
-    return { ...exit, stdout: gathered.stdout.bytes(), stderr: gathered.stderr.bytes() };
-  } finally {
-    cancel();
-  }
+  const exited = exec.exited
+    .then((exit) => ({ ...exit, stdout: stdout.bytes(), stderr: stderr.bytes() }))
+    .finally(cancel);
+  return { started: exec.started, exited };
 }
 
-/** Resolves when the container's minit answers. Rejects with START_FAILED when it does not within `timeout_ms`. */
-export async function connectContainer(path: string, timeout_ms: number, clock: Clock): Promise<{ nonce: string }> {
-  const connection = new Connection(
-    path,
-    clock,
-    timeout_ms,
-    () => {},
-    () => {},
-  );
-  try {
-    return { nonce: (await connection.greeting).nonce };
-  } finally {
-    connection.socket.destroy();
+/**
+ * A connection that is kept for as long as the container lives: its end is the container's, and over it the first
+ * process is asked whether it answers.
+ */
+export class ContainerControl {
+  readonly nonce: string;
+  readonly #connection: Connection;
+  readonly #pongs: Map<number, () => void>;
+  readonly #closed: Promise<void>;
+  #next_id = 1;
+
+  private constructor(nonce: string, connection: Connection, pongs: Map<number, () => void>, closed: Promise<void>) {
+    this.nonce = nonce;
+    this.#connection = connection;
+    this.#pongs = pongs;
+    this.#closed = closed;
+  }
+
+  /** Resolves when the container's minit answers. Rejects with START_FAILED when it does not within `timeout_ms`. */
+  static async connect(path: string, timeout_ms: number, clock: Clock): Promise<ContainerControl> {
+    const pongs = new Map<number, () => void>();
+    const closed = Promise.withResolvers<void>();
+    const connection = new Connection(
+      path,
+      clock,
+      timeout_ms,
+      (type, id) => {
+        if (type !== FRAME.PONG) return;
+        pongs.get(id)?.();
+        pongs.delete(id);
+      },
+      () => closed.resolve(),
+    );
+    try {
+      const { nonce } = await connection.greeting;
+      return new ContainerControl(nonce, connection, pongs, closed.promise);
+    } catch (error) {
+      connection.socket.destroy();
+      throw error;
+    }
+  }
+
+  get isOpen(): boolean {
+    return !this.#connection.socket.destroyed;
+  }
+
+  /** Calls `listener` once when the connection has ended, however it ended. */
+  onClosed(listener: () => void): void {
+    void this.#closed.then(listener);
+  }
+
+  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`. */
+  ping(timeout_ms: number, clock: Clock): Promise<void> {
+    const id = this.#next_id++ >>> 0;
+    return new Promise((resolve, reject) => {
+      const cancel = clock.after(timeout_ms, () => {
+        this.#pongs.delete(id);
+        reject(new AppError("NOT_RESPONDING", `minit did not answer within ${timeout_ms} ms`));
+      });
+      this.#pongs.set(id, () => {
+        cancel();
+        resolve();
+      });
+      if (this.isOpen) this.#connection.socket.write(bareFrame(FRAME.PING, id));
+    });
+  }
+
+  close(): void {
+    this.#connection.socket.destroy();
   }
 }
 

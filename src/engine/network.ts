@@ -191,6 +191,11 @@ export class Network {
     return this.#slot(index, NO_FD, "", NO_LAUNCHER);
   }
 
+  /** The slot with this index, as an earlier process made it. Null when there can be none. */
+  slotOfIndex(index: number): NetworkSlot | null {
+    return this.slotOfUid(LIMITS.instance_uid_base + index);
+  }
+
   /** Whether a slot of an earlier process is still connected: its link a port of the bridge. */
   isPort({ host_interface }: NetworkSlot): boolean {
     if (!this.#isKept) return false;
@@ -231,12 +236,13 @@ export class Network {
     return this.#slots.release(slot);
   }
 
-  /** Removes all slots, the bridge and the rules. Nothing may live in any slot. */
-  async shutdown(): Promise<void> {
+  /** Removes all slots but those of containers that live on, and unless there are such the bridge and the rules too. */
+  async shutdown(living: readonly NetworkSlot[]): Promise<void> {
     if (!this.#isOwner) return;
     await this.#slots.close();
     // The link of a container that is gone goes by itself, a moment later.
-    await this.#sweepLinks(new Set());
+    await this.#sweepLinks(new Set(living.map(({ host_interface }) => host_interface)));
+    if (living.length > 0) return;
     const { client } = this.#launcher();
     await client.spawn({ argv: ["ip", "link", "delete", this.#text.bridge], timeout_ms: COMMAND_TIMEOUT_MS });
     await this.#nft(`table inet ${this.#text.table}\ndelete table inet ${this.#text.table}\n`);

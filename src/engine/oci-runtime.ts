@@ -4,9 +4,20 @@
  *
  * `test/engine/oci-runtime.test.ts` holds one contract suite against both.
  */
+import { readFileSync } from "node:fs";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { LauncherClient } from "./launcher.ts";
+
+/** What the container's first process gets beside its bundle. */
+export interface Handover {
+  /** A listening socket is made here; descriptor 3. */
+  readonly listen_path: string;
+  /** Files that are opened for reading and writing, and made where they are missing; descriptors 4, 5, … */
+  readonly file_paths?: readonly string[];
+  /** Where its process id on this machine is written. */
+  readonly pid_file?: string;
+}
 
 export class OciRuntime {
   /** Command name or path. */
@@ -15,6 +26,7 @@ export class OciRuntime {
   /** Whether a start accepts ready BPF by annotation (crun). */
   readonly takesBpf: boolean;
   readonly #launcher: LauncherClient;
+  readonly #root: string;
   readonly #base: readonly string[];
 
   constructor(launcher: LauncherClient, command: string, version: string, root: string) {
@@ -22,6 +34,7 @@ export class OciRuntime {
     this.command = command;
     this.version = version;
     this.takesBpf = version.startsWith("crun ");
+    this.#root = root;
     this.#base = [command, "--root", root];
   }
 
@@ -40,13 +53,15 @@ export class OciRuntime {
   }
 
   /**
-   * Starts the bundle detached, with a listening socket at `listen_path` as descriptor 3. Resolves when the
-   * container's process runs. On rejection (START_FAILED, with the runtime's words) the container may exist half-way:
-   * call `delete`.
+   * Starts the bundle detached. Resolves when the container's process runs. On rejection (START_FAILED, with the
+   * runtime's words) the container may exist half-way: call `delete`.
    */
-  async run(id: string, bundle: string, listen_path: string, timeout_ms: number): Promise<void> {
-    const argv = [...this.#base, "run", "--detach", "--preserve-fds", "1", "--bundle", bundle, id];
-    const result = await this.#launcher.spawn({ argv, timeout_ms, listen_paths: [listen_path] });
+  async run(id: string, bundle: string, handover: Handover, timeout_ms: number): Promise<void> {
+    const { listen_path, file_paths = [], pid_file } = handover;
+    const descriptors = ["--preserve-fds", String(1 + file_paths.length)];
+    const noted = pid_file === undefined ? [] : ["--pid-file", pid_file];
+    const argv = [...this.#base, "run", "--detach", ...descriptors, ...noted, "--bundle", bundle, id];
+    const result = await this.#launcher.spawn({ argv, timeout_ms, listen_paths: [listen_path], file_paths });
     if (result.exit_code === 0 && !result.timed_out) return;
     const words = result.timed_out ? `no answer within ${timeout_ms} ms` : result.stderr.trim().slice(-500);
     throw new AppError("START_FAILED", `${this.command} could not start the container: ${words}`);
@@ -55,6 +70,11 @@ export class OciRuntime {
   /** Creates the container without starting it (used to let crun compile a filter). */
   async create(id: string, bundle: string): Promise<void> {
     await this.#launcher.run([...this.#base, "create", "--bundle", bundle, id], LIMITS.start_timeout_ms);
+  }
+
+  /** The filter that was compiled for a container that was created. Only of a runtime that `takesBpf`. */
+  compiled(id: string): Buffer {
+    return readFileSync(`${this.#root}/${id}/seccomp.bpf`);
   }
 
   /** Kills the container if the runtime knows it, and removes what the runtime keeps of it. Resolves also when there is none. */

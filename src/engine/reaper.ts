@@ -18,14 +18,14 @@ export interface Remains {
   readonly id: string;
   readonly bundle: string;
   readonly cgroup: string;
+  /** Where the runtime keeps its containers' state. */
+  readonly runtime_root: string;
   readonly isStarting: boolean;
 }
 
 export interface Reaper {
   readonly clock: Clock;
   readonly mode: CgroupMode;
-  /** Where the runtime keeps its containers' state. */
-  readonly runtime_root: string;
   /** Null when there is none to ask (no launcher). */
   readonly runtime: OciRuntime | null;
 }
@@ -34,8 +34,8 @@ export interface Reaper {
  * Removes all that is left of a container. `isStarting`: somebody may still be starting it. Rejects with INTERNAL when
  * its processes or groups do not go in time.
  */
-export async function reap(reaper: Reaper, { id, bundle, cgroup, isStarting }: Remains): Promise<void> {
-  const { clock, mode, runtime, runtime_root } = reaper;
+export async function reap(reaper: Reaper, { id, bundle, cgroup, runtime_root, isStarting }: Remains): Promise<void> {
+  const { clock, mode, runtime } = reaper;
   const end_ms = clock.monotonicMs() + LIMITS.reap_wait_ms;
   // crun works on in a session of its own when the process that was asked is killed: it would bring up what is removed.
   while (isStarting && clock.monotonicMs() < end_ms) {

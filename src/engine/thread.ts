@@ -10,16 +10,16 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
 import { containerProcesses, groupProcesses, groupsIn, hierarchies } from "./cgroup.ts";
+import { type ContainerSpec, writeContainerFiles } from "./container-bundle.ts";
 import type { CgroupMode } from "./engine.ts";
 import { LauncherClient } from "./launcher.ts";
-import { OciRuntime } from "./oci-runtime.ts";
+import { type Handover, OciRuntime } from "./oci-runtime.ts";
 import { type Remains, reap } from "./reaper.ts";
 
 export interface ThreadData {
   readonly launcher_socket: string;
   readonly runtime_command: string;
   readonly runtime_version: string;
-  readonly runtime_root: string;
   readonly cgroup_mode: CgroupMode;
 }
 
@@ -28,6 +28,16 @@ export interface StartTask {
   /** Directory for config.json and the socket; made here. */
   readonly bundle: string;
   readonly listen_path: string;
+  /** Where the runtime keeps its containers' state. */
+  readonly runtime_root: string;
+}
+
+/** An API container: its files, and what its first process gets. */
+export interface StartContainerTask {
+  readonly spec: ContainerSpec;
+  readonly bundle: string;
+  readonly runtime_root: string;
+  readonly handover: Handover;
 }
 
 export type RemoveTask = Remains;
@@ -36,24 +46,30 @@ const data = workerData as ThreadData;
 /** The thread's connection, made again when the launcher was replaced. */
 const connection: { client: LauncherClient | null } = { client: null };
 
-function runtime(): OciRuntime {
+function runtime(root: string): OciRuntime {
   if (connection.client?.isOpen !== true) {
     connection.client = new LauncherClient(data.launcher_socket, systemClock);
     connection.client.unref();
   }
-  return new OciRuntime(connection.client, data.runtime_command, data.runtime_version, data.runtime_root);
+  return new OciRuntime(connection.client, data.runtime_command, data.runtime_version, root);
 }
 
 /** Starts a container from its specification. After a rejection call `remove`. Resolves to milliseconds spent on the bundle. */
-export async function start({ spec, bundle, listen_path }: StartTask): Promise<{ rootfs_ms: number }> {
+export async function start({ spec, bundle, listen_path, runtime_root }: StartTask): Promise<{ rootfs_ms: number }> {
   const begun_ms = systemClock.monotonicMs();
   mkdirSync(bundle, { recursive: true, mode: 0o700 });
   writeFileSync(`${bundle}/config.json`, JSON.stringify(instanceConfig(spec)));
   const rootfs_ms = systemClock.monotonicMs() - begun_ms;
   failpoint("engine.start.bundle");
-  await runtime().run(spec.id, bundle, listen_path, LIMITS.start_timeout_ms);
+  await runtime(runtime_root).run(spec.id, bundle, { listen_path }, LIMITS.start_timeout_ms);
   failpoint("engine.start.spawned");
   return { rootfs_ms };
+}
+
+/** Starts an API container. After a rejection call `remove`. */
+export async function startContainer({ spec, bundle, runtime_root, handover }: StartContainerTask): Promise<void> {
+  writeContainerFiles(bundle, spec);
+  await runtime(runtime_root).run(spec.id, bundle, handover, LIMITS.start_timeout_ms);
 }
 
 export interface Census {
@@ -89,6 +105,6 @@ export async function census(parent: string): Promise<Census> {
 
 /** Kills what lives of a container and removes its state, groups and files. Safe to repeat. */
 export function remove(task: RemoveTask): Promise<void> {
-  const { cgroup_mode, runtime_root } = data;
-  return reap({ clock: systemClock, mode: cgroup_mode, runtime_root, runtime: runtime() }, task);
+  const { cgroup_mode } = data;
+  return reap({ clock: systemClock, mode: cgroup_mode, runtime: runtime(task.runtime_root) }, task);
 }

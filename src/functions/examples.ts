@@ -1,29 +1,9 @@
 /** Scripts of the function concern's guide. Each is whole, prints just `output`, and removes what it made. */
-import type { GuideExample } from "../http/guide.ts";
+import { example, type GuideExample } from "../http/guide.ts";
 import type { Scope } from "../http/route.ts";
-
-/** `api PATH …` is curl with the key, and fails on a refusal; `get FIELD` takes a field out of a JSON object. */
-const TOOLS = `set -eu
-api() { path=$1; shift; curl -sS --fail-with-body -H "X-Api-Key: $HEARTH_KEY" "$HEARTH_URL$path" "$@"; }
-get() { python3 -c 'import json, sys; sys.stdout.write(str(json.load(sys.stdin)[sys.argv[1]]))' "$1"; }
-`;
 
 /** What to do first in every script that makes one function, whose id is in `$id`. */
 const CLEANUP = `trap 'api "/api/functions/$id" -X DELETE >/dev/null' EXIT`;
-
-const example = (
-  title: string,
-  about: string,
-  scopes: readonly Scope[],
-  lines: string,
-  output: string,
-): GuideExample => ({
-  title,
-  about,
-  scopes,
-  script: `${TOOLS}\n${lines.trim()}\n`,
-  output,
-});
 
 const USE: readonly Scope[] = ["write", "invoke"];
 const ALL_OF_IT: readonly Scope[] = ["read", "write", "invoke"];

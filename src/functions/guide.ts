@@ -33,7 +33,7 @@ export const functionsGuide: Guide<"functions"> = {
   states: STATES,
   limits: {
     body_bytes_max: "Bytes of a request's body, the payload among them.",
-    function_name_length_max: "Characters of a name.",
+    name_length_max: "Characters of a name.",
     handler_bytes_max: "Bytes of a handler.",
     description_length_max: "Characters of a description.",
     environment_entries_max: "Variables in one environment.",

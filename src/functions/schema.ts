@@ -6,53 +6,20 @@ import { z } from "zod";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
 import { LIMITS } from "../base/limits.ts";
 import { queryLimit } from "../http/input.ts";
-import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
+import {
+  absolutePath,
+  cpuLimit,
+  environment,
+  epochSeconds,
+  memoryLimit,
+  resourceName as name,
+  text,
+  textBytes,
+  whole,
+} from "../http/schema.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
 const runtimeNames = [...RUNTIMES.keys()];
-
-const withoutNul = wellFormed.refine((value) => !value.includes("\0"), { error: "must not hold a NUL character" });
-
-const text = (length_max: number) => withoutNul.max(length_max);
-
-/** Text that the kernel takes, whose bounds are in bytes. */
-const textBytes = (bytes_max: number) =>
-  withoutNul.refine((value) => Buffer.byteLength(value) <= bytes_max, {
-    error: `must not be larger than ${bytes_max} bytes`,
-  });
-
-const name = wellFormed
-  .min(1)
-  .max(LIMITS.function_name_length_max)
-  .refine((value) => !/[/\p{Cc}]/u.test(value), { error: "must not hold '/' or control characters" })
-  .refine((value) => value.trim() === value && value !== "." && value !== "..", {
-    error: "must not start or end with a space, nor be '.' or '..'",
-  });
-
-const environment = z
-  .record(z.string(), wellFormed)
-  .refine((map) => Object.keys(map).length <= LIMITS.environment_entries_max, {
-    error: `must not have more than ${LIMITS.environment_entries_max} entries`,
-  })
-  .refine((map) => Object.keys(map).every((key) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(key)), {
-    error: "names must be letters, digits and '_', not starting with a digit",
-  })
-  .refine((map) => Object.values(map).every((value) => !value.includes("\0")), {
-    error: "values must not hold a NUL character",
-  })
-  .refine((map) => mapBytes(map) <= LIMITS.environment_bytes_max, {
-    error: `must not be larger than ${LIMITS.environment_bytes_max} bytes`,
-  });
-
-function mapBytes(map: Readonly<Record<string, string>>): number {
-  let bytes = 0;
-  for (const [key, value] of Object.entries(map)) bytes += Buffer.byteLength(key) + Buffer.byteLength(value) + 2;
-  return bytes;
-}
-
-const absolutePath = textBytes(LIMITS.path_bytes_max).refine((value) => value.startsWith("/"), {
-  error: "must be an absolute path",
-});
 
 const timeoutSeconds = whole(LIMITS.timeout_seconds_min, LIMITS.timeout_seconds_max);
 
@@ -60,9 +27,7 @@ const runtimeName = z
   .string()
   .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` })
   .meta({ enum: runtimeNames });
-const memoryLimit = whole(LIMITS.memory_limit_mb_min, LIMITS.memory_limit_mb_max);
-const cpuLimit = z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.cpu_limit_percent_max).nullish();
-const clusterId = text(LIMITS.function_name_length_max).min(1).nullish();
+const clusterId = text(LIMITS.name_length_max).min(1).nullish();
 const minInstances = whole(0, LIMITS.max_instances_max);
 const maxInstances = whole(1, LIMITS.max_instances_max);
 const concurrencyLimit = whole(1, LIMITS.concurrency_limit_max).nullish();

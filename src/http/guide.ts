@@ -22,6 +22,27 @@ export interface GuideExample {
   readonly output: string;
 }
 
+/** `api PATH …` is curl with the key, and fails on a refusal; `get FIELD` takes a field out of a JSON object. */
+const TOOLS = `set -eu
+api() { path=$1; shift; curl -sS --fail-with-body -H "X-Api-Key: $HEARTH_KEY" "$HEARTH_URL$path" "$@"; }
+get() { python3 -c 'import json, sys; sys.stdout.write(str(json.load(sys.stdin)[sys.argv[1]]))' "$1"; }
+`;
+
+/** A script with what every one begins with. */
+export const example = (
+  title: string,
+  about: string,
+  scopes: readonly Scope[],
+  lines: string,
+  output: string,
+): GuideExample => ({
+  title,
+  about,
+  scopes,
+  script: `${TOOLS}\n${lines.trim()}\n`,
+  output,
+});
+
 export interface Guide<Concern extends string> {
   /** The second part of its paths. */
   readonly concern: Concern;
@@ -122,7 +143,7 @@ const guideQuery = z.object({
 export interface Readiness<Schema extends z.ZodType> {
   readonly schema: Schema;
   readonly example: Output<Schema, unknown>;
-  readonly look: () => Output<Schema, unknown>;
+  readonly look: () => Output<Schema, unknown> | Promise<Output<Schema, unknown>>;
 }
 
 /** The three routes of a guide. `routes` are the concern's others, which the help lists after them. */
@@ -163,7 +184,7 @@ export function guideRoutes<const Concern extends string, Schema extends z.ZodTy
       summary: `Whether ${concern} can be served.`,
       response: readiness.schema,
       example: { response: readiness.example },
-      handler: (request) => inForm(request, readiness.look(), (body) => healthMarkdown(concern, body)),
+      handler: async (request) => inForm(request, await readiness.look(), (body) => healthMarkdown(concern, body)),
     }),
   ] as const;
   all.routes = [...own, ...routes];

@@ -338,8 +338,8 @@ function responsesOf(route: Route, components: Components): Json {
   });
   const responses: Record<string, unknown> = { [route.status]: normal(route.status, content) };
   if (route.other !== null) {
-    const { status, response } = route.other;
-    responses[status] = normal(status, { [JSON_TYPE]: media(components.schemas.add(response, "output"), undefined) });
+    const { status, response, example } = route.other;
+    responses[status] = normal(status, { [JSON_TYPE]: media(components.schemas.add(response, "output"), example) });
   }
   const byStatus = Map.groupBy(errorsOf(route).sort(), (code) => ERRORS[code].status);
   for (const [status, codes] of [...byStatus].sort(([a], [b]) => a - b)) {

@@ -82,6 +82,8 @@ export interface RouteExample<Body = unknown> {
 export interface OtherAnswer<Response extends z.ZodType | undefined = z.ZodType> {
   readonly status: number;
   readonly response: Response;
+  /** What a daemon answered once. */
+  readonly example?: Output<Response, unknown>;
 }
 
 interface Definition<

@@ -1,5 +1,6 @@
 /** Shapes that several concerns answer with. */
 import { z } from "zod";
+import { LIMITS } from "../base/limits.ts";
 
 /** Whole seconds since the Unix epoch. */
 export const epochSeconds = z.int().describe("Seconds since the Unix epoch.");
@@ -20,3 +21,59 @@ export const whole = (min: number, max: number) =>
 export const wellFormed = z
   .string()
   .refine((value) => value.isWellFormed(), { error: "must not hold half a surrogate pair" });
+
+export const withoutNul = wellFormed.refine((value) => !value.includes("\0"), {
+  error: "must not hold a NUL character",
+});
+
+/** Text of so many characters, as it was sent. */
+export const text = (length_max: number) => withoutNul.max(length_max);
+
+/** Text that the kernel takes, whose bounds are in bytes. */
+export const textBytes = (bytes_max: number) =>
+  withoutNul.refine((value) => Buffer.byteLength(value) <= bytes_max, {
+    error: `must not be larger than ${bytes_max} bytes`,
+  });
+
+/** A name that people give: one path segment, unique among its kind in the tenant. */
+export const resourceName = wellFormed
+  .min(1)
+  .max(LIMITS.name_length_max)
+  .refine((value) => !/[/\p{Cc}]/u.test(value), { error: "must not hold '/' or control characters" })
+  .refine((value) => value.trim() === value && value !== "." && value !== "..", {
+    error: "must not start or end with a space, nor be '.' or '..'",
+  });
+
+/** Variables by name. */
+export const environment = z
+  .record(z.string(), wellFormed)
+  .refine((map) => Object.keys(map).length <= LIMITS.environment_entries_max, {
+    error: `must not have more than ${LIMITS.environment_entries_max} entries`,
+  })
+  .refine((map) => Object.keys(map).every((key) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(key)), {
+    error: "names must be letters, digits and '_', not starting with a digit",
+  })
+  .refine((map) => Object.values(map).every((value) => !value.includes("\0")), {
+    error: "values must not hold a NUL character",
+  })
+  .refine((map) => mapBytes(map) <= LIMITS.environment_bytes_max, {
+    error: `must not be larger than ${LIMITS.environment_bytes_max} bytes`,
+  });
+
+function mapBytes(map: Readonly<Record<string, string>>): number {
+  let bytes = 0;
+  for (const [key, value] of Object.entries(map)) bytes += Buffer.byteLength(key) + Buffer.byteLength(value) + 2;
+  return bytes;
+}
+
+export const absolutePath = textBytes(LIMITS.path_bytes_max).refine((value) => value.startsWith("/"), {
+  error: "must be an absolute path",
+});
+
+/** MiB of memory. */
+export const memoryLimit = whole(LIMITS.memory_limit_mb_min, LIMITS.memory_limit_mb_max);
+/** Percent of one core; null: no quota. */
+export const cpuLimit = z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.cpu_limit_percent_max).nullish();
+
+/** A moment as containers show it. */
+export const isoTime = z.string().describe("ISO 8601 with milliseconds, in UTC.");

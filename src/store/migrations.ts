@@ -197,6 +197,73 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE UNIQUE INDEX operations_once ON operations (tenant_id, idempotency_key) WHERE idempotency_key IS NOT NULL",
     ],
   },
+  {
+    version: 5,
+    statements: [
+      // `make` is what a container was made with and keeps, as JSON. Times in milliseconds, as its record shows them.
+      `CREATE TABLE containers (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        tenant_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        is_wanted INTEGER NOT NULL,
+        is_removing INTEGER NOT NULL,
+        make TEXT NOT NULL,
+        memory_limit_mb INTEGER NOT NULL,
+        cpu_limit_percent REAL,
+        labels TEXT NOT NULL,
+        environment TEXT NOT NULL,
+        exit_code INTEGER,
+        oom_killed INTEGER NOT NULL,
+        error_message TEXT,
+        restart_count INTEGER NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        started_at_ms INTEGER,
+        exited_at_ms INTEGER,
+        UNIQUE (tenant_id, name)
+      )`,
+      `CREATE TABLE exec_jobs (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        container_id TEXT NOT NULL REFERENCES containers (id) ON DELETE CASCADE,
+        command TEXT NOT NULL,
+        status TEXT NOT NULL,
+        exit_code INTEGER,
+        pid INTEGER,
+        started_at INTEGER NOT NULL,
+        completed_at INTEGER,
+        duration_ms INTEGER,
+        timed_out INTEGER NOT NULL DEFAULT 0,
+        error_message TEXT,
+        stdout_truncated INTEGER NOT NULL DEFAULT 0,
+        stderr_truncated INTEGER NOT NULL DEFAULT 0,
+        stdout TEXT NOT NULL DEFAULT '',
+        stderr TEXT NOT NULL DEFAULT ''
+      )`,
+      "CREATE INDEX exec_jobs_of_container ON exec_jobs (container_id, seq)",
+      `CREATE TABLE volumes (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        tenant_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        labels TEXT NOT NULL,
+        quota_mb INTEGER,
+        status TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        UNIQUE (tenant_id, name)
+      )`,
+      // What a container has: neither of the two is deleted without the other's knowing.
+      `CREATE TABLE container_volumes (
+        container_id TEXT NOT NULL REFERENCES containers (id) ON DELETE CASCADE,
+        volume_id TEXT NOT NULL REFERENCES volumes (id),
+        target TEXT NOT NULL,
+        PRIMARY KEY (container_id, target)
+      ) WITHOUT ROWID`,
+      "CREATE INDEX container_volumes_of_volume ON container_volumes (volume_id)",
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

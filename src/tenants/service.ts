@@ -14,11 +14,13 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
 import type { Rates } from "../http/rates.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
+import type { Volumes } from "../volumes/service.ts";
 import { DEFAULT_TENANT_ID, type Keys } from "./keys.ts";
 import {
   type CreateTenant,
@@ -41,6 +43,8 @@ export interface TenantsOptions {
   readonly functions: Functions;
   readonly operations: Operations;
   readonly events: Events;
+  readonly containers: Containers;
+  readonly volumes: Volumes;
   readonly rates: Rates;
 }
 
@@ -163,7 +167,8 @@ export class Tenants {
     const row = await store.readOne("SELECT state FROM tenants WHERE id = ?", [tenant_id]);
     if (row === null) throw notFound(tenant_id);
     if (row.state === "deleting") return this.#erase(tenant_id);
-    const owns = force ? "" : " AND NOT EXISTS (SELECT 1 FROM functions WHERE tenant_id = tenants.id)";
+    const isOwner = (table: string) => `EXISTS (SELECT 1 FROM ${table} WHERE tenant_id = tenants.id)`;
+    const owns = force ? "" : ` AND NOT (${["functions", "containers", "volumes"].map(isOwner).join(" OR ")})`;
     const { conflict } = await store
       .write(
         [
@@ -179,7 +184,7 @@ export class Tenants {
       .finally(() => keys.forget((caller) => caller.tenant_id === tenant_id));
     if (conflict !== null) {
       await this.#get(tenant_id);
-      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions`, {
+      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions, containers or volumes`, {
         hint: "delete them first, or send force=true",
       });
     }
@@ -190,7 +195,9 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions, operations, events } = this.#options;
+    const { store, functions, containers, volumes, operations, events } = this.#options;
+    await containers.eraseAll(tenant_id);
+    await volumes.eraseAll(tenant_id);
     for (;;) {
       const { items } = await functions.list(tenant_id, LIMITS.list_limit_max);
       if (items.length === 0) break;

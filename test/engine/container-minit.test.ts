@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock as clock } from "../../src/base/clock.ts";
 import {
-  connectContainer,
+  ContainerControl,
   type Exec,
   type OutputStream,
   openExec,
@@ -47,7 +47,7 @@ const defaults: RunRequest & { output_bytes_max: number } = {
 };
 
 const run = (argv: readonly string[], rest: Partial<typeof defaults> = {}) =>
-  runExec(idle.path, { ...defaults, argv, ...rest }, clock);
+  runExec(idle.path, { ...defaults, argv, ...rest }, clock).exited;
 const sh = (script: string, rest: Partial<typeof defaults> = {}) => run(["sh", "-c", script], rest);
 
 interface Heard {
@@ -159,7 +159,7 @@ describe("the main command of a container", () => {
     const first = await native.container(["true"]);
     expect((await endOf(first)).record?.exit_code).toBe(0);
     const second = await native.container(["sleep", "1000"], { folder: first.folder });
-    await connectContainer(second.path, 5_000, clock);
+    (await ContainerControl.connect(second.path, 5_000, clock)).close();
     process.kill(second.pid, "SIGKILL");
     expect((await endOf(second)).record).toBeNull();
   });
@@ -170,7 +170,9 @@ describe("the main command of a container", () => {
     [9, 137, 9],
   ])("where there is none, signal %i ends the container", async (signal, exit_code, by) => {
     const container = await native.container(null);
-    const { nonce } = await connectContainer(container.path, 5_000, clock);
+    const control = await ContainerControl.connect(container.path, 5_000, clock);
+    const { nonce } = control;
+    control.close();
     expect(nonce).toMatch(/^[0-9a-f]{32}$/);
     expect(await stopMain(container.path, 1, clock)).toBe(ESRCH);
     expect(await stopMain(container.path, signal, clock)).toBe(0);
@@ -181,7 +183,7 @@ describe("the main command of a container", () => {
 
   it("takes the commands of connections with it", async () => {
     const container = await native.container(["sh", "-c", "read line < /proc/1/nothing; sleep 0.2; exit 4"]);
-    const exit = runExec(container.path, { ...defaults, argv: ["sleep", "1000"] }, clock);
+    const exit = runExec(container.path, { ...defaults, argv: ["sleep", "1000"] }, clock).exited;
     expect(await exit).toMatchObject({ exit_code: 137, signal: 9 });
     expect((await endOf(container)).record?.exit_code).toBe(4);
   });

@@ -156,6 +156,7 @@ describe("migrations", () => {
       [
         ...["api_keys", "function_versions", "functions", "invocations", "meta", "tenants"],
         ...["event_horizons", "events", "operations"],
+        ...["containers", "container_volumes", "exec_jobs", "volumes"],
       ].sort(),
     );
     expect(statSync(path).mode & 0o777).toBe(0o600);

@@ -2,7 +2,7 @@
  * A copy of the interface's rows and tables for the areas that exist. A row that is not built yet is not mounted, and
  * not listed here. Types are the interface's words: an epoch or a count is an `integer`.
  */
-export type FieldType = "string" | "string or null" | "integer" | "number" | "boolean" | "object";
+export type FieldType = "string" | "string or null" | "integer" | "number" | "boolean" | "object" | "array";
 export type Fields = Readonly<Record<string, FieldType>>;
 
 export interface InterfaceRow {
@@ -66,6 +66,60 @@ const POOL_TOTALS: Fields = {
   terminating_count: "integer",
 };
 
+const CONTAINER_CREATE: Fields = {
+  name: "string",
+  image: "string",
+  oci: "boolean",
+  volumes: "array",
+  working_directory: "string",
+  memory_limit_mb: "integer",
+  cpu_limit_percent: "number",
+  strict: "boolean",
+  labels: "object",
+  environment: "object",
+  command: "array",
+  gpu_count: "integer",
+  gpu_ids: "array",
+};
+
+const CONTAINER: Fields = {
+  container_id: "string",
+  tenant_id: "string",
+  name: "string",
+  state: "string",
+  pid: "integer",
+  exit_code: "integer",
+  ip_address: "string",
+  created_at: "string",
+  started_at: "string",
+  exited_at: "string or null",
+  working_directory: "string",
+  memory_limit_mb: "integer",
+  cpu_limit_percent: "number",
+  strict: "boolean",
+  gpu_count: "integer",
+  gpu_ids: "array",
+  labels: "object",
+  exec_ready: "boolean",
+  network_ready: "boolean",
+};
+
+const EXEC: Fields = { command: "array", workdir: "string", timeout_ms: "integer" };
+const EXECUTED: Fields = {
+  container_id: "string",
+  exit_code: "integer",
+  stdout: "string",
+  stderr: "string",
+  execution_time_ms: "integer",
+  timed_out: "boolean",
+};
+const STREAM: Fields = {
+  command: "array",
+  working_directory: "string",
+  environment: "object",
+  timeout_ms: "integer",
+};
+
 /** All that the interface shows of it. */
 const OPERATION: Fields = { operation_id: "string", status: "string" };
 
@@ -76,6 +130,30 @@ export const INTERFACE: Readonly<Record<string, InterfaceRow>> = {
   "GET /api/system/info": {},
   "GET /api/events": {},
   "GET /api/operations/:operation_id": { answer: OPERATION },
+  "GET /api/containers/help": GUIDE,
+  "GET /api/containers/examples": GUIDE,
+  "GET /api/containers/health": GUIDE,
+  "GET /api/containers": { query: { state: "string" } },
+  "GET /api/containers/:container_id": { answer: CONTAINER },
+  "GET /api/containers/by-name/:name": {},
+  "GET /api/containers/:container_id/ready": {},
+  "GET /api/containers/:container_id/metrics": {},
+  "GET /api/containers/:container_id/logs": { query: { limit: "integer" } },
+  "POST /api/containers": { body: CONTAINER_CREATE, required: ["name"] },
+  "POST /api/containers/batch": { body: { items: "array" }, required: ["items"] },
+  "POST /api/containers/:container_id/start": {},
+  "POST /api/containers/:container_id/resume": {},
+  "POST /api/containers/:container_id/stop": { body: {} },
+  "POST /api/containers/:container_id/kill": {},
+  "POST /api/containers/:container_id/rename": { body: { new_name: "string" } },
+  "DELETE /api/containers/:container_id": {},
+  "GET /api/containers/:container_id/env": {},
+  "PATCH /api/containers/:container_id/env": { body: { environment: "object" }, required: ["environment"] },
+  "PUT /api/containers/:container_id/env": { body: { environment: "object" }, required: ["environment"] },
+  "POST /api/containers/:container_id/exec": { body: EXEC, required: ["command"], answer: EXECUTED },
+  "POST /api/containers/:container_id/stream": { body: STREAM, required: ["command"] },
+  "GET /api/containers/:container_id/processes": {},
+  "DELETE /api/containers/:container_id/processes/:pid": { query: { signal: "string" } },
   "GET /api/functions/help": GUIDE,
   "GET /api/functions/examples": GUIDE,
   "GET /api/functions/health": GUIDE,
@@ -102,5 +180,18 @@ export const INTERFACE: Readonly<Record<string, InterfaceRow>> = {
 export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   concurrency_limit: "calls in flight of one function",
   api_access: "whether handlers may call the API",
+  disk_limit_mb: "what a container may write",
+  restart: "a policy for containers whose command ends",
+  ttl_seconds: "containers that are deleted by themselves",
+  idle_seconds: "containers that are stopped when nobody uses them",
+  timeout_ms: "of a stop: the grace",
+  workdir: "of a stream: as exec calls it",
+  working_directory: "of an exec: as stream calls it",
+  environment: "of an exec: as stream has it",
+  stdin_data: "what a command reads (wire-facts §6)",
+  capture_output: "sent by clients (wire-facts §6)",
+  detach: "the same",
+  name: "of a rename: what older clients send (wire-facts §1)",
+  async_mode: "described as refused: deprecated (wire-facts §2)",
   source_code: "described as refused: the create contract has no such field",
 };

@@ -1,0 +1,270 @@
+/** Routes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
+import { uptime } from "node:os";
+import { z } from "zod";
+import { type Clock, toEpochSeconds, toIsoTime } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { ContainerEngine } from "../engine/engine.ts";
+import { queryFlag, queryLimit, queryNumber } from "../http/input.ts";
+import { route } from "../http/route.ts";
+import { acknowledgement } from "../http/schema.ts";
+import { Streamed } from "../http/stream.ts";
+import { type Execs, notResponding, notRunning } from "./exec.ts";
+import {
+  containerMetrics,
+  execRequest,
+  execResult,
+  jobList,
+  jobRecord,
+  logList,
+  processList,
+  streamRequest,
+} from "./exec-schema.ts";
+import type { Jobs } from "./jobs.ts";
+import { entryOf, followed } from "./logs.ts";
+import { byContainer, ID_EXAMPLE } from "./path.ts";
+import { SAMPLES } from "./samples.ts";
+import type { Containers } from "./service.ts";
+
+export interface ExecRoutesOptions {
+  readonly containers: Containers;
+  readonly engine: ContainerEngine;
+  readonly execs: Execs;
+  readonly jobs: Jobs;
+  readonly clock: Clock;
+}
+
+const NDJSON = "application/x-ndjson";
+const EXEC_ERRORS = ["NOT_FOUND", "NOT_RUNNING", "NOT_RESPONDING", "CAPACITY_FULL"] as const;
+
+/** As kill(1) names them, with or without SIG. */
+const SIGNALS = {
+  HUP: 1,
+  INT: 2,
+  QUIT: 3,
+  KILL: 9,
+  USR1: 10,
+  USR2: 12,
+  TERM: 15,
+  CONT: 18,
+  STOP: 19,
+  WINCH: 28,
+} as const;
+
+const signalName = z
+  .string()
+  .default("TERM")
+  .transform((text) => text.toUpperCase().replace(/^SIG/, ""))
+  .refine((name) => Object.hasOwn(SIGNALS, name), { error: `expected one of ${Object.keys(SIGNALS).join(", ")}` })
+  .transform((name) => SIGNALS[name as keyof typeof SIGNALS])
+  .meta({ default: "TERM", description: `One of ${Object.keys(SIGNALS).join(", ")}, with or without SIG.` });
+
+const byJob = byContainer.extend({
+  job_id: z.string().meta({ description: "Of the job.", examples: [SAMPLES.job.job_id] }),
+});
+const byProcess = byContainer.extend({
+  pid: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(4_194_304)
+    .meta({ description: "Inside the container.", examples: ["12"] }),
+});
+
+/** Epoch seconds or ISO 8601, to epoch milliseconds. */
+const moment = z
+  .string()
+  .transform((text) => (/^\d+(\.\d+)?$/.test(text) ? Number(text) * 1_000 : Date.parse(text)))
+  .refine((ms) => Number.isFinite(ms), { error: "expected epoch seconds or ISO 8601" });
+
+const logQuery = z.object({
+  limit: queryLimit(LIMITS.log_lines_default, LIMITS.log_lines_max),
+  since: moment.optional().meta({ type: "string", description: "None before this: epoch seconds or ISO 8601." }),
+  after_seq: queryNumber(0, Number.MAX_SAFE_INTEGER).optional().describe("None up to this sequence number."),
+  follow: queryFlag().describe("Goes on with what comes, one entry a line."),
+});
+
+export function execRoutes(options: ExecRoutesOptions) {
+  return [...runRoutes(options), ...jobRoutes(options), ...processRoutes(options), ...watchRoutes(options)];
+}
+
+function runRoutes({ execs }: ExecRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/exec",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "execInContainer",
+      summary: "Runs a command to its end; whatever its exit code, the answer is 200.",
+      params: byContainer,
+      body: execRequest,
+      response: execResult,
+      errors: EXEC_ERRORS,
+      example: { params: ID_EXAMPLE, body: { command: ["echo", "hello"] }, response: SAMPLES.exec },
+      handler: ({ caller, params, body }) => execs.run(caller.tenant_id, params.container_id, body),
+    }),
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/stream",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "streamFromContainer",
+      summary: "Runs a command and answers its output as it comes: started, stdout, stderr, exit, one object a line.",
+      params: byContainer,
+      body: streamRequest,
+      content: [NDJSON],
+      errors: EXEC_ERRORS,
+      example: { params: ID_EXAMPLE, body: { command: ["echo", "hello"] } },
+      handler: async ({ caller, params, body }) =>
+        new Streamed(await execs.stream(caller.tenant_id, params.container_id, body), { content_type: NDJSON }),
+    }),
+  ];
+}
+
+function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/jobs",
+      auth: "tenant",
+      scope: "read",
+      operation: "listJobs",
+      summary: `What was run by exec, newest first; a container keeps ${LIMITS.jobs_per_container_max}.`,
+      params: byContainer,
+      response: jobList,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, response: { jobs: [SAMPLES.job] } },
+      handler: async ({ caller, params }) => {
+        const { id } = await containers.row(caller.tenant_id, params.container_id);
+        return { jobs: await jobs.list(id) };
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/jobs/:job_id",
+      auth: "tenant",
+      scope: "read",
+      operation: "getJob",
+      summary: "One of them; with include_output its output too.",
+      params: byJob,
+      query: z.object({ include_output: queryFlag().describe("Whether its output stands in the answer.") }),
+      response: jobRecord,
+      errors: ["NOT_FOUND"],
+      example: {
+        params: { ...ID_EXAMPLE, job_id: "{job_id}" },
+        query: { include_output: "true" },
+        response: { ...SAMPLES.job, stdout: "hello\n", stderr: "" },
+      },
+      handler: async ({ caller, params, query }) => {
+        const { id } = await containers.row(caller.tenant_id, params.container_id);
+        return jobs.get(id, params.job_id, query.include_output);
+      },
+    }),
+  ];
+}
+
+function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
+  const running = async (tenant_id: string, id: string) => {
+    const row = await containers.row(tenant_id, id);
+    const live = engine.live(row.id);
+    if (row.state !== "running" || live === null) throw notRunning(row);
+    return live;
+  };
+  return [
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/processes",
+      auth: "tenant",
+      scope: "read",
+      operation: "listProcesses",
+      summary: "What runs in it, by pid as seen inside.",
+      params: byContainer,
+      response: processList,
+      errors: ["NOT_FOUND", "NOT_RUNNING"],
+      example: {
+        params: ID_EXAMPLE,
+        response: { container_id: SAMPLES.running.container_id, processes: [SAMPLES.process] },
+      },
+      handler: async ({ caller, params }) => {
+        const { id } = await running(caller.tenant_id, params.container_id);
+        const processes = engine.processes(id).map(({ started_s, ...process }) => ({
+          ...process,
+          started_at: toIsoTime(clock.epochMs() - (uptime() - started_s) * 1_000),
+        }));
+        return { container_id: id, processes };
+      },
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/containers/:container_id/processes/:pid",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "signalProcess",
+      summary: "Sends a signal to a process; the first one has none to get: stop or kill the container.",
+      params: byProcess,
+      query: z.object({ signal: signalName }),
+      response: acknowledgement,
+      errors: ["NOT_FOUND", "NOT_RUNNING", "NOT_RESPONDING"],
+      example: { params: { ...ID_EXAMPLE, pid: "{pid}" }, query: { signal: "TERM" }, response: SAMPLES.signalled },
+      handler: async ({ caller, params, query }) => {
+        const { id, control } = await running(caller.tenant_id, params.container_id);
+        const { pid } = params;
+        if (pid === 1) {
+          throw new AppError("INVALID_ARGUMENT", "pid 1 is the container's first process: stop or kill the container");
+        }
+        if (!control.isOpen) throw notResponding(id);
+        await engine.signalPid(id, pid, query.signal);
+        return { success: true as const, message: `signal ${query.signal} was sent to process ${pid}` };
+      },
+    }),
+  ];
+}
+
+function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/metrics",
+      auth: "tenant",
+      scope: "read",
+      operation: "containerMetrics",
+      summary: "What it uses: processor, memory, network, disk. Counters begin with its last start.",
+      params: byContainer,
+      response: containerMetrics,
+      errors: ["NOT_FOUND", "NOT_RUNNING"],
+      example: { params: ID_EXAMPLE, response: SAMPLES.metrics },
+      handler: async ({ caller, params }) => {
+        const row = await containers.row(caller.tenant_id, params.container_id);
+        if (row.state !== "running" || engine.live(row.id) === null) throw notRunning(row);
+        return { container_id: row.id, timestamp: toEpochSeconds(clock.epochMs()), ...engine.metrics(row.id) };
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/logs",
+      auth: "tenant",
+      scope: "read",
+      operation: "containerLogs",
+      summary: "What its command wrote, oldest first; of more lines than limit the newest. follow goes on.",
+      params: byContainer,
+      query: logQuery,
+      response: logList,
+      content: ["application/json", NDJSON],
+      errors: ["NOT_FOUND"],
+      example: {
+        params: ID_EXAMPLE,
+        query: { limit: "100" },
+        response: { container_id: SAMPLES.running.container_id, logs: [SAMPLES.log] },
+      },
+      handler: async ({ caller, params, query, signal, recheck }) => {
+        const { id } = await containers.row(caller.tenant_id, params.container_id);
+        const log = engine.log(id);
+        const { limit, since, after_seq, follow } = query;
+        const entries = await log.tail({ limit, since_ms: since ?? 0, after_seq: after_seq ?? 0 });
+        if (!follow) return { container_id: id, logs: entries.map(entryOf) };
+        return new Streamed(followed(log, entries, after_seq ?? 0, signal, recheck), { content_type: NDJSON });
+      },
+    }),
+  ];
+}

@@ -1,0 +1,282 @@
+/**
+ * What is run in containers: to its end with its output in one answer, or as a stream of frames, on a connection of its
+ * own to the container's minit. The connection's end is the command's.
+ *
+ * X1 At most `execs_per_container_max` run in one container and `execs_max` on this node, streams and terminals among
+ *    them.
+ * X2 A reader that does not read stops its own command, by the pipe, and nobody else's.
+ */
+import type { Clock } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { ContainerEngine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/engine.ts";
+import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
+import type { JobEnd, Jobs } from "./jobs.ts";
+import type { ContainerRow } from "./rows.ts";
+import { type Containers, hostnameOf } from "./service.ts";
+
+const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+export interface ExecsOptions {
+  readonly containers: Containers;
+  readonly engine: ContainerEngine;
+  readonly jobs: Jobs;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+/** What is to be run, by a verb or a terminal. */
+export interface Wanted {
+  readonly command: readonly string[];
+  readonly working_directory?: string | null | undefined;
+  readonly workdir?: string | null | undefined;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly timeout_ms: number;
+}
+
+/** A command that counts until `release`. */
+export interface Begun {
+  readonly row: ContainerRow;
+  readonly request: Pick<RunRequest, "argv" | "environment" | "working_directory" | "timeout_ms" | "grace_ms">;
+  release(): void;
+}
+
+const pidOf = ({ pid }: { readonly pid: number }): number | null => pid;
+const nobody = () => null;
+
+export class Execs {
+  readonly #options: ExecsOptions;
+  /** X1, by container. */
+  readonly #counts = new Map<string, number>();
+  #count = 0;
+
+  constructor(options: ExecsOptions) {
+    this.#options = options;
+  }
+
+  boot(): Promise<void> {
+    return this.#options.jobs.boot(this.#options.clock.epochMs());
+  }
+
+  /** Runs a command to its end. Throws NOT_FOUND, NOT_RUNNING, NOT_RESPONDING, CAPACITY_FULL. */
+  async run(tenant_id: string, id: string, input: ExecInput): Promise<ExecResult> {
+    const { clock, ids, jobs, engine } = this.#options;
+    const { row, request, release } = await this.begin(tenant_id, id, input);
+    const container_id = row.id;
+    const job_id = ids.next("job");
+    const started_at_ms = clock.epochMs();
+    const output_bytes_max = input.capture_output ? LIMITS.output_bytes_max : 0;
+    const stdin = Buffer.from(input.stdin_data);
+    const wanted = { ...request, output_bytes_max, is_stream: input.detach, is_detached: input.detach, stdin };
+    const { started, exited } = engine.run(container_id, wanted);
+    const ended = exited.finally(release).then(jobEnd, (error) => {
+      throw unanswered(container_id, error);
+    });
+    const begin = { job_id, container_id, command: input.command, started_at_ms };
+    if (input.detach) {
+      // What cannot be started has an end and no beginning.
+      const pid = await Promise.race([started.then(pidOf, nobody), ended.then(nobody)]);
+      await jobs.begin({ ...begin, pid });
+      this.#noteLater(job_id, ended);
+      return { ...resultOf(container_id, job_id, UNENDED), exit_code: null };
+    }
+    const end = await ended;
+    await jobs.record({ ...begin, pid: await started.then(pidOf, nobody) }, clock.epochMs(), end);
+    return resultOf(container_id, job_id, end);
+  }
+
+  /** A command's frames as they come, one JSON object a line. Refusals are thrown before the first. */
+  async stream(tenant_id: string, id: string, input: StreamInput): Promise<AsyncIterableIterator<Uint8Array>> {
+    const { row, request, release } = await this.begin(tenant_id, id, input);
+    const stdin = Buffer.from(input.stdin_data);
+    const wanted = { ...request, output_bytes_max: null, is_stream: true, stdin };
+    return new Frames(row.id, (listener) => this.#options.engine.exec(row.id, wanted, listener), release);
+  }
+
+  /** What a command needs, counted from now until `release` is called. */
+  async begin(tenant_id: string, id: string, wanted: Wanted): Promise<Begun> {
+    const { containers, engine } = this.#options;
+    const row = await containers.row(tenant_id, id);
+    const live = engine.live(row.id);
+    if (row.state !== "running" || live === null) throw notRunning(row);
+    if (!live.control.isOpen) throw notResponding(row.id);
+    const request = {
+      argv: wanted.command,
+      environment: environmentOf(row, wanted.environment),
+      working_directory: wanted.working_directory ?? wanted.workdir ?? row.make.working_directory,
+      timeout_ms: wanted.timeout_ms,
+      grace_ms: LIMITS.exec_grace_ms,
+    };
+    return { row, request, release: this.#take(row.id) };
+  }
+
+  #noteLater(job_id: string, ended: Promise<JobEnd>): void {
+    const { jobs, clock, log } = this.#options;
+    ended
+      .catch((error) => ({ ...UNENDED, error_message: errorText(error) }))
+      .then((end) => jobs.end(job_id, clock.epochMs(), end))
+      .catch((error) => log.warn("the end of a job not noted", { job_id, error: errorText(error) }));
+  }
+
+  /** X1. */
+  #take(id: string): () => void {
+    const count = this.#counts.get(id) ?? 0;
+    if (count >= LIMITS.execs_per_container_max || this.#count >= LIMITS.execs_max) {
+      const whose = count >= LIMITS.execs_per_container_max ? `container ${id}` : "this node";
+      throw new AppError("CAPACITY_FULL", `as many commands run in ${whose} as may`, { retry_after: 1 });
+    }
+    this.#counts.set(id, count + 1);
+    this.#count++;
+    const unuse = this.#options.containers.use(id);
+    let isReleased = false;
+    return () => {
+      if (isReleased) return;
+      isReleased = true;
+      const left = (this.#counts.get(id) ?? 1) - 1;
+      if (left > 0) this.#counts.set(id, left);
+      else this.#counts.delete(id);
+      this.#count--;
+      unuse();
+    };
+  }
+}
+
+/** The container's variables, those of this command over them, and what every command has. */
+function environmentOf(row: ContainerRow, more: Readonly<Record<string, string>>): string[] {
+  const own = { PATH, HOME: "/root", HOSTNAME: hostnameOf(row.name), ...row.environment, ...more };
+  return Object.entries(own).map(([name, value]) => `${name}=${value}`);
+}
+
+export function notRunning(row: ContainerRow): AppError {
+  return new AppError("NOT_RUNNING", `container '${row.id}' is ${row.state}, and must be running`, {
+    details: { state: row.state, expected: ["running"], exit_code: row.exit_code },
+    hint: `start it with POST /api/containers/${row.id}/start`,
+  });
+}
+
+/** The client's word for a minit that never greeted is that of a start; here the container runs. */
+function unanswered(id: string, error: unknown): unknown {
+  return error instanceof AppError && error.code === "START_FAILED" ? notResponding(id) : error;
+}
+
+export function notResponding(id: string): AppError {
+  return new AppError("NOT_RESPONDING", `the first process of container '${id}' does not answer`, { retry_after: 1 });
+}
+
+function jobEnd(end: GatheredExit): JobEnd {
+  return {
+    status: end.timed_out ? "timed_out" : "completed",
+    exit_code: end.exit_code,
+    duration_ms: Math.round(end.duration_ms),
+    timed_out: end.timed_out,
+    error_message: null,
+    stdout: end.stdout.toString("utf8"),
+    stderr: end.stderr.toString("utf8"),
+    stdout_truncated: end.stdout_truncated,
+    stderr_truncated: end.stderr_truncated,
+  };
+}
+
+const UNENDED: JobEnd = {
+  status: "failed",
+  exit_code: null,
+  duration_ms: null,
+  timed_out: false,
+  error_message: null,
+  stdout: "",
+  stderr: "",
+  stdout_truncated: false,
+  stderr_truncated: false,
+};
+
+function resultOf(container_id: string, job_id: string, end: JobEnd): ExecResult {
+  return {
+    container_id,
+    job_id,
+    exit_code: end.exit_code,
+    stdout: end.stdout,
+    stderr: end.stderr,
+    stdout_truncated: end.stdout_truncated,
+    stderr_truncated: end.stderr_truncated,
+    execution_time_ms: end.duration_ms ?? 0,
+    timed_out: end.timed_out,
+  };
+}
+
+/** X2: what was not taken waits here up to a bound, and then in the pipe. */
+class Frames implements AsyncIterableIterator<Uint8Array> {
+  readonly #exec: Exec;
+  readonly #release: () => void;
+  #waiting: Buffer[] = [];
+  #bytes = 0;
+  #isOver = false;
+  #wake: () => void = () => {};
+
+  constructor(container_id: string, open: (listener: ExecListener) => Exec, release: () => void) {
+    this.#release = release;
+    this.#exec = open({
+      onOutput: (type, bytes) => {
+        this.#add(Buffer.from(`{"type":"${type}","data_b64":"${bytes.toString("base64")}"}\n`, "latin1"));
+        return this.#bytes < LIMITS.stream_buffer_bytes;
+      },
+    });
+    this.#exec.started.then(
+      ({ pid }) => this.#say({ type: "started", container_id, pid }),
+      () => {},
+    );
+    this.#exec.exited
+      .then(
+        ({ duration_ms, timed_out, exit_code }) => {
+          const elapsed_ms = Math.round(duration_ms);
+          if (timed_out) this.#say({ type: "timeout", elapsed_ms, message: "ended at timeout_ms" });
+          this.#say({ type: "exit", code: exit_code, elapsed_ms });
+        },
+        (error) => this.#say({ type: "error", message: errorText(error) }),
+      )
+      .finally(() => this.#end());
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<Uint8Array>> {
+    while (this.#bytes === 0 && !this.#isOver) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    if (this.#bytes === 0) return { done: true, value: undefined };
+    const value = Buffer.concat(this.#waiting, this.#bytes);
+    this.#waiting = [];
+    this.#bytes = 0;
+    this.#exec.resume();
+    return { done: false, value };
+  }
+
+  /** The reader has gone, and the command goes too. */
+  async return(): Promise<IteratorResult<Uint8Array>> {
+    this.#exec.close();
+    this.#end();
+    return { done: true, value: undefined };
+  }
+
+  #say(frame: object): void {
+    this.#add(Buffer.from(`${JSON.stringify(frame)}\n`));
+  }
+
+  #add(line: Buffer): void {
+    this.#waiting.push(line);
+    this.#bytes += line.length;
+    this.#wake();
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#release();
+    this.#wake();
+  }
+}

@@ -1,0 +1,148 @@
+/** Records of what was run in containers: a bounded number for each container, the oldest go first. */
+import { toEpochSeconds } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Row, Store } from "../store/store.ts";
+import type { JobRecord } from "./exec-schema.ts";
+
+/** How something that was run came to its end. */
+export interface JobEnd {
+  readonly status: JobRecord["status"];
+  readonly exit_code: number | null;
+  readonly duration_ms: number | null;
+  readonly timed_out: boolean;
+  readonly error_message: string | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly stdout_truncated: boolean;
+  readonly stderr_truncated: boolean;
+}
+
+export interface JobBegin {
+  readonly job_id: string;
+  readonly container_id: string;
+  readonly command: readonly string[];
+  readonly pid: number | null;
+  readonly started_at_ms: number;
+}
+
+const ENDED = `status = ?, exit_code = ?, completed_at = ?, duration_ms = ?, timed_out = ?, error_message = ?, stdout = ?,
+  stderr = ?, stdout_truncated = ?, stderr_truncated = ?`;
+const SUMMARY = `id, container_id, command, status, exit_code, pid, started_at, completed_at, duration_ms, timed_out,
+  error_message, stdout_truncated, stderr_truncated`;
+
+export class Jobs {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** What an earlier process saw begin and not end: minit ended it with the connection. */
+  async boot(now_ms: number): Promise<void> {
+    await this.#store.write(
+      [
+        {
+          sql: `UPDATE exec_jobs SET status = 'failed', completed_at = ?,
+            error_message = 'the daemon ended while it ran' WHERE status = 'running'`,
+          args: [toEpochSeconds(now_ms)],
+        },
+      ],
+      { durable: true },
+    );
+  }
+
+  async begin(begin: JobBegin): Promise<void> {
+    const { job_id, container_id, command, pid, started_at_ms } = begin;
+    await this.#store.write([
+      {
+        sql: `INSERT INTO exec_jobs (id, container_id, command, status, pid, started_at)
+          SELECT ?, id, ?, 'running', ?, ? FROM containers WHERE id = ?`,
+        args: [job_id, JSON.stringify(command), pid, toEpochSeconds(started_at_ms), container_id],
+      },
+    ]);
+  }
+
+  /** Notes the end of what `begin` noted. */
+  async end(job_id: string, ended_at_ms: number, end: JobEnd): Promise<void> {
+    await this.#store.write([
+      { sql: `UPDATE exec_jobs SET ${ENDED} WHERE id = ?`, args: [...ended(ended_at_ms, end), job_id] },
+    ]);
+  }
+
+  /** Notes both at once. Where the container is gone by now there is nothing to note. */
+  async record(begin: JobBegin, ended_at_ms: number, end: JobEnd): Promise<void> {
+    const { job_id, container_id, command, pid, started_at_ms } = begin;
+    await this.#store.write([
+      {
+        sql: `INSERT INTO exec_jobs (status, exit_code, completed_at, duration_ms, timed_out, error_message, stdout,
+          stderr, stdout_truncated, stderr_truncated, id, command, pid, started_at, container_id)
+          SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, id FROM containers WHERE id = ?`,
+        args: [
+          ...ended(ended_at_ms, end),
+          job_id,
+          JSON.stringify(command),
+          pid,
+          toEpochSeconds(started_at_ms),
+          container_id,
+        ],
+      },
+      {
+        sql: `DELETE FROM exec_jobs WHERE container_id = ? AND status <> 'running' AND seq <= (SELECT seq FROM exec_jobs
+          WHERE container_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)`,
+        args: [container_id, container_id, LIMITS.jobs_per_container_max],
+      },
+    ]);
+  }
+
+  async list(container_id: string): Promise<JobRecord[]> {
+    const sql = `SELECT ${SUMMARY} FROM exec_jobs WHERE container_id = ? ORDER BY seq DESC LIMIT ?`;
+    return (await this.#store.read(sql, [container_id, LIMITS.jobs_per_container_max])).map((row) => recordOf(row));
+  }
+
+  async get(container_id: string, job_id: string, withOutput: boolean): Promise<JobRecord> {
+    const sql = `SELECT ${SUMMARY}, stdout, stderr FROM exec_jobs WHERE container_id = ? AND id = ?`;
+    const row = await this.#store.readOne(sql, [container_id, job_id]);
+    if (row === null) throw new AppError("NOT_FOUND", `job '${job_id}' not found`);
+    const output = withOutput ? { stdout: String(row.stdout), stderr: String(row.stderr) } : {};
+    return { ...recordOf(row), ...output };
+  }
+}
+
+function ended(ended_at_ms: number, end: JobEnd) {
+  return [
+    end.status,
+    end.exit_code,
+    toEpochSeconds(ended_at_ms),
+    end.duration_ms,
+    end.timed_out ? 1 : 0,
+    end.error_message,
+    end.stdout,
+    end.stderr,
+    end.stdout_truncated ? 1 : 0,
+    end.stderr_truncated ? 1 : 0,
+  ];
+}
+
+function recordOf(row: Row): JobRecord {
+  const optional = (value: unknown) => (value === null ? null : Number(value));
+  const container_id = String(row.container_id);
+  const job_id = String(row.id);
+  return {
+    job_id,
+    container_id,
+    command: JSON.parse(String(row.command)),
+    status: row.status as JobRecord["status"],
+    success: row.exit_code === 0,
+    exit_code: optional(row.exit_code),
+    pid: optional(row.pid),
+    started_at: Number(row.started_at),
+    completed_at: optional(row.completed_at),
+    duration_ms: optional(row.duration_ms),
+    timed_out: row.timed_out === 1,
+    error_message: row.error_message === null ? null : String(row.error_message),
+    stdout_truncated: row.stdout_truncated === 1,
+    stderr_truncated: row.stderr_truncated === 1,
+    status_url: `/api/containers/${container_id}/jobs/${job_id}`,
+  };
+}

@@ -1,0 +1,144 @@
+/**
+ * What happens to containers by themselves: their command ends and is started again, their time is up, nobody has used
+ * them for long. Only times are kept here; what is done is the service's.
+ *
+ * V1 A restart waits longer after each short run, and begins anew after a long one.
+ */
+import type { CancelTimer, Clock } from "../base/clock.ts";
+import { errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { Ended } from "../engine/engine.ts";
+import type { ContainerRow } from "./rows.ts";
+
+export interface LivesOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Notes the end; null where there was none to note. */
+  ended(id: string, ended: Ended): Promise<ContainerRow | null>;
+  restart(id: string): Promise<void>;
+  expire(id: string): Promise<void>;
+  idle(id: string): Promise<void>;
+}
+
+interface Watched {
+  /** Wall clock: it is the container's age, also over restarts of the daemon. Infinity: never. */
+  readonly expires_at_ms: number;
+  readonly idle_ms: number;
+  busy_count: number;
+  /** Monotonic. */
+  used_ms: number;
+  backoff_ms: number;
+  cancelRestart: CancelTimer;
+  isEnding: boolean;
+}
+
+export class Lives {
+  readonly #options: LivesOptions;
+  readonly #watched = new Map<string, Watched>();
+  #cancelLook: CancelTimer = () => {};
+  #isClosed = false;
+
+  constructor(options: LivesOptions) {
+    this.#options = options;
+  }
+
+  /** Begins to look at times. */
+  begin(): void {
+    this.#lookLater();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#cancelLook();
+    for (const { cancelRestart } of this.#watched.values()) cancelRestart();
+  }
+
+  /** Takes a container up; one that ended and is to be started again is. Once per container. */
+  watch(row: ContainerRow): void {
+    const { ttl_seconds, idle_seconds } = row.make;
+    this.#watched.set(row.id, {
+      expires_at_ms: ttl_seconds === null ? Number.POSITIVE_INFINITY : row.created_at_ms + ttl_seconds * 1_000,
+      idle_ms: idle_seconds === null ? Number.POSITIVE_INFINITY : idle_seconds * 1_000,
+      busy_count: 0,
+      used_ms: this.#options.clock.monotonicMs(),
+      backoff_ms: 0,
+      cancelRestart: () => {},
+      isEnding: false,
+    });
+    if (row.state === "exited") this.#considerRestart(row);
+  }
+
+  forget(id: string): void {
+    this.#watched.get(id)?.cancelRestart();
+    this.#watched.delete(id);
+  }
+
+  /** A container counts as used from now until `end` is called. */
+  use(id: string): () => void {
+    const watched = this.#watched.get(id);
+    if (watched === undefined) return () => {};
+    watched.busy_count++;
+    return () => {
+      watched.busy_count--;
+      watched.used_ms = this.#options.clock.monotonicMs();
+    };
+  }
+
+  /** The engine's word that a container ended. */
+  ended(id: string, ended: Ended): void {
+    const { log } = this.#options;
+    this.#options
+      .ended(id, ended)
+      .then((row) => {
+        if (row !== null) this.#considerRestart(row);
+      })
+      .catch((error) => log.error("the end of a container not noted", { container_id: id, error: errorText(error) }));
+  }
+
+  /** V1. */
+  #considerRestart(row: ContainerRow): void {
+    const { clock, log, restart } = this.#options;
+    const watched = this.#watched.get(row.id);
+    const isDue = row.make.restart === "always" || (row.make.restart === "on-failure" && row.exit_code !== 0);
+    if (watched === undefined || this.#isClosed || !row.is_wanted || !isDue) return;
+    const ran_ms = (row.exited_at_ms ?? 0) - (row.started_at_ms ?? 0);
+    const isSettled = ran_ms >= LIMITS.restart_settled_ms;
+    watched.backoff_ms = isSettled
+      ? LIMITS.restart_backoff_ms_min
+      : Math.min(LIMITS.restart_backoff_ms_max, Math.max(LIMITS.restart_backoff_ms_min, watched.backoff_ms * 2));
+    watched.cancelRestart();
+    watched.cancelRestart = clock.after(watched.backoff_ms, () => {
+      watched.used_ms = clock.monotonicMs();
+      restart(row.id).catch((error) => {
+        log.warn("container not started again", { container_id: row.id, error: errorText(error) });
+      });
+    });
+  }
+
+  #lookLater(): void {
+    this.#cancelLook = this.#options.clock.after(LIMITS.container_look_ms, () => {
+      this.#look();
+      this.#lookLater();
+    });
+  }
+
+  #look(): void {
+    const { clock, log, expire, idle } = this.#options;
+    const now_ms = clock.monotonicMs();
+    for (const [id, watched] of this.#watched) {
+      if (watched.isEnding) continue;
+      const isExpired = clock.epochMs() >= watched.expires_at_ms;
+      const isIdle = watched.busy_count === 0 && now_ms - watched.used_ms >= watched.idle_ms;
+      if (!isExpired && !isIdle) continue;
+      watched.isEnding = true;
+      const work = isExpired ? expire(id) : idle(id);
+      work
+        .catch((error) => log.warn("container not ended in time", { container_id: id, error: errorText(error) }))
+        .finally(() => {
+          watched.isEnding = false;
+          watched.used_ms = clock.monotonicMs();
+        });
+    }
+  }
+}

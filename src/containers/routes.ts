@@ -1,0 +1,314 @@
+/** Every route of the container concern: its life here, what runs in it in exec-routes.ts. */
+import { z } from "zod";
+import { guideRoutes } from "../http/guide.ts";
+import { queryLimit } from "../http/input.ts";
+import { Answer, route } from "../http/route.ts";
+import { acknowledgement } from "../http/schema.ts";
+import { accepted, acceptedOperation, executionField as execution } from "../operations/schema.ts";
+import type { Operations } from "../operations/service.ts";
+import { type ExecRoutesOptions, execRoutes } from "./exec-routes.ts";
+import { containersGuide } from "./guide.ts";
+import { byContainer, ID_EXAMPLE } from "./path.ts";
+import { SAMPLES } from "./samples.ts";
+import {
+  batchContainers,
+  containerList,
+  containerReadiness,
+  containerRecord,
+  containersReadiness,
+  createContainer,
+  environmentBody,
+  namedContainer,
+  renameContainer,
+  renamedContainer,
+  stopContainer,
+} from "./schema.ts";
+import { CONTAINER_STATES } from "./states.ts";
+import type { ContainerVerbs } from "./verbs.ts";
+
+export interface ContainerRoutesOptions extends ExecRoutesOptions {
+  readonly operations: Operations;
+  readonly verbs: ContainerVerbs;
+}
+
+const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN"] as const;
+const START_ERRORS = ["CAPACITY_FULL", "START_FAILED"] as const;
+const handle = { status: 202, response: acceptedOperation, example: SAMPLES.handle } as const;
+const record = { status: 200, response: containerRecord, example: SAMPLES.running };
+
+export function containerRoutes(options: ContainerRoutesOptions) {
+  const routes = [
+    ...findRoutes(options),
+    ...makeRoutes(options),
+    ...runRoutes(options),
+    ...endRoutes(options),
+    ...changeRoutes(options),
+    ...execRoutes(options),
+  ];
+  const readiness = {
+    schema: containersReadiness,
+    example: { status: "ok" as const, concern: "containers" as const, running_count: 1, reason: null },
+    look: () => options.containers.readiness(),
+  };
+  return [...guideRoutes(containersGuide, routes, readiness), ...routes];
+}
+
+function findRoutes({ containers }: ContainerRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/containers",
+      auth: "tenant",
+      scope: "read",
+      operation: "listContainers",
+      summary: "The tenant's containers, newest first.",
+      query: z.object({
+        state: z.enum(CONTAINER_STATES).optional().describe("Only those in this state."),
+        limit: queryLimit(),
+      }),
+      response: containerList,
+      example: { query: { state: "running" }, response: { containers: [SAMPLES.running] } },
+      handler: ({ caller, query }) => containers.list(caller.tenant_id, query.state, query.limit),
+    }),
+    route({
+      method: "GET",
+      path: "/api/containers/by-name/:name",
+      auth: "tenant",
+      scope: "read",
+      operation: "findContainer",
+      summary: "A container by its name.",
+      params: z.object({ name: z.string().meta({ description: "Of the container.", examples: ["box"] }) }),
+      response: namedContainer,
+      errors: ["NOT_FOUND"],
+      example: { params: { name: "box" }, response: { ...SAMPLES.running, found: true } },
+      handler: async ({ caller, params }) => ({
+        ...(await containers.byName(caller.tenant_id, params.name)),
+        found: true as const,
+      }),
+    }),
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id",
+      auth: "tenant",
+      scope: "read",
+      operation: "getContainer",
+      summary: "How it is now, with every check made for this answer.",
+      params: byContainer,
+      response: containerRecord,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, response: SAMPLES.running },
+      handler: ({ caller, params }) => containers.get(caller.tenant_id, params.container_id),
+    }),
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/ready",
+      auth: "tenant",
+      scope: "read",
+      operation: "containerReady",
+      summary: "Whether commands can be run in it, and what that was read from.",
+      params: byContainer,
+      response: containerReadiness,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, response: SAMPLES.ready },
+      handler: async ({ caller, params }) => {
+        const { container_id, state, exec_ready, network_ready, checks } = await containers.get(
+          caller.tenant_id,
+          params.container_id,
+        );
+        return { container_id, state, exec_ready, network_ready, checks };
+      },
+    }),
+  ];
+}
+
+function makeRoutes({ containers, verbs }: ContainerRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/containers",
+      auth: "tenant",
+      scope: "write",
+      operation: "createContainer",
+      summary: "Makes a container and starts it; answers when it is ready.",
+      query: z.object({ execution }),
+      body: createContainer,
+      status: 201,
+      response: containerRecord,
+      other: handle,
+      errors: ["NAME_TAKEN", "NOT_FOUND", "QUOTA_EXCEEDED", ...START_ERRORS],
+      example: { body: { name: "box", image: "prod" }, response: SAMPLES.running },
+      handler: async ({ caller, query, body }) => {
+        if (query.execution !== "async") return containers.create(caller.tenant_id, body);
+        return accepted(await verbs.create(caller.tenant_id, body));
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/containers/batch",
+      auth: "tenant",
+      scope: "write",
+      operation: "createContainers",
+      summary: "Makes and starts several containers; the operation's items tell how each went.",
+      query: z.object({ execution }),
+      body: batchContainers,
+      status: 202,
+      response: acceptedOperation,
+      errors: ["NAME_TAKEN", "NOT_FOUND", ...START_ERRORS],
+      example: { body: { items: [{ name: "one" }, { name: "two" }] }, response: SAMPLES.handle },
+      handler: async ({ caller, body }) => accepted(await verbs.batch(caller.tenant_id, body.items)),
+    }),
+  ];
+}
+
+function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
+  const start = <const P extends "start" | "resume">(verb: P, operation: string, summary: string) =>
+    route({
+      method: "POST",
+      path: `/api/containers/:container_id/${verb}`,
+      auth: "tenant",
+      scope: "write",
+      operation,
+      summary,
+      params: byContainer,
+      query: z.object({ execution }),
+      status: 202,
+      response: acceptedOperation,
+      other: record,
+      errors: ["NOT_FOUND", "WRONG_STATE", ...OPERATION_ERRORS, ...START_ERRORS],
+      example: { params: ID_EXAMPLE, response: SAMPLES.handle },
+      handler: async ({ caller, params, query, signal }) => {
+        const { tenant_id } = caller;
+        return operations.answer(tenant_id, await verbs.start(tenant_id, params.container_id), {
+          execution: query.execution ?? "async",
+          signal,
+          finished: async () => new Answer(200, await containers.get(tenant_id, params.container_id)),
+        });
+      },
+    });
+  return [
+    start("start", "startContainer", "Starts a container that does not run."),
+    start("resume", "resumeContainer", "The same as start."),
+  ];
+}
+
+function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/stop",
+      auth: "tenant",
+      scope: "write",
+      operation: "stopContainer",
+      summary: "Sends SIGTERM, kills what is left after the grace, and answers when it has ended.",
+      params: byContainer,
+      query: z.object({ execution }),
+      body: stopContainer,
+      response: containerRecord.extend(acknowledgement.shape),
+      other: handle,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, body: { timeout_ms: 1_000 }, response: SAMPLES.stopped },
+      handler: async ({ caller, params, query, body }) => {
+        const { tenant_id } = caller;
+        if (query.execution === "async")
+          return accepted(await verbs.stop(tenant_id, params.container_id, body.timeout_ms));
+        const stopped = await containers.stop(tenant_id, params.container_id, body.timeout_ms);
+        return { ...stopped, success: true as const, message: "the container has ended" };
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/kill",
+      auth: "tenant",
+      scope: "write",
+      operation: "killContainer",
+      summary: "Ends it by force, with everything in it.",
+      params: byContainer,
+      response: containerRecord.extend(acknowledgement.shape),
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: { params: ID_EXAMPLE, response: SAMPLES.killed },
+      handler: async ({ caller, params }) => ({
+        ...(await containers.kill(caller.tenant_id, params.container_id)),
+        success: true as const,
+        message: "the container was killed",
+      }),
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/containers/:container_id",
+      auth: "tenant",
+      scope: "write",
+      operation: "deleteContainer",
+      summary: "Removes it with its file system and log; one that runs is killed.",
+      params: byContainer,
+      query: z.object({ execution }),
+      response: acknowledgement,
+      other: handle,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, response: SAMPLES.deleted },
+      handler: async ({ caller, params, query }) => {
+        if (query.execution === "async") return accepted(await verbs.delete(caller.tenant_id, params.container_id));
+        await containers.delete(caller.tenant_id, params.container_id);
+        return { success: true as const, message: "the container was deleted" };
+      },
+    }),
+  ];
+}
+
+function changeRoutes({ containers }: ContainerRoutesOptions) {
+  const environment = <const M extends "PATCH" | "PUT">(method: M, operation: string, summary: string) =>
+    route({
+      method,
+      path: "/api/containers/:container_id/env",
+      auth: "tenant",
+      scope: "write",
+      operation,
+      summary,
+      params: byContainer,
+      body: environmentBody,
+      response: acknowledgement,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, body: { environment: { STAGE: "test" } }, response: SAMPLES.environment_set },
+      handler: async ({ caller, params, body }) => {
+        await containers.setEnvironment(caller.tenant_id, params.container_id, (before) =>
+          method === "PUT" ? body.environment : { ...before, ...body.environment },
+        );
+        return { success: true as const, message: "later commands and the next start have it" };
+      },
+    });
+  return [
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/rename",
+      auth: "tenant",
+      scope: "write",
+      operation: "renameContainer",
+      summary: "Gives it another name.",
+      params: byContainer,
+      body: renameContainer,
+      response: renamedContainer,
+      errors: ["NOT_FOUND", "NAME_TAKEN"],
+      example: { params: ID_EXAMPLE, body: { new_name: "crate" }, response: SAMPLES.renamed },
+      handler: async ({ caller, params, body }) => {
+        const { id, old_name } = await containers.rename(caller.tenant_id, params.container_id, body.new_name);
+        return { success: true as const, container_id: id, old_name, new_name: body.new_name, dns_updated: false };
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/env",
+      auth: "tenant",
+      scope: "read",
+      operation: "getContainerEnvironment",
+      summary: "The variables that its command and later commands get.",
+      params: byContainer,
+      response: environmentBody,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, response: { environment: { STAGE: "test" } } },
+      handler: async ({ caller, params }) => ({
+        environment: { ...(await containers.environment(caller.tenant_id, params.container_id)) },
+      }),
+    }),
+    environment("PATCH", "patchContainerEnvironment", "Adds variables, or changes them."),
+    environment("PUT", "putContainerEnvironment", "Replaces all variables."),
+  ];
+}

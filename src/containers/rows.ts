@@ -1,0 +1,240 @@
+/** Containers in the store: the SQL of this concern, and rows turned into what the service works with. */
+import type { EpochMs } from "../base/clock.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Row, Statement, Store } from "../store/store.ts";
+import type { CreateContainer } from "./schema.ts";
+import type { ContainerState } from "./states.ts";
+
+/** What a container was made with and keeps for good. */
+export interface ContainerMake {
+  /** The reference that the engine mounts. */
+  readonly image: string;
+  /** The release that a profile promises; null: the image is nobody's profile. */
+  readonly release: string | null;
+  readonly command: readonly string[];
+  readonly working_directory: string;
+  readonly strict: boolean;
+  readonly restart: CreateContainer["restart"];
+  readonly ttl_seconds: number | null;
+  readonly idle_seconds: number | null;
+  readonly disk_limit_mb: number | null;
+  readonly gpu_count: number;
+  readonly gpu_ids: readonly string[];
+  readonly volumes: readonly { readonly id: string; readonly target: string }[];
+}
+
+/** How a run ended. */
+export interface RunEnd {
+  readonly exit_code: number | null;
+  readonly oom_killed: boolean;
+  readonly exited_at_ms: EpochMs;
+}
+
+export interface ContainerRow {
+  readonly id: string;
+  readonly tenant_id: string;
+  readonly name: string;
+  readonly state: ContainerState;
+  /** Whether its owner wants it to run: a restart policy starts only such a one again. */
+  readonly is_wanted: boolean;
+  readonly make: ContainerMake;
+  readonly memory_limit_mb: number;
+  readonly cpu_limit_percent: number | null;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly exit_code: number | null;
+  readonly oom_killed: boolean;
+  readonly error_message: string | null;
+  readonly restart_count: number;
+  readonly created_at_ms: EpochMs;
+  readonly started_at_ms: EpochMs | null;
+  readonly exited_at_ms: EpochMs | null;
+}
+
+const COLUMNS = `seq, id, tenant_id, name, state, is_wanted, make, memory_limit_mb, cpu_limit_percent, labels, environment,
+  exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms`;
+const SELECT = `SELECT ${COLUMNS} FROM containers WHERE is_removing = 0`;
+
+export class ContainerRows {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  byId(tenant_id: string, id: string): Promise<ContainerRow | null> {
+    return this.#one(`${SELECT} AND tenant_id = ? AND id = ?`, [tenant_id, id]);
+  }
+
+  byName(tenant_id: string, name: string): Promise<ContainerRow | null> {
+    return this.#one(`${SELECT} AND tenant_id = ? AND name = ?`, [tenant_id, name]);
+  }
+
+  /** For the daemon's own work, over all tenants. */
+  byIdAlone(id: string): Promise<ContainerRow | null> {
+    return this.#one(`${SELECT} AND id = ?`, [id]);
+  }
+
+  /** Newest first, one more than `limit` where there are more. */
+  async list(tenant_id: string, state: ContainerState | undefined, limit: number): Promise<readonly ContainerRow[]> {
+    const where = state === undefined ? "" : " AND state = ?";
+    const args = state === undefined ? [tenant_id] : [tenant_id, state];
+    const sql = `${SELECT} AND tenant_id = ?${where} ORDER BY seq DESC LIMIT ?`;
+    return (await this.#store.read(sql, [...args, limit + 1])).map(rowOf);
+  }
+
+  /** Over all tenants, in pages: for the daemon's own start. */
+  async *all(): AsyncGenerator<ContainerRow> {
+    for (let after = 0; ; ) {
+      const rows = await this.#store.read(`${SELECT} AND seq > ? ORDER BY seq LIMIT ?`, [after, LIMITS.list_limit_max]);
+      for (const row of rows) yield rowOf(row);
+      if (rows.length < LIMITS.list_limit_max) return;
+      after = Number(rows.at(-1)?.seq);
+    }
+  }
+
+  /** Ids of those whose removal was begun. */
+  async removing(): Promise<readonly string[]> {
+    const rows = await this.#store.read("SELECT id FROM containers WHERE is_removing = 1");
+    return rows.map(({ id }) => String(id));
+  }
+
+  async count(): Promise<number> {
+    const row = await this.#store.readOne("SELECT count(*) AS count FROM containers");
+    return Number(row?.count ?? 0);
+  }
+
+  async ofTenant(tenant_id: string): Promise<readonly string[]> {
+    const rows = await this.#store.read("SELECT id FROM containers WHERE tenant_id = ?", [tenant_id]);
+    return rows.map(({ id }) => String(id));
+  }
+
+  /** Conflict: the tenant is being deleted. Stands before what makes something for it. */
+  guard(tenant_id: string): Statement {
+    // Changes nothing: what counts is whether there is such a row.
+    const sql = "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'";
+    return { sql, args: [tenant_id], expect_changes: 1 };
+  }
+
+  /** Conflict: the name is taken. */
+  insert(row: ContainerRow): Statement {
+    return {
+      sql: `INSERT INTO containers (id, tenant_id, name, state, is_wanted, is_removing, make, memory_limit_mb,
+        cpu_limit_percent, labels, environment, oom_killed, restart_count, created_at_ms)
+        VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0, ?) ON CONFLICT DO NOTHING`,
+      expect_changes: 1,
+      args: [
+        row.id,
+        row.tenant_id,
+        row.name,
+        row.state,
+        row.is_wanted ? 1 : 0,
+        JSON.stringify(row.make),
+        row.memory_limit_mb,
+        row.cpu_limit_percent,
+        JSON.stringify(row.labels),
+        JSON.stringify(row.environment),
+        row.created_at_ms,
+      ],
+    };
+  }
+
+  /** Conflict: the volume is not there any more. */
+  mount(tenant_id: string, id: string, volume_id: string, target: string): Statement {
+    return {
+      sql: `INSERT INTO container_volumes (container_id, volume_id, target)
+        SELECT ?, id, ? FROM volumes WHERE tenant_id = ? AND id = ? AND status = 'active'`,
+      args: [id, target, tenant_id, volume_id],
+      expect_changes: 1,
+    };
+  }
+
+  /** Compare-and-set: conflict where somebody else moved it meanwhile. */
+  move(id: string, from: ContainerState, to: ContainerState, more: MoveFields): Statement {
+    const fields = Object.entries(more).filter(([, value]) => value !== undefined);
+    const set = fields.map(([name]) => `, ${name} = ?`).join("");
+    return {
+      sql: `UPDATE containers SET state = ?${set} WHERE id = ? AND state = ? AND is_removing = 0`,
+      expect_changes: 1,
+      args: [
+        to,
+        ...fields.map(([, value]) => (typeof value === "boolean" ? Number(value) : (value ?? null))),
+        id,
+        from,
+      ],
+    };
+  }
+
+  setWanted(id: string, is_wanted: boolean): Statement {
+    return { sql: "UPDATE containers SET is_wanted = ? WHERE id = ?", args: [is_wanted ? 1 : 0, id] };
+  }
+
+  /** Conflict: another has the name. */
+  rename(tenant_id: string, id: string, new_name: string): Statement {
+    return {
+      sql: `UPDATE containers SET name = ? WHERE id = ? AND is_removing = 0
+        AND NOT EXISTS (SELECT 1 FROM containers WHERE tenant_id = ? AND name = ? AND id <> ?)`,
+      expect_changes: 1,
+      args: [new_name, id, tenant_id, new_name, id],
+    };
+  }
+
+  setEnvironment(id: string, environment: Readonly<Record<string, string>>): Statement {
+    return {
+      sql: "UPDATE containers SET environment = ? WHERE id = ? AND is_removing = 0",
+      expect_changes: 1,
+      args: [JSON.stringify(environment), id],
+    };
+  }
+
+  /** From here on nobody sees it, and its name is free. */
+  hide(id: string): Statement {
+    return {
+      sql: "UPDATE containers SET is_removing = 1, name = id WHERE id = ? AND is_removing = 0",
+      expect_changes: 1,
+      args: [id],
+    };
+  }
+
+  delete(id: string): Statement {
+    return { sql: "DELETE FROM containers WHERE id = ?", args: [id] };
+  }
+
+  async #one(sql: string, args: readonly string[]): Promise<ContainerRow | null> {
+    const row = await this.#store.readOne(sql, args);
+    return row === null ? null : rowOf(row);
+  }
+}
+
+export interface MoveFields {
+  readonly is_wanted?: boolean;
+  readonly exit_code?: number | null;
+  readonly oom_killed?: boolean;
+  readonly error_message?: string | null;
+  readonly restart_count?: number;
+  readonly started_at_ms?: EpochMs;
+  readonly exited_at_ms?: EpochMs | null;
+}
+
+function rowOf(row: Row): ContainerRow {
+  const optional = (value: unknown) => (value === null ? null : Number(value));
+  return {
+    id: String(row.id),
+    tenant_id: String(row.tenant_id),
+    name: String(row.name),
+    state: row.state as ContainerState,
+    is_wanted: row.is_wanted === 1,
+    make: JSON.parse(String(row.make)),
+    memory_limit_mb: Number(row.memory_limit_mb),
+    cpu_limit_percent: optional(row.cpu_limit_percent),
+    labels: JSON.parse(String(row.labels)),
+    environment: JSON.parse(String(row.environment)),
+    exit_code: optional(row.exit_code),
+    oom_killed: row.oom_killed === 1,
+    error_message: row.error_message === null ? null : String(row.error_message),
+    restart_count: Number(row.restart_count),
+    created_at_ms: Number(row.created_at_ms),
+    started_at_ms: optional(row.started_at_ms),
+    exited_at_ms: optional(row.exited_at_ms),
+  };
+}

@@ -1,0 +1,277 @@
+/** Shapes of the container concern as zod schemas: requests and records. What runs in a container is exec-schema.ts's. */
+import { z } from "zod";
+import { LIMITS } from "../base/limits.ts";
+import {
+  absolutePath,
+  cpuLimit,
+  environment,
+  isoTime,
+  memoryLimit,
+  resourceName,
+  text,
+  textBytes,
+  whole,
+} from "../http/schema.ts";
+import { CONTAINER_STATES } from "./states.ts";
+
+/** Where an image or a container keeps what a mount or a working directory would cover (wire-facts §5). */
+const MOUNT_REFUSED = ["/", "/bin", "/sbin", "/lib", "/lib64", "/usr", "/proc", "/sys", "/dev", "/etc"];
+const DIRECTORY_REFUSED = ["/proc", "/sys", "/dev", "/boot", "/var/run", "/var/log"];
+
+/** The path without doubled and final slashes and `.` parts; null where a part leads up. */
+export function plainPath(path: string): string | null {
+  const parts = path.split("/").filter((part) => part !== "" && part !== ".");
+  return parts.includes("..") ? null : `/${parts.join("/")}`;
+}
+
+const isBelow = (path: string, folder: string): boolean => path === folder || path.startsWith(`${folder}/`);
+
+const workingDirectory = absolutePath
+  .refine((value) => plainPath(value) !== null, { error: "must not hold '..'" })
+  .refine((value) => !DIRECTORY_REFUSED.some((folder) => isBelow(plainPath(value) ?? "/", folder)), {
+    error: `must not be in ${DIRECTORY_REFUSED.join(", ")}`,
+  });
+
+/** Splits `<volume>:<path>`; null where it is not that. */
+export function parseMount(value: string): { readonly volume: string; readonly target: string } | null {
+  const at = value.indexOf(":");
+  const target = plainPath(value.slice(at + 1));
+  if (at < 1 || !value.slice(at + 1).startsWith("/") || target === null) return null;
+  return { volume: value.slice(0, at), target };
+}
+
+const mount = textBytes(LIMITS.path_bytes_max)
+  .refine((value) => parseMount(value) !== null, { error: "must be <volume-name>:<absolute path>" })
+  .refine(
+    (value) => {
+      const target = parseMount(value)?.target ?? "/";
+      return target !== "/" && !MOUNT_REFUSED.some((folder) => folder !== "/" && isBelow(target, folder));
+    },
+    { error: `must not be mounted at or in ${MOUNT_REFUSED.join(", ")}` },
+  );
+
+const mounts = z
+  .array(mount)
+  .max(LIMITS.container_volumes_max)
+  .refine((all) => new Set(all.map((one) => parseMount(one)?.target)).size === all.length, {
+    error: "must not mount two volumes at one path",
+  });
+
+export const labels = z
+  .record(text(LIMITS.label_length_max).min(1), text(LIMITS.label_length_max))
+  .refine((map) => Object.keys(map).length <= LIMITS.labels_max, {
+    error: `must not have more than ${LIMITS.labels_max} entries`,
+  });
+
+/** What the dynamic loader reads before anything else of a command runs: whoever sets it runs code in every command. */
+const LOADER_VARIABLES = /^(LD_.*|GLIBC_TUNABLES)$/;
+
+export const containerEnvironment = environment.refine(
+  (map) => !Object.keys(map).some((name) => LOADER_VARIABLES.test(name)),
+  { error: "must not set variables of the dynamic loader (LD_*, GLIBC_TUNABLES)" },
+);
+
+/** One argv: the first element names the command. */
+export const argv = z
+  .array(textBytes(LIMITS.argument_bytes_max))
+  .min(1)
+  .max(LIMITS.arguments_max)
+  .refine((all) => all[0] !== "", { error: "must not begin with an empty element" })
+  .refine((all) => all.reduce((sum, one) => sum + Buffer.byteLength(one), 0) <= LIMITS.arguments_bytes_max, {
+    error: `must not be larger than ${LIMITS.arguments_bytes_max} bytes`,
+  });
+
+export const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
+
+const ABOUT = {
+  name: "Unique among the tenant's containers. Without '/', control characters and spaces at its ends.",
+  working_directory: "Where commands begin; made where it is missing.",
+  memory_limit_mb: "Memory in MiB.",
+  cpu_limit_percent: "Percent of one core; null: no quota.",
+  strict: "No capabilities at all, and a root file system that cannot be written to.",
+  labels: "For whoever looks for it.",
+  restart: "What is done when the command ends: nothing, start it again after a failure, or start it again always.",
+  ttl_seconds: "Seconds after which the container is deleted, whatever it does; null: never.",
+  idle_seconds: "Seconds without an exec, a stream or a terminal after which it is stopped; null: never.",
+  disk_limit_mb: "What it may write to its own file system, in MiB; null: as much as there is.",
+  gpu_count: "GPUs that it has.",
+} as const;
+
+/** Any shape that is no GPU request is a bad value (interface, errors), whatever its JSON type. */
+function complaintAboutGpus({
+  gpu_count,
+  gpu_ids,
+  strict,
+}: {
+  gpu_count?: unknown;
+  gpu_ids?: unknown;
+  strict: boolean;
+}) {
+  const count = gpu_count ?? 0;
+  if (typeof count !== "number" || !Number.isInteger(count) || count < 0 || count > LIMITS.gpus_max) {
+    return { field: "gpu_count", message: `expected a whole number from 0 to ${LIMITS.gpus_max}` };
+  }
+  if (gpu_ids !== undefined && gpu_ids !== null) {
+    const isList =
+      Array.isArray(gpu_ids) && gpu_ids.every((id) => typeof id === "string" && /^nvidia\d{1,3}$/.test(id));
+    if (!isList || new Set(gpu_ids).size !== gpu_ids.length) {
+      return { field: "gpu_ids", message: "expected different ids like nvidia0" };
+    }
+    if (gpu_ids.length !== count) return { field: "gpu_ids", message: "must name as many GPUs as gpu_count" };
+  }
+  if (count > 0 && strict) return { field: "strict", message: "cannot be with GPUs" };
+  return null;
+}
+
+const createFields = z.object({
+  name: resourceName.describe(ABOUT.name),
+  image: text(LIMITS.image_reference_length_max)
+    .min(1)
+    .default("prod")
+    .describe("A profile, or with oci a reference of an image in the store."),
+  oci: z.boolean().default(false).describe("Whether image is an OCI reference."),
+  volumes: mounts.default([]).describe("Volumes that it has, each as <volume-name>:<path inside>."),
+  working_directory: workingDirectory.nullish().describe(ABOUT.working_directory),
+  memory_limit_mb: memoryLimit.default(LIMITS.container_memory_mb_default).describe(ABOUT.memory_limit_mb),
+  cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
+  disk_limit_mb: whole(LIMITS.disk_limit_mb_min, LIMITS.disk_limit_mb_max).nullish().describe(ABOUT.disk_limit_mb),
+  strict: z.boolean().default(false).describe(ABOUT.strict),
+  labels: labels.default({}).describe(ABOUT.labels),
+  environment: containerEnvironment.default({}).describe("Variables of its command and of what is run in it."),
+  command: argv
+    .nullish()
+    .describe("What it runs, as argv; when that ends the container ends. Null: it waits for what is run in it."),
+  restart: z.enum(RESTART_POLICIES).default("no").describe(ABOUT.restart),
+  ttl_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.ttl_seconds),
+  idle_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.idle_seconds),
+  gpu_count: z.unknown().meta({ type: "integer", description: ABOUT.gpu_count }).optional(),
+  gpu_ids: z
+    .unknown()
+    .meta({ type: "array", items: { type: "string" }, description: "Which GPUs." })
+    .optional(),
+  async_mode: z
+    .unknown()
+    .refine((value) => value === undefined, { error: "is not taken any more: use the query execution=async" })
+    .optional()
+    .meta({ not: {}, description: "Refused: use the query execution=async." }),
+});
+
+export const createContainer = createFields
+  .superRefine((value, context) => {
+    const complaint = complaintAboutGpus(value);
+    if (complaint !== null) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
+  })
+  .transform(({ gpu_count, gpu_ids, async_mode: _, ...kept }) => ({
+    ...kept,
+    gpu_count: Number(gpu_count ?? 0),
+    gpu_ids: (gpu_ids ?? []) as string[],
+  }))
+  .meta({ id: "CreateContainer" });
+
+export type CreateContainer = z.output<typeof createContainer>;
+
+export const batchContainers = z
+  .object({
+    items: z.array(createContainer).min(1).max(LIMITS.batch_items_max).describe("What to create."),
+  })
+  .meta({ id: "BatchContainers" });
+
+/** `name` is what older clients send. */
+export const renameContainer = z
+  .object({
+    new_name: resourceName.optional().describe("What it is called from now on."),
+    name: resourceName.optional().describe("The same; new_name goes before it."),
+  })
+  .refine(({ new_name, name }) => (new_name ?? name) !== undefined, { path: ["new_name"], error: "is missing" })
+  .transform(({ new_name, name }) => ({ new_name: new_name ?? name ?? "" }))
+  .meta({ id: "RenameContainer" });
+
+export const stopContainer = z
+  .object({
+    timeout_ms: whole(0, LIMITS.stop_grace_ms_max)
+      .default(LIMITS.stop_grace_ms_default)
+      .describe("Milliseconds after SIGTERM until what is left is killed."),
+  })
+  .meta({ id: "StopContainer" });
+
+export const environmentBody = z
+  .object({ environment: containerEnvironment.describe("Variables by name.") })
+  .meta({ id: "ContainerEnvironment" });
+
+export const containerChecks = z
+  .object({
+    state_running: z.boolean().describe("Its state is running."),
+    minit_responsive: z.boolean().describe("Its first process answers."),
+    network_configured: z.boolean().describe("It has an address and a link to the bridge."),
+    managed_image_valid: z.boolean().describe("Its image is in the store, and of the release that the profile names."),
+  })
+  .meta({ id: "ContainerChecks" });
+
+/** A container as the API shows it (interface, Container record). */
+export const containerRecord = z
+  .object({
+    container_id: z.string().describe("Of the container."),
+    tenant_id: z.string().describe("Of its owner."),
+    name: z.string().describe(ABOUT.name),
+    state: z.enum(CONTAINER_STATES).describe("See GET /api/containers/help."),
+    pid: z.int().nullable().describe("Of its first process, on this machine; null: it does not run."),
+    exit_code: z.int().nullable().describe("Of its last run; 128 and the signal's number where one ended it."),
+    oom_killed: z.boolean().describe("Whether memory ran out in its last run."),
+    error_message: z.string().nullable().describe("Why it could not be started; null unless the state is error."),
+    restart_count: z.int().describe("How often its restart policy has started it again since it was last started."),
+    ip_address: z.string().nullable().describe("Its address; null: it does not run."),
+    created_at: isoTime,
+    started_at: isoTime.nullable().describe("Of its last start, ISO 8601; null: it was never started."),
+    exited_at: isoTime.nullable().describe("Of its last end, ISO 8601; null: it runs, or never ran."),
+    working_directory: z.string().describe(ABOUT.working_directory),
+    memory_limit_mb: z.int().describe(ABOUT.memory_limit_mb),
+    cpu_limit_percent: z.number().nullable().describe(ABOUT.cpu_limit_percent),
+    disk_limit_mb: z.int().nullable().describe(ABOUT.disk_limit_mb),
+    strict: z.boolean().describe(ABOUT.strict),
+    restart: z.enum(RESTART_POLICIES).describe(ABOUT.restart),
+    ttl_seconds: z.int().nullable().describe(ABOUT.ttl_seconds),
+    idle_seconds: z.int().nullable().describe(ABOUT.idle_seconds),
+    gpu_count: z.int().describe(ABOUT.gpu_count),
+    gpu_ids: z.array(z.string()).describe("Which GPUs it has."),
+    labels: z.record(z.string(), z.string()).describe(ABOUT.labels),
+    exec_ready: z.boolean().describe("It runs, its first process answers, and its image is valid."),
+    network_ready: z.boolean().describe("Its network is configured."),
+    checks: containerChecks,
+  })
+  .meta({ id: "Container" });
+
+export type ContainerRecord = Readonly<z.output<typeof containerRecord>>;
+
+export const containerList = z
+  .object({
+    containers: z.array(containerRecord).describe("Newest first."),
+    truncated: z.literal(true).optional().describe("There where there are more than limit."),
+  })
+  .meta({ id: "ContainerList" });
+
+export const namedContainer = containerRecord
+  .extend({ found: z.literal(true).describe("Always true: what is not found is answered 404.") })
+  .meta({ id: "NamedContainer" });
+
+export const containerReadiness = containerRecord
+  .pick({ container_id: true, state: true, exec_ready: true, network_ready: true, checks: true })
+  .meta({ id: "ContainerReadiness" });
+
+export const renamedContainer = z
+  .object({
+    success: z.literal(true).describe("Always true: what failed is answered with an error."),
+    container_id: z.string().describe("Of the container."),
+    old_name: z.string().describe("What it was called."),
+    new_name: z.string().describe("What it is called now."),
+    dns_updated: z.boolean().describe("False: containers do not resolve each other's names."),
+  })
+  .meta({ id: "RenamedContainer" });
+
+export const containersReadiness = z
+  .object({
+    status: z.enum(["ok", "degraded"]).describe("degraded: no container can be started; reason says why."),
+    concern: z.literal("containers").describe("Whose readiness this is."),
+    running_count: z.int().describe("Containers of all tenants that run."),
+    reason: z.string().nullable().describe("Why it is degraded; null: it is not."),
+  })
+  .meta({ id: "ContainersHealth" });

@@ -1,0 +1,463 @@
+/**
+ * The life of API containers: made, started, stopped, deleted, found. A state moves by compare-and-set in the store,
+ * with its event in the same batch; what runs on the machine is the engine's. What happens to a container by itself
+ * (its command ends, its time is up) is lives.ts's.
+ *
+ * L1 The verbs of one container take turns for as long as they change what runs.
+ * L2 `running` in the store is written only after the container answered, `exited` only after nothing of it is left.
+ *    Where a crash comes in between, `boot` moves the state to what is true.
+ */
+import type { Clock } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import { Turns } from "../base/turns.ts";
+import type { ContainerEngine, ContainerPlan } from "../engine/engine.ts";
+import type { NewEvent } from "../events/schema.ts";
+import type { Events } from "../events/service.ts";
+import { unknownCredential } from "../http/auth.ts";
+import type { Statement, Store } from "../store/store.ts";
+import type { Volumes } from "../volumes/service.ts";
+import { Lives } from "./lives.ts";
+import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
+import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
+import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
+import { View } from "./view.ts";
+
+const SIGTERM = 15;
+
+/** An image that a container may be made from. */
+export interface ResolvedImage {
+  readonly reference: string;
+  /** What the profile of that name promises; null: it is no profile. */
+  readonly release: string | null;
+}
+
+export interface ContainersOptions {
+  readonly store: Store;
+  readonly engine: ContainerEngine;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly containers_max: number;
+  /** Throws INVALID_ARGUMENT where there is no such profile. */
+  resolveImage(selector: string, oci: boolean): ResolvedImage;
+  readonly volumes: Volumes;
+}
+
+export class Containers {
+  readonly #options: ContainersOptions;
+  readonly #rows: ContainerRows;
+  readonly #turns = new Turns();
+  readonly #view: View;
+  readonly #lives: Lives;
+
+  constructor(options: ContainersOptions) {
+    this.#options = options;
+    this.#rows = new ContainerRows(options.store);
+    this.#view = new View(options.engine, options.clock);
+    this.#lives = new Lives({
+      ...options,
+      ended: (id, ended) => this.#turns.run(id, () => this.#noteEnd(id, ended)),
+      restart: (id) => this.#restart(id),
+      expire: (id) => this.#expire(id),
+      idle: (id) => this.#idle(id),
+    });
+    options.engine.onEnded((id, ended) => this.#lives.ended(id, ended));
+  }
+
+  /** Takes up where an earlier process stopped. What lives on runs on; what died meanwhile is told, and started again where that is wanted. */
+  async boot(): Promise<void> {
+    const { engine, log } = this.#options;
+    const known = new Set<string>();
+    const dead: ContainerRow[] = [];
+    const failed = (id: string) => (error: unknown) =>
+      log.warn("container not taken up", { container_id: id, error: errorText(error) });
+    for await (const row of this.#rows.all()) {
+      known.add(row.id);
+      const isLive = engine.live(row.id) !== null;
+      if (row.state === "starting" && isLive) {
+        await this.#move(row, "run", { started_at_ms: this.#options.clock.epochMs() });
+        this.#lives.watch({ ...row, state: "running" });
+      } else if ((row.state === "running" || row.state === "starting") && !isLive) {
+        dead.push(row);
+      } else {
+        // One that was not to run any more, and whose end was not noted.
+        if (isLive && row.state !== "running") void engine.kill(row.id).catch(failed(row.id));
+        this.#lives.watch(row);
+      }
+    }
+    for (const row of dead) {
+      await this.#noteDeath(row).catch(failed(row.id));
+    }
+    const removing = await this.#rows.removing();
+    for (const id of engine.ids) {
+      if (!known.has(id) && !removing.includes(id)) void engine.kill(id).catch(failed(id));
+    }
+    for (const id of removing) void this.#erase(id).catch(failed(id));
+    const kept = new Set([...known, ...removing]);
+    for (const id of await engine.kept()) {
+      if (!kept.has(id)) void engine.remove(id).catch(failed(id));
+    }
+    this.#lives.begin();
+  }
+
+  /** Stops watching. What runs goes on. */
+  close(): void {
+    this.#lives.close();
+  }
+
+  /** A container counts as used from now until what is returned is called. */
+  use(id: string): () => void {
+    return this.#lives.use(id);
+  }
+
+  /**
+   * Makes a container and starts it; resolves when it is ready. Throws NAME_TAKEN, INVALID_ARGUMENT, NOT_FOUND (a
+   * volume, an image), CAPACITY_FULL, START_FAILED; then nothing is left of it.
+   */
+  async create(tenant_id: string, input: CreateContainer, id = this.newId()): Promise<ContainerRecord> {
+    const row = await this.insert(tenant_id, input, id);
+    return this.#turns.run(id, async () => {
+      try {
+        await this.#options.engine.create(id, row.make.disk_limit_mb);
+        await this.#run(row);
+      } catch (error) {
+        await this.#erase(id);
+        throw error;
+      }
+      return this.get(tenant_id, id);
+    });
+  }
+
+  /** Whether containers can be started. */
+  async readiness() {
+    const { engine, resolveImage } = this.#options;
+    const { reference, release } = resolveImage("prod", false);
+    const isImage = await engine.isRelease(reference, release);
+    const { free_mb } = await engine.area.statistics();
+    const reason = !isImage
+      ? "the image of the profile prod is not in the store"
+      : free_mb < LIMITS.disk_limit_mb_min
+        ? "the disk has no room for files of containers"
+        : null;
+    const status = reason === null ? ("ok" as const) : ("degraded" as const);
+    return { status, concern: "containers" as const, running_count: engine.ids.length, reason };
+  }
+
+  newId(): string {
+    return this.#options.ids.next("ctr");
+  }
+
+  /** Notes a container in state `starting`. Nothing of it is there yet. */
+  async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
+    const { clock, resolveImage, volumes, containers_max } = this.#options;
+    if (input.gpu_count > 0) {
+      throw new AppError("CAPACITY_FULL", `this node has no GPU, ${input.gpu_count} were asked for`, {
+        hint: "leave gpu_count out, or ask a node with GPUs",
+      });
+    }
+    const { reference, release } = resolveImage(input.image, input.oci);
+    const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
+    const found = await Promise.all(mounts.map(({ volume }) => volumes.row(tenant_id, volume)));
+    if ((await this.#rows.count()) >= containers_max) {
+      throw new AppError("CAPACITY_FULL", `this node has the ${containers_max} containers that it may have`, {
+        hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
+      });
+    }
+    const row: ContainerRow = {
+      id,
+      tenant_id,
+      name: input.name,
+      state: "starting",
+      is_wanted: true,
+      make: {
+        image: reference,
+        release,
+        command: input.command ?? [],
+        working_directory: input.working_directory ?? "/",
+        strict: input.strict,
+        restart: input.restart,
+        ttl_seconds: input.ttl_seconds ?? null,
+        idle_seconds: input.idle_seconds ?? null,
+        disk_limit_mb: input.disk_limit_mb ?? null,
+        gpu_count: input.gpu_count,
+        gpu_ids: input.gpu_ids,
+        volumes: found.map(({ id }, i) => ({ id, target: mounts[i]?.target ?? "" })),
+      },
+      memory_limit_mb: input.memory_limit_mb,
+      cpu_limit_percent: input.cpu_limit_percent ?? null,
+      labels: input.labels,
+      environment: input.environment,
+      exit_code: null,
+      oom_killed: false,
+      error_message: null,
+      restart_count: 0,
+      created_at_ms: clock.epochMs(),
+      started_at_ms: null,
+      exited_at_ms: null,
+    };
+    const mounted = row.make.volumes.map((volume) => this.#rows.mount(tenant_id, id, volume.id, volume.target));
+    const made = [this.#rows.guard(tenant_id), this.#rows.insert(row), ...mounted];
+    const conflict = await this.#write(made, eventOf(row, "created", "starting"));
+    if (conflict === 0) throw unknownCredential();
+    if (conflict === 1) throw nameTaken(input.name);
+    if (conflict !== null) throw new AppError("NOT_FOUND", "one of the volumes was deleted just now");
+    this.#lives.watch(row);
+    return row;
+  }
+
+  async get(tenant_id: string, id: string): Promise<ContainerRecord> {
+    return this.#view.record(await this.row(tenant_id, id));
+  }
+
+  async byName(tenant_id: string, name: string): Promise<ContainerRecord> {
+    const row = await this.#rows.byName(tenant_id, name);
+    if (row === null) throw new AppError("NOT_FOUND", `container '${name}' not found`);
+    return this.#view.record(row);
+  }
+
+  async list(tenant_id: string, state: ContainerState | undefined, limit: number) {
+    const rows = await this.#rows.list(tenant_id, state, limit);
+    return {
+      containers: rows.slice(0, limit).map((row) => this.#view.glance(row)),
+      ...(rows.length > limit ? { truncated: true as const } : {}),
+    };
+  }
+
+  /** By id, or by name where no container has that id (wire-facts §2). Throws NOT_FOUND. */
+  async row(tenant_id: string, id: string): Promise<ContainerRow> {
+    const row = (await this.#rows.byId(tenant_id, id)) ?? (await this.#rows.byName(tenant_id, id));
+    if (row === null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
+    return row;
+  }
+
+  /** Throws WRONG_STATE unless it may be started. */
+  async checkStart(tenant_id: string, id: string): Promise<ContainerRow> {
+    const row = await this.row(tenant_id, id);
+    containerStates.next(row.state, "start");
+    return row;
+  }
+
+  /** Starts a container that does not run. Resolves when it is ready. Throws WRONG_STATE, START_FAILED, CAPACITY_FULL. */
+  start(tenant_id: string, id: string): Promise<ContainerRecord> {
+    return this.#turns.run(id, async () => {
+      const row = await this.checkStart(tenant_id, id);
+      await this.#move(row, "start", { is_wanted: true, restart_count: 0, error_message: null });
+      await this.#runOrFail({ ...row, state: "starting" });
+      return this.get(tenant_id, id);
+    });
+  }
+
+  /** Ends a container by SIGTERM, after the grace by force. Nothing to do for one that does not run. */
+  async stop(tenant_id: string, id: string, grace_ms: number): Promise<ContainerRecord> {
+    const row = await this.row(tenant_id, id);
+    await this.#end(row.id, (engine) => engine.stop(row.id, SIGTERM, grace_ms));
+    return this.get(tenant_id, row.id);
+  }
+
+  /** Ends a container by force. Throws WRONG_STATE unless it runs. */
+  async kill(tenant_id: string, id: string): Promise<ContainerRecord> {
+    const row = await this.row(tenant_id, id);
+    containerStates.next(row.state, "exit");
+    await this.#end(row.id, (engine) => engine.kill(row.id));
+    return this.get(tenant_id, row.id);
+  }
+
+  async rename(tenant_id: string, id: string, new_name: string): Promise<{ id: string; old_name: string }> {
+    const row = await this.row(tenant_id, id);
+    const renamed = { ...row, name: new_name };
+    const statement = this.#rows.rename(tenant_id, row.id, new_name);
+    const conflict = await this.#write([statement], eventOf(renamed, "renamed", row.state));
+    if (conflict !== null) throw nameTaken(new_name);
+    return { id: row.id, old_name: row.name };
+  }
+
+  /** Kills it where it runs, then removes it with its file system and its log. */
+  async delete(tenant_id: string, id: string): Promise<void> {
+    const row = await this.row(tenant_id, id);
+    const conflict = await this.#write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
+    if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
+    await this.#turns.run(row.id, () => this.#erase(row.id));
+  }
+
+  /** Deletes all that a tenant has, for the tenant's own deletion. Safe to repeat. */
+  async eraseAll(tenant_id: string): Promise<void> {
+    for (const id of await this.#rows.ofTenant(tenant_id)) {
+      await this.#options.store.write([this.#rows.hide(id)], { durable: true });
+      await this.#turns.run(id, () => this.#erase(id));
+    }
+  }
+
+  async environment(tenant_id: string, id: string): Promise<Readonly<Record<string, string>>> {
+    return (await this.row(tenant_id, id)).environment;
+  }
+
+  /** Sets what later commands and the next start get. What runs keeps what it has. */
+  async setEnvironment(
+    tenant_id: string,
+    id: string,
+    change: (before: Readonly<Record<string, string>>) => Readonly<Record<string, string>>,
+  ): Promise<void> {
+    const { id: found } = await this.row(tenant_id, id);
+    // One after the other, or the second of two would undo the first.
+    await this.#turns.run(`${found} environment`, async () => {
+      const row = await this.row(tenant_id, found);
+      const statement = this.#rows.setEnvironment(found, change(row.environment));
+      const conflict = await this.#write([statement], eventOf(row, "environment", row.state));
+      if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
+    });
+  }
+
+  /** L1: keeps the policy from starting it again, ends it, and waits until the end is noted. */
+  async #end(id: string, end: (engine: ContainerEngine) => Promise<void>): Promise<void> {
+    await this.#options.store.write([this.#rows.setWanted(id, false)], { durable: true });
+    // What starts just now is ended when it has.
+    await this.#turns.run(id, () => Promise.resolve());
+    await end(this.#options.engine);
+    await this.#turns.run(id, () => Promise.resolve());
+  }
+
+  /** Starts what was noted as `starting`, and notes it as `running`. Throws what the engine threw. */
+  async #run(row: ContainerRow): Promise<void> {
+    const { engine, clock } = this.#options;
+    await engine.start(this.#plan(row));
+    const fields = { started_at_ms: clock.epochMs(), exit_code: null, oom_killed: false, exited_at_ms: null };
+    try {
+      await this.#move(row, "run", fields);
+    } catch (error) {
+      await engine.kill(row.id);
+      throw error;
+    }
+  }
+
+  async #runOrFail(row: ContainerRow): Promise<void> {
+    try {
+      await this.#run(row);
+    } catch (error) {
+      await this.#move(row, "fail", { error_message: errorText(error) });
+      throw error;
+    }
+  }
+
+  async #restart(id: string): Promise<void> {
+    await this.#turns.run(id, async () => {
+      const row = await this.#rows.byIdAlone(id);
+      if (row === null || !row.is_wanted || !containerStates.can(row.state, "start")) return;
+      const restart_count = row.restart_count + 1;
+      await this.#move(row, "start", { restart_count });
+      await this.#runOrFail({ ...row, state: "starting", restart_count });
+    });
+  }
+
+  async #noteEnd(
+    id: string,
+    end: { exit_code: number; ended_at_ms: number; is_oom: boolean },
+  ): Promise<ContainerRow | null> {
+    const row = await this.#rows.byIdAlone(id);
+    if (row === null || !containerStates.can(row.state, "exit")) return null;
+    const fields = { exit_code: end.exit_code, oom_killed: end.is_oom, exited_at_ms: end.ended_at_ms };
+    await this.#move(row, "exit", fields);
+    return { ...row, ...fields, state: "exited" };
+  }
+
+  /** What died while no daemon looked. */
+  async #noteDeath(row: ContainerRow): Promise<void> {
+    const { engine, clock } = this.#options;
+    const exit = engine.exit(row.id);
+    // A reboot takes all processes and leaves no word of theirs.
+    const exit_code = exit?.exit_code ?? null;
+    const exited_at_ms = exit?.ended_at_ms ?? clock.epochMs();
+    await this.#move(row, "exit", { exit_code, exited_at_ms });
+    this.#lives.watch({ ...row, state: "exited", exit_code });
+  }
+
+  async #expire(id: string): Promise<void> {
+    const row = await this.#rows.byIdAlone(id);
+    if (row !== null) await this.delete(row.tenant_id, id);
+  }
+
+  async #idle(id: string): Promise<void> {
+    const row = await this.#rows.byIdAlone(id);
+    if (row?.state === "running") await this.stop(row.tenant_id, id, LIMITS.stop_grace_ms_default);
+  }
+
+  async #erase(id: string): Promise<void> {
+    const { engine, store } = this.#options;
+    this.#lives.forget(id);
+    await engine.kill(id);
+    await engine.remove(id);
+    await store.write([this.#rows.delete(id)], { durable: true });
+  }
+
+  #plan(row: ContainerRow): ContainerPlan {
+    const { make } = row;
+    return {
+      id: row.id,
+      image: make.image,
+      hostname: hostnameOf(row.name),
+      argv: make.command,
+      environment: Object.entries(row.environment).map(([name, value]) => `${name}=${value}`),
+      working_directory: make.working_directory,
+      memory_limit_mb: row.memory_limit_mb,
+      cpu_limit_percent: row.cpu_limit_percent,
+      strict: make.strict,
+      volumes: make.volumes,
+    };
+  }
+
+  /** Throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */
+  async #move(row: ContainerRow, verb: ContainerVerb, fields: MoveFields): Promise<void> {
+    const to = containerStates.next(row.state, verb);
+    const statement = this.#rows.move(row.id, row.state, to, fields);
+    if ((await this.#write([statement], eventOf(row, EVENTS[to], to, fields.exit_code))) === null) return;
+    throw new AppError("WRONG_STATE", `cannot ${verb} the container: its state changed at the same time`, {
+      hint: "read the container and try again",
+    });
+  }
+
+  /** The number of the statement that was missed, or null. */
+  async #write(statements: readonly Statement[], told: { readonly tenant_id: string; readonly event: NewEvent }) {
+    const { events } = this.#options;
+    const { conflict } = await events.write(statements, told.tenant_id, [told.event], { durable: true });
+    return conflict;
+  }
+}
+
+function eventOf(
+  { id, name, tenant_id }: ContainerRow,
+  event_type: string,
+  state: ContainerState,
+  exit_code?: number | null,
+) {
+  const data = { name, state, ...(exit_code === undefined ? {} : { exit_code }) };
+  return { tenant_id, event: { name: "container_update" as const, event_type, container_id: id, data } };
+}
+
+/** What a state that was reached is called as an event. */
+const EVENTS: Readonly<Record<ContainerState, string>> = {
+  created: "created",
+  starting: "starting",
+  running: "started",
+  exited: "died",
+  error: "failed",
+};
+
+/** What of a name can be a host's: letters, digits and dashes, at most 63 (RFC 1123). */
+export function hostnameOf(name: string): string {
+  return (
+    name
+      .replace(/[^a-zA-Z0-9-]+/g, "-")
+      .replace(/^-+/, "")
+      .slice(0, 63)
+      .replace(/-+$/, "") || "container"
+  );
+}
+
+function nameTaken(name: string): AppError {
+  return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {
+    hint: "delete it, or choose another name",
+  });
+}

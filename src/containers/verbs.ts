@@ -1,0 +1,127 @@
+/** The verbs that are operations: what is accepted is journalled first, and goes on after a crash of the daemon. */
+import { AppError, errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { OperationRecord } from "../operations/schema.ts";
+import type { Operations } from "../operations/service.ts";
+import type { CreateContainer } from "./schema.ts";
+import type { Containers } from "./service.ts";
+
+interface OneContainer {
+  readonly container_id: string;
+}
+
+export class ContainerVerbs {
+  readonly #containers: Containers;
+  readonly #operations: Operations;
+
+  constructor(containers: Containers, operations: Operations) {
+    this.#containers = containers;
+    this.#operations = operations;
+    const timeout_ms = LIMITS.container_operation_ms;
+    operations.register<OneContainer & { readonly create: CreateContainer }>("container.create", {
+      resumable: true,
+      cancellable: false,
+      timeout_ms,
+      run: async ({ tenant_id, input }) => this.#made(tenant_id, input.create, input.container_id),
+    });
+    operations.register<OneContainer>("container.start", {
+      resumable: true,
+      cancellable: false,
+      timeout_ms,
+      run: async ({ tenant_id, input }) => this.#started(tenant_id, input.container_id),
+    });
+    operations.register<OneContainer & { readonly grace_ms: number }>("container.stop", {
+      resumable: true,
+      cancellable: false,
+      timeout_ms: LIMITS.stop_grace_ms_max + timeout_ms,
+      run: async ({ tenant_id, input }) => {
+        await containers.stop(tenant_id, input.container_id, input.grace_ms);
+        return { result: { container_id: input.container_id } };
+      },
+    });
+    operations.register<OneContainer>("container.delete", {
+      resumable: true,
+      cancellable: false,
+      timeout_ms,
+      run: async ({ tenant_id, input }) => {
+        // Where it is gone, an earlier try got that far.
+        await containers.delete(tenant_id, input.container_id).catch((error) => {
+          if (!(error instanceof AppError && error.code === "NOT_FOUND")) throw error;
+        });
+        return { result: { container_id: input.container_id } };
+      },
+    });
+    operations.register<{ readonly items: readonly (OneContainer & { readonly create: CreateContainer })[] }>(
+      "container.batch",
+      {
+        resumable: true,
+        cancellable: true,
+        timeout_ms: timeout_ms * LIMITS.batch_items_max,
+        run: async (context) => {
+          const done: Record<string, unknown>[] = [];
+          for (const { container_id, create } of context.input.items) {
+            context.signal.throwIfAborted();
+            done.push(await this.#item(context.tenant_id, create, container_id));
+            context.items(done);
+            context.progress((100 * done.length) / context.input.items.length, `${done.length} made`);
+          }
+          return { result: { created_count: done.filter(({ status }) => status === "succeeded").length } };
+        },
+      },
+    );
+  }
+
+  create(tenant_id: string, create: CreateContainer): Promise<OperationRecord> {
+    const container_id = this.#containers.newId();
+    return this.#accept(tenant_id, "container.create", container_id, { container_id, create });
+  }
+
+  batch(tenant_id: string, items: readonly CreateContainer[]): Promise<OperationRecord> {
+    const input = { items: items.map((create) => ({ container_id: this.#containers.newId(), create })) };
+    return this.#operations.accept(tenant_id, { type: "container.batch", target_resource_type: "container", input });
+  }
+
+  async start(tenant_id: string, id: string): Promise<OperationRecord> {
+    const { id: container_id } = await this.#containers.checkStart(tenant_id, id);
+    return this.#accept(tenant_id, "container.start", container_id, { container_id });
+  }
+
+  async stop(tenant_id: string, id: string, grace_ms: number): Promise<OperationRecord> {
+    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    return this.#accept(tenant_id, "container.stop", container_id, { container_id, grace_ms });
+  }
+
+  async delete(tenant_id: string, id: string): Promise<OperationRecord> {
+    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    return this.#accept(tenant_id, "container.delete", container_id, { container_id });
+  }
+
+  #accept(tenant_id: string, type: string, container_id: string, input: object): Promise<OperationRecord> {
+    const target = { target_resource_type: "container", target_resource_id: container_id, container_id };
+    return this.#operations.accept(tenant_id, { type, ...target, input });
+  }
+
+  /** One that an earlier try made is not made again, but started where it does not run. */
+  async #made(tenant_id: string, create: CreateContainer, container_id: string) {
+    const found = await this.#containers.get(tenant_id, container_id).catch(() => null);
+    if (found === null) await this.#containers.create(tenant_id, create, container_id);
+    else if (found.state !== "running") await this.#containers.start(tenant_id, container_id);
+    return { result: { container_id }, result_container_id: container_id };
+  }
+
+  async #started(tenant_id: string, container_id: string) {
+    const { state } = await this.#containers.get(tenant_id, container_id);
+    if (state !== "running") await this.#containers.start(tenant_id, container_id);
+    return { result: { container_id }, result_container_id: container_id };
+  }
+
+  async #item(tenant_id: string, create: CreateContainer, container_id: string) {
+    try {
+      await this.#made(tenant_id, create, container_id);
+      return { name: create.name, status: "succeeded", container_id };
+    } catch (error) {
+      const error_code = error instanceof AppError ? error.code : "INTERNAL";
+      return { name: create.name, status: "failed", container_id: null, error_code, error: errorText(error) };
+    }
+  }
+}

@@ -1,0 +1,76 @@
+/** Containers as the API shows them: what the store says, and checks that look at the machine. */
+import { type Clock, toIsoTime } from "../base/clock.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { ContainerEngine } from "../engine/engine.ts";
+import type { ContainerRow } from "./rows.ts";
+import type { ContainerRecord } from "./schema.ts";
+
+export class View {
+  readonly #engine: ContainerEngine;
+  readonly #clock: Clock;
+
+  constructor(engine: ContainerEngine, clock: Clock) {
+    this.#engine = engine;
+    this.#clock = clock;
+  }
+
+  /** With every check made now: its first process is asked, and so is the store of images. */
+  async record(row: ContainerRow): Promise<ContainerRecord> {
+    const control = this.#engine.live(row.id)?.control;
+    const [isResponsive, isValid] = await Promise.all([
+      control?.ping(LIMITS.readiness_wait_ms, this.#clock).then(
+        () => true,
+        () => false,
+      ) ?? false,
+      this.#engine.isRelease(row.make.image, row.make.release),
+    ]);
+    return this.#made(row, isResponsive, isValid);
+  }
+
+  /** For a list, without asking anybody: as connected as it was a moment ago. */
+  glance(row: ContainerRow): ContainerRecord {
+    const isOpen = this.#engine.live(row.id)?.control.isOpen === true;
+    return this.#made(row, isOpen, true);
+  }
+
+  #made(row: ContainerRow, isResponsive: boolean, isValid: boolean): ContainerRecord {
+    const { make } = row;
+    const live = row.state === "running" ? this.#engine.live(row.id) : null;
+    const iso = (ms: number | null) => (ms === null ? null : toIsoTime(ms));
+    const checks = {
+      state_running: row.state === "running",
+      minit_responsive: live !== null && isResponsive,
+      network_configured: live !== null && this.#engine.isLinked(row.id),
+      managed_image_valid: isValid,
+    };
+    return {
+      container_id: row.id,
+      tenant_id: row.tenant_id,
+      name: row.name,
+      state: row.state,
+      pid: live?.pid ?? null,
+      exit_code: row.exit_code,
+      oom_killed: row.oom_killed,
+      error_message: row.error_message,
+      restart_count: row.restart_count,
+      ip_address: live?.address ?? null,
+      created_at: toIsoTime(row.created_at_ms),
+      started_at: iso(row.started_at_ms),
+      exited_at: iso(row.exited_at_ms),
+      working_directory: make.working_directory,
+      memory_limit_mb: row.memory_limit_mb,
+      cpu_limit_percent: row.cpu_limit_percent,
+      disk_limit_mb: make.disk_limit_mb,
+      strict: make.strict,
+      restart: make.restart,
+      ttl_seconds: make.ttl_seconds,
+      idle_seconds: make.idle_seconds,
+      gpu_count: make.gpu_count,
+      gpu_ids: [...make.gpu_ids],
+      labels: row.labels,
+      exec_ready: checks.state_running && checks.minit_responsive && checks.managed_image_valid,
+      network_ready: checks.network_configured,
+      checks,
+    };
+  }
+}

@@ -1,0 +1,164 @@
+/**
+ * The OCI configuration of an API container: everything it may and may not do stands here, so this is the file to read
+ * for its isolation, as bundle.ts is for function instances. Root inside has the capabilities that podman gives; with
+ * `strict` it has none, and a root that cannot be written to.
+ */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { LIMITS } from "../base/limits.ts";
+import { MASKED_PATHS, MINIT_INSIDE, PATH_INSIDE, READONLY_PATHS } from "./bundle.ts";
+import type { Filter } from "./filters.ts";
+
+/** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
+export const CAPABILITIES: readonly string[] = [
+  "CAP_CHOWN",
+  "CAP_DAC_OVERRIDE",
+  "CAP_FOWNER",
+  "CAP_FSETID",
+  "CAP_KILL",
+  "CAP_NET_BIND_SERVICE",
+  "CAP_SETFCAP",
+  "CAP_SETGID",
+  "CAP_SETPCAP",
+  "CAP_SETUID",
+  "CAP_SYS_CHROOT",
+];
+
+/** Notes the network slot, for a later process to read. */
+export const SLOT_ANNOTATION = "hearth.slot";
+
+export interface Mount {
+  /** A directory on this machine, as the launcher sees it. */
+  readonly source: string;
+  /** An absolute path inside. */
+  readonly target: string;
+}
+
+export interface ContainerSpec {
+  readonly id: string;
+  readonly hostname: string;
+  readonly rootfs: string;
+  /** The minit binary and resolv.conf on the host. */
+  readonly minit: string;
+  readonly resolv_conf: string;
+  readonly slot_index: number;
+  readonly address: string;
+  /** Path of a ready network namespace. */
+  readonly netns: string;
+  /** `/parent/name` */
+  readonly cgroup: string;
+  readonly filter: Filter;
+  /** Empty: nothing runs but minit, until something is asked for. */
+  readonly argv: readonly string[];
+  /** `NAME=value` */
+  readonly environment: readonly string[];
+  readonly working_directory: string;
+  readonly memory_limit_mb: number;
+  /** Percent of one core; null means no quota. */
+  readonly cpu_limit_percent: number | null;
+  readonly strict: boolean;
+  readonly mounts: readonly Mount[];
+}
+
+/** The configuration, and the small files that it mounts. */
+export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
+  mkdirSync(bundle, { recursive: true, mode: 0o700 });
+  const { hostname, address } = spec;
+  writeFileSync(`${bundle}/hosts`, `127.0.0.1\tlocalhost\n::1\tlocalhost\n${address}\t${hostname}\n`);
+  writeFileSync(`${bundle}/hostname`, `${hostname}\n`);
+  writeFileSync(`${bundle}/config.json`, JSON.stringify(containerConfig(spec, bundle)));
+}
+
+/** `config.json` of an API container (OCI runtime specification 1.0). */
+export function containerConfig(spec: ContainerSpec, bundle: string): object {
+  const { strict, filter } = spec;
+  const tmpfs = (destination: string, ...options: string[]) => ({
+    destination,
+    type: "tmpfs",
+    source: "tmpfs",
+    options: ["nosuid", "nodev", ...options],
+  });
+  const bind = (source: string, destination: string, ...options: string[]) => ({
+    destination,
+    type: "bind",
+    source,
+    options: ["bind", "nosuid", "nodev", ...options],
+  });
+  const size = `size=${LIMITS.tmpfs_mb}m`;
+  const capabilities = strict ? [] : CAPABILITIES;
+  const pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
+  return {
+    ociVersion: "1.0.2",
+    hostname: spec.hostname,
+    root: { path: spec.rootfs, readonly: strict },
+    annotations: {
+      [SLOT_ANNOTATION]: String(spec.slot_index),
+      ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
+    },
+    process: {
+      terminal: false,
+      user: { uid: 0, gid: 0 },
+      args: [MINIT_INSIDE, "container", ...(spec.argv.length === 0 ? [] : ["--", ...spec.argv])],
+      env: [`PATH=${PATH_INSIDE}`, "HOME=/root", `HOSTNAME=${spec.hostname}`, ...spec.environment],
+      cwd: spec.working_directory,
+      capabilities: {
+        bounding: capabilities,
+        effective: capabilities,
+        inheritable: [],
+        permitted: capabilities,
+        ambient: [],
+      },
+      rlimits: [
+        { type: "RLIMIT_NOFILE", soft: LIMITS.container_files_max, hard: LIMITS.container_files_max },
+        { type: "RLIMIT_CORE", soft: 0, hard: 0 },
+      ],
+      noNewPrivileges: true,
+      oomScoreAdj: 500,
+    },
+    mounts: [
+      { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
+      {
+        destination: "/dev",
+        type: "tmpfs",
+        source: "tmpfs",
+        options: ["nosuid", "strictatime", "mode=755", "size=64k"],
+      },
+      { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
+      tmpfs("/dev/shm", "noexec", "mode=1777", size),
+      { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
+      ...(strict ? [tmpfs("/tmp", "mode=1777", size), tmpfs("/run", "mode=755", size)] : []),
+      bind(spec.minit, MINIT_INSIDE, "ro"),
+      bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+      bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
+      bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
+      ...spec.mounts.map(({ source, target }) => bind(source, target, "rw")),
+    ],
+    linux: {
+      cgroupsPath: spec.cgroup,
+      namespaces: [
+        { type: "pid" },
+        { type: "ipc" },
+        { type: "uts" },
+        { type: "mount" },
+        { type: "cgroup" },
+        { type: "network", path: spec.netns },
+      ],
+      resources: {
+        devices: [
+          { allow: false, access: "rwm" },
+          // Terminals: devpts makes slaves under major 136 and up (Documentation/admin-guide/devices.txt).
+          { allow: true, type: "c", major: 136, access: "rwm" },
+          { allow: true, type: "c", major: 5, minor: 2, access: "rwm" },
+        ],
+        memory: { limit: spec.memory_limit_mb * 1024 * 1024 },
+        pids: { limit: LIMITS.container_pids_max },
+        ...(spec.cpu_limit_percent === null
+          ? {}
+          : { cpu: { quota: Math.round(spec.cpu_limit_percent * 1_000), period: 100_000 } }),
+      },
+      ...("rules" in filter ? { seccomp: filter.rules } : {}),
+      maskedPaths: MASKED_PATHS,
+      readonlyPaths: READONLY_PATHS,
+      rootfsPropagation: "private",
+    },
+  };
+}

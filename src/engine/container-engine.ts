@@ -1,0 +1,475 @@
+/**
+ * API containers on this machine: their root file system in the store area, their start, their end, and taking up those
+ * that outlived the process that started them. What a container is to its tenant (record, state, policy) is the
+ * containers concern's; here it is an id.
+ *
+ * Invariants:
+ * N1 A start that fails leaves no process, group, slot, mount or bundle; the root file system and the log stay.
+ * N2 Each container that lives has one control connection. Its end is the container's end: everything of it is then
+ *    removed, its slot given back, and the listener told, exactly once.
+ * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
+ */
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { AppError, errorText, invariant } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import { remainsOf } from "./adoption.ts";
+import { StoreArea } from "./area.ts";
+import { applyLimits, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
+import { each } from "./concurrency.ts";
+import {
+  CAPABILITIES,
+  type ContainerSpec,
+  containerConfig,
+  SLOT_ANNOTATION,
+  writeContainerFiles,
+} from "./container-bundle.ts";
+import {
+  ContainerControl,
+  type Exec,
+  type ExecListener,
+  openExec,
+  type RunRequest,
+  runExec,
+  shutdown,
+  signalPid,
+  stopMain,
+} from "./container-client.ts";
+import { ContainerLog, type ExitRecord, readExitRecord } from "./container-log.ts";
+import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesses } from "./container-stats.ts";
+import type { InstanceLimits } from "./engine.ts";
+import type { Filter } from "./filters.ts";
+import type { EngineHost } from "./host.ts";
+import type { NetworkSlot } from "./network.ts";
+import { commandLines } from "./reaper.ts";
+import type { StartContainerTask } from "./thread.ts";
+
+/** What a start needs to know. */
+export interface ContainerPlan
+  extends Omit<
+    ContainerSpec,
+    "rootfs" | "minit" | "resolv_conf" | "slot_index" | "address" | "netns" | "cgroup" | "filter" | "mounts"
+  > {
+  readonly image: string;
+  /** Volumes by id, each mounted at a path inside. */
+  readonly volumes: readonly { readonly id: string; readonly target: string }[];
+}
+
+/** A container that runs. */
+export interface LiveContainer {
+  readonly id: string;
+  /** Of its first process, on this machine. */
+  readonly pid: number;
+  readonly address: string;
+  /** Where its minit listens. */
+  readonly socket_path: string;
+  readonly control: ContainerControl;
+}
+
+/** Of one whose first process was killed before it could say. */
+const KILLED: Omit<ExitRecord, "ended_at_ms"> = {
+  exit_code: 137,
+  signal: 9,
+  asked: false,
+  has_command: true,
+  is_started: true,
+};
+
+/** How a container ended. */
+export interface Ended extends ExitRecord {
+  /** The kernel ended something in it for want of memory. */
+  readonly is_oom: boolean;
+}
+
+interface Held extends LiveContainer {
+  readonly slot: NetworkSlot;
+  readonly ended: PromiseWithResolvers<void>;
+}
+
+const COMPILER = "container-filter";
+const ESRCH = 3;
+
+export class ContainerEngine {
+  readonly #host: EngineHost;
+  readonly #held = new Map<string, Held>();
+  /** Being started or cleared away. */
+  readonly #moving = new Set<string>();
+  #doomed: readonly { readonly id: string; readonly slot: NetworkSlot | null }[] = [];
+  #area: StoreArea | null = null;
+  #filters = new Map<boolean, Promise<Filter>>();
+  #onEnded: (id: string, ended: Ended) => void = () => {};
+  #isLettingGo = false;
+
+  constructor(host: EngineHost) {
+    this.#host = host;
+  }
+
+  /** Part of the engine's boot: makes or mounts the store area. */
+  async openArea(): Promise<void> {
+    const { config, clock, log } = this.#host.options;
+    const launcher = () => this.#host.current;
+    const area = await StoreArea.open({ launcher, data_dir: config.data_dir, size_mb: config.area_mb, clock, log });
+    this.#area = area;
+    this.#host.onReplaced((client) => area.mount(client));
+  }
+
+  get area(): StoreArea {
+    invariant(this.#area !== null, "the engine has booted");
+    return this.#area;
+  }
+
+  /**
+   * Part of the engine's boot, before the network's: connects to what lives. Resolves to the slots of all that was
+   * found, those of the dead too: nobody may get them before nothing is left.
+   */
+  async takeOver(): Promise<readonly NetworkSlot[]> {
+    const { containers: places, mode, network } = this.#host;
+    const entries = (path: string) => (existsSync(path) ? readdirSync(path) : []);
+    const ids = new Set([...entries(places.bundles), ...entries(places.runtime), ...listGroups(mode, places.cgroup)]);
+    const begin = `${places.bundles}/`;
+    const starting = new Set(commandLines().flatMap(({ args }) => args.filter((arg) => arg.startsWith(begin))));
+    const slots: NetworkSlot[] = [];
+    const doomed: { id: string; slot: NetworkSlot | null }[] = [];
+    await each(ids, LIMITS.leftovers_at_once, async (id) => {
+      const bundle = `${places.bundles}/${id}`;
+      const slot = network.slotOfIndex(slotIndexOf(bundle));
+      if (slot !== null) slots.push(slot);
+      const control = slot === null || starting.has(bundle) ? null : await this.#connect(bundle).catch(() => null);
+      if (slot !== null && control !== null) this.#hold(id, slot, control);
+      else doomed.push({ id, slot });
+    });
+    this.#doomed = doomed;
+    for (const { id } of doomed) this.#moving.add(id);
+    if (ids.size > 0) {
+      const { log } = this.#host.options;
+      log.info("found containers of an earlier process", { living: this.#held.size, ended: doomed.length });
+    }
+    return slots;
+  }
+
+  /** The last part of the engine's boot: clears away what did not live, in the background. */
+  begin(): void {
+    void each(this.#doomed, LIMITS.leftovers_removed_at_once, async ({ id, slot }) => {
+      await this.#host.discard(this.#remains(id, true), slot);
+      this.#moving.delete(id);
+    });
+  }
+
+  /** One listener, told of every end of a container that was live. */
+  onEnded(listener: (id: string, ended: Ended) => void): void {
+    this.#onEnded = listener;
+  }
+
+  live(id: string): LiveContainer | null {
+    return this.#held.get(id) ?? null;
+  }
+
+  /** Ids of all that have a file system or a log here. */
+  async kept(): Promise<readonly string[]> {
+    const folder = `${this.#host.options.config.data_dir}/containers`;
+    const folders = existsSync(folder) ? readdirSync(folder) : [];
+    return [...new Set([...folders, ...(await this.area.list("containers"))])];
+  }
+
+  /** Of those that run. */
+  get ids(): readonly string[] {
+    return [...this.#held.keys()];
+  }
+
+  /** Makes the root file system of a container, at most `disk_mb` large. Rejects with CAPACITY_FULL. Safe to repeat. */
+  async create(id: string, disk_mb: number | null): Promise<void> {
+    await this.area.create("containers", id, disk_mb);
+    mkdirSync(this.directory(id), { recursive: true, mode: 0o700 });
+  }
+
+  /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
+  async remove(id: string): Promise<void> {
+    await this.area.remove("containers", id);
+    rmSync(this.directory(id), { recursive: true, force: true });
+  }
+
+  /** Starts a container and waits for its minit (N1). Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image). */
+  async start(plan: ContainerPlan): Promise<LiveContainer> {
+    const { id } = plan;
+    if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
+    if (this.#moving.has(id))
+      throw new AppError("START_FAILED", `container ${id} is being cleared away`, { retry_after: 1 });
+    this.#moving.add(id);
+    let slot: NetworkSlot | null = null;
+    try {
+      const [image, filter] = await Promise.all([this.#host.image(plan.image), this.#filter(plan.strict)]);
+      slot = await this.#host.acquire();
+      const rootfs = await this.#mount(id, image.path);
+      const control = await this.#run(this.#spec(plan, rootfs, slot, filter));
+      return this.#hold(id, slot, control);
+    } catch (cause) {
+      await this.#host.discard(this.#remains(id, true), slot);
+      if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
+      throw new AppError("START_FAILED", errorText(cause), { cause });
+    } finally {
+      await this.#unmount(id);
+      this.#moving.delete(id);
+    }
+  }
+
+  /** Sets the limits of a container that runs. */
+  limit(id: string, limits: InstanceLimits): void {
+    applyLimits(this.#host.mode, this.#remains(id, false).cgroup, limits);
+  }
+
+  /**
+   * Asks a container to end by `signal`, ends it by force after `grace_ms`, and resolves when nothing of it is left.
+   * Resolves at once when it does not run.
+   */
+  async stop(id: string, signal: number, grace_ms: number): Promise<void> {
+    const held = this.#held.get(id);
+    if (held === undefined) return;
+    const { clock } = this.#host.options;
+    // Where it does not answer, the grace has its end.
+    const asking = stopMain(held.socket_path, signal, clock).catch(() => {});
+    const cancel = clock.after(grace_ms, () => this.#kill(held));
+    await held.ended.promise;
+    await asking;
+    cancel();
+  }
+
+  /** Ends a container by force. Resolves when nothing of it is left. */
+  async kill(id: string): Promise<void> {
+    const held = this.#held.get(id);
+    if (held === undefined) return;
+    this.#kill(held);
+    await held.ended.promise;
+  }
+
+  /** How the last run of a container ended, where it noted that. */
+  exit(id: string): ExitRecord | null {
+    return readExitRecord(`${this.directory(id)}/exit`);
+  }
+
+  /** Begins a command in a container that runs, on a connection of its own. */
+  exec(id: string, request: RunRequest, listener: ExecListener): Exec {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return openExec(held.socket_path, request, listener, this.#host.options.clock);
+  }
+
+  /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
+  run(id: string, request: RunRequest & { readonly output_bytes_max: number }) {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return runExec(held.socket_path, request, this.#host.options.clock);
+  }
+
+  /** Signals a process by its pid inside. Rejects with NOT_FOUND when there is none, INVALID_ARGUMENT for the first one. */
+  async signalPid(id: string, pid: number, signal: number): Promise<void> {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    const errno = await signalPid(held.socket_path, pid, signal, this.#host.options.clock);
+    if (errno === 0) return;
+    if (errno === ESRCH) throw new AppError("NOT_FOUND", `no process ${pid} runs in the container`);
+    throw new AppError("INVALID_ARGUMENT", `process ${pid} cannot be signalled`);
+  }
+
+  log(id: string): ContainerLog {
+    return new ContainerLog(this.#segments(id), this.#host.options.clock);
+  }
+
+  metrics(id: string): ContainerMetrics {
+    return readMetrics(this.#host.mode, this.cgroup(id), this.#held.get(id)?.slot.host_interface ?? "");
+  }
+
+  /** What runs in a container, by pid as seen inside. */
+  processes(id: string): ContainerProcess[] {
+    return readProcesses(this.#host.mode, this.cgroup(id));
+  }
+
+  /** Where a container's log and exit lie. */
+  directory(id: string): string {
+    return `${this.#host.options.config.data_dir}/containers/${id}`;
+  }
+
+  /** `/parent/name` of its control groups. */
+  cgroup(id: string): string {
+    return this.#remains(id, false).cgroup;
+  }
+
+  /** The link of a container that runs, as the machine sees it. */
+  link(id: string): string | null {
+    return this.#held.get(id)?.slot.host_interface ?? null;
+  }
+
+  /** Whether a container that runs is connected to the bridge. */
+  isLinked(id: string): boolean {
+    const link = this.link(id);
+    return link !== null && existsSync(`/sys/class/net/${link}/brport`);
+  }
+
+  /** Whether an image is in the store, and where a release is given of that release. */
+  async isRelease(reference: string, release: string | null): Promise<boolean> {
+    const image = await this.#host.image(reference).catch(() => null);
+    return image !== null && (release === null || image.release === release);
+  }
+
+  /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
+  async letGo(): Promise<readonly NetworkSlot[]> {
+    this.#isLettingGo = true;
+    const held = [...this.#held.values()];
+    for (const { control } of held) control.close();
+    if (held.length === 0) {
+      removeGroup(this.#host.mode, this.#host.containers.cgroup);
+      await this.#area?.close().catch((error) => {
+        this.#host.options.log.warn("store area not taken down", { error: errorText(error) });
+      });
+    }
+    return held.map(({ slot }) => slot);
+  }
+
+  /** A minit that does not answer is ended with its groups. */
+  #kill({ socket_path, control }: Held): void {
+    shutdown(socket_path, LIMITS.container_kill_wait_ms, this.#host.options.clock).catch(() => control.close());
+  }
+
+  #connect(bundle: string): Promise<ContainerControl> {
+    return ContainerControl.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
+  }
+
+  #hold(id: string, slot: NetworkSlot, control: ContainerControl): Held {
+    const { bundle } = this.#remains(id, false);
+    const held: Held = {
+      id,
+      pid: Number(readFileSync(`${bundle}/pid`, "utf8")),
+      address: slot.address,
+      socket_path: `${bundle}/s`,
+      control,
+      slot,
+      ended: Promise.withResolvers(),
+    };
+    this.#held.set(id, held);
+    control.onClosed(() => void this.#ended(held));
+    return held;
+  }
+
+  /** N2. */
+  async #ended(held: Held): Promise<void> {
+    if (this.#isLettingGo) return;
+    const { id } = held;
+    const oom_count = readOomKills(this.#host.mode, this.cgroup(id));
+    await this.#host.discard(this.#remains(id, false), held.slot);
+    this.#held.delete(id);
+    const exit = this.exit(id) ?? { ...KILLED, ended_at_ms: this.#host.options.clock.epochMs() };
+    this.#onEnded(id, { ...exit, is_oom: oom_count > 0 });
+    held.ended.resolve();
+  }
+
+  /** Mounts a container's root where only the launcher sees it, long enough for the runtime to take it over. */
+  async #mount(id: string, lower: string): Promise<string> {
+    const { bundle } = this.#remains(id, false);
+    const target = `${bundle}/root`;
+    mkdirSync(target, { recursive: true, mode: 0o700 });
+    const launcher = await this.#host.launcher();
+    await launcher.mountOverlay({ lower, directory: this.area.subvolume("containers", id), target, isReadonly: false });
+    // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
+    for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
+      const mode = await launcher.lstatInRoot(target, path);
+      if (mode !== null && (mode & 0o170000) !== 0o040000) {
+        throw new AppError("START_FAILED", `${path} of the container is no directory`);
+      }
+    }
+    return target;
+  }
+
+  async #unmount(id: string): Promise<void> {
+    const target = `${this.#remains(id, false).bundle}/root`;
+    await this.#host
+      .launcher()
+      .then((launcher) => launcher.unmount(target))
+      .catch(() => {});
+  }
+
+  async #run(spec: ContainerSpec): Promise<ContainerControl> {
+    const { bundle, runtime_root } = this.#remains(spec.id, true);
+    const directory = this.directory(spec.id);
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    rmSync(`${directory}/exit`, { force: true });
+    const handover = {
+      listen_path: `${bundle}/s`,
+      file_paths: [...this.#segments(spec.id), `${directory}/exit`],
+      pid_file: `${bundle}/pid`,
+    };
+    const task: StartContainerTask = { spec, bundle, runtime_root, handover };
+    await this.#host.task("startContainer", task);
+    return this.#connect(bundle);
+  }
+
+  #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): ContainerSpec {
+    const { options, resolv_conf } = this.#host;
+    const { image: _, volumes, ...kept } = plan;
+    return {
+      ...kept,
+      rootfs,
+      minit: options.minit,
+      resolv_conf,
+      slot_index: slot.index,
+      address: slot.address,
+      netns: slot.netns,
+      cgroup: this.cgroup(plan.id),
+      filter,
+      mounts: volumes.map(({ id, target }) => ({ source: this.area.subvolume("volumes", id), target })),
+    };
+  }
+
+  /** Compiled at the first start of its kind. */
+  #filter(strict: boolean): Promise<Filter> {
+    const found = this.#filters.get(strict);
+    if (found !== undefined) return found;
+    const making = this.#makeFilter(strict ? [] : CAPABILITIES);
+    this.#filters.set(strict, making);
+    making.catch(() => this.#filters.delete(strict));
+    return making;
+  }
+
+  async #makeFilter(capabilities: readonly string[]): Promise<Filter> {
+    const { filters } = this.#host;
+    if (!filters.areKept) return filters.rules(capabilities);
+    const kept = filters.kept(capabilities);
+    if (kept !== null) return kept;
+    const image = await this.#host.image(this.#host.options.image);
+    const plan: ContainerPlan = {
+      id: COMPILER,
+      image: image.reference,
+      hostname: COMPILER,
+      argv: [],
+      environment: [],
+      working_directory: "/",
+      memory_limit_mb: LIMITS.memory_limit_mb_default,
+      cpu_limit_percent: null,
+      strict: true,
+      volumes: [],
+    };
+    return this.#host.compile(COMPILER, capabilities, (slot, { bundle, cgroup }) => {
+      const spec = { ...this.#spec(plan, image.path, slot, filters.rules(capabilities)), cgroup };
+      writeContainerFiles(bundle, spec);
+      return containerConfig(spec, bundle);
+    });
+  }
+
+  /** In the order in which minit gets them. */
+  #segments(id: string): readonly string[] {
+    return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
+  }
+
+  #remains(id: string, isStarting: boolean) {
+    return remainsOf(this.#host.containers, id, isStarting);
+  }
+}
+
+/** What the start noted; NaN when there is nothing to be read. */
+function slotIndexOf(bundle: string): number {
+  try {
+    const config = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
+      annotations: Record<string, string>;
+    };
+    return Number(config.annotations[SLOT_ANNOTATION] ?? Number.NaN);
+  } catch {
+    return Number.NaN;
+  }
+}

@@ -1,0 +1,183 @@
+/** What a container that runs uses, and what runs in it: read from its control groups, from /proc and from its link. */
+import { readFileSync } from "node:fs";
+import { containerProcesses } from "./cgroup.ts";
+import type { CgroupMode } from "./engine.ts";
+
+const ROOT = "/sys/fs/cgroup";
+/** Of `cpuacct.stat`, in which the kernel counts hundredths of a second for all programs (USER_HZ, proc_stat(5)). */
+const TICK_USEC = 10_000;
+const PAGE_KB = 4;
+const GUARD = "minit-guard";
+
+export interface ContainerMetrics {
+  readonly cpu_usage_usec: number;
+  readonly cpu_user_usec: number;
+  readonly cpu_system_usec: number;
+  readonly cpu_throttled_usec: number;
+  readonly memory_current_bytes: number;
+  readonly memory_peak_bytes: number;
+  readonly memory_limit_bytes: number;
+  readonly memory_cache_bytes: number;
+  readonly memory_rss_bytes: number;
+  readonly network_rx_bytes: number;
+  readonly network_tx_bytes: number;
+  readonly network_rx_packets: number;
+  readonly network_tx_packets: number;
+  readonly network_rx_errors: number;
+  readonly network_tx_errors: number;
+  readonly disk_read_bytes: number;
+  readonly disk_write_bytes: number;
+  readonly disk_read_count: number;
+  readonly disk_write_count: number;
+  readonly processes_count: number;
+}
+
+export interface ContainerProcess {
+  /** As seen inside. */
+  readonly pid: number;
+  /** As seen inside; 0: it came from outside. */
+  readonly ppid: number;
+  readonly command: string;
+  /** One letter, as in proc_pid_stat(5). */
+  readonly state: string;
+  readonly memory_kb: number;
+  /** Seconds since the machine's start. */
+  readonly started_s: number;
+}
+
+/** `group`: `/parent/name`; `link`: the container's end on this machine. What the kernel does not count is 0. */
+export function readMetrics(mode: CgroupMode, group: string, link: string, root = ROOT): ContainerMetrics {
+  const counted = mode === "v2" ? metricsV2(`${root}${group}`) : metricsV1(root, group);
+  return {
+    ...counted,
+    ...linkMetrics(link),
+    processes_count: containerProcesses(mode, group, root).length,
+  };
+}
+
+/** What runs in a container, by pid; what ends meanwhile is left out. */
+export function readProcesses(mode: CgroupMode, group: string): ContainerProcess[] {
+  const inside = new Map<number, number>();
+  const found: { ppid: number; process: ContainerProcess }[] = [];
+  for (const pid of containerProcesses(mode, group)) {
+    try {
+      const status = readFileSync(`/proc/${pid}/status`, "utf8");
+      const own = Number(/^NSpid:.*\t(\d+)$/m.exec(status)?.[1]);
+      inside.set(pid, own);
+      const { ppid, state, name, memory_kb, started_s } = parseStat(readFileSync(`/proc/${pid}/stat`, "utf8"));
+      // Minit's own, between it and each command (runtimes/minit/proc.h, P4).
+      if (name === GUARD) continue;
+      const line = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").join(" ").trim();
+      const command = line === "" ? `[${name}]` : line;
+      found.push({ ppid, process: { pid: own, ppid: 0, command, state, memory_kb, started_s } });
+    } catch {
+      // It ended while we looked.
+    }
+  }
+  return found.map(({ ppid, process }) => ({ ...process, ppid: inside.get(ppid) ?? 0 })).sort((a, b) => a.pid - b.pid);
+}
+
+/** proc_pid_stat(5): the name is in parentheses and may hold anything. */
+function parseStat(text: string) {
+  const name = text.slice(text.indexOf("(") + 1, text.lastIndexOf(")"));
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  const field = (number: number) => Number(fields[number - 3]);
+  return {
+    name,
+    state: fields[0] ?? "?",
+    ppid: field(4),
+    started_s: field(22) / 100,
+    memory_kb: field(24) * PAGE_KB,
+  };
+}
+
+type Counted = Omit<
+  ContainerMetrics,
+  | "network_rx_bytes"
+  | "network_tx_bytes"
+  | "network_rx_packets"
+  | "network_tx_packets"
+  | "network_rx_errors"
+  | "network_tx_errors"
+  | "processes_count"
+>;
+
+function metricsV1(root: string, group: string): Counted {
+  const memory = (name: string) => numberIn(`${root}/memory${group}/memory.${name}`);
+  const stat = textOf(`${root}/memory${group}/memory.stat`);
+  const usage = textOf(`${root}/cpuacct${group}/cpuacct.stat`);
+  const disk = (name: string) => textOf(`${root}/blkio${group}/blkio.throttle.${name}_recursive`);
+  const bytes = disk("io_service_bytes");
+  const counts = disk("io_serviced");
+  return {
+    cpu_usage_usec: Math.round(numberIn(`${root}/cpuacct${group}/cpuacct.usage`) / 1_000),
+    cpu_user_usec: line(usage, "user") * TICK_USEC,
+    cpu_system_usec: line(usage, "system") * TICK_USEC,
+    cpu_throttled_usec: Math.round(line(textOf(`${root}/cpu${group}/cpu.stat`), "throttled_time") / 1_000),
+    memory_current_bytes: memory("usage_in_bytes"),
+    memory_peak_bytes: memory("max_usage_in_bytes"),
+    memory_limit_bytes: memory("limit_in_bytes"),
+    memory_cache_bytes: line(stat, "total_cache"),
+    memory_rss_bytes: line(stat, "total_rss"),
+    disk_read_bytes: total(bytes, /^\S+ Read (\d+)$/gm),
+    disk_write_bytes: total(bytes, /^\S+ Write (\d+)$/gm),
+    disk_read_count: total(counts, /^\S+ Read (\d+)$/gm),
+    disk_write_count: total(counts, /^\S+ Write (\d+)$/gm),
+  };
+}
+
+function metricsV2(folder: string): Counted {
+  const cpu = textOf(`${folder}/cpu.stat`);
+  const stat = textOf(`${folder}/memory.stat`);
+  const io = textOf(`${folder}/io.stat`);
+  return {
+    cpu_usage_usec: line(cpu, "usage_usec"),
+    cpu_user_usec: line(cpu, "user_usec"),
+    cpu_system_usec: line(cpu, "system_usec"),
+    cpu_throttled_usec: line(cpu, "throttled_usec"),
+    memory_current_bytes: numberIn(`${folder}/memory.current`),
+    memory_peak_bytes: numberIn(`${folder}/memory.peak`),
+    memory_limit_bytes: numberIn(`${folder}/memory.max`),
+    memory_cache_bytes: line(stat, "file"),
+    memory_rss_bytes: line(stat, "anon"),
+    disk_read_bytes: total(io, /\brbytes=(\d+)/g),
+    disk_write_bytes: total(io, /\bwbytes=(\d+)/g),
+    disk_read_count: total(io, /\brios=(\d+)/g),
+    disk_write_count: total(io, /\bwios=(\d+)/g),
+  };
+}
+
+/** What this machine sends to the link is what the container receives. */
+function linkMetrics(link: string) {
+  const of = (name: string) => numberIn(`/sys/class/net/${link}/statistics/${name}`);
+  return {
+    network_rx_bytes: of("tx_bytes"),
+    network_tx_bytes: of("rx_bytes"),
+    network_rx_packets: of("tx_packets"),
+    network_tx_packets: of("rx_packets"),
+    network_rx_errors: of("tx_errors"),
+    network_tx_errors: of("rx_errors"),
+  };
+}
+
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+function numberIn(path: string): number {
+  const value = Number(textOf(path));
+  return Number.isFinite(value) ? value : 0;
+}
+
+/** The number behind a word at the beginning of a line. */
+function line(text: string, word: string): number {
+  return Number(new RegExp(`^${word} (\\d+)$`, "m").exec(text)?.[1] ?? 0);
+}
+
+function total(text: string, pattern: RegExp): number {
+  return [...text.matchAll(pattern)].reduce((sum, [, count]) => sum + Number(count), 0);
+}

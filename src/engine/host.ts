@@ -1,0 +1,272 @@
+/**
+ * What all containers of this daemon share on this machine: the launcher, the OCI runtime, the network, the images, the
+ * system-call filters and the worker threads. Function instances (local-engine.ts) and API containers
+ * (container-engine.ts) are started and removed through it, each kind in places of its own.
+ *
+ * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
+ * H2 The address and the uid of a container are given to no other before nothing of it is left.
+ */
+import { lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { Piscina } from "piscina";
+import type { Clock } from "../base/clock.ts";
+import type { Config } from "../base/config.ts";
+import { AppError, errorText, invariant } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import { type Places, remainsOf } from "./adoption.ts";
+import { detectCgroupMode } from "./cgroup.ts";
+import type { CgroupMode } from "./engine.ts";
+import { type Filter, Filters } from "./filters.ts";
+import { type FoundImage, Images, type MountedImage } from "./images.ts";
+import type { LauncherClient } from "./launcher.ts";
+import { LauncherKeeper } from "./launcher-keeper.ts";
+import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
+import { OciRuntime } from "./oci-runtime.ts";
+import { outlive, type Remains } from "./reaper.ts";
+import type { ThreadData } from "./thread.ts";
+
+/** Slots beyond those that may be in use: containers being removed still hold theirs. */
+const SLOT_MARGIN = 64;
+const THREAD_COUNT = 2;
+
+export interface HostOptions {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The compiled helper. */
+  readonly minit: string;
+  /** buildah with its global flags. */
+  readonly buildah: readonly string[];
+  /** The image of function instances. */
+  readonly image: string;
+}
+
+export class EngineHost {
+  readonly options: HostOptions;
+  readonly mode: CgroupMode;
+  readonly network: Network;
+  readonly images: Images;
+  readonly instances: Places;
+  readonly containers: Places;
+  readonly resolv_conf: string;
+  readonly #keeper: LauncherKeeper;
+  readonly #socket: string;
+  readonly #mounted = new Map<string, Promise<MountedImage>>();
+  readonly #onReplaced: ((launcher: LauncherClient) => Promise<void>)[] = [];
+  #runtime: OciRuntime | null = null;
+  #filters: Filters | null = null;
+  #threads: Piscina | null = null;
+
+  constructor(options: HostOptions) {
+    const { config, clock, log, minit } = options;
+    this.options = options;
+    this.mode = detectCgroupMode();
+    const places = (name: string, suffix: string): Places => ({
+      bundles: `${config.run_dir}/${name}`,
+      runtime: `${config.run_dir}/oci${suffix}`,
+      cgroup: `/hearth-${config.host_tag}${suffix}`,
+    });
+    this.instances = places("i", "");
+    this.containers = places("c", "-c");
+    this.resolv_conf = `${config.run_dir}/resolv.conf`;
+    this.#socket = `${config.run_dir}/launcher.sock`;
+    this.#keeper = new LauncherKeeper({
+      clock,
+      log,
+      minit,
+      socket_path: this.#socket,
+      private_tmp: ![config.data_dir, config.image_dir, minit].some((path) => path.startsWith("/tmp/")),
+      onReplaced: async ({ client }) => {
+        await this.#mountAgain(client);
+        for (const listener of this.#onReplaced) await listener(client);
+      },
+    });
+    const slots_max = config.instances_max + config.containers_max + SLOT_MARGIN;
+    const isCurrent = (launcher_pid: number) => this.#keeper.isCurrent(launcher_pid);
+    this.network = new Network(() => this.#keeper.current, isCurrent, clock, { ...config, slots_max });
+    this.images = new Images(options.buildah, config.host_tag);
+  }
+
+  /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
+  async begin(): Promise<FoundImage> {
+    const { config, clock, image } = this.options;
+    makePrivate(dirname(config.run_dir));
+    makePrivate(config.run_dir);
+    for (const { bundles, runtime } of [this.instances, this.containers]) {
+      mkdirSync(bundles, { recursive: true, mode: 0o700 });
+      mkdirSync(runtime, { recursive: true, mode: 0o700 });
+    }
+    this.network.claim();
+    await outlive(clock, this.#socket, this.images.containerName(image));
+    await this.#keeper.start();
+    const { client } = this.#keeper.current;
+    const [runtime, found] = await Promise.all([
+      OciRuntime.find(client, config.oci_runtime, this.instances.runtime),
+      this.images.find(client, image),
+    ]);
+    this.#runtime = runtime;
+    this.#filters = new Filters(`${config.data_dir}/cache`, runtime);
+    return found;
+  }
+
+  /** The rest, once it is known what an earlier process left: from here on containers can be started. */
+  startThreads(): void {
+    const { runtime } = this;
+    const workerData: ThreadData = {
+      launcher_socket: this.#socket,
+      runtime_command: runtime.command,
+      runtime_version: runtime.version,
+      cgroup_mode: this.mode,
+    };
+    this.#threads = new Piscina({
+      filename: new URL("./thread.ts", import.meta.url).href,
+      minThreads: 1,
+      maxThreads: THREAD_COUNT,
+      // A thread stays once it has been needed: starting one takes a core for a tenth of a second, under load.
+      idleTimeout: Number.POSITIVE_INFINITY,
+      concurrentTasksPerWorker: LIMITS.starts_max * 2,
+      maxQueue: LIMITS.engine_tasks_max,
+      workerData,
+    });
+    // What a thread throws outside of any task would end the daemon if nobody listened. Another takes its place.
+    this.#threads.on("error", (error) => this.options.log.error("a worker thread ended", { error: errorText(error) }));
+  }
+
+  writeResolvConf(): void {
+    writeFileSync(this.resolv_conf, readInstanceResolvConf(), { mode: 0o644 });
+  }
+
+  get runtime(): OciRuntime {
+    invariant(this.#runtime !== null, "the engine has booted");
+    return this.#runtime;
+  }
+
+  get filters(): Filters {
+    invariant(this.#filters !== null, "the engine has booted");
+    return this.#filters;
+  }
+
+  /** Whether there is anything that could have been started. */
+  get isBegun(): boolean {
+    return this.#runtime !== null;
+  }
+
+  /** The launcher in use. Throws START_FAILED while it is being replaced. */
+  get current(): LauncherClient {
+    return this.#keeper.current.client;
+  }
+
+  /** The launcher, also while it is being replaced. Rejects with START_FAILED when there is none in time. */
+  async launcher(): Promise<LauncherClient> {
+    await this.#keeper.whenReady();
+    return this.#keeper.current.client;
+  }
+
+  /** Has `listener` bring up again, in a new launcher's mount namespace, what ended with the old one. */
+  onReplaced(listener: (launcher: LauncherClient) => Promise<void>): void {
+    this.#onReplaced.push(listener);
+  }
+
+  /** Mounts an image for as long as the launcher lives. `isInUse`: see `Images.mount`. */
+  mount(image: FoundImage, isInUse: boolean): Promise<MountedImage> {
+    const mounting = this.launcher().then((client) => this.images.mount(client, image, isInUse));
+    this.#mounted.set(image.reference, mounting);
+    mounting.catch(() => this.#mounted.delete(image.reference));
+    return mounting;
+  }
+
+  /** An image that is mounted, or mounted now. Rejects with NOT_FOUND. */
+  async image(reference: string): Promise<MountedImage> {
+    const mounted = this.#mounted.get(reference);
+    if (mounted !== undefined) return mounted;
+    const found = await this.images.find(await this.launcher(), reference);
+    return this.#mounted.get(reference) ?? this.mount(found, true);
+  }
+
+  /** Runs a task of thread.ts. */
+  task<Result>(name: string, argument: unknown): Promise<Result> {
+    invariant(this.#threads !== null, "the engine has booted");
+    return this.#threads.run(argument, { name }) as Promise<Result>;
+  }
+
+  /** Takes a network slot. Rejects with CAPACITY_FULL. */
+  async acquire(): Promise<NetworkSlot> {
+    await this.#keeper.whenReady();
+    return this.network.acquire();
+  }
+
+  /**
+   * Removes what there is of a container, then gives its slot back (H2): never while something may still run in its
+   * namespace. What cannot be removed now is tried again, and once more at the end or the next boot.
+   */
+  async discard(remains: Remains, slot: NetworkSlot | null): Promise<void> {
+    const { clock, log } = this.options;
+    try {
+      await this.task("remove", remains);
+    } catch (error) {
+      log.error("container not removed, trying again later", { id: remains.id, error: errorText(error) });
+      clock.after(LIMITS.removal_retry_ms, () => void this.discard(remains, slot));
+      return;
+    }
+    const lost = (error: unknown) => log.warn("network slot lost", { id: remains.id, error: errorText(error) });
+    if (slot !== null) await this.network.release(slot).catch(lost);
+    failpoint("engine.remove.released");
+  }
+
+  /**
+   * Lets the runtime compile the filter for these capabilities: it leaves the program in the state of a container that
+   * was created with them. `configure` gives such a container's configuration; its directory is there.
+   */
+  async compile(
+    id: string,
+    capabilities: readonly string[],
+    configure: (slot: NetworkSlot, remains: Remains) => object,
+  ): Promise<Filter> {
+    const slot = await this.acquire();
+    const remains = remainsOf(this.instances, id, true);
+    try {
+      mkdirSync(remains.bundle, { recursive: true, mode: 0o700 });
+      writeFileSync(`${remains.bundle}/config.json`, JSON.stringify(configure(slot, remains)));
+      await this.runtime.create(id, remains.bundle);
+      return this.filters.keep(capabilities, this.runtime.compiled(id));
+    } finally {
+      await this.discard(remains, slot);
+    }
+  }
+
+  async endThreads(): Promise<void> {
+    await this.#threads?.destroy();
+  }
+
+  /** Takes the launcher down, and what is left of this daemon in memory unless containers live on in it. */
+  async end(isEmpty: boolean): Promise<void> {
+    const failed = (error: unknown) => this.options.log.warn("images not taken down", { error: errorText(error) });
+    if (this.#keeper.isRunning && isEmpty) {
+      await this.images.shutdown(this.#keeper.current.client).catch(failed);
+    }
+    await this.#keeper.stop();
+    if (isEmpty) rmSync(this.options.config.run_dir, { recursive: true, force: true });
+    else rmSync(this.#socket, { force: true });
+  }
+
+  async #mountAgain(client: LauncherClient): Promise<void> {
+    for (const mounting of [...this.#mounted.values()]) {
+      const image = await mounting.catch(() => null);
+      if (image === null) continue;
+      const mounted = await this.images.mount(client, image, true);
+      this.#mounted.set(image.reference, Promise.resolve(mounted));
+    }
+  }
+}
+
+/** Makes a directory that only root can enter. In /dev/shm anybody may have made one of that name before: refuse it. */
+function makePrivate(path: string): void {
+  mkdirSync(path, { recursive: true, mode: 0o700 });
+  const { uid, mode } = lstatSync(path);
+  const isDirectory = (mode & 0o170000) === 0o040000;
+  if (!isDirectory || uid !== 0 || (mode & 0o022) !== 0) {
+    throw new AppError("INTERNAL", `${path} is not a directory of root's alone: remove it`);
+  }
+}

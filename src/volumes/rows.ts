@@ -1,0 +1,115 @@
+/** Volumes in the store: the SQL of this concern. */
+import { LIMITS } from "../base/limits.ts";
+import type { Row, Statement, Store } from "../store/store.ts";
+import type { CreateVolume } from "./schema.ts";
+import type { VolumeStatus } from "./states.ts";
+
+export interface VolumeRow {
+  readonly id: string;
+  readonly tenant_id: string;
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly quota_mb: number | null;
+  readonly status: VolumeStatus;
+  readonly created_at: number;
+  readonly updated_at: number;
+}
+
+const SELECT = "SELECT seq, id, tenant_id, name, labels, quota_mb, status, created_at, updated_at FROM volumes";
+
+export class VolumeRows {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  async byName(tenant_id: string, name: string): Promise<VolumeRow | null> {
+    const row = await this.#store.readOne(`${SELECT} WHERE tenant_id = ? AND name = ?`, [tenant_id, name]);
+    return row === null ? null : rowOf(row);
+  }
+
+  async byId(id: string): Promise<VolumeRow | null> {
+    const row = await this.#store.readOne(`${SELECT} WHERE id = ?`, [id]);
+    return row === null ? null : rowOf(row);
+  }
+
+  /** Newest first, one more than `limit` where there are more. */
+  async list(tenant_id: string, limit: number): Promise<readonly VolumeRow[]> {
+    const sql = `${SELECT} WHERE tenant_id = ? ORDER BY seq DESC LIMIT ?`;
+    return (await this.#store.read(sql, [tenant_id, limit + 1])).map(rowOf);
+  }
+
+  /** Ids of all volumes there are, and of those whose deletion was begun. */
+  async ids(): Promise<{ readonly all: readonly string[]; readonly ending: readonly string[] }> {
+    const rows = await this.#store.read("SELECT id, status FROM volumes");
+    const ending = rows.filter(({ status }) => status === "cleanup_pending");
+    return { all: rows.map(({ id }) => String(id)), ending: ending.map(({ id }) => String(id)) };
+  }
+
+  async ofTenant(tenant_id: string): Promise<readonly string[]> {
+    const rows = await this.#store.read("SELECT id FROM volumes WHERE tenant_id = ?", [tenant_id]);
+    return rows.map(({ id }) => String(id));
+  }
+
+  async users(id: string): Promise<string[]> {
+    const sql = "SELECT container_id FROM container_volumes WHERE volume_id = ? ORDER BY container_id LIMIT ?";
+    const rows = await this.#store.read(sql, [id, LIMITS.list_limit_max]);
+    return rows.map(({ container_id }) => String(container_id));
+  }
+
+  /** Conflict 0: the tenant is being deleted; 1: the name is taken. */
+  insert(tenant_id: string, id: string, { name, labels, quota_mb }: CreateVolume, now: number): Statement[] {
+    return [
+      // Changes nothing: what counts is whether there is such a row.
+      {
+        sql: "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'",
+        args: [tenant_id],
+        expect_changes: 1,
+      },
+      {
+        sql: `INSERT INTO volumes (id, tenant_id, name, labels, quota_mb, status, created_at, updated_at)
+          VALUES (?, ?, ?, ?, ?, 'active', ?, ?) ON CONFLICT DO NOTHING`,
+        args: [id, tenant_id, name, JSON.stringify(labels), quota_mb ?? null, now, now],
+        expect_changes: 1,
+      },
+    ];
+  }
+
+  /** Conflict: another has the name, or it is being deleted. */
+  rename(tenant_id: string, id: string, new_name: string, now: number): Statement {
+    return {
+      sql: `UPDATE volumes SET name = ?, updated_at = ? WHERE id = ? AND status = 'active'
+        AND NOT EXISTS (SELECT 1 FROM volumes WHERE tenant_id = ? AND name = ? AND id <> ?)`,
+      args: [new_name, now, id, tenant_id, new_name, id],
+      expect_changes: 1,
+    };
+  }
+
+  /** From here on no container gets it. Conflict: one has it. */
+  end(id: string, now: number): Statement {
+    return {
+      sql: `UPDATE volumes SET status = 'cleanup_pending', updated_at = ? WHERE id = ?
+        AND NOT EXISTS (SELECT 1 FROM container_volumes WHERE volume_id = volumes.id)`,
+      args: [now, id],
+      expect_changes: 1,
+    };
+  }
+
+  delete(id: string): Statement {
+    return { sql: "DELETE FROM volumes WHERE id = ?", args: [id] };
+  }
+}
+
+function rowOf(row: Row): VolumeRow {
+  return {
+    id: String(row.id),
+    tenant_id: String(row.tenant_id),
+    name: String(row.name),
+    labels: JSON.parse(String(row.labels)),
+    quota_mb: row.quota_mb === null ? null : Number(row.quota_mb),
+    status: row.status as VolumeStatus,
+    created_at: Number(row.created_at),
+    updated_at: Number(row.updated_at),
+  };
+}

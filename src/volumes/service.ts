@@ -1,0 +1,175 @@
+/**
+ * Volumes: file systems with a name and a quota of their own, which containers mount and which outlive them. The bytes
+ * are the engine's (subvolumes of the store area, reached through a jailed helper); here are names, records and who may.
+ *
+ * M1 A volume is not deleted while a container has it, whether it runs or not: both sides are held in SQL beside the
+ *    change itself.
+ */
+import type { Clock } from "../base/clock.ts";
+import { toEpochSeconds } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import type { Log } from "../base/log.ts";
+import type { StoreArea } from "../engine/engine.ts";
+import type { NewEvent } from "../events/schema.ts";
+import type { Events } from "../events/service.ts";
+import { unknownCredential } from "../http/auth.ts";
+import type { Store } from "../store/store.ts";
+import { type VolumeRow, VolumeRows } from "./rows.ts";
+import type { CreateVolume, VolumeRecord } from "./schema.ts";
+import { volumeStates } from "./states.ts";
+
+export interface VolumesOptions {
+  readonly store: Store;
+  /** There when the engine has booted. */
+  readonly area: () => StoreArea;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+export class Volumes {
+  readonly #options: VolumesOptions;
+  readonly #rows: VolumeRows;
+
+  constructor(options: VolumesOptions) {
+    this.#options = options;
+    this.#rows = new VolumeRows(options.store);
+  }
+
+  /** Finds what a crash left, before anything is made, and removes it in the background. */
+  async boot(): Promise<void> {
+    const { area, log } = this.#options;
+    const { all, ending } = await this.#rows.ids();
+    const unknown = (await area().list("volumes")).filter((id) => !all.includes(id));
+    const clear = async () => {
+      for (const id of unknown) await area().remove("volumes", id);
+      for (const id of ending) await this.#erase(id);
+    };
+    clear().catch((error) => log.warn("volumes not cleared", { error: errorText(error) }));
+  }
+
+  /** Throws NAME_TAKEN, CAPACITY_FULL. */
+  async create(tenant_id: string, input: CreateVolume): Promise<VolumeRecord> {
+    const { area, ids } = this.#options;
+    const id = ids.next("vol");
+    await area().create("volumes", id, input.quota_mb ?? null);
+    const statements = this.#rows.insert(tenant_id, id, input, this.#now());
+    const row = { id, name: input.name, tenant_id };
+    const { conflict } = await this.#write(statements, row, "created");
+    if (conflict !== null) {
+      await area().remove("volumes", id);
+      throw conflict === 0 ? unknownCredential() : nameTaken(input.name);
+    }
+    return this.get(tenant_id, input.name);
+  }
+
+  async get(tenant_id: string, name: string): Promise<VolumeRecord> {
+    return this.#record(await this.row(tenant_id, name));
+  }
+
+  async list(tenant_id: string, limit: number) {
+    const rows = await this.#rows.list(tenant_id, limit);
+    return {
+      volumes: rows.slice(0, limit).map((row) => this.#record(row)),
+      ...(rows.length > limit ? { truncated: true as const } : {}),
+    };
+  }
+
+  /** With what it holds and who has it. */
+  async inspect(tenant_id: string, name: string) {
+    const row = await this.row(tenant_id, name);
+    const [{ referenced_bytes }, container_ids] = await Promise.all([
+      this.#options.area().usage("volumes", row.id),
+      this.#rows.users(row.id),
+    ]);
+    return { ...this.#record(row), used_bytes: referenced_bytes, container_ids };
+  }
+
+  async row(tenant_id: string, name: string): Promise<VolumeRow> {
+    const row = await this.#rows.byName(tenant_id, name);
+    if (row === null) throw new AppError("NOT_FOUND", `volume '${name}' not found`);
+    return row;
+  }
+
+  /** Where its files are, as the engine's helpers see it. Throws NOT_FOUND, WRONG_STATE while it is being deleted. */
+  async root(tenant_id: string, name: string): Promise<{ readonly row: VolumeRow; readonly root: string }> {
+    const row = await this.row(tenant_id, name);
+    volumeStates.next(row.status, "delete");
+    return { row, root: this.#options.area().subvolume("volumes", row.id) };
+  }
+
+  async rename(tenant_id: string, name: string, new_name: string): Promise<VolumeRow> {
+    const row = await this.row(tenant_id, name);
+    volumeStates.next(row.status, "delete");
+    const statement = this.#rows.rename(tenant_id, row.id, new_name, this.#now());
+    const { conflict } = await this.#write([statement], { ...row, name: new_name }, "renamed");
+    if (conflict !== null) throw nameTaken(new_name);
+    return row;
+  }
+
+  /** Throws NOT_FOUND, IN_USE. */
+  async checkDelete(tenant_id: string, name: string): Promise<VolumeRow> {
+    const row = await this.row(tenant_id, name);
+    const users = await this.#rows.users(row.id);
+    if (users.length > 0) throw inUse(row, users);
+    return row;
+  }
+
+  /** Deletes a volume by id, also one whose deletion was begun; nothing to do for one that is gone. Throws IN_USE. */
+  async delete(id: string): Promise<void> {
+    const row = await this.#rows.byId(id);
+    if (row === null) return;
+    if (row.status === "active") {
+      const { conflict } = await this.#write([this.#rows.end(id, this.#now())], row, "removing");
+      if (conflict !== null) throw inUse(row, await this.#rows.users(id));
+    }
+    await this.#erase(id);
+  }
+
+  /** Deletes all that a tenant has, for the tenant's own deletion: after its containers. Safe to repeat. */
+  async eraseAll(tenant_id: string): Promise<void> {
+    for (const id of await this.#rows.ofTenant(tenant_id)) await this.delete(id);
+  }
+
+  async #erase(id: string): Promise<void> {
+    const row = await this.#rows.byId(id);
+    await this.#options.area().remove("volumes", id);
+    if (row !== null) await this.#write([this.#rows.delete(id)], row, "removed");
+  }
+
+  #write(
+    statements: Parameters<Events["write"]>[0],
+    row: Pick<VolumeRow, "id" | "name" | "tenant_id">,
+    event_type: string,
+  ) {
+    const event: NewEvent = { name: "volume_update", event_type, data: { volume_id: row.id, volume: row.name } };
+    return this.#options.events.write(statements, row.tenant_id, [event], { durable: true });
+  }
+
+  #now(): number {
+    return toEpochSeconds(this.#options.clock.epochMs());
+  }
+
+  #record(row: VolumeRow): VolumeRecord {
+    return {
+      ...row,
+      labels: { ...row.labels },
+      driver: "local",
+      mount_point: this.#options.area().subvolume("volumes", row.id),
+      options: {},
+    };
+  }
+}
+
+function nameTaken(name: string): AppError {
+  return new AppError("NAME_TAKEN", `a volume named '${name}' exists`, { hint: "delete it, or choose another name" });
+}
+
+function inUse({ name }: VolumeRow, users: readonly string[]): AppError {
+  return new AppError("WRONG_STATE", `volume '${name}' is in use by ${users.length} containers`, {
+    details: { received: users.slice(0, 10).join(", ") },
+    hint: "delete the containers first",
+  });
+}

@@ -1,0 +1,208 @@
+/** Containers through the real API: made, used, ended, found again. */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+
+const daemon = new Daemon();
+
+beforeAll(() => daemon.start({ HEARTH_CELLS: "0" }));
+afterAll(() => daemon.dispose());
+
+const create = async (body: object) => {
+  const { status, body: record } = await daemon.call("POST", "/api/containers", body);
+  expect(status, JSON.stringify(record)).toBe(201);
+  return record;
+};
+const exec = async (id: string, command: readonly string[], more: object = {}) =>
+  (await daemon.call("POST", `/api/containers/${id}/exec`, { command, ...more })).body;
+const shell = (id: string, line: string, more: object = {}) => exec(id, ["sh", "-c", line], more);
+
+describe("a container", () => {
+  it("is ready when the answer comes, with every check true and read from what is", async () => {
+    const record = await create({ name: "ready", labels: { a: "b" } });
+    expect(record).toMatchObject({
+      name: "ready",
+      state: "running",
+      exit_code: null,
+      exited_at: null,
+      labels: { a: "b" },
+      exec_ready: true,
+      network_ready: true,
+      checks: { state_running: true, minit_responsive: true, network_configured: true, managed_image_valid: true },
+    });
+    const { body } = await daemon.call("GET", `/api/containers/${record.container_id}/ready`);
+    expect(body).toMatchObject({ exec_ready: true, network_ready: true });
+    const address = (await shell(record.container_id, "hostname -I 2>/dev/null || cat /etc/hosts")).stdout;
+    expect(address).toContain(record.ip_address);
+    await daemon.call("DELETE", `/api/containers/${record.container_id}`);
+  });
+
+  it("keeps its files over a stop and a start, under another address or the same", async () => {
+    const { container_id } = await create({ name: "files" });
+    expect(await shell(container_id, "echo kept > /root/file && mkdir /new")).toMatchObject({ exit_code: 0 });
+    const stopped = await daemon.call("POST", `/api/containers/${container_id}/stop`, {});
+    expect(stopped).toMatchObject({ status: 200, body: { success: true, state: "exited", pid: null } });
+    const refused = await daemon.call("POST", `/api/containers/${container_id}/exec`, { command: ["true"] });
+    expect(refused).toMatchObject({ status: 409, body: { error_code: "NOT_RUNNING", details: { state: "exited" } } });
+    const started = await daemon.call("POST", `/api/containers/${container_id}/start`);
+    expect(started).toMatchObject({ status: 202, body: { success: true } });
+    await eventually("it runs again", async () => {
+      const { body } = await daemon.call("GET", `/api/containers/${container_id}`);
+      return body.state === "running" && body.exec_ready;
+    });
+    expect(await shell(container_id, "cat /root/file; ls -d /new")).toMatchObject({ stdout: "kept\n/new\n" });
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("ends with its command, whose exit code, output and files are kept", async () => {
+    const command = ["sh", "-c", "echo out; echo err >&2; echo done > /result; exit 7"];
+    const { container_id } = await create({ name: "job", command });
+    const ended = await eventually("it ends", async () => {
+      const { body } = await daemon.call("GET", `/api/containers/${container_id}`);
+      return body.state === "exited" ? body : null;
+    });
+    expect(ended).toMatchObject({ exit_code: 7, pid: null, ip_address: null });
+    expect(Date.parse(ended.exited_at)).toBeGreaterThanOrEqual(Date.parse(ended.started_at) - 1_000);
+    const { body } = await daemon.call("GET", `/api/containers/${container_id}/logs`);
+    const lines = body.logs.map(({ stream, message }: { stream: string; message: string }) => `${stream} ${message}`);
+    expect(lines.sort()).toEqual(["stderr err", "stdout out"]);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("is found by name and by state, and by its name where an id is asked for", async () => {
+    const { container_id } = await create({ name: "named" });
+    expect((await daemon.call("GET", "/api/containers/by-name/named")).body).toMatchObject({
+      container_id,
+      found: true,
+    });
+    expect((await daemon.call("GET", "/api/containers/named")).body).toMatchObject({ container_id });
+    const names = async (state: string) =>
+      (await daemon.call("GET", `/api/containers?state=${state}`)).body.containers.map(
+        ({ name }: { name: string }) => name,
+      );
+    expect(await names("running")).toContain("named");
+    expect(await names("exited")).not.toContain("named");
+    expect((await daemon.call("GET", "/api/containers/by-name/nobody")).status).toBe(404);
+    await daemon.call("POST", `/api/containers/${container_id}/rename`, { new_name: "renamed" });
+    expect((await daemon.call("GET", "/api/containers/by-name/named")).status).toBe(404);
+    const again = await create({ name: "named" });
+    const taken = await daemon.call("POST", `/api/containers/${again.container_id}/rename`, { name: "renamed" });
+    expect(taken).toMatchObject({ status: 409, body: { error_code: "NAME_TAKEN" } });
+    expect(await daemon.call("POST", "/api/containers", { name: "renamed" })).toMatchObject({ status: 409 });
+    for (const id of [container_id, again.container_id]) await daemon.call("DELETE", `/api/containers/${id}`);
+  });
+
+  it("is killed where it does not end by itself, and deleted while it runs", async () => {
+    const command = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"];
+    const { container_id } = await create({ name: "stubborn", command });
+    const stopped = await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 200 });
+    expect(stopped.body).toMatchObject({ state: "exited", exit_code: 137 });
+    expect(await daemon.call("POST", `/api/containers/${container_id}/kill`)).toMatchObject({ status: 409 });
+    const other = await create({ name: "running", command });
+    const deleted = await daemon.call("DELETE", `/api/containers/${other.container_id}`);
+    expect(deleted).toMatchObject({ status: 200, body: { success: true } });
+    expect((await daemon.call("GET", `/api/containers/${other.container_id}`)).status).toBe(404);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("gives commands its variables, which a patch adds to and a put replaces", async () => {
+    const { container_id } = await create({ name: "env", environment: { A: "1", B: "2" } });
+    const read = async () => (await shell(container_id, "echo $A$B$C")).stdout.trim();
+    expect(await read()).toBe("12");
+    await daemon.call("PATCH", `/api/containers/${container_id}/env`, { environment: { C: "3" } });
+    expect(await read()).toBe("123");
+    await daemon.call("PUT", `/api/containers/${container_id}/env`, { environment: { B: "4" } });
+    expect(await read()).toBe("4");
+    expect((await daemon.call("GET", `/api/containers/${container_id}/env`)).body).toEqual({ environment: { B: "4" } });
+    expect((await exec(container_id, ["sh", "-c", "echo $B$D"], { environment: { D: "5" } })).stdout).toBe("45\n");
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("with strict has no capabilities and a root that cannot be written to", async () => {
+    const { container_id } = await create({ name: "strict", strict: true });
+    const { stdout } = await shell(
+      container_id,
+      "grep CapEff /proc/self/status; touch /file 2>&1; touch /tmp/file && echo tmp",
+    );
+    expect(stdout).toMatch(/CapEff:\t0000000000000000/);
+    expect(stdout).toMatch(/Read-only file system/);
+    expect(stdout).toMatch(/tmp\n$/);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("is started again by its policy after a failure, and not after a stop", async () => {
+    const command = ["sh", "-c", "echo run >> /runs; [ $(wc -l < /runs) -ge 3 ] && exec sleep 1000; exit 1"];
+    const { container_id } = await create({ name: "again", command, restart: "on-failure" });
+    const record = await eventually("the third run", async () => {
+      const { body } = await daemon.call("GET", `/api/containers/${container_id}`);
+      return body.state === "running" && body.restart_count === 2 ? body : null;
+    });
+    expect(record.exec_ready).toBe(true);
+    await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    expect((await daemon.call("GET", `/api/containers/${container_id}`)).body).toMatchObject({ state: "exited" });
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("goes when its time is up, and stops when nobody uses it", async () => {
+    const short = await create({ name: "short", ttl_seconds: 1 });
+    const idle = await create({ name: "idle", idle_seconds: 1 });
+    await eventually(
+      "it is deleted",
+      async () => (await daemon.call("GET", `/api/containers/${short.container_id}`)).status === 404,
+    );
+    await eventually(
+      "it is stopped",
+      async () => (await daemon.call("GET", `/api/containers/${idle.container_id}`)).body.state === "exited",
+    );
+    await daemon.call("DELETE", `/api/containers/${idle.container_id}`);
+  });
+
+  it.each([
+    [{}, 422],
+    [{ name: 3 }, 422],
+    [{ name: "x", command: "ls" }, 422],
+    [{ name: "x", command: [] }, 400],
+    [{ name: "a/b" }, 400],
+    [{ name: "x", image: "none" }, 400],
+    [{ name: "x", memory_limit_mb: 1 }, 400],
+    [{ name: "x", volumes: ["v:/proc"] }, 400],
+    [{ name: "x", volumes: ["v:/usr/lib"] }, 400],
+    [{ name: "x", volumes: ["v:/"] }, 400],
+    [{ name: "x", volumes: ["v:/data/../etc"] }, 400],
+    [{ name: "x", volumes: ["/etc:/data"] }, 404],
+    [{ name: "x", volumes: ["none:/data"] }, 404],
+    [{ name: "x", environment: { LD_PRELOAD: "/x.so" } }, 400],
+    [{ name: "x", environment: { "A=B": "1" } }, 400],
+    [{ name: "x", working_directory: "relative" }, 400],
+    [{ name: "x", working_directory: "/proc/self" }, 400],
+    [{ name: "x", gpu_count: "two" }, 400],
+    [{ name: "x", gpu_count: 1, gpu_ids: ["nvidia0", "nvidia1"] }, 400],
+    [{ name: "x", gpu_count: 1, strict: true }, 400],
+    [{ name: "x", gpu_count: 1, gpu_ids: ["nvidia0"] }, 503],
+    [{ name: "x", image: "localhost/none:1", oci: true }, 404],
+    [{ name: "x", async_mode: true }, 400],
+  ])("made of %j is refused with %i and changes nothing", async (body, status) => {
+    const answer = await daemon.call("POST", "/api/containers", body);
+    expect(answer.status, JSON.stringify(answer.body)).toBe(status);
+    if (status === 503) expect(answer.body.error_code).toBe("CAPACITY_FULL");
+    expect((await daemon.call("GET", "/api/containers/by-name/x")).status).toBe(404);
+  });
+
+  it("whose first process does not answer is not ready, and what is run in it is refused", async () => {
+    const { container_id, pid } = await create({ name: "frozen" });
+    process.kill(pid, "SIGSTOP");
+    const ready = await daemon.call("GET", `/api/containers/${container_id}/ready`);
+    expect(ready.body).toMatchObject({ exec_ready: false, checks: { state_running: true, minit_responsive: false } });
+    const refused = await daemon.call("POST", `/api/containers/${container_id}/exec`, { command: ["true"] });
+    expect(refused).toMatchObject({ status: 503, body: { error_code: "NOT_RESPONDING" } });
+    process.kill(pid, "SIGCONT");
+    expect((await exec(container_id, ["true"])).exit_code).toBe(0);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("leaves nothing when all are deleted", async () => {
+    const { body } = await daemon.call("GET", "/api/containers");
+    for (const { container_id } of body.containers) await daemon.call("DELETE", `/api/containers/${container_id}`);
+    await daemon.stop();
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
