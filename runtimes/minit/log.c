@@ -156,7 +156,7 @@ static void add_entry(int stream, int flags, const uint8_t *bytes, size_t len, u
   next_seq++;
 }
 
-/* Says first how many lines are missing at this place. If that is not written either, it is one more. */
+/* Says first how many lines are missing at this place. Where that is not written either, this line is one more. */
 static void add(int stream, int flags, const uint8_t *bytes, size_t len, uint64_t at_us) {
   if (dropped > 0) {
     char text[128];
@@ -166,7 +166,8 @@ static void add(int stream, int flags, const uint8_t *bytes, size_t len, uint64_
     dropped = 0;
     add_entry(LOG_OF_MINIT, 0, (const uint8_t *)text, (size_t)n, at_us);
     flush_batch();
-    if (dropped > 0) dropped = before;
+    /* The note is the last of what was given up, and no line. */
+    if (dropped > 0) dropped += before - 1;
   }
   if (dropped > 0) dropped++;
   else add_entry(stream, flags, bytes, len, at_us);
