@@ -111,12 +111,15 @@ static enum proc_read forward(struct exec *e, int stream) {
 static bool drain(struct exec *e) {
   for (int stream = 0; stream < 2; stream++) {
     int *fd = &e->proc.out_fd[stream], *left = &e->reads_left[stream];
-    enum proc_read got = *fd < 0 || e->conn == NULL ? READ_END : READ_FULL;
-    /* A background process may go on writing, so one pipe's capacity is the bound. */
-    while ((got == READ_FULL || (got == READ_SOME && e->proc.is_terminal)) && *left != 0) {
+    /* A background process may go on writing, so what the pipe holds at once is the bound. */
+    for (bool more = *fd >= 0 && e->conn != NULL; more && *left != 0;) {
       if (is_blocked(e)) return false;
-      got = forward(e, stream);
-      if (*left < 0 && *fd >= 0) *left = proc_reads_left(&e->proc, stream);
+      const uint8_t *bytes;
+      size_t len;
+      enum proc_read got = proc_read(&e->proc, stream, &bytes, &len);
+      send_output(e, stream, bytes, len);
+      more = got == READ_FULL || (got == READ_SOME && e->proc.is_terminal);
+      if (more && *left < 0) *left = proc_reads_left(&e->proc, stream);
       if (*left > 0) --*left;
     }
     send_output(e, stream, NULL, 0);
@@ -140,7 +143,7 @@ static bool kill_round(struct exec *e, uint64_t now) {
     return left;
   }
   if (++e->kill_rounds >= KILL_ROUNDS_MAX) e->kill_us = now + KILL_LATER_US;
-  kill(-p->session, SIGKILL);
+  if (p->pid > 0) kill(-p->session, SIGKILL);
   restore_files_limit();
   left = tree_kill(p->guard, p->pid, p->session, e->kill_rounds > KILL_ROUNDS_PLAIN) > 0;
   /* A guard that was halted cannot tell that nothing is left. */

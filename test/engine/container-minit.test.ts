@@ -397,6 +397,16 @@ describe("the end of a command in a container", () => {
     await exec.exited;
   });
 
+  it("cannot reach into minit or its guard", async () => {
+    const script = `for pid in 1 $PPID; do
+      for fd in /proc/$pid/fd/*; do readlink $fd; cat $fd; echo x > $fd; done
+      cat /proc/$pid/mem /proc/$pid/environ /proc/$pid/maps; ls /proc/$pid/root/ /proc/$pid/cwd/
+    done; kill -KILL 1; kill -STOP 1; echo alive`;
+    const exit = await sh(script);
+    expect([exit.stdout.toString(), exit.exit_code]).toEqual(["alive\n", 0]);
+    expect(exit.stderr.toString().match(/Permission denied/g)?.length).toBeGreaterThan(20);
+  });
+
   it("leaves no descriptor, guard or memory behind", async () => {
     const descriptors = () => readdirSync(`/proc/${idle.pid}/fd`).length;
     await run(["true"]);

@@ -106,6 +106,25 @@ describe("minit launcher", () => {
     expect(paths.map((path) => statSync(path).mode & 0o7777)).toEqual([0o600, 0o600]);
   });
 
+  it("passes files after the sockets, made for root alone, with what was in them, and no links", async () => {
+    const [socket = "", made = "", kept = "", link = ""] = ["c", "made", "kept", "link"].map((name) =>
+      join(native.directory, name),
+    );
+    writeFileSync(kept, "before\n");
+    symlinkSync(kept, link);
+    const script = "readlink /proc/self/fd/4; cat <&5; echo new >&4; echo after >&5";
+    const ended = await native.spawn({ argv: ["sh", "-c", script], listen: [socket], files: [made, kept] });
+    expect([ended.exit_code, ended.stdout, ended.stderr]).toEqual([0, `${made}\nbefore\n`, ""]);
+    expect([readFileSync(made, "utf8"), readFileSync(kept, "utf8")]).toEqual(["new\n", "before\nafter\n"]);
+    expect(statSync(made).mode & 0o7777).toBe(0o600);
+    const refused = await native.spawn({ argv: ["true"], listen: [socket], files: [made, link] });
+    expect([refused.spawn_failed, refused.stderr]).toEqual([
+      true,
+      `minit: open ${link}: Too many levels of symbolic links\n`,
+    ]);
+    expect([existsSync(socket), existsSync(made)]).toEqual([false, true]);
+  });
+
   it("has a mount namespace of its own, without the unified part of a hybrid cgroup hierarchy", async () => {
     const own = await native.spawn({ argv: ["readlink", "/proc/self/ns/mnt"] });
     expect(own.stdout.trim()).not.toBe(execFileSync("readlink", ["/proc/self/ns/mnt"]).toString().trim());
