@@ -190,7 +190,8 @@ void log_bytes(int stream, const uint8_t *bytes, size_t len) {
       newline = NULL;
       take = room;
     }
-    bool whole = newline != NULL || line->len + take == LOG_PIECE_MAX;
+    /* A full piece waits for the byte after it: it may be the newline. */
+    bool whole = newline != NULL || (line->len + take == LOG_PIECE_MAX && take < len);
     if (whole && line->len == 0) {
       add(stream, newline == NULL ? LOG_PARTIAL : 0, bytes, take, at_us);
     } else {
