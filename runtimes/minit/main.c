@@ -1,8 +1,12 @@
-/* One static binary, three modes: PID 1 of an instance and of a container, and the daemon's helper for small things. */
+/*
+ * One static binary, four modes: PID 1 of an instance and of a container, the daemon's helper for small things, a
+ * server of the files of one tree.
+ */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "files.h"
 #include "init.h"
 #include "launcher.h"
 
@@ -14,6 +18,8 @@ int main(int argc, char **argv) {
     bool private_tmp = argc == 4 && strcmp(argv[3], "private-tmp") == 0;
     if (argc == 3 || private_tmp) return launcher_main(argv[2], private_tmp);
   }
-  fputs("usage: minit init | minit container [-- command] | minit launcher <socket path> [private-tmp]\n", stderr);
+  if (argc == 4 && strcmp(argv[1], "files") == 0) return files_main(argv[2], argv[3]);
+  fputs("usage: minit init | minit container [-- command] | minit launcher <socket path> [private-tmp] | "
+        "minit files <root> <uid base>\n", stderr);
   return 2;
 }

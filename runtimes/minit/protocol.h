@@ -229,4 +229,68 @@ struct PACKED wire_stored {
   uint64_t value[5];
 };
 
+/* Daemon to `minit files`, each with struct wire_file but FILE_DATA, FILE_END and FILE_ABORT; and the answers. */
+enum {
+  FILE_BASE = 0x40, /* names the directory that FILE_BENEATH is about, and makes it */
+  FILE_STAT,
+  FILE_LIST,       /* `length` entries from number `offset` of the names in order of their bytes */
+  FILE_READ,       /* `length` bytes from `offset`, as far as they go */
+  FILE_WRITE,      /* a new regular file in the place of whatever is there but a directory */
+  FILE_DATA,       /* more of its content, the bytes alone */
+  FILE_END,        /* its content is complete */
+  FILE_ABORT,      /* it is not to be */
+  FILE_MKDIR,
+  FILE_REMOVE,
+  FILE_RENAME,     /* to `other` */
+  FILE_SYMLINK,    /* with the target `other` */
+  FILE_LINK,       /* another name for `other` */
+  FILE_ATTRIBUTES, /* of a file or directory */
+  FILE_WALK,       /* a tree, directories before what is in them, with the content of files */
+};
+enum {
+  FILE_DONE = 0xc0, /* the last answer to each request but the three without a struct */
+  FILE_ENTRY,
+  FILE_BYTES,
+  FILE_PROGRESS, /* u64: the request is being worked at, so many entries are done */
+};
+
+enum { FILE_FRAME_MAX = 288 * 1024 }; /* largest value of the length field of a request to `minit files` */
+
+enum {
+  FILE_BENEATH = 1, /* the path begins at the base and never leaves it */
+  FILE_PARENTS = 2, /* missing directories above it are made */
+  FILE_FOLLOW = 4,  /* the link that the path itself may be is followed */
+  FILE_RECURSIVE = 8,
+  FILE_MODE = 16, /* `mode` counts */
+  FILE_OWNER = 32,
+  FILE_MTIME = 64,
+  FILE_MORE = 128, /* of FILE_WRITE: FILE_DATA and FILE_END follow */
+};
+
+/* Then: str path, str other ("" where there is none), the rest is content. */
+struct PACKED wire_file {
+  uint32_t flags;
+  uint32_t mode;
+  uint32_t uid, gid;
+  int64_t mtime_s;
+  uint32_t mtime_ns;
+  uint64_t offset, length;
+};
+
+/* Then: str name (of a walk the path below the start), str target of a link. */
+struct PACKED wire_file_entry {
+  uint32_t mode;
+  uint32_t uid, gid;
+  uint32_t link;  /* of a walk: number of a file with several names, 0 for all others */
+  uint32_t again; /* 1: an entry with that number came before, and no content follows */
+  uint64_t size;
+  int64_t mtime_s;
+  uint32_t mtime_ns;
+};
+
+struct PACKED wire_file_done {
+  uint32_t error;
+  uint64_t count; /* entries in the directory, bytes read, entries removed */
+};
+
 #endif
