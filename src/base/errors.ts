@@ -64,6 +64,7 @@ export const ERRORS = {
     "This node has no room: for instances, on the disk, or for what requests hold in memory.",
     true,
   ),
+  STORAGE_FULL: row(507, "caller", "The volume or container has no room left."),
   START_FAILED: row(503, "platform", "No instance of the function could be started.", true),
   TIMEOUT: row(504, "platform", "It did not end before its deadline, and was stopped."),
   NOT_RESPONDING: row(503, "platform", "The container runs, and its first process does not answer.", true),

@@ -256,6 +256,27 @@ export const LIMITS = {
   engine_tasks_max: 12_000,
   network_slots_ready: 16,
 
+  // Files of containers and volumes
+  /** Transfers at once; each is a process of its own with about two megabytes of buffers. */
+  file_sessions_max: 64,
+  /** What one transfer may hold in either direction between a fast side and a slow one. */
+  file_buffer_bytes: 512 * 1024,
+  /** Requests of one transfer whose answers are awaited: an archive of small files sends them without waiting for each. */
+  file_calls_max: 64,
+  /** A helper that moves nothing for so long while it is waited for has failed. A disk may be busy for seconds. */
+  file_stall_ms: 60_000,
+  /** Entries of one page of a directory: more pages mean going over a large directory more often. */
+  file_page_size_default: 100,
+  file_page_size_max: 10_000,
+  /** Archives: entries, what they hold together, how deep they nest. Quotas are the bound that counts before these. */
+  archive_entries_max: 1_000_000,
+  archive_bytes_max: 256 * 1024 * 1024 * 1024,
+  archive_depth_max: 256,
+  /** Long names and their like, which stand before an entry and are held whole. */
+  archive_extension_bytes_max: 1024 * 1024,
+  /** What may follow the end of an archive: writers fill up a record, usually of ten kilobytes. */
+  archive_trailer_bytes_max: 1024 * 1024,
+
   // The store area
   /** Below this btrfs is not worth its own bookkeeping. */
   area_mb_min: 1_024,
