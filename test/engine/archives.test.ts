@@ -1,0 +1,433 @@
+/** Archives into and out of a tree: what tar makes and reads, what is refused, and how much memory it takes. */
+import { execFileSync, spawn } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { type ExtractOptions, extract, pack } from "../../src/engine/archive.ts";
+import { FileSession } from "../../src/engine/files.ts";
+import { LauncherClient } from "../../src/engine/launcher.ts";
+import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/tar.ts";
+import { Native } from "../support/native.ts";
+
+const MIB = 2 ** 20;
+
+let native: Native;
+let launcher: LauncherClient;
+let top: string;
+let root: string;
+let session: FileSession;
+let sockets = 0;
+
+beforeAll(async () => {
+  native = await Native.start();
+  launcher = new LauncherClient(join(native.directory, "launcher.sock"), systemClock);
+});
+
+afterAll(async () => {
+  launcher?.close();
+  await native?.stop();
+});
+
+const open = (tree: string, uid_base = 0) =>
+  FileSession.open({
+    launcher,
+    minit: native.binary,
+    root: tree,
+    socket_path: join(native.directory, `a${sockets++}.sock`),
+    clock: systemClock,
+    uid_base,
+  });
+
+beforeEach(async () => {
+  top = mkdtempSync("/var/tmp/hearth-archives-");
+  root = join(top, "root");
+  mkdirSync(root);
+  session = await open(root);
+});
+
+afterEach(() => {
+  session.close();
+  rmSync(top, { recursive: true, force: true });
+});
+
+const at = (...parts: string[]) => join(root, ...parts);
+const tar = (...args: string[]) => execFileSync("tar", args, { maxBuffer: 64 * MIB });
+const ENTRY: TarEntry = { type: "file", name: "", link: "", size: 0, mode: 0o644, uid: 0, gid: 0, mtime_ms: 1e12 };
+
+/** An archive of exactly these entries, each with its content. */
+function archive(...entries: (Partial<TarEntry> & { readonly content?: string })[]): Buffer {
+  const parts = entries.flatMap(({ content = "", ...entry }) => {
+    const bytes = Buffer.from(content);
+    return [tarHeader({ ...ENTRY, size: bytes.length, ...entry }), bytes, tarPadding(bytes.length)];
+  });
+  return Buffer.concat([...parts, tarEnd()]);
+}
+
+async function* inPieces(bytes: Buffer, piece_bytes = 1000) {
+  for (let i = 0; i < bytes.length; i += piece_bytes) yield bytes.subarray(i, i + piece_bytes);
+}
+
+const unpack = (bytes: Buffer, options: Partial<ExtractOptions> = {}) =>
+  extract(session, inPieces(bytes), { path: "t", ...options });
+
+const bytesOf = async (stream: AsyncIterable<Uint8Array>) => {
+  const parts: Uint8Array[] = [];
+  for await (const part of stream) parts.push(part);
+  return Buffer.concat(parts);
+};
+
+/** The code and text of a refusal, or "none". */
+const refusalOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => "none",
+    (error: Error & { code?: string }) => `${error.code} ${error.message}`,
+  );
+
+/** Everything of a tree that an archive keeps. */
+function shape(directory: string): string[] {
+  return readdirSync(directory, { recursive: true, encoding: "utf8" })
+    .sort()
+    .map((name) => {
+      const path = join(directory, name);
+      const info = lstatSync(path);
+      const link = info.isSymbolicLink() ? ` -> ${readlinkSync(path)}` : "";
+      const content = info.isFile() ? ` ${readFileSync(path).subarray(0, 40)}` : "";
+      return `${name} ${info.mode.toString(8)} ${Math.floor(info.mtimeMs / 1000)} ${info.uid} ${info.nlink}${link}${content}`;
+    });
+}
+
+function makeTree(): string {
+  const tree = join(top, "tree");
+  mkdirSync(join(tree, "a/b/empty"), { recursive: true });
+  writeFileSync(join(tree, "a/f"), "content");
+  linkSync(join(tree, "a/f"), join(tree, "a/same"));
+  symlinkSync("../a/f", join(tree, "a/b/link"));
+  symlinkSync("/etc/hostname", join(tree, "absolute"));
+  writeFileSync(join(tree, "tool"), "#!/bin/sh\n");
+  chmodSync(join(tree, "tool"), 0o4755);
+  writeFileSync(join(tree, "large"), "x".repeat(300_000));
+  const long = `${"long-".repeat(30)}name`;
+  mkdirSync(join(tree, long));
+  writeFileSync(join(tree, long, `${"ä".repeat(60)}.txt`), "umlauts");
+  symlinkSync(`${"target-".repeat(30)}x`, join(tree, long, "l"));
+  for (const [name, time] of [
+    ["a/f", 1e9],
+    ["large", 1.1e9],
+    ["a/b/empty", 1.2e9],
+    ["a/b", 1.3e9],
+    ["a", 1.4e9],
+    [long, 1.5e9],
+  ] as const) {
+    utimesSync(join(tree, name), time, time);
+  }
+  chmodSync(join(tree, "a/b/empty"), 0o700);
+  return tree;
+}
+
+describe("an archive", () => {
+  it("of every format of tar is unpacked with names, modes, times and links", async () => {
+    const tree = makeTree();
+    for (const format of ["gnu", "pax", "posix", "oldgnu"]) {
+      const bytes = tar("-C", tree, `--format=${format}`, "-cf", "-", ".");
+      await unpack(bytes, { path: format, preserve_owner: true });
+      expect(shape(at(format))).toEqual(shape(tree));
+    }
+    expect(existsSync(at("gnu/a/b/empty"))).toBe(true);
+  });
+
+  it("in gzip is known by its first bytes, in whatever pieces they come, and of several members", async () => {
+    const tree = makeTree();
+    const bytes = gzipSync(tar("-C", tree, "-cf", "-", "a"));
+    await extract(session, inPieces(bytes, 1), { path: "t" });
+    const [first, second] = [bytes.subarray(0, 0), archive({ name: "x", content: "two members" })];
+    const halves = [gzipSync(second.subarray(0, 700)), gzipSync(second.subarray(700))];
+    await unpack(Buffer.concat([first, ...halves]));
+    expect(readFileSync(at("t/x"), "utf8")).toBe("two members");
+    expect(readFileSync(at("t/a/f"), "utf8")).toBe("content");
+  });
+
+  it("loses leading components as tar takes them off, and passes over what has no more", async () => {
+    await unpack(archive({ name: "top", type: "directory" }, { name: "top/in/f", content: "1" }, { name: "./top/g" }), {
+      strip_components: 1,
+    });
+    expect(readdirSync(at("t"), { recursive: true }).sort()).toEqual(["in", "in/f", "top", "top/g"]);
+  });
+
+  it("makes its path, whose own links are followed as inside, and belongs to root unless owners are kept", async () => {
+    mkdirSync(at("usr/bin"), { recursive: true });
+    symlinkSync("usr/bin", at("bin"));
+    symlinkSync("/usr", at("absolute"));
+    await unpack(archive({ name: "bin/tool", content: "t", uid: 7, gid: 8 }), { path: "/" });
+    await unpack(archive({ name: "new/tool", content: "t", uid: 7, gid: 8 }), {
+      path: "absolute/x",
+      preserve_owner: true,
+    });
+    expect(lstatSync(at("bin")).isSymbolicLink()).toBe(true);
+    expect(statSync(at("usr/bin/tool"))).toMatchObject({ uid: 0, gid: 0 });
+    expect(statSync(at("usr/x/new/tool"))).toMatchObject({ uid: 7, gid: 8 });
+    const shifted = await open(root, 1_000_000);
+    await extract(shifted, inPieces(archive({ name: "f", uid: 7, gid: 8 })), { path: "s", preserve_owner: true });
+    expect(statSync(at("s/f"))).toMatchObject({ uid: 1_000_007, gid: 1_000_008 });
+    shifted.close();
+  });
+
+  it("replaces what has the names of its entries, also its own, and a directory only while it is empty", async () => {
+    mkdirSync(at("t/full/inner"), { recursive: true });
+    writeFileSync(at("t/file"), "old");
+    symlinkSync("nowhere", at("t/link"));
+    execFileSync("mkfifo", [at("t/pipe")]);
+    await unpack(
+      archive(
+        { name: "file", type: "directory" },
+        { name: "file/inner", content: "new" },
+        { name: "link", content: "a file" },
+        { name: "pipe", content: "another" },
+        { name: "full", type: "directory", mode: 0o700 },
+        { name: "twice", type: "directory" },
+        { name: "twice", content: "one" },
+        { name: "twice", content: "two" },
+        { name: "twice", type: "symlink", link: "file" },
+        { name: "hard", type: "link", link: "pipe" },
+        { name: "hard", type: "link", link: "hard" },
+        { name: "hard", type: "link", link: "pipe" },
+      ),
+    );
+    expect(readFileSync(at("t/file/inner"), "utf8")).toBe("new");
+    expect(readFileSync(at("t/link"), "utf8")).toBe("a file");
+    expect(readlinkSync(at("t/twice"))).toBe("file");
+    expect(statSync(at("t/full")).mode & 0o777).toBe(0o700);
+    expect(existsSync(at("t/full/inner"))).toBe(true);
+    expect([statSync(at("t/hard")).ino, statSync(at("t/hard")).nlink]).toEqual([statSync(at("t/pipe")).ino, 2]);
+    expect(await refusalOf(unpack(archive({ name: "full", content: "x" })))).toMatch(
+      /^INVALID_ARGUMENT full: it is a dir/,
+    );
+    expect(readdirSync(at("t")).filter((name) => name.startsWith("."))).toEqual([]);
+  });
+
+  it("that fails in the middle leaves what came before, and the session usable", async () => {
+    const bytes = archive({ name: "first", content: "1" }, { name: "second", type: "link", link: "none" });
+    expect(await refusalOf(unpack(bytes))).toMatch(/^INVALID_ARGUMENT the archive's entry second: there is no such/);
+    expect(readdirSync(at("t"))).toEqual(["first"]);
+    async function* gone() {
+      yield archive({ name: "third", content: "x".repeat(200_000) }).subarray(0, 100_000);
+      throw new TypeError("the client went away");
+    }
+    await expect(extract(session, gone(), { path: "t" })).rejects.toThrow("the client went away");
+    await unpack(archive({ name: "fourth" }));
+    expect(readdirSync(at("t")).sort()).toEqual(["first", "fourth"]);
+  });
+
+  it("that does not fit is refused as full, without waiting for the rest of it", async () => {
+    mkdirSync(at("small"));
+    await launcher.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", at("small")], 5_000);
+    let sent = 0;
+    async function* endless() {
+      yield tarHeader({ ...ENTRY, name: "endless", size: 2 ** 37 });
+      for (; ; sent += MIB) yield Buffer.alloc(MIB);
+    }
+    const full = await open(at("small"));
+    expect(await refusalOf(extract(full, endless(), { path: "/" }))).toMatch(/^STORAGE_FULL/);
+    expect(sent).toBeLessThan(64 * MIB);
+    const many = Array.from({ length: 40 }, (_, i) => ({ name: `f${i}`, content: "x".repeat(50_000) }));
+    expect(await refusalOf(extract(full, inPieces(archive(...many)), { path: "/" }))).toMatch(/^STORAGE_FULL/);
+    full.close();
+    await launcher.run(["umount", "-l", at("small")], 5_000);
+  });
+});
+
+describe("a tree", () => {
+  it("is packed into what tar reads, and unpacks to the same, in gzip too", async () => {
+    const tree = makeTree();
+    execFileSync("mkfifo", [join(tree, "pipe")]);
+    const source = await open(tree);
+    mkdirSync(at("by-tar"));
+    const bytes = await bytesOf(pack(source, "/"));
+    execFileSync("tar", ["-C", at("by-tar"), "-xpf", "-"], { input: bytes });
+    const packed = await bytesOf(pack(source, "/", { isGzip: true }));
+    expect(packed.subarray(0, 2)).toEqual(Buffer.from([0x1f, 0x8b]));
+    await unpack(packed, { path: "by-us", preserve_owner: true });
+    rmSync(join(tree, "pipe"));
+    expect(shape(at("by-tar"))).toEqual(shape(tree));
+    expect(shape(at("by-us"))).toEqual(shape(tree));
+    source.close();
+  });
+
+  it("that lies in layers, as a container's root does, is walked, changed and removed like any other", async () => {
+    const tree = makeTree();
+    for (let i = 0; i < 2_000; i++) writeFileSync(join(tree, "a/b", `many-${i}`), "");
+    for (const name of ["layers", "merged"]) mkdirSync(join(top, name));
+    const [upper, work, merged] = ["layers/upper", "layers/work", "merged"].map((name) => join(top, name));
+    const options = `lowerdir=${tree},upperdir=${upper},workdir=${work}`;
+    const script = `mount -t tmpfs none ${top}/layers && mkdir ${upper} ${work} && mount -t overlay -o ${options} none ${merged}`;
+    await launcher.run(["sh", "-c", script], 5_000);
+    const layered = await open(join(top, "merged"));
+    await layered.write("a/b/many-7", Buffer.from("changed"));
+    await layered.rename("a/f", "a/moved");
+    await layered.remove("a/b/many-8");
+    await extract(layered, inPieces(archive({ name: "a/b/many-9", content: "new" }, { name: "large/in" })), {
+      path: "/",
+    });
+    await unpack(await bytesOf(pack(layered, "/")), { path: "copy", preserve_owner: true });
+    const names = readdirSync(at("copy/a/b"));
+    expect([names.length, names.includes("many-8")]).toEqual([2_001, false]);
+    const content = ["a/b/many-7", "a/b/many-9", "a/moved", "large/in"].map((name) =>
+      readFileSync(at("copy", name), "utf8"),
+    );
+    expect(content).toEqual(["changed", "new", "content", ""]);
+    expect(statSync(at("copy/tool")).mode & 0o7777).toBe(0o4755);
+    expect(await layered.remove("a", true)).toBe(2_001 + 4);
+    expect((await layered.list({ path: "/", page: 1, page_size: 100 })).entries.map(({ name }) => name)).not.toContain(
+      "a",
+    );
+    layered.close();
+    await launcher.run(["umount", "-l", join(top, "merged"), join(top, "layers")], 5_000);
+  });
+
+  it("of one file is packed under its name, and an empty one is an archive too", async () => {
+    mkdirSync(at("empty"));
+    writeFileSync(at("file"), "x");
+    await unpack(await bytesOf(pack(session, "file")), { path: "one" });
+    await unpack(await bytesOf(pack(session, "empty")), { path: "none" });
+    expect([readdirSync(at("one")), readdirSync(at("none"))]).toEqual([["file"], []]);
+    expect(await refusalOf(bytesOf(pack(session, "missing")))).toMatch(/^NOT_FOUND/);
+  });
+
+  it("whose names are no text keeps them", async () => {
+    execFileSync("python3", [
+      "-c",
+      "import os,sys; open(os.path.join(os.fsencode(sys.argv[1]), b'\\xff\\xfe'), 'w')",
+      root,
+    ]);
+    await unpack(await bytesOf(pack(session, "/")), { path: "copy" });
+    const names = readdirSync(Buffer.from(at("copy")), { encoding: "buffer" });
+    expect(names).toEqual([Buffer.from([0xff, 0xfe])]);
+  });
+
+  it("ends its session when the reader leaves early", async () => {
+    execFileSync("truncate", ["-s", "1G", at("sparse")]);
+    for await (const _ of pack(session, "/")) break;
+    expect(session.isOpen).toBe(false);
+  });
+});
+
+describe("bytes that are no archive", () => {
+  it("are refused, each with what is wrong", async () => {
+    const header = tarHeader({ ...ENTRY, name: "f", size: 5000 });
+    const lying = Buffer.from(header);
+    lying.write("77777777777", 124);
+    const pax = (text: string, size = text.length) =>
+      Buffer.concat([typed("x", size), Buffer.from(text), tarPadding(text.length), archive({ name: "f" })]);
+    const record = (text: string) => {
+      let length = text.length + 2;
+      while (`${length} ${text}\n`.length !== length) length++;
+      return `${length} ${text}\n`;
+    };
+    const cases: [string, Buffer, RegExp][] = [
+      ["nothing", Buffer.alloc(0), /ends in the middle/],
+      ["text", Buffer.from("hello ".repeat(1000)), /neither a tar/],
+      ["damaged gzip", gzipSync(archive({ name: "f" })).fill(7, 30), /damaged/],
+      ["cut gzip", gzipSync(archive({ name: "f", content: "abc" })).subarray(0, -20), /gzip data is damaged/],
+      ["a cut header", header.subarray(0, 200), /ends in the middle/],
+      ["cut content", Buffer.concat([header, Buffer.alloc(100)]), /ends in the middle/],
+      ["no end", archive({ name: "f" }).subarray(0, 512), /ends in the middle/],
+      ["a size that lies", lying, /neither a tar/],
+      ["a negative size", archive({ name: "f", size: -1 }), /no size/],
+      ["a huge extended header", Buffer.concat([typed("x", 2 ** 33), Buffer.alloc(MIB)]), /extended header of/],
+      ["a huge long name", typed("L", LIMITS.archive_extension_bytes_max + 1), /extended header of/],
+      ["a damaged extended header", pax("99 path=x\n"), /damaged extended header/],
+      ["one without length", pax("path=x\n"), /damaged extended header/],
+      ["a size that is none", pax(record("size=1e9")), /no number/],
+      ["a NUL in a name", pax(record("path=a\0b")), /NUL/],
+      ["a sparse file of PAX", pax(record("GNU.sparse.major=1")), /sparse/],
+      ["a sparse file of GNU", typed("S", 0), /sparse/],
+      ["an unknown type", typed("Q", 0), /unknown/],
+      ["more behind its end", Buffer.concat([archive({ name: "f" }), Buffer.alloc(2 * MIB)]), /behind its end/],
+      ["no name that can be", archive({ name: "x".repeat(300) }), /name is too long/],
+      ["a name above the bound", archive({ name: "x/".repeat(2500) }), /deep|above/],
+      ["a tree too deep", archive({ name: "x/".repeat(LIMITS.archive_depth_max + 1) }), /deep/],
+    ];
+    for (const [what, bytes, expected] of cases) {
+      const refusal = await refusalOf(unpack(bytes));
+      expect([what, refusal]).toEqual([what, expect.stringMatching(expected)]);
+      expect([what, refusal.split(" ")[0]]).toEqual([what, "INVALID_ARGUMENT"]);
+    }
+    expect(session.isOpen).toBe(true);
+  });
+
+  it("that claim more than an archive may hold are refused before any of it is read", async () => {
+    const size = LIMITS.archive_bytes_max + 1;
+    expect(await refusalOf(unpack(tarHeader({ ...ENTRY, name: "f", size })))).toMatch(
+      /beyond what an archive may hold/,
+    );
+  });
+});
+
+/** A header of another type, of which no entry is made. */
+function typed(type: string, size: number): Buffer {
+  const header = tarHeader({ ...ENTRY, name: "f", size });
+  header.write(type, 156);
+  header.write("        ", 148);
+  const sum = header.reduce((total, byte) => total + byte, 0);
+  header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);
+  return header;
+}
+
+describe("size", () => {
+  /** In a process of its own, so that what it takes is its own. */
+  function measure(mode: string): Promise<{ growth_mb: number; seconds: number; bytes: number }> {
+    const argv = [join(import.meta.dirname, "archive-load.ts"), native.binary, top, mode];
+    const child = spawn(process.execPath, argv, { stdio: ["ignore", "pipe", "inherit"] });
+    let said = "";
+    child.stdout.on("data", (chunk) => {
+      said += chunk;
+    });
+    return new Promise((resolve, reject) => {
+      child.once("exit", (code) => (code === 0 ? resolve(JSON.parse(said)) : reject(new Error(`${mode}: ${code}`))));
+    });
+  }
+
+  // What is sent on is garbage in V8's books until 64 MB of it have gathered, and so are a million small objects.
+  const GROWTH_MB_MAX = { tar: 64, gzip: 64, pack: 128, entries: 128 };
+
+  it("of a gigabyte is unpacked in less than 64 MB of memory, and packed in not much more", async () => {
+    for (const mode of ["tar", "gzip", "pack"] as const) {
+      const { growth_mb, seconds, bytes } = await measure(mode);
+      process.stdout.write(`${mode}: ${(bytes / MIB / seconds).toFixed(0)} MiB/s, +${growth_mb.toFixed(0)} MB\n`);
+      expect(bytes).toBe(1024 * MIB);
+      expect([mode, growth_mb < GROWTH_MB_MAX[mode]]).toEqual([mode, true]);
+    }
+  });
+
+  it("of many empty entries is bounded, and what is one too many refused", async () => {
+    const { growth_mb, seconds, bytes } = await measure("entries");
+    process.stdout.write(`entries: ${(bytes / seconds).toFixed(0)} a second, +${growth_mb.toFixed(0)} MB\n`);
+    expect(bytes).toBe(100_000);
+    expect(growth_mb).toBeLessThan(GROWTH_MB_MAX.entries);
+    const header = tarHeader({ ...ENTRY, name: "same/name" });
+    async function* endless() {
+      const many = Buffer.concat(Array.from({ length: 100 }, () => header));
+      for (;;) yield many;
+    }
+    // With everything stripped nothing is made, which is the quickest way to count.
+    const refused = refusalOf(extract(session, endless(), { path: "/", strip_components: 2 }));
+    expect(await refused).toMatch(/^INVALID_ARGUMENT .* one more than 1000000/);
+  });
+});
