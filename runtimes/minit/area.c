@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
-#include <linux/fs.h>
+#include <linux/loop.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +162,25 @@ static void making_fill(struct making *m, int area_fd, const char *id, uint64_t 
   strcpy(m->args.name, id);
 }
 
+/* The quota group of a name, "" being the whole area. 0 with errno. */
+static uint64_t group_of(int area_fd, const char *name) {
+  if (*name == 0) {
+    uint64_t tree_id = tree_of(area_fd);
+    return tree_id == 0 ? 0 : area_group(tree_id);
+  }
+  int fd = open_subvolume(area_fd, name);
+  if (fd < 0) return 0;
+  uint64_t tree_id = tree_of(fd);
+  close(fd);
+  return tree_id;
+}
+
+static void limit(int area_fd, const char *name, uint64_t bytes, struct storage_result *result) {
+  struct btrfs_ioctl_qgroup_limit_args args = {.qgroupid = group_of(area_fd, name), .lim = limit_of(bytes)};
+  if (storage_failed(result, "name", args.qgroupid == 0 ? errno : 0)) return;
+  storage_failed(result, "limit", ioctl(area_fd, BTRFS_IOC_QGROUP_LIMIT, &args) == 0 ? 0 : errno);
+}
+
 /* Opening */
 
 /* On a file system that is not ours: its quotas are not ours to switch on, and the area is a subvolume of it. */
@@ -183,18 +202,22 @@ static int make_root(const char *target) {
   return error;
 }
 
-/* Takes in what the file has grown by. */
-static int grow(int area_fd) {
+/* Makes the file as large as it is to be, and the file system as large as the file, never smaller. */
+static int grow(int area_fd, const char *file, uint64_t bytes) {
   struct btrfs_ioctl_fs_info_args info = {0};
   struct btrfs_ioctl_dev_info_args device = {.devid = 1};
+  struct btrfs_ioctl_vol_args whole = {.name = "1:max"};
+  struct stat now;
   if (ioctl(area_fd, BTRFS_IOC_FS_INFO, &info) != 0 || ioctl(area_fd, BTRFS_IOC_DEV_INFO, &device) != 0) return errno;
-  int fd = open((char *)device.path, O_RDONLY | O_CLOEXEC);
-  uint64_t size = 0;
-  int error = fd < 0 || ioctl(fd, BLKGETSIZE64, &size) != 0 ? errno : 0;
+  if (stat(file, &now) != 0) return errno;
+  if ((uint64_t)now.st_size < bytes) now.st_size = (off_t)bytes;
+  if ((uint64_t)now.st_size / info.sectorsize * info.sectorsize <= device.total_bytes) return 0;
+  int fd = open((char *)device.path, O_RDWR | O_CLOEXEC);
+  bool grown = fd >= 0 && truncate(file, now.st_size) == 0 && ioctl(fd, LOOP_SET_CAPACITY) == 0 &&
+               ioctl(area_fd, BTRFS_IOC_RESIZE, &whole) == 0;
+  int error = grown ? 0 : errno;
   if (fd >= 0) close(fd);
-  if (error != 0 || size / info.sectorsize * info.sectorsize <= device.total_bytes) return error;
-  struct btrfs_ioctl_vol_args args = {.name = "1:max"};
-  return ioctl(area_fd, BTRFS_IOC_RESIZE, &args) == 0 ? 0 : errno;
+  return error;
 }
 
 static int make_groups(int area_fd) {
@@ -208,16 +231,17 @@ static int make_groups(int area_fd) {
   return 0;
 }
 
-static int mount_file(const char *file, uint64_t bytes, const char *target, struct storage_result *result) {
+static int mount_file(const char *file, const char *target, struct storage_result *result) {
   char device[32];
-  int loop_fd = loop_attach(file, bytes, device, sizeof device, result);
+  int loop_fd = loop_attach(file, device, sizeof device, result);
   if (loop_fd < 0) return -1;
   /*
    * Not compressed: on two cores that is slower where it helps, and tries in vain where data is compressed already.
-   * What is deleted is given back to the file's file system, some minutes later.
+   * What is removed is freed with the next commit, which is why these are as near to each other as those of ext4, and given
+   * back to the file's file system some minutes later.
    */
   unsigned long flags = MS_NOATIME | MS_NODEV | MS_NOSUID;
-  int error = mount(device, target, "btrfs", flags, "discard=async") == 0 ? 0 : errno;
+  int error = mount(device, target, "btrfs", flags, "discard=async,commit=5") == 0 ? 0 : errno;
   close(loop_fd); /* The mount holds the device now; without it the device goes. */
   return storage_failed(result, "mount btrfs", error) ? -1 : 0;
 }
@@ -225,13 +249,13 @@ static int mount_file(const char *file, uint64_t bytes, const char *target, stru
 void area_open(const struct storage_request *request, int area_fd, struct storage_result *result) {
   const char *file = request->text[0], *target = request->text[1];
   bool own = *file != 0, mounts = own && area_fd < 0;
-  if (mounts && mount_file(file, request->bytes, target, result) != 0) return;
+  if (mounts && mount_file(file, target, result) != 0) return;
   if (!own && storage_failed(result, "subvolume", make_root(target))) return;
   struct statfs info;
   int fd = open(target, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = 0;
   if (fd < 0 || fstatfs(fd, &info) != 0) error = errno;
   else if (info.f_type != BTRFS_SUPER_MAGIC || !is_subvolume(fd)) error = ENOTDIR;
-  bool failed = storage_failed(result, "open", error) || (own && storage_failed(result, "grow", grow(fd))) ||
+  bool failed = storage_failed(result, "open", error) || (own && storage_failed(result, "grow", grow(fd, file, request->bytes))) ||
                 (own && storage_failed(result, "quotas", enable_quotas(fd))) ||
                 storage_failed(result, "groups", make_groups(fd)) ||
                 storage_failed(result, "statfs", fstatfs(fd, &info) == 0 ? 0 : errno);
@@ -259,7 +283,7 @@ void area_create(int area_fd, const struct storage_request *request, struct stor
 
 /*
  * Full quotas cannot take a snapshot, which shares what it refers to, into the area's total without counting all anew:
- * there it is left out of it.
+ * there it is left out of it. They also give it the limit of its source, whatever was asked for.
  */
 void area_snapshot(int area_fd, const struct storage_request *request, struct storage_result *result) {
   const char *id;
@@ -268,11 +292,13 @@ void area_snapshot(int area_fd, const struct storage_request *request, struct st
   int kind_fd = open_kind(area_fd, request->text[1], &id);
   if (!storage_failed(result, "name", kind_fd < 0 ? errno : 0)) {
     struct making m;
-    making_fill(&m, area_fd, id, request->bytes, quotas_on(area_fd) == ENABLED_SIMPLE);
+    bool simple = quotas_on(area_fd) == ENABLED_SIMPLE;
+    making_fill(&m, area_fd, id, request->bytes, simple);
     m.args.fd = source_fd;
     if (request->flags & STORAGE_READONLY) m.args.flags |= BTRFS_SUBVOL_RDONLY;
     storage_failed(result, "snapshot", ioctl(kind_fd, BTRFS_IOC_SNAP_CREATE_V2, &m.args) == 0 ? 0 : errno);
     close(kind_fd);
+    if (result->error == 0 && !simple) limit(area_fd, request->text[1], request->bytes, result);
   }
   close(source_fd);
 }
@@ -329,24 +355,8 @@ void area_delete(int area_fd, const struct storage_request *request, struct stor
   close(kind_fd);
 }
 
-/* The quota group of a name, "" being the whole area. 0 with errno. */
-static uint64_t group_of(int area_fd, const char *name) {
-  if (*name == 0) {
-    uint64_t tree_id = tree_of(area_fd);
-    return tree_id == 0 ? 0 : area_group(tree_id);
-  }
-  int fd = open_subvolume(area_fd, name);
-  if (fd < 0) return 0;
-  uint64_t tree_id = tree_of(fd);
-  close(fd);
-  return tree_id;
-}
-
 void area_limit(int area_fd, const struct storage_request *request, struct storage_result *result) {
-  struct btrfs_ioctl_qgroup_limit_args args = {.lim = limit_of(request->bytes)};
-  args.qgroupid = group_of(area_fd, request->text[0]);
-  if (storage_failed(result, "name", args.qgroupid == 0 ? errno : 0)) return;
-  storage_failed(result, "limit", ioctl(area_fd, BTRFS_IOC_QGROUP_LIMIT, &args) == 0 ? 0 : errno);
+  limit(area_fd, request->text[0], request->bytes, result);
 }
 
 void area_usage(int area_fd, const struct storage_request *request, struct storage_result *result) {
@@ -354,15 +364,14 @@ void area_usage(int area_fd, const struct storage_request *request, struct stora
   struct statfs info;
   if (storage_failed(result, "name", group == 0 ? errno : 0)) return;
   if (storage_failed(result, "statfs", fstatfs(area_fd, &info) == 0 ? 0 : errno)) return;
-  /* What is written and not yet on the disk has a place reserved, which counts against the limit too. */
-  uint64_t waiting = group_value(area_fd, group, "rsv_data");
-  result->value[0] = group_value(area_fd, group, "referenced") + waiting;
-  result->value[1] = group_value(area_fd, group, "exclusive") + waiting;
+  result->value[0] = group_value(area_fd, group, "referenced");
+  result->value[1] = group_value(area_fd, group, "exclusive");
   uint64_t flags = group_value(area_fd, group, "limit_flags");
   uint64_t limit = group_value(area_fd, group, "max_referenced");
   result->value[2] = (flags & BTRFS_QGROUP_LIMIT_MAX_RFER) == 0 || limit == UINT64_MAX ? 0 : limit;
   result->value[3] = (uint64_t)info.f_bavail * (uint64_t)info.f_bsize;
   result->value[4] = (uint64_t)info.f_blocks * (uint64_t)info.f_bsize;
+  result->value[5] = group_value(area_fd, group, "rsv_data");
 }
 
 void area_list(int area_fd, const struct storage_request *request, struct storage_result *result) {

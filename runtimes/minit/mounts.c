@@ -83,22 +83,19 @@ static int configure_loop(int file_fd, char *path, unsigned path_size) {
   return fd;
 }
 
-int loop_attach(const char *file, uint64_t bytes, char *path, unsigned path_size, struct storage_result *result) {
+int loop_attach(const char *file, char *path, unsigned path_size, struct storage_result *result) {
   struct stat info;
   int file_fd = open(file, O_RDWR | O_CLOEXEC), fd = -1, error = 0;
-  /* The lock is against a launcher that attaches the same file at the same time. It goes with the descriptor. */
-  if (file_fd < 0 || flock(file_fd, LOCK_EX) != 0 || fstat(file_fd, &info) != 0) error = errno;
-  else if ((uint64_t)info.st_size < bytes && ftruncate(file_fd, (off_t)bytes) != 0) error = errno;
+  /* Against a launcher that does the same now. Opened apart, since the device keeps the other one, and its locks. */
+  int lock_fd = open(file, O_RDONLY | O_CLOEXEC);
+  if (file_fd < 0 || lock_fd < 0 || flock(lock_fd, LOCK_EX) != 0 || fstat(file_fd, &info) != 0) error = errno;
   if (!storage_failed(result, "file", error)) {
     fd = find_loop(&info, path, path_size);
-    if (fd >= 0) error = ioctl(fd, LOOP_SET_CAPACITY) == 0 ? 0 : errno;
-    else error = (fd = configure_loop(file_fd, path, path_size)) >= 0 ? 0 : errno;
-    if (storage_failed(result, "loop device", error) && fd >= 0) {
-      close(fd);
-      fd = -1;
-    }
+    if (fd < 0) fd = configure_loop(file_fd, path, path_size);
+    storage_failed(result, "loop device", fd < 0 ? errno : 0);
   }
   if (file_fd >= 0) close(file_fd);
+  if (lock_fd >= 0) close(lock_fd);
   return fd;
 }
 

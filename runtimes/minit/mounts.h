@@ -13,7 +13,7 @@
 
 #include "frame.h"
 
-enum { STORAGE_STEP_BYTES = 48, STORAGE_TEXTS_MAX = 3, STORAGE_VALUES = 5 };
+enum { STORAGE_STEP_BYTES = 48, STORAGE_TEXTS_MAX = 3, STORAGE_VALUES = 6 };
 
 /* `text` points into the receive buffer. */
 struct storage_request {
@@ -49,8 +49,8 @@ bool storage_failed(struct storage_result *result, const char *step, int error);
 
 /*
  * Attaches the file to a loop device that goes with its last user, or finds the one that still has it: two devices on one
- * file would show the kernel one file system twice. Grows the file to `bytes`. Returns the device opened, its path in `path`.
+ * file would show the kernel one file system twice. Returns the device opened, its path in `path`; -1 when that failed.
  */
-int loop_attach(const char *file, uint64_t bytes, char *path, unsigned path_size, struct storage_result *result);
+int loop_attach(const char *file, char *path, unsigned path_size, struct storage_result *result);
 
 #endif

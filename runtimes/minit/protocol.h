@@ -222,11 +222,12 @@ struct PACKED wire_storage {
 /*
  * Then: str text: what went wrong, or the names of AREA_LIST, each with a newline behind it. Values in bytes unless said:
  *   AREA_OPEN   size of the file system, kind of quotas (1 simple, 2 full)
- *   AREA_USAGE  of a subvolume: referenced, exclusive, limit (0: none); of the area: the same, free, size of all
+ *   AREA_USAGE  of a subvolume: referenced, exclusive, limit (0: none); of the area: the same, then free, size of all.
+ *               Referenced is what has been written; what waits in memory is in the sixth value
  */
 struct PACKED wire_stored {
   uint32_t error;
-  uint64_t value[5];
+  uint64_t value[6];
 };
 
 /* Daemon to `minit files`, each with struct wire_file but FILE_DATA, FILE_END and FILE_ABORT; and the answers. */

@@ -297,6 +297,13 @@ export const LIMITS = {
   area_look_ms: 2_000,
   area_pressed_look_ms: 250,
   area_pressed_bytes: 4 * 1024 * 1024 * 1024,
+  /**
+   * Up to this size files and the area's bookkeeping share its pieces: a piece of their own, a tenth of the whole, the
+   * files may have taken before there was any for the bookkeeping, and then not even a removal can be written down.
+   */
+  area_mixed_mb_max: 8 * 1_024,
+  /** Part of the area that is left to its bookkeeping. */
+  area_spare_ratio: 0.05,
   /** A change of the total's limit upwards by less than this can wait. */
   area_limit_step_bytes: 64 * 1024 * 1024,
   /** With less room than this nothing new is made. */

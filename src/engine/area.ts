@@ -147,7 +147,8 @@ export class StoreArea {
     const texts = [`${from.kind}/${from.id}`, `${to.kind}/${to.id}`];
     const flags = isReadonly ? STORAGE_READONLY : 0;
     const answer = await this.#ask({ type: FRAME.AREA_SNAPSHOT, texts, bytes: (limit_mb ?? 0) * MIB, flags });
-    if (answer.errno !== 0 && answer.errno !== EEXIST) throw storageError(`snapshot ${texts.join(" to ")}`, answer);
+    if (answer.errno === EEXIST) await this.setLimit(to.kind, to.id, limit_mb);
+    else if (answer.errno !== 0) throw storageError(`snapshot ${texts.join(" to ")}`, answer);
     return this.subvolume(to.kind, to.id);
   }
 
@@ -161,8 +162,12 @@ export class StoreArea {
   async usage(kind: AreaKind, id: string): Promise<SubvolumeUsage> {
     const request = { type: FRAME.AREA_USAGE, texts: [`${kind}/${id}`] };
     const { values } = await this.#done(`subvolume ${kind}/${id}`, request);
-    const [referenced_bytes = 0, exclusive_bytes = 0, limit_bytes = 0] = values;
-    return { referenced_bytes, exclusive_bytes, limit_bytes: limit_bytes === 0 ? null : limit_bytes };
+    const [referenced_bytes = 0, exclusive_bytes = 0, limit_bytes = 0, , , waiting_bytes = 0] = values;
+    return {
+      referenced_bytes: referenced_bytes + waiting_bytes,
+      exclusive_bytes: exclusive_bytes + waiting_bytes,
+      limit_bytes: limit_bytes === 0 ? null : limit_bytes,
+    };
   }
 
   /** Ids of all subvolumes of a kind, in no order. */
@@ -172,9 +177,9 @@ export class StoreArea {
   }
 
   async statistics(): Promise<AreaStatistics> {
-    const { used_bytes, room_bytes, size_bytes } = await this.#measure(this.#options.launcher());
+    const { size_bytes, used_bytes, limit_bytes } = await this.#measure(this.#options.launcher());
     const mb = (bytes: number) => Math.floor(bytes / MIB);
-    return { size_mb: mb(size_bytes), used_mb: mb(used_bytes), free_mb: mb(room_bytes) };
+    return { size_mb: mb(size_bytes), used_mb: mb(used_bytes), free_mb: mb(Math.max(0, limit_bytes - used_bytes)) };
   }
 
   /** Unmounts the area. Where containers hold it, it stays with them, and its loop device too. */
@@ -209,9 +214,12 @@ export class StoreArea {
     try {
       // On a btrfs, a file that is copied on every write once more would be slow for nothing.
       if (statfsSync(made).type === BTRFS_MAGIC) await launcher.run(["chattr", "+C", made], MKFS_TIMEOUT_MS);
-      await truncate(made, this.#wantedBytes());
+      const bytes = this.#wantedBytes();
+      await truncate(made, bytes);
       // One copy of the metadata: two on one disk cost writes and save from little. The file is sparse: nothing to discard.
-      await launcher.run(["mkfs.btrfs", "--quiet", "--nodiscard", "--metadata", "single", made], MKFS_TIMEOUT_MS);
+      const profile = ["--metadata", "single", "--data", "single", "--nodiscard"];
+      if (bytes <= LIMITS.area_mixed_mb_max * MIB) profile.push("--mixed");
+      await launcher.run(["mkfs.btrfs", "--quiet", ...profile, made], MKFS_TIMEOUT_MS);
       await file.sync();
     } finally {
       await file.close();
@@ -221,23 +229,26 @@ export class StoreArea {
     await directory.sync().finally(() => directory.close());
   }
 
-  /** S3. How much the subvolumes hold, and how much more they may. */
-  async #measure(launcher: LauncherClient): Promise<{ used_bytes: number; room_bytes: number; size_bytes: number }> {
+  /** S3. What the subvolumes hold, what waits in memory included, and the most that they may hold. */
+  async #measure(launcher: LauncherClient): Promise<{ size_bytes: number; used_bytes: number; limit_bytes: number }> {
     const answer = await launcher.storage({ type: FRAME.AREA_USAGE, texts: [""] });
     if (answer.errno !== 0) throw storageError("the store area", answer);
-    const [used_bytes = 0, , , area_free_bytes = 0, area_bytes = 0] = answer.values;
+    const [written_bytes = 0, , , area_free_bytes = 0, area_bytes = 0, waiting_bytes = 0] = answer.values;
     const { bavail, bsize } = statfsSync(this.#options.data_dir);
-    const host_room_bytes = bavail * bsize - LIMITS.area_host_reserve_bytes;
-    const size_bytes = Math.min(area_bytes, existsSync(this.#file) ? area_bytes : this.#wantedBytes());
-    const room_bytes = Math.max(0, Math.min(area_free_bytes, host_room_bytes, size_bytes - used_bytes));
-    return { used_bytes, room_bytes, size_bytes };
+    const host_free_bytes = Math.max(0, bavail * bsize - LIMITS.area_host_reserve_bytes);
+    const whole_bytes = existsSync(this.#file) ? area_bytes : Math.min(area_bytes, this.#wantedBytes());
+    const size_bytes = Math.floor(whole_bytes * (1 - LIMITS.area_spare_ratio));
+    // What waits is not on the disk yet: it will need of what is free.
+    const limit_bytes = Math.min(size_bytes, written_bytes + Math.min(area_free_bytes, host_free_bytes));
+    return { size_bytes, used_bytes: written_bytes + waiting_bytes, limit_bytes };
   }
 
   /** S3. Limits the total to what fits. */
   async #look(launcher: LauncherClient): Promise<void> {
-    const { used_bytes, room_bytes } = await this.#measure(launcher);
-    this.#room_bytes = room_bytes;
-    const limit_bytes = Math.max(used_bytes + room_bytes, 1);
+    const { used_bytes, limit_bytes: fitting_bytes } = await this.#measure(launcher);
+    this.#room_bytes = fitting_bytes - used_bytes;
+    // A limit of nothing would be none.
+    const limit_bytes = Math.max(fitting_bytes, 1);
     const rise_bytes = limit_bytes - this.#limit_bytes;
     if (rise_bytes >= 0 && rise_bytes < LIMITS.area_limit_step_bytes && this.#limit_bytes !== 0) return;
     const answer = await launcher.storage({ type: FRAME.AREA_LIMIT, texts: [""], bytes: limit_bytes });

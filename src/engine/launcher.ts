@@ -72,7 +72,7 @@ export interface OverlayRequest {
 }
 
 const STORAGE_READONLY = 1;
-const STORAGE_VALUES = 5;
+const STORAGE_VALUES = 6;
 const ENOENT = 2;
 const ENOSPC = 28;
 const EDQUOT = 122;

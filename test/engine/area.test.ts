@@ -1,0 +1,312 @@
+/** The store area on the real kernel: subvolumes with limits, on every kind of disk, through crashes of the launcher. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { closeSync, openSync, readFileSync, statfsSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { afterEach, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import type { StoreArea } from "../../src/engine/area.ts";
+import { Ground } from "../support/area.ts";
+import { eventually } from "../support/native.ts";
+
+const MIB = 1024 * 1024;
+
+let ground: Ground;
+
+async function opened(size_mb: number | null = 1_024): Promise<StoreArea> {
+  ground = new Ground();
+  return ground.open(size_mb);
+}
+
+afterEach(() => ground?.stop());
+
+describe("the store area", () => {
+  it("is mounted for the launcher alone, and nothing of it is left when it is closed", async () => {
+    const area = await opened();
+    expect(await ground.sh(`stat -f -c %T ${area.path}`)).toBe("btrfs");
+    expect(ground.mounts()).toEqual([]);
+    expect(ground.loops().length).toBe(1);
+    expect(statSync(ground.file).blocks * 512).toBeLessThan(16 * MIB);
+    await area.close();
+    ground.area = null;
+    await eventually("the loop device to go", () => ground.loops().length === 0);
+    expect(await ground.sh(`grep ${ground.root} /proc/self/mountinfo`)).toBe("[1]");
+  });
+
+  it("takes half of the disk unless it is told how much, and grows with what lies in it, and never shrinks", async () => {
+    const area = await opened(1_024);
+    await area.create("volumes", "kept", null);
+    await ground.sh(`echo kept > ${area.subvolume("volumes", "kept")}/file`);
+    const sizes: number[] = [];
+    for (const size_mb of [2_048, 1_024, null]) {
+      await ground.area?.close();
+      const again = await ground.open(size_mb);
+      expect(await ground.sh(`cat ${again.subvolume("volumes", "kept")}/file`)).toBe("kept");
+      sizes.push((await again.statistics()).size_mb);
+    }
+    const usable = (size_mb: number) => Math.floor(size_mb * (1 - LIMITS.area_spare_ratio));
+    expect(sizes.slice(0, 2)).toEqual([usable(2_048), usable(2_048)]);
+    const { blocks, bsize } = statfsSync("/var/tmp");
+    expect(sizes[2]).toBe(usable(Math.floor((blocks * bsize) / 2 / MIB)));
+    expect(ground.lines).toContain("the store area keeps its size");
+  });
+
+  it("grows while a container of an earlier launcher still holds it", async () => {
+    const area = await opened(1_024);
+    await area.create("volumes", "a", null);
+    const holder = await ground.sh(`cd ${area.subvolume("volumes", "a")} && { setsid sleep 1000 & echo $!; }`);
+    await ground.kill();
+    const [device] = ground.loops();
+    await ground.start();
+    const again = await ground.open(1_536);
+    expect(ground.loops()).toEqual([device]);
+    expect((await again.statistics()).size_mb).toBeGreaterThan(1_400);
+    process.kill(Number(holder), "SIGKILL");
+  });
+
+  it("is made anew where making it was cut off, and never where a file is that is no area", async () => {
+    ground = new Ground();
+    writeFileSync(`${ground.file}.new`, "half");
+    await ground.open();
+    expect(ground.exists(`${ground.data_dir}/area/volumes`)).toBe(true);
+    await ground.stop();
+    ground = new Ground();
+    writeFileSync(ground.file, "precious");
+    await expect(ground.open()).rejects.toThrow(/area\.btrfs cannot be mounted/);
+    expect(readFileSync(ground.file, "utf8").slice(0, 8)).toBe("precious");
+    expect(ground.loops()).toEqual([]);
+  });
+
+  it("refuses names that lead elsewhere", async () => {
+    const area = await opened();
+    for (const id of ["", ".", "..", "../x", "a/b", "A", "a.b", "a b", "x".repeat(65)]) {
+      await expect(area.create("volumes", id, null)).rejects.toThrow(/name: Invalid argument/);
+      await expect(area.remove("volumes", id)).rejects.toThrow(/name: Invalid argument/);
+    }
+    await expect(area.create("other" as "volumes", "a", null)).rejects.toThrow(/Invalid argument/);
+    expect(await ground.sh(`cd ${area.path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
+      "./containers ./snapshots ./volumes",
+    );
+    await area.create("volumes", "x".repeat(64), null);
+  });
+
+  it("takes what is repeated for done", async () => {
+    const area = await opened();
+    await area.create("containers", "c1", 10);
+    await ground.sh(`echo 1 > ${area.subvolume("containers", "c1")}/f`);
+    await area.create("containers", "c1", 20);
+    expect((await area.usage("containers", "c1")).limit_bytes).toBe(20 * MIB);
+    const [from, to] = [{ kind: "containers", id: "c1" } as const, { kind: "snapshots", id: "s1" } as const];
+    await area.snapshot(from, to, false, null);
+    await ground.sh(`echo 2 > ${area.subvolume("containers", "c1")}/f`);
+    await area.snapshot(from, to, false, null);
+    expect(await ground.sh(`cat ${area.subvolume("snapshots", "s1")}/f`)).toBe("1");
+    for (let i = 0; i < 2; i++) await area.remove("containers", "c1");
+    expect([await area.list("containers"), await area.list("snapshots")]).toEqual([[], ["s1"]]);
+    for (const missing of [
+      area.usage("containers", "c1"),
+      area.setLimit("containers", "c1", 1),
+      area.snapshot(from, { kind: "snapshots", id: "s2" }, false, null),
+    ]) {
+      await expect(missing).rejects.toMatchObject({ code: "NOT_FOUND" });
+    }
+  });
+
+  it("does many things at once, lists a thousand, and leaks no descriptor", async () => {
+    const area = await opened();
+    const ids = Array.from({ length: 1_000 }, (_, i) => `v_${"x".repeat(40)}${i}`);
+    const before = ground.descriptors();
+    await Promise.all(ids.map((id) => area.create("volumes", id, 1)));
+    expect((await area.list("volumes")).sort()).toEqual([...ids].sort());
+    await Promise.all(ids.map((id) => area.usage("volumes", id)));
+    await Promise.all(ids.map((id) => area.remove("volumes", id)));
+    expect(await area.list("volumes")).toEqual([]);
+    expect(ground.descriptors()).toBe(before);
+  });
+});
+
+/** Kernels before 6.7 have full quotas only. */
+async function withQuotas(kind: "simple" | "full"): Promise<StoreArea> {
+  ground = new Ground();
+  if (kind === "full") {
+    closeSync(openSync(ground.file, "w"));
+    truncateSync(ground.file, 1_024 * MIB);
+    execFileSync("mkfs.btrfs", ["-q", ground.file], { stdio: "ignore" });
+    await ground.start();
+    const there = `${ground.data_dir}/there`;
+    await ground.sh(
+      `mkdir ${there}; mount -o loop ${ground.file} ${there} && btrfs quota enable ${there}; umount ${there}`,
+    );
+  }
+  return ground.open();
+}
+
+describe.each(["simple", "full"] as const)("a limit, with %s quotas,", (kind) => {
+  it("holds to the megabyte, for its own subvolume alone, and lets what is there be removed", async () => {
+    const area = await withQuotas(kind);
+    const [mine, other] = [await area.create("volumes", "mine", 20), await area.create("volumes", "other", 40)];
+    const full = await ground.fill(`${mine}/a`, 30);
+    expect(full.complaint).toBe("Disk quota exceeded");
+    expect(full.written_mb).toBeGreaterThan(19);
+    expect(full.written_mb).toBeLessThanOrEqual(20);
+    expect(await ground.fill(`${other}/a`, 30)).toEqual({ written_mb: 30, complaint: "" });
+    const usage = await area.usage("volumes", "other");
+    expect(usage.referenced_bytes).toBeGreaterThanOrEqual(30 * MIB);
+    expect(usage.referenced_bytes).toBeLessThan(31 * MIB);
+    expect(usage.limit_bytes).toBe(40 * MIB);
+    expect(await ground.sh(`rm ${mine}/a && sync -f ${mine}`)).toBe("");
+    expect(await ground.fill(`${mine}/a`, 15)).toEqual({ written_mb: 15, complaint: "" });
+    await area.setLimit("volumes", "mine", null);
+    expect((await area.usage("volumes", "mine")).limit_bytes).toBeNull();
+    expect(await ground.fill(`${mine}/b`, 30)).toEqual({ written_mb: 30, complaint: "" });
+  });
+
+  it("counts in a snapshot only what is written into it", async () => {
+    const area = await withQuotas(kind);
+    const source = await area.create("volumes", "v", null);
+    await ground.fill(`${source}/a`, 30);
+    const at = (id: string) => ({ kind: "snapshots", id }) as const;
+    const copy = await area.snapshot({ kind: "volumes", id: "v" }, at("rw"), false, kind === "simple" ? 10 : 40);
+    const frozen = await area.snapshot({ kind: "volumes", id: "v" }, at("ro"), true, null);
+    expect((await ground.fill(`${copy}/b`, 20)).complaint).toBe("Disk quota exceeded");
+    expect(await ground.sh(`cmp ${source}/a ${frozen}/a; cmp ${source}/a ${copy}/a; touch ${frozen}/b`)).toMatch(
+      /Read-only file system/,
+    );
+    for (const id of ["rw", "ro"]) await area.remove("snapshots", id);
+    expect(await area.list("snapshots")).toEqual([]);
+  });
+
+  it("goes with its subvolume, and so do subvolumes that were made inside of it", async () => {
+    const area = await withQuotas(kind);
+    const groups = () => ground.sh("ls -d /sys/fs/btrfs/*/qgroups/[0-9]_* | wc -l");
+    const before = await groups();
+    const path = await area.create("volumes", "outer", 50);
+    await ground.sh(`cd ${path} && for d in a a/b a/b/c d; do btrfs subvolume create $d; echo $d > $d/f; done`);
+    await ground.sh(`btrfs property set ${path}/a/b/c ro true; btrfs property set ${path}/d ro true`);
+    await area.remove("volumes", "outer");
+    expect(await area.list("volumes")).toEqual([]);
+    await ground.sh(`btrfs subvolume sync ${area.path}; sync -f ${area.path}`);
+    expect(await ground.sh(`btrfs subvolume list ${area.path}`)).toBe("");
+    expect(await groups()).toBe(before);
+  });
+});
+
+/** Whether there is no room for another volume. */
+async function isRefused(area: StoreArea): Promise<boolean> {
+  const code = await area.create("volumes", "new", null).then(
+    () => null,
+    (error) => error.code,
+  );
+  expect([null, "CAPACITY_FULL"]).toContain(code);
+  return code !== null;
+}
+
+describe("room", () => {
+  it("that the area has not got is refused to writers and to what is new, until something is removed", async () => {
+    const area = await opened();
+    const path = await area.create("volumes", "big", null);
+    await area.create("volumes", "small", null);
+    expect((await ground.fill(`${path}/a`, 1_100)).complaint).toMatch(/No space left|quota exceeded/);
+    await eventually("what is new to be refused", () => isRefused(area));
+    await expect(
+      area.snapshot({ kind: "volumes", id: "small" }, { kind: "snapshots", id: "s" }, true, null),
+    ).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+    await area.remove("volumes", "big");
+    await eventually("room for what is new", async () => !(await isRefused(area)));
+    expect(await ground.fill(`${area.subvolume("volumes", "small")}/a`, 100)).toEqual({
+      written_mb: 100,
+      complaint: "",
+    });
+  });
+
+  it("that the disk below has not got is refused, and the area goes on", async () => {
+    ground = Ground.on("ext4", 1_200);
+    const area = await ground.open();
+    const path = await area.create("volumes", "v", null);
+    const free_mb = () => (Number(execFileSync("stat", ["-f", "-c", "%a", ground.data_dir])) * 4_096) / MIB;
+    const reserve_mb = LIMITS.area_host_reserve_bytes / MIB;
+    execFileSync("fallocate", ["-l", `${Math.floor(free_mb() - reserve_mb - 100)}M`, `${ground.data_dir}/ballast`]);
+    await eventually("the room to be seen", async () => (await area.statistics()).free_mb <= 100);
+    await eventually("the limit to follow", async () => {
+      const [, limit = "1000"] =
+        /^1\/5 .* ([\d.]+)MiB/m.exec(await ground.sh(`btrfs qgroup show -r ${area.path}`)) ?? [];
+      return Number(limit) <= 101;
+    });
+    const filled = await ground.fill(`${path}/a`, 300);
+    expect(filled.complaint).toBe("Disk quota exceeded");
+    expect(filled.written_mb).toBeLessThan(101);
+    await eventually("what is new to be refused", () => isRefused(area));
+    expect(free_mb()).toBeGreaterThan(reserve_mb / 2);
+    execFileSync("rm", [`${ground.data_dir}/ballast`]);
+    await eventually("room for what is new", async () => !(await isRefused(area)));
+    expect(await ground.fill(`${path}/b`, 100)).toEqual({ written_mb: 100, complaint: "" });
+  });
+});
+
+describe("a data directory", () => {
+  it.each(["ext4", "overlay", "btrfs"] as const)("on %s has the area in a file", async (kind) => {
+    ground = Ground.on(kind, 1_200);
+    const area = await ground.open();
+    const path = await area.create("volumes", "v", 20);
+    expect((await ground.fill(`${path}/a`, 30)).complaint).toBe("Disk quota exceeded");
+    expect(ground.loops().length).toBe(1);
+    // On a btrfs not copied on write once more.
+    const attributes = spawnSync("lsattr", [ground.file]).stdout.toString();
+    if (kind === "btrfs") expect(attributes).toMatch(/^-*C-* /);
+  });
+
+  it("on a btrfs whose owner has quotas on has the area as a directory of it", async () => {
+    ground = Ground.on("btrfs", 1_200);
+    execFileSync("btrfs", ["quota", "enable", ground.data_dir]);
+    const area = await ground.open();
+    const path = await area.create("volumes", "v", 20);
+    const filled = await ground.fill(`${path}/a`, 30);
+    expect(filled.complaint).toBe("Disk quota exceeded");
+    await ground.sh(`btrfs subvolume create ${path}/inner`);
+    await area.snapshot({ kind: "volumes", id: "v" }, { kind: "snapshots", id: "s" }, true, null);
+    expect(ground.loops()).toEqual([]);
+    await area.close();
+    await ground.kill();
+    await ground.start();
+    const again = await ground.open();
+    expect(statSync(`${path}/a`).size / MIB).toBe(filled.written_mb);
+    await again.remove("volumes", "v");
+    await again.remove("snapshots", "s");
+    expect([await again.list("volumes"), await again.list("snapshots")]).toEqual([[], []]);
+    execFileSync("btrfs", ["quota", "disable", ground.data_dir]);
+    await expect(ground.open()).rejects.toThrow(/needs quotas/);
+  });
+});
+
+describe("a launcher that is killed", () => {
+  it("in the middle of creating and removing leaves every subvolume whole or not at all", async () => {
+    const area = await opened();
+    await area.create("volumes", "origin", null);
+    for (let round = 0; round < 12; round++) {
+      const names = Array.from({ length: 24 }, (_, i) => `r${round}_${i}`);
+      const settled = Promise.allSettled([
+        ...names.map((id) => area.create("containers", id, 7).then(() => area.remove("containers", id))),
+        ...names.map((id) => area.create("volumes", id, 7)),
+        ...names.map((id) => area.snapshot({ kind: "volumes", id: "origin" }, { kind: "snapshots", id }, true, 7)),
+      ]);
+      await eventually("the round to be under way", async () =>
+        ground.exists(area.subvolume("volumes", `r${round}_${round * 2}`)),
+      );
+      await ground.kill();
+      await settled;
+      await ground.start();
+      await area.mount(ground.client);
+      expect(ground.loops().length).toBe(1);
+      for (const kind of ["containers", "volumes", "snapshots"] as const) {
+        for (const id of await area.list(kind)) {
+          if (id === "origin") continue;
+          // One that a child of the killed launcher was about to remove may go meanwhile.
+          const usage = await area.usage(kind, id).catch((error) => error.code);
+          if (usage !== "NOT_FOUND" || kind !== "containers") expect(usage).toMatchObject({ limit_bytes: 7 * MIB });
+          await area.remove(kind, id);
+        }
+      }
+    }
+    await eventually("all to be gone", async () => (await area.list("containers")).length === 0);
+    expect([await area.list("volumes"), await area.list("snapshots")]).toEqual([["origin"], []]);
+    expect(await ground.sh("dmesg | tail -50 | grep -c 'BTRFS.*\\(error\\|critical\\)'")).toMatch(/^0/);
+  });
+});
