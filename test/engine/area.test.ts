@@ -5,6 +5,7 @@ import { afterEach, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { StoreArea } from "../../src/engine/area.ts";
 import { Ground } from "../support/area.ts";
+import { eventually as within } from "../support/daemon.ts";
 import { eventually } from "../support/native.ts";
 
 const MIB = 1024 * 1024;
@@ -210,7 +211,8 @@ describe("room", () => {
       area.snapshot({ kind: "volumes", id: "small" }, { kind: "snapshots", id: "s" }, true, null),
     ).rejects.toMatchObject({ code: "CAPACITY_FULL" });
     await area.remove("volumes", "big");
-    await eventually("room for what is new", async () => !(await isRefused(area)));
+    // With the commit after the next one, and those are five seconds apart.
+    await within("room for what is new", async () => !(await isRefused(area)), 30_000);
     expect(await ground.fill(`${area.subvolume("volumes", "small")}/a`, 100)).toEqual({
       written_mb: 100,
       complaint: "",
