@@ -11,7 +11,7 @@
  *     refused (EDQUOT) before the disk is full, for a full disk would turn the whole area read-only.
  * S4. Every change may be repeated: what is there already, or gone already, is as good as done.
  */
-import { existsSync, mkdirSync, rmSync, statfsSync } from "node:fs";
+import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
 import { open, rename, stat, truncate } from "node:fs/promises";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
@@ -236,10 +236,12 @@ export class StoreArea {
     const [written_bytes = 0, , , area_free_bytes = 0, area_bytes = 0, waiting_bytes = 0] = answer.values;
     const { bavail, bsize } = statfsSync(this.#options.data_dir);
     const host_free_bytes = Math.max(0, bavail * bsize - LIMITS.area_host_reserve_bytes);
-    const whole_bytes = existsSync(this.#file) ? area_bytes : Math.min(area_bytes, this.#wantedBytes());
+    const inFile = existsSync(this.#file);
+    const whole_bytes = inFile ? area_bytes : Math.min(area_bytes, this.#wantedBytes());
     const size_bytes = Math.floor(whole_bytes * (1 - LIMITS.area_spare_ratio));
-    // What waits is not on the disk yet: it will need of what is free.
-    const limit_bytes = Math.min(size_bytes, written_bytes + Math.min(area_free_bytes, host_free_bytes));
+    // What is reserved (fallocate), or waits in memory, is not on the disk yet: it will need of what is free.
+    const stored_bytes = inFile ? Math.min(written_bytes, statSync(this.#file).blocks * 512) : written_bytes;
+    const limit_bytes = Math.min(size_bytes, written_bytes + area_free_bytes, stored_bytes + host_free_bytes);
     return { size_bytes, used_bytes: written_bytes + waiting_bytes, limit_bytes };
   }
 

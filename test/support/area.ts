@@ -3,7 +3,7 @@
  * makes the data directory on a file system of the given kind, mounted for the test alone.
  */
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Log } from "../../src/base/log.ts";
 import { StoreArea } from "../../src/engine/area.ts";
@@ -64,7 +64,8 @@ export class Ground {
 
   async start(): Promise<void> {
     const socket = `${this.root}/launcher.sock`;
-    const helper = helperPath(readDirectories(process.env, []).data_dir);
+    const helper = `${this.root}/minit`;
+    if (!existsSync(helper)) cpSync(helperPath(readDirectories(process.env, []).data_dir), helper);
     this.launcher = await LauncherProcess.start(helper, socket, false, systemClock);
     this.#client = new LauncherClient(socket, systemClock);
   }
