@@ -22,9 +22,10 @@ export function eventRoutes({ events }: EventRoutesOptions) {
       content: ["text/event-stream"],
       errors: ["CONCURRENCY_LIMIT", "CAPACITY_FULL", "SHUTTING_DOWN"],
       example: { query: { name: "function_update" } },
-      handler: async ({ caller, query, signal, header, recheck }) => {
+      handler: async (request) => {
+        const { caller, query, signal, recheck } = request;
         const { last_event_id, ...filter } = query;
-        const resumed = parseEventId(header("last-event-id") ?? "") ?? last_event_id ?? null;
+        const resumed = parseEventId(request.header("last-event-id") ?? "") ?? last_event_id ?? null;
         const stream = await events.open(caller.tenant_id, { filter, last_event_id: resumed, recheck, signal });
         // Proxies that gather answers are told not to.
         const headers = { "cache-control": "no-store", "x-accel-buffering": "no" };

@@ -32,6 +32,11 @@ export interface NewEvent {
 const cursor = queryNumber(0, Number.MAX_SAFE_INTEGER);
 
 export const eventsQuery = z.object({
+  last_event_id: cursor
+    .optional()
+    .describe(
+      "Begins behind this event, with all that came after it; 0: with all that is kept. The Last-Event-ID header goes before it. Without either: from now on.",
+    ),
   container_id: z.string().optional().describe("Only events of this container."),
   operation_id: z.string().optional().describe("Only events of this operation."),
   snapshot_id: z.string().optional().describe("Only events of this snapshot."),
@@ -40,11 +45,6 @@ export const eventsQuery = z.object({
     .optional()
     .describe(`Only events of this name: ${EVENT_NAMES.join(", ")}.`),
   type: z.string().optional().describe("Only events of this event_type."),
-  last_event_id: cursor
-    .optional()
-    .describe(
-      "Begins behind this event, with all that came after it; 0: with all that is kept. The Last-Event-ID header goes before it. Without either: from now on.",
-    ),
 });
 
 export type EventFilter = Pick<

@@ -12,7 +12,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Row, Statement, Store, WriteOptions, WriteResult } from "../store/store.ts";
 import type { EventFilter, NewEvent } from "./schema.ts";
-import { type EventLog, EventStream, eventText, type LoggedEvent } from "./stream.ts";
+import { type EventLog, type EventPage, EventStream, eventText, type LoggedEvent } from "./stream.ts";
 
 const SELECT = "SELECT seq, tenant_id, name, event_type, container_id, operation_id, snapshot_id, data FROM events";
 
@@ -139,9 +139,15 @@ export class Events implements EventLog {
     }
   }
 
-  async page(tenant_id: string, seq: number): Promise<readonly LoggedEvent[]> {
-    const sql = `${SELECT} WHERE tenant_id = ? AND seq > ? ORDER BY seq LIMIT ?`;
-    return (await this.#store.read(sql, [tenant_id, seq, LIMITS.event_page_rows])).map(loggedEvent);
+  async page(tenant_id: string, seq: number): Promise<EventPage> {
+    const gone = "SELECT seq FROM event_horizons WHERE tenant_id = ?";
+    // In one statement: between two of them events may be deleted.
+    const rows = await this.#store.read(
+      `${SELECT.replace(" FROM", `, (${gone}) AS gone FROM`)} WHERE tenant_id = ? AND seq > ? ORDER BY seq LIMIT ?`,
+      [tenant_id, tenant_id, seq, LIMITS.event_page_rows],
+    );
+    const gone_seq = rows[0] === undefined ? (await this.#store.readOne(gone, [tenant_id]))?.seq : rows[0].gone;
+    return { events: rows.map(loggedEvent), gone_seq: Number(gone_seq ?? 0) };
   }
 
   /** Deletes what is too old or too much. */
@@ -204,6 +210,8 @@ export class Events implements EventLog {
         for (const stream of streams) stream.push(event);
       }
       if (rows.length < LIMITS.event_page_rows) return;
+      // Those who read get their turn.
+      await new Promise((resolve) => setImmediate(resolve));
     }
   }
 
@@ -212,22 +220,21 @@ export class Events implements EventLog {
     this.#pushed_seq = Math.max(this.#pushed_seq, Number(row?.seq ?? 0));
   }
 
-  /** Where a stream begins, and what is missing before. */
+  /** Where a stream begins. */
   async #begin(
     tenant_id: string,
     last_event_id: number | null,
-  ): Promise<{ readonly seq: number; readonly gap_until: number | null }> {
+  ): Promise<{ readonly seq: number; readonly strange_id: number | null }> {
     const row = await this.#store.readOne(
-      `SELECT coalesce((SELECT max(seq) FROM events WHERE tenant_id = ?), 0) AS newest,
-        coalesce((SELECT seq FROM event_horizons WHERE tenant_id = ?), 0) AS horizon`,
+      `SELECT max(coalesce((SELECT max(seq) FROM events WHERE tenant_id = ?), 0),
+        coalesce((SELECT seq FROM event_horizons WHERE tenant_id = ?), 0)) AS newest`,
       [tenant_id, tenant_id],
     );
-    const horizon = Number(row?.horizon);
-    const newest = Math.max(Number(row?.newest), horizon);
-    if (last_event_id === null) return { seq: newest, gap_until: null };
+    const newest = Number(row?.newest);
+    if (last_event_id === null) return { seq: newest, strange_id: null };
     // An id that this log has not given yet is another log's: nothing says what its reader has seen of this one.
-    if (last_event_id > newest) return { seq: 0, gap_until: horizon };
-    return { seq: last_event_id, gap_until: last_event_id < horizon ? horizon : null };
+    if (last_event_id > newest) return { seq: 0, strange_id: last_event_id };
+    return { seq: last_event_id, strange_id: null };
   }
 
   /** Deletes events and notes how far they reached (E6). */

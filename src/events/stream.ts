@@ -2,9 +2,10 @@
  * One reader of events: what it has missed is read from the log page by page, as fast as it takes them; from there on
  * it is pushed what is new. `Events` (service.ts) makes, feeds and ends it.
  *
- * E1. Every event behind the first id that matches is sent once, in order, or `gap` is sent before.
- * E2. What waits for the reader is bounded: above `event_stream_bytes_max` of what is new it is cut, and comes back with
- *     the id that it saw last.
+ * E1. Every event behind the first id that matches is sent once, in order, or `gap` is sent in place of what is gone.
+ * E2. What waits for the reader is bounded: above `event_stream_bytes_max` of what is new it is forgotten, and the reader
+ *     catches up from the log when it takes something again. One that takes nothing is cut by the listener (T4 of
+ *     src/http/stream.ts), and comes back with the id that it saw last.
  * E3. Nothing is sent with a credential that is no longer good, and at a heartbeat at the latest the stream ends.
  * E4. `return` lets go of it, begun or not; so does its end.
  */
@@ -25,13 +26,18 @@ export interface LoggedEvent {
   readonly text: string;
 }
 
+export interface EventPage {
+  readonly events: readonly LoggedEvent[];
+  readonly gone_seq: number;
+}
+
 /** The log, as a stream reads it. */
 export interface EventLog {
   readonly clock: Clock;
   /** Up to which event everything was pushed to all streams that follow. */
   readonly pushed_seq: number;
-  /** A tenant's next events behind `seq`, at most `event_page_rows`. */
-  page(tenant_id: string, seq: number): Promise<readonly LoggedEvent[]>;
+  /** A tenant's next events behind `seq`, at most `event_page_rows`, and up to where its events are gone. */
+  page(tenant_id: string, seq: number): Promise<EventPage>;
   /** Looks for what nobody has told of. */
   published(): void;
 }
@@ -41,8 +47,8 @@ export interface EventStreamOptions {
   readonly filter: EventFilter;
   /** The id behind which it begins. */
   readonly seq: number;
-  /** Up to which id events that were asked for are gone; null: none. */
-  readonly gap_until: number | null;
+  /** The id that was asked for where this log has not given it: it is another log's, and all that is kept is sent. */
+  readonly strange_id: number | null;
   readonly recheck: () => Promise<void> | undefined;
   readonly signal: AbortSignal;
   /** Called once. */
@@ -61,7 +67,11 @@ export class EventStream implements AsyncIterable<Uint8Array> {
   #texts: string[] = [];
   #bytes = 0;
   #isFollowing = false;
-  #state: "open" | "ended" | "cut" = "open";
+  #isOpen = true;
+  /** Of the last event that the reader was given. */
+  #given_seq: number;
+  /** Until the reader is told. */
+  #strange_id: number | null;
   #wake: () => void = () => {};
   #cancelHeartbeat: () => void = () => {};
 
@@ -70,6 +80,8 @@ export class EventStream implements AsyncIterable<Uint8Array> {
     this.#options = options;
     this.tenant_id = options.tenant_id;
     this.#seq = options.seq;
+    this.#given_seq = options.seq;
+    this.#strange_id = options.strange_id;
   }
 
   [Symbol.asyncIterator](): AsyncIterator<Uint8Array> {
@@ -89,18 +101,18 @@ export class EventStream implements AsyncIterable<Uint8Array> {
     this.#seq = event.seq;
     if (!this.#wants(event)) return;
     this.#add(event.text);
-    if (this.#bytes > LIMITS.event_stream_bytes_max) this.#close("cut");
-    else this.#wake();
+    if (this.#bytes > LIMITS.event_stream_bytes_max) {
+      this.#isFollowing = false;
+      this.#forget();
+      this.#seq = this.#given_seq;
+    }
+    this.#wake();
   }
 
   /** What waits is still sent. */
   end(): void {
-    this.#close("ended");
-  }
-
-  #close(state: "ended" | "cut"): void {
-    if (this.#state !== "open") return;
-    this.#state = state;
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
     this.#cancelHeartbeat();
     this.#options.signal.removeEventListener("abort", this.#onAbort);
     this.#options.onEnd(this);
@@ -125,41 +137,32 @@ export class EventStream implements AsyncIterable<Uint8Array> {
     this.#bytes += Buffer.byteLength(text);
   }
 
-  #take(): Buffer {
-    const text = this.#texts.join("");
+  #forget(): void {
     this.#texts = [];
     this.#bytes = 0;
+  }
+
+  #take(): Buffer {
+    const text = this.#texts.join("");
+    this.#forget();
+    this.#given_seq = this.#seq;
     return Buffer.from(text);
   }
 
   async *#pieces(): AsyncGenerator<Uint8Array, void> {
-    const { signal, recheck, seq, gap_until } = this.#options;
+    const { signal, recheck, seq } = this.#options;
     if (signal.aborted) this.end();
     else signal.addEventListener("abort", this.#onAbort);
     try {
       const ready = JSON.stringify({ last_event_id: String(seq), heartbeat_ms: LIMITS.event_heartbeat_ms });
       yield Buffer.from(`retry: ${LIMITS.event_retry_ms}\n${eventText("ready", seq, ready)}`);
       this.#beat();
-      if (gap_until !== null) {
-        const gap = { after_event_id: String(seq), until_event_id: String(gap_until) };
-        this.#seq = Math.max(seq, gap_until);
-        yield Buffer.from(eventText("gap", this.#seq, JSON.stringify(gap)));
-      }
-      while (!this.#isFollowing && this.#state === "open") {
-        await this.#catchUp();
+      while (this.#isOpen || (this.#isFollowing && this.#bytes > 0)) {
+        if (!this.#isFollowing) await this.#catchUp();
         if (this.#bytes > 0) {
           await recheck();
           yield this.#take();
-        }
-      }
-      for (;;) {
-        if (this.#state === "cut") throw new AppError("CAPACITY_FULL", "the reader of events is too slow");
-        if (this.#bytes > 0) {
-          await recheck();
-          yield this.#take();
-        } else if (this.#state === "ended") {
-          return;
-        } else {
+        } else if (this.#isFollowing && this.#isOpen) {
           await new Promise<void>((resolve) => {
             this.#wake = resolve;
           });
@@ -176,7 +179,10 @@ export class EventStream implements AsyncIterable<Uint8Array> {
   /** The next page; from one that is not full on the stream is pushed what follows, unless that was pushed meanwhile. */
   async #catchUp(): Promise<void> {
     const { pushed_seq } = this.#log;
-    const events = await this.#log.page(this.tenant_id, this.#seq);
+    const { events, gone_seq } = await this.#log.page(this.tenant_id, this.#seq);
+    const strange_id = this.#strange_id;
+    this.#strange_id = null;
+    if (strange_id !== null || gone_seq > this.#seq) this.#addGap(strange_id ?? this.#seq, gone_seq);
     for (const event of events) {
       this.#seq = event.seq;
       if (this.#wants(event)) this.#add(event.text);
@@ -184,11 +190,17 @@ export class EventStream implements AsyncIterable<Uint8Array> {
     if (events.length < LIMITS.event_page_rows && this.#log.pushed_seq === pushed_seq) this.#isFollowing = true;
   }
 
+  #addGap(after: number, until: number): void {
+    this.#seq = until;
+    const gap = { after_event_id: String(after), until_event_id: String(until) };
+    this.#add(eventText("gap", until, JSON.stringify(gap)));
+  }
+
   #beat(): void {
     const { clock } = this.#log;
     this.#cancelHeartbeat = clock.after(LIMITS.event_heartbeat_ms, () => {
       void this.#stillGood().then((isGood) => {
-        if (this.#state !== "open") return;
+        if (!this.#isOpen) return;
         if (!isGood) return this.end();
         this.#log.published();
         // A reader that has not taken the last one needs no other.

@@ -101,6 +101,7 @@ const NOWHERE: Readonly<Record<string, string>> = {
   invocation_id: "inv_1_00000000",
   key_id: "key_000000000000",
   tenant_id: "ten_0000000000000000",
+  operation_id: "op_0000000000000000",
 };
 
 /** What there is, by the name of the parameter that takes it. */

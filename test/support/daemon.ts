@@ -177,7 +177,10 @@ export class Daemon {
       headers: { "x-api-key": KEY, "content-type": "application/json", ...headers },
       body: body === undefined ? null : typeof body === "string" ? body : JSON.stringify(body),
     });
-    const text = await response.text();
+    // A stream of events has no end to wait for.
+    const isStream = response.headers.get("content-type") === "text/event-stream";
+    if (isStream) await response.body?.cancel();
+    const text = isStream ? "" : await response.text();
     const isJson = response.headers.get("content-type") === "application/json";
     const answer = {
       status: response.status,

@@ -12,6 +12,7 @@ const TABLES = {
   functions: "SELECT * FROM functions ORDER BY seq",
   function_versions: "SELECT * FROM function_versions ORDER BY function_seq, version",
   invocations: "SELECT * FROM invocations ORDER BY seq",
+  operations: "SELECT * FROM operations ORDER BY seq",
 };
 
 export type Table = keyof typeof TABLES;

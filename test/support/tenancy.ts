@@ -1,5 +1,6 @@
 /** Two tenants with one of everything, and requests in somebody's name whose answers can be compared byte by byte. */
 import { type Daemon, KEY } from "./daemon.ts";
+import { plantOperation } from "./planted.ts";
 
 /** Sent with every request, so that answers do not differ by it. */
 const REQUEST_ID = "same-for-all";
@@ -20,7 +21,9 @@ export interface Request {
 }
 
 /** A value for each path parameter there is. */
-export type Ids = Readonly<Record<"function_id" | "invocation_id" | "name" | "key_id" | "tenant_id", string>>;
+export type Ids = Readonly<
+  Record<"function_id" | "invocation_id" | "name" | "key_id" | "tenant_id" | "operation_id", string>
+>;
 
 export interface Tenant {
   readonly ids: Ids;
@@ -54,7 +57,9 @@ export async function send(
 
 /** The answer with the ids of its request taken out of it: what is left must tell nothing of what they stand for. */
 export function without(ids: readonly string[], { status, headers, text }: Seen): Seen {
-  const cut = (value: string) => ids.reduce((left, id) => left.replaceAll(id, "<id>"), value);
+  // One that nothing has may be a part of another.
+  const longest = [...ids].sort((a, b) => b.length - a.length);
+  const cut = (value: string) => longest.reduce((left, id) => left.replaceAll(id, "<id>"), value);
   return {
     status,
     headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, cut(value)])),
@@ -63,7 +68,7 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 }
 
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
-export function missing({ function_id, invocation_id, name, key_id, tenant_id }: Ids): Ids {
+export function missing({ function_id, invocation_id, name, key_id, tenant_id, operation_id }: Ids): Ids {
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -72,6 +77,7 @@ export function missing({ function_id, invocation_id, name, key_id, tenant_id }:
     name: other(name, 0),
     key_id: other(key_id, "key_".length),
     tenant_id: other(tenant_id, "ten_".length),
+    operation_id: other(operation_id, "op_".length),
   };
 }
 
@@ -102,6 +108,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     name: `${name}-function`,
     key_id: extra.id,
     tenant_id,
+    operation_id: plantOperation(daemon, { tenant_id, message: `${name}-message` }),
   };
   const marks = [...Object.values(ids), first.body.id, key, extra.key, record.instance_nonce, `${name}-`];
   return { ids, key, marks };
@@ -109,7 +116,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
 
 /** All that a tenant sees of itself. */
 export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unknown> {
-  const { function_id, name, tenant_id } = ids;
+  const { function_id, name, tenant_id, operation_id } = ids;
   const get = async (path: string, as = key) => (await daemon.call("GET", path, undefined, { "x-api-key": as })).body;
   return {
     functions: await get("/api/functions"),
@@ -118,6 +125,8 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     versions: await get(`/api/functions/${function_id}/versions`),
     invocations: await get(`/api/functions/${function_id}/invocations`),
     keys: await get("/api/api-keys"),
+    operations: await get("/api/operations"),
+    operation: await get(`/api/operations/${operation_id}`),
     tenant: await get(`/api/tenants/${tenant_id}`, KEY),
   };
 }

@@ -1,0 +1,51 @@
+/** What a test writes into a daemon's store from the outside, where no route makes it in the form that is needed. */
+import { randomIds } from "../../src/base/ids.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { Connection } from "../../src/store/connection.ts";
+import type { Daemon } from "./daemon.ts";
+
+export interface Planted {
+  readonly tenant_id: string;
+  readonly status?: string;
+  readonly message?: string;
+}
+
+/** An operation that has ended. Returns its id. */
+export function plantOperation(
+  { data_dir }: Pick<Daemon, "data_dir">,
+  { tenant_id, status = "succeeded", message = "done" }: Planted,
+): string {
+  const id = randomIds().next("op");
+  const now = Math.floor(Date.now() / 1000);
+  const row = {
+    ...{ tenant_id, id, operation_type: "container.start", target_resource_type: "container" },
+    ...{ target_resource_id: "ctr_planted", container_id: "ctr_planted", status, message, progress_pct: 100 },
+    ...{
+      input: "{}",
+      journal: "{}",
+      result: '{"container_id":"ctr_planted"}',
+      is_attached: 0,
+      deadline_ms: now * 1000,
+    },
+    ...{ created_at: now, started_at: now, updated_at: now, completed_at: now },
+  };
+  const connection = new Connection(`${data_dir}/hearth.db`, LIMITS);
+  connection.run(
+    `INSERT INTO operations (${Object.keys(row).join(", ")}) VALUES (${Object.keys(row).map(() => "?")})`,
+    Object.values(row),
+  );
+  connection.close();
+  return id;
+}
+
+/** Events of the operator's tenant, each with so many characters of data. */
+export function plantEvents({ data_dir }: Pick<Daemon, "data_dir">, count: number, length: number): void {
+  const connection = new Connection(`${data_dir}/hearth.db`, LIMITS);
+  connection.run(
+    `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+      INSERT INTO events (tenant_id, at_ms, name, event_type, data)
+      SELECT 'default', ?, 'container_update', 'planted', json_object('n', i, 'text', ?) FROM n`,
+    [count, Date.now(), "x".repeat(length)],
+  );
+  connection.close();
+}
