@@ -421,6 +421,8 @@ export const LIMITS = {
   cli_spinner_delay_ms: 300,
   /** Between two looks of `pool --watch` and `logs --follow`. */
   cli_poll_interval_ms: 1_000,
+  /** A stream that broke is asked for again so often, at that interval: a daemon starts again within seconds. */
+  cli_reconnects_max: 30,
   /** Records of one look of `logs --follow`; what was more in between is said to be left out. */
   cli_follow_records_max: 100,
   /** Of a file or standard input that is read whole: what a request may hold. */

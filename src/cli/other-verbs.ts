@@ -1,6 +1,6 @@
 /** The verbs beside those of functions, as they are described; what they do is loaded when one is called. */
 import { LIMIT_FLAGS, NO_LIMIT_FLAGS } from "./tenant-fields.ts";
-import { collect, type Flag, type Group, LIMIT, type Verb } from "./verb.ts";
+import { collect, eventNumber, type Flag, type Group, LIMIT, type Verb } from "./verb.ts";
 
 const SCOPES: Flag = {
   flags: "--scopes <list>",
@@ -186,6 +186,64 @@ const LOGIN: Verb = {
   load: async () => (await import("./login.ts")).login,
 };
 
+const OPERATIONS: Group = {
+  name: "ops",
+  aliases: ["operations"],
+  summary: "work that was accepted and is done in its own time",
+  verbs: [
+    {
+      name: "list",
+      aliases: ["ls"],
+      summary: "list operations, the newest first",
+      flags: [
+        LIMIT,
+        { flags: "--status <status>", about: "only those in it: running, failed, …" },
+        { flags: "--type <type>", about: "only those of it: container.start, …" },
+        { flags: "--target <id>", about: "only those on this thing" },
+      ],
+      examples: ["hearth ops list --status running"],
+      load: async () => (await import("./operations.ts")).listOperations,
+    },
+    {
+      name: "get",
+      words: ["<operation>"],
+      summary: "show an operation: how far it is, or how it ended",
+      examples: ["hearth ops get op_4m0v9c2x7k1t8r6d"],
+      load: async () => (await import("./operations.ts")).getOperation,
+    },
+    {
+      name: "wait",
+      words: ["<operation>"],
+      summary: "wait for the end of an operation",
+      more: "Exits with 0 when it has succeeded.",
+      examples: ["hearth ops wait op_4m0v9c2x7k1t8r6d"],
+      load: async () => (await import("./operations.ts")).waitForOperation,
+    },
+    {
+      name: "cancel",
+      words: ["<operation>"],
+      summary: "cancel an operation that waits, or that can be stopped",
+      examples: ["hearth ops cancel op_4m0v9c2x7k1t8r6d"],
+      load: async () => (await import("./operations.ts")).cancelOperation,
+    },
+  ],
+};
+
+const EVENTS: Verb = {
+  name: "events",
+  summary: "what has happened, and with --follow what happens",
+  flags: [
+    { flags: "-f, --follow", about: "what happens from now on, until Ctrl-C" },
+    { flags: "--after <id>", about: "begin behind this event", parse: eventNumber },
+    { flags: "--name <name>", about: "only these: function_update, container_update, …" },
+    { flags: "--type <type>", about: "only these: created, started, failed, …" },
+    { flags: "--container <id>", about: "only those of a container" },
+    { flags: "--operation <id>", about: "only those of an operation" },
+  ],
+  examples: ["hearth events --name function_update", "hearth events --follow"],
+  load: async () => (await import("./events.ts")).events,
+};
+
 const STATUS: Verb = {
   name: "status",
   summary: "the daemon on one screen",
@@ -217,6 +275,8 @@ const COMPLETION: Verb = {
 
 export const OTHER_VERBS: readonly (Verb | Group)[] = [
   STATUS,
+  OPERATIONS,
+  EVENTS,
   KEYS,
   TOKENS,
   TENANTS,

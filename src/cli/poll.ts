@@ -7,11 +7,13 @@ import { LIMITS } from "../base/limits.ts";
 import { EXIT } from "./failure.ts";
 import type { Session } from "./session.ts";
 
+export const pauseBetween = (): Promise<void> => pause(LIMITS.cli_poll_interval_ms);
+
 /** One look after the other, for good; what a look throws ends it. */
 export async function eachPoll(session: Session, look: () => Promise<void>): Promise<never> {
   session.interrupt_exit_code = EXIT.success;
   for (;;) {
     await look();
-    await pause(LIMITS.cli_poll_interval_ms);
+    await pauseBetween();
   }
 }

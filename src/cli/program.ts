@@ -29,6 +29,7 @@ const WORDS: Readonly<Record<string, string>> = {
   version: "its number",
   tenant: "a name or an id",
   key: "its id, or its name",
+  operation: "its id",
   profile: "its name",
   "new-profile": "a name for it",
   shell: "bash, zsh or fish",

@@ -48,6 +48,13 @@ export function wholeNumber(text: string): number {
   return value;
 }
 
+/** The id of an event; 0 is before the first one. */
+export function eventNumber(text: string): number {
+  const value = number(text);
+  if (!Number.isInteger(value) || value < 0) throw new InvalidArgumentError("expected the id of an event");
+  return value;
+}
+
 /** All values of a flag that is given several times. */
 export function collect(text: string, previous: unknown): string[] {
   return [...(Array.isArray(previous) ? (previous as string[]) : []), text];

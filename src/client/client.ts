@@ -8,6 +8,9 @@
  *       body: { payload: "world" },
  *     });
  */
+import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import type { Api } from "../api.ts";
 import type { ErrorBody } from "../http/errors.ts";
 
@@ -49,6 +52,29 @@ export type ResponseOf<Name extends RouteName> = Types<Name>["response"];
 type Arguments<Name extends RouteName> =
   object extends RequestOf<Name> ? [request?: RequestOf<Name>] : [request: RequestOf<Name>];
 
+/** A body that is sent as it comes. */
+export interface SentBody {
+  readonly content_type: string;
+  /** Where it is known; else it goes in chunks. */
+  readonly bytes?: number;
+  readonly pieces: AsyncIterable<Uint8Array>;
+}
+
+export type OpenRequestOf<Name extends RouteName> = Params<Name> &
+  Query<Types<Name>["query"]> & {
+    readonly body?: Types<Name>["body"];
+    /** In place of `body`. */
+    readonly upload?: SentBody;
+    readonly signal?: AbortSignal;
+  };
+
+/** An answer that is read as it comes. */
+export interface OpenAnswer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly pieces: AsyncIterable<Buffer>;
+}
+
 /** The API said no. `body` is what it said, null where the answer came from something else. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -80,6 +106,7 @@ interface AnyRequest {
   readonly params?: Readonly<Record<string, string>> | undefined;
   readonly query?: Readonly<Record<string, string | number | boolean | undefined>> | undefined;
   readonly body?: unknown;
+  readonly upload?: SentBody;
   readonly signal?: AbortSignal;
 }
 
@@ -103,65 +130,98 @@ export class Client {
     return (await this.#send(name, request ?? {})) as ResponseOf<Name>;
   }
 
-  async #send(name: string, { params = {}, query = {}, body, signal }: AnyRequest): Promise<unknown> {
+  /**
+   * Sends a request, of bytes as they come where there are such, and hands its answer on as it comes: for streams, files,
+   * archives. The timeout is until its headers. Rejects as `request` does; `pieces` rejects where the connection breaks.
+   */
+  async open<Name extends RouteName>(name: Name, request: OpenRequestOf<Name>): Promise<OpenAnswer> {
+    const { response } = await this.#begin(name, request as AnyRequest, true);
+    const { statusCode: status = 0, headers } = response;
+    if (status >= 200 && status < 300) return { status, headers, pieces: response };
+    const parsed = parse(await textOf(response).catch(() => ""));
+    throw new ApiError(status, isErrorBody(parsed) ? parsed : null);
+  }
+
+  async #send(name: string, request: AnyRequest): Promise<unknown> {
+    const { response, signal } = await this.#begin(name, request, false);
+    const status = response.statusCode ?? 0;
+    let parsed: unknown;
+    try {
+      parsed = parse(await textOf(response));
+    } catch (cause) {
+      throw this.#unreachable(signal.aborted ? signal.reason : cause);
+    }
+    if (status >= 200 && status < 300) return parsed;
+    throw new ApiError(status, isErrorBody(parsed) ? parsed : null);
+  }
+
+  /** The head of the answer. `isOpen`: the timeout ends with it. */
+  async #begin(name: string, asked: AnyRequest, isOpen: boolean): Promise<Begun> {
+    const { params = {}, query = {}, body, upload, signal } = asked;
     const [method = "", pattern = ""] = name.split(" ");
-    const path = pattern.replace(/:(\w+)/g, (_, parameter: string) => encodeURIComponent(params[parameter] ?? ""));
+    const path = pattern.replace(/:(\w+)|\*$/g, (_, parameter = "path") => encodeURIComponent(params[parameter] ?? ""));
     const url = new URL(this.#url + path);
     for (const [field, value] of Object.entries(query)) {
       if (value !== undefined) url.searchParams.set(field, String(value));
     }
-    const signals = [signal, this.#timeout_ms === null ? undefined : AbortSignal.timeout(this.#timeout_ms)];
     const headers: Record<string, string> = {};
     if (this.#key !== null) headers["x-api-key"] = this.#key;
     if (body !== undefined) headers["content-type"] = "application/json";
-    const anySignal = AbortSignal.any(signals.filter((one) => one !== undefined));
-    let answer: Answer;
-    try {
-      answer = await exchange(url, {
-        method,
-        headers,
-        body: body === undefined ? null : JSON.stringify(body),
-        signal: anySignal,
-      });
-    } catch (cause) {
-      const reason: unknown = anySignal.aborted ? anySignal.reason : cause;
-      const isLate = reason instanceof DOMException && reason.name === "TimeoutError";
-      const message = isLate ? `no answer from ${this.#url} in time` : `nothing answers at ${this.#url}`;
-      throw new Unreachable(message, { cause: reason });
+    if (upload !== undefined) {
+      headers["content-type"] = upload.content_type;
+      if (upload.bytes !== undefined) headers["content-length"] = String(upload.bytes);
     }
-    const parsed = parse(answer.text);
-    if (answer.status >= 200 && answer.status < 300) return parsed;
-    throw new ApiError(answer.status, isErrorBody(parsed) ? parsed : null);
+    const late = new AbortController();
+    const timeout = this.#timeout_ms === null ? undefined : AbortSignal.timeout(this.#timeout_ms);
+    const leave = (): void => late.abort(timeout?.reason);
+    timeout?.addEventListener("abort", leave);
+    const anySignal = AbortSignal.any([late.signal, ...(signal === undefined ? [] : [signal])]);
+    try {
+      const sent = upload?.pieces ?? (body === undefined ? null : JSON.stringify(body));
+      const response = await exchange(url, { method, headers, body: sent, signal: anySignal });
+      return { response, signal: anySignal };
+    } catch (cause) {
+      throw this.#unreachable(anySignal.aborted ? anySignal.reason : cause);
+    } finally {
+      if (isOpen) timeout?.removeEventListener("abort", leave);
+    }
   }
+
+  #unreachable(cause: unknown): Unreachable {
+    const isLate = cause instanceof DOMException && cause.name === "TimeoutError";
+    const message = isLate ? `no answer from ${this.#url} in time` : `nothing answers at ${this.#url}`;
+    return new Unreachable(message, { cause });
+  }
+}
+
+interface Begun {
+  readonly response: IncomingMessage;
+  readonly signal: AbortSignal;
 }
 
 interface Message {
   readonly method: string;
   readonly headers: Readonly<Record<string, string>>;
-  readonly body: string | null;
+  readonly body: string | AsyncIterable<Uint8Array> | null;
   readonly signal: AbortSignal;
 }
 
-interface Answer {
-  readonly status: number;
-  readonly text: string;
+/** Not with `fetch`, which gives up on an answer that takes five minutes: a call may take an hour. */
+async function exchange(url: URL, { method, headers, body, signal }: Message): Promise<IncomingMessage> {
+  const { request } = await (url.protocol === "https:" ? import("node:https") : import("node:http"));
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  const sent = request(url, { method, headers, signal }, resolve);
+  sent.on("error", reject);
+  if (body === null || typeof body === "string") sent.end(body ?? undefined);
+  // An answer may come before all is sent, and is then what counts.
+  else pipeline(Readable.from(body), sent).catch(reject);
+  return promise;
 }
 
-/** Not with `fetch`, which gives up on an answer that takes five minutes: a call may take an hour. */
-async function exchange(url: URL, { method, headers, body, signal }: Message): Promise<Answer> {
-  const { request } = await (url.protocol === "https:" ? import("node:https") : import("node:http"));
-  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-  const sent = request(url, { method, headers, signal }, (response) => {
-    const chunks: Buffer[] = [];
-    response.on("data", (chunk: Buffer) => chunks.push(chunk));
-    response.on("error", reject);
-    response.on("end", () =>
-      resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString("utf8") }),
-    );
-  });
-  sent.on("error", reject);
-  sent.end(body ?? undefined);
-  return promise;
+async function textOf(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString("utf8");
 }
 
 function parse(text: string): unknown {

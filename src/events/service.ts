@@ -12,7 +12,14 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Row, Statement, Store, WriteOptions, WriteResult } from "../store/store.ts";
 import type { EventFilter, NewEvent } from "./schema.ts";
-import { type EventLog, type EventPage, EventStream, eventText, type LoggedEvent } from "./stream.ts";
+import {
+  type EventLog,
+  type EventPage,
+  EventStream,
+  type EventStreamOptions,
+  eventText,
+  type LoggedEvent,
+} from "./stream.ts";
 
 const SELECT = "SELECT seq, tenant_id, name, event_type, container_id, operation_id, snapshot_id, data FROM events";
 
@@ -224,17 +231,17 @@ export class Events implements EventLog {
   async #begin(
     tenant_id: string,
     last_event_id: number | null,
-  ): Promise<{ readonly seq: number; readonly strange_id: number | null }> {
+  ): Promise<Pick<EventStreamOptions, "seq" | "newest_seq" | "strange_id">> {
     const row = await this.#store.readOne(
       `SELECT max(coalesce((SELECT max(seq) FROM events WHERE tenant_id = ?), 0),
         coalesce((SELECT seq FROM event_horizons WHERE tenant_id = ?), 0)) AS newest`,
       [tenant_id, tenant_id],
     );
-    const newest = Number(row?.newest);
-    if (last_event_id === null) return { seq: newest, strange_id: null };
+    const newest_seq = Number(row?.newest);
+    if (last_event_id === null) return { seq: newest_seq, newest_seq, strange_id: null };
     // An id that this log has not given yet is another log's: nothing says what its reader has seen of this one.
-    if (last_event_id > newest) return { seq: 0, strange_id: last_event_id };
-    return { seq: last_event_id, strange_id: null };
+    if (last_event_id > newest_seq) return { seq: 0, newest_seq, strange_id: last_event_id };
+    return { seq: last_event_id, newest_seq, strange_id: null };
   }
 
   /** Deletes events and notes how far they reached (E6). */

@@ -47,6 +47,8 @@ export interface EventStreamOptions {
   readonly filter: EventFilter;
   /** The id behind which it begins. */
   readonly seq: number;
+  /** Of the tenant's newest event. */
+  readonly newest_seq: number;
   /** The id that was asked for where this log has not given it: it is another log's, and all that is kept is sent. */
   readonly strange_id: number | null;
   readonly recheck: () => Promise<void> | undefined;
@@ -150,11 +152,12 @@ export class EventStream implements AsyncIterable<Uint8Array> {
   }
 
   async *#pieces(): AsyncGenerator<Uint8Array, void> {
-    const { signal, recheck, seq } = this.#options;
+    const { signal, recheck, seq, newest_seq } = this.#options;
     if (signal.aborted) this.end();
     else signal.addEventListener("abort", this.#onAbort);
     try {
-      const ready = JSON.stringify({ last_event_id: String(seq), heartbeat_ms: LIMITS.event_heartbeat_ms });
+      const ids = { last_event_id: String(seq), newest_event_id: String(newest_seq) };
+      const ready = JSON.stringify({ ...ids, heartbeat_ms: LIMITS.event_heartbeat_ms });
       yield Buffer.from(`retry: ${LIMITS.event_retry_ms}\n${eventText("ready", seq, ready)}`);
       this.#beat();
       while (this.#isOpen || (this.#isFollowing && this.#bytes > 0)) {

@@ -1,5 +1,6 @@
 /** The stream of events, through the real API of a real daemon. */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { Commands } from "../support/command.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { EventReader } from "../support/event-stream.ts";
 import { plantEvents } from "../support/planted.ts";
@@ -135,6 +136,42 @@ describe("GET /api/events", () => {
     for (const { events } of [slow, quick]) {
       const ids = events.slice(1).filter(({ name }) => name !== "heartbeat");
       expect(ids.map(({ id }) => Number(id))).toEqual(Array.from({ length: 4_001 }, (_, i) => from + 1 + i));
+    }
+  });
+
+  it("is 'hearth events': those that are kept, and those that happen, across a restart of the daemon", async () => {
+    const commands = new Commands({ HEARTH_URL: daemon.url, HEARTH_KEY: KEY });
+    try {
+      const kept = await commands.run(["events", "--type", "created", "--json"]);
+      const names = kept.out
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line) as Record<string, unknown>);
+      expect([kept.code, kept.err]).toEqual([0, ""]);
+      expect(new Set(names.map(({ event_type }) => event_type))).toEqual(new Set(["created"]));
+      expect(names.map(({ function_name }) => function_name)).toEqual(expect.arrayContaining(["told", "last"]));
+      const follow = commands.start("hearth", ["events", "--follow", "--name", "function_update"]);
+      const make = async (name: string) => {
+        const { body } = await daemon.call("POST", "/api/functions", { name, handler: "cat" });
+        return body.id;
+      };
+      // Until it listens.
+      await eventually("it follows", async () => {
+        await daemon.call("DELETE", `/api/functions/${await make("followed-0")}`);
+        return follow.out.includes("followed-0");
+      });
+      const id = await make("followed-1");
+      await follow.shows(
+        new RegExp(`function_update {2}created {2}function_id=${id} function_name=followed-1 state=pending`),
+      );
+      await daemon.stop("SIGKILL");
+      await daemon.start({ HEARTH_CELLS: "1" });
+      await make("followed-2");
+      await follow.shows(/function_name=followed-2/);
+      follow.child.kill("SIGINT");
+      expect(await follow.ended).toMatchObject({ code: 0, err: "" });
+    } finally {
+      commands.dispose();
     }
   });
 

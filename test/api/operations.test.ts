@@ -1,6 +1,7 @@
 /** Operations through the real API: looked up, listed, cancelled. What makes them is tested with what makes them. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Daemon } from "../support/daemon.ts";
+import { Commands } from "../support/command.ts";
+import { Daemon, KEY } from "../support/daemon.ts";
 import { plantOperation } from "../support/planted.ts";
 
 const daemon = new Daemon();
@@ -46,5 +47,32 @@ describe("/api/operations", () => {
     expect(await refused("POST", `/${done}/cancel`)).toEqual([409, "WRONG_STATE"]);
     expect(await refused("GET", `/${done}?wait_seconds=61`)).toEqual([400, "INVALID_ARGUMENT"]);
     expect(await refused("GET", "?status=canceled")).toEqual([400, "INVALID_ARGUMENT"]);
+  });
+
+  it("is 'hearth ops'", async () => {
+    const commands = new Commands({ HEARTH_URL: daemon.url, HEARTH_KEY: KEY });
+    try {
+      const done = plantOperation(daemon, { tenant_id: "default", message: "all is well" });
+      const failed = plantOperation(daemon, { tenant_id: "default", status: "failed", message: "it broke" });
+      const hearth = (...args: string[]) => commands.run(["ops", ...args]);
+      const list = await hearth("list", "--status", "failed", "--limit", "1");
+      expect(list).toMatchObject({
+        code: 0,
+        out: expect.stringMatching(new RegExp(`^ID .*\n${failed} .*it broke\n$`)),
+      });
+      expect(await hearth("get", done)).toMatchObject({ code: 0, out: expect.stringMatching(/^status +succeeded$/m) });
+      expect(await hearth("wait", done)).toEqual({
+        code: 0,
+        out: `container.start ${done} has succeeded: all is well\n`,
+        err: "",
+      });
+      expect(await hearth("wait", failed)).toMatchObject({
+        code: 1,
+        out: `container.start ${failed} has failed: it broke\n`,
+      });
+      expect(await hearth("cancel", done)).toMatchObject({ code: 1, err: expect.stringContaining("[WRONG_STATE]") });
+    } finally {
+      commands.dispose();
+    }
   });
 });

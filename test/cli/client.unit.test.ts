@@ -3,6 +3,7 @@ import { createServer, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
 import { ApiError, Client, Unreachable } from "../../src/client/client.ts";
+import { eventually } from "../support/daemon.ts";
 
 const state: { server: Server | null } = { server: null };
 
@@ -53,5 +54,54 @@ describe("the client", () => {
     const asked = client.request("GET /health", { signal: given.signal });
     given.abort();
     await expect(asked).rejects.toThrow(Unreachable);
+  });
+
+  it("hands an answer on as it comes, for longer than it waits for its head, and tells where it breaks off", async () => {
+    const state: { response: ServerResponse | null } = { response: null };
+    const client = await against((response) => {
+      state.response = response;
+      response.writeHead(200, { "content-type": "text/event-stream" }).write("one");
+    }, 200);
+    const { status, headers, pieces } = await client.open("GET /api/events", {});
+    expect([status, headers["content-type"]]).toEqual([200, "text/event-stream"]);
+    const seen = pieces[Symbol.asyncIterator]();
+    expect(String((await seen.next()).value)).toBe("one");
+    const begun = performance.now();
+    await eventually("it has waited for longer", () => performance.now() - begun > 400);
+    state.response?.write("two");
+    expect(String((await seen.next()).value)).toBe("two");
+    state.response?.destroy();
+    await expect(seen.next()).rejects.toThrow();
+    const refused = await against((response) => response.writeHead(403).end("{}"));
+    await expect(refused.open("GET /api/events", {})).rejects.toMatchObject({ status: 403 });
+  });
+
+  it("sends bytes as they come, and takes the answer that comes before their end", async () => {
+    const seen: { length: string | undefined; type: string | undefined; text: string }[] = [];
+    const server = createServer(async (request, response) => {
+      const one = { length: request.headers["content-length"], type: request.headers["content-type"], text: "" };
+      if (request.headers["content-type"] === "text/refused") return response.writeHead(413).end("{}");
+      for await (const chunk of request) one.text += chunk;
+      seen.push(one);
+      return response.end("{}");
+    });
+    state.server = server;
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const client = new Client({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, key: "k" });
+    async function* pieces() {
+      yield Buffer.from("one");
+      yield Buffer.from("two");
+    }
+    const send = (content_type: string, bytes?: number) =>
+      client.open("POST /api/functions", {
+        upload: { content_type, pieces: pieces(), ...(bytes === undefined ? {} : { bytes }) },
+      });
+    await send("application/x-tar", 6);
+    await send("application/x-tar");
+    expect(seen).toEqual([
+      { length: "6", type: "application/x-tar", text: "onetwo" },
+      { length: undefined, type: "application/x-tar", text: "onetwo" },
+    ]);
+    await expect(send("text/refused")).rejects.toMatchObject({ status: 413 });
   });
 });

@@ -159,7 +159,11 @@ describe("a reader of events", () => {
     await tell(0);
     const [reader, other] = [await open("a"), await open("b")];
     expect(reader.seen).toEqual([
-      { name: "ready", id: "1", data: { last_event_id: "1", heartbeat_ms: LIMITS.event_heartbeat_ms } },
+      {
+        name: "ready",
+        id: "1",
+        data: { last_event_id: "1", newest_event_id: "1", heartbeat_ms: LIMITS.event_heartbeat_ms },
+      },
     ]);
     await Promise.all([1, 2, 3].map((n) => tell(n)));
     await tell(4, {}, "b");
