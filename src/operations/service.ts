@@ -94,7 +94,7 @@ export class Operations {
 
   /**
    * Accepts an operation, in one durable batch with what stands `alongside`. Throws QUEUE_FULL, CAPACITY_FULL,
-   * SHUTTING_DOWN, IDEMPOTENCY_CONFLICT, and what `alongside` refuses; then nothing has changed.
+   * SHUTTING_DOWN, IDEMPOTENCY_CONFLICT, INVALID_ARGUMENT for a key that is too long, and what `alongside` refuses; then nothing has changed.
    */
   async accept(tenant_id: string, asked: NewOperation, alongside: Alongside = NOTHING): Promise<OperationRecord> {
     const { ids, clock, events } = this.#options;
@@ -106,6 +106,10 @@ export class Operations {
     const input = JSON.stringify(asked.input ?? {});
     if (Buffer.byteLength(input) > LIMITS.operation_input_bytes_max) {
       throw new AppError("BODY_TOO_LARGE", "the operation is asked to do more than an operation can hold");
+    }
+    if ((idempotency_key?.length ?? 0) > LIMITS.idempotency_key_length_max) {
+      const expected = [`at most ${LIMITS.idempotency_key_length_max} characters`];
+      throw new AppError("INVALID_ARGUMENT", "the Idempotency-Key is too long", { details: { expected } });
     }
     const request_sha256 = idempotency_key === null ? null : digestOf(asked, input);
     const repeated = await this.#repeated(tenant_id, idempotency_key, request_sha256);

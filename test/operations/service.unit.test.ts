@@ -126,6 +126,9 @@ describe("an operation", () => {
     await expect(operations.accept("a", { ...asked, input: { with: "tar" } })).rejects.toMatchObject({
       code: "IDEMPOTENCY_CONFLICT",
     });
+    await expect(operations.accept("a", { ...asked, idempotency_key: "k".repeat(256) })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+    });
     // Keys are a tenant's own.
     await operations.accept("b", asked);
     await eventually("both run", () => begun.length === 2);
