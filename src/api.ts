@@ -12,11 +12,13 @@ import { type OperationRoutesOptions, operationRoutes } from "./operations/route
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
 import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
 import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
+import { type VolumeRoutesOptions, volumeRoutes } from "./volumes/routes.ts";
 
 export interface ApiOptions {
   readonly system: SystemRoutesOptions;
   readonly functions: FunctionRoutesOptions;
   readonly containers: ContainerRoutesOptions;
+  readonly volumes: VolumeRoutesOptions;
   readonly tenants: TenantRoutesOptions;
   readonly telemetry: TelemetryRoutesOptions;
   readonly operations: OperationRoutesOptions;
@@ -38,6 +40,7 @@ const TAGS = {
   system: "What this daemon is.",
   functions: "Code that is called by name, in versions, on warm containers.",
   containers: "Processes with a file system and an address of their own, kept until they are deleted.",
+  volumes: "Files that containers mount and that outlive them.",
   tenants: "Who owns what. The operator's.",
   "api-keys": "A tenant's own keys.",
   auth: "Short-lived tokens.",
@@ -46,7 +49,7 @@ const TAGS = {
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, tenants, telemetry, operations, events } = options;
+  const { system, functions, containers, volumes, tenants, telemetry, operations, events } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
     ...systemRoutes(system),
@@ -60,6 +63,7 @@ export function apiRoutes(options: ApiOptions) {
     ),
     ...functionRoutes(functions),
     ...containerRoutes(containers),
+    ...volumeRoutes(volumes),
     ...tenantRoutes(tenants),
     ...telemetryRoutes(telemetry),
     ...operationRoutes(operations),

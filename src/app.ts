@@ -44,6 +44,7 @@ import { AccessTokens } from "./tenants/access-tokens.ts";
 import { Keys, newKeyText } from "./tenants/keys.ts";
 import { Tenants } from "./tenants/service.ts";
 import { Volumes } from "./volumes/service.ts";
+import { VolumeVerbs } from "./volumes/verbs.ts";
 
 export interface Hearth {
   readonly url: string;
@@ -152,7 +153,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
   const parts = makeContainers(base, { store, engine: engine.containers, events, operations });
-  const { containers, volumes, execs, jobs, verbs } = parts;
+  const { containers, volumes, volumeVerbs, execs, jobs, verbs } = parts;
   const tenants = new Tenants({ ...base, store, keys, functions, containers, volumes, operations, events, rates });
   const api = apiRoutes({
     system: {
@@ -164,6 +165,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     },
     functions: { functions, invoker, invocations, pool },
     containers: { containers, engine: engine.containers, execs, jobs, verbs, operations, clock },
+    volumes: { volumes, verbs: volumeVerbs, files: engine.containers.files, operations },
     tenants: { tenants, keys },
     telemetry: { metrics },
     operations: { operations },
@@ -251,7 +253,9 @@ function makeContainers(
   });
   const jobs = new Jobs(store);
   const execs = new Execs({ containers, engine, jobs, clock, ids, log });
-  return { containers, volumes, execs, jobs, verbs: new ContainerVerbs(containers, operations) };
+  const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
+  const verbs = new ContainerVerbs(containers, operations);
+  return { containers, volumes, volumeVerbs, execs, jobs, verbs };
 }
 
 /** What a container's `image` stands for on this node. */

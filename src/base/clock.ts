@@ -41,6 +41,11 @@ export function toIsoTime(ms: EpochMs): IsoTime {
   return new Date(ms).toISOString();
 }
 
+/** As HTTP headers show it (RFC 9110 §5.6.7). */
+export function toHttpDate(ms: EpochMs): string {
+  return new Date(ms).toUTCString();
+}
+
 /** Resolves after `delay_ms` on the given clock. */
 export function sleep(clock: Clock, delay_ms: number): Promise<void> {
   return new Promise((resolve) => {

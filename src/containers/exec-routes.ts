@@ -257,13 +257,15 @@ function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
         query: { limit: "100" },
         response: { container_id: SAMPLES.running.container_id, logs: [SAMPLES.log] },
       },
-      handler: async ({ caller, params, query, signal, recheck }) => {
+      handler: async (request) => {
+        const { caller, params, query, signal } = request;
         const { id } = await containers.row(caller.tenant_id, params.container_id);
         const log = engine.log(id);
         const { limit, since, after_seq, follow } = query;
         const entries = await log.tail({ limit, since_ms: since ?? 0, after_seq: after_seq ?? 0 });
         if (!follow) return { container_id: id, logs: entries.map(entryOf) };
-        return new Streamed(followed(log, entries, after_seq ?? 0, signal, recheck), { content_type: NDJSON });
+        const source = followed(log, entries, after_seq ?? 0, signal, () => request.recheck());
+        return new Streamed(source, { content_type: NDJSON });
       },
     }),
   ];

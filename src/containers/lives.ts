@@ -112,6 +112,8 @@ export class Lives {
       watched.used_ms = clock.monotonicMs();
       restart(row.id).catch((error) => {
         log.warn("container not started again", { container_id: row.id, error: errorText(error) });
+        // What it takes may be there later.
+        this.#considerRestart({ ...row, started_at_ms: row.exited_at_ms });
       });
     });
   }

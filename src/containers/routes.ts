@@ -7,6 +7,7 @@ import { acknowledgement } from "../http/schema.ts";
 import { accepted, acceptedOperation, executionField as execution } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec-routes.ts";
+import { fileRoutes } from "./file-routes.ts";
 import { containersGuide } from "./guide.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";
 import { SAMPLES } from "./samples.ts";
@@ -44,6 +45,7 @@ export function containerRoutes(options: ContainerRoutesOptions) {
     ...endRoutes(options),
     ...changeRoutes(options),
     ...execRoutes(options),
+    ...fileRoutes(options),
   ];
   const readiness = {
     schema: containersReadiness,

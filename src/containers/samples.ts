@@ -87,6 +87,13 @@ export const SAMPLES = {
     operation_id: "op_7bq2m9vtx4c1h8ke",
     status_url: "/api/operations/op_7bq2m9vtx4c1h8ke",
   },
+  /** One file, a.txt. */
+  archive: {
+    content:
+      "H4sIAJ+OAWsC/+3NMQqEQBAEwIl9xb1ARETfYyBcIAjnCj7f1UjMTxCrkh66g+nLtKb4ryprm+bI7Jr7err3vu3qOj5V3GCZU//LL+OdvsM4TkUAAAAAAAAAAADwMBsmWm5AACgAAA==",
+    path: "/root",
+  },
+  unpacked: done("1 entries"),
   stopped: { ...exited, ...done("the container has ended") },
   killed: { ...exited, exit_code: 137, ...done("the container was killed") },
   deleted: done("the container was deleted"),

@@ -323,7 +323,7 @@ export class Containers {
   /** Starts what was noted as `starting`, and notes it as `running`. Throws what the engine threw. */
   async #run(row: ContainerRow): Promise<void> {
     const { engine, clock } = this.#options;
-    await engine.start(this.#plan(row));
+    const ended = await engine.start(this.#plan(row));
     const fields = { started_at_ms: clock.epochMs(), exit_code: null, oom_killed: false, exited_at_ms: null };
     try {
       await this.#move(row, "run", fields);
@@ -331,6 +331,8 @@ export class Containers {
       await engine.kill(row.id);
       throw error;
     }
+    // It was over at once; the end is noted when this turn is over.
+    if (ended !== null) this.#lives.ended(row.id, ended);
   }
 
   async #runOrFail(row: ContainerRow): Promise<void> {
@@ -361,6 +363,25 @@ export class Containers {
     const fields = { exit_code: end.exit_code, oom_killed: end.is_oom, exited_at_ms: end.ended_at_ms };
     await this.#move(row, "exit", fields);
     return { ...row, ...fields, state: "exited" };
+  }
+
+  /** The container's files, for one piece of work. Throws NOT_FOUND, WRONG_STATE. */
+  async openFiles(tenant_id: string, id: string) {
+    const row = await this.row(tenant_id, id);
+    const unuse = this.use(row.id);
+    try {
+      const { session, close } = await this.#options.engine.openFiles(row.id, row.make.image);
+      return {
+        session,
+        close: () => {
+          close();
+          unuse();
+        },
+      };
+    } catch (error) {
+      unuse();
+      throw error;
+    }
   }
 
   /** What died while no daemon looked. */
@@ -403,6 +424,7 @@ export class Containers {
       working_directory: make.working_directory,
       memory_limit_mb: row.memory_limit_mb,
       cpu_limit_percent: row.cpu_limit_percent,
+      disk_limit_mb: make.disk_limit_mb,
       strict: make.strict,
       volumes: make.volumes,
     };

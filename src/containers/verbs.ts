@@ -3,6 +3,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
+import { registerUnpack, type Unpacking } from "../volumes/service.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { Containers } from "./service.ts";
 
@@ -39,6 +40,9 @@ export class ContainerVerbs {
         return { result: { container_id: input.container_id } };
       },
     });
+    registerUnpack<OneContainer>(operations, "container.archive", ({ container_id }, tenant_id) =>
+      containers.openFiles(tenant_id, container_id),
+    );
     operations.register<OneContainer>("container.delete", {
       resumable: true,
       cancellable: false,
@@ -96,9 +100,27 @@ export class ContainerVerbs {
     return this.#accept(tenant_id, "container.delete", container_id, { container_id });
   }
 
-  #accept(tenant_id: string, type: string, container_id: string, input: object): Promise<OperationRecord> {
+  /** Unpacks an archive that is being sent. */
+  async unpack(
+    tenant_id: string,
+    id: string,
+    source: AsyncIterable<Uint8Array>,
+    how: Unpacking,
+  ): Promise<OperationRecord> {
+    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    return this.#accept(tenant_id, "container.archive", container_id, { container_id, ...how }, source);
+  }
+
+  #accept(
+    tenant_id: string,
+    type: string,
+    container_id: string,
+    input: object,
+    attachment?: unknown,
+  ): Promise<OperationRecord> {
     const target = { target_resource_type: "container", target_resource_id: container_id, container_id };
-    return this.#operations.accept(tenant_id, { type, ...target, input });
+    const attached = attachment === undefined ? {} : { attachment };
+    return this.#operations.accept(tenant_id, { type, ...target, input, ...attached });
   }
 
   /** One that an earlier try made is not made again, but started where it does not run. */

@@ -16,13 +16,8 @@ import { remainsOf } from "./adoption.ts";
 import { StoreArea } from "./area.ts";
 import { applyLimits, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
 import { each } from "./concurrency.ts";
-import {
-  CAPABILITIES,
-  type ContainerSpec,
-  containerConfig,
-  SLOT_ANNOTATION,
-  writeContainerFiles,
-} from "./container-bundle.ts";
+import { type ContainerPlan, type Ended, KILLED, type LiveContainer } from "./container.ts";
+import { CAPABILITIES, type ContainerSpec, SLOT_ANNOTATION } from "./container-bundle.ts";
 import {
   ContainerControl,
   type Exec,
@@ -34,58 +29,22 @@ import {
   signalPid,
   stopMain,
 } from "./container-client.ts";
+import { ContainerFilters } from "./container-filters.ts";
 import { ContainerLog, type ExitRecord, readExitRecord } from "./container-log.ts";
 import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesses } from "./container-stats.ts";
 import type { InstanceLimits } from "./engine.ts";
+import { FileSessions } from "./files.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
 import type { StartContainerTask } from "./thread.ts";
 
-/** What a start needs to know. */
-export interface ContainerPlan
-  extends Omit<
-    ContainerSpec,
-    "rootfs" | "minit" | "resolv_conf" | "slot_index" | "address" | "netns" | "cgroup" | "filter" | "mounts"
-  > {
-  readonly image: string;
-  /** Volumes by id, each mounted at a path inside. */
-  readonly volumes: readonly { readonly id: string; readonly target: string }[];
-}
-
-/** A container that runs. */
-export interface LiveContainer {
-  readonly id: string;
-  /** Of its first process, on this machine. */
-  readonly pid: number;
-  readonly address: string;
-  /** Where its minit listens. */
-  readonly socket_path: string;
-  readonly control: ContainerControl;
-}
-
-/** Of one whose first process was killed before it could say. */
-const KILLED: Omit<ExitRecord, "ended_at_ms"> = {
-  exit_code: 137,
-  signal: 9,
-  asked: false,
-  has_command: true,
-  is_started: true,
-};
-
-/** How a container ended. */
-export interface Ended extends ExitRecord {
-  /** The kernel ended something in it for want of memory. */
-  readonly is_oom: boolean;
-}
-
 interface Held extends LiveContainer {
   readonly slot: NetworkSlot;
   readonly ended: PromiseWithResolvers<void>;
 }
 
-const COMPILER = "container-filter";
 const ESRCH = 3;
 
 export class ContainerEngine {
@@ -95,12 +54,16 @@ export class ContainerEngine {
   readonly #moving = new Set<string>();
   #doomed: readonly { readonly id: string; readonly slot: NetworkSlot | null }[] = [];
   #area: StoreArea | null = null;
-  #filters = new Map<boolean, Promise<Filter>>();
   #onEnded: (id: string, ended: Ended) => void = () => {};
   #isLettingGo = false;
+  readonly #files: FileSessions;
+  readonly #filters: ContainerFilters;
 
   constructor(host: EngineHost) {
     this.#host = host;
+    const { clock, minit, config } = host.options;
+    this.#filters = new ContainerFilters(host);
+    this.#files = new FileSessions({ launcher: () => host.current, minit, directory: config.run_dir, clock });
   }
 
   /** Part of the engine's boot: makes or mounts the store area. */
@@ -110,6 +73,48 @@ export class ContainerEngine {
     const area = await StoreArea.open({ launcher, data_dir: config.data_dir, size_mb: config.area_mb, clock, log });
     this.#area = area;
     this.#host.onReplaced((client) => area.mount(client));
+  }
+
+  /** Files of containers and volumes, by way of helpers that are jailed in them. */
+  get files(): FileSessions {
+    return this.#files;
+  }
+
+  /**
+   * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
+   * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends.
+   */
+  async openFiles(id: string, image: string): ReturnType<FileSessions["open"]> {
+    const live = this.#held.get(id);
+    if (live !== undefined) {
+      const opened = await this.#files.open(`/proc/${live.pid}/root`, 0);
+      // The number may have become another's while it was opened.
+      if (this.#held.get(id) === live && live.control.isOpen) return opened;
+      opened.close();
+    }
+    if (live !== undefined || this.#moving.has(id)) {
+      throw new AppError("WRONG_STATE", `container ${id} is starting or ending`, { hint: "try again in a moment" });
+    }
+    this.#moving.add(id);
+    const release = async () => {
+      await this.#unmount(id);
+      rmSync(this.#remains(id, false).bundle, { recursive: true, force: true });
+      this.#moving.delete(id);
+    };
+    try {
+      const { path } = await this.#host.image(image);
+      const { session, close } = await this.#files.open(await this.#mount(id, path), 0);
+      return {
+        session,
+        close: () => {
+          close();
+          void release();
+        },
+      };
+    } catch (error) {
+      await release();
+      throw error;
+    }
   }
 
   get area(): StoreArea {
@@ -187,8 +192,11 @@ export class ContainerEngine {
     rmSync(this.directory(id), { recursive: true, force: true });
   }
 
-  /** Starts a container and waits for its minit (N1). Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image). */
-  async start(plan: ContainerPlan): Promise<LiveContainer> {
+  /**
+   * Starts a container and waits for its minit (N1). Resolves to null, or to its end where its command was over before
+   * anybody could look. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image).
+   */
+  async start(plan: ContainerPlan): Promise<Ended | null> {
     const { id } = plan;
     if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
     if (this.#moving.has(id))
@@ -196,11 +204,26 @@ export class ContainerEngine {
     this.#moving.add(id);
     let slot: NetworkSlot | null = null;
     try {
-      const [image, filter] = await Promise.all([this.#host.image(plan.image), this.#filter(plan.strict)]);
+      const [image, filter] = await Promise.all([
+        this.#host.image(plan.image),
+        this.#filters.get(plan.strict ? [] : CAPABILITIES),
+      ]);
       slot = await this.#host.acquire();
+      // Idempotent: what was made just before a power cut may be lost.
+      await this.area.create("containers", id, plan.disk_limit_mb);
       const rootfs = await this.#mount(id, image.path);
-      const control = await this.#run(this.#spec(plan, rootfs, slot, filter));
-      return this.#hold(id, slot, control);
+      await this.#run(this.#spec(plan, rootfs, slot, filter));
+      const control = await this.#connect(this.#remains(id, false).bundle).catch(async (error) => {
+        const ended = this.#endOf(id);
+        if (ended === null) throw error;
+        return ended;
+      });
+      if (!(control instanceof ContainerControl)) {
+        await this.#host.discard(this.#remains(id, false), slot);
+        return control;
+      }
+      this.#hold(id, slot, control);
+      return null;
     } catch (cause) {
       await this.#host.discard(this.#remains(id, true), slot);
       if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
@@ -352,12 +375,25 @@ export class ContainerEngine {
   async #ended(held: Held): Promise<void> {
     if (this.#isLettingGo) return;
     const { id } = held;
-    const oom_count = readOomKills(this.#host.mode, this.cgroup(id));
+    const ended = this.#endOf(id) ?? {
+      ...KILLED,
+      ended_at_ms: this.#host.options.clock.epochMs(),
+      is_oom: this.#isOom(id),
+    };
     await this.#host.discard(this.#remains(id, false), held.slot);
     this.#held.delete(id);
-    const exit = this.exit(id) ?? { ...KILLED, ended_at_ms: this.#host.options.clock.epochMs() };
-    this.#onEnded(id, { ...exit, is_oom: oom_count > 0 });
+    this.#onEnded(id, ended);
     held.ended.resolve();
+  }
+
+  /** What the first process noted of its end; null where it did not. Before its groups go. */
+  #endOf(id: string): Ended | null {
+    const exit = this.exit(id);
+    return exit === null ? null : { ...exit, is_oom: this.#isOom(id) };
+  }
+
+  #isOom(id: string): boolean {
+    return readOomKills(this.#host.mode, this.cgroup(id)) > 0;
   }
 
   /** Mounts a container's root where only the launcher sees it, long enough for the runtime to take it over. */
@@ -385,7 +421,7 @@ export class ContainerEngine {
       .catch(() => {});
   }
 
-  async #run(spec: ContainerSpec): Promise<ContainerControl> {
+  async #run(spec: ContainerSpec): Promise<void> {
     const { bundle, runtime_root } = this.#remains(spec.id, true);
     const directory = this.directory(spec.id);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
@@ -397,12 +433,11 @@ export class ContainerEngine {
     };
     const task: StartContainerTask = { spec, bundle, runtime_root, handover };
     await this.#host.task("startContainer", task);
-    return this.#connect(bundle);
   }
 
   #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): ContainerSpec {
     const { options, resolv_conf } = this.#host;
-    const { image: _, volumes, ...kept } = plan;
+    const { image: _, disk_limit_mb: __, volumes, ...kept } = plan;
     return {
       ...kept,
       rootfs,
@@ -415,41 +450,6 @@ export class ContainerEngine {
       filter,
       mounts: volumes.map(({ id, target }) => ({ source: this.area.subvolume("volumes", id), target })),
     };
-  }
-
-  /** Compiled at the first start of its kind. */
-  #filter(strict: boolean): Promise<Filter> {
-    const found = this.#filters.get(strict);
-    if (found !== undefined) return found;
-    const making = this.#makeFilter(strict ? [] : CAPABILITIES);
-    this.#filters.set(strict, making);
-    making.catch(() => this.#filters.delete(strict));
-    return making;
-  }
-
-  async #makeFilter(capabilities: readonly string[]): Promise<Filter> {
-    const { filters } = this.#host;
-    if (!filters.areKept) return filters.rules(capabilities);
-    const kept = filters.kept(capabilities);
-    if (kept !== null) return kept;
-    const image = await this.#host.image(this.#host.options.image);
-    const plan: ContainerPlan = {
-      id: COMPILER,
-      image: image.reference,
-      hostname: COMPILER,
-      argv: [],
-      environment: [],
-      working_directory: "/",
-      memory_limit_mb: LIMITS.memory_limit_mb_default,
-      cpu_limit_percent: null,
-      strict: true,
-      volumes: [],
-    };
-    return this.#host.compile(COMPILER, capabilities, (slot, { bundle, cgroup }) => {
-      const spec = { ...this.#spec(plan, image.path, slot, filters.rules(capabilities)), cgroup };
-      writeContainerFiles(bundle, spec);
-      return containerConfig(spec, bundle);
-    });
   }
 
   /** In the order in which minit gets them. */

@@ -4,10 +4,13 @@
  */
 import type { MinitClient } from "./minit-client.ts";
 
+export { extract, pack } from "./archive.ts";
 export type { StoreArea } from "./area.ts";
+export type { ContainerPlan, Ended, LiveContainer } from "./container.ts";
 export type { Exec, ExecListener, GatheredExit, RunRequest, TerminalSize } from "./container-client.ts";
-export type { ContainerEngine, ContainerPlan, Ended, LiveContainer } from "./container-engine.ts";
+export type { ContainerEngine } from "./container-engine.ts";
 export type { ContainerLog, LogLine } from "./container-log.ts";
+export type { FileEntry, FileSession, FileSessions } from "./files.ts";
 export type { ExecOutcome, ExecRequest } from "./minit-client.ts";
 
 /** Where the time of a start went, in milliseconds. */

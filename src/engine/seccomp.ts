@@ -65,6 +65,23 @@ const ALLOW = "SCMP_ACT_ALLOW";
 
 const SCHEDULING = ["sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"];
 
+/**
+ * Calls of btrfs that make, copy and remove subvolumes (_IOW(0x94, 0 to 31, 4096 bytes), include/uapi/linux/btrfs.h): a
+ * subvolume of one's own would be outside the limit of the volume that it is made in. The kernel looks at the lower half
+ * of the number alone, so that is what is compared; a filter can only say what equals, so each bit in which a number
+ * differs from theirs lets it pass.
+ */
+const SUBVOLUME_CALLS = 0x50009400;
+const IOCTL_RULES: Rule[] = Array.from({ length: 27 }, (_, i) => {
+  const bit = 2 ** (i + 5);
+  const other = Math.floor(SUBVOLUME_CALLS / bit) % 2 === 1 ? 0 : bit;
+  return {
+    names: ["ioctl"],
+    action: ALLOW,
+    args: [{ index: 1, value: bit, valueTwo: other, op: "SCMP_CMP_MASKED_EQ" }],
+  };
+});
+
 /** The rules without what unprivileged code has no use for. */
 function hardened(rules: readonly Rule[]): Rule[] {
   const replaced = new Set([
@@ -72,6 +89,7 @@ function hardened(rules: readonly Rule[]): Rule[] {
     "clone",
     "clone3",
     "socket",
+    "ioctl",
     "prlimit64",
     ...SCHEDULING,
     "setpriority",
@@ -88,6 +106,7 @@ function hardened(rules: readonly Rule[]): Rule[] {
       action: ALLOW,
       args: [{ index: 0, value: CLONE_NEW_MASK, valueTwo: 0, op: "SCMP_CMP_MASKED_EQ" }],
     },
+    ...IOCTL_RULES,
     { names: ["prlimit64"], action: ALLOW, args: [argument(0, "NE", MINIT_PID)] },
     { names: SCHEDULING, action: ALLOW, args: [argument(0, "NE", MINIT_PID)] },
     { names: ["setpriority"], action: ALLOW, args: [argument(0, "EQ", PRIO_PROCESS), argument(1, "NE", MINIT_PID)] },

@@ -1,7 +1,8 @@
 /** Shapes of the volume concern as zod schemas: requests and records. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { epochSeconds, resourceName, text, whole } from "../http/schema.ts";
+import { queryNumber } from "../http/input.ts";
+import { acknowledgement, epochSeconds, resourceName, text, textBytes, whole } from "../http/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
 /** Unlike other names one of a volume stands before a colon in a mount. */
@@ -10,6 +11,7 @@ const volumeName = resourceName.refine((value) => !value.includes(":"), { error:
 const ABOUT = {
   name: "Unique among the tenant's volumes. Without '/', ':', control characters and spaces at its ends.",
   quota_mb: "What it may hold, in MiB; null: as much as there is.",
+  path: "A path in the volume, with or without a slash in front.",
 } as const;
 
 const labels = z
@@ -30,7 +32,10 @@ export type CreateVolume = z.output<typeof createVolume>;
 
 /** `name` is what older clients send. */
 export const renameVolume = z
-  .object({ new_name: volumeName.optional(), name: volumeName.optional() })
+  .object({
+    new_name: volumeName.optional().describe("What it is called from now on."),
+    name: volumeName.optional().describe("The same; new_name goes before it."),
+  })
   .refine(({ new_name, name }) => (new_name ?? name) !== undefined, { path: ["new_name"], error: "is missing" })
   .transform(({ new_name, name }) => ({ new_name: new_name ?? name ?? "" }))
   .meta({ id: "RenameVolume" });
@@ -40,9 +45,9 @@ export const volumeRecord = z
     id: z.string().describe("The volume's, also after a change of its name."),
     name: z.string().describe(ABOUT.name),
     tenant_id: z.string().describe("Of its owner."),
-    driver: z.literal("local"),
+    driver: z.literal("local").describe("Where it is: on this node."),
     mount_point: z.string().describe("Where it is on the node; for the operator."),
-    labels: z.record(z.string(), z.string()),
+    labels: z.record(z.string(), z.string()).describe("For whoever looks for it."),
     options: z.record(z.string(), z.string()).describe("None exist yet."),
     quota_mb: z.int().nullable().describe(ABOUT.quota_mb),
     status: z.enum(VOLUME_STATUSES).describe("cleanup_pending: it is being deleted."),
@@ -65,3 +70,103 @@ export const volumeList = z
     truncated: z.literal(true).optional().describe("There where there are more than limit."),
   })
   .meta({ id: "VolumeList" });
+
+/** Permission bits as people write them: the digits are octal. */
+const octalMode = whole(0, 7_777).refine((value) => /^[0-7]+$/.test(String(value)), {
+  error: "must have octal digits only, as 644",
+});
+
+const base64 = z
+  .string()
+  .refine((value) => /^[A-Za-z0-9+/]*={0,2}$/.test(value) && value.length % 4 === 0, { error: "must be base64" });
+
+export const filePath = textBytes(LIMITS.path_bytes_max).refine((value) => !value.split("/").includes(".."), {
+  error: "must not hold '..'",
+});
+
+export const writeFile = z
+  .object({
+    path: filePath.min(1).describe(ABOUT.path),
+    content: base64.describe("The file's bytes in base64."),
+    mode: octalMode.optional().describe("Its permission bits as octal digits, such as 644."),
+  })
+  .meta({ id: "WriteFile" });
+export type WriteFile = z.output<typeof writeFile>;
+
+/** The form of older clients, where they ask for JSON. */
+export const fileContent = z
+  .object({
+    content: z.string().describe("The file's bytes in base64."),
+    path: z.string().describe("In the volume, with a slash in front."),
+    mode: z.int().describe("Permission bits as octal digits, such as 644."),
+  })
+  .meta({ id: "FileContent" });
+export type FileContent = z.output<typeof fileContent>;
+
+export const renamedVolume = z
+  .object({
+    success: z.literal(true).describe("Always true: what failed is answered with an error."),
+    old_name: z.string().describe("What it was called."),
+    new_name: z.string().describe("What it is called now."),
+  })
+  .meta({ id: "RenamedVolume" });
+
+export const writtenFile = acknowledgement
+  .extend({ path: z.string().describe("In the volume, with a slash in front.") })
+  .meta({ id: "WrittenFile" });
+
+export const listQuery = z.object({
+  path: filePath.default("/").describe(ABOUT.path),
+  page: queryNumber(1, 1_000_000_000).default(1).describe("Counted from 1."),
+  page_size: queryNumber(1, Number.MAX_SAFE_INTEGER)
+    .transform((size) => Math.min(size, LIMITS.file_page_size_max))
+    .default(LIMITS.file_page_size_default)
+    .meta({ default: LIMITS.file_page_size_default, description: `Clamped to ${LIMITS.file_page_size_max}.` }),
+});
+
+export const fileEntry = z
+  .object({
+    name: z.string().describe("In its directory."),
+    path: z.string().describe("In the volume, with a slash in front."),
+    type: z
+      .enum(["file", "directory", "symlink", "fifo", "socket", "character_device", "block_device", "unknown"])
+      .describe("What it is."),
+    size: z.int().describe("In bytes."),
+    mode: z.int().describe("Permission bits as octal digits, such as 644."),
+    modified_at: epochSeconds,
+    uid: z.int().describe("Of its owner."),
+    gid: z.int().describe("Of its group."),
+    target: z.string().nullable().describe("Of a symbolic link; null of all else."),
+  })
+  .meta({ id: "FileEntry" });
+
+export const fileList = z
+  .object({
+    path: z.string().describe("Of the directory."),
+    files: z.array(fileEntry).describe("By name, in the order of its bytes."),
+    page: z.int().describe("Counted from 1."),
+    page_size: z.int().describe("Entries of a page, at most."),
+    total: z.int().describe("Entries of the directory."),
+    total_pages: z.int().describe("Pages of the directory, at least one."),
+    has_more: z.boolean().describe("Whether there is a page after this."),
+  })
+  .meta({ id: "FileList" });
+
+export const archiveQuery = z.object({
+  path: filePath.default("/").describe("The directory that it is unpacked in; made where it is missing."),
+  strip_components: queryNumber(0, LIMITS.archive_depth_max).default(0).describe("Leading parts taken off each name."),
+});
+
+/** The form of older clients (wire-facts §1). */
+export const archiveBody = z
+  .object({
+    content: base64.describe("The archive in base64."),
+    path: filePath.optional().describe("As in the query, and before it."),
+    strip_components: whole(0, LIMITS.archive_depth_max).optional().describe("The same."),
+  })
+  .meta({ id: "ArchiveBody" });
+
+export const downloadQuery = z.object({
+  path: filePath.default("/").describe("A directory, whose content it is, or one file."),
+  format: z.enum(["tar", "tar.gz"]).default("tar").describe("Plain, or in gzip."),
+});

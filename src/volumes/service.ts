@@ -15,6 +15,10 @@ import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Store } from "../store/store.ts";
+
+export { downloadArchive } from "./files.ts";
+export { registerUnpack, sent, type Unpacking, unpacked } from "./verbs.ts";
+
 import { type VolumeRow, VolumeRows } from "./rows.ts";
 import type { CreateVolume, VolumeRecord } from "./schema.ts";
 import { volumeStates } from "./states.ts";
@@ -168,7 +172,7 @@ function nameTaken(name: string): AppError {
 }
 
 function inUse({ name }: VolumeRow, users: readonly string[]): AppError {
-  return new AppError("WRONG_STATE", `volume '${name}' is in use by ${users.length} containers`, {
+  return new AppError("IN_USE", `volume '${name}' is in use by ${users.length} containers`, {
     details: { received: users.slice(0, 10).join(", ") },
     hint: "delete the containers first",
   });

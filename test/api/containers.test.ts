@@ -1,6 +1,8 @@
 /** Containers through the real API: made, used, ended, found again. */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 
@@ -185,6 +187,68 @@ describe("a container", () => {
     expect(answer.status, JSON.stringify(answer.body)).toBe(status);
     if (status === 503) expect(answer.body.error_code).toBe("CAPACITY_FULL");
     expect((await daemon.call("GET", "/api/containers/by-name/x")).status).toBe(404);
+  });
+
+  it("whose command is over at once is made all the same, and has ended", async () => {
+    for (let i = 0; i < 5; i++) {
+      const { container_id } = await create({ name: "over", command: ["/bin/true"] });
+      const ended = await eventually("its end is noted", async () => {
+        const { body } = await daemon.call("GET", `/api/containers/${container_id}`);
+        return body.state === "exited" ? body : null;
+      });
+      expect(ended.exit_code).toBe(0);
+      await daemon.call("DELETE", `/api/containers/${container_id}`);
+    }
+  });
+
+  it("cannot make a subvolume, whose files would be outside of its limit", async () => {
+    const { container_id } = await create({ name: "subvolume", disk_limit_mb: 16 });
+    const code = `
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open("/", os.O_RDONLY)
+name = (8).to_bytes(8, "little") + b"sub" + bytes(4085)
+for number in (0x5000940E, 0x50009418, 0x15000940E, 0x50009401):
+    print(libc.syscall(16, fd, ctypes.c_ulong(number), name), ctypes.get_errno())
+print(libc.syscall(16, fd, ctypes.c_ulong(0x5401), ctypes.create_string_buffer(64)), ctypes.get_errno())
+`;
+    const { stdout } = await exec(container_id, ["python3", "-c", code]);
+    expect(stdout.trim().split("\n")).toEqual([...Array(4).fill("-1 38"), "-1 25"]);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("takes an archive and gives files back, whether it runs or not", async () => {
+    const { container_id } = await create({ name: "archived" });
+    const upload = async (path: string) => {
+      const folder = mkdtempSync("/var/tmp/hearth-archive-");
+      execFileSync("sh", ["-c", `echo ${path} > here && tar czf a.tgz here`], { cwd: folder });
+      const answer = await fetch(`${daemon.url}/api/containers/${container_id}/archive?path=${path}`, {
+        method: "POST",
+        headers: { "x-api-key": KEY, "content-type": "application/gzip" },
+        body: readFileSync(`${folder}/a.tgz`),
+      });
+      rmSync(folder, { recursive: true });
+      const { operation_id } = (await answer.json()) as { operation_id: string };
+      return (await daemon.call("GET", `/api/operations/${operation_id}?wait_seconds=10`)).body;
+    };
+    expect(await upload("/root/one")).toMatchObject({ status: "succeeded", container_id });
+    expect((await shell(container_id, "cat /root/one/here; stat -c %u /root/one/here")).stdout).toBe("/root/one\n0\n");
+    await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    expect(await upload("/root/two")).toMatchObject({ status: "succeeded" });
+    const list = async () => {
+      const answer = await fetch(`${daemon.url}/api/containers/${container_id}/archive?path=/root`, {
+        headers: { "x-api-key": KEY },
+      });
+      return execFileSync("tar", ["t"], { input: Buffer.from(await answer.arrayBuffer()) }).toString();
+    };
+    expect(await list()).toMatch(/two\/here/);
+    await eventually("its files are let go", async () => {
+      const { status } = await daemon.call("POST", `/api/containers/${container_id}/start?execution=sync`);
+      return status === 200;
+    });
+    expect((await shell(container_id, "cat /root/two/here")).stdout).toBe("/root/two\n");
+    expect(await list()).toMatch(/one\/here/);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
   });
 
   it("whose first process does not answer is not ready, and what is run in it is refused", async () => {

@@ -221,7 +221,11 @@ describe("the description and the interface", () => {
 
   const rows = Object.entries(INTERFACE).map(([name, row]) => {
     const [method = "", path = ""] = name.split(" ");
-    return { name, row, operation: document.operation(method, path.replace(/:(\w+)/g, "{$1}")) };
+    return {
+      name,
+      row,
+      operation: document.operation(method, path.replace(/:(\w+)/g, "{$1}").replace(/\*$/, "{path}")),
+    };
   });
 
   it("name the same fields of bodies, of the same types, and require the same", () => {

@@ -30,9 +30,11 @@ function problemWith(route: Route | undefined, { status, headers, body }: Answer
   if (headers.get("x-request-id") === null) return "without a request id";
   if (status < 400) {
     if (route === undefined) return "where no route is mounted";
-    if (status !== route.status) return `not ${route.status}`;
-    if (!route.content.includes(type)) return `as ${type}`;
-    return type === "application/json" && route.response !== null ? mismatch(route.response, body) : null;
+    const isOther = status === route.other?.status;
+    if (status !== route.status && !isOther) return `not ${route.status}`;
+    if (!(isOther ? ["application/json"] : route.content).includes(type)) return `as ${type}`;
+    const schema = isOther ? route.other.response : route.response;
+    return type === "application/json" && schema !== null ? mismatch(schema, body) : null;
   }
   const wrong = mismatch(errorSchema, body);
   if (wrong !== null) return wrong;

@@ -1,0 +1,58 @@
+/** The system-call filters of API containers, one for each set of capabilities, compiled at the first start of its kind. */
+import { LIMITS } from "../base/limits.ts";
+import { containerConfig, writeContainerFiles } from "./container-bundle.ts";
+import type { Filter } from "./filters.ts";
+import type { EngineHost } from "./host.ts";
+
+/** Of the container that the runtime makes to compile for. */
+const COMPILER = "container-filter";
+
+export class ContainerFilters {
+  readonly #host: EngineHost;
+  readonly #made = new Map<string, Promise<Filter>>();
+
+  constructor(host: EngineHost) {
+    this.#host = host;
+  }
+
+  get(capabilities: readonly string[]): Promise<Filter> {
+    const key = capabilities.join();
+    const found = this.#made.get(key);
+    if (found !== undefined) return found;
+    const making = this.#make(capabilities);
+    this.#made.set(key, making);
+    making.catch(() => this.#made.delete(key));
+    return making;
+  }
+
+  async #make(capabilities: readonly string[]): Promise<Filter> {
+    const { filters, options, resolv_conf } = this.#host;
+    if (!filters.areKept) return filters.rules(capabilities);
+    const kept = filters.kept(capabilities);
+    if (kept !== null) return kept;
+    const { path } = await this.#host.image(options.image);
+    return this.#host.compile(COMPILER, capabilities, (slot, { bundle, cgroup }) => {
+      const spec = {
+        id: COMPILER,
+        hostname: COMPILER,
+        rootfs: path,
+        minit: options.minit,
+        resolv_conf,
+        slot_index: slot.index,
+        address: slot.address,
+        netns: slot.netns,
+        cgroup,
+        filter: filters.rules(capabilities),
+        argv: [],
+        environment: [],
+        working_directory: "/",
+        memory_limit_mb: LIMITS.memory_limit_mb_default,
+        cpu_limit_percent: null,
+        strict: true,
+        mounts: [],
+      };
+      writeContainerFiles(bundle, spec);
+      return containerConfig(spec, bundle);
+    });
+  }
+}

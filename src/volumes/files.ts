@@ -1,0 +1,149 @@
+/** Files of a tree as the API shows them: one page of a directory, the bytes of a file, archives in and out. */
+import { toHttpDate } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import { extract, type FileEntry, type FileSession, pack } from "../engine/engine.ts";
+import { preferredType } from "../http/accept.ts";
+import { JSON_TYPE } from "../http/route.ts";
+import { Streamed } from "../http/stream.ts";
+import type { FileContent } from "./schema.ts";
+
+const BYTES_TYPE = "application/octet-stream";
+const TYPES = { tar: "application/x-tar", "tar.gz": "application/gzip" } as const;
+
+/** The digits of a mode as people write them: 420 is 644. */
+const octal = (mode: number): number => Number(mode.toString(8));
+export const modeOf = (digits: number): number => Number.parseInt(String(digits), 8);
+
+export function plain(path: string): string {
+  return `/${path
+    .split("/")
+    .filter((part) => part !== "" && part !== ".")
+    .join("/")}`;
+}
+
+/** Opens a tree for one piece of work; `close` ends the helper that is jailed in it. */
+export type OpenTree = () => Promise<{ readonly session: FileSession; readonly close: () => void }>;
+
+/** One page of a directory. */
+export async function listed(files: FileSession, request: { path: string; page: number; page_size: number }) {
+  const { page, page_size } = request;
+  const path = plain(request.path);
+  const { entries, total_count } = await files.list({ path, page, page_size });
+  const total_pages = Math.max(1, Math.ceil(total_count / page_size));
+  return {
+    path,
+    files: entries.map((entry) => shown(path, entry)),
+    page,
+    page_size,
+    total: total_count,
+    total_pages,
+    has_more: page < total_pages,
+  };
+}
+
+function shown(folder: string, { name, type, size, mode, mtime_ms, uid, gid, target }: FileEntry) {
+  return {
+    name,
+    path: folder === "/" ? `/${name}` : `${folder}/${name}`,
+    type,
+    size,
+    mode: octal(mode),
+    modified_at: Math.floor(mtime_ms / 1_000),
+    uid,
+    gid,
+    target,
+  };
+}
+
+interface Range {
+  readonly start: number;
+  /** Not included. */
+  readonly end: number;
+}
+
+/** RFC 9110 §14: one range of bytes; null where all are wanted, or where it is none that we know. */
+export function parseRange(header: string | null, size: number): Range | null {
+  const found = /^bytes=(\d*)-(\d*)$/.exec(header ?? "");
+  if (found === null || (found[1] === "" && found[2] === "")) return null;
+  const [, first = "", last = ""] = found;
+  const range =
+    first === ""
+      ? { start: Math.max(0, size - Number(last)), end: size }
+      : { start: Number(first), end: last === "" ? size : Math.min(size, Number(last) + 1) };
+  if (range.start < range.end) return range;
+  if (first !== "" && last !== "" && Number(first) > Number(last)) return null;
+  throw new AppError("RANGE_NOT_SATISFIABLE", `the file has ${size} bytes`, { details: { received: header } });
+}
+
+/** A file's bytes, or a part of them; as JSON in base64 where the client wants JSON and nothing else. */
+export async function download(
+  open: OpenTree,
+  path: string,
+  header: (name: string) => string | null,
+): Promise<Streamed | FileContent> {
+  const { session, close } = await open();
+  try {
+    const entry = await session.stat(path, true);
+    if (entry.type !== "file") throw new AppError("INVALID_ARGUMENT", `${plain(path)} is no file but a ${entry.type}`);
+    if (preferredType(header("accept"), [BYTES_TYPE, JSON_TYPE]) === JSON_TYPE) {
+      const { stream } = await session.read(path);
+      const parts: Uint8Array[] = [];
+      for await (const part of stream) parts.push(part);
+      close();
+      return { content: Buffer.concat(parts).toString("base64"), path: plain(path), mode: octal(entry.mode) };
+    }
+    const range = parseRange(header("range"), entry.size);
+    const { stream, size, mode, mtime_ms } = await session.read(path, range ?? {});
+    const sent = range === null ? size : range.end - range.start;
+    return new Streamed(closing(stream, close), {
+      content_type: BYTES_TYPE,
+      status: range === null ? 200 : 206,
+      headers: {
+        "content-length": String(sent),
+        "accept-ranges": "bytes",
+        "x-file-path": encodeURI(plain(path)),
+        "x-file-mode": String(octal(mode)),
+        "last-modified": toHttpDate(mtime_ms),
+        ...(range === null ? {} : { "content-range": `bytes ${range.start}-${range.end - 1}/${size}` }),
+      },
+    });
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+/** A directory's content, or one file, as an archive. */
+export async function downloadArchive(open: OpenTree, path: string, format: keyof typeof TYPES): Promise<Streamed> {
+  const { session, close } = await open();
+  try {
+    await session.stat(path, true);
+    const archive = pack(session, path, { isGzip: format === "tar.gz" });
+    return new Streamed(closing(archive, close), { content_type: TYPES[format] });
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+/** Unpacks an archive below `path` as it comes. */
+export async function unpack(
+  open: OpenTree,
+  source: AsyncIterable<Uint8Array>,
+  options: Parameters<typeof extract>[2],
+) {
+  const { session, close } = await open();
+  try {
+    return await extract(session, source, options);
+  } finally {
+    close();
+  }
+}
+
+async function* closing(source: AsyncIterable<Uint8Array>, close: () => void): AsyncGenerator<Uint8Array> {
+  try {
+    yield* source;
+  } finally {
+    close();
+  }
+}

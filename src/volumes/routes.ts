@@ -1,0 +1,276 @@
+/** Every route of the volume concern. */
+import { z } from "zod";
+import { LIMITS } from "../base/limits.ts";
+import type { FileSessions } from "../engine/engine.ts";
+import { queryFlag, queryLimit } from "../http/input.ts";
+import { Answer, route } from "../http/route.ts";
+import { acknowledgement } from "../http/schema.ts";
+import { acceptedOperation, executionField } from "../operations/schema.ts";
+import type { Operations } from "../operations/service.ts";
+import { download, downloadArchive, listed, modeOf, plain } from "./files.ts";
+import { SAMPLES } from "./samples.ts";
+import {
+  archiveBody,
+  archiveQuery,
+  createVolume,
+  downloadQuery,
+  fileContent,
+  fileList,
+  filePath,
+  listQuery,
+  renamedVolume,
+  renameVolume,
+  volumeDetail,
+  volumeList,
+  volumeRecord,
+  writeFile,
+  writtenFile,
+} from "./schema.ts";
+import type { Volumes } from "./service.ts";
+import { sent, unpacked, type VolumeVerbs } from "./verbs.ts";
+
+export interface VolumeRoutesOptions {
+  readonly volumes: Volumes;
+  readonly verbs: VolumeVerbs;
+  readonly files: FileSessions;
+  readonly operations: Operations;
+}
+
+const byVolume = z.object({ name: z.string().meta({ description: "Of the volume.", examples: ["data"] }) });
+const byFile = byVolume.extend({
+  path: filePath.min(1).meta({ description: "In the volume.", examples: ["notes/a.txt"] }),
+});
+const NAME_EXAMPLE = { name: "data" };
+const FILE_EXAMPLE = { ...NAME_EXAMPLE, path: "notes/a.txt" };
+const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CAPACITY_FULL"] as const;
+const UPLOAD_ERRORS = ["STORAGE_FULL", "BODY_TOO_LARGE", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT"] as const;
+
+export function volumeRoutes(options: VolumeRoutesOptions) {
+  return [...lifeRoutes(options), ...fileRoutes(options), ...archiveRoutes(options)];
+}
+
+function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/volumes",
+      auth: "tenant",
+      scope: "read",
+      operation: "listVolumes",
+      summary: "The tenant's volumes, newest first.",
+      query: z.object({ limit: queryLimit() }),
+      response: volumeList,
+      example: { response: { volumes: [SAMPLES.volume] } },
+      handler: ({ caller, query }) => volumes.list(caller.tenant_id, query.limit),
+    }),
+    route({
+      method: "POST",
+      path: "/api/volumes",
+      auth: "tenant",
+      scope: "write",
+      operation: "createVolume",
+      summary: "Makes an empty volume.",
+      body: createVolume,
+      status: 201,
+      response: volumeRecord,
+      errors: ["NAME_TAKEN", "CAPACITY_FULL"],
+      example: { body: { name: "data" }, response: SAMPLES.volume },
+      handler: ({ caller, body }) => volumes.create(caller.tenant_id, body),
+    }),
+    route({
+      method: "GET",
+      path: "/api/volumes/:name",
+      auth: "tenant",
+      scope: "read",
+      operation: "getVolume",
+      summary: "One volume.",
+      params: byVolume,
+      response: volumeRecord,
+      errors: ["NOT_FOUND"],
+      example: { params: NAME_EXAMPLE, response: SAMPLES.volume },
+      handler: ({ caller, params }) => volumes.get(caller.tenant_id, params.name),
+    }),
+    route({
+      method: "GET",
+      path: "/api/volumes/:name/inspect",
+      auth: "tenant",
+      scope: "read",
+      operation: "inspectVolume",
+      summary: "The same with what it holds and which containers have it.",
+      params: byVolume,
+      response: volumeDetail,
+      errors: ["NOT_FOUND"],
+      example: { params: NAME_EXAMPLE, response: { ...SAMPLES.volume, used_bytes: 16_384, container_ids: [] } },
+      handler: ({ caller, params }) => volumes.inspect(caller.tenant_id, params.name),
+    }),
+    route({
+      method: "POST",
+      path: "/api/volumes/:name/rename",
+      auth: "tenant",
+      scope: "write",
+      operation: "renameVolume",
+      summary: "Gives it another name; containers that have it keep it.",
+      params: byVolume,
+      body: renameVolume,
+      response: renamedVolume,
+      errors: ["NOT_FOUND", "NAME_TAKEN", "WRONG_STATE"],
+      example: { params: NAME_EXAMPLE, body: { new_name: "archive" }, response: SAMPLES.renamed },
+      handler: async ({ caller, params, body }) => {
+        const { name } = await volumes.rename(caller.tenant_id, params.name, body.new_name);
+        return { success: true as const, old_name: name, new_name: body.new_name };
+      },
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/volumes/:name",
+      auth: "tenant",
+      scope: "write",
+      operation: "deleteVolume",
+      summary: "Deletes it with all its files, unless a container has it.",
+      params: byVolume,
+      query: z.object({ execution: executionField }),
+      status: 202,
+      response: acceptedOperation,
+      other: { status: 200, response: acknowledgement, example: SAMPLES.deleted },
+      errors: ["NOT_FOUND", "IN_USE", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"],
+      example: { params: NAME_EXAMPLE, response: SAMPLES.handle },
+      handler: async ({ caller, params, query, signal }) =>
+        operations.answer(caller.tenant_id, await verbs.delete(caller.tenant_id, params.name), {
+          execution: query.execution ?? "async",
+          signal,
+          finished: () => new Answer(200, { success: true as const, message: "the volume was deleted" }),
+        }),
+    }),
+  ];
+}
+
+function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/volumes/:name/ls",
+      auth: "tenant",
+      scope: "read",
+      operation: "listFiles",
+      summary: "A page of a directory, in the order of the names' bytes.",
+      params: byVolume,
+      query: listQuery,
+      response: fileList,
+      errors: FILE_ERRORS,
+      example: { params: NAME_EXAMPLE, query: { path: "/" }, response: SAMPLES.files },
+      handler: async ({ caller, params, query }) => {
+        const { root } = await volumes.root(caller.tenant_id, params.name);
+        return files.with(root, 0, (session) => listed(session, query));
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/volumes/:name/files",
+      auth: "tenant",
+      scope: "write",
+      operation: "writeFile",
+      summary: "Makes or replaces one file at once, and the directories above it.",
+      params: byVolume,
+      body: writeFile,
+      response: writtenFile,
+      errors: [...FILE_ERRORS, "STORAGE_FULL"],
+      example: {
+        params: NAME_EXAMPLE,
+        body: { path: "notes/a.txt", content: "aGVsbG8K", mode: 644 },
+        response: SAMPLES.written,
+      },
+      handler: async ({ caller, params, body }) => {
+        const { root } = await volumes.root(caller.tenant_id, params.name);
+        const mode = body.mode === undefined ? 0o644 : modeOf(body.mode);
+        const content = Buffer.from(body.content, "base64");
+        await files.with(root, 0, (session) => session.write(body.path, content, { mode }));
+        return { success: true as const, message: "the file was written", path: plain(body.path) };
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/api/volumes/:name/files/*",
+      auth: "tenant",
+      scope: "read",
+      operation: "readFile",
+      summary:
+        "A file's bytes, or a range of them; X-File-Path and X-File-Mode tell of it. As JSON where that is asked for.",
+      params: byFile,
+      content: ["application/octet-stream", "application/json"],
+      response: fileContent,
+      errors: [...FILE_ERRORS, "RANGE_NOT_SATISFIABLE"],
+      example: { params: FILE_EXAMPLE, response: SAMPLES.content },
+      handler: async (request) => {
+        const { caller, params } = request;
+        const { root } = await volumes.root(caller.tenant_id, params.name);
+        return download(
+          () => files.open(root, 0),
+          params.path,
+          (name) => request.header(name),
+        );
+      },
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/volumes/:name/files/*",
+      auth: "tenant",
+      scope: "write",
+      operation: "deleteFile",
+      summary: "Removes a file or an empty directory; with recursive a directory with all in it.",
+      params: byFile,
+      query: z.object({ recursive: queryFlag().describe("Whether a directory goes with all in it.") }),
+      response: acknowledgement,
+      errors: [...FILE_ERRORS, "NOT_EMPTY"],
+      example: { params: FILE_EXAMPLE, response: SAMPLES.removed },
+      handler: async ({ caller, params, query }) => {
+        const { root } = await volumes.root(caller.tenant_id, params.name);
+        await files.with(root, 0, (session) => session.remove(params.path, query.recursive));
+        return { success: true as const, message: `${plain(params.path)} was removed` };
+      },
+    }),
+  ];
+}
+
+function archiveRoutes({ volumes, verbs, files, operations }: VolumeRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/volumes/:name/archive",
+      auth: "tenant",
+      scope: "write",
+      operation: "uploadVolumeArchive",
+      summary: "Unpacks a tar or tar.gz as it comes; the answer comes when all of it is there.",
+      params: byVolume,
+      query: archiveQuery.extend({ execution: executionField }),
+      body: archiveBody,
+      upload: { bytes_max: LIMITS.upload_bytes_max, content: ["application/gzip", "application/x-tar"] },
+      status: 202,
+      response: acceptedOperation,
+      other: { status: 200, response: acknowledgement, example: SAMPLES.unpacked },
+      errors: [...FILE_ERRORS, ...UPLOAD_ERRORS],
+      example: { params: NAME_EXAMPLE, body: SAMPLES.archive, response: SAMPLES.handle },
+      handler: async ({ caller, params, query, body, stream, signal }) => {
+        const { source, how } = sent(stream, body, query);
+        const operation = await verbs.unpack(caller.tenant_id, params.name, source, how);
+        return unpacked(operations, caller.tenant_id, operation, query.execution, signal);
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/api/volumes/:name/archive",
+      auth: "tenant",
+      scope: "read",
+      operation: "downloadVolumeArchive",
+      summary: "A directory, or one file, as tar or tar.gz.",
+      params: byVolume,
+      query: downloadQuery,
+      content: ["application/x-tar", "application/gzip"],
+      errors: FILE_ERRORS,
+      example: { params: NAME_EXAMPLE },
+      handler: async ({ caller, params, query }) => {
+        const { root } = await volumes.root(caller.tenant_id, params.name);
+        return downloadArchive(() => files.open(root, 0), query.path, query.format);
+      },
+    }),
+  ];
+}

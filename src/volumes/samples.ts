@@ -1,0 +1,61 @@
+/** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+import type { VolumeRecord } from "./schema.ts";
+
+const volume: VolumeRecord = {
+  id: "vol_h2m9qk4te7bc1v8x",
+  name: "data",
+  tenant_id: "default",
+  driver: "local",
+  mount_point: "/var/lib/hearth/area/volumes/vol_h2m9qk4te7bc1v8x",
+  labels: {},
+  options: {},
+  quota_mb: null,
+  status: "active",
+  created_at: 1795262400,
+  updated_at: 1795262400,
+};
+
+const handle = {
+  success: true as const,
+  operation_id: "op_7bq2m9vtx4c1h8ke",
+  status_url: "/api/operations/op_7bq2m9vtx4c1h8ke",
+};
+const done = (message: string) => ({ success: true as const, message });
+
+export const SAMPLES = {
+  volume,
+  handle,
+  /** One file, a.txt. */
+  archive: {
+    content:
+      "H4sIAJ+OAWsC/+3NMQqEQBAEwIl9xb1ARETfYyBcIAjnCj7f1UjMTxCrkh66g+nLtKb4ryprm+bI7Jr7err3vu3qOj5V3GCZU//LL+OdvsM4TkUAAAAAAAAAAADwMBsmWm5AACgAAA==",
+    path: "/notes",
+  },
+  unpacked: done("1 entries"),
+  deleted: done("the volume was deleted"),
+  removed: done("/notes/a.txt was removed"),
+  content: { content: "aGVsbG8K", path: "/notes/a.txt", mode: 644 },
+  written: { ...done("the file was written"), path: "/notes/a.txt" },
+  renamed: { success: true as const, old_name: "data", new_name: "archive" },
+  files: {
+    path: "/",
+    files: [
+      {
+        name: "notes",
+        path: "/notes",
+        type: "directory" as const,
+        size: 10,
+        mode: 755,
+        modified_at: 1795262400,
+        uid: 0,
+        gid: 0,
+        target: null,
+      },
+    ],
+    page: 1,
+    page_size: 100,
+    total: 1,
+    total_pages: 1,
+    has_more: false,
+  },
+};

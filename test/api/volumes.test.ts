@@ -1,0 +1,215 @@
+/** Volumes through the real API: files in and out, mounts, quotas, archives, deletion. */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+
+const daemon = new Daemon();
+const scratch = mkdtempSync("/var/tmp/hearth-volumes-");
+
+beforeAll(() => daemon.start({ HEARTH_CELLS: "0" }));
+afterAll(async () => {
+  await daemon.dispose();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+const base64 = (text: string) => Buffer.from(text).toString("base64");
+const create = async (name: string, more: object = {}) => {
+  const { status, body } = await daemon.call("POST", "/api/volumes", { name, ...more });
+  expect(status, JSON.stringify(body)).toBe(201);
+  return body;
+};
+const write = (name: string, path: string, text: string, more: object = {}) =>
+  daemon.call("POST", `/api/volumes/${name}/files`, { path, content: base64(text), ...more });
+const raw = (path: string, init: RequestInit = {}) =>
+  fetch(daemon.url + path, { ...init, headers: { "x-api-key": KEY, ...init.headers } });
+const ended = async ({ operation_id }: { operation_id: string }) =>
+  (await daemon.call("GET", `/api/operations/${operation_id}?wait_seconds=20`)).body;
+const names = async (name: string, path: string) =>
+  (await daemon.call("GET", `/api/volumes/${name}/ls?path=${encodeURIComponent(path)}`)).body.files.map(
+    (file: { name: string }) => file.name,
+  );
+
+describe("a volume", () => {
+  it("keeps files with their modes, and gives their bytes, a part of them, or JSON", async () => {
+    expect(await create("files", { labels: { a: "b" } })).toMatchObject({
+      driver: "local",
+      labels: { a: "b" },
+      status: "active",
+    });
+    expect(await write("files", "notes/deep/a b.txt", "hello world", { mode: 640 })).toMatchObject({ status: 200 });
+    const whole = await raw("/api/volumes/files/files/notes%2Fdeep%2Fa%20b.txt");
+    expect([whole.status, whole.headers.get("content-type"), whole.headers.get("x-file-mode")]).toEqual([
+      200,
+      "application/octet-stream",
+      "640",
+    ]);
+    expect(whole.headers.get("x-file-path")).toBe("/notes/deep/a%20b.txt");
+    expect(await whole.text()).toBe("hello world");
+    const part = await raw("/api/volumes/files/files/notes/deep/a%20b.txt", { headers: { range: "bytes=6-" } });
+    expect([part.status, part.headers.get("content-range"), await part.text()]).toEqual([
+      206,
+      "bytes 6-10/11",
+      "world",
+    ]);
+    const last = await raw("/api/volumes/files/files/notes/deep/a%20b.txt", { headers: { range: "bytes=-3" } });
+    expect(await last.text()).toBe("rld");
+    const beyond = await raw("/api/volumes/files/files/notes/deep/a%20b.txt", { headers: { range: "bytes=11-" } });
+    expect([beyond.status, ((await beyond.json()) as { error_code: string }).error_code]).toEqual([
+      416,
+      "RANGE_NOT_SATISFIABLE",
+    ]);
+    const json = await raw("/api/volumes/files/files/notes/deep/a%20b.txt", {
+      headers: { accept: "application/json" },
+    });
+    expect(await json.json()).toEqual({ content: base64("hello world"), path: "/notes/deep/a b.txt", mode: 640 });
+    const { body } = await daemon.call("GET", "/api/volumes/files/ls?path=notes/deep");
+    expect(body).toMatchObject({ path: "/notes/deep", total: 1, has_more: false });
+    expect(body.files[0]).toMatchObject({
+      name: "a b.txt",
+      path: "/notes/deep/a b.txt",
+      type: "file",
+      size: 11,
+      mode: 640,
+    });
+    expect((await daemon.call("GET", "/api/volumes/files/inspect")).body.used_bytes).toBeGreaterThan(0);
+    expect((await daemon.call("DELETE", "/api/volumes/files/files/notes/deep/a%20b.txt")).status).toBe(200);
+    expect(await names("files", "/notes/deep")).toEqual([]);
+    expect((await daemon.call("DELETE", "/api/volumes/files/files/notes")).status).toBe(409);
+    expect((await daemon.call("DELETE", "/api/volumes/files/files/notes?recursive=true")).status).toBe(200);
+    expect((await daemon.call("GET", "/api/volumes/files/files/none")).status).toBe(404);
+  });
+
+  it("is listed page by page, each name once", async () => {
+    await create("pages");
+    for (let i = 0; i < 5; i++) await write("pages", `f${i}`, "");
+    const page = async (number: number) =>
+      (await daemon.call("GET", `/api/volumes/pages/ls?page=${number}&page_size=2`)).body;
+    const pages = await Promise.all([1, 2, 3].map(page));
+    expect(pages.flatMap(({ files }) => files.map(({ name }: { name: string }) => name))).toEqual([
+      "f0",
+      "f1",
+      "f2",
+      "f3",
+      "f4",
+    ]);
+    expect(pages.map(({ has_more }) => has_more)).toEqual([true, true, false]);
+    expect(pages[0]).toMatchObject({ total: 5, total_pages: 3, page: 1, page_size: 2 });
+  });
+
+  it("is shared by containers, survives them, and cannot be deleted while one has it", async () => {
+    await create("shared");
+    await write("shared", "in", "from outside");
+    const [one, two] = await Promise.all(
+      ["one", "two"].map(
+        async (name) => (await daemon.call("POST", "/api/containers", { name, volumes: ["shared:/data"] })).body,
+      ),
+    );
+    const run = async (id: string, line: string) =>
+      (await daemon.call("POST", `/api/containers/${id}/exec`, { command: ["sh", "-c", line] })).body.stdout;
+    expect(await run(one.container_id, "cat /data/in; echo from one > /data/out")).toBe("from outside");
+    expect(await run(two.container_id, "cat /data/out")).toBe("from one\n");
+    expect(await (await raw("/api/volumes/shared/files/out")).text()).toBe("from one\n");
+    const refused = await daemon.call("DELETE", "/api/volumes/shared");
+    expect(refused).toMatchObject({ status: 409, body: { error_code: "IN_USE" } });
+    await daemon.call("POST", "/api/volumes/shared/rename", { new_name: "moved" });
+    expect(await run(two.container_id, "cat /data/in")).toBe("from outside");
+    for (const { container_id } of [one, two]) await daemon.call("DELETE", `/api/containers/${container_id}`);
+    expect(await (await raw("/api/volumes/moved/files/out")).text()).toBe("from one\n");
+    const { status, body } = await daemon.call("DELETE", "/api/volumes/moved");
+    expect(status).toBe(202);
+    expect(await ended(body)).toMatchObject({ status: "succeeded", operation_type: "volume.delete" });
+    expect((await daemon.call("GET", "/api/volumes/moved")).status).toBe(404);
+  });
+
+  it("holds no more than its quota, and another is none the worse", async () => {
+    await create("small", { quota_mb: 16 });
+    await create("other");
+    const { body } = await daemon.call("POST", "/api/containers", {
+      name: "filler",
+      volumes: ["small:/data", "other:/other"],
+    });
+    const fill =
+      "dd if=/dev/zero of=/data/big bs=1M count=64 conv=fsync 2>&1; dd if=/dev/zero of=/other/x bs=1M count=20 conv=fsync 2>&1 | tail -1";
+    const { stdout } = (
+      await daemon.call("POST", `/api/containers/${body.container_id}/exec`, { command: ["sh", "-c", fill] })
+    ).body;
+    expect(stdout).toMatch(/Disk quota exceeded|No space left/);
+    expect(stdout).toMatch(/20971520 bytes/);
+    const full = await write("small", "more", "x".repeat(4_000_000));
+    expect(full).toMatchObject({ status: 507, body: { error_code: "STORAGE_FULL" } });
+    await daemon.call("DELETE", `/api/containers/${body.container_id}`);
+  });
+
+  it("takes an archive as it comes, plain or in gzip or as JSON, and gives it back", async () => {
+    await create("archive");
+    execFileSync(
+      "sh",
+      [
+        "-c",
+        "mkdir -p top/sub && echo one > top/a && echo two > top/sub/b && ln -s a top/link && tar czf t.tgz top && tar cf t.tar top",
+      ],
+      { cwd: scratch },
+    );
+    const send = async (file: string, query: string, type: string) => {
+      const body = readFileSync(`${scratch}/${file}`);
+      const answer = await raw(`/api/volumes/archive/archive${query}`, {
+        method: "POST",
+        body,
+        headers: { "content-type": type },
+      });
+      expect(answer.status).toBe(202);
+      return ended((await answer.json()) as { operation_id: string });
+    };
+    expect(await send("t.tgz", "?path=/x&strip_components=1", "application/gzip")).toMatchObject({
+      status: "succeeded",
+    });
+    expect(await names("archive", "/x")).toEqual(["a", "link", "sub"]);
+    expect(await send("t.tar", "?path=y", "application/x-tar")).toMatchObject({ status: "succeeded" });
+    expect(await names("archive", "/y/top")).toEqual(["a", "link", "sub"]);
+    const json = await daemon.call("POST", "/api/volumes/archive/archive?execution=sync", {
+      content: readFileSync(`${scratch}/t.tgz`).toString("base64"),
+      path: "/z",
+    });
+    expect(json).toMatchObject({ status: 200, body: { success: true } });
+    const back = await raw("/api/volumes/archive/archive?path=/x&format=tar.gz");
+    writeFileSync(`${scratch}/back.tar`, gunzipSync(Buffer.from(await back.arrayBuffer())));
+    const list = execFileSync("tar", ["tvf", `${scratch}/back.tar`]).toString();
+    expect(list).toMatch(/ a\n/);
+    expect(list).toMatch(/link -> a/);
+    expect(list).toMatch(/sub\/b/);
+    writeFileSync(`${scratch}/bad.tar`, "this is no archive".repeat(100));
+    expect(await send("bad.tar", "", "application/x-tar")).toMatchObject({
+      status: "failed",
+      reason_code: "INVALID_ARGUMENT",
+    });
+  });
+
+  it.each([
+    ["POST", "/api/volumes", { name: "a/b" }, 400],
+    ["POST", "/api/volumes", { name: "a:b" }, 400],
+    ["POST", "/api/volumes", { name: ".." }, 400],
+    ["POST", "/api/volumes", {}, 422],
+    ["POST", "/api/volumes", { name: "x", driver: "nfs" }, 400],
+    ["POST", "/api/volumes", { name: "files" }, 409],
+    ["GET", "/api/volumes/none", undefined, 404],
+    ["GET", "/api/volumes/files/files/..%2F..%2Fetc%2Fpasswd", undefined, 400],
+    ["GET", "/api/volumes/files/ls?path=../..", undefined, 400],
+    ["POST", "/api/volumes/files/files", { path: "../x", content: "" }, 400],
+    ["POST", "/api/volumes/files/files", { path: "x", content: "%%" }, 400],
+    ["POST", "/api/volumes/files/files", { path: "x", content: "", mode: 9 }, 400],
+    ["POST", "/api/volumes/files/files", { content: "" }, 422],
+  ])("%s %s with %j answers %4$i", async (method, path, body, status) => {
+    const answer = await daemon.call(method, path, body);
+    expect(answer.status, JSON.stringify(answer.body)).toBe(status);
+  });
+
+  it("goes with its files, and nothing is left", async () => {
+    const { body } = await daemon.call("GET", "/api/volumes");
+    for (const { name } of body.volumes) await daemon.call("DELETE", `/api/volumes/${name}?execution=sync`);
+    await eventually("all are gone", async () => (await daemon.call("GET", "/api/volumes")).body.volumes.length === 0);
+    await daemon.stop();
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
