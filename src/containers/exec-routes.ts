@@ -63,12 +63,7 @@ const byJob = byContainer.extend({
   job_id: z.string().meta({ description: "Of the job.", examples: [SAMPLES.job.job_id] }),
 });
 const byProcess = byContainer.extend({
-  pid: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .max(4_194_304)
-    .meta({ description: "Inside the container.", examples: ["12"] }),
+  pid: z.string().meta({ description: "Of the process, inside the container.", examples: ["12"] }),
 });
 
 /** Epoch seconds or ISO 8601, to epoch milliseconds. */
@@ -209,7 +204,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       example: { params: { ...ID_EXAMPLE, pid: "{pid}" }, query: { signal: "TERM" }, response: SAMPLES.signalled },
       handler: async ({ caller, params, query }) => {
         const { id, control } = await running(caller.tenant_id, params.container_id);
-        const { pid } = params;
+        const pid = /^\d{1,9}$/.test(params.pid) ? Number(params.pid) : 0;
         if (pid === 1) {
           throw new AppError("INVALID_ARGUMENT", "pid 1 is the container's first process: stop or kill the container");
         }

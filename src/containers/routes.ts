@@ -177,7 +177,11 @@ function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       response: acceptedOperation,
       other: record,
       errors: ["NOT_FOUND", "WRONG_STATE", ...OPERATION_ERRORS, ...START_ERRORS],
-      example: { params: ID_EXAMPLE, response: SAMPLES.handle },
+      example: {
+        params: ID_EXAMPLE,
+        ...(verb === "start" ? { query: { execution: "sync" } } : {}),
+        response: SAMPLES.handle,
+      },
       handler: async ({ caller, params, query, signal }) => {
         const { tenant_id } = caller;
         return operations.answer(tenant_id, await verbs.start(tenant_id, params.container_id), {

@@ -288,7 +288,7 @@ export class ContainerEngine {
     invariant(held !== undefined, "the container runs");
     const errno = await signalPid(held.socket_path, pid, signal, this.#host.options.clock);
     if (errno === 0) return;
-    if (errno === ESRCH) throw new AppError("NOT_FOUND", `no process ${pid} runs in the container`);
+    if (errno === ESRCH) throw new AppError("NOT_FOUND", "no such process runs in the container");
     throw new AppError("INVALID_ARGUMENT", `process ${pid} cannot be signalled`);
   }
 

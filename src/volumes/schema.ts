@@ -153,8 +153,8 @@ export const fileList = z
   .meta({ id: "FileList" });
 
 export const archiveQuery = z.object({
-  path: filePath.default("/").describe("The directory that it is unpacked in; made where it is missing."),
   strip_components: queryNumber(0, LIMITS.archive_depth_max).default(0).describe("Leading parts taken off each name."),
+  path: filePath.default("/").describe("The directory that it is unpacked in; made where it is missing."),
 });
 
 /** The form of older clients (wire-facts §1). */
@@ -167,6 +167,6 @@ export const archiveBody = z
   .meta({ id: "ArchiveBody" });
 
 export const downloadQuery = z.object({
-  path: filePath.default("/").describe("A directory, whose content it is, or one file."),
   format: z.enum(["tar", "tar.gz"]).default("tar").describe("Plain, or in gzip."),
+  path: filePath.default("/").describe("A directory, whose content it is, or one file."),
 });

@@ -3,8 +3,8 @@ import { execFile } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ERRORS } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { containersGuide } from "../../src/containers/guide.ts";
 import { functionsGuide } from "../../src/functions/guide.ts";
-import { functionStates } from "../../src/functions/states.ts";
 import type { GuideExample } from "../../src/http/guide.ts";
 import { Daemon } from "../support/daemon.ts";
 import { ROUTES } from "../support/routes.ts";
@@ -14,21 +14,22 @@ beforeAll(() => daemon.start({ HEARTH_CELLS: "4" }));
 afterAll(() => daemon.dispose());
 
 const GUIDES = ["help", "examples", "health"] as const;
+const CONCERNS = [functionsGuide, containersGuide] as const;
 
-describe("GET /api/functions/help", () => {
+describe.each(CONCERNS.map((guide) => [guide.concern, guide] as const))("GET /api/%s/help", (concern, { machine }) => {
   it("lists every route of the concern, every state, limits as they are, and the errors of the routes", async () => {
-    const { body } = await daemon.call("GET", "/api/functions/help");
-    const own = ROUTES.filter(({ path }) => path.split("/")[2] === "functions");
+    const { body } = await daemon.call("GET", `/api/${concern}/help`);
+    const own = ROUTES.filter(({ path }) => path.split("/")[2] === concern);
     expect(body.routes).toHaveLength(own.length);
     for (const { method, path, scope, summary } of own) {
       expect(body.routes).toContainEqual({ method, path: path.replace(/:(\w+)/g, "{$1}"), scope, summary });
     }
     for (const { state, about, transitions } of body.states) {
-      expect(transitions).toEqual(functionStates.table[state as keyof typeof functionStates.table]);
+      expect(transitions).toEqual(machine.table[state]);
       expect(about).not.toBe("");
     }
-    expect(body.states).toHaveLength(functionStates.states.length);
-    expect(body.initial_state).toBe("pending");
+    expect(body.states).toHaveLength(machine.states.length);
+    expect(body.initial_state).toBe(machine.initial);
     for (const { name, value } of body.limits)
       expect([name, LIMITS[name as keyof typeof LIMITS]]).toEqual([name, value]);
     const codes = new Set(own.flatMap(({ errors }) => errors));
@@ -94,35 +95,39 @@ describe("the form of a guide", () => {
   });
 });
 
-describe("the examples of GET /api/functions/examples", () => {
-  it("are those of the guide", async () => {
-    const { body } = await daemon.call("GET", "/api/functions/examples");
-    expect(body.examples).toEqual(functionsGuide.examples);
-  });
+describe.each(CONCERNS.map((guide) => [guide.concern, guide.examples] as const))(
+  "the examples of GET /api/%s/examples",
+  (concern, examples) => {
+    it("are those of the guide", async () => {
+      const { body } = await daemon.call("GET", `/api/${concern}/examples`);
+      expect(body.examples).toEqual(examples);
+    });
 
-  it.each(functionsGuide.examples.map((example) => [example.title, example] as const))(
-    "%s: prints what it says, with a key of the scopes that it says, and leaves nothing",
-    async (_, { script, scopes, output }) => {
-      const { body: key } = await daemon.call("POST", "/api/api-keys", { name: "example", scopes });
-      const before = await owned();
-      const { code, stdout, stderr } = await run(script, key.key);
-      expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: output, stderr: "" });
-      expect(await owned()).toEqual(before);
-    },
-  );
+    it.each(examples.map((example) => [example.title, example] as const))(
+      "%s: prints what it says, with a key of the scopes that it says, and leaves nothing",
+      async (_, { script, scopes, output }) => {
+        const { body: key } = await daemon.call("POST", "/api/api-keys", { name: "example", scopes });
+        const before = await owned();
+        const { code, stdout, stderr } = await run(script, key.key);
+        expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: output, stderr: "" });
+        expect(await owned()).toEqual(before);
+      },
+    );
 
-  it("fail where something is refused", async () => {
-    for (const { script } of functionsGuide.examples) {
-      const { code } = await run(script, "no-key");
-      expect(code).not.toBe(0);
-    }
-  });
-});
+    it("fail where something is refused", async () => {
+      for (const { script } of examples) {
+        const { code } = await run(script, "no-key");
+        expect(code).not.toBe(0);
+      }
+    });
+  },
+);
 
 async function owned(): Promise<unknown> {
   const { body: keys } = await daemon.call("GET", "/api/api-keys");
   const { body: functions } = await daemon.call("GET", "/api/functions");
-  return { keys, functions };
+  const { body: containers } = await daemon.call("GET", "/api/containers");
+  return { keys, functions, containers };
 }
 
 /** Through /bin/sh, with nothing in the environment but what the guide says that it needs. */

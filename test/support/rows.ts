@@ -13,6 +13,9 @@ const TABLES = {
   function_versions: "SELECT * FROM function_versions ORDER BY function_seq, version",
   invocations: "SELECT * FROM invocations ORDER BY seq",
   operations: "SELECT * FROM operations ORDER BY seq",
+  containers: "SELECT * FROM containers ORDER BY seq",
+  exec_jobs: "SELECT * FROM exec_jobs ORDER BY seq",
+  volumes: "SELECT * FROM volumes ORDER BY seq",
 };
 
 export type Table = keyof typeof TABLES;

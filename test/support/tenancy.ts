@@ -22,7 +22,19 @@ export interface Request {
 
 /** A value for each path parameter there is. */
 export type Ids = Readonly<
-  Record<"function_id" | "invocation_id" | "name" | "key_id" | "tenant_id" | "operation_id", string>
+  Record<
+    | "function_id"
+    | "invocation_id"
+    | "name"
+    | "key_id"
+    | "tenant_id"
+    | "operation_id"
+    | "container_id"
+    | "job_id"
+    | "pid"
+    | "path",
+    string
+  >
 >;
 
 export interface Tenant {
@@ -55,6 +67,11 @@ export async function send(
   };
 }
 
+/** Ids that name something: a process id is a number like any other. */
+export function namesOf({ pid: _, ...ids }: Ids): string[] {
+  return Object.values(ids);
+}
+
 /** The answer with the ids of its request taken out of it: what is left must tell nothing of what they stand for. */
 export function without(ids: readonly string[], { status, headers, text }: Seen): Seen {
   // One that nothing has may be a part of another.
@@ -68,7 +85,8 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 }
 
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
-export function missing({ function_id, invocation_id, name, key_id, tenant_id, operation_id }: Ids): Ids {
+export function missing(ids: Ids): Ids {
+  const { function_id, invocation_id, name, key_id, tenant_id, operation_id, container_id, job_id, path } = ids;
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -78,6 +96,10 @@ export function missing({ function_id, invocation_id, name, key_id, tenant_id, o
     key_id: other(key_id, "key_".length),
     tenant_id: other(tenant_id, "ten_".length),
     operation_id: other(operation_id, "op_".length),
+    container_id: other(container_id, "ctr_".length),
+    job_id: other(job_id, "job_".length),
+    pid: "4000000",
+    path: other(path, 0),
   };
 }
 
@@ -101,6 +123,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   await call("POST", `/api/functions/${id}/deploy`);
   await call("PUT", `/api/functions/${id}`, { timeout_seconds: 20 });
   const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
+  const contained = await makeContainer(call, name);
   const extra = await call("POST", "/api/api-keys", { name: `${name}-extra`, scopes: ["read"] });
   const ids = {
     function_id: id,
@@ -109,14 +132,38 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     key_id: extra.id,
     tenant_id,
     operation_id: plantOperation(daemon, { tenant_id, message: `${name}-message` }),
+    ...contained,
   };
-  const marks = [...Object.values(ids), first.body.id, key, extra.key, record.instance_nonce, `${name}-`];
+  const marks = [...namesOf(ids), first.body.id, key, extra.key, record.instance_nonce, `${name}-`];
   return { ids, key, marks };
+}
+
+type Call = (
+  method: string,
+  path: string,
+  body?: unknown,
+  // biome-ignore lint/suspicious/noExplicitAny: answers of every shape.
+) => Promise<any>;
+
+/** A container and a volume with a file, of the same name as the function, and something that was run. */
+async function makeContainer(call: Call, name: string) {
+  const shared = `${name}-function`;
+  await call("POST", "/api/volumes", { name: shared });
+  const path = `${name}-file`;
+  await call("POST", `/api/volumes/${shared}/files`, { path, content: "eA==" });
+  const environment = { SECRET: `${name}-secret` };
+  const made = await call("POST", "/api/containers", { name: shared, environment, volumes: [`${shared}:/data`] });
+  const { container_id } = made;
+  const exec = (command: readonly string[]) => call("POST", `/api/containers/${container_id}/exec`, { command });
+  // One has process ids that the other has not.
+  if (name.endsWith("alpha")) for (let i = 0; i < 20; i++) await exec(["true"]);
+  const { job_id, stdout } = await exec(["sh", "-c", "sleep 100000 >/dev/null 2>&1 & echo $!"]);
+  return { container_id, job_id, pid: stdout.trim() as string, path };
 }
 
 /** All that a tenant sees of itself. */
 export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unknown> {
-  const { function_id, name, tenant_id, operation_id } = ids;
+  const { function_id, name, tenant_id, operation_id, container_id, pid } = ids;
   const get = async (path: string, as = key) => (await daemon.call("GET", path, undefined, { "x-api-key": as })).body;
   return {
     functions: await get("/api/functions"),
@@ -127,6 +174,15 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     keys: await get("/api/api-keys"),
     operations: await get("/api/operations"),
     operation: await get(`/api/operations/${operation_id}`),
+    containers: await get("/api/containers"),
+    container: await get(`/api/containers/${container_id}`),
+    environment: await get(`/api/containers/${container_id}/env`),
+    jobs: await get(`/api/containers/${container_id}/jobs`),
+    process: (await get(`/api/containers/${container_id}/processes`)).processes.map(
+      (one: { pid: number }) => String(one.pid) === pid,
+    ),
+    volumes: await get("/api/volumes"),
+    files: await get(`/api/volumes/${name}/ls`),
     tenant: await get(`/api/tenants/${tenant_id}`, KEY),
   };
 }
