@@ -82,7 +82,11 @@ static int link_up(int fd, int index) {
   return ask(fd, &m);
 }
 
-/* One message: the host end is made as a port of the bridge, the peer directly inside the namespace. Both are down. */
+/*
+ * One message: the host end is made as a port of the bridge, the peer directly inside the namespace. Both are down. The
+ * peer's hardware address follows from its IP address: whoever on this machine knew an earlier link of that IP address
+ * would send to nobody for up to half a minute, until the kernel asks again. 02 marks it as locally given.
+ */
 static int make_veth(int fd, const struct netns_request *request, int bridge_index, int netns_fd) {
   struct message m;
   begin(&m, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifinfomsg));
@@ -96,6 +100,9 @@ static int make_veth(int fd, const struct netns_request *request, int bridge_ind
   struct rtattr *peer = nest(&m, VETH_INFO_PEER);
   m.head.nlmsg_len += sizeof(struct ifinfomsg);
   put_text(&m, IFLA_IFNAME, "eth0");
+  uint32_t address = request->address;
+  uint8_t hardware[6] = {2, 1, (uint8_t)(address >> 24), (uint8_t)(address >> 16), (uint8_t)(address >> 8), (uint8_t)address};
+  put(&m, IFLA_ADDRESS, hardware, sizeof hardware);
   put_u32(&m, IFLA_NUM_TX_QUEUES, 1);
   put_u32(&m, IFLA_NUM_RX_QUEUES, 1);
   put_u32(&m, IFLA_NET_NS_FD, (uint32_t)netns_fd);

@@ -208,6 +208,8 @@ describe("network namespaces of the launcher", () => {
     expect(inside(first.fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(
       /lo .*127\.0\.0\.1\/8.*\neth0.* 10\.200\.200\.2\/24/,
     );
+    // The same for every link of that address: this machine remembers it.
+    expect(inside(first.fd, "ip", "link", "show", "eth0")).toContain("link/ether 02:01:0a:c8:c8:02 ");
     expect(inside(first.fd, "ip", "route")).toMatch(/^default via 10\.200\.200\.1 dev eth0/);
     expect(inside(first.fd, "ip", "-6", "address")).toBe("");
     const port = JSON.parse(execFileSync("bridge", ["-j", "-d", "link", "show", "dev", links[0]]).toString());
