@@ -1,12 +1,16 @@
 /**
  * The network of instances: one bridge, addresses from the subnet, NAT to the outside, and no way to a neighbour.
  * Neighbours are cut off twice: bridge ports are isolated (layer 2), and the forward chain drops what would be routed
- * back (layer 3); what comes from an instance to this machine itself is dropped but for answers and pings.
+ * back (layer 3); what comes from an instance to this machine itself is dropped but for answers and pings. The rules
+ * themselves are rules.ts's; here they are put in force, with the policies of containers that have one.
  *
  * Namespaces are slots, made before they are needed (`slots.ts`) and used again: an instance has no capability to
  * change its network, and its sockets end with its processes. The slot of an instance that an earlier process started
  * is counted as in use (its index, and so its address and uid, is nobody else's) and is not used again: its namespace
  * is held by that instance alone.
+ *
+ * W1 A policy stands before the first process in its slot starts, and until nothing is left of the last one. It is the
+ *    kernel's: with the daemon gone it holds on, and the next daemon's first transaction has it again.
  */
 import { existsSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
@@ -15,6 +19,7 @@ import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { each } from "./concurrency.ts";
 import type { LauncherClient } from "./launcher.ts";
+import { listChains, type NetworkPolicy, noRules, type PolicyOf, policyRules, tableRules } from "./rules.ts";
 import { Slots } from "./slots.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
@@ -64,45 +69,6 @@ export function formatAddress(address: number): string {
   return [24, 16, 8, 0].map((shift) => (address >>> shift) & 255).join(".");
 }
 
-/**
- * The rules, as one nft transaction that replaces any earlier version of the table. Instances reach `ports` of the
- * gateway and nothing else of this machine.
- */
-export function nftRules(
-  table: string,
-  bridge: string,
-  subnet: string,
-  gateway: string,
-  ports: readonly number[],
-): string {
-  const opened = ports.map((port) => `\n    iifname "${bridge}" ip daddr ${gateway} tcp dport ${port} accept`).join("");
-  return `table inet ${table}
-delete table inet ${table}
-table inet ${table} {
-  chain forward {
-    type filter hook forward priority filter; policy accept;
-    iifname "${bridge}" oifname "${bridge}" drop
-    oifname "${bridge}" ct state established,related accept
-    oifname "${bridge}" drop
-    iifname "${bridge}" meta nfproto ipv6 drop
-    iifname "${bridge}" ip daddr 169.254.0.0/16 drop
-    iifname "${bridge}" ip saddr != ${subnet} drop
-  }
-  chain input {
-    type filter hook input priority filter; policy accept;
-    iifname "${bridge}" ct state established,related accept
-    iifname "${bridge}" icmp type echo-request accept${opened}
-    iifname "${bridge}" drop
-    iifname != "lo" ip daddr ${gateway} drop
-  }
-  chain postrouting {
-    type nat hook postrouting priority srcnat; policy accept;
-    ip saddr ${subnet} oifname != "${bridge}" masquerade
-  }
-}
-`;
-}
-
 /** `resolv.conf` for instances: the machine's, without name servers that only the machine itself reaches. */
 export function instanceResolvConf(text: string): string {
   return text
@@ -113,7 +79,15 @@ export function instanceResolvConf(text: string): string {
 
 export class Network {
   readonly subnet: Subnet;
-  readonly #text: { bridge: string; mac: string; subnet: string; table: string; tag: string; owner: string };
+  readonly #text: {
+    bridge: string;
+    mac: string;
+    subnet: string;
+    table: string;
+    tag: string;
+    owner: string;
+    rules_file: string;
+  };
   readonly #launcher: () => LauncherHandle;
   readonly #slots: Slots<NetworkSlot>;
   readonly #slots_max: number;
@@ -124,14 +98,20 @@ export class Network {
   /** Whether the bridge of an earlier process is there and as it has to be. */
   #isKept = false;
   readonly #ports = new Set<number>();
+  /** Of slots in use that have one, by address. */
+  readonly #policies = new Map<string, PolicyOf>();
+  /** The chains that the tables in the kernel have; null where that is not known, and they are made anew. */
+  #standing: ReadonlySet<string> | null = null;
   /** The last change of the rules: one at a time, or an older set could come last. */
   #ruling: Promise<void> = Promise.resolve();
+  /** A change that has not begun: it takes up all that is wanted until it does. */
+  #waiting: Promise<void> | null = null;
 
   constructor(
     launcher: () => LauncherHandle,
     isCurrent: (launcher_pid: number) => boolean,
     clock: Clock,
-    names: { bridge: string; subnet: string; host_tag: string; data_dir: string; slots_max: number },
+    names: { bridge: string; subnet: string; host_tag: string; data_dir: string; run_dir: string; slots_max: number },
   ) {
     this.#launcher = launcher;
     this.#clock = clock;
@@ -145,6 +125,7 @@ export class Network {
       table: `hearth_${names.host_tag}`,
       tag: names.host_tag.slice(0, 6),
       owner: `hearth ${names.data_dir}`.slice(0, 255),
+      rules_file: `${names.run_dir}/rules.nft`,
     };
     this.#slots_max = Math.min(names.slots_max, this.subnet.size);
     this.#slots = new Slots({
@@ -223,7 +204,21 @@ export class Network {
   /** Lets instances reach a TCP port of the gateway. */
   async openPort(port: number): Promise<void> {
     this.#ports.add(port);
+    this.#standing = null;
     await this.#applyRules();
+  }
+
+  /** Notes the policy of a slot that an earlier process made, for the rules that `boot` makes. */
+  keepPolicy(slot: NetworkSlot, policy: NetworkPolicy): void {
+    if (policy.egress === "on" && policy.ports.length === 0) return;
+    const { address, host_interface } = slot;
+    this.#policies.set(address, { address, host_interface, policy });
+  }
+
+  /** Resolves when the policy is in force for a slot that was taken. `release` ends it, after a failure too. */
+  async setPolicy(slot: NetworkSlot, policy: NetworkPolicy): Promise<void> {
+    this.keepPolicy(slot, policy);
+    if (this.#policies.has(slot.address)) await this.#applyRules();
   }
 
   /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
@@ -231,9 +226,10 @@ export class Network {
     return this.#slots.acquire();
   }
 
-  /** Gives a slot back after its container is gone. */
-  release(slot: NetworkSlot): Promise<void> {
-    return this.#slots.release(slot);
+  /** Gives a slot back after its container is gone. Its policy ends first: nobody gets the address with it. */
+  async release(slot: NetworkSlot): Promise<void> {
+    if (this.#policies.delete(slot.address)) await this.#applyRules();
+    await this.#slots.release(slot);
   }
 
   /** Removes all slots but those of containers that live on, and unless there are such the bridge and the rules too. */
@@ -243,9 +239,10 @@ export class Network {
     // The link of a container that is gone goes by itself, a moment later.
     await this.#sweepLinks(new Set(living.map(({ host_interface }) => host_interface)));
     if (living.length > 0) return;
+    await (this.#waiting ?? this.#ruling).catch(() => {});
     const { client } = this.#launcher();
     await client.spawn({ argv: ["ip", "link", "delete", this.#text.bridge], timeout_ms: COMMAND_TIMEOUT_MS });
-    await this.#nft(`table inet ${this.#text.table}\ndelete table inet ${this.#text.table}\n`);
+    await this.#nft(noRules(this.#text.table));
   }
 
   async #makeBridge(): Promise<void> {
@@ -262,15 +259,38 @@ export class Network {
     await ip("address", "add", `${this.gateway}/${this.subnet.prefix_length}`, "dev", bridge);
   }
 
+  /** Resolves when what is wanted now is in force. Calls that come while a change is being made share the next one. */
   #applyRules(): Promise<void> {
-    const { table, bridge, subnet } = this.#text;
-    const apply = () => this.#nft(nftRules(table, bridge, subnet, this.gateway, [...this.#ports]));
-    this.#ruling = this.#ruling.then(apply, apply);
-    return this.#ruling;
+    this.#waiting ??= this.#ruling
+      .catch(() => {})
+      .then(() => {
+        this.#waiting = null;
+        this.#ruling = this.#apply();
+        return this.#ruling;
+      });
+    return this.#waiting;
   }
 
+  async #apply(): Promise<void> {
+    const { table, bridge, subnet } = this.#text;
+    const policies = [...this.#policies.values()];
+    const standing = this.#standing;
+    const names = { table, bridge, subnet, gateway: this.gateway, opened: [...this.#ports] };
+    const rules = standing === null ? tableRules(names, policies) : policyRules(table, standing, policies);
+    // After a change that failed the kernel has either set of chains.
+    this.#standing = null;
+    await this.#nft(rules);
+    this.#standing = new Set(listChains(policies).keys());
+    // Never before the rules that make it harmless (P4 of rules.ts).
+    if (policies.some(({ policy }) => policy.ports.length > 0)) {
+      writeFileSync(`/proc/sys/net/ipv4/conf/${bridge}/route_localnet`, "1");
+    }
+  }
+
+  /** By way of a file: an argument may be 128 KiB at most. */
   async #nft(rules: string): Promise<void> {
-    await this.#launcher().client.run(["nft", rules], COMMAND_TIMEOUT_MS);
+    writeFileSync(this.#text.rules_file, rules, { mode: 0o600 });
+    await this.#launcher().client.run(["nft", "-f", this.#text.rules_file], COMMAND_TIMEOUT_MS);
   }
 
   /** Deletes host ends that an earlier process left, but those of containers that are still there. */

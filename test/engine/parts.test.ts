@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/cgroup.ts";
 import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/frames.ts";
-import { formatAddress, instanceResolvConf, nftRules, parseSubnet } from "../../src/engine/network.ts";
+import { formatAddress, instanceResolvConf, parseSubnet } from "../../src/engine/network.ts";
 import { narrowProfile } from "../../src/engine/seccomp.ts";
 
 describe("limits", () => {
@@ -113,17 +113,6 @@ describe("addresses", () => {
     expect(instanceResolvConf("search a\nnameserver 127.0.0.53\nnameserver 9.9.9.9\nnameserver ::1\n")).toBe(
       "search a\nnameserver 9.9.9.9\n",
     );
-  });
-
-  it("are kept apart by rules that name the bridge and the subnet", () => {
-    const rules = nftRules("hearth_x", "br0", "10.42.0.0/16", "10.42.0.1", []);
-    expect(rules).toContain('iifname "br0" oifname "br0" drop');
-    expect(rules).toContain('ip saddr 10.42.0.0/16 oifname != "br0" masquerade');
-    // The gateway is for instances, and for nobody who can route to it from outside.
-    expect(rules).toContain('iifname != "lo" ip daddr 10.42.0.1 drop');
-    expect(rules).not.toContain("dport");
-    const opened = nftRules("hearth_x", "br0", "10.42.0.0/16", "10.42.0.1", [8_701]);
-    expect(opened).toMatch(/ip daddr 10\.42\.0\.1 tcp dport 8701 accept\n\s+iifname "br0" drop/);
   });
 });
 

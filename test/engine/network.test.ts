@@ -1,0 +1,251 @@
+/**
+ * The rules in a kernel: a machine with a bridge, containers on it and a world behind it, each a network namespace. In
+ * the containers of this test root has all capabilities, more than any real one: what holds here does not rest on them.
+ */
+import { randomBytes } from "node:crypto";
+import { rmSync, writeFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { listChains, noRules, type PolicyOf, policyRules, tableRules } from "../../src/engine/rules.ts";
+import { eventually } from "../support/daemon.ts";
+import { Namespace, type Protocol } from "../support/namespaces.ts";
+
+const tag = randomBytes(2).toString("hex");
+const machine = new Namespace(`m-${tag}`);
+const world = new Namespace(`w-${tag}`);
+const containers = ["free", "closed", "listed", "function"].map((name) => new Namespace(`${name}-${tag}`));
+const [free, closed, listed, plain] = containers as [Namespace, Namespace, Namespace, Namespace];
+const rules_file = `/var/tmp/hearth-rules-${tag}`;
+const NAMES = { table: `t_${tag}`, bridge: "br0", subnet: "10.42.0.0/16", gateway: "10.42.0.1", opened: [8_701] };
+const WORLD = "203.0.113.2";
+const OTHER = "203.0.113.3";
+const addressOf = (container: Namespace) => `10.42.0.${containers.indexOf(container) + 2}`;
+
+const apply = (rules: string) => {
+  writeFileSync(rules_file, rules);
+  machine.run("nft", "-f", rules_file);
+};
+const of = (container: Namespace, policy: PolicyOf["policy"]): PolicyOf => ({
+  address: addressOf(container),
+  host_interface: `h${containers.indexOf(container)}`,
+  policy,
+});
+const all = { prefix_length: 32, port_min: 1, port_max: 65_535, protocol: null };
+const FREE = of(free, {
+  egress: "on",
+  ports: [
+    { container_port: 80, host_port: 20_001, host_address: "127.0.0.1", protocol: "tcp" },
+    { container_port: 80, host_port: 20_002, host_address: "0.0.0.0", protocol: "tcp" },
+    { container_port: 53, host_port: 20_003, host_address: "0.0.0.0", protocol: "udp" },
+    { container_port: 53, host_port: 20_003, host_address: "127.0.0.1", protocol: "tcp" },
+  ],
+});
+const CLOSED = of(closed, {
+  egress: "off",
+  ports: [
+    { container_port: 80, host_port: 20_004, host_address: "0.0.0.0", protocol: "tcp" },
+    { container_port: 53, host_port: 20_004, host_address: "0.0.0.0", protocol: "udp" },
+  ],
+});
+const LISTED = of(listed, {
+  egress: [
+    { ...all, address: WORLD, port_min: 80, port_max: 81, protocol: "tcp" },
+    // Overlaps with the one before.
+    { ...all, address: "203.0.113.2", port_min: 53, port_max: 80 },
+    { ...all, address: "10.42.0.0", prefix_length: 16 },
+    { ...all, address: "169.254.0.0", prefix_length: 16 },
+    { ...all, address: "127.0.0.0", prefix_length: 8 },
+  ],
+  ports: [],
+});
+const POLICIES = [FREE, CLOSED, LISTED];
+
+beforeAll(async () => {
+  machine.ip("link", "add", "br0", "type", "bridge");
+  machine.ip("address", "add", "10.42.0.1/16", "dev", "br0");
+  machine.ip("link", "set", "br0", "up");
+  machine.ip("link", "add", "w0", "type", "veth", "peer", "name", "eth0", "netns", world.name);
+  machine.ip("address", "add", "203.0.113.1/24", "dev", "w0");
+  machine.ip("link", "set", "w0", "up");
+  world.ip("address", "add", `${WORLD}/24`, "dev", "eth0");
+  world.ip("address", "add", `${OTHER}/24`, "dev", "eth0");
+  world.ip("link", "set", "eth0", "up");
+  world.ip("route", "add", "default", "via", "203.0.113.1");
+  // A link-local service, as clouds have for what containers must not know.
+  world.ip("address", "add", "169.254.169.254/32", "dev", "lo");
+  machine.ip("route", "add", "169.254.169.254", "via", WORLD);
+  for (const [i, container] of containers.entries()) {
+    machine.ip("link", "add", `h${i}`, "type", "veth", "peer", "name", "eth0", "netns", container.name);
+    machine.ip("link", "set", `h${i}`, "master", "br0", "up");
+    container.ip("address", "add", `${addressOf(container)}/16`, "dev", "eth0");
+    container.ip("link", "set", "eth0", "up");
+    container.ip("route", "add", "default", "via", "10.42.0.1");
+  }
+  machine.setting("ipv4/ip_forward", "1");
+  machine.setting("ipv4/conf/br0/route_localnet", "1");
+  await Promise.all([
+    machine.serve(80, 8_701, 9_000),
+    world.serve(53, 80, 81, 82),
+    ...containers.map((container) => container.serve(53, 80, 81)),
+  ]);
+});
+
+afterAll(() => {
+  for (const namespace of [...containers, world, machine]) namespace.close();
+  rmSync(rules_file, { force: true });
+});
+
+/** Gives a container an address that is another's, to send from. */
+const pretend = (container: Namespace, other: Namespace) =>
+  container.ip("address", "replace", `${addressOf(other)}/32`, "dev", "lo");
+
+/** Lets a container send to 127.0.0.1 of the machine, as CVE-2020-8558 does. */
+function reachForLoopback(container: Namespace): void {
+  container.ip("address", "flush", "dev", "lo");
+  container.setting("ipv4/conf/eth0/route_localnet", "1");
+  container.ip(
+    "route",
+    "replace",
+    "127.0.0.1",
+    "via",
+    "10.42.0.1",
+    "dev",
+    "eth0",
+    "src",
+    addressOf(container),
+    "onlink",
+  );
+}
+
+describe("without any rules", () => {
+  it("all that the rules forbid is possible, so that the tests below can fail", async () => {
+    expect(await closed.ask("tcp", WORLD, 80)).toBe(`${world.name} sees ${addressOf(closed)}`);
+    expect(await free.ask("tcp", addressOf(listed), 80)).toMatch(/^listed/);
+    expect(await free.ask("tcp", "10.42.0.1", 80)).toMatch(/^m-/);
+    expect(await listed.ask("tcp", "169.254.169.254", 80)).toMatch(/^w-/);
+    expect(await world.ask("tcp", addressOf(free), 80)).toMatch(/^free/);
+    pretend(closed, plain);
+    await closed.send("spoofed-freely", WORLD, 53, addressOf(plain));
+    await eventually("a datagram of a false source", () =>
+      world.output.includes(`spoofed-freely from ${addressOf(plain)}`),
+    );
+    reachForLoopback(plain);
+    expect(await plain.ask("tcp", "127.0.0.1", 9_000)).toBe(`${machine.name} sees ${addressOf(plain)}`);
+  });
+});
+
+describe("with the rules", () => {
+  beforeAll(() => apply(tableRules(NAMES, POLICIES)));
+
+  const answers: [Namespace, Protocol, string, number, RegExp][] = [
+    [free, "tcp", WORLD, 80, /^w-.* sees 203\.0\.113\.1$/],
+    [free, "udp", WORLD, 53, /^w-/],
+    [plain, "tcp", WORLD, 82, /^w-/],
+    [closed, "tcp", WORLD, 80, /^EHOSTUNREACH$/],
+    [closed, "udp", WORLD, 53, /^EHOSTUNREACH$/],
+    [listed, "tcp", WORLD, 80, /^w-/],
+    [listed, "tcp", WORLD, 81, /^w-/],
+    [listed, "udp", WORLD, 53, /^w-/],
+    [listed, "tcp", WORLD, 82, /^EHOSTUNREACH$/],
+    [listed, "udp", WORLD, 81, /^EHOSTUNREACH$/],
+    [listed, "tcp", OTHER, 80, /^EHOSTUNREACH$/],
+    // What is opened of the gateway is for all.
+    [closed, "tcp", "10.42.0.1", 8_701, /^m-/],
+    [machine, "tcp", "127.0.0.1", 20_001, /^free-.* sees 10\.42\.0\.1$/],
+    [machine, "tcp", "127.0.0.1", 20_002, /^free/],
+    [machine, "tcp", "203.0.113.1", 20_002, /^free/],
+    [machine, "udp", "127.0.0.1", 20_003, /^free/],
+    [machine, "tcp", "127.0.0.1", 20_003, /^free/],
+    [machine, "tcp", "203.0.113.1", 20_001, /^ECONNREFUSED$/],
+    [machine, "udp", "127.0.0.1", 20_001, /^ECONNREFUSED$/],
+    [world, "tcp", "203.0.113.1", 20_002, /^free-.* sees 203\.0\.113\.2$/],
+    [world, "udp", "203.0.113.1", 20_003, /^free-.* sees 203\.0\.113\.2$/],
+    [world, "tcp", "203.0.113.1", 20_001, /^ECONNREFUSED$/],
+    [world, "tcp", "203.0.113.1", 20_003, /^ECONNREFUSED$/],
+    // Answers leave a closed one.
+    [world, "tcp", "203.0.113.1", 20_004, /^closed-.* sees 203\.0\.113\.2$/],
+    [world, "udp", "203.0.113.1", 20_004, /^closed/],
+  ];
+  const silences: [Namespace, Protocol, string, number][] = [
+    // Whatever the policy says.
+    [listed, "tcp", "169.254.169.254", 80],
+    [free, "tcp", "169.254.169.254", 80],
+    [listed, "tcp", addressOf(free), 80],
+    [free, "tcp", addressOf(listed), 80],
+    [free, "tcp", "10.42.0.1", 80],
+    [listed, "tcp", "10.42.0.1", 9_000],
+    [free, "tcp", "203.0.113.1", 80],
+    // Published ports are for others than containers.
+    [listed, "tcp", "203.0.113.1", 20_002],
+    [free, "tcp", "10.42.0.1", 20_004],
+    [free, "tcp", "203.0.113.1", 20_002],
+    // Around the publication, and to what only containers may reach.
+    [world, "tcp", addressOf(free), 80],
+    [world, "udp", addressOf(free), 53],
+    [world, "tcp", "10.42.0.1", 8_701],
+  ];
+  const nameOf = (namespace: Namespace) => namespace.name.replace(/-.*/, "");
+  const heard = answers.map(([from, protocol, host, port, said]) => ({
+    from,
+    protocol,
+    host,
+    port,
+    said,
+    name: nameOf(from),
+  }));
+  const unheard = silences.map(([from, protocol, host, port]) => ({ from, protocol, host, port, name: nameOf(from) }));
+
+  it.each(heard)("$name asks $host:$port by $protocol and gets $said", async ({ from, protocol, host, port, said }) => {
+    expect(await from.ask(protocol, host, port)).toMatch(said);
+  });
+
+  it.concurrent.each(unheard)("$name asks $host:$port by $protocol in vain", async ({ from, protocol, host, port }) => {
+    expect(await from.ask(protocol, host, port)).toBe("silence");
+  });
+
+  it("a restricted container sends from no other address than its own", async () => {
+    pretend(closed, plain);
+    pretend(listed, free);
+    await closed.send("closed-as-plain", WORLD, 53, addressOf(plain));
+    await listed.send("listed-as-free", WORLD, 53, addressOf(free));
+    // Both would have come before this one.
+    await free.send("last", WORLD, 53);
+    await eventually("what came last", () => world.output.includes("got last"));
+    expect(world.output).not.toMatch(/closed-as-plain|listed-as-free/);
+  });
+
+  it("the loopback of the machine is closed to a container that can send there (CVE-2020-8558)", async () => {
+    expect(await plain.ask("tcp", "127.0.0.1", 9_000)).toBe("silence");
+    reachForLoopback(free);
+    for (const port of [9_000, 20_001, 20_002]) expect(await free.ask("tcp", "127.0.0.1", port)).toBe("silence");
+    expect(await free.ask("udp", "127.0.0.1", 9_000)).toBe("silence");
+  });
+
+  it("change with the policies, in one step, for connections that stand too", async () => {
+    const flow = () => world.ask("udp", "203.0.113.1", 20_003, `${WORLD}:40000`);
+    expect(await flow()).toMatch(/^free/);
+    const before = new Set(listChains(POLICIES).keys());
+    const now = [of(closed, { egress: "on", ports: [] }), of(listed, { egress: [], ports: CLOSED.policy.ports })];
+    apply(policyRules(NAMES.table, before, now));
+    expect(await closed.ask("tcp", WORLD, 80)).toMatch(/^w-/);
+    expect(await listed.ask("tcp", WORLD, 80)).toBe("EHOSTUNREACH");
+    expect(await world.ask("tcp", "203.0.113.1", 20_004)).toMatch(/^listed/);
+    expect(await world.ask("tcp", "203.0.113.1", 20_002)).toBe("ECONNREFUSED");
+    // The kernel still knows this one, and where it led.
+    expect(await flow()).toBe("silence");
+    apply(policyRules(NAMES.table, new Set(listChains(now).keys()), []));
+    expect(await listed.ask("tcp", WORLD, 80)).toMatch(/^w-/);
+    const { nftables } = JSON.parse(machine.run("nft", "-j", "list", "ruleset"));
+    const chains = nftables.flatMap(({ chain }: { chain?: { name: string } }) =>
+      chain === undefined ? [] : [chain.name],
+    );
+    expect(chains.filter((name: string) => name.startsWith("to_"))).toEqual([]);
+    expect(nftables.filter((one: { map?: object; set?: object }) => JSON.stringify(one).includes('"elem"'))).toEqual(
+      [],
+    );
+  });
+
+  it("end without a trace", () => {
+    apply(noRules(NAMES.table));
+    expect(machine.run("nft", "list", "ruleset")).toBe("");
+  });
+});
