@@ -43,6 +43,7 @@ export const ERRORS = {
   NOT_RUNNING: row(409, "caller", "The container does not run, so nothing can be run in it."),
   NAME_TAKEN: row(409, "caller", "Another one has that name."),
   IN_USE: row(409, "caller", "Something else needs it as it is."),
+  PORT_TAKEN: row(409, "caller", "Another container publishes that port, or a process of this machine listens there."),
   NOT_EMPTY: row(409, "caller", "It still owns something."),
   IDEMPOTENCY_CONFLICT: row(409, "caller", "The Idempotency-Key was used before, for something else."),
   BODY_TOO_LARGE: row(413, "caller", "The body is larger than body_bytes_max."),

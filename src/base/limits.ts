@@ -164,6 +164,14 @@ export const LIMITS = {
   container_files_max: 16_384,
   container_memory_mb_default: 512,
   container_volumes_max: 32,
+  container_ports_max: 32,
+  egress_rules_max: 64,
+  egress_rule_length_max: 64,
+  /** Ports of this machine that containers may publish: those below are for its own services. */
+  host_port_min: 1_024,
+  /** Where a port is chosen: below those that Linux gives to clients (ip_local_port_range). */
+  host_port_first: 20_000,
+  host_port_last: 29_999,
   /** A container's own file system. */
   disk_limit_mb_min: 16,
   disk_limit_mb_max: 1_048_576,

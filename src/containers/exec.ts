@@ -14,8 +14,9 @@ import type { Log } from "../base/log.ts";
 import type { ContainerEngine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/engine.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
 import type { JobEnd, Jobs } from "./jobs.ts";
+import { hostnameOf } from "./plan.ts";
 import type { ContainerRow } from "./rows.ts";
-import { type Containers, hostnameOf } from "./service.ts";
+import type { Containers } from "./service.ts";
 
 const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

@@ -137,8 +137,11 @@ function makeRoutes({ containers, verbs }: ContainerRoutesOptions) {
       status: 201,
       response: containerRecord,
       other: handle,
-      errors: ["NAME_TAKEN", "NOT_FOUND", "QUOTA_EXCEEDED", ...START_ERRORS],
-      example: { body: { name: "box", image: "prod" }, response: SAMPLES.running },
+      errors: ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", "QUOTA_EXCEEDED", ...START_ERRORS],
+      example: {
+        body: { name: "box", image: "prod", ports: [{ container_port: 80 }] },
+        response: SAMPLES.running,
+      },
       handler: async ({ caller, query, body }) => {
         if (query.execution !== "async") return containers.create(caller.tenant_id, body);
         return accepted(await verbs.create(caller.tenant_id, body));

@@ -1,6 +1,7 @@
 /** Containers in the store: the SQL of this concern, and rows turned into what the service works with. */
 import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { PublishedPort } from "../engine/engine.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { ContainerState } from "./states.ts";
@@ -20,6 +21,8 @@ export interface ContainerMake {
   readonly disk_limit_mb: number | null;
   readonly gpu_count: number;
   readonly gpu_ids: readonly string[];
+  readonly ports: readonly PublishedPort[];
+  readonly egress: CreateContainer["egress"];
   readonly volumes: readonly { readonly id: string; readonly target: string }[];
 }
 
@@ -93,10 +96,9 @@ export class ContainerRows {
     }
   }
 
-  /** Ids of those whose removal was begun. */
-  async removing(): Promise<readonly string[]> {
-    const rows = await this.#store.read("SELECT id FROM containers WHERE is_removing = 1");
-    return rows.map(({ id }) => String(id));
+  /** Those whose removal was begun. */
+  async removing(): Promise<readonly ContainerRow[]> {
+    return (await this.#store.read(`SELECT ${COLUMNS} FROM containers WHERE is_removing = 1`)).map(rowOf);
   }
 
   async count(): Promise<number> {

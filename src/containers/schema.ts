@@ -12,6 +12,7 @@ import {
   textBytes,
   whole,
 } from "../http/schema.ts";
+import { egress, publishedPort, wantedPorts } from "./network-schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
 /** Where an image or a container keeps what a mount or a working directory would cover (wire-facts §5). */
@@ -94,6 +95,9 @@ const ABOUT = {
   ttl_seconds: "Seconds after which the container is deleted, whatever it does; null: never.",
   idle_seconds: "Seconds without an exec, a stream or a terminal after which it is stopped; null: never.",
   disk_limit_mb: "What it may write to its own file system, in MiB; null: as much as there is.",
+  ports: "Ports of this machine that lead to it; other containers do not reach them.",
+  egress:
+    "What it may send to: on, everything outside; off, nothing, not even name servers; or a list of addresses and networks, each with ports and protocol if need be, as 203.0.113.0/24:443/tcp. Never this machine, other containers or link-local addresses.",
   gpu_count: "GPUs that it has.",
 } as const;
 
@@ -144,6 +148,8 @@ const createFields = z.object({
   restart: z.enum(RESTART_POLICIES).default("no").describe(ABOUT.restart),
   ttl_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.ttl_seconds),
   idle_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.idle_seconds),
+  ports: wantedPorts.default([]).describe(ABOUT.ports),
+  egress: egress.default("on").describe(ABOUT.egress),
   gpu_count: z.unknown().meta({ type: "integer", description: ABOUT.gpu_count }).optional(),
   gpu_ids: z
     .unknown()
@@ -231,6 +237,8 @@ export const containerRecord = z
     restart: z.enum(RESTART_POLICIES).describe(ABOUT.restart),
     ttl_seconds: z.int().nullable().describe(ABOUT.ttl_seconds),
     idle_seconds: z.int().nullable().describe(ABOUT.idle_seconds),
+    ports: z.array(publishedPort).describe(ABOUT.ports),
+    egress: z.union([z.enum(["on", "off"]), z.array(z.string())]).describe(ABOUT.egress),
     gpu_count: z.int().describe(ABOUT.gpu_count),
     gpu_ids: z.array(z.string()).describe("Which GPUs it has."),
     labels: z.record(z.string(), z.string()).describe(ABOUT.labels),

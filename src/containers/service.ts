@@ -13,13 +13,15 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
-import type { ContainerEngine, ContainerPlan } from "../engine/engine.ts";
+import type { ContainerEngine } from "../engine/engine.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import { Lives } from "./lives.ts";
+import { planOf } from "./plan.ts";
+import { Ports } from "./ports.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
@@ -50,6 +52,7 @@ export interface ContainersOptions {
 export class Containers {
   readonly #options: ContainersOptions;
   readonly #rows: ContainerRows;
+  readonly #ports: Ports;
   readonly #turns = new Turns();
   readonly #view: View;
   readonly #lives: Lives;
@@ -57,6 +60,7 @@ export class Containers {
   constructor(options: ContainersOptions) {
     this.#options = options;
     this.#rows = new ContainerRows(options.store);
+    this.#ports = new Ports(options.ids);
     this.#view = new View(options.engine, options.clock);
     this.#lives = new Lives({
       ...options,
@@ -77,6 +81,7 @@ export class Containers {
       log.warn("container not taken up", { container_id: id, error: errorText(error) });
     for await (const row of this.#rows.all()) {
       known.add(row.id);
+      this.#ports.keep(row.id, row.make.ports);
       const isLive = engine.live(row.id) !== null;
       if (row.state === "starting" && isLive) {
         await this.#move(row, "run", { started_at_ms: this.#options.clock.epochMs() });
@@ -92,7 +97,9 @@ export class Containers {
     for (const row of dead) {
       await this.#noteDeath(row).catch(failed(row.id));
     }
-    const removing = await this.#rows.removing();
+    const leaving = await this.#rows.removing();
+    for (const row of leaving) this.#ports.keep(row.id, row.make.ports);
+    const removing = leaving.map(({ id }) => id);
     for (const id of engine.ids) {
       if (!known.has(id) && !removing.includes(id)) void engine.kill(id).catch(failed(id));
     }
@@ -167,6 +174,7 @@ export class Containers {
         hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
       });
     }
+    const ports = await this.#ports.claim(id, input.ports);
     const row: ContainerRow = {
       id,
       tenant_id,
@@ -185,6 +193,8 @@ export class Containers {
         disk_limit_mb: input.disk_limit_mb ?? null,
         gpu_count: input.gpu_count,
         gpu_ids: input.gpu_ids,
+        ports,
+        egress: input.egress,
         volumes: found.map(({ id }, i) => ({ id, target: mounts[i]?.target ?? "" })),
       },
       memory_limit_mb: input.memory_limit_mb,
@@ -201,7 +211,11 @@ export class Containers {
     };
     const mounted = row.make.volumes.map((volume) => this.#rows.mount(tenant_id, id, volume.id, volume.target));
     const made = [this.#rows.guard(tenant_id), this.#rows.insert(row), ...mounted];
-    const conflict = await this.#write(made, eventOf(row, "created", "starting"));
+    const conflict = await this.#write(made, eventOf(row, "created", "starting")).catch((error) => {
+      this.#ports.release(id);
+      throw error;
+    });
+    if (conflict !== null) this.#ports.release(id);
     if (conflict === 0) throw unknownCredential();
     if (conflict === 1) throw nameTaken(input.name);
     if (conflict !== null) throw new AppError("NOT_FOUND", "one of the volumes was deleted just now");
@@ -323,7 +337,7 @@ export class Containers {
   /** Starts what was noted as `starting`, and notes it as `running`. Throws what the engine threw. */
   async #run(row: ContainerRow): Promise<void> {
     const { engine, clock } = this.#options;
-    const ended = await engine.start(this.#plan(row));
+    const ended = await engine.start(planOf(row));
     const fields = { started_at_ms: clock.epochMs(), exit_code: null, oom_killed: false, exited_at_ms: null };
     try {
       await this.#move(row, "run", fields);
@@ -411,23 +425,7 @@ export class Containers {
     await engine.kill(id);
     await engine.remove(id);
     await store.write([this.#rows.delete(id)], { durable: true });
-  }
-
-  #plan(row: ContainerRow): ContainerPlan {
-    const { make } = row;
-    return {
-      id: row.id,
-      image: make.image,
-      hostname: hostnameOf(row.name),
-      argv: make.command,
-      environment: Object.entries(row.environment).map(([name, value]) => `${name}=${value}`),
-      working_directory: make.working_directory,
-      memory_limit_mb: row.memory_limit_mb,
-      cpu_limit_percent: row.cpu_limit_percent,
-      disk_limit_mb: make.disk_limit_mb,
-      strict: make.strict,
-      volumes: make.volumes,
-    };
+    this.#ports.release(id);
   }
 
   /** Throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */
@@ -466,17 +464,6 @@ const EVENTS: Readonly<Record<ContainerState, string>> = {
   exited: "died",
   error: "failed",
 };
-
-/** What of a name can be a host's: letters, digits and dashes, at most 63 (RFC 1123). */
-export function hostnameOf(name: string): string {
-  return (
-    name
-      .replace(/[^a-zA-Z0-9-]+/g, "-")
-      .replace(/^-+/, "")
-      .slice(0, 63)
-      .replace(/-+$/, "") || "container"
-  );
-}
 
 function nameTaken(name: string): AppError {
   return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {

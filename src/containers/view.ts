@@ -65,6 +65,8 @@ export class View {
       restart: make.restart,
       ttl_seconds: make.ttl_seconds,
       idle_seconds: make.idle_seconds,
+      ports: [...make.ports],
+      egress: typeof make.egress === "string" ? make.egress : [...make.egress],
       gpu_count: make.gpu_count,
       gpu_ids: [...make.gpu_ids],
       labels: row.labels,

@@ -7,6 +7,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
 import { MASKED_PATHS, MINIT_INSIDE, PATH_INSIDE, READONLY_PATHS } from "./bundle.ts";
 import type { Filter } from "./filters.ts";
+import type { NetworkPolicy } from "./rules.ts";
 
 /** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
 export const CAPABILITIES: readonly string[] = [
@@ -25,6 +26,8 @@ export const CAPABILITIES: readonly string[] = [
 
 /** Notes the network slot, for a later process to read. */
 export const SLOT_ANNOTATION = "hearth.slot";
+/** Notes the policy of its network, as JSON, for the same. */
+export const NETWORK_ANNOTATION = "hearth.network";
 
 export interface Mount {
   /** A directory on this machine, as the launcher sees it. */
@@ -44,6 +47,7 @@ export interface ContainerSpec {
   readonly address: string;
   /** Path of a ready network namespace. */
   readonly netns: string;
+  readonly network: NetworkPolicy;
   /** `/parent/name` */
   readonly cgroup: string;
   readonly filter: Filter;
@@ -92,6 +96,7 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
     root: { path: spec.rootfs, readonly: strict },
     annotations: {
       [SLOT_ANNOTATION]: String(spec.slot_index),
+      [NETWORK_ANNOTATION]: JSON.stringify(spec.network),
       ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
     },
     process: {

@@ -15,9 +15,9 @@ import { LIMITS } from "../base/limits.ts";
 import { remainsOf } from "./adoption.ts";
 import { StoreArea } from "./area.ts";
 import { applyLimits, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
-import { each } from "./concurrency.ts";
+import { each, together } from "./concurrency.ts";
 import { type ContainerPlan, type Ended, KILLED, type LiveContainer } from "./container.ts";
-import { CAPABILITIES, type ContainerSpec, SLOT_ANNOTATION } from "./container-bundle.ts";
+import { CAPABILITIES, type ContainerSpec, NETWORK_ANNOTATION, SLOT_ANNOTATION } from "./container-bundle.ts";
 import {
   ContainerControl,
   type Exec,
@@ -38,6 +38,7 @@ import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
+import { type NetworkPolicy, OPEN_POLICY } from "./rules.ts";
 import type { StartContainerTask } from "./thread.ts";
 
 interface Held extends LiveContainer {
@@ -136,8 +137,12 @@ export class ContainerEngine {
     const doomed: { id: string; slot: NetworkSlot | null }[] = [];
     await each(ids, LIMITS.leftovers_at_once, async (id) => {
       const bundle = `${places.bundles}/${id}`;
-      const slot = network.slotOfIndex(slotIndexOf(bundle));
-      if (slot !== null) slots.push(slot);
+      const { slot_index, policy } = noteOf(bundle);
+      const slot = network.slotOfIndex(slot_index);
+      if (slot !== null) {
+        slots.push(slot);
+        network.keepPolicy(slot, policy);
+      }
       const control = slot === null || starting.has(bundle) ? null : await this.#connect(bundle).catch(() => null);
       if (slot !== null && control !== null) this.#hold(id, slot, control);
       else doomed.push({ id, slot });
@@ -211,7 +216,8 @@ export class ContainerEngine {
       slot = await this.#host.acquire();
       // Idempotent: what was made just before a power cut may be lost.
       await this.area.create("containers", id, plan.disk_limit_mb);
-      const rootfs = await this.#mount(id, image.path);
+      const policing = this.#host.network.setPolicy(slot, plan.network);
+      const [rootfs] = await together(this.#mount(id, image.path), policing);
       await this.#run(this.#spec(plan, rootfs, slot, filter));
       const control = await this.#connect(this.#remains(id, false).bundle).catch(async (error) => {
         const ended = this.#endOf(id);
@@ -462,14 +468,15 @@ export class ContainerEngine {
   }
 }
 
-/** What the start noted; NaN when there is nothing to be read. */
-function slotIndexOf(bundle: string): number {
+/** What the start noted in the configuration; the index is NaN when there is nothing to be read. */
+function noteOf(bundle: string): { readonly slot_index: number; readonly policy: NetworkPolicy } {
   try {
-    const config = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
+    const { annotations } = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
       annotations: Record<string, string>;
     };
-    return Number(config.annotations[SLOT_ANNOTATION] ?? Number.NaN);
+    const policy: NetworkPolicy = JSON.parse(annotations[NETWORK_ANNOTATION] ?? "");
+    return { slot_index: Number(annotations[SLOT_ANNOTATION] ?? Number.NaN), policy };
   } catch {
-    return Number.NaN;
+    return { slot_index: Number.NaN, policy: OPEN_POLICY };
   }
 }

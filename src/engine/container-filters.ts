@@ -3,6 +3,7 @@ import { LIMITS } from "../base/limits.ts";
 import { containerConfig, writeContainerFiles } from "./container-bundle.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
+import { OPEN_POLICY } from "./rules.ts";
 
 /** Of the container that the runtime makes to compile for. */
 const COMPILER = "container-filter";
@@ -49,6 +50,7 @@ export class ContainerFilters {
         memory_limit_mb: LIMITS.memory_limit_mb_default,
         cpu_limit_percent: null,
         strict: true,
+        network: OPEN_POLICY,
         mounts: [],
       };
       writeContainerFiles(bundle, spec);

@@ -196,6 +196,8 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   concurrency_limit: "calls in flight of one function",
   api_access: "whether handlers may call the API",
   disk_limit_mb: "what a container may write",
+  ports: "ports of this machine that lead into a container",
+  egress: "what a container may reach",
   restart: "a policy for containers whose command ends",
   ttl_seconds: "containers that are deleted by themselves",
   idle_seconds: "containers that are stopped when nobody uses them",
