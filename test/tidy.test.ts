@@ -36,7 +36,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   "src/engine": ["src/base/", "piscina"],
   pool: ["src/base/"],
   runtimes: ["src/base/", "src/engine/engine.ts"],
-  "src/http": ["src/base/", "src/store/", "hono", "@hono/node-server", "zod", "lru-cache"],
+  "src/http": ["src/base/", "src/store/", "hono", "@hono/node-server", "zod", "lru-cache", "ws"],
   "src/telemetry": [
     "src/base/",
     "src/http/",

@@ -49,6 +49,7 @@ export const ERRORS = {
   BODY_TOO_LARGE: row(413, "caller", "The body is larger than body_bytes_max."),
   RANGE_NOT_SATISFIABLE: row(416, "caller", "The file has no such bytes."),
   UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing or of another JSON type."),
+  UPGRADE_REQUIRED: row(426, "caller", "The path is a WebSocket, and the request asks for none."),
   HEADERS_TOO_LARGE: row(431, "caller", "The request line and headers are larger than header_bytes_max."),
   CHAIN_TOO_DEEP: row(400, "caller", "Functions call functions deeper than chain_depth_max."),
   RATE_LIMITED: row(429, "platform", "The tenant sends more requests a second than it may.", true),

@@ -67,6 +67,21 @@ export const LIMITS = {
   /** Requests sent on one connection before the one ahead is answered; hardly any client sends a second one. */
   pipelined_requests_max: 4,
 
+  // WebSockets
+  /** Open ones of one listener; each costs some 20 KiB beside what waits for it. */
+  sockets_max: 1_024,
+  /** A message of a client; a pasted text is one message. */
+  socket_message_bytes_max: 1024 * 1024,
+  /** Bytes that a client has not taken; above it the sender waits. As much as a terminal shows in a second. */
+  socket_buffer_bytes: 256 * 1024,
+  /** How often the credential and the silence of each socket are looked at. */
+  socket_tick_ms: 2_000,
+  /** A client is asked for a sign of life this often, and cut when none of any kind came for so long. */
+  socket_ping_ms: 20_000,
+  socket_silence_ms: 60_000,
+  /** What was sent before the end, and the client's word that it has understood, may take this long. */
+  socket_close_ms: 10_000,
+
   // Functions
   name_length_max: 128,
   /** It is one argument of a command, of which Linux allows 128 KiB (MAX_ARG_STRLEN). */

@@ -31,6 +31,7 @@ const HEADERS: { readonly [Code in ErrorCode]?: Readonly<Record<string, string>>
   UNAUTHORIZED: { "www-authenticate": 'Bearer realm="hearth"' },
   // What is left of the body is not read, so the connection cannot be used again.
   BODY_TOO_LARGE: { connection: "close" },
+  UPGRADE_REQUIRED: { connection: "upgrade", upgrade: "websocket" },
 };
 
 /** A refusal tells its own text; a fault tells nothing of the inside and is logged with its cause. */

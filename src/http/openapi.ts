@@ -40,6 +40,8 @@ const BODY_ERRORS: readonly ErrorCode[] = [
   "UNPROCESSABLE_ENTITY",
   "BODY_TOO_LARGE",
 ];
+/** To what is no upgrade to a WebSocket, or one with a handshake that is not whole. */
+const SOCKET_ERRORS: readonly ErrorCode[] = ["UPGRADE_REQUIRED", "INVALID_ARGUMENT"];
 /** To a body that is handed on as it comes. */
 const UPLOAD_ERRORS: readonly ErrorCode[] = ["INVALID_ARGUMENT", "BODY_TOO_LARGE", "REQUEST_TIMEOUT"];
 
@@ -77,12 +79,13 @@ export const errorSchema = z
   });
 
 /** Every code that a route may be refused with. */
-export function errorsOf({ auth, scope, params, query, body, upload, errors }: Route): ErrorCode[] {
+export function errorsOf({ auth, scope, params, query, body, upload, socket, errors }: Route): ErrorCode[] {
   const codes = new Set<ErrorCode>(["INTERNAL", ...errors]);
   if (auth !== "public") for (const code of CREDENTIAL_ERRORS) codes.add(code);
   if (auth === "operator" || scope !== null) codes.add("FORBIDDEN");
   if (params !== null || query !== null) codes.add("INVALID_ARGUMENT");
   if (body !== null) for (const code of BODY_ERRORS) codes.add(code);
+  if (socket !== null) for (const code of SOCKET_ERRORS) codes.add(code);
   if (upload !== null) for (const code of UPLOAD_ERRORS) codes.add(code);
   return [...codes];
 }
@@ -264,14 +267,17 @@ export function credentialText({ auth, scope }: Pick<Route, "auth" | "scope">): 
 }
 
 function operationOf(route: Route, components: Components): Json {
-  const { operation, summary, auth, scope, query_credential } = route;
+  const { operation, summary, auth, scope, query_credential, socket } = route;
   // OpenAPI 3.1 lets a requirement name roles, whatever the scheme: here they are scopes.
   const scopes = scope === null ? [] : [scope];
   return {
     operationId: operation,
     tags: [tagOf(route)],
     summary,
-    description: credentialText(route),
+    description:
+      socket === null
+        ? credentialText(route)
+        : `A WebSocket with the sub-protocol \`${socket.protocol}\`. ${credentialText(route)}`,
     security:
       auth === "public"
         ? []

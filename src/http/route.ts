@@ -10,6 +10,7 @@ import type { Caller } from "./auth.ts";
 import type { RequestNotes } from "./observer.ts";
 import type { Streamed } from "./stream.ts";
 import type { Upload, UploadOptions } from "./upload.ts";
+import type { SocketOptions, Upgrade } from "./websocket.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
@@ -61,10 +62,10 @@ export class Answer<Body = unknown> {
 }
 
 /**
- * What a handler returns: the JSON body, an `Answer`, a `Streamed` for what comes in pieces, or for pages and small raw
- * bytes a whole `Response`.
+ * What a handler returns: the JSON body, an `Answer`, a `Streamed` for what comes in pieces, for pages and small raw
+ * bytes a whole `Response`, and of a route with `socket` an `Upgrade`.
  */
-type Result<Body> = Body | Answer<Body> | Streamed | Response;
+type Result<Body> = Body | Answer<Body> | Streamed | Upgrade | Response;
 
 export type Output<Schema, Fallback> = Schema extends z.ZodType ? z.output<Schema> : Fallback;
 type Input<Schema> = Schema extends z.ZodType ? z.input<Schema> : undefined;
@@ -114,11 +115,13 @@ interface Definition<
   readonly upload?: Sent;
   /** Takes the credential as `?token=` too, for clients that cannot send headers: event streams of browsers. */
   readonly query_credential?: boolean;
+  /** The request becomes a WebSocket; whatever else comes is refused. Only for GET, and a path without parameters. */
+  readonly socket?: SocketOptions;
   /** Of the JSON answer; absent where it answers no JSON. */
   readonly response?: Response;
   /** Given as an `Answer` with that status. */
   readonly other?: OtherAnswer<Other>;
-  /** Of the normal answer; 200 unless given. */
+  /** Of the normal answer; 200 unless given, 101 of a socket. */
   readonly status?: number;
   /** Media types that it answers; `application/json` unless given. */
   readonly content?: readonly string[];
@@ -153,6 +156,7 @@ export interface Route {
   readonly body: z.ZodType | null;
   readonly upload: UploadOptions | null;
   readonly query_credential: boolean;
+  readonly socket: SocketOptions | null;
   readonly response: z.ZodType | null;
   readonly other: OtherAnswer | null;
   readonly status: number;
@@ -184,7 +188,8 @@ export function route<
 >(
   definition: Definition<M, P, Auth, Params, Query, Body, Response, Other, Sent>,
 ): TypedRoute<M, P, Input<Query>, Input<Body>, Output<Response, unknown> | Output<Other, never>> {
-  const { method, path, auth, scope, operation, summary, params, query, body, response, status } = definition;
+  const { method, path, auth, scope, operation, summary, params, query, body, response } = definition;
+  const { socket = null } = definition;
   return {
     method,
     path,
@@ -197,10 +202,11 @@ export function route<
     body: body ?? null,
     upload: definition.upload ?? null,
     query_credential: definition.query_credential ?? false,
+    socket,
     response: response ?? null,
     other: (definition.other as OtherAnswer | undefined) ?? null,
-    status: status ?? 200,
-    content: definition.content ?? [JSON_TYPE],
+    status: definition.status ?? (socket === null ? 200 : 101),
+    content: definition.content ?? (socket === null ? [JSON_TYPE] : []),
     errors: definition.errors ?? [],
     example: definition.example ?? {},
     // `serve` builds the request from these very schemas and this auth class.

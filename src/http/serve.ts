@@ -9,7 +9,7 @@ import type { HttpBindings } from "@hono/node-server";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Context } from "hono";
 import type { Clock } from "../base/clock.ts";
-import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
+import { AppError, type ErrorCode, errorText, invariant } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
@@ -23,6 +23,7 @@ import type { Rates, Taken } from "./rates.ts";
 import { Answer, type AuthClass, JSON_TYPE, type Route, type RouteRequest } from "./route.ts";
 import { Streamed, send } from "./stream.ts";
 import { mediaType, RequestBody, type Upload, type UploadOptions } from "./upload.ts";
+import { checkUpgrade, type Opening, type Sockets, Upgrade } from "./websocket.ts";
 
 export interface AppDeps {
   readonly log: Log;
@@ -34,6 +35,8 @@ export interface AppDeps {
   readonly rates: Rates;
   /** What all requests of this application hold. */
   readonly held: Held;
+  /** What requests of this application have become. */
+  readonly sockets: Sockets;
   readonly traces: Traces;
   /** Hears of each request once, when its answer is made. */
   readonly observer: Observer;
@@ -70,6 +73,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const params = route.params === null ? c.req.param() : validate(route.params, c.req.param(), "INVALID_ARGUMENT");
     const query =
       route.query === null ? undefined : validate(route.query, parseQuery(incoming.url ?? ""), "INVALID_ARGUMENT");
+    if (route.socket !== null) checkUpgrade(incoming);
     if (isRaw(route, incoming)) {
       const { bytes_max } = route.upload;
       stream = new RequestBody({ incoming, outgoing, clock: deps.clock, bytes_max, recheck });
@@ -87,7 +91,9 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     response =
       result instanceof Streamed
         ? begin(c.env, result, request_id, deps, taken?.headers)
-        : respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
+        : result instanceof Upgrade
+          ? upgrade(c.env, result, route, { recheck, headers: { "x-request-id": request_id, ...taken?.headers } }, deps)
+          : respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
   } catch (thrown) {
     share.end();
     error_code = errorCodeOf(thrown);
@@ -131,6 +137,18 @@ function begin(
     log.warn("answer cut", { request_id, error: errorText(error) }),
   );
   return RESPONSE_ALREADY_SENT;
+}
+
+/** Makes a socket of a request, of which nothing more is told here. */
+function upgrade(
+  env: HttpBindings,
+  wanted: Upgrade,
+  { socket }: Route,
+  opening: Omit<Opening, "protocol">,
+  { sockets }: AppDeps,
+): Response {
+  invariant(socket !== null, "only a route with `socket` upgrades");
+  return sockets.open(env, wanted, { ...opening, protocol: socket.protocol });
 }
 
 /** Counts a large answer until the client has taken it or has gone. Throws CAPACITY_FULL where there is no room. */

@@ -23,21 +23,30 @@ import { Held } from "./held.ts";
 import { answerMalformed, refuseExpectations } from "./malformed.ts";
 import type { Route } from "./route.ts";
 import { type AppDeps, type Env, refuse, refuseUnserved, serve } from "./serve.ts";
+import { asksUpgrade, type SocketLimits, Sockets, serveUpgrades } from "./websocket.ts";
 
 export interface App {
   /** The hono application, for `listen`. */
   readonly hono: Hono<Env>;
   /** All mounted routes, in the order in which they are matched. */
   readonly routes: readonly Route[];
+  /** What requests have become. */
+  readonly sockets: Sockets;
   /** Called once per concern, before `listen`. */
   mount(routes: readonly Route[]): void;
   /** The error body for what is thrown before there is a request. */
   failed(thrown: unknown): Response;
 }
 
-/** `held` may be given to watch it; each application has one of its own. */
-export function createApp({ held = new Held(), ...rest }: Omit<AppDeps, "held"> & Partial<AppDeps>): App {
-  const deps: AppDeps = { ...rest, held };
+type AppOptions = Omit<AppDeps, "held" | "sockets"> & {
+  /** May be given to watch it; each application has one of its own. */
+  readonly held?: Held;
+  readonly socket_limits?: Partial<SocketLimits>;
+};
+
+export function createApp({ held = new Held(), socket_limits, ...rest }: AppOptions): App {
+  const sockets = new Sockets({ clock: rest.clock, ...(socket_limits && { limits: socket_limits }) });
+  const deps: AppDeps = { ...rest, held, sockets };
   const routes: Route[] = [];
   const hono = new Hono<Env>();
   const failed = (thrown: unknown): Response => refuseUnserved(thrown, {}, "-", deps);
@@ -47,6 +56,7 @@ export function createApp({ held = new Held(), ...rest }: Omit<AppDeps, "held"> 
   return {
     hono,
     routes,
+    sockets,
     failed,
     mount(added) {
       const ordered = [...added].sort((a, b) => comparePaths(a.path, b.path));
@@ -131,7 +141,10 @@ export async function listen(app: App, { host, port, clock, log, limits }: Liste
   return {
     url: `http://${shown_host}:${bound_port}`,
     port: bound_port,
-    close: (drain_ms) => drain(server, sockets, clock, drain_ms),
+    close: (drain_ms) => {
+      app.sockets.close();
+      return drain(server, sockets, clock, drain_ms);
+    },
   };
 }
 
@@ -166,11 +179,13 @@ function makeServer(app: App, limits: ServerLimits, sockets: Set<Socket>): Serve
       requestTimeout: limits.request_timeout_ms,
       keepAliveTimeout: limits.connection_idle_ms,
       connectionsCheckingInterval: limits.connection_check_ms,
+      shouldUpgradeCallback: (incoming) => asksUpgrade(incoming, app.routes),
     },
     listener,
   );
   // Without this event Node invites every body. `readBody` does it, once the request has passed all that needs none.
   server.on("checkContinue", listener);
+  serveUpgrades(server, listener);
   answerMalformed(server, app.failed);
   refuseExpectations(server, app.failed);
   server.maxConnections = limits.connections_max;
@@ -251,6 +266,8 @@ function drain(
     const cancel = clock.after(drain_ms, () => {
       cut_count = sockets.size;
       server.closeAllConnections();
+      // Node leaves out what is no longer HTTP.
+      for (const socket of sockets) socket.destroy();
     });
     // Also ends the connections that are idle between requests, but not those that have never sent anything.
     server.close(() => {

@@ -11,6 +11,7 @@ import type { Served as Told } from "../../src/http/observer.ts";
 import { Rates } from "../../src/http/rates.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
+import type { SocketLimits } from "../../src/http/websocket.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { Keys } from "../../src/tenants/keys.ts";
 import { scratchStores } from "../store/scratch.ts";
@@ -22,6 +23,7 @@ export interface Served {
   readonly app: App;
   readonly server: Listening;
   readonly keys: Keys;
+  readonly rates: Rates;
   readonly store: Store;
   /** Messages of level error with their fields. */
   readonly faults: { readonly message: string; readonly fields: LogFields }[];
@@ -38,6 +40,7 @@ export interface Place {
   /** API keys unless given. */
   readonly authenticator?: Authenticator;
   readonly held?: Held;
+  readonly socket_limits?: Partial<SocketLimits>;
 }
 
 /** Call in a describe block. What a test serves is taken down after it. */
@@ -52,7 +55,7 @@ export function serving(): (
   afterEach(async () => {
     await Promise.all(servers.splice(0).map((server) => server.close(0)));
   });
-  return async (routes, limits, { host = "127.0.0.1", authenticator, held = new Held() } = {}) => {
+  return async (routes, limits, { host = "127.0.0.1", authenticator, held = new Held(), socket_limits } = {}) => {
     const faults: Served["faults"] = [];
     const told: Told[] = [];
     const ignore = () => {};
@@ -66,13 +69,15 @@ export function serving(): (
     const store = scratch().open();
     const keys = testKeys(store, systemClock);
     await keys.ensureBootstrap(KEY);
+    const rates = new Rates(systemClock);
     const app = createApp({
       log,
       ids,
       clock: systemClock,
       authenticator: authenticator ?? keys,
       held,
-      rates: new Rates(systemClock),
+      ...(socket_limits && { socket_limits }),
+      rates,
       traces: new Traces(ids, 0),
       observer: { served: (one) => told.push(one) },
     });
@@ -84,6 +89,7 @@ export function serving(): (
       app,
       server,
       keys,
+      rates,
       store,
       faults,
       told,
