@@ -12,6 +12,7 @@ import { type OperationRoutesOptions, operationRoutes } from "./operations/route
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
 import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
 import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
+import { type TerminalRoutesOptions, terminalRoutes } from "./terminal/routes.ts";
 import { type VolumeRoutesOptions, volumeRoutes } from "./volumes/routes.ts";
 
 export interface ApiOptions {
@@ -19,6 +20,7 @@ export interface ApiOptions {
   readonly functions: FunctionRoutesOptions;
   readonly containers: ContainerRoutesOptions;
   readonly volumes: VolumeRoutesOptions;
+  readonly terminal: TerminalRoutesOptions;
   readonly tenants: TenantRoutesOptions;
   readonly telemetry: TelemetryRoutesOptions;
   readonly operations: OperationRoutesOptions;
@@ -41,6 +43,7 @@ const TAGS = {
   functions: "Code that is called by name, in versions, on warm containers.",
   containers: "Processes with a file system and an address of their own, kept until they are deleted.",
   volumes: "Files that containers mount and that outlive them.",
+  terminal: "Shells on terminals in containers.",
   tenants: "Who owns what. The operator's.",
   "api-keys": "A tenant's own keys.",
   auth: "Short-lived tokens.",
@@ -49,7 +52,7 @@ const TAGS = {
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, volumes, tenants, telemetry, operations, events } = options;
+  const { system, functions, containers, volumes, terminal, tenants, telemetry, operations, events } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
     ...systemRoutes(system),
@@ -64,6 +67,7 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(containers),
     ...volumeRoutes(volumes),
+    ...terminalRoutes(terminal),
     ...tenantRoutes(tenants),
     ...telemetryRoutes(telemetry),
     ...operationRoutes(operations),

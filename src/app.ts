@@ -43,6 +43,7 @@ import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
 import { Keys, newKeyText } from "./tenants/keys.ts";
 import { Tenants } from "./tenants/service.ts";
+import { Terminals } from "./terminal/service.ts";
 import { Volumes } from "./volumes/service.ts";
 import { VolumeVerbs } from "./volumes/verbs.ts";
 
@@ -153,7 +154,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
   const parts = makeContainers(base, { store, engine: engine.containers, events, operations });
-  const { containers, volumes, volumeVerbs, execs, jobs, verbs } = parts;
+  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals } = parts;
   const tenants = new Tenants({ ...base, store, keys, functions, containers, volumes, operations, events, rates });
   const api = apiRoutes({
     system: {
@@ -166,6 +167,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool },
     containers: { containers, engine: engine.containers, execs, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.containers.files, operations },
+    terminal: { terminals },
     tenants: { tenants, keys },
     telemetry: { metrics },
     operations: { operations },
@@ -186,6 +188,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await execs.boot();
   await containers.boot();
   undo.add(async () => containers.close());
+  undo.add(async () => terminals.close());
   await operations.boot();
   void tenants.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
@@ -253,9 +256,12 @@ function makeContainers(
   });
   const jobs = new Jobs(store);
   const execs = new Execs({ containers, engine, jobs, clock, ids, log });
+  const idle_ms = config.terminal_idle_seconds * 1_000;
+  const ttl_ms = config.terminal_ttl_seconds * 1_000;
+  const terminals = new Terminals({ shells: execs, engine, events, clock, ids, log, idle_ms, ttl_ms });
   const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
   const verbs = new ContainerVerbs(containers, operations);
-  return { containers, volumes, volumeVerbs, execs, jobs, verbs };
+  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals };
 }
 
 /** What a container's `image` stands for on this node. */

@@ -5,11 +5,13 @@ import { AppError } from "../src/base/errors.ts";
 import type { Machine } from "../src/base/machine.ts";
 import { functionStates } from "../src/functions/states.ts";
 import { operationStates } from "../src/operations/states.ts";
+import { terminalStates } from "../src/terminal/states.ts";
 
 /** Machines with their terminal states: nothing leaves those, something leaves all others. */
 const MACHINES: readonly [Machine<string, string>, readonly string[]][] = [
   [functionStates, ["deleting"]],
   [operationStates, ["succeeded", "failed", "cancelled", "timed_out"]],
+  [terminalStates, ["terminated", "error"]],
   [INSTANCE_MACHINE, ["gone"]],
 ];
 

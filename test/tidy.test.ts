@@ -23,6 +23,7 @@ const CONCERN_EDGES: Record<string, readonly string[]> = {
   system: [],
   events: [],
   operations: [],
+  terminal: ["containers"],
   containers: ["operations", "volumes", "oci", "nightly"],
   volumes: ["operations"],
   functions: ["oci", "nightly", "snapshots"],

@@ -38,6 +38,8 @@ export interface Config {
   readonly memory_budget_mb: number;
   /** Of containers' files and volumes; null: half of the disk. */
   readonly area_mb: number | null;
+  readonly terminal_idle_seconds: number;
+  readonly terminal_ttl_seconds: number;
   readonly queue_max: number;
   /** Null: no limit. */
   readonly tenant_concurrency_limit: number | null;
@@ -135,6 +137,16 @@ export const SETTINGS = {
     fallback: "",
     about:
       "disk for files of containers and volumes, taken as they grow; default half of the disk; can be raised later",
+  },
+  terminal_idle: {
+    variable: "HEARTH_TERMINAL_IDLE_SECONDS",
+    fallback: String(LIMITS.terminal_idle_seconds_default),
+    about: "a terminal session without a client ends after so long",
+  },
+  terminal_ttl: {
+    variable: "HEARTH_TERMINAL_TTL_SECONDS",
+    fallback: String(LIMITS.terminal_ttl_seconds_default),
+    about: "and any of them so long after it was made",
   },
   queue_max: {
     variable: "HEARTH_QUEUE_MAX",
@@ -289,6 +301,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     memory_budget_mb:
       read("memory") === "" ? defaultMemoryMb() : wholeNumber("memory", read("memory"), 16, 100_000_000),
     area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),
+    terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle"), 1, LIMITS.terminal_seconds_max),
+    terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl"), 1, LIMITS.terminal_seconds_max),
     queue_max: wholeNumber("queue_max", read("queue_max"), 1, 100_000),
     tenant_concurrency_limit: wholeNumber("tenant_concurrency", read("tenant_concurrency"), 0, 1_000_000) || null,
     records_kept_max: wholeNumber("records_kept", read("records_kept"), 0, 100_000_000),

@@ -82,6 +82,26 @@ export const LIMITS = {
   /** What was sent before the end, and the client's word that it has understood, may take this long. */
   socket_close_ms: 10_000,
 
+  // Terminal sessions
+  /** Each holds a shell, a connection to it, and of what nobody looked at up to `terminal_backlog_bytes`. */
+  terminal_sessions_per_tenant_max: 50,
+  terminal_sessions_max: 256,
+  /** A session ends so long after its last client has gone, and so long after it was made. */
+  terminal_idle_seconds_default: 1_800,
+  terminal_ttl_seconds_default: 14_400,
+  /** What a timer can wait: 2^31 milliseconds. */
+  terminal_seconds_max: 2_000_000,
+  /** Output that the next client is shown: a few thousand lines. */
+  terminal_backlog_bytes: 256 * 1024,
+  /** Sessions that have ended, of which can be read how. */
+  terminal_ended_kept: 1_000,
+  /** Characters of a frame of a client; the longest that means something has some fifty. */
+  terminal_frame_length_max: 4_096,
+  terminal_columns_default: 80,
+  terminal_columns_max: 1_000,
+  terminal_rows_default: 24,
+  terminal_rows_max: 1_000,
+
   // Functions
   name_length_max: 128,
   /** It is one argument of a command, of which Linux allows 128 KiB (MAX_ARG_STRLEN). */

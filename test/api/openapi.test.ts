@@ -135,6 +135,8 @@ describe("every operation", () => {
     const made = new Map([["operation_id", plantOperation(daemon, { tenant_id: "default" })]]);
     for (const operation of [...first, ...ordered]) {
       const { operationId, method } = operation;
+      // A WebSocket: terminal.test.ts opens it.
+      if (operation.responses[101] !== undefined) continue;
       const { path, body } = requestOf(operation, made);
       const answer = await daemon.call(method, path, body);
       const response = document().response(operation, answer.status);

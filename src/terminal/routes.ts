@@ -1,0 +1,149 @@
+/** Every route of terminal sessions. */
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import { route } from "../http/route.ts";
+import { acknowledgement } from "../http/schema.ts";
+import { SAMPLES } from "./samples.ts";
+import {
+  attachQuery,
+  bySession,
+  createSession,
+  resizeSession,
+  sessionList,
+  sessionRecord,
+  sessionsQuery,
+} from "./schema.ts";
+import type { Terminals } from "./service.ts";
+
+export interface TerminalRoutesOptions {
+  readonly terminals: Terminals;
+}
+
+const CREATE_ERRORS = [
+  "FORBIDDEN",
+  "NOT_FOUND",
+  "NOT_RUNNING",
+  "NOT_RESPONDING",
+  "START_FAILED",
+  "CONCURRENCY_LIMIT",
+] as const;
+const ID_EXAMPLE = { session_id: "{session_id}" };
+
+export function terminalRoutes(options: TerminalRoutesOptions) {
+  return [...sessionRoutes(options), attachRoute(options)];
+}
+
+function sessionRoutes({ terminals }: TerminalRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/terminal/sessions",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "createTerminalSession",
+      summary: `Starts a shell on a terminal in a container. Without a client it ends, after ${LIMITS.terminal_idle_seconds_default} seconds unless set.`,
+      body: createSession,
+      status: 201,
+      response: sessionRecord,
+      errors: CREATE_ERRORS,
+      example: { body: { container_id: "{container_id}" }, response: SAMPLES.session },
+      handler: async ({ caller, body }) => (await terminals.create(caller.tenant_id, body)).record(),
+    }),
+    route({
+      method: "GET",
+      path: "/api/terminal/sessions",
+      auth: "tenant",
+      scope: "read",
+      operation: "listTerminalSessions",
+      summary: "The tenant's sessions that have not ended, newest first.",
+      query: sessionsQuery,
+      response: sessionList,
+      example: { query: { target: "container" }, response: { sessions: [SAMPLES.session] } },
+      handler: ({ caller, query }) => ({
+        sessions: terminals.list(caller.tenant_id, query.target).map((session) => session.record()),
+      }),
+    }),
+    route({
+      method: "GET",
+      path: "/api/terminal/sessions/:session_id",
+      auth: "tenant",
+      scope: "read",
+      operation: "getTerminalSession",
+      summary: "One session; one that has ended tells how, for a while. None outlives the daemon.",
+      params: bySession,
+      response: sessionRecord,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, response: SAMPLES.session },
+      handler: ({ caller, params }) => terminals.get(caller.tenant_id, params.session_id).record(),
+    }),
+    route({
+      method: "POST",
+      path: "/api/terminal/sessions/:session_id/resize",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "resizeTerminalSession",
+      summary: "Tells the shell how large its terminal is now.",
+      params: bySession,
+      body: resizeSession,
+      response: acknowledgement,
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: {
+        params: ID_EXAMPLE,
+        body: { cols: 120, rows: 40 },
+        response: { success: true, message: "the terminal has 120 columns and 40 rows" },
+      },
+      handler: ({ caller, params, body }) => {
+        terminals.resize(caller.tenant_id, params.session_id, body);
+        return { success: true as const, message: `the terminal has ${body.cols} columns and ${body.rows} rows` };
+      },
+    }),
+    route({
+      method: "DELETE",
+      path: "/api/terminal/sessions/:session_id",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "endTerminalSession",
+      summary: "Hangs up: the shell and what runs in it end, and an attached client is told.",
+      params: bySession,
+      response: acknowledgement,
+      errors: ["NOT_FOUND"],
+      example: { params: ID_EXAMPLE, response: { success: true, message: "the session has ended" } },
+      handler: ({ caller, params }) => {
+        terminals.end(caller.tenant_id, params.session_id);
+        return { success: true as const, message: "the session has ended" };
+      },
+    }),
+  ];
+}
+
+function attachRoute({ terminals }: TerminalRoutesOptions) {
+  return route({
+    method: "GET",
+    path: "/ws/terminal/attach",
+    auth: "tenant",
+    scope: "invoke",
+    operation: "attachTerminal",
+    summary:
+      "The WebSocket of a session, or of one that is made for it: binary messages are bytes of the terminal, text messages are frames.",
+    query: attachQuery,
+    query_credential: true,
+    socket: { protocol: "terminal" },
+    errors: [...CREATE_ERRORS, "WRONG_STATE"],
+    handler: ({ caller, query }) => {
+      const { session_id, container_id, shell, cols, rows } = query;
+      if ((session_id === undefined) === (container_id === undefined)) {
+        throw new AppError("INVALID_ARGUMENT", "expected either session_id or container_id", {
+          details: { expected: ["session_id", "container_id"] },
+        });
+      }
+      if (session_id !== undefined) return terminals.attach(caller.tenant_id, session_id, { cols, rows });
+      return terminals.attachNew(caller.tenant_id, {
+        target: "container",
+        container_id,
+        shell,
+        cols: cols ?? LIMITS.terminal_columns_default,
+        rows: rows ?? LIMITS.terminal_rows_default,
+      });
+    },
+  });
+}

@@ -1,0 +1,98 @@
+/** Shapes of terminal sessions: the routes' and those of the text frames on their WebSockets. */
+import { z } from "zod";
+import { LIMITS } from "../base/limits.ts";
+import { queryNumber } from "../http/input.ts";
+import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
+import { TERMINAL_STATES } from "./states.ts";
+
+const { terminal_columns_max, terminal_rows_max } = LIMITS;
+
+const target = z.enum(["container", "master"]);
+export type Target = z.output<typeof target>;
+
+/** A command that minit looks up in the container's PATH, or a path. */
+const shell = wellFormed
+  .min(1)
+  .max(LIMITS.path_bytes_max)
+  .refine((text) => !text.includes("\0"), { error: "must not hold a NUL" })
+  .describe("What to run; /bin/bash where the container has it, else /bin/sh.");
+
+const columns = whole(1, terminal_columns_max).describe("Columns.");
+const lines = whole(1, terminal_rows_max).describe("Rows.");
+
+export const createSession = z
+  .object({
+    target: target.default("container").describe("Only container: nobody gets a shell on the node."),
+    container_id: z.string().optional().describe("The container, by id or name."),
+    shell: shell.optional(),
+    cols: columns.default(LIMITS.terminal_columns_default).describe("Columns."),
+    rows: lines.default(LIMITS.terminal_rows_default).describe("Rows."),
+  })
+  .meta({ id: "CreateTerminalSession" });
+export type CreateSession = z.output<typeof createSession>;
+
+export const resizeSession = z.object({ cols: columns, rows: lines }).meta({ id: "ResizeTerminalSession" });
+export type TerminalSize = z.output<typeof resizeSession>;
+
+export const sessionsQuery = z.object({ target: target.optional().describe("Only those of this kind.") });
+
+export const attachQuery = z.object({
+  cols: queryNumber(1, terminal_columns_max).optional().describe("Columns; of a session that is there, its new ones."),
+  rows: queryNumber(1, terminal_rows_max).optional().describe("Rows, the same."),
+  session_id: z.string().optional().describe("The session; or container_id."),
+  container_id: z.string().optional().describe("Makes a session in this container, by id or name."),
+  shell: shell.optional(),
+});
+
+export const sessionRecord = z
+  .object({
+    id: z.string().describe("Names the session."),
+    session_id: z.string().describe("The same as id."),
+    tenant_id: z.string().describe("Whose it is."),
+    target: target.describe("Where its shell runs."),
+    container_id: z.string().describe("The container that its shell runs in."),
+    child_container_id: z.string().describe("The same as container_id."),
+    state: z.enum(TERMINAL_STATES).describe("active: a client is attached; ready: none was yet; idle: none is now."),
+    shell: z.string().describe("What runs in it."),
+    cols: z.int().describe("Columns."),
+    rows: z.int().describe("Rows."),
+    pid: z.int().describe("Of the shell, inside the container."),
+    attach_url: z.string().describe("Where its WebSocket is, below the address of the API."),
+    created_at: epochSeconds,
+    last_activity_at: epochSeconds,
+    expires_at: epochSeconds.describe("Seconds since the Unix epoch: when it ends whatever is done with it."),
+    exit_code: z.int().nullable().describe("Of the shell, once it has ended; 128 and the signal where one ended it."),
+    signal: z.string().nullable().describe("The signal that ended the shell."),
+    error_code: z.string().nullable().describe("Set where the state is error."),
+    error_message: z.string().nullable().describe("Why the state is error."),
+    retry_count: z.int().describe("Always 0: a shell that has ended is not started again."),
+  })
+  .meta({ id: "TerminalSession" });
+export type SessionRecord = z.output<typeof sessionRecord>;
+
+export const sessionList = z
+  .object({ sessions: z.array(sessionRecord).describe("Newest first.") })
+  .meta({ id: "TerminalSessionList" });
+
+export const bySession = z.object({
+  session_id: z.string().meta({ description: "Of the session.", examples: ["sess_3fa85f64c1d2"] }),
+});
+
+export const TERMINAL_SIGNALS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const;
+
+/** What a client sends as text. */
+export const clientFrame = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("resize"), cols: columns, rows: lines }),
+  z.object({ type: z.literal("ping"), ts: z.union([z.number(), z.string().max(64)]).optional() }),
+  z.object({
+    type: z.literal("signal"),
+    signal: z.enum(Object.keys(TERMINAL_SIGNALS) as [keyof typeof TERMINAL_SIGNALS, ...never[]]),
+  }),
+]);
+
+/** What is sent to a client as text; what the terminal shows goes as binary messages. */
+export type ServerFrame =
+  | { readonly type: "ready"; readonly session_id: string; readonly shell: string; readonly pid: number }
+  | { readonly type: "pong"; readonly ts?: number | string }
+  | { readonly type: "exit"; readonly code: number; readonly signal: string | null }
+  | { readonly type: "error"; readonly code: string; readonly message: string };

@@ -1,0 +1,245 @@
+/**
+ * Terminal sessions: made, found, ended, by tenant. They live in memory: a shell hangs on this process's connection to
+ * it, so no session outlives the daemon, and its id is nobody's then.
+ *
+ * T1. A tenant has at most `terminal_sessions_per_tenant_max` and the node `terminal_sessions_max`, those being made too.
+ * T2. A session that has ended leaves the list; of the newest `terminal_ended_kept` it can still be read how they ended.
+ */
+import { LRUCache } from "lru-cache";
+import type { Clock } from "../base/clock.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { ContainerEngine, RunRequest } from "../engine/engine.ts";
+import type { Events } from "../events/service.ts";
+import { type ServerSocket, Upgrade } from "../http/websocket.ts";
+import type { CreateSession, Target, TerminalSize } from "./schema.ts";
+import { LEFT, Session, type SessionOptions } from "./session.ts";
+import { TerminalSocket } from "./socket.ts";
+import { terminalStates } from "./states.ts";
+
+/** What a container gives to a command that is to be run in it; counted until `release`. */
+export interface Shells {
+  /** Throws NOT_FOUND, NOT_RUNNING, NOT_RESPONDING, CAPACITY_FULL. */
+  begin(
+    tenant_id: string,
+    container_id: string,
+    wanted: {
+      readonly command: readonly string[];
+      readonly environment: Readonly<Record<string, string>>;
+      readonly timeout_ms: number;
+    },
+  ): Promise<{
+    readonly row: { readonly id: string };
+    readonly request: Pick<RunRequest, "environment" | "working_directory" | "timeout_ms" | "grace_ms">;
+    release(): void;
+  }>;
+}
+
+export interface TerminalsOptions {
+  readonly shells: Shells;
+  readonly engine: Pick<ContainerEngine, "exec" | "live">;
+  readonly events: Pick<Events, "emit">;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly idle_ms: number;
+  readonly ttl_ms: number;
+}
+
+/** Where no shell is asked for: the first that the container has. */
+const SHELLS = ["/bin/bash", "/bin/sh"];
+/** Of what the clients are: xterm.js, and terminals that are like it. */
+const TERMINAL_TYPE = "xterm-256color";
+const ID_LENGTH = 12;
+
+export class Terminals {
+  readonly #options: TerminalsOptions;
+  readonly #sessions = new Map<string, Session>();
+  readonly #ended = new LRUCache<string, Session>({ max: LIMITS.terminal_ended_kept });
+  /** T1, by tenant. */
+  readonly #counts = new Map<string, number>();
+  #count = 0;
+  #isClosed = false;
+
+  constructor(options: TerminalsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Starts a shell. Throws FORBIDDEN for another target than a container, UNPROCESSABLE_ENTITY without one, NOT_FOUND,
+   * NOT_RUNNING, NOT_RESPONDING, INVALID_ARGUMENT (the shell), CONCURRENCY_LIMIT, CAPACITY_FULL, SHUTTING_DOWN.
+   */
+  async create(tenant_id: string, { target, container_id, shell, cols, rows }: CreateSession): Promise<Session> {
+    if (target === "master") {
+      throw new AppError("FORBIDDEN", "target: nobody gets a shell on the node itself, only in a container", {
+        details: { expected: ["container"], received: target },
+        hint: "give the container_id of a container that runs",
+      });
+    }
+    if (container_id === undefined) {
+      throw new AppError("UNPROCESSABLE_ENTITY", "container_id: expected string, received nothing", {
+        details: { expected: ["string"], received: "nothing" },
+      });
+    }
+    this.#take(tenant_id);
+    const session = await this.#start(tenant_id, container_id, shell, { cols, rows });
+    if (!this.#isClosed) return session;
+    session.hangUp();
+    throw shuttingDown();
+  }
+
+  /** Of what was taken all is given back by the session's end, or here. */
+  async #start(
+    tenant_id: string,
+    container_id: string,
+    shell: string | undefined,
+    size: TerminalSize,
+  ): Promise<Session> {
+    try {
+      const wanted = { command: [], environment: { TERM: TERMINAL_TYPE }, timeout_ms: 0 };
+      const { row, request, release } = await this.#options.shells.begin(tenant_id, container_id, wanted);
+      try {
+        const id = `sess_${this.#options.ids.hex(ID_LENGTH)}`;
+        const session = new Session(this.#sessionOptions(id, tenant_id, row.id, size, request, release));
+        await session.start(shell === undefined ? SHELLS : [shell]);
+        return session;
+      } catch (error) {
+        release();
+        throw error;
+      }
+    } catch (error) {
+      this.#give(tenant_id);
+      throw error;
+    }
+  }
+
+  /** Those that have not ended, newest first. */
+  list(tenant_id: string, target: Target | undefined): Session[] {
+    if (target === "master") return [];
+    return [...this.#sessions.values()].filter((session) => session.tenant_id === tenant_id).reverse();
+  }
+
+  /** Also one that has ended, for a while. Throws NOT_FOUND. */
+  get(tenant_id: string, id: string): Session {
+    const session = this.#sessions.get(id) ?? this.#ended.get(id);
+    if (session?.tenant_id === tenant_id) return session;
+    throw new AppError("NOT_FOUND", `terminal session '${id}' not found`);
+  }
+
+  /** Throws NOT_FOUND, WRONG_STATE for one that has ended. */
+  resize(tenant_id: string, id: string, size: TerminalSize): void {
+    this.#running(tenant_id, id).resize(size);
+  }
+
+  /** Ends it, and its shell. Nothing to do for one that has ended. Throws NOT_FOUND. */
+  end(tenant_id: string, id: string): void {
+    this.get(tenant_id, id).hangUp();
+  }
+
+  /** Throws NOT_FOUND, WRONG_STATE for one that has ended. */
+  attach(
+    tenant_id: string,
+    id: string,
+    { cols, rows }: { readonly [Side in keyof TerminalSize]?: number | undefined },
+  ): Upgrade {
+    const session = this.#running(tenant_id, id);
+    const { cols: before_cols, rows: before_rows } = session.record();
+    return new Upgrade((socket: ServerSocket) => {
+      if (cols !== undefined || rows !== undefined)
+        session.resize({ cols: cols ?? before_cols, rows: rows ?? before_rows });
+      return new TerminalSocket(socket, session);
+    });
+  }
+
+  /** For a client that wants one of its own. Throws what `create` does. */
+  async attachNew(tenant_id: string, wanted: CreateSession): Promise<Upgrade> {
+    const session = await this.create(tenant_id, wanted);
+    return new Upgrade(
+      (socket) => new TerminalSocket(socket, session),
+      () => session.hangUp(),
+    );
+  }
+
+  /** Ends all sessions; none is made any more. */
+  close(): void {
+    this.#isClosed = true;
+    for (const session of this.#sessions.values()) session.hangUp(LEFT);
+  }
+
+  #running(tenant_id: string, id: string): Session {
+    const session = this.get(tenant_id, id);
+    terminalStates.next(session.state, "attach");
+    return session;
+  }
+
+  #sessionOptions(
+    id: string,
+    tenant_id: string,
+    container_id: string,
+    size: TerminalSize,
+    request: SessionOptions["request"],
+    release: () => void,
+  ): SessionOptions {
+    const { engine, clock, idle_ms, ttl_ms } = this.#options;
+    return {
+      id,
+      tenant_id,
+      container_id,
+      size,
+      request,
+      clock,
+      idle_ms,
+      ttl_ms,
+      open: (run, listener) => engine.exec(container_id, run, listener),
+      isLive: () => engine.live(container_id)?.control.isOpen === true,
+      changed: (session, change) => {
+        if (change === "created") this.#sessions.set(id, session);
+        if (change === "ended") {
+          this.#sessions.delete(id);
+          this.#ended.set(id, session);
+          this.#give(tenant_id);
+          release();
+        }
+        this.#tell(session, change);
+      },
+    };
+  }
+
+  #tell(session: Session, event_type: string): void {
+    const { events, log } = this.#options;
+    const { id, tenant_id, container_id, state, end } = session;
+    const ended = end === null ? {} : { exit_code: end.exit_code, signal: end.signal };
+    const data = { session_id: id, state, ...ended };
+    events.emit(tenant_id, { name: "terminal_update", event_type, container_id, data }).catch((error) => {
+      log.warn("event of a terminal not kept", { session_id: id, error: errorText(error) });
+    });
+  }
+
+  /** T1. */
+  #take(tenant_id: string): void {
+    if (this.#isClosed) throw shuttingDown();
+    const count = this.#counts.get(tenant_id) ?? 0;
+    if (count >= LIMITS.terminal_sessions_per_tenant_max) {
+      throw new AppError("CONCURRENCY_LIMIT", `the tenant has ${count} terminal sessions already`, {
+        hint: "end some with DELETE /api/terminal/sessions/{session_id}",
+        retry_after: 5,
+      });
+    }
+    if (this.#count >= LIMITS.terminal_sessions_max) {
+      throw new AppError("CAPACITY_FULL", "this node has as many terminal sessions as may be", { retry_after: 5 });
+    }
+    this.#counts.set(tenant_id, count + 1);
+    this.#count++;
+  }
+
+  #give(tenant_id: string): void {
+    const left = (this.#counts.get(tenant_id) ?? 1) - 1;
+    if (left === 0) this.#counts.delete(tenant_id);
+    else this.#counts.set(tenant_id, left);
+    this.#count--;
+  }
+}
+
+const shuttingDown = (): AppError => new AppError("SHUTTING_DOWN", "the daemon is about to end");
