@@ -1,12 +1,14 @@
 /**
  * The page at `/`: its files, read once when the routes are made, and the headers that keep it to itself. What the page
- * does is in assets/, in plain browser JavaScript that is served as it stands; it knows the daemon by the API alone.
+ * does is in assets/, in plain browser JavaScript that is served as it stands; it knows the daemon by the API alone. Of
+ * others it has xterm.js, from its package.
  *
  * P1. Every answer has the policy below: nothing from another host, nothing inline, no text made into markup, no frame.
  * P2. A file is known by the hash of its bytes, and asked about on every load: a new daemon is never shown by an old page.
  */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { extname } from "node:path";
 import { z } from "zod";
 import { AppError } from "../base/errors.ts";
@@ -47,13 +49,23 @@ interface Asset {
   readonly content_type: string;
 }
 
-/** The page's own folder; a file of a kind that is not served is none of the page's. */
+/** What the page shows terminals with, from its packages. */
+const PACKAGED: Readonly<Record<string, string>> = {
+  "xterm-core.js": "@xterm/xterm/lib/xterm.mjs",
+  "xterm-fit.js": "@xterm/addon-fit/lib/addon-fit.mjs",
+  "xterm.css": "@xterm/xterm/css/xterm.css",
+};
+
+/** The page's own folder, and what it takes from packages; a file of a kind that is not served is none of the page's. */
 function readAssets(): ReadonlyMap<string, Asset> {
   const assets = new Map<string, Asset>();
-  for (const name of readdirSync(ASSETS)) {
+  const { resolve } = createRequire(import.meta.url);
+  const own = readdirSync(ASSETS).map((name) => [name, new URL(name, ASSETS)] as const);
+  const packaged = Object.entries(PACKAGED).map(([name, path]) => [name, resolve(path)] as const);
+  for (const [name, path] of [...own, ...packaged]) {
     const content_type = CONTENT_TYPES[extname(name)];
     if (content_type === undefined) continue;
-    const bytes = new Uint8Array(readFileSync(new URL(name, ASSETS)));
+    const bytes = new Uint8Array(readFileSync(path));
     const etag = `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`;
     assets.set(name, { bytes, etag, content_type });
   }

@@ -2,3 +2,4 @@
 export type { GroupStatus, PoolTotals } from "../../pool/index.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
 export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord } from "../functions/schema.ts";
+export type { SessionRecord } from "../terminal/schema.ts";

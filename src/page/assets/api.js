@@ -4,7 +4,7 @@
  */
 
 /** @import { Clock } from "./clock.js" */
-/** @import { FunctionPoolStatus, FunctionRecord, InvocationRecord, PoolTotals, VersionRecord } from "../wire.ts" */
+/** @import { FunctionPoolStatus, FunctionRecord, InvocationRecord, PoolTotals, SessionRecord, VersionRecord } from "../wire.ts" */
 
 const STORED_KEY = "hearth.key";
 const READ_MS = 15_000;
@@ -18,6 +18,8 @@ const READ_PAUSE_MS = 100;
 const CHANGE_MS = 90_000;
 /** Beyond the time that a call may wait and run. */
 const INVOKE_GRACE_MS = 30_000;
+/** The longest that a token may live; after it the terminal attaches again, with another one. */
+const TOKEN_SECONDS = 3_600;
 /** What a header may hold: anything else cannot be a key, and the browser would refuse to send it. */
 const KEY_TEXT = /^[\x21-\x7e]+$/;
 
@@ -137,6 +139,43 @@ export class Api {
   /** @param {FunctionRecord} record @param {string} payload @returns {Promise<InvocationRecord>} */
   invoke({ id, timeout_seconds }, payload) {
     return this.#request("POST", path(id, "/invoke"), { payload }, 2 * timeout_seconds * 1000 + INVOKE_GRACE_MS);
+  }
+
+  /** @param {string} container_id @param {{ cols: number, rows: number }} size @returns {Promise<SessionRecord>} */
+  createSession(container_id, size) {
+    return this.#request("POST", "/api/terminal/sessions", { container_id, ...size });
+  }
+
+  /** Whether a terminal session can be attached to. @param {string} id */
+  async isSession(id) {
+    if (id === "") return false;
+    try {
+      const { state } = await this.#request("GET", `/api/terminal/sessions/${encodeURIComponent(id)}`);
+      return state !== "terminated" && state !== "error";
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) return false;
+      throw error;
+    }
+  }
+
+  /** @param {string} id */
+  endSession(id) {
+    return this.#request("DELETE", `/api/terminal/sessions/${encodeURIComponent(id)}`);
+  }
+
+  /**
+   * Where a terminal's WebSocket is. A browser sends no headers with it, so the address has a token, and not the key.
+   * @param {Readonly<Record<string, string | number>>} query
+   */
+  async terminalAddress(query) {
+    const body = { scopes: ["invoke"], expires_in: TOKEN_SECONDS };
+    const { access_token } = await this.#request("POST", "/api/auth/token", body);
+    const address = new URL("/ws/terminal/attach", location.href);
+    address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    for (const [name, value] of Object.entries({ ...query, token: access_token })) {
+      address.searchParams.set(name, String(value));
+    }
+    return address.href;
   }
 
   /** @param {string} method @param {string} target @param {unknown} [body] @param {number} [deadline_ms] */

@@ -1,6 +1,7 @@
 /**
  * The page: who is signed in, which view the address means, what keys do. Views know nothing of each other; the
- * address (`#/`, `#/new`, `#/functions/<id>`) is the only way from one to the next, so that back and links work.
+ * address (`#/`, `#/new`, `#/functions/<id>`, `#/containers/<id>/terminal`) is the only way from one to the next, so that
+ * back and links work.
  */
 import { Api } from "./api.js";
 import { browserClock } from "./clock.js";
@@ -13,8 +14,12 @@ import { isRefusal } from "./parts.js";
 import { Poll } from "./poll.js";
 import { signIn } from "./sign-in.js";
 import { strip } from "./strip.js";
+import { terminalView } from "./terminal.js";
 
 /** @import { Context, View } from "./parts.js" */
+
+/** A container's terminal, and where there is one already its session. */
+const TERMINAL = /^#\/containers\/([^/]+)\/terminal(?:\/(\w+))?$/;
 
 /** How long a message stays in sight; screen readers have been told it by then. */
 const MESSAGE_MS = 6_000;
@@ -88,6 +93,7 @@ class Page {
     this.#poll.stop();
     this.#api.signOut();
     this.#list = null;
+    this.#view?.leave?.();
     this.#view = null;
     this.#opened_id = "";
     this.#strip.update(null);
@@ -101,9 +107,12 @@ class Page {
 
   #route() {
     if (!this.#api.isSignedIn) return;
+    this.#view?.leave?.();
     const id = /^#\/functions\/(.+)$/.exec(location.hash)?.[1];
-    const isList = id === undefined && location.hash !== "#/new";
-    if (isList) this.#view = this.#list ??= listView(this.#context);
+    const [, container, session = ""] = TERMINAL.exec(location.hash) ?? [];
+    const isList = id === undefined && container === undefined && location.hash !== "#/new";
+    if (container !== undefined) this.#view = terminalView(this.#context, decoded(container), session);
+    else if (isList) this.#view = this.#list ??= listView(this.#context);
     else this.#view = id === undefined ? createView(this.#context) : detailView(this.#context, decoded(id));
     this.#main.replaceChildren(this.#view.element);
     this.#view.focus();

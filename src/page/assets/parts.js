@@ -23,6 +23,7 @@ import { h, setAttribute, setText, show } from "./dom.js";
  * @property {() => void} focus puts the focus where reading begins
  * @property {(step: 1 | -1) => void} [move] the next or previous row
  * @property {() => void} [find] puts the focus into the filter
+ * @property {() => void} [leave] lets go of what it holds, when another view takes its place for good
  */
 
 /** @param {string} [state] */
