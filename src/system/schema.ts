@@ -46,7 +46,10 @@ export const FEATURES = {
   functions: "shell handlers in warm containers",
   versions: "rollback to warm instances",
   api_access: "handlers call the API",
-  adoption: "instances outlive the daemon",
+  containers: "with files, addresses, logs, terminals, published ports",
+  volumes: "with quotas, files and archives",
+  user_namespaces: "no: root inside of a container is root outside, held by all else",
+  adoption: "instances and containers outlive the daemon",
   tenants: "keys with scopes, access tokens, limits",
   openapi: "/api/openapi.json",
 };

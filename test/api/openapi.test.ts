@@ -71,6 +71,11 @@ const ORDER = [
   "getJob",
   "listProcesses",
   "containerMetrics",
+  "createTerminalSession",
+  "listTerminalSessions",
+  "getTerminalSession",
+  "resizeTerminalSession",
+  "endTerminalSession",
   "uploadContainerArchive",
   "downloadContainerArchive",
   "getContainerEnvironment",
@@ -101,7 +106,13 @@ const MADE: Readonly<Record<string, readonly [placeholder: string, field: string
   createKey: ["key_id", "id"],
   createContainer: ["container_id", "container_id"],
   execInContainer: ["job_id", "job_id"],
+  createTerminalSession: ["session_id", "session_id"],
 };
+
+function filledBody(example: unknown, made: ReadonlyMap<string, string>): unknown {
+  if (example === undefined) return undefined;
+  return JSON.parse(JSON.stringify(example).replace(/(?<=")\{(\w+)\}(?=")/g, (text, name) => made.get(name) ?? text));
+}
 
 /** The request that the description shows, with the placeholders of the route table filled in. */
 function requestOf(operation: Described, made: ReadonlyMap<string, string>): { path: string; body: unknown } {
@@ -121,7 +132,7 @@ function requestOf(operation: Described, made: ReadonlyMap<string, string>): { p
     .join("&");
   return {
     path: query === "" ? filled : `${filled}?${query}`,
-    body: operation.requestBody?.content["application/json"]?.example,
+    body: filledBody(operation.requestBody?.content["application/json"]?.example, made),
   };
 }
 

@@ -32,7 +32,8 @@ export type Ids = Readonly<
     | "container_id"
     | "job_id"
     | "pid"
-    | "path",
+    | "path"
+    | "session_id",
     string
   >
 >;
@@ -86,7 +87,8 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
 export function missing(ids: Ids): Ids {
-  const { function_id, invocation_id, name, key_id, tenant_id, operation_id, container_id, job_id, path } = ids;
+  const { function_id, invocation_id, name, key_id, tenant_id, operation_id, container_id, job_id, path, session_id } =
+    ids;
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -99,6 +101,7 @@ export function missing(ids: Ids): Ids {
     container_id: other(container_id, "ctr_".length),
     job_id: other(job_id, "job_".length),
     pid: "4000000",
+    session_id: other(session_id, "sess_".length),
     path: other(path, 0),
   };
 }
@@ -158,7 +161,8 @@ async function makeContainer(call: Call, name: string) {
   // One has process ids that the other has not.
   if (name.endsWith("alpha")) for (let i = 0; i < 20; i++) await exec(["true"]);
   const { job_id, stdout } = await exec(["sh", "-c", "sleep 100000 >/dev/null 2>&1 & echo $!"]);
-  return { container_id, job_id, pid: stdout.trim() as string, path };
+  const { session_id } = await call("POST", "/api/terminal/sessions", { container_id });
+  return { container_id, job_id, pid: stdout.trim() as string, path, session_id };
 }
 
 /** All that a tenant sees of itself. */
