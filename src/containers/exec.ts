@@ -219,15 +219,12 @@ class Frames implements AsyncIterableIterator<Uint8Array> {
   constructor(container_id: string, open: (listener: ExecListener) => Exec, release: () => void) {
     this.#release = release;
     this.#exec = open({
+      onStarted: (pid) => this.#say({ type: "started", container_id, pid }),
       onOutput: (type, bytes) => {
         this.#add(Buffer.from(`{"type":"${type}","data_b64":"${bytes.toString("base64")}"}\n`, "latin1"));
         return this.#bytes < LIMITS.stream_buffer_bytes;
       },
     });
-    this.#exec.started.then(
-      ({ pid }) => this.#say({ type: "started", container_id, pid }),
-      () => {},
-    );
     this.#exec.exited
       .then(
         ({ duration_ms, timed_out, exit_code }) => {

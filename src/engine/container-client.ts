@@ -64,6 +64,8 @@ export interface RunRequest {
 export type OutputStream = "stdout" | "stderr";
 
 export interface ExecListener {
+  /** Before any output. */
+  onStarted?(pid: number): void;
   /** `chunk` is the listener's to keep. False pauses until `resume`. */
   onOutput(stream: OutputStream, chunk: Buffer): boolean;
   /** After a `write` that gave false: more is taken. */
@@ -228,7 +230,9 @@ export class Exec {
     if (isOutput(type)) {
       if (this.#listener.onOutput(type === FRAME.STDOUT ? "stdout" : "stderr", payload) === false) this.pause();
     } else if (type === FRAME.STARTED) {
-      this.#started.resolve({ pid: payload.readUInt32LE(0) });
+      const pid = payload.readUInt32LE(0);
+      this.#listener.onStarted?.(pid);
+      this.#started.resolve({ pid });
     } else if (type === FRAME.EXIT) {
       const exit = readExit(payload);
       // Of a command that could not be started only this is heard.
