@@ -54,8 +54,8 @@ export interface AreaStatistics {
 }
 
 export interface AreaOptions {
-  /** The launcher in use; may throw while it is being replaced. */
-  readonly launcher: () => LauncherClient;
+  /** The launcher in use, waited for while it is being replaced. */
+  readonly launcher: () => LauncherClient | Promise<LauncherClient>;
   readonly data_dir: string;
   /** Null: half of the file system that the data directory lies on. At least `area_mb_min`. */
   readonly size_mb: number | null;
@@ -85,7 +85,7 @@ export class StoreArea {
   /** Makes the area where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
   static async open(options: AreaOptions): Promise<StoreArea> {
     const area = new StoreArea(options);
-    await area.mount(options.launcher());
+    await area.mount(await options.launcher());
     area.#lookLater(0);
     return area;
   }
@@ -177,7 +177,7 @@ export class StoreArea {
   }
 
   async statistics(): Promise<AreaStatistics> {
-    const { size_bytes, used_bytes, limit_bytes } = await this.#measure(this.#options.launcher());
+    const { size_bytes, used_bytes, limit_bytes } = await this.#measure(await this.#options.launcher());
     const mb = (bytes: number) => Math.floor(bytes / MIB);
     return { size_mb: mb(size_bytes), used_mb: mb(used_bytes), free_mb: mb(Math.max(0, limit_bytes - used_bytes)) };
   }
@@ -263,7 +263,7 @@ export class StoreArea {
     const isPressed = this.#room_bytes < LIMITS.area_pressed_bytes;
     this.#cancelLook = clock.after(isPressed ? LIMITS.area_pressed_look_ms : LIMITS.area_look_ms, async () => {
       try {
-        await this.#look(launcher());
+        await this.#look(await launcher());
         failures = 0;
       } catch (error) {
         // One may fall into the change of the launcher. What stays wrong is told once.
@@ -295,7 +295,7 @@ export class StoreArea {
       this.#running_count++;
     }
     try {
-      return await this.#options.launcher().storage(request);
+      return await (await this.#options.launcher()).storage(request);
     } finally {
       // Whoever waits longest takes the place over.
       const next = this.#waiting.shift();
