@@ -96,8 +96,9 @@ export class VolumeRows {
     };
   }
 
+  /** Conflict: it is gone already. */
   delete(id: string): Statement {
-    return { sql: "DELETE FROM volumes WHERE id = ?", args: [id] };
+    return { sql: "DELETE FROM volumes WHERE id = ?", args: [id], expect_changes: 1 };
   }
 }
 
