@@ -3,6 +3,7 @@
  * them for long. Only times are kept here; what is done is the service's.
  *
  * V1 A restart waits longer after each short run, and begins anew after a long one.
+ * V2 A start that fails is no end of the policy: it is tried again like a short run that failed.
  */
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { errorText } from "../base/errors.ts";
@@ -66,7 +67,7 @@ export class Lives {
       cancelRestart: () => {},
       isEnding: false,
     });
-    if (row.state === "exited") this.#considerRestart(row);
+    if (row.state === "exited" || row.state === "error") this.#considerRestart(row);
   }
 
   forget(id: string): void {
@@ -96,13 +97,21 @@ export class Lives {
       .catch((error) => log.error("the end of a container not noted", { container_id: id, error: errorText(error) }));
   }
 
-  /** V1. */
+  /** A start of a container did not succeed. */
+  failed(row: ContainerRow): void {
+    this.#considerRestart(row);
+  }
+
+  /** V1, V2. */
   #considerRestart(row: ContainerRow): void {
     const { clock, log, restart } = this.#options;
     const watched = this.#watched.get(row.id);
-    const isDue = row.make.restart === "always" || (row.make.restart === "on-failure" && row.exit_code !== 0);
+    const { restart: policy } = row.make;
+    // Without an exit code it ended with the machine.
+    const hasFailed = row.state === "error" || (row.exit_code ?? 0) !== 0;
+    const isDue = policy === "always" || (policy === "on-failure" && hasFailed);
     if (watched === undefined || this.#isClosed || !row.is_wanted || !isDue) return;
-    const ran_ms = (row.exited_at_ms ?? 0) - (row.started_at_ms ?? 0);
+    const ran_ms = row.state === "exited" ? (row.exited_at_ms ?? 0) - (row.started_at_ms ?? 0) : 0;
     const isSettled = ran_ms >= LIMITS.restart_settled_ms;
     watched.backoff_ms = isSettled
       ? LIMITS.restart_backoff_ms_min

@@ -9,6 +9,7 @@
  */
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
@@ -84,7 +85,7 @@ export class Containers {
       this.#ports.keep(row.id, row.make.ports);
       const isLive = engine.live(row.id) !== null;
       if (row.state === "starting" && isLive) {
-        await this.#move(row, "run", { started_at_ms: this.#options.clock.epochMs() });
+        await this.#move(row, "run", { ...BEGUN, started_at_ms: this.#options.clock.epochMs() });
         this.#lives.watch({ ...row, state: "running" });
       } else if ((row.state === "running" || row.state === "starting") && !isLive) {
         dead.push(row);
@@ -92,6 +93,10 @@ export class Containers {
         // One that was not to run any more, and whose end was not noted.
         if (isLive && row.state !== "running") void engine.kill(row.id).catch(failed(row.id));
         this.#lives.watch(row);
+      }
+      // A stop was begun, and whoever asked for it was not told how it went.
+      if (isLive && !row.is_wanted) {
+        void this.stop(row.tenant_id, row.id, LIMITS.stop_grace_ms_default).catch(failed(row.id));
       }
     }
     for (const row of dead) {
@@ -127,11 +132,14 @@ export class Containers {
    */
   async create(tenant_id: string, input: CreateContainer, id = this.newId()): Promise<ContainerRecord> {
     const row = await this.insert(tenant_id, input, id);
+    failpoint("containers.create.stored");
     return this.#turns.run(id, async () => {
       try {
         await this.#options.engine.create(id, row.make.disk_limit_mb);
+        failpoint("containers.create.made");
         await this.#run(row);
       } catch (error) {
+        await this.#write([this.#rows.hide(id)], eventOf(row, "removed", row.state));
         await this.#erase(id);
         throw error;
       }
@@ -294,6 +302,7 @@ export class Containers {
     const row = await this.row(tenant_id, id);
     const conflict = await this.#write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
     if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
+    failpoint("containers.delete.hidden");
     await this.#turns.run(row.id, () => this.#erase(row.id));
   }
 
@@ -328,6 +337,7 @@ export class Containers {
   /** L1: keeps the policy from starting it again, ends it, and waits until the end is noted. */
   async #end(id: string, end: (engine: ContainerEngine) => Promise<void>): Promise<void> {
     await this.#options.store.write([this.#rows.setWanted(id, false)], { durable: true });
+    failpoint("containers.stop.unwanted");
     // What starts just now is ended when it has.
     await this.#turns.run(id, () => Promise.resolve());
     await end(this.#options.engine);
@@ -338,9 +348,9 @@ export class Containers {
   async #run(row: ContainerRow): Promise<void> {
     const { engine, clock } = this.#options;
     const ended = await engine.start(planOf(row));
-    const fields = { started_at_ms: clock.epochMs(), exit_code: null, oom_killed: false, exited_at_ms: null };
+    failpoint("containers.start.live");
     try {
-      await this.#move(row, "run", fields);
+      await this.#move(row, "run", { ...BEGUN, started_at_ms: clock.epochMs() });
     } catch (error) {
       await engine.kill(row.id);
       throw error;
@@ -354,6 +364,7 @@ export class Containers {
       await this.#run(row);
     } catch (error) {
       await this.#move(row, "fail", { error_message: errorText(error) });
+      this.#lives.failed({ ...row, state: "error" });
       throw error;
     }
   }
@@ -405,8 +416,8 @@ export class Containers {
     // A reboot takes all processes and leaves no word of theirs.
     const exit_code = exit?.exit_code ?? null;
     const exited_at_ms = exit?.ended_at_ms ?? clock.epochMs();
-    await this.#move(row, "exit", { exit_code, exited_at_ms });
-    this.#lives.watch({ ...row, state: "exited", exit_code });
+    await this.#move(row, "exit", { exit_code, exited_at_ms, oom_killed: exit?.is_oom ?? false });
+    this.#lives.watch({ ...row, state: "exited", exit_code, exited_at_ms });
   }
 
   async #expire(id: string): Promise<void> {
@@ -424,6 +435,7 @@ export class Containers {
     this.#lives.forget(id);
     await engine.kill(id);
     await engine.remove(id);
+    failpoint("containers.delete.removed");
     await store.write([this.#rows.delete(id)], { durable: true });
     this.#ports.release(id);
   }
@@ -455,6 +467,9 @@ function eventOf(
   const data = { name, state, ...(exit_code === undefined ? {} : { exit_code }) };
   return { tenant_id, event: { name: "container_update" as const, event_type, container_id: id, data } };
 }
+
+/** What a run begins with. */
+const BEGUN: MoveFields = { exit_code: null, oom_killed: false, exited_at_ms: null };
 
 /** What a state that was reached is called as an event. */
 const EVENTS: Readonly<Record<ContainerState, string>> = {

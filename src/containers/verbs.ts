@@ -127,14 +127,22 @@ export class ContainerVerbs {
   async #made(tenant_id: string, create: CreateContainer, container_id: string) {
     const found = await this.#containers.get(tenant_id, container_id).catch(() => null);
     if (found === null) await this.#containers.create(tenant_id, create, container_id);
-    else if (found.state !== "running") await this.#containers.start(tenant_id, container_id);
+    else if (found.started_at === null) await this.#ensureRunning(tenant_id, container_id);
     return { result: { container_id }, result_container_id: container_id };
   }
 
   async #started(tenant_id: string, container_id: string) {
-    const { state } = await this.#containers.get(tenant_id, container_id);
-    if (state !== "running") await this.#containers.start(tenant_id, container_id);
+    await this.#ensureRunning(tenant_id, container_id);
     return { result: { container_id }, result_container_id: container_id };
+  }
+
+  /** Its restart policy may start it at the same time. */
+  async #ensureRunning(tenant_id: string, container_id: string): Promise<void> {
+    const { state } = await this.#containers.row(tenant_id, container_id);
+    if (state === "running") return;
+    await this.#containers.start(tenant_id, container_id).catch(async (error) => {
+      if ((await this.#containers.row(tenant_id, container_id)).state !== "running") throw error;
+    });
   }
 
   async #item(tenant_id: string, create: CreateContainer, container_id: string) {

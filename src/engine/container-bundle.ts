@@ -3,11 +3,11 @@
  * for its isolation, as bundle.ts is for function instances. Root inside has the capabilities that podman gives; with
  * `strict` it has none, and a root that cannot be written to.
  */
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
 import { MASKED_PATHS, MINIT_INSIDE, PATH_INSIDE, READONLY_PATHS } from "./bundle.ts";
 import type { Filter } from "./filters.ts";
-import type { NetworkPolicy } from "./rules.ts";
+import { type NetworkPolicy, OPEN_POLICY } from "./rules.ts";
 
 /** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
 export const CAPABILITIES: readonly string[] = [
@@ -166,4 +166,17 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
       rootfsPropagation: "private",
     },
   };
+}
+
+/** What the start noted in the configuration; the index is NaN when there is nothing to be read. */
+export function noteOf(bundle: string): { readonly slot_index: number; readonly policy: NetworkPolicy } {
+  try {
+    const { annotations } = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
+      annotations: Record<string, string>;
+    };
+    const policy: NetworkPolicy = JSON.parse(annotations[NETWORK_ANNOTATION] ?? "");
+    return { slot_index: Number(annotations[SLOT_ANNOTATION] ?? Number.NaN), policy };
+  } catch {
+    return { slot_index: Number.NaN, policy: OPEN_POLICY };
+  }
 }

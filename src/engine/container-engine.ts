@@ -11,13 +11,14 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { AppError, errorText, invariant } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { remainsOf } from "./adoption.ts";
 import { StoreArea } from "./area.ts";
 import { applyLimits, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
 import { each, together } from "./concurrency.ts";
 import { type ContainerPlan, type Ended, KILLED, type LiveContainer } from "./container.ts";
-import { CAPABILITIES, type ContainerSpec, NETWORK_ANNOTATION, SLOT_ANNOTATION } from "./container-bundle.ts";
+import { CAPABILITIES, type ContainerSpec, noteOf } from "./container-bundle.ts";
 import {
   ContainerControl,
   type Exec,
@@ -30,7 +31,7 @@ import {
   stopMain,
 } from "./container-client.ts";
 import { ContainerFilters } from "./container-filters.ts";
-import { ContainerLog, type ExitRecord, readExitRecord } from "./container-log.ts";
+import { ContainerLog, readExitRecord } from "./container-log.ts";
 import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesses } from "./container-stats.ts";
 import type { InstanceLimits } from "./engine.ts";
 import { FileSessions } from "./files.ts";
@@ -38,7 +39,6 @@ import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
-import { type NetworkPolicy, OPEN_POLICY } from "./rules.ts";
 import type { StartContainerTask } from "./thread.ts";
 
 interface Held extends LiveContainer {
@@ -46,14 +46,24 @@ interface Held extends LiveContainer {
   readonly ended: PromiseWithResolvers<void>;
 }
 
+interface Doomed {
+  readonly slot: NetworkSlot | null;
+  readonly cleared: PromiseWithResolvers<void>;
+}
+
 const ESRCH = 3;
 
 export class ContainerEngine {
   readonly #host: EngineHost;
   readonly #held = new Map<string, Held>();
-  /** Being started or cleared away. */
+  /** Being started, or looked into while they do not run. */
   readonly #moving = new Set<string>();
-  #doomed: readonly { readonly id: string; readonly slot: NetworkSlot | null }[] = [];
+  /** What of an earlier process did not live, until it is cleared away. */
+  readonly #doomed = new Map<string, Doomed>();
+  /** How those ended that left no word of it. */
+  readonly #died = new Map<string, Ended>();
+  /** Starts and ends that are under way. */
+  readonly #working = new Set<Promise<unknown>>();
   #area: StoreArea | null = null;
   #onEnded: (id: string, ended: Ended) => void = () => {};
   #isLettingGo = false;
@@ -70,7 +80,7 @@ export class ContainerEngine {
   /** Part of the engine's boot: makes or mounts the store area. */
   async openArea(): Promise<void> {
     const { config, clock, log } = this.#host.options;
-    const launcher = () => this.#host.current;
+    const launcher = () => this.#host.launcher();
     const area = await StoreArea.open({ launcher, data_dir: config.data_dir, size_mb: config.area_mb, clock, log });
     this.#area = area;
     this.#host.onReplaced((client) => area.mount(client));
@@ -129,12 +139,14 @@ export class ContainerEngine {
    */
   async takeOver(): Promise<readonly NetworkSlot[]> {
     const { containers: places, mode, network } = this.#host;
-    const entries = (path: string) => (existsSync(path) ? readdirSync(path) : []);
-    const ids = new Set([...entries(places.bundles), ...entries(places.runtime), ...listGroups(mode, places.cgroup)]);
+    const ids = new Set([
+      ...entriesIn(places.bundles),
+      ...entriesIn(places.runtime),
+      ...listGroups(mode, places.cgroup),
+    ]);
     const begin = `${places.bundles}/`;
     const starting = new Set(commandLines().flatMap(({ args }) => args.filter((arg) => arg.startsWith(begin))));
     const slots: NetworkSlot[] = [];
-    const doomed: { id: string; slot: NetworkSlot | null }[] = [];
     await each(ids, LIMITS.leftovers_at_once, async (id) => {
       const bundle = `${places.bundles}/${id}`;
       const { slot_index, policy } = noteOf(bundle);
@@ -145,22 +157,21 @@ export class ContainerEngine {
       }
       const control = slot === null || starting.has(bundle) ? null : await this.#connect(bundle).catch(() => null);
       if (slot !== null && control !== null) this.#hold(id, slot, control);
-      else doomed.push({ id, slot });
+      else this.#doom(id, slot);
     });
-    this.#doomed = doomed;
-    for (const { id } of doomed) this.#moving.add(id);
     if (ids.size > 0) {
       const { log } = this.#host.options;
-      log.info("found containers of an earlier process", { living: this.#held.size, ended: doomed.length });
+      log.info("found containers of an earlier process", { living: this.#held.size, ended: this.#doomed.size });
     }
     return slots;
   }
 
   /** The last part of the engine's boot: clears away what did not live, in the background. */
   begin(): void {
-    void each(this.#doomed, LIMITS.leftovers_removed_at_once, async ({ id, slot }) => {
+    void each([...this.#doomed], LIMITS.leftovers_removed_at_once, async ([id, { slot, cleared }]) => {
       await this.#host.discard(this.#remains(id, true), slot);
-      this.#moving.delete(id);
+      this.#doomed.delete(id);
+      cleared.resolve();
     });
   }
 
@@ -175,8 +186,7 @@ export class ContainerEngine {
 
   /** Ids of all that have a file system or a log here. */
   async kept(): Promise<readonly string[]> {
-    const folder = `${this.#host.options.config.data_dir}/containers`;
-    const folders = existsSync(folder) ? readdirSync(folder) : [];
+    const folders = entriesIn(`${this.#host.options.config.data_dir}/containers`);
     return [...new Set([...folders, ...(await this.area.list("containers"))])];
   }
 
@@ -193,6 +203,7 @@ export class ContainerEngine {
 
   /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
   async remove(id: string): Promise<void> {
+    await this.#doomed.get(id)?.cleared.promise;
     await this.area.remove("containers", id);
     rmSync(this.directory(id), { recursive: true, force: true });
   }
@@ -203,10 +214,15 @@ export class ContainerEngine {
    */
   async start(plan: ContainerPlan): Promise<Ended | null> {
     const { id } = plan;
+    await this.#doomed.get(id)?.cleared.promise;
     if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
-    if (this.#moving.has(id))
-      throw new AppError("START_FAILED", `container ${id} is being cleared away`, { retry_after: 1 });
+    if (this.#moving.has(id)) throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
     this.#moving.add(id);
+    return this.#tracked(this.#start(plan));
+  }
+
+  async #start(plan: ContainerPlan): Promise<Ended | null> {
+    const { id } = plan;
     let slot: NetworkSlot | null = null;
     try {
       const [image, filter] = await Promise.all([
@@ -214,6 +230,7 @@ export class ContainerEngine {
         this.#filters.get(plan.strict ? [] : CAPABILITIES),
       ]);
       slot = await this.#host.acquire();
+      failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
       await this.area.create("containers", id, plan.disk_limit_mb);
       const policing = this.#host.network.setPolicy(slot, plan.network);
@@ -228,6 +245,7 @@ export class ContainerEngine {
         await this.#host.discard(this.#remains(id, false), slot);
         return control;
       }
+      failpoint("containers.start.ready");
       this.#hold(id, slot, control);
       return null;
     } catch (cause) {
@@ -263,15 +281,16 @@ export class ContainerEngine {
 
   /** Ends a container by force. Resolves when nothing of it is left. */
   async kill(id: string): Promise<void> {
+    await this.#doomed.get(id)?.cleared.promise;
     const held = this.#held.get(id);
     if (held === undefined) return;
     this.#kill(held);
     await held.ended.promise;
   }
 
-  /** How the last run of a container ended, where it noted that. */
-  exit(id: string): ExitRecord | null {
-    return readExitRecord(`${this.directory(id)}/exit`);
+  /** How a container ended while nobody looked. Null: there is no word of it, as after a reboot of the machine. */
+  exit(id: string): Ended | null {
+    return this.#died.get(id) ?? this.#endOf(id);
   }
 
   /** Begins a command in a container that runs, on a connection of its own. */
@@ -340,6 +359,7 @@ export class ContainerEngine {
 
   /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
   async letGo(): Promise<readonly NetworkSlot[]> {
+    await Promise.all(this.#working);
     this.#isLettingGo = true;
     const held = [...this.#held.values()];
     for (const { control } of held) control.close();
@@ -373,20 +393,29 @@ export class ContainerEngine {
       ended: Promise.withResolvers(),
     };
     this.#held.set(id, held);
-    control.onClosed(() => void this.#ended(held));
+    control.onClosed(() => void this.#tracked(this.#ended(held)));
     return held;
+  }
+
+  /** Has what is left of a container cleared away, and notes how it ended: not when it ended with the machine. */
+  #doom(id: string, slot: NetworkSlot | null): void {
+    this.#doomed.set(id, { slot, cleared: Promise.withResolvers() });
+    if (existsSync(`${this.#remains(id, true).bundle}/pid`)) this.#died.set(id, this.#endOf(id) ?? this.#killed(id));
+  }
+
+  #tracked<T>(work: Promise<T>): Promise<T> {
+    const done: Promise<unknown> = work.catch(() => {}).then(() => this.#working.delete(done));
+    this.#working.add(done);
+    return work;
   }
 
   /** N2. */
   async #ended(held: Held): Promise<void> {
     if (this.#isLettingGo) return;
     const { id } = held;
-    const ended = this.#endOf(id) ?? {
-      ...KILLED,
-      ended_at_ms: this.#host.options.clock.epochMs(),
-      is_oom: this.#isOom(id),
-    };
+    const ended = this.#endOf(id) ?? this.#killed(id);
     await this.#host.discard(this.#remains(id, false), held.slot);
+    failpoint("containers.end.cleared");
     this.#held.delete(id);
     this.#onEnded(id, ended);
     held.ended.resolve();
@@ -394,8 +423,12 @@ export class ContainerEngine {
 
   /** What the first process noted of its end; null where it did not. Before its groups go. */
   #endOf(id: string): Ended | null {
-    const exit = this.exit(id);
+    const exit = readExitRecord(`${this.directory(id)}/exit`);
     return exit === null ? null : { ...exit, is_oom: this.#isOom(id) };
+  }
+
+  #killed(id: string): Ended {
+    return { ...KILLED, ended_at_ms: this.#host.options.clock.epochMs(), is_oom: this.#isOom(id) };
   }
 
   #isOom(id: string): boolean {
@@ -468,15 +501,4 @@ export class ContainerEngine {
   }
 }
 
-/** What the start noted in the configuration; the index is NaN when there is nothing to be read. */
-function noteOf(bundle: string): { readonly slot_index: number; readonly policy: NetworkPolicy } {
-  try {
-    const { annotations } = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
-      annotations: Record<string, string>;
-    };
-    const policy: NetworkPolicy = JSON.parse(annotations[NETWORK_ANNOTATION] ?? "");
-    return { slot_index: Number(annotations[SLOT_ANNOTATION] ?? Number.NaN), policy };
-  } catch {
-    return { slot_index: Number.NaN, policy: OPEN_POLICY };
-  }
-}
+const entriesIn = (path: string): string[] => (existsSync(path) ? readdirSync(path) : []);

@@ -69,7 +69,9 @@ export async function start({ spec, bundle, listen_path, runtime_root }: StartTa
 /** Starts an API container. After a rejection call `remove`. */
 export async function startContainer({ spec, bundle, runtime_root, handover }: StartContainerTask): Promise<void> {
   writeContainerFiles(bundle, spec);
+  failpoint("containers.start.bundle");
   await runtime(runtime_root).run(spec.id, bundle, handover, LIMITS.start_timeout_ms);
+  failpoint("containers.start.spawned");
 }
 
 export interface Census {

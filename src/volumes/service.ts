@@ -8,6 +8,7 @@
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { StoreArea } from "../engine/engine.ts";
@@ -59,6 +60,7 @@ export class Volumes {
     const { area, ids } = this.#options;
     const id = ids.next("vol");
     await area().create("volumes", id, input.quota_mb ?? null);
+    failpoint("volumes.create.made");
     const statements = this.#rows.insert(tenant_id, id, input, this.#now());
     const row = { id, name: input.name, tenant_id };
     const { conflict } = await this.#write(statements, row, "created");
@@ -129,6 +131,7 @@ export class Volumes {
       const { conflict } = await this.#write([this.#rows.end(id, this.#now())], row, "removing");
       if (conflict !== null) throw inUse(row, await this.#rows.users(id));
     }
+    failpoint("volumes.delete.ended");
     await this.#erase(id);
   }
 
@@ -140,6 +143,7 @@ export class Volumes {
   async #erase(id: string): Promise<void> {
     const row = await this.#rows.byId(id);
     await this.#options.area().remove("volumes", id);
+    failpoint("volumes.delete.removed");
     if (row !== null) await this.#write([this.#rows.delete(id)], row, "removed");
   }
 

@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { FAILPOINTS, type Failpoint } from "../../src/base/failpoints.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
+import { ContainerLedger } from "./container-ledger.ts";
 import { DaemonDied, type Known, Ledger } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
 import { TenantLedger } from "./tenant-ledger.ts";
@@ -17,12 +18,16 @@ const ROUNDS_MAX = 20;
 /** At which passage the daemon is killed, and what it does then. */
 interface Passing {
   readonly at: number;
-  /** It starts with nothing to take over, takes over, works with all verbs, answers calls alone or large ones, stops. */
-  readonly by: "start" | "adoption" | "work" | "calls" | "bulk" | "stop";
+  /**
+   * It starts with nothing to take over, takes over, works with all verbs of functions, or of containers and volumes,
+   * answers calls alone or large ones, stops.
+   */
+  readonly by: "start" | "adoption" | "work" | "boxes" | "calls" | "bulk" | "stop";
 }
 const start: Passing[] = [{ at: 1, by: "start" }];
 const adoption: Passing[] = [{ at: 1, by: "adoption" }];
 const work = (...at: number[]): Passing[] => at.map((one) => ({ at: one, by: "work" }));
+const boxes = (...at: number[]): Passing[] => at.map((one) => ({ at: one, by: "boxes" }));
 const calls = (at: number): Passing => ({ at, by: "calls" });
 const bulk: Passing[] = [{ at: 1, by: "bulk" }];
 const stop: Passing[] = [{ at: 1, by: "stop" }];
@@ -48,6 +53,21 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "functions.bind.limited": work(1, 2),
   "functions.invoke.assigned": work(1, 4),
   "functions.invoke.ended": work(1, 4),
+  "containers.create.stored": boxes(1, 2),
+  "containers.create.made": boxes(1, 2),
+  // Made, started again by an operation, made by a batch.
+  "containers.start.slot": boxes(1, 2, 4),
+  "containers.start.bundle": boxes(1, 2, 4),
+  "containers.start.spawned": boxes(1, 2, 4),
+  "containers.start.ready": boxes(1, 2, 4),
+  "containers.start.live": boxes(1, 2, 4),
+  "containers.stop.unwanted": boxes(1),
+  "containers.end.cleared": boxes(1, 2),
+  "containers.delete.hidden": boxes(1, 2),
+  "containers.delete.removed": boxes(1, 2),
+  "volumes.create.made": boxes(1),
+  "volumes.delete.ended": boxes(1),
+  "volumes.delete.removed": boxes(1),
   "engine.boot.adopted": [...start, ...adoption],
   "engine.start.slot": [...start, ...work(3)],
   "engine.start.bundle": [...start, ...work(3)],
@@ -56,14 +76,14 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "engine.exec.sent": work(1, 4),
   "engine.exec.idle": work(1, 4),
   "engine.remove.asked": [...start, ...work(2)],
-  "engine.remove.deleted": [...start, ...work(4)],
-  "engine.remove.emptied": [...start, ...work(4)],
+  "engine.remove.deleted": [...start, ...work(4), ...boxes(2)],
+  "engine.remove.emptied": [...start, ...work(4), ...boxes(2)],
   "engine.remove.released": [...start, ...work(2)],
   "engine.stop.begun": stop,
   "engine.stop.unlinked": stop,
   "store.commit.begun": [...start, ...work(30), calls(30)],
   "store.commit.written": [...start, ...work(6), calls(5)],
-  "store.commit.done": [...start, ...work(30), calls(30)],
+  "store.commit.done": [...start, ...work(30), ...boxes(5, 9, 14, 20), calls(30)],
   "store.checkpoint.begun": bulk,
   "store.checkpoint.done": bulk,
 };
@@ -72,6 +92,9 @@ const CASES = FAILPOINTS.flatMap((name) => PASSINGS[name].map((passing) => ({ na
 const daemon = new Daemon();
 const ledger = new Ledger(daemon);
 const tenants = new TenantLedger(daemon);
+const containers = new ContainerLedger(daemon);
+/** One container, with minit and its command. */
+const LIVING = { containers: 1, processes: 2 };
 const state: { before: Counts; steady: Known | null; round: number } = {
   before: {},
   steady: null,
@@ -84,7 +107,8 @@ beforeAll(async () => {
   await ledger.deploy(state.steady);
   await ledger.invoke(state.steady);
   await ledger.clear(state.steady);
-  state.before = await countAtRest(daemon, CELLS);
+  await containers.steady();
+  state.before = await countAtRest(daemon, CELLS, LIVING);
 });
 afterAll(() => daemon.dispose());
 
@@ -156,19 +180,27 @@ describe("a daemon that is killed", () => {
         await callSteady();
         expect(await daemon.stop("SIGTERM")).toBeNull();
       } else if (hasStarted) {
-        const rounds = { work: () => oneRound(0), bulk: () => oneRound(900_000), calls: callsAlone };
+        const rounds = {
+          work: () => oneRound(0),
+          boxes: () => containers.round(),
+          bulk: () => oneRound(900_000),
+          calls: callsAlone,
+        };
         expect(await dies(rounds[one.by])).toBe(true);
       }
       await daemon.start(SETTINGS);
       await ledger.check();
       await tenants.check();
+      await containers.check();
       await ledger.clear(state.steady);
       await tenants.clear();
-      await expectAtRest(daemon, state.before, CELLS);
+      await containers.clear();
+      await expectAtRest(daemon, state.before, CELLS, LIVING);
     },
   );
 
   it("at each of these leaves nothing when it is stopped at last", async () => {
+    await containers.clear(true);
     expect(await daemon.stop("SIGTERM")).toBe(0);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });

@@ -6,34 +6,44 @@ import { type Daemon, eventually, type Leftovers } from "../support/daemon.ts";
 
 export type Counts = Readonly<Record<string, number>>;
 
-/** Waits until the daemon has `cells` cells and nothing else, and counts. No function may have `min_instances`. */
-export async function countAtRest(daemon: Daemon, cells = 2): Promise<Counts> {
-  await poolAtRest(daemon, cells);
+/** Containers that live on, and what runs in them. */
+export interface Living {
+  readonly containers: number;
+  readonly processes: number;
+}
+const NONE: Living = { containers: 0, processes: 0 };
+
+/**
+ * Waits until the daemon has `cells` cells, what lives on and nothing else, and counts. No function may have
+ * `min_instances`.
+ */
+export async function countAtRest(daemon: Daemon, cells = 2, living = NONE): Promise<Counts> {
+  await poolAtRest(daemon, cells, living);
   const last: { counts: Counts } = { counts: {} };
   // The launcher and the cells. Its children that take links down live a moment longer than the links, and what they
   // take down goes one after the other: twice the same is rest.
   return eventually("nothing else runs", () => {
     const now = counts(daemon.leftovers());
-    const isAtRest = now.processes === 1 + cells && isDeepStrictEqual(now, last.counts);
+    const isAtRest = now.processes === 1 + cells + living.processes && isDeepStrictEqual(now, last.counts);
     last.counts = now;
     return isAtRest ? now : null;
   });
 }
 
 /** Waits until the daemon is at rest and at the same counts as `before`; fails with the difference when it does not get there. */
-export async function expectAtRest(daemon: Daemon, before: Counts, cells = 2): Promise<void> {
-  await poolAtRest(daemon, cells);
+export async function expectAtRest(daemon: Daemon, before: Counts, cells = 2, living = NONE): Promise<void> {
+  await poolAtRest(daemon, cells, living);
   await eventually("the counts are as before", () => isDeepStrictEqual(counts(daemon.leftovers()), before)).catch(
     () => {},
   );
   expect(counts(daemon.leftovers())).toEqual(before);
 }
 
-async function poolAtRest(daemon: Daemon, cells: number): Promise<void> {
+async function poolAtRest(daemon: Daemon, cells: number, living: Living): Promise<void> {
   await eventually("the pool is at rest", async () => {
     const { body } = await daemon.call("GET", "/api/functions/pool/stats");
     // The bridge, the cells and the reserve of network slots, when what a burst had needed is given up again.
-    const links = 1 + cells + LIMITS.network_slots_ready;
+    const links = 1 + cells + living.containers + LIMITS.network_slots_ready;
     const isAtRest = body.total_count === 0 && body.cells === cells && body.cells_starting === 0;
     return isAtRest && daemon.leftovers().links.length === links;
   });

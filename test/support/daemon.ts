@@ -46,6 +46,12 @@ export interface Leftovers {
   readonly image_containers: readonly string[];
   /** What crun leaves in /tmp when it is killed. */
   readonly crun_files: readonly string[];
+  /** Loop devices of its store area. */
+  readonly loops: readonly string[];
+  /** Of containers and volumes, as the launcher sees them in the store area. */
+  readonly subvolumes: readonly string[];
+  /** Logs and exits of containers. */
+  readonly container_files: readonly string[];
 }
 
 export const NOTHING_LEFT: Leftovers = {
@@ -58,6 +64,9 @@ export const NOTHING_LEFT: Leftovers = {
   run_files: [],
   image_containers: [],
   crun_files: [],
+  loops: [],
+  subvolumes: [],
+  container_files: [],
 };
 
 /** Waits until `condition` answers something truthy. Throws after `deadline_ms`. */
@@ -229,7 +238,13 @@ export class Daemon {
     await this.stop();
     // A test failed between a kill and the next start: what the kill left is for that to remove.
     if (existsSync(this.run_dir)) {
+      // Containers outlive their daemon; one that knows of nothing ends all.
+      for (const name of entriesOf(this.data_dir).filter((entry) => entry.startsWith("hearth.db"))) {
+        rmSync(`${this.data_dir}/${name}`, { force: true });
+      }
       await this.start().catch(() => {});
+      const hasContainers = () => this.processes().some((line) => line.includes(" /dev/init container"));
+      await eventually("no container is left", () => !hasContainers()).catch(() => {});
       await this.stop();
     }
     rmSync(this.data_dir, { recursive: true, force: true });
@@ -277,6 +292,11 @@ export class Daemon {
       run_files: existsSync(run_dir) ? readdirSync(run_dir, { recursive: true }).map(String) : [],
       crun_files: readdirSync("/tmp").filter((name) => name.startsWith("crun.")),
       image_containers: named.filter((name) => name.includes(this.tag)),
+      loops: loopsOf(this.data_dir),
+      subvolumes: launchers.flatMap((pid) =>
+        ["containers", "volumes"].flatMap((kind) => entriesOf(`/proc/${pid}/root${this.data_dir}/area/${kind}`)),
+      ),
+      container_files: entriesOf(`${this.data_dir}/containers`),
     };
   }
 }
@@ -293,6 +313,16 @@ function processesOf(tag: string, run_dir: string): string[] {
     }
   }
   return found;
+}
+
+function entriesOf(path: string): string[] {
+  return existsSync(path) ? readdirSync(path) : [];
+}
+
+function loopsOf(data_dir: string): string[] {
+  return readdirSync("/sys/block")
+    .map((name) => `/sys/block/${name}/loop/backing_file`)
+    .filter((file) => existsSync(file) && readFileSync(file, "utf8").startsWith(`${data_dir}/`));
 }
 
 /** The groups of that name in all hierarchies, and the groups in them. */
