@@ -154,3 +154,17 @@ export async function startLoad(options: LoadOptions): Promise<RunningLoad> {
 export async function runLoad(options: LoadOptions): Promise<LoadResult> {
   return (await startLoad(options)).result;
 }
+
+/** Runs a client of this folder in a fresh process: its job as JSON on standard input, its result on standard output. */
+export async function runClient<Result>(file: string, job: object): Promise<Result> {
+  const child = spawn(NODE_PATH, [new URL(file, import.meta.url).pathname], { stdio: ["pipe", "pipe", "inherit"] });
+  const output: Buffer[] = [];
+  child.stdout.on("data", (chunk: Buffer) => output.push(chunk));
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", resolve);
+    child.stdin.end(JSON.stringify(job));
+  });
+  if (code !== 0) throw new Error(`${file} exited with ${code}`);
+  return JSON.parse(Buffer.concat(output).toString()) as Result;
+}

@@ -8,6 +8,7 @@ import { createHash } from "node:crypto";
 import { closeSync, cpSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
+import { volatileDirectory } from "../src/base/config.ts";
 import { LIMITS } from "../src/base/limits.ts";
 import type { InvocationRecord } from "../src/functions/schema.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../src/setup/paths.js";
@@ -56,6 +57,10 @@ function installed(): { helper: string; image_dir: string } {
 
 export function installedHelper(): string {
   return installed().helper;
+}
+
+export function installedImages(): string {
+  return installed().image_dir;
 }
 
 /** A new directory for a data directory or a bundle. Not below /tmp: the launcher has one of its own. */
@@ -148,6 +153,11 @@ export class Daemon {
     return bridgeOf(this.port);
   }
 
+  /** What it keeps in memory: bundles, sockets, the OCI runtime's state. */
+  get runDirectory(): string {
+    return `${volatileDirectory()}/hearth/${this.tag}`;
+  }
+
   get pid(): number {
     return this.#child.pid ?? 0;
   }
@@ -228,6 +238,11 @@ export class Daemon {
   /** The bytes of a call of the function `name`. */
   invocation(name: string, payload: string): Buffer {
     return requestBytes("POST", `/api/functions/invoke/${encodeURIComponent(name)}`, HEADERS, { payload });
+  }
+
+  /** For a client that is no `Connection`: the tenant's key. */
+  get headers(): Readonly<Record<string, string>> {
+    return HEADERS;
   }
 
   /** A request beside the load; one at a time. Throws unless the answer is a 2xx. */

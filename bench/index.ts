@@ -15,15 +15,18 @@ import { PROJECT_DIR } from "../src/setup/paths.js";
 import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";
 import { benchCold } from "./cold.ts";
+import { benchContainers } from "./containers.ts";
 import { benchCrash } from "./crash.ts";
 import { benchDecision } from "./decision.ts";
 import { benchDensity } from "./density.ts";
+import { benchExec } from "./exec.ts";
 import { type Report, reportHtml } from "./html.ts";
 import { describeMachine } from "./machine.ts";
 import type { Section } from "./report.ts";
 import { benchRestart } from "./restart.ts";
 import { benchRollback } from "./rollback.ts";
 import { benchStorm } from "./storm.ts";
+import { benchStream } from "./stream.ts";
 import { headerText, lostText, sectionText } from "./text.ts";
 import { benchWarm } from "./warm.ts";
 
@@ -80,6 +83,18 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
       before_ms: size(1_500, 1_000),
       after_ms: size(3_000, 2_000),
     }),
+  containers: () =>
+    benchContainers({
+      rounds_count: size(4, 2),
+      samples_per_round: size(50, 15),
+      batch_count: 50,
+      batches_count: size(5, 2),
+      idle_count: 200,
+      length_ms: size(4_000, 2_000),
+    }),
+  exec: () =>
+    benchExec({ rounds_count: size(4, 2), samples_per_round: size(200, 100), rested_share: 4, clients_count: 8 }),
+  stream: () => benchStream({ rounds_count: size(7, 3), megabytes: 512 }),
 };
 
 /** What stands in the report for a section that broke off. */

@@ -25,10 +25,10 @@ function kibOf(path: string, field: string): number {
   }
 }
 
-/** Every started container of a daemon: instances and cells. */
-export function containerMemory(daemon: Daemon): ContainerMemory[] {
+/** Every started container of a daemon: instances and cells, or those made through the API. */
+export function containerMemory(daemon: Daemon, kind: "instances" | "containers" = "instances"): ContainerMemory[] {
   const mode = detectCgroupMode();
-  const parent = `/hearth-${daemon.tag}`;
+  const parent = `/hearth-${daemon.tag}${kind === "containers" ? "-c" : ""}`;
   const chargeFile = (group: string): string =>
     mode === "v2" ? `/sys/fs/cgroup${group}/memory.current` : `/sys/fs/cgroup/memory${group}/memory.usage_in_bytes`;
   return listGroups(mode, parent).map((name) => {

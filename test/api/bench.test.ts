@@ -3,8 +3,10 @@ import { describe, expect, it } from "vitest";
 import { benchBurst } from "../../bench/burst.ts";
 import { checkClasses } from "../../bench/calls.ts";
 import { benchCold } from "../../bench/cold.ts";
+import { benchContainers } from "../../bench/containers.ts";
 import { benchCrash } from "../../bench/crash.ts";
 import { benchDensity } from "../../bench/density.ts";
+import { benchExec } from "../../bench/exec.ts";
 import { reportHtml } from "../../bench/html.ts";
 import type { Call } from "../../bench/load.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
@@ -14,6 +16,7 @@ import { benchRollback, callsAfter, type Move, strayCalls } from "../../bench/ro
 import { linearScale, logScale, shareScale } from "../../bench/scale.ts";
 import { median, percentile, poissonArrivals, summarize } from "../../bench/stats.ts";
 import { benchStorm } from "../../bench/storm.ts";
+import { benchStream } from "../../bench/stream.ts";
 import { figure, headerText, sectionText } from "../../bench/text.ts";
 import { benchWarm } from "../../bench/warm.ts";
 
@@ -128,6 +131,32 @@ describe("bench", () => {
     expectSound("restart-under-load", section);
     const [, lost, failed] = Object.values(barValues(section));
     expect([lost, failed]).toEqual([0, 0]);
+  }, 120_000);
+
+  it("makes containers beside those of a script, some at once, and holds some", async () => {
+    const section = await benchContainers({
+      rounds_count: 1,
+      samples_per_round: 2,
+      batch_count: 4,
+      batches_count: 1,
+      idle_count: 4,
+      length_ms: 200,
+    });
+    expectSound("containers", section);
+    expect(Object.values(counts(section)).slice(0, 7)).toEqual([2, 2, 1, 1, 1, 1, 4]);
+    expect(barValues(section)["idle containers held"]).toBe(4);
+  }, 120_000);
+
+  it("runs commands in a container beside the runtime's own", async () => {
+    const section = await benchExec({ rounds_count: 1, samples_per_round: 4, rested_share: 2, clients_count: 2 });
+    expectSound("exec", section);
+    expect(Object.values(counts(section))).toEqual([4, 4, 2, 2, 1]);
+  }, 120_000);
+
+  it("reads a command's output to its last byte", async () => {
+    const section = await benchStream({ rounds_count: 2, megabytes: 3 });
+    expectSound("stream", section);
+    expect(Object.values(counts(section))).toEqual([2]);
   }, 120_000);
 
   it("names the machine, the runtimes and what it leaves out", async () => {
