@@ -222,6 +222,19 @@ export class Daemon {
     return (await this.call("GET", "/api/functions/pool/stats", null)) as PoolStats;
   }
 
+  /** Deletes all API containers: they would outlive the daemon, and their files with them. */
+  async deleteContainers(): Promise<void> {
+    const connection = await Connection.open(this.port);
+    try {
+      const list = await this.callOn(connection, "GET", "/api/containers?limit=1000", null);
+      for (const { container_id } of (list as { containers: { container_id: string }[] }).containers) {
+        await this.callOn(connection, "DELETE", `/api/containers/${container_id}`, null);
+      }
+    } finally {
+      connection.close();
+    }
+  }
+
   /** Waits until the reserve holds `cells` cells and nothing is being started, cleaned up or removed. */
   async quiet(cells: number): Promise<PoolStats> {
     let stats: PoolStats | null = null;
@@ -307,11 +320,13 @@ export async function withDaemon<T>(options: DaemonOptions, body: (daemon: Daemo
     try {
       result = await body(daemon);
     } catch (error) {
+      await daemon.deleteContainers().catch(() => {});
       await daemon.stop().catch(() => {});
       throw new Error(`${error instanceof Error ? error.message : error}\n${logTail(data_dir)}`, {
         cause: error,
       });
     }
+    await daemon.deleteContainers();
     await daemon.stop();
     return result;
   } finally {

@@ -12,6 +12,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { PROJECT_DIR } from "../src/setup/paths.js";
+import { benchArchive } from "./archive.ts";
 import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";
 import { benchCold } from "./cold.ts";
@@ -95,6 +96,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
   exec: () =>
     benchExec({ rounds_count: size(4, 2), samples_per_round: size(200, 100), rested_share: 4, clients_count: 8 }),
   stream: () => benchStream({ rounds_count: size(7, 3), megabytes: 512 }),
+  archive: () => benchArchive({ rounds_count: 1, files_count: size(64, 8), warmup_files_count: 4 }),
 };
 
 /** What stands in the report for a section that broke off. */

@@ -4,7 +4,7 @@
  * with page tables and kernel stacks, and with pages that PSS counts too: their sum is an upper bound. What neither
  * sees (network namespaces, mounts, the launcher's part) shows in the machine's available memory.
  */
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { detectCgroupMode, groupProcesses, listGroups } from "../src/engine/cgroup.ts";
 import type { Daemon } from "./daemon.ts";
 
@@ -41,6 +41,16 @@ export function containerMemory(daemon: Daemon, kind: "instances" | "containers"
 
 export function daemonRssMb(daemon: Daemon): number {
   return (kibOf(`/proc/${daemon.pid}/status`, "VmRSS") * KIB) / MB;
+}
+
+/** The most that was resident since `resetPeak`. */
+export function daemonPeakMb(daemon: Daemon): number {
+  return (kibOf(`/proc/${daemon.pid}/status`, "VmHWM") * KIB) / MB;
+}
+
+/** proc(5), clear_refs: 5 sets the peak to what is resident now. */
+export function resetPeak(daemon: Daemon): void {
+  writeFileSync(`/proc/${daemon.pid}/clear_refs`, "5");
 }
 
 export function availableMb(): number {

@@ -55,6 +55,18 @@ export async function benchStream(plan: StreamPlan): Promise<Section> {
         rounds: rate.rounds.flat(),
       },
     ],
+    plots: [
+      {
+        kind: "lines",
+        title: "Rate of each round",
+        x: { label: "round", scale: "linear" },
+        y: { label: "MB/s of output", scale: "linear" },
+        series: [
+          { label: rate.label, points: rate.rounds.map(([value = Number.NaN], i) => [i + 1, value]), shape: "points" },
+        ],
+        marks: [],
+      },
+    ],
     ...evidence([rate]),
   };
 }

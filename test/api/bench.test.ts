@@ -1,5 +1,6 @@
 /** The bodies of the bench with a handful of samples, so that they cannot rot. The figures are not looked at. */
 import { describe, expect, it } from "vitest";
+import { benchArchive } from "../../bench/archive.ts";
 import { benchBurst } from "../../bench/burst.ts";
 import { checkClasses } from "../../bench/calls.ts";
 import { benchCold } from "../../bench/cold.ts";
@@ -157,6 +158,13 @@ describe("bench", () => {
     const section = await benchStream({ rounds_count: 2, megabytes: 3 });
     expectSound("stream", section);
     expect(Object.values(counts(section))).toEqual([2]);
+  }, 120_000);
+
+  it("sends and takes archives, packed and not, and tells how much the daemon grew", async () => {
+    const section = await benchArchive({ rounds_count: 1, files_count: 1, warmup_files_count: 1 });
+    expectSound("archive", section);
+    // Two formats: four ways and tar, and the growth of the four.
+    expect(Object.values(counts(section))).toEqual(Array(18).fill(1));
   }, 120_000);
 
   it("names the machine, the runtimes and what it leaves out", async () => {
