@@ -6,6 +6,7 @@ import {
   cpuLimit,
   environment,
   isoTime,
+  labels,
   memoryLimit,
   resourceName,
   text,
@@ -56,12 +57,6 @@ const mounts = z
   .max(LIMITS.container_volumes_max)
   .refine((all) => new Set(all.map((one) => parseMount(one)?.target)).size === all.length, {
     error: "must not mount two volumes at one path",
-  });
-
-export const labels = z
-  .record(text(LIMITS.label_length_max).min(1), text(LIMITS.label_length_max))
-  .refine((map) => Object.keys(map).length <= LIMITS.labels_max, {
-    error: `must not have more than ${LIMITS.labels_max} entries`,
   });
 
 /** What the dynamic loader reads before anything else of a command runs: whoever sets it runs code in every command. */

@@ -41,20 +41,36 @@ export interface InstanceSpec {
   readonly seccomp: Filter;
 }
 
+export const tmpfs = (destination: string, ...options: string[]) => ({
+  destination,
+  type: "tmpfs",
+  source: "tmpfs",
+  options: ["nosuid", "nodev", ...options],
+});
+
+export const bind = (source: string, destination: string, ...options: string[]) => ({
+  destination,
+  type: "bind",
+  source,
+  options: ["bind", "nosuid", "nodev", ...options],
+});
+
+/** What every container sees of the kernel, and shared memory of `size`. */
+export const kernelMounts = (size: string) => [
+  { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
+  { destination: "/dev", type: "tmpfs", source: "tmpfs", options: ["nosuid", "strictatime", "mode=755", "size=64k"] },
+  tmpfs("/dev/shm", "noexec", "mode=1777", size),
+  { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
+];
+
+/** All of them its own, the network one made before. */
+export const namespaces = (netns: string) => [
+  ...["pid", "ipc", "uts", "mount", "cgroup"].map((type) => ({ type })),
+  { type: "network", path: netns },
+];
+
 /** `config.json` of an instance (OCI runtime specification 1.0). */
 export function instanceConfig(spec: InstanceSpec): object {
-  const tmpfs = (destination: string, ...options: string[]) => ({
-    destination,
-    type: "tmpfs",
-    source: "tmpfs",
-    options: ["nosuid", "nodev", ...options],
-  });
-  const bind = (source: string, destination: string, ...options: string[]) => ({
-    destination,
-    type: "bind",
-    source,
-    options: ["bind", "ro", "nosuid", "nodev", ...options],
-  });
   const size = `size=${LIMITS.tmpfs_mb}m`;
   return {
     ociVersion: "1.0.2",
@@ -75,30 +91,15 @@ export function instanceConfig(spec: InstanceSpec): object {
       oomScoreAdj: 500,
     },
     mounts: [
-      { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
-      {
-        destination: "/dev",
-        type: "tmpfs",
-        source: "tmpfs",
-        options: ["nosuid", "strictatime", "mode=755", "size=64k"],
-      },
-      tmpfs("/dev/shm", "noexec", "mode=1777", size),
-      { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
+      ...kernelMounts(size),
       tmpfs("/tmp", "mode=1777", size),
-      bind(spec.minit, MINIT_INSIDE),
-      bind(spec.resolv_conf, "/etc/resolv.conf", "noexec"),
+      bind(spec.minit, MINIT_INSIDE, "ro"),
+      bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
     ],
     ...("bpf_base64" in spec.seccomp ? { annotations: { "run.oci.seccomp_bpf_data": spec.seccomp.bpf_base64 } } : {}),
     linux: {
       cgroupsPath: spec.cgroup,
-      namespaces: [
-        { type: "pid" },
-        { type: "ipc" },
-        { type: "uts" },
-        { type: "mount" },
-        { type: "cgroup" },
-        { type: "network", path: spec.netns },
-      ],
+      namespaces: namespaces(spec.netns),
       resources: {
         devices: [{ allow: false, access: "rwm" }],
         memory: { limit: LIMITS.memory_limit_mb_default * 1024 * 1024 },

@@ -5,7 +5,16 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
-import { MASKED_PATHS, MINIT_INSIDE, PATH_INSIDE, READONLY_PATHS } from "./bundle.ts";
+import {
+  bind,
+  kernelMounts,
+  MASKED_PATHS,
+  MINIT_INSIDE,
+  namespaces,
+  PATH_INSIDE,
+  READONLY_PATHS,
+  tmpfs,
+} from "./bundle.ts";
 import type { Filter } from "./filters.ts";
 import { type NetworkPolicy, OPEN_POLICY } from "./rules.ts";
 
@@ -75,18 +84,6 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, bundle: string): object {
   const { strict, filter } = spec;
-  const tmpfs = (destination: string, ...options: string[]) => ({
-    destination,
-    type: "tmpfs",
-    source: "tmpfs",
-    options: ["nosuid", "nodev", ...options],
-  });
-  const bind = (source: string, destination: string, ...options: string[]) => ({
-    destination,
-    type: "bind",
-    source,
-    options: ["bind", "nosuid", "nodev", ...options],
-  });
   const size = `size=${LIMITS.tmpfs_mb}m`;
   const capabilities = strict ? [] : CAPABILITIES;
   const pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
@@ -120,16 +117,8 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
       oomScoreAdj: 500,
     },
     mounts: [
-      { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
-      {
-        destination: "/dev",
-        type: "tmpfs",
-        source: "tmpfs",
-        options: ["nosuid", "strictatime", "mode=755", "size=64k"],
-      },
+      ...kernelMounts(size),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
-      tmpfs("/dev/shm", "noexec", "mode=1777", size),
-      { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
       ...(strict ? [tmpfs("/tmp", "mode=1777", size), tmpfs("/run", "mode=755", size)] : []),
       bind(spec.minit, MINIT_INSIDE, "ro"),
       bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
@@ -139,14 +128,7 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
     ],
     linux: {
       cgroupsPath: spec.cgroup,
-      namespaces: [
-        { type: "pid" },
-        { type: "ipc" },
-        { type: "uts" },
-        { type: "mount" },
-        { type: "cgroup" },
-        { type: "network", path: spec.netns },
-      ],
+      namespaces: namespaces(spec.netns),
       resources: {
         devices: [
           { allow: false, access: "rwm" },

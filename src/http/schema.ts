@@ -77,3 +77,10 @@ export const cpuLimit = z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.
 
 /** A moment as containers show it. */
 export const isoTime = z.string().describe("ISO 8601 with milliseconds, in UTC.");
+
+/** For whoever looks for a thing. */
+export const labels = z
+  .record(text(LIMITS.label_length_max).min(1), text(LIMITS.label_length_max))
+  .refine((map) => Object.keys(map).length <= LIMITS.labels_max, {
+    error: `must not have more than ${LIMITS.labels_max} entries`,
+  });

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { queryNumber } from "../http/input.ts";
-import { acknowledgement, epochSeconds, resourceName, text, textBytes, whole } from "../http/schema.ts";
+import { acknowledgement, epochSeconds, labels, resourceName, textBytes, whole } from "../http/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
 /** Unlike other names one of a volume stands before a colon in a mount. */
@@ -13,12 +13,6 @@ const ABOUT = {
   quota_mb: "What it may hold, in MiB; null: as much as there is.",
   path: "A path in the volume, with or without a slash in front.",
 } as const;
-
-const labels = z
-  .record(text(LIMITS.label_length_max).min(1), text(LIMITS.label_length_max))
-  .refine((map) => Object.keys(map).length <= LIMITS.labels_max, {
-    error: `must not have more than ${LIMITS.labels_max} entries`,
-  });
 
 export const createVolume = z
   .object({
