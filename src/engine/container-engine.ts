@@ -15,7 +15,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { remainsOf } from "./adoption.ts";
 import { StoreArea } from "./area.ts";
-import { applyLimits, listGroups, readOomKills, removeGroup } from "./cgroup.ts";
+import { listGroups, readOomKills, removeGroup } from "./cgroup.ts";
 import { each, together } from "./concurrency.ts";
 import { type ContainerPlan, type Ended, KILLED, type LiveContainer } from "./container.ts";
 import { CAPABILITIES, type ContainerSpec, noteOf } from "./container-bundle.ts";
@@ -33,7 +33,6 @@ import {
 import { ContainerFilters } from "./container-filters.ts";
 import { ContainerLog, readExitRecord } from "./container-log.ts";
 import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesses } from "./container-stats.ts";
-import type { InstanceLimits } from "./engine.ts";
 import { FileSessions } from "./files.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
@@ -256,11 +255,6 @@ export class ContainerEngine {
       await this.#unmount(id);
       this.#moving.delete(id);
     }
-  }
-
-  /** Sets the limits of a container that runs. */
-  limit(id: string, limits: InstanceLimits): void {
-    applyLimits(this.#host.mode, this.#remains(id, false).cgroup, limits);
   }
 
   /**
