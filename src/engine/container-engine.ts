@@ -45,11 +45,6 @@ interface Held extends LiveContainer {
   readonly ended: PromiseWithResolvers<void>;
 }
 
-interface Doomed {
-  readonly slot: NetworkSlot | null;
-  readonly cleared: PromiseWithResolvers<void>;
-}
-
 const ESRCH = 3;
 
 export class ContainerEngine {
@@ -58,7 +53,10 @@ export class ContainerEngine {
   /** Being started, or looked into while they do not run. */
   readonly #moving = new Set<string>();
   /** What of an earlier process did not live, until it is cleared away. */
-  readonly #doomed = new Map<string, Doomed>();
+  readonly #doomed = new Map<
+    string,
+    { readonly slot: NetworkSlot | null; readonly cleared: PromiseWithResolvers<void> }
+  >();
   /** How those ended that left no word of it. */
   readonly #died = new Map<string, Ended>();
   /** Starts and ends that are under way. */
@@ -95,6 +93,7 @@ export class ContainerEngine {
    * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends.
    */
   async openFiles(id: string, image: string): ReturnType<FileSessions["open"]> {
+    await this.#doomed.get(id)?.cleared.promise;
     const live = this.#held.get(id);
     if (live !== undefined) {
       const opened = await this.#files.open(`/proc/${live.pid}/root`, 0);
@@ -138,11 +137,7 @@ export class ContainerEngine {
    */
   async takeOver(): Promise<readonly NetworkSlot[]> {
     const { containers: places, mode, network } = this.#host;
-    const ids = new Set([
-      ...entriesIn(places.bundles),
-      ...entriesIn(places.runtime),
-      ...listGroups(mode, places.cgroup),
-    ]);
+    const ids = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...listGroups(mode, places.cgroup)]);
     const begin = `${places.bundles}/`;
     const starting = new Set(commandLines().flatMap(({ args }) => args.filter((arg) => arg.startsWith(begin))));
     const slots: NetworkSlot[] = [];
@@ -185,7 +180,7 @@ export class ContainerEngine {
 
   /** Ids of all that have a file system or a log here. */
   async kept(): Promise<readonly string[]> {
-    const folders = entriesIn(`${this.#host.options.config.data_dir}/containers`);
+    const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
     return [...new Set([...folders, ...(await this.area.list("containers"))])];
   }
 
@@ -495,4 +490,4 @@ export class ContainerEngine {
   }
 }
 
-const entriesIn = (path: string): string[] => (existsSync(path) ? readdirSync(path) : []);
+const namesIn = (path: string): string[] => (existsSync(path) ? readdirSync(path) : []);
