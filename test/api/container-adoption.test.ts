@@ -167,6 +167,34 @@ describe("a container whose command ends while no daemon runs", () => {
   });
 });
 
+describe("a container whose stop a crash cut short", () => {
+  it("is ended by the next start of the daemon, and not started again by its policy", async () => {
+    await daemon.stop();
+    await daemon.start({ ...SETTINGS, HEARTH_FAILPOINT: "containers.stop.unwanted" });
+    const { container_id: id } = await create({ name: "cut", command: COUNTS, restart: "always" });
+    await expect(daemon.call("POST", `/api/containers/${id}/stop`, { timeout_ms: 0 })).rejects.toThrow();
+    await eventually("the daemon is dead", () => !daemon.isAlive);
+    await daemon.start(SETTINGS);
+    const ended = await until(id, "it has ended", ({ state }) => state === "exited");
+    expect(ended).toMatchObject({ restart_count: 0, pid: null });
+    await containers.delete(id);
+  });
+});
+
+describe("a start by policy that fails", () => {
+  it("is tried again until it succeeds, and told meanwhile", async () => {
+    await daemon.stop();
+    await daemon.start({ ...SETTINGS, HEARTH_FAILPOINT: "containers.start.slot:2=throw" });
+    const { container_id: id, pid } = await create({ name: "tried", command: WAITS, restart: "on-failure" });
+    endWith(pid, 1);
+    const record = await until(id, "it runs again", (now) => now.state === "running" && now.restart_count > 0);
+    expect(record).toMatchObject({ restart_count: 2, exec_ready: true });
+    const { body } = await daemon.call("POST", `/api/containers/${id}/stop`, { timeout_ms: 0 });
+    expect(body.state).toBe("exited");
+    await containers.delete(id);
+  });
+});
+
 /** What a reboot of the machine takes of a daemon that was killed with it. */
 function reboot(): void {
   for (const { pid, args } of commandLines()) {
