@@ -70,6 +70,7 @@ export class PeerContainers {
   readonly #images: Images;
   readonly #name = `hearth-bench-${process.pid}`;
   readonly #bridge = `hbp-${process.pid}`;
+  readonly #prepared = new Map<Bundle, PeerOptions>();
   #model = "";
   #lower = "";
   #made_count = 0;
@@ -105,7 +106,8 @@ export class PeerContainers {
   }
 
   /** Everything that a script finds there when it begins: configuration, small files, the mounted root. */
-  async prepare({ has_network }: PeerOptions): Promise<Bundle> {
+  async prepare(options: PeerOptions): Promise<Bundle> {
+    const { has_network } = options;
     const index = this.#made_count++;
     const id = `${this.#name}-${index}`;
     const path = join(this.#directory, id);
@@ -122,11 +124,15 @@ export class PeerContainers {
     writeFileSync(join(path, "config.json"), JSON.stringify(config));
     const directory = join(path, "changes");
     await this.#client.mountOverlay({ lower: this.#lower, directory, target: root, isReadonly: false });
-    return { id, path, index };
+    const bundle = { id, path, index };
+    this.#prepared.set(bundle, options);
+    return bundle;
   }
 
   /** Resolves to the milliseconds until the process inside has answered. */
-  async start({ id, path, index }: Bundle, { command, has_network }: PeerOptions): Promise<number> {
+  async start(bundle: Bundle): Promise<number> {
+    const { id, path, index } = bundle;
+    const { command, has_network } = this.#optionsOf(bundle);
     const logs = Array.from({ length: LIMITS.log_segments }, (_, i) => join(path, `log.${i}`));
     const file_paths = [...logs, join(path, "exit")];
     const run = [...this.#runtime(command), "run", "--detach", "--preserve-fds", String(1 + file_paths.length)];
@@ -148,7 +154,9 @@ export class PeerContainers {
     return duration_ms;
   }
 
-  async remove({ id, path, index }: Bundle, { command, has_network }: PeerOptions): Promise<void> {
+  async remove(bundle: Bundle): Promise<void> {
+    const { id, path, index } = bundle;
+    const { command, has_network } = this.#optionsOf(bundle);
     await this.#client.spawn({ argv: [...this.#runtime(command), "delete", "--force", id], timeout_ms: TIMEOUT_MS });
     if (has_network) {
       await this.#client.spawn({ argv: ["ip", "link", "delete", this.#link(index)], timeout_ms: TIMEOUT_MS });
@@ -156,6 +164,7 @@ export class PeerContainers {
     }
     await this.#client.unmount(join(path, "root"));
     rmSync(path, { recursive: true, force: true });
+    this.#prepared.delete(bundle);
   }
 
   /** `crun exec` of a command in a container of the daemon: the launcher's own time, from its fork to the exit. */
@@ -167,12 +176,20 @@ export class PeerContainers {
   }
 
   async close(): Promise<void> {
+    // Of a round that broke off.
+    for (const bundle of this.#prepared.keys()) await this.remove(bundle);
     await this.#client.spawn({ argv: ["ip", "link", "delete", this.#bridge], timeout_ms: TIMEOUT_MS });
     await this.#images.shutdown(this.#client);
     removeGroup(detectCgroupMode(), `/${this.#name}`);
     this.#client.close();
     await this.#process.stop(systemClock);
     for (const path of [this.#directory, this.#state]) rmSync(path, { recursive: true, force: true });
+  }
+
+  #optionsOf(bundle: Bundle): PeerOptions {
+    const options = this.#prepared.get(bundle);
+    if (options === undefined) throw new Error(`${bundle.id} is not prepared`);
+    return options;
   }
 
   #runtime(command: ContainerCommand): readonly string[] {

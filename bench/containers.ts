@@ -62,31 +62,29 @@ async function inLanes(count: number, work: (index: number, lane: number) => Pro
 class Containers {
   readonly daemon: Daemon;
   readonly peer: PeerContainers;
-  readonly #connections: readonly Connection[];
+  readonly #connections: Connection[] = [];
   #made_count = 0;
 
-  private constructor(daemon: Daemon, peer: PeerContainers, connections: readonly Connection[]) {
+  private constructor(daemon: Daemon, peer: PeerContainers) {
     this.daemon = daemon;
     this.peer = peer;
-    this.#connections = connections;
   }
 
   static async open(daemon: Daemon): Promise<Containers> {
-    const connections = await Promise.all(Array.from({ length: LANES }, () => Connection.open(daemon.port)));
-    const [first] = connections;
-    if (first === undefined) throw new Error("no connection");
-    const model = await createContainer(daemon, first, "model");
+    const connection = await Connection.open(daemon.port);
+    const model = await createContainer(daemon, connection, "model");
     const peer = await PeerContainers.open(daemon, model);
-    await deleteContainer(daemon, first, model);
-    return new Containers(daemon, peer, connections);
+    await deleteContainer(daemon, connection, model);
+    connection.close();
+    return new Containers(daemon, peer);
   }
 
-  create(lane = 0): Promise<string> {
-    return createContainer(this.daemon, this.#lane(lane), `c-${this.#made_count++}`);
+  async create(lane = 0): Promise<string> {
+    return createContainer(this.daemon, await this.#lane(lane), `c-${this.#made_count++}`);
   }
 
-  delete(id: string, lane = 0): Promise<void> {
-    return deleteContainer(this.daemon, this.#lane(lane), id);
+  async delete(id: string, lane = 0): Promise<void> {
+    return deleteContainer(this.daemon, await this.#lane(lane), id);
   }
 
   async close(): Promise<void> {
@@ -94,9 +92,11 @@ class Containers {
     await this.peer.close();
   }
 
-  #lane(lane: number): Connection {
-    const connection = this.#connections[lane];
-    if (connection === undefined) throw new Error(`no lane ${lane}`);
+  /** Kept alive; the server ends one that was not used for a minute. */
+  async #lane(lane: number): Promise<Connection> {
+    let connection = this.#connections[lane];
+    if (connection?.isOpen !== true) connection = await Connection.open(this.daemon.port);
+    this.#connections[lane] = connection;
     return connection;
   }
 }
@@ -124,8 +124,8 @@ async function createRound(containers: Containers, count: number, hearth: Sample
     const theirs = async (): Promise<void> => {
       const bundle = await containers.peer.prepare(CRUN);
       await pause(REST_MS);
-      await timed(() => containers.peer.start(bundle, CRUN), crun, samples.crun);
-      await containers.peer.remove(bundle, CRUN);
+      await timed(() => containers.peer.start(bundle), crun, samples.crun);
+      await containers.peer.remove(bundle);
     };
     for (const side of i % 2 === 0 ? [own, theirs] : [theirs, own]) await side();
   }
@@ -149,8 +149,8 @@ async function peerBatchRound({ peer }: Containers, count: number, how: PeerOpti
       if (bundle !== undefined) await work(bundle);
     });
   await pause(REST_MS);
-  into.rounds.push([await each((bundle) => peer.start(bundle, how))]);
-  await each((bundle) => peer.remove(bundle, how));
+  into.rounds.push([await each((bundle) => peer.start(bundle))]);
+  await each((bundle) => peer.remove(bundle));
 }
 
 /** What is looked at beside idle containers. */
@@ -253,8 +253,8 @@ export async function benchContainers(plan: ContainersPlan): Promise<Section> {
       "hearth: POST /api/containers on a kept-alive connection until the 201: a file system of its own with a limit, " +
       "network, the first process's answer, the state and its events committed. The script finds bundle and root made, " +
       "makes a network namespace with a link to a bridge, runs the same configuration by crun and waits for the same " +
-      `first answer; samples alternate, with ${REST_MS} ms of rest before each. runc runs the same bundles in a network ` +
-      "namespace with nothing in it. The idle ones are made four at a time.",
+      `first answer; samples alternate, with ${REST_MS} ms of rest before each. runc and crun, ${LANES} at a time, run the ` +
+      "same bundles with roots mounted ahead, in network namespaces with nothing in them. The idle ones are hearth's.",
     rows: subjects.map((samples) => samples.row()),
     bars: [
       ratioBar("create to ready, p50, of crun run with its network", created, crun, "p50", 1.5),

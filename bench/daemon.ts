@@ -124,7 +124,8 @@ export class Daemon {
   readonly healthy_ms: number;
   readonly cells_target: number;
   readonly #child: ChildProcess;
-  readonly #control: Connection;
+  /** The server ends one that was not used for a minute. */
+  #control: Connection;
 
   private constructor(running: Running) {
     this.port = running.port;
@@ -260,6 +261,7 @@ export class Daemon {
 
   /** A request beside the load; one at a time. Throws unless the answer is a 2xx. */
   async call(method: string, path: string, body: object | null): Promise<unknown> {
+    if (!this.#control.isOpen) this.#control = await Connection.open(this.port);
     return this.callOn(this.#control, method, path, body);
   }
 
