@@ -19,7 +19,7 @@ import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { each } from "./concurrency.ts";
 import type { LauncherClient } from "./launcher.ts";
-import { listChains, type NetworkPolicy, noRules, type PolicyOf, policyRules, tableRules } from "./rules.ts";
+import { type NetworkPolicy, noRules, type PolicyOf, policyRules, tableRules } from "./rules.ts";
 import { Slots } from "./slots.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
@@ -100,8 +100,8 @@ export class Network {
   readonly #ports = new Set<number>();
   /** Of slots in use that have one, by address. */
   readonly #policies = new Map<string, PolicyOf>();
-  /** The chains that the tables in the kernel have; null where that is not known, and they are made anew. */
-  #standing: ReadonlySet<string> | null = null;
+  /** The policies in force; null where that is not known, and the tables are made anew. */
+  #standing: readonly PolicyOf[] | null = null;
   /** The last change of the rules: one at a time, or an older set could come last. */
   #ruling: Promise<void> = Promise.resolve();
   /** A change that has not begun: it takes up all that is wanted until it does. */
@@ -277,10 +277,10 @@ export class Network {
     const standing = this.#standing;
     const names = { table, bridge, subnet, gateway: this.gateway, opened: [...this.#ports] };
     const rules = standing === null ? tableRules(names, policies) : policyRules(table, standing, policies);
-    // After a change that failed the kernel has either set of chains.
+    // After a change that failed the kernel has either.
     this.#standing = null;
     await this.#nft(rules);
-    this.#standing = new Set(listChains(policies).keys());
+    this.#standing = policies;
     // Never before the rules that make it harmless (P4 of rules.ts).
     if (policies.some(({ policy }) => policy.ports.length > 0)) {
       writeFileSync(`/proc/sys/net/ipv4/conf/${bridge}/route_localnet`, "1");

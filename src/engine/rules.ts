@@ -71,7 +71,7 @@ const NAMED = [
   { family: "bridge", kind: "set", name: "sources", type: "ifname . ipv4_addr" },
 ] as const;
 
-type Name = (typeof NAMED)[number]["name"];
+type Elements = Readonly<Record<(typeof NAMED)[number]["name"], ReadonlyMap<string, string>>>;
 
 /** Both tables with everything in them, in place of any earlier version. */
 export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): string {
@@ -92,17 +92,21 @@ export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): str
     "    iifname @restricted iifname . ip saddr != @sources drop",
     "  }",
     "}",
-    fillRules(table, new Set(), policies),
+    fillRules(table, [], policies),
   ].join("\n");
 }
 
-/** Changes standing tables, which have the chains of `standing`, to these policies. */
-export function policyRules(table: string, standing: ReadonlySet<string>, policies: readonly PolicyOf[]): string {
-  const wanted = listChains(policies);
+/**
+ * Changes tables that have the policies `before` to have these. Only what differs: taking anything away makes the kernel
+ * wait for its readers, some ten milliseconds that a start would pay too.
+ */
+export function policyRules(table: string, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
+  const [was, wanted] = [elementsOf(before), elementsOf(policies)];
+  const [chains, wantedChains] = [listChains(before), listChains(policies)];
   return [
-    ...NAMED.map(({ family, kind, name }) => `flush ${kind} ${family} ${table} ${name}`),
-    fillRules(table, standing, policies),
-    ...[...standing].filter((name) => !wanted.has(name)).map((name) => `delete chain inet ${table} ${name}`),
+    ...elementRules("delete", table, was, wanted),
+    fillRules(table, before, policies),
+    ...[...chains.keys()].filter((name) => !wantedChains.has(name)).map((name) => `delete chain inet ${table} ${name}`),
     "",
   ].join("\n");
 }
@@ -113,7 +117,7 @@ export function noRules(table: string): string {
 }
 
 /** The chains that these policies need: one for each different list of where to, by what is in it. */
-export function listChains(policies: readonly PolicyOf[]): ReadonlyMap<string, readonly AllowRule[]> {
+function listChains(policies: readonly PolicyOf[]): ReadonlyMap<string, readonly AllowRule[]> {
   const chains = new Map<string, readonly AllowRule[]>();
   for (const { policy } of policies) {
     if (typeof policy.egress !== "string") chains.set(chainOf(policy.egress), policy.egress);
@@ -173,25 +177,32 @@ function inetChains({ bridge, subnet, gateway, opened }: RuleNames): string {
   }`;
 }
 
-/** Adds what the policies need to empty sets and maps, beside the chains of `standing`. */
-function fillRules(table: string, standing: ReadonlySet<string>, policies: readonly PolicyOf[]): string {
+/** Adds what these policies need beyond what those `before` needed. */
+function fillRules(table: string, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
+  const standing = listChains(before);
   const chains = [...listChains(policies)].filter(([name]) => !standing.has(name));
-  const elements = elementsOf(policies);
   return [
     ...chains.flatMap(([name, rules]) => [
       `add chain inet ${table} ${name}`,
       ...rules.map((rule) => `add rule inet ${table} ${name} ${matchOf(rule)} accept`),
       `add rule inet ${table} ${name} goto refuse`,
     ]),
-    ...NAMED.filter(({ name }) => elements[name].size > 0).map(
-      ({ family, name }) => `add element ${family} ${table} ${name} { ${[...elements[name].values()].join(", ")} }`,
-    ),
+    ...elementRules("add", table, elementsOf(policies), elementsOf(before)),
     "",
   ].join("\n");
 }
 
+/** Adds or deletes the elements that are not in `others`, as they are there. */
+function elementRules(verb: "add" | "delete", table: string, elements: Elements, others: Elements): string[] {
+  return NAMED.flatMap(({ family, name }) => {
+    const own = [...elements[name]].filter(([key, element]) => others[name].get(key) !== element);
+    if (own.length === 0) return [];
+    return [`${verb} element ${family} ${table} ${name} { ${own.map(([, element]) => element).join(", ")} }`];
+  });
+}
+
 /** By name and key. Where two of a kind have one key the later one has it: the kernel would refuse all of both. */
-function elementsOf(policies: readonly PolicyOf[]): Readonly<Record<Name, ReadonlyMap<string, string>>> {
+function elementsOf(policies: readonly PolicyOf[]): Elements {
   const egress = new Map<string, string>();
   const published = new Map<string, string>();
   const host_ports = new Map<string, string>();
