@@ -278,7 +278,10 @@ export class Daemon {
       processes,
       mounts: [
         ...mountsOf("self").filter((line) => line.includes(run_dir) || line.includes(this.data_dir)),
-        ...launchers.flatMap(mountsOf),
+        // A launcher begins with what was mounted on the machine at that moment, which may be other tests'.
+        ...launchers
+          .flatMap(mountsOf)
+          .filter((line) => [run_dir, this.data_dir, image_dir].some((path) => line.includes(path))),
       ],
       namespaces: [...new Set([...pids.flatMap(namespacesOf), ...launchers.flatMap(heldNamespacesOf)])],
       cgroups: cgroupsOf(`hearth-${this.tag}`),
