@@ -111,7 +111,11 @@ export class Containers {
     for (const id of removing) void this.#erase(id).catch(failed(id));
     const kept = new Set([...known, ...removing]);
     for (const id of await engine.kept()) {
-      if (!kept.has(id)) void engine.remove(id).catch(failed(id));
+      if (kept.has(id)) continue;
+      void engine
+        .kill(id)
+        .then(() => engine.remove(id))
+        .catch(failed(id));
     }
     this.#lives.begin();
   }

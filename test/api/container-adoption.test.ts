@@ -342,6 +342,25 @@ function expectWholeOverRuns(lines: readonly LogLine[]): void {
   expect(lines.map(({ seq }) => seq)).toEqual(lines.map((_, i) => i + 1));
 }
 
+describe("a store that knows of nothing", () => {
+  it("has containers and volumes that are there ended and removed", async () => {
+    await create({ name: "unknown", command: COUNTS });
+    await daemon.call("POST", "/api/volumes", { name: "unknown" });
+    await daemon.stop("SIGKILL");
+    for (const name of readdirSync(daemon.data_dir).filter((entry) => entry.startsWith("hearth.db"))) {
+      rmSync(`${daemon.data_dir}/${name}`);
+    }
+    await daemon.start(SETTINGS);
+    const { container_id } = await create({ name: "known" });
+    await eventually("only what is known is left", () => {
+      const { subvolumes, container_files } = daemon.leftovers();
+      const isGone = daemon.processes().every((line) => !line.includes("i=$((i+1))"));
+      return isGone && [subvolumes, container_files].every((all) => all.length === 1 && all[0] === container_id);
+    });
+    await containers.delete(container_id);
+  });
+});
+
 describe("after all of this", () => {
   it("a stop leaves the containers that run, and nothing when there is none", async () => {
     const { container_id, pid } = await create({ name: "last" });
