@@ -48,11 +48,13 @@ export class Volumes {
     const { area, log } = this.#options;
     const { all, ending } = await this.#rows.ids();
     const unknown = (await area().list("volumes")).filter((id) => !all.includes(id));
+    const failed = (volume_id: string) => (error: unknown) =>
+      log.warn("volume not cleared away", { volume_id, error: errorText(error) });
     const clear = async () => {
-      for (const id of unknown) await area().remove("volumes", id);
-      for (const id of ending) await this.#erase(id);
+      for (const id of unknown) await area().remove("volumes", id).catch(failed(id));
+      for (const id of ending) await this.#erase(id).catch(failed(id));
     };
-    clear().catch((error) => log.warn("volumes not cleared", { error: errorText(error) }));
+    void clear();
   }
 
   /** Throws NAME_TAKEN, CAPACITY_FULL. */
