@@ -6,7 +6,7 @@
  * filter, nothing kept. It runs below the compiled launcher, whose private mount namespace crun needs on a hybrid
  * cgroup host, and the time is the launcher's own, from its fork to the exit: neither Node's spawn nor a hop is in it.
  *
- * `SpawnServer`: the unisolated server of `spawn-server.ts` in a fresh process.
+ * `SpawnServer`: the unisolated server of `spawn-server.ts`, or for streams of `stream-server.ts`, in a fresh process.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -90,6 +90,9 @@ export class ContainerRunner {
   }
 }
 
+/** Of this folder: what serves as a peer prints its port and ends with its standard input. */
+export type PeerServer = "spawn-server.ts" | "stream-server.ts";
+
 export class SpawnServer {
   readonly port: number;
   readonly #child: ChildProcess;
@@ -99,14 +102,14 @@ export class SpawnServer {
     this.port = port;
   }
 
-  static async start(): Promise<SpawnServer> {
-    const child = spawn(NODE_PATH, [new URL("spawn-server.ts", import.meta.url).pathname], {
+  static async start(file: PeerServer = "spawn-server.ts"): Promise<SpawnServer> {
+    const child = spawn(NODE_PATH, [new URL(file, import.meta.url).pathname], {
       stdio: ["pipe", "pipe", "inherit"],
       env: { ...process.env, NODE_ENV: "production" },
     });
     const port = await new Promise<number>((resolve, reject) => {
       child.once("error", reject);
-      child.once("exit", (code) => reject(new Error(`the spawn server exited with ${code}`)));
+      child.once("exit", (code) => reject(new Error(`${file} exited with ${code}`)));
       child.stdout.once("data", (line: Buffer) => resolve(Number(line.toString())));
     });
     return new SpawnServer(child, port);
