@@ -3,7 +3,7 @@
  * them for long. Only times are kept here; what is done is the service's.
  *
  * V1 A restart waits longer after each short run, and begins anew after a long one.
- * V2 A start that fails is no end of the policy: it is tried again like a short run that failed.
+ * V2 A start by the policy that fails does not end it: it is tried again like a short run that failed.
  */
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { errorText } from "../base/errors.ts";
@@ -95,11 +95,6 @@ export class Lives {
         if (row !== null) this.#considerRestart(row);
       })
       .catch((error) => log.error("the end of a container not noted", { container_id: id, error: errorText(error) }));
-  }
-
-  /** A start of a container did not succeed. */
-  failed(row: ContainerRow): void {
-    this.#considerRestart(row);
   }
 
   /** V1, V2. */

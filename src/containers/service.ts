@@ -368,7 +368,6 @@ export class Containers {
       await this.#run(row);
     } catch (error) {
       await this.#move(row, "fail", { error_message: errorText(error) });
-      this.#lives.failed({ ...row, state: "error" });
       throw error;
     }
   }
