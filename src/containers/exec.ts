@@ -18,6 +18,8 @@ import { hostnameOf } from "./plan.ts";
 import type { ContainerRow } from "./rows.ts";
 import type { Containers } from "./service.ts";
 
+/** Of a frame of a stream: above it a copy costs more than a write. */
+const LARGE_LINE_BYTES = 16 * 1024;
 const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 export interface ExecsOptions {
@@ -248,10 +250,9 @@ class Frames implements AsyncIterableIterator<Uint8Array> {
       });
     }
     if (this.#bytes === 0) return { done: true, value: undefined };
-    const value = Buffer.concat(this.#waiting, this.#bytes);
-    this.#waiting = [];
-    this.#bytes = 0;
-    this.#exec.resume();
+    const value = this.#take();
+    this.#bytes -= value.length;
+    if (this.#bytes < LIMITS.stream_buffer_bytes / 2) this.#exec.resume();
     return { done: false, value };
   }
 
@@ -260,6 +261,17 @@ class Frames implements AsyncIterableIterator<Uint8Array> {
     this.#exec.close();
     this.#end();
     return { done: true, value: undefined };
+  }
+
+  /** A large line as it is, without a copy; small ones together, for fewer writes. */
+  #take(): Buffer {
+    const [first] = this.#waiting;
+    if (first !== undefined && (first.length >= LARGE_LINE_BYTES || this.#waiting.length === 1)) {
+      this.#waiting.shift();
+      return first;
+    }
+    const end = this.#waiting.findIndex(({ length }) => length >= LARGE_LINE_BYTES);
+    return Buffer.concat(this.#waiting.splice(0, end < 0 ? this.#waiting.length : end));
   }
 
   #say(frame: object): void {

@@ -36,6 +36,7 @@ import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesse
 import { FileSessions } from "./files.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
+import { IdleRoots } from "./idle-roots.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
 import type { StartContainerTask } from "./thread.ts";
@@ -48,9 +49,11 @@ interface Held extends LiveContainer {
 const ESRCH = 3;
 
 export class ContainerEngine {
+  /** Of containers and volumes, by way of helpers that are jailed in them. */
+  readonly files: FileSessions;
   readonly #host: EngineHost;
   readonly #held = new Map<string, Held>();
-  /** Being started, or looked into while they do not run. */
+  /** Being started. */
   readonly #moving = new Set<string>();
   /** What of an earlier process did not live, until it is cleared away. */
   readonly #doomed = new Map<
@@ -64,14 +67,25 @@ export class ContainerEngine {
   #area: StoreArea | null = null;
   #onEnded: (id: string, ended: Ended) => void = () => {};
   #isLettingGo = false;
-  readonly #files: FileSessions;
   readonly #filters: ContainerFilters;
+  readonly #idle: IdleRoots;
 
   constructor(host: EngineHost) {
     this.#host = host;
     const { clock, minit, config } = host.options;
     this.#filters = new ContainerFilters(host);
-    this.#files = new FileSessions({ launcher: () => host.current, minit, directory: config.run_dir, clock });
+    this.#idle = new IdleRoots(
+      async (id, image) => {
+        const { path } = await host.image(image);
+        if (this.#moving.has(id)) throw new AppError("WRONG_STATE", `container ${id} is starting`);
+        return this.#mount(id, path);
+      },
+      async (id) => {
+        await this.#unmount(id);
+        rmSync(this.#remains(id, false).bundle, { recursive: true, force: true });
+      },
+    );
+    this.files = new FileSessions({ launcher: () => host.current, minit, directory: config.run_dir, clock });
   }
 
   /** Part of the engine's boot: makes or mounts the store area. */
@@ -83,11 +97,6 @@ export class ContainerEngine {
     this.#host.onReplaced((client) => area.mount(client));
   }
 
-  /** Files of containers and volumes, by way of helpers that are jailed in them. */
-  get files(): FileSessions {
-    return this.#files;
-  }
-
   /**
    * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
    * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends.
@@ -96,7 +105,7 @@ export class ContainerEngine {
     await this.#doomed.get(id)?.cleared.promise;
     const live = this.#held.get(id);
     if (live !== undefined) {
-      const opened = await this.#files.open(`/proc/${live.pid}/root`, 0);
+      const opened = await this.files.open(`/proc/${live.pid}/root`, 0);
       // The number may have become another's while it was opened.
       if (this.#held.get(id) === live && live.control.isOpen) return opened;
       opened.close();
@@ -104,24 +113,18 @@ export class ContainerEngine {
     if (live !== undefined || this.#moving.has(id)) {
       throw new AppError("WRONG_STATE", `container ${id} is starting or ending`, { hint: "try again in a moment" });
     }
-    this.#moving.add(id);
-    const release = async () => {
-      await this.#unmount(id);
-      rmSync(this.#remains(id, false).bundle, { recursive: true, force: true });
-      this.#moving.delete(id);
-    };
+    const { root, leave } = await this.#idle.enter(id, image);
     try {
-      const { path } = await this.#host.image(image);
-      const { session, close } = await this.#files.open(await this.#mount(id, path), 0);
+      const { session, close } = await this.files.open(root, 0);
       return {
         session,
         close: () => {
           close();
-          void release();
+          leave();
         },
       };
     } catch (error) {
-      await release();
+      leave();
       throw error;
     }
   }
@@ -210,7 +213,9 @@ export class ContainerEngine {
     const { id } = plan;
     await this.#doomed.get(id)?.cleared.promise;
     if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
-    if (this.#moving.has(id)) throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
+    if (this.#moving.has(id) || this.#idle.isUsed(id)) {
+      throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
+    }
     this.#moving.add(id);
     return this.#tracked(this.#start(plan));
   }
@@ -219,10 +224,9 @@ export class ContainerEngine {
     const { id } = plan;
     let slot: NetworkSlot | null = null;
     try {
-      const [image, filter] = await Promise.all([
-        this.#host.image(plan.image),
-        this.#filters.get(plan.strict ? [] : CAPABILITIES),
-      ]);
+      await this.#idle.left(id);
+      const capabilities = plan.strict ? [] : CAPABILITIES;
+      const [image, filter] = await Promise.all([this.#host.image(plan.image), this.#filters.get(capabilities)]);
       slot = await this.#host.acquire();
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
