@@ -8,6 +8,7 @@
 import { expect } from "vitest";
 import { ContainerUser, identityOf } from "../support/containers.ts";
 import { type Answer, type Daemon, eventually } from "../support/daemon.ts";
+import { StoreRows } from "../support/rows.ts";
 import { ask } from "./ledger.ts";
 
 type State = "absent" | "running" | "exited";
@@ -80,6 +81,14 @@ export class ContainerLedger {
       const { body } = await this.#daemon.call("GET", "/api/operations?limit=100");
       return body.operations.every(({ status }: { status: string }) => !OPEN.includes(status));
     });
+    const store = new StoreRows(this.#daemon);
+    try {
+      // A stop that was under way is finished by the daemon, by and by.
+      const unwanted = "SELECT id FROM containers WHERE state = 'running' AND is_wanted = 0";
+      await eventually("what is not to run has ended", () => store.read(unwanted, []).length === 0);
+    } finally {
+      store.close();
+    }
     for (const known of this.#containers) await this.#check(known);
     for (const volume of this.#volumes) await this.#checkVolume(volume);
     const { body } = await this.#daemon.call("GET", "/api/containers");
