@@ -462,6 +462,10 @@ export const LIMITS = {
   /** What only helps (names to complete, names that were meant) may not keep a person waiting. */
   cli_aside_timeout_ms: 1_000,
   cli_spinner_delay_ms: 300,
+  /** How often the line of an upload or a download is written again. */
+  cli_meter_interval_ms: 100,
+  /** What is typed into a shell as one line: a terminal cuts lines at 4,095 bytes. */
+  cli_typed_bytes_max: 4_000,
   /** Between two looks of `pool --watch` and `logs --follow`. */
   cli_poll_interval_ms: 1_000,
   /** A stream that broke is asked for again so often, at that interval: a daemon starts again within seconds. */
@@ -470,6 +474,10 @@ export const LIMITS = {
   cli_follow_records_max: 100,
   /** Of a file or standard input that is read whole: what a request may hold. */
   cli_input_bytes_max: 8 * 1024 * 1024,
+  /** A file that goes in one request, in base64; cp has no such bound. */
+  cli_put_bytes_max: 5 * 1024 * 1024,
+  /** Entries of a directory that are shown together, whose table is made in memory. */
+  cli_files_max: 100_000,
 
   // Process
   drain_ms: 20_000,

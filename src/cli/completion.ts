@@ -125,6 +125,22 @@ export function isWord(name: string, isAfterFlags: boolean): boolean {
   return visible(name) === name && (isAfterFlags || !name.startsWith("-"));
 }
 
+type Names = readonly [about: string, names: (session: Session) => Promise<string[]>];
+const FUNCTION: Names = ["function", (session) => session.functionNames()];
+const CONTAINER: Names = ["container", (session) => session.containerNames()];
+const VOLUME: Names = ["volume", (session) => session.volumeNames()];
+
+/** What the words are names of. */
+const NAMES: Readonly<Record<string, readonly Names[]>> = {
+  function: [FUNCTION],
+  container: [CONTAINER],
+  thing: [FUNCTION, CONTAINER],
+  volume: [VOLUME],
+  "volume:path": [VOLUME],
+  tenant: [["tenant", (session) => session.tenantNames()]],
+};
+const FILE_WORDS: ReadonlySet<string> = new Set(["source", "target", "file"]);
+
 /** Null: files. */
 async function candidatesAt(place: Place, current: string, start: Start): Promise<Candidate[] | null> {
   const { command, option, words_count, isAfterFlags, given } = place;
@@ -144,13 +160,20 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
       .visibleCommands(command)
       .map((one) => [one.name(), one.summary()]);
   }
-  const argument = command.registeredArguments[words_count];
+  const at = Math.min(words_count, command.registeredArguments.length - 1);
+  const last = command.registeredArguments[at];
+  const argument = at === words_count || last?.variadic === true ? last : undefined;
   if (argument?.argChoices !== undefined) return argument.argChoices.map((word) => [word, ""]);
-  if (argument?.name() === "function") {
-    const names = await session().functionNames();
-    return names.filter((name) => isWord(name, isAfterFlags)).map((name) => [name, "function"]);
+  if (argument !== undefined && FILE_WORDS.has(argument.name())) return null;
+  const found = NAMES[argument?.name() ?? ""] ?? [];
+  if (found.length > 0) {
+    const lists = await Promise.all(
+      found.map(async ([about, names]) =>
+        (await names(session())).filter((name) => isWord(name, isAfterFlags)).map((name): Candidate => [name, about]),
+      ),
+    );
+    return lists.flat();
   }
-  if (argument?.name() === "tenant") return (await session().tenantNames()).map((name) => [name, "tenant"]);
   return argument?.name() === "profile" ? profileNames(session()) : [];
 }
 

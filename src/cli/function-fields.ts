@@ -99,11 +99,11 @@ export const UPDATE_FLAGS: readonly Flag[] = [
 ];
 
 /** `NAME=VALUE` pairs as a map. */
-export function pairs(list: readonly string[]): Record<string, string> {
+export function pairs(list: readonly string[], flag = "--env"): Record<string, string> {
   return Object.fromEntries(
     list.map((pair) => {
       const at = pair.indexOf("=");
-      if (at < 1) throw usage(`--env expects NAME=VALUE, got '${pair}'`);
+      if (at < 1) throw usage(`${flag} expects NAME=VALUE, got '${pair}'`);
       return [pair.slice(0, at), pair.slice(at + 1)];
     }),
   );

@@ -5,8 +5,8 @@ import { LIMITS } from "../base/limits.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import type { Terminal } from "./terminal.ts";
 
-/** The text of a file, or of standard input for `-`. Throws a usage failure for what is no text, or too large. */
-export async function readInput(file: string): Promise<string> {
+/** The bytes of a file, or of standard input for `-`. Throws a usage failure for what cannot be read, or is too large. */
+export async function readBytes(file: string, bytes_max: number = LIMITS.cli_input_bytes_max): Promise<Buffer> {
   const name = file === "-" ? "standard input" : file;
   const chunks: Buffer[] = [];
   let size = 0;
@@ -14,17 +14,22 @@ export async function readInput(file: string): Promise<string> {
     for await (const chunk of file === "-" ? process.stdin : createReadStream(file)) {
       chunks.push(chunk);
       size += chunk.length;
-      if (size > LIMITS.cli_input_bytes_max) break;
+      if (size > bytes_max) break;
     }
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     throw usage(code === "ENOENT" ? `there is no file ${file}` : `${name} cannot be read: ${message}`);
   }
-  if (size > LIMITS.cli_input_bytes_max) {
-    throw usage(`${name} is larger than ${LIMITS.cli_input_bytes_max / 1024 ** 2} MiB`);
-  }
+  if (size > bytes_max) throw usage(`${name} is larger than ${Math.floor(bytes_max / 1024 ** 2)} MiB`);
+  return Buffer.concat(chunks);
+}
+
+/** The same as text. */
+export async function readInput(file: string): Promise<string> {
+  const name = file === "-" ? "standard input" : file;
+  const bytes = await readBytes(file);
   try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks));
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     throw usage(`${name} is not UTF-8 text`, "a payload is text: encode other bytes, with base64 for one");
   }

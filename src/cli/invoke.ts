@@ -31,7 +31,7 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
     timeout_seconds: flags.timeoutSeconds as number | undefined,
   };
   const client = session.client(LIMITS.cli_call_timeout_ms);
-  session.named = name;
+  if (!session.isFunctionId(name)) session.sought = { word: name, names: () => session.functionNames() };
   session.advice = { WRONG_STATE: `to make it callable: hearth deploy ${shellWord(name)}` };
   const record = await session.terminal.progress(
     `calling ${visible(name)}`,

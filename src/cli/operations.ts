@@ -58,8 +58,29 @@ export async function getOperation(session: Session, [operation_id = ""]: Words)
   session.show(found, () => session.list(entriesOf(found, session.now)));
 }
 
+interface Handle {
+  readonly operation_id: string;
+}
+
+const isHandle = (answer: object): answer is Handle => "operation_id" in answer;
+
+/** What a route answers when it has done what it was asked for, where it could have answered an operation. */
+export function done<Answer extends object>(answer: Answer): Exclude<Answer, Handle> {
+  if (isHandle(answer)) throw new Failure(EXIT.refused, `it goes on as operation ${answer.operation_id}`);
+  return answer as Exclude<Answer, Handle>;
+}
+
+/** The operation that a route has answered, null where it has done at once what it was asked for. */
+export function operationOf(answer: object): string | null {
+  return isHandle(answer) ? answer.operation_id : null;
+}
+
 /** The end of an operation, however long that takes: each look waits for a while. */
-export async function ended(session: Session, operation_id: string): Promise<Operation> {
+export async function ended(
+  session: Session,
+  operation_id: string,
+  doing = `waiting for ${operation_id}`,
+): Promise<Operation> {
   const wait_seconds = LIMITS.operation_wait_seconds_max;
   const look = () =>
     session
@@ -71,7 +92,16 @@ export async function ended(session: Session, operation_id: string): Promise<Ope
       if (!OPEN.has(found.status)) return found;
     }
   };
-  return session.terminal.progress(`waiting for ${visible(operation_id)}`, wait());
+  return session.terminal.progress(visible(doing), wait());
+}
+
+/** The same, where anything but success is a failure of the command. */
+export async function succeeded(session: Session, operation_id: string, doing: string): Promise<Operation> {
+  const found = await ended(session, operation_id, doing);
+  if (found.status === "succeeded") return found;
+  const code = found.reason_code === null ? "" : ` [${found.reason_code}]`;
+  const why = found.error ?? found.message ?? `the operation has not succeeded: ${found.status}`;
+  throw new Failure(EXIT.refused, `${why}${code}`, `operation ${operation_id}`);
 }
 
 export async function waitForOperation(session: Session, [operation_id = ""]: Words): Promise<void> {

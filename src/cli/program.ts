@@ -4,11 +4,13 @@
  */
 import { styleText } from "node:util";
 import { Argument, Command, Option } from "commander";
+import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS } from "./container-verbs.ts";
 import { EXIT_HELP, usage } from "./failure.ts";
 import { FUNCTION_VERBS } from "./function-verbs.ts";
 import { OTHER_VERBS } from "./other-verbs.ts";
 import type { Flags, GlobalFlags, Session, Words } from "./session.ts";
 import type { Flag, Group, Verb } from "./verb.ts";
+import { VOLUMES } from "./volume-verbs.ts";
 
 /** Makes what a verb works with from the flags that all take. */
 export type Start = (flags: GlobalFlags) => Session;
@@ -23,6 +25,16 @@ const EVERYWHERE: readonly Flag[] = [
 /** What the words behind a verb are. */
 const WORDS: Readonly<Record<string, string>> = {
   function: "a name or an id",
+  container: "a name or an id",
+  thing: "the name or the id of a function or a container",
+  command: "what is run, as it is; -- before it where it begins with a dash",
+  volume: "its name",
+  "volume:path": "a volume and a path in it, as data:/notes/a.txt",
+  "new-name": "what it is called from now on",
+  source: "a path, - for an archive from standard input, or <name>:<path>",
+  target: "the same, - for standard output",
+  file: "a file; standard input unless given, and for -",
+  session: "its id",
   name: "",
   payload: "text for the handler's standard input; - to read it from standard input",
   invocation: "the id of a record",
@@ -77,6 +89,7 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
   addFlags(command, verb.flags ?? [], null);
   if (verb.isPassThrough === true) command.allowUnknownOption().passThroughOptions();
   else addFlags(command, EVERYWHERE, "Everywhere:");
+  if (verb.isCommand === true) command.passThroughOptions();
   if (verb.more !== undefined) addText(command, `\n${verb.more}`);
   const examples = verb.examples.map((line) => `  ${line}`).join("\n");
   command.addHelpText("after", `\n${verb.examples.length > 1 ? "Examples" : "Example"}:\n${examples}\n`);
@@ -150,12 +163,14 @@ export function buildProgram(version: string, start: Start): Command {
       // Without the "[options]" that each of them has.
       subcommandTerm: (command) => [[command.name(), ...command.aliases()].join("|"), ...wordsOf(command)].join(" "),
     });
-  program.description("Functions on warm containers, from the command line.").version(version);
+  program.description("Functions on warm containers, and containers, from the command line.").version(version);
   configure(program);
   program.addHelpText("after", `\n${ROOT_HELP}`);
   addText(program, `${ROOT_TEXT}${EXIT_HELP}`);
   program.commandsGroup("Functions (also as 'hearth functions …' and 'hearth fn …'):");
-  for (const verb of FUNCTION_VERBS) addVerb(program, verb, start);
+  for (const verb of FUNCTION_VERBS) addVerb(program, SHARED_VERBS[verb.name] ?? verb, start);
+  program.commandsGroup("Containers (also as 'hearth containers …' and 'hearth ctr …'):");
+  for (const verb of CONTAINER_VERBS) addVerb(program, verb, start);
   program.commandsGroup("The rest:");
   const functions = {
     name: "functions",
@@ -164,6 +179,8 @@ export function buildProgram(version: string, start: Start): Command {
     verbs: FUNCTION_VERBS,
   };
   addGroup(program, functions, start);
+  addGroup(program, CONTAINERS, start);
+  addGroup(program, VOLUMES, start);
   program.helpCommand("help [command]", "show what a command takes");
   for (const one of OTHER_VERBS) add(program, one, start);
   program

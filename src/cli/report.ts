@@ -85,11 +85,12 @@ async function tellRefusal(refusal: ApiError, session: Session | null): Promise<
   return { exit_code, message: `${said.error} [${said.error_code}]`, lines, body: said };
 }
 
-/** The names nearest to that of a function that is not there. */
+/** The names nearest to one that is not there. */
 async function meantName(session: Session | null): Promise<string | null> {
-  if (session === null || session.named === null || session.isFunctionId(session.named)) return null;
-  const names = await session.functionNames();
-  return names.includes(session.named) ? null : didYouMean(session.named, names);
+  const sought = session?.sought ?? null;
+  if (sought === null) return null;
+  const names = await sought.names();
+  return names.includes(sought.word) ? null : didYouMean(sought.word, names);
 }
 
 function tellUnreachable(failure: Unreachable, session: Session | null): Told {

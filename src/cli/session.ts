@@ -19,10 +19,18 @@ export type Words = readonly (string | undefined)[];
 export type Flags = Readonly<Record<string, unknown>>;
 
 export type FunctionRecord = ResponseOf<"GET /api/functions/:function_id">;
+export type ContainerRecord = ResponseOf<"GET /api/containers/:container_id">;
 export type InvocationRecord = ResponseOf<"GET /api/functions/:function_id/invocations/:invocation_id">;
 
 const FUNCTION_ID = /^fn_[0-9a-z]{16}$/;
+const CONTAINER_ID = /^ctr_[0-9a-z]{16}$/;
 const TENANT_ID = /^(ten_[0-9a-z]{16}|default)$/;
+
+/** What was asked for by its name, and how to learn which names there are. */
+export interface Sought {
+  readonly word: string;
+  readonly names: () => Promise<string[]>;
+}
 
 export interface SessionOptions {
   readonly terminal: Terminal;
@@ -36,8 +44,8 @@ export class Session {
   readonly clock: Clock;
   readonly environment: Environment;
   readonly flags: GlobalFlags;
-  /** The function that was asked for by its name; null when none was. */
-  named: string | null = null;
+  /** The thing that was asked for by its name; null when none was. */
+  sought: Sought | null = null;
   /** What helps against a refusal, by its code, in the words of the command line: shown in place of the API's hint. */
   advice: Readonly<Record<string, string>> = {};
   /** What Ctrl-C ends with: success for what only it can end. Null: it ends a child, which then ends this. */
@@ -74,10 +82,14 @@ export class Session {
     return FUNCTION_ID.test(nameOrId);
   }
 
+  isContainerId(nameOrId: string): boolean {
+    return CONTAINER_ID.test(nameOrId);
+  }
+
   /** The id behind a name or an id. */
   async functionId(nameOrId: string): Promise<string> {
     if (this.isFunctionId(nameOrId)) return nameOrId;
-    this.named = nameOrId;
+    this.sought = { word: nameOrId, names: () => this.functionNames() };
     const { id } = await this.client().request("GET /api/functions/by-name/:name", { params: { name: nameOrId } });
     return id;
   }
@@ -92,25 +104,46 @@ export class Session {
     throw new Failure(EXIT.refused, `no tenant is named '${nameOrId}'`, didYouMean(nameOrId, names));
   }
 
-  /** The names of the tenant's functions, where they are known soon and may be read; else none. */
-  async functionNames(): Promise<string[]> {
-    try {
-      const { functions } = await this.client(LIMITS.cli_aside_timeout_ms).request("GET /api/functions", {
-        query: { limit: LIMITS.list_limit_max },
-      });
-      return functions.map(({ name }) => name);
-    } catch {
-      return [];
-    }
+  /** The container's id, behind its name too. */
+  async containerId(nameOrId: string): Promise<string> {
+    if (this.isContainerId(nameOrId)) return nameOrId;
+    this.sought = { word: nameOrId, names: () => this.containerNames() };
+    const { container_id } = await this.client().request("GET /api/containers/by-name/:name", {
+      params: { name: nameOrId },
+    });
+    return container_id;
   }
 
-  /** The names of tenants, where they are known soon and the key is the operator's; else none. */
-  async tenantNames(): Promise<string[]> {
+  /** The path parameter of a volume, which goes by its name alone. */
+  volume(name: string): { readonly name: string } {
+    this.sought = { word: name, names: () => this.volumeNames() };
+    return { name };
+  }
+
+  functionNames(): Promise<string[]> {
+    return this.#names(async (client, query) => (await client.request("GET /api/functions", { query })).functions);
+  }
+
+  containerNames(): Promise<string[]> {
+    return this.#names(async (client, query) => (await client.request("GET /api/containers", { query })).containers);
+  }
+
+  volumeNames(): Promise<string[]> {
+    return this.#names(async (client, query) => (await client.request("GET /api/volumes", { query })).volumes);
+  }
+
+  /** None where the key is not the operator's. */
+  tenantNames(): Promise<string[]> {
+    return this.#names(async (client, query) => (await client.request("GET /api/tenants", { query })).tenants);
+  }
+
+  /** Names, where they are known soon and may be read; else none. */
+  async #names(
+    ask: (client: Client, query: { readonly limit: number }) => Promise<readonly { readonly name: string }[]>,
+  ): Promise<string[]> {
     try {
-      const { tenants } = await this.client(LIMITS.cli_aside_timeout_ms).request("GET /api/tenants", {
-        query: { limit: LIMITS.list_limit_max },
-      });
-      return tenants.map(({ name }) => name);
+      const found = await ask(this.client(LIMITS.cli_aside_timeout_ms), { limit: LIMITS.list_limit_max });
+      return found.map(({ name }) => name);
     } catch {
       return [];
     }

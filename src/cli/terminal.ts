@@ -5,6 +5,8 @@
  * T1. However the command ends, what it changed of the terminal (a hidden cursor) is undone first: `restore`.
  * T2. A reader that goes away (`| head`) ends the command quietly.
  */
+import { once } from "node:events";
+import type { ReadStream } from "node:tty";
 import { stripVTControlCharacters, styleText } from "node:util";
 import type { Clock } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -16,6 +18,13 @@ export type Paint = (format: Format, text: string) => string;
 const HIDE_CURSOR = "\x1b[?25l";
 const SHOW_CURSOR = "\x1b[?25h";
 const ERASE_BELOW = "\x1b[J";
+const ERASE_LINE = "\r\x1b[K";
+
+/** A line that is written again in its place. */
+export interface Meter {
+  show(text: string): void;
+  end(): void;
+}
 
 /** Lines that are drawn again in place of what they were. */
 export interface LiveView {
@@ -77,6 +86,12 @@ export class Terminal {
     this.#stderr.write(text);
   }
 
+  /** Bytes as they are, no faster than they are taken. */
+  async pass(to: "out" | "err", bytes: Uint8Array): Promise<void> {
+    const stream = to === "out" ? this.#stdout : this.#stderr;
+    if (!stream.write(bytes)) await once(stream, "drain");
+  }
+
   /** A line beside the result, which a pipe does not get. */
   note(text: string): void {
     this.err(`${this.paintError("dim", text)}\n`);
@@ -102,6 +117,34 @@ export class Terminal {
       this.#undo.delete(stop.spinner);
       stop.spinner();
     }
+  }
+
+  /** How far something is, on standard error; nothing where that is no terminal. */
+  meter(): Meter {
+    if (!this.#stderr.isTTY || this.#isDumb) return { show: () => {}, end: () => {} };
+    let shown_ms = Number.NEGATIVE_INFINITY;
+    return {
+      show: (text) => {
+        const now_ms = this.#clock.monotonicMs();
+        if (now_ms - shown_ms < LIMITS.cli_meter_interval_ms) return;
+        shown_ms = now_ms;
+        this.err(`${ERASE_LINE}${cutTo(text, (this.#stderr.columns || 80) - 1)}`);
+      },
+      end: () => {
+        if (shown_ms !== Number.NEGATIVE_INFINITY) this.err(ERASE_LINE);
+      },
+    };
+  }
+
+  /** Keys as they are pressed, Ctrl-C too, until the returned function is called, or T1. */
+  raw(stdin: ReadStream): () => void {
+    const undo = () => {
+      this.#undo.delete(undo);
+      stdin.setRawMode(false);
+    };
+    stdin.setRawMode(true);
+    this.#undo.add(undo);
+    return undo;
   }
 
   /** A view in place of the lines that it drew before; only where `isLive`. */

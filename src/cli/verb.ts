@@ -1,6 +1,7 @@
 /** How a command is described: all that the program, its help and completion know of one before it is loaded. */
 import { InvalidArgumentError } from "commander";
 import type { Flags, Session, Words } from "./session.ts";
+import { parseSpan } from "./time.ts";
 
 export interface Flag {
   /** As commander writes it: `--limit <n>`, `-v, --verbose`, `--no-env`. `<file>` is completed with files. */
@@ -20,6 +21,8 @@ export interface Verb {
   readonly more?: string;
   readonly flags?: readonly Flag[];
   readonly examples: readonly string[];
+  /** Whether the words are a command's from the first one on (of `exec`: from the second), its flags too. */
+  readonly isCommand?: boolean;
   /** Whether what follows is another program's. */
   readonly isPassThrough?: boolean;
   /** Loads what does it. */
@@ -58,6 +61,31 @@ export function eventNumber(text: string): number {
 /** All values of a flag that is given several times. */
 export function collect(text: string, previous: unknown): string[] {
   return [...(Array.isArray(previous) ? (previous as string[]) : []), text];
+}
+
+/** Seconds of a flag's value. */
+export function seconds(text: string): number {
+  const value = parseSpan(text);
+  if (value === null) throw new InvalidArgumentError("expected seconds, or like 90s, 15m, 12h, 30d");
+  return value;
+}
+
+/** So many seconds ago, as a number, or a date as it was written. */
+export function moment(text: string): number | string {
+  const ago = parseSpan(text);
+  if (ago !== null) return ago;
+  if (Number.isNaN(Date.parse(text))) throw new InvalidArgumentError("expected a time ago (10m) or a date");
+  return new Date(text).toISOString();
+}
+
+const MEGABYTES: Readonly<Record<string, number>> = { "": 1, m: 1, mb: 1, mib: 1, g: 1024, gb: 1024, gib: 1024 };
+
+/** Mebibytes of a flag's value. */
+export function megabytes(text: string): number {
+  const [, amount, unit = ""] = /^(\d{1,9})\s*([a-z]*)$/i.exec(text.trim()) ?? [];
+  const factor = MEGABYTES[unit.toLowerCase()];
+  if (amount === undefined || factor === undefined) throw new InvalidArgumentError("expected MiB, or like 512m, 2g");
+  return Number(amount) * factor;
 }
 
 export const LIMIT: Flag = { flags: "--limit <n>", about: "at most so many, the newest", parse: wholeNumber };

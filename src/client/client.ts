@@ -138,8 +138,7 @@ export class Client {
     const { response } = await this.#begin(name, request as AnyRequest, true);
     const { statusCode: status = 0, headers } = response;
     if (status >= 200 && status < 300) return { status, headers, pieces: response };
-    const parsed = parse(await textOf(response).catch(() => ""));
-    throw new ApiError(status, isErrorBody(parsed) ? parsed : null);
+    throw await apiError(response);
   }
 
   async #send(name: string, request: AnyRequest): Promise<unknown> {
@@ -216,6 +215,12 @@ async function exchange(url: URL, { method, headers, body, signal }: Message): P
   // An answer may come before all is sent, and is then what counts.
   else pipeline(Readable.from(body), sent).catch(reject);
   return promise;
+}
+
+/** A refusal as it came. */
+export async function apiError(response: IncomingMessage): Promise<ApiError> {
+  const parsed = parse(await textOf(response).catch(() => ""));
+  return new ApiError(response.statusCode ?? 0, isErrorBody(parsed) ? parsed : null);
 }
 
 async function textOf(response: IncomingMessage): Promise<string> {

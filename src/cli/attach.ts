@@ -1,0 +1,179 @@
+/**
+ * A terminal in a container on the one that we run on, over a WebSocket: keys go as they are pressed, what it shows comes
+ * as it is. Ctrl-P Ctrl-Q leaves it there for a later `hearth attach`.
+ *
+ * A session runs one program without arguments. A command with more to it is typed for it into a shell, as one line that
+ * is not shown: all up to MARK is held back.
+ */
+import type { IncomingMessage } from "node:http";
+import WebSocket from "ws";
+import { LIMITS } from "../base/limits.ts";
+import { apiError, Unreachable } from "../client/client.ts";
+import { EXIT, Failure, usage } from "./failure.ts";
+import type { Session, Words } from "./session.ts";
+
+export interface Attaching {
+  readonly container_id?: string;
+  /** One that is there, in place of a new one. */
+  readonly session_id?: string;
+  /** What is run; a shell unless given. */
+  readonly command?: readonly string[];
+  readonly environment?: Readonly<Record<string, string>> | undefined;
+  readonly working_directory?: string | undefined;
+}
+
+export interface Attached {
+  /** Null: it was left running. */
+  readonly exit_code: number | null;
+  readonly session_id: string;
+}
+
+type Frame =
+  | { readonly type: "ready"; readonly session_id: string }
+  | { readonly type: "exit"; readonly code: number | null }
+  | { readonly type: "error"; readonly message: string }
+  | { readonly type: "pong" };
+
+const CTRL_P = 0x10;
+const CTRL_Q = 0x11;
+const MARK = 0x1e;
+const SHELL = "/bin/sh";
+/** Signals that end a process which does nothing about them, and would leave the terminal raw. */
+const DEADLY = { SIGTERM: 15, SIGHUP: 1 } as const;
+
+const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
+
+export function checkTerminal(): void {
+  if (process.stdin.isTTY && process.stdout.isTTY) return;
+  throw usage("there is no terminal here for -t", "without it output comes as it is, and -i passes standard input");
+}
+
+/** Which program a session is asked for, and what is typed into it; null: nothing. */
+export function typedFor({ command = [], environment = {}, working_directory }: Attaching): {
+  readonly shell: string | undefined;
+  readonly typed: string | null;
+} {
+  const variables = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
+  const isPlain = variables.length === 0 && working_directory === undefined;
+  if (isPlain && command.length < 2) return { shell: command[0], typed: null };
+  const run = command.length === 0 ? [SHELL] : command;
+  const words = [working_directory ?? ".", ...(variables.length === 0 ? [] : ["env", ...variables]), ...run];
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: a terminal takes them for keys.
+  if (words.some((word) => /[\x00-\x09\x0b-\x1f\x7f]/.test(word))) {
+    throw usage("a terminal is not given control characters in a command", "without -t they are passed");
+  }
+  const script = 'cd -- "$1" && shift && exec "$@"';
+  // Not shown is what the terminal echoes: the escape in it is not yet the byte.
+  const line = ` printf '\\036'; exec ${SHELL} -c ${quoted(script)} sh ${words.map(quoted).join(" ")}\n`;
+  if (Buffer.byteLength(line) > LIMITS.cli_typed_bytes_max) {
+    throw usage("the command is too long for a terminal", "without -t it may be longer");
+  }
+  return { shell: SHELL, typed: line };
+}
+
+/** Runs it to its end, or until it is left. Throws what the API refuses, and Failure where the connection breaks. */
+export async function attach(session: Session, asked: Attaching): Promise<Attached> {
+  checkTerminal();
+  const { shell, typed } = typedFor(asked);
+  const { url, key } = session.target;
+  const to = new URL("/ws/terminal/attach", url);
+  to.protocol = to.protocol === "https:" ? "wss:" : "ws:";
+  const { columns, rows } = process.stdout;
+  const query = { container_id: asked.container_id, session_id: asked.session_id, shell, cols: columns, rows };
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== 0) to.searchParams.set(name, String(value));
+  }
+  const socket = new WebSocket(to, ["terminal"], {
+    headers: key === null ? {} : { "x-api-key": key },
+    handshakeTimeout: LIMITS.cli_request_timeout_ms,
+    perMessageDeflate: false,
+  });
+  await opened(socket, url);
+  return converse(session, socket, typed);
+}
+
+async function opened(socket: WebSocket, url: string): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  // What comes with the answer to the handshake waits for its listeners.
+  socket.once("open", () => {
+    socket.pause();
+    resolve();
+  });
+  socket.once("unexpected-response", (_request, response: IncomingMessage) => {
+    apiError(response).then(reject, reject);
+  });
+  socket.on("error", (cause) => reject(new Unreachable(`nothing answers at ${url}`, { cause })));
+  await promise;
+}
+
+async function converse({ terminal }: Session, socket: WebSocket, typed: string | null): Promise<Attached> {
+  const { stdin, stdout } = process;
+  const { promise, resolve, reject } = Promise.withResolvers<Attached>();
+  const state = { session_id: "", isHeld: typed !== null, isPrefixed: false };
+  const say = (frame: object) => socket.send(JSON.stringify(frame));
+  const onKeys = (keys: Buffer): void => {
+    const sent: number[] = [];
+    for (const key of keys) {
+      if (state.isPrefixed && key === CTRL_Q) {
+        if (sent.length > 0) socket.send(Buffer.from(sent));
+        resolve({ exit_code: null, session_id: state.session_id });
+        return;
+      }
+      if (state.isPrefixed) sent.push(CTRL_P);
+      state.isPrefixed = key === CTRL_P;
+      if (!state.isPrefixed) sent.push(key);
+    }
+    if (sent.length > 0) socket.send(Buffer.from(sent));
+  };
+  const onResize = () => say({ type: "resize", cols: stdout.columns, rows: stdout.rows });
+  const shown = (bytes: Buffer): Buffer => {
+    if (!state.isHeld) return bytes;
+    const at = bytes.indexOf(MARK);
+    state.isHeld = at < 0;
+    return at < 0 ? Buffer.alloc(0) : bytes.subarray(at + 1);
+  };
+  socket.on("message", (data: Buffer, isBinary) => {
+    if (isBinary) {
+      if (stdout.write(shown(data))) return;
+      socket.pause();
+      stdout.once("drain", () => socket.resume());
+      return;
+    }
+    const frame = JSON.parse(data.toString("utf8")) as Frame;
+    if (frame.type === "ready") state.session_id = frame.session_id;
+    else if (frame.type === "exit") resolve({ exit_code: frame.code ?? EXIT.refused, session_id: state.session_id });
+    else if (frame.type === "error") reject(new Failure(EXIT.refused, frame.message));
+  });
+  socket.on("close", (_code, reason) => {
+    const why = reason.length === 0 ? "" : `: ${reason}`;
+    reject(new Failure(EXIT.unreachable, `the connection to the terminal has ended${why}`));
+  });
+  const undo = terminal.raw(stdin);
+  const onDeadly = (name: keyof typeof DEADLY) => process.exit(128 + DEADLY[name]);
+  for (const name of Object.keys(DEADLY)) process.on(name, onDeadly);
+  stdin.on("data", onKeys);
+  stdout.on("resize", onResize);
+  if (typed !== null) socket.send(Buffer.from(typed));
+  socket.resume();
+  try {
+    return await promise;
+  } finally {
+    stdin.off("data", onKeys);
+    stdin.pause();
+    stdout.off("resize", onResize);
+    for (const name of Object.keys(DEADLY)) process.off(name, onDeadly);
+    undo();
+    socket.close();
+  }
+}
+
+/** After Ctrl-P Ctrl-Q. */
+export function noteLeft({ terminal }: Session, { session_id }: Attached): void {
+  terminal.note(`\r\nthe terminal goes on for a while; back to it: hearth attach ${session_id}`);
+}
+
+export async function reattach(session: Session, [session_id = ""]: Words): Promise<void> {
+  const ended = await attach(session, { session_id });
+  if (ended.exit_code === null) noteLeft(session, ended);
+  process.exitCode = ended.exit_code ?? EXIT.success;
+}

@@ -1,0 +1,170 @@
+/** The verbs of containers and volumes, through the `hearth` command against a real daemon. */
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Commands } from "../support/command.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
+
+const daemon = new Daemon();
+const state: { commands: Commands | null } = { commands: null };
+
+function shell(): Commands {
+  if (state.commands === null) throw new Error("the daemon has not been started");
+  return state.commands;
+}
+const hearth = (...args: string[]) => shell().run(args);
+
+/** Standard output of a command that has to succeed. */
+async function out(...args: string[]): Promise<string> {
+  const ended = await hearth(...args);
+  expect(ended, args.join(" ")).toMatchObject({ code: 0 });
+  return ended.out;
+}
+const answer = async (...args: string[]) => JSON.parse(await out(...args, "--json"));
+const inside = (line: string) => out("exec", "box", "--", "sh", "-c", line);
+
+beforeAll(async () => {
+  await daemon.start({ HEARTH_CELLS: "0" });
+  state.commands = new Commands({ HEARTH_URL: daemon.url, HEARTH_KEY: KEY });
+  await out("run", "-d", "--name", "box", "--env", "A=1", "--label", "stage=test");
+});
+afterAll(async () => {
+  state.commands?.dispose();
+  await daemon.dispose();
+});
+
+describe("run", () => {
+  it("prints what its command writes, exits with its code, and removes it with --rm", async () => {
+    const line = "echo one; sleep 0.3; echo two >&2; exit 5";
+    expect(await hearth("run", "--rm", "--name", "once", "--", "sh", "-c", line)).toEqual({
+      code: 5,
+      out: "one\n",
+      err: "two\n",
+    });
+    expect((await hearth("inspect", "once")).code).toBe(1);
+  });
+
+  it("stops it at Ctrl-C", async () => {
+    const running = shell().start("hearth", ["run", "--name", "long", "--", "sh", "-c", "echo up; exec sleep 100"]);
+    await running.shows(/up/);
+    running.child.kill("SIGINT");
+    expect(await running.ended).toMatchObject({ code: 130, err: expect.stringContaining("stopping long") });
+    expect(await answer("inspect", "long")).toMatchObject({ state: "exited", exit_code: 143 });
+    await out("rm", "long");
+  });
+
+  it("runs a shell on a terminal, and removes the container after it", async () => {
+    const terminal = shell().terminal("hearth run -it --rm --name term");
+    await terminal.shows(/term:\/# /);
+    terminal.child.stdin.write("stty size; exit 3\n");
+    expect(await terminal.ended).toMatchObject({ code: 3, out: expect.stringContaining("24 80") });
+    expect((await hearth("inspect", "term")).code).toBe(1);
+  });
+});
+
+describe("exec", () => {
+  it("keeps the streams apart, passes standard input, and exits with the command's code", async () => {
+    expect(await hearth("exec", "box", "--", "sh", "-c", "echo out $A; echo err >&2; exit 7")).toEqual({
+      code: 7,
+      out: "out 1\n",
+      err: "err\n",
+    });
+    expect((await shell().run(["exec", "-i", "box", "wc", "-c"], { stdin: "hello\n" })).out).toBe("6\n");
+    expect(await hearth("exec", "--timeout", "1", "box", "--", "sleep", "60")).toMatchObject({
+      code: 137,
+      err: expect.stringContaining("timeout"),
+    });
+    expect((await hearth("exec", "-e", "B=2", "-w", "/etc", "box", "--", "sh", "-c", "pwd; echo $B")).out).toBe(
+      "/etc\n2\n",
+    );
+  });
+
+  it("gives a command a terminal, with its variables and its directory", async () => {
+    const line = `hearth exec -it -e "B=two words" -w /etc box -- sh -c 'pwd; echo "$B"; tty; exit 4'`;
+    const ended = await shell().terminal(line).ended;
+    expect(ended).toMatchObject({ code: 4, out: expect.stringMatching(/^\/etc\s+two words\s+\/dev\/pts/) });
+    expect((await hearth("exec", "-it", "box")).code).toBe(2);
+  });
+
+  it("leaves a terminal by Ctrl-P Ctrl-Q, and goes back to it", async () => {
+    const terminal = shell().terminal("hearth exec -it box");
+    await terminal.shows(/box:\/# /);
+    terminal.child.stdin.write("X=kept\n\x10\x11");
+    const { out: left } = await terminal.ended;
+    const id = /hearth attach (sess_\w+)/.exec(left)?.[1] ?? "";
+    const back = shell().terminal(`hearth attach ${id}`);
+    back.child.stdin.write("echo was $X; exit 2\n");
+    expect(await back.ended).toMatchObject({ code: 2, out: expect.stringContaining("was kept") });
+  });
+});
+
+describe("a container's life", () => {
+  it("is listed, stopped, started, renamed and removed, by name and by id", async () => {
+    const made = await answer("run", "-d", "--name", "life");
+    expect(await out("ps")).toMatch(/^life +running +up /m);
+    expect(await out("stop", "-t", "1", "life")).toMatch(/^life has exited with /);
+    expect(await out("ps")).not.toContain("life");
+    expect(await out("ps", "-a", "-q")).toContain(made.container_id);
+    expect(await out("start", made.container_id)).toMatch(/^life is running/);
+    expect(await out("rename", "life", "live")).toBe("life is now live\n");
+    expect(await hearth("rm", "live")).toMatchObject({ code: 1, err: expect.stringContaining("hearth rm -f live") });
+    expect(await out("rm", "-f", "live")).toBe("live is removed\n");
+    const nobody = await hearth("exec", "bix", "--", "ls");
+    expect(nobody).toMatchObject({ code: 1, err: expect.stringContaining("did you mean 'box'?") });
+  });
+
+  it("is seen in its log, its processes and what it uses", async () => {
+    await out("run", "-d", "--name", "talks", "--", "sh", "-c", "echo first; sleep 1; echo last; exit 1");
+    expect(await out("top", "talks")).toContain("sh -c");
+    expect(await out("stats", "--no-stream", "box")).toMatch(/^box +\d+\.\d %/m);
+    expect(await out("logs", "-f", "talks")).toBe("first\nlast\n");
+    expect(await out("logs", "--limit", "1", "talks")).toBe("last\n");
+    expect((await answer("logs", "talks")).logs).toHaveLength(2);
+    await out("rm", "talks");
+  });
+});
+
+describe("cp", () => {
+  it("copies files and directories both ways, with the rules of cp", async () => {
+    const home = shell().home;
+    mkdirSync(join(home, "site/deep"), { recursive: true });
+    writeFileSync(join(home, "site/deep/a.txt"), "a\n");
+    writeFileSync(join(home, "run.sh"), "echo ran\n", { mode: 0o755 });
+    await out("cp", "site", "box:/root");
+    await out("cp", "site/.", "box:/srv/new");
+    await out("cp", "run.sh", "box:/root/other,name&.sh");
+    expect(await inside("cat /root/site/deep/a.txt /srv/new/deep/a.txt; '/root/other,name&.sh'")).toBe("a\na\nran\n");
+    await out("cp", "box:/root/site", "back");
+    await out("cp", "box:/root/site", ".");
+    await out("cp", "box:/root/other,name&.sh", "there.sh");
+    expect(readFileSync(join(home, "back/deep/a.txt"), "utf8")).toBe("a\n");
+    expect(statSync(join(home, "there.sh")).mode & 0o777).toBe(0o755);
+    const { out: names } = await shell().bash(
+      "hearth cp box:/root/site - | tar -t; tar -c site | hearth cp - box:/tar",
+    );
+    expect(names).toContain("deep/a.txt");
+    expect(await inside("cat /tar/site/deep/a.txt")).toBe("a\n");
+    expect((await hearth("cp", "nope", "box:/root")).code).toBe(2);
+    expect((await hearth("cp", "a", "b")).code).toBe(2);
+    expect((await hearth("cp", "box:/nope", "x")).code).toBe(1);
+    expect(existsSync(join(home, "x"))).toBe(false);
+  });
+});
+
+describe("volumes", () => {
+  it("are made, filled, looked at and deleted", async () => {
+    await out("volumes", "create", "data", "--quota", "1g");
+    expect(await out("volumes", "list")).toMatch(/^data +\S+ +1 GiB/m);
+    const bytes = Buffer.from([0, 255, 10]);
+    expect((await shell().run(["volumes", "put", "data:/n/a"], { stdin: bytes })).code).toBe(0);
+    expect(await out("volumes", "ls", "data:/n")).toMatch(/-0644 +3 B .* a$/m);
+    writeFileSync(join(shell().home, "text"), "text\n");
+    await out("volumes", "cp", "text", "data:/n");
+    expect(await out("volumes", "cat", "data:/n/text")).toBe("text\n");
+    expect(await hearth("volumes", "rm", "data:/n")).toMatchObject({ code: 1, err: expect.stringContaining("-r") });
+    await out("volumes", "rm", "-r", "data:/n");
+    expect(await out("volumes", "rename", "data", "kept")).toBe("data is now kept\n");
+    expect(await out("volumes", "delete", "kept")).toBe("kept is deleted\n");
+    await eventually("no volume is left", async () => (await answer("volumes", "list")).volumes.length === 0);
+  });
+});

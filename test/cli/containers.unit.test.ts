@@ -1,0 +1,80 @@
+/** What the words and flags of containers and volumes mean, without a daemon. */
+import { describe, expect, it } from "vitest";
+import { typedFor } from "../../src/cli/attach.ts";
+import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
+import { commandOf } from "../../src/cli/exec.ts";
+import { frames } from "../../src/cli/frames.ts";
+import { egressOf, publishedPort } from "../../src/cli/run.ts";
+import { cpuPercent } from "../../src/cli/stats.ts";
+import { megabytes, moment, seconds } from "../../src/cli/verb.ts";
+
+async function* pieces(...texts: string[]): AsyncGenerator<Buffer> {
+  for (const text of texts) yield Buffer.from(text);
+}
+
+describe("words of containers", () => {
+  it("name a place by a colon, unless they begin as a path does", () => {
+    expect(parsePlace("box:/a:b")).toEqual({ name: "box", path: "/a:b" });
+    expect(parsePlace("box:a")).toEqual({ name: "box", path: "/a" });
+    for (const path of ["/box:/a", "./box:/a", "../x:y", "box", "-", "a/b:c"]) expect(parsePlace(path)).toBeNull();
+  });
+
+  it("have a command behind --, or without it", () => {
+    expect(commandOf(["--", "ls", "--", "-l"])).toEqual(["ls", "--", "-l"]);
+    expect(commandOf(["ls", "-l"])).toEqual(["ls", "-l"]);
+  });
+
+  it("publish a port with what stands before and behind it", () => {
+    expect(publishedPort("80")).toEqual({ container_port: 80 });
+    expect(publishedPort("8080:80/udp")).toEqual({ container_port: 80, host_port: 8080, protocol: "udp" });
+    expect(publishedPort("0.0.0.0:8080:80")).toEqual({
+      container_port: 80,
+      host_port: 8080,
+      host_address: "0.0.0.0",
+    });
+    for (const wrong of ["", "a:b", "80/sctp", "1:2:3"]) expect(() => publishedPort(wrong)).toThrow("expected");
+  });
+
+  it("say what is reached, how much and how long", () => {
+    expect(egressOf(undefined)).toBeUndefined();
+    expect(egressOf(["off"])).toBe("off");
+    expect(egressOf(["10.0.0.0/8,192.0.2.1:443/tcp", "192.0.2.2"])).toHaveLength(3);
+    expect([megabytes("512"), megabytes("512m"), megabytes("2G")]).toEqual([512, 512, 2048]);
+    expect([seconds("90"), seconds("12h")]).toEqual([90, 43_200]);
+    expect([moment("10m"), moment("2026-11-21T12:00Z")]).toEqual([600, "2026-11-21T12:00:00.000Z"]);
+    for (const wrong of ["1t", "-1", ""]) expect(() => megabytes(wrong)).toThrow("expected");
+  });
+});
+
+describe("a terminal's command", () => {
+  it("is the program itself where it is one word, and typed as one line where it is more", () => {
+    expect(typedFor({})).toEqual({ shell: undefined, typed: null });
+    expect(typedFor({ command: ["bash"] })).toEqual({ shell: "bash", typed: null });
+    const { shell, typed } = typedFor({ command: ["echo", "it's"], environment: { A: "1" } });
+    expect(shell).toBe("/bin/sh");
+    expect(typed).toMatch(/^ printf .*'env' 'A=1' 'echo' 'it'\\''s'\n$/);
+  });
+
+  it("holds no keys and is no longer than a line of a terminal", () => {
+    expect(() => typedFor({ command: ["echo", "\x03"] })).toThrow("control characters");
+    expect(() => typedFor({ command: ["echo", "x".repeat(4_000)] })).toThrow("too long");
+  });
+});
+
+describe("what comes", () => {
+  it("is taken apart by lines, wherever a piece ends", async () => {
+    const found: unknown[] = [];
+    for await (const frame of frames(pieces('{"a"', ':1}\n{"a":2}\n{"a":"\\n', '"}\n'))) found.push(frame);
+    expect(found).toEqual([{ a: 1 }, { a: 2 }, { a: "\n" }]);
+  });
+
+  it("is shown as a part of what is expected, and as a rate", () => {
+    expect(meterText(1024, null)).toBe("1 KiB");
+    expect(meterText(512, 1024)).toBe(`[${"#".repeat(10)}${" ".repeat(10)}]  50 %  512 B of 1 KiB`);
+    expect(meterText(2048, 1024)).toContain("100 %");
+    expect(cpuPercent(500_000, 1_000)).toBe(50);
+    expect(cpuPercent(-5, 1_000)).toBe(0);
+    expect(cpuPercent(5, 0)).toBeNull();
+    expect(renaming("a,b&c\\d")).toBe("--transform=s,.*,a\\,b\\&c\\\\d,rSH");
+  });
+});
