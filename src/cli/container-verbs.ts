@@ -1,8 +1,28 @@
 /** The verbs of containers, as they are described; what they do is loaded when one is called. */
-import { publishedPort } from "./run.ts";
+import { InvalidArgumentError } from "commander";
 import { collect, type Flag, type Group, LIMIT, megabytes, moment, number, seconds, type Verb } from "./verb.ts";
 
 const STATES = ["created", "starting", "running", "exited", "error"];
+
+export interface PublishedPort {
+  readonly container_port: number;
+  readonly host_port?: number;
+  readonly host_address?: "127.0.0.1" | "0.0.0.0";
+  readonly protocol?: "tcp" | "udp";
+}
+
+/** `[[<address>:]<host port>:]<container port>[/udp]`; which addresses there may be is the API's to say. */
+export function publishedPort(text: string): PublishedPort {
+  const match = /^(?:(?:(\d{1,3}(?:\.\d{1,3}){3}):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/.exec(text);
+  if (match === null) throw new InvalidArgumentError("expected [[address:]port:]port[/udp], as 8080:80");
+  const [, host_address, host_port, container_port, protocol] = match;
+  return {
+    container_port: Number(container_port),
+    ...(host_port === undefined ? {} : { host_port: Number(host_port) }),
+    ...(host_address === undefined ? {} : { host_address: host_address as "127.0.0.1" }),
+    ...(protocol === undefined ? {} : { protocol: protocol as "tcp" }),
+  };
+}
 
 const ENVIRONMENT: readonly Flag[] = [
   { flags: "-e, --env <NAME=VALUE>", about: "a variable; repeatable", parse: collect },

@@ -1,8 +1,8 @@
 /** `hearth run`: a container, and with a command what it writes until it ends, whose exit code is then ours. */
 import { randomBytes } from "node:crypto";
-import { InvalidArgumentError } from "commander";
 import type { RequestOf } from "../client/client.ts";
 import { followToEnd, pass } from "./container-log.ts";
+import type { PublishedPort } from "./container-verbs.ts";
 import { sentence } from "./containers.ts";
 import { EXIT, usage } from "./failure.ts";
 import { environmentOf, pairs } from "./function-fields.ts";
@@ -11,20 +11,6 @@ import type { ContainerRecord, Flags, Session, Words } from "./session.ts";
 import { shellWord, visible } from "./text.ts";
 
 type Made = RequestOf<"POST /api/containers">["body"];
-type Port = NonNullable<Made["ports"]>[number];
-
-/** `[[<address>:]<host port>:]<container port>[/udp]`. */
-export function publishedPort(text: string): Port {
-  const match = /^(?:(?:([\d.]+):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/.exec(text);
-  if (match === null) throw new InvalidArgumentError("expected [[address:]port:]port[/udp], as 8080:80");
-  const [, host_address, host_port, container_port, protocol] = match;
-  return {
-    container_port: Number(container_port),
-    ...(host_port === undefined ? {} : { host_port: Number(host_port) }),
-    ...(host_address === undefined ? {} : { host_address: host_address as "127.0.0.1" }),
-    ...(protocol === undefined ? {} : { protocol: protocol as "tcp" }),
-  };
-}
 
 /** `on`, `off`, or what it may reach. */
 export function egressOf(given: readonly string[] | undefined): Made["egress"] {
@@ -41,7 +27,7 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
     environment: await environmentOf(flags),
     labels: flags.label === undefined ? undefined : pairs(flags.label as string[], "--label"),
     volumes: flags.volume as string[] | undefined,
-    ports: flags.publish as Port[] | undefined,
+    ports: flags.publish as PublishedPort[] | undefined,
     egress: egressOf(flags.egress as string[] | undefined),
     memory_limit_mb: flags.memory as number | undefined,
     cpu_limit_percent: flags.cpu as number | undefined,

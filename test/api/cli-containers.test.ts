@@ -71,7 +71,7 @@ describe("exec", () => {
     });
     expect((await shell().run(["exec", "-i", "box", "wc", "-c"], { stdin: "hello\n" })).out).toBe("6\n");
     expect(await hearth("exec", "--timeout", "1", "box", "--", "sleep", "60")).toMatchObject({
-      code: 137,
+      code: 143,
       err: expect.stringContaining("timeout"),
     });
     expect((await hearth("exec", "-e", "B=2", "-w", "/etc", "box", "--", "sh", "-c", "pwd; echo $B")).out).toBe(

@@ -1,10 +1,11 @@
 /** What the words and flags of containers and volumes mean, without a daemon. */
 import { describe, expect, it } from "vitest";
 import { typedFor } from "../../src/cli/attach.ts";
+import { publishedPort } from "../../src/cli/container-verbs.ts";
 import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
 import { commandOf } from "../../src/cli/exec.ts";
 import { frames } from "../../src/cli/frames.ts";
-import { egressOf, publishedPort } from "../../src/cli/run.ts";
+import { egressOf } from "../../src/cli/run.ts";
 import { cpuPercent } from "../../src/cli/stats.ts";
 import { megabytes, moment, seconds } from "../../src/cli/verb.ts";
 
