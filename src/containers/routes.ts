@@ -1,7 +1,7 @@
 /** Every route of the container concern: its life here, what runs in it in exec-routes.ts. */
 import { z } from "zod";
 import { guideRoutes } from "../http/guide.ts";
-import { queryLimit } from "../http/input.ts";
+import { queryLimit, validate } from "../http/input.ts";
 import { Answer, route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import { accepted, acceptedOperation, executionField as execution } from "../operations/schema.ts";
@@ -278,8 +278,14 @@ function changeRoutes({ containers }: ContainerRoutesOptions) {
       errors: ["NOT_FOUND"],
       example: { params: ID_EXAMPLE, body: { environment: { STAGE: "test" } }, response: SAMPLES.environment_set },
       handler: async ({ caller, params, body }) => {
-        await containers.setEnvironment(caller.tenant_id, params.container_id, (before) =>
-          method === "PUT" ? body.environment : { ...before, ...body.environment },
+        await containers.setEnvironment(
+          caller.tenant_id,
+          params.container_id,
+          (before) =>
+            // What was added up has the bounds of what is sent.
+            validate(environmentBody, {
+              environment: method === "PUT" ? body.environment : { ...before, ...body.environment },
+            }).environment,
         );
         return { success: true as const, message: "later commands and the next start have it" };
       },

@@ -2,6 +2,9 @@
  * The tar format as a stream, both ways: ustar, PAX and GNU long names are read, GNU is written. Names are byte strings
  * here (one character a byte): what is no UTF-8 passes unharmed. Leaves to `archive.ts` what entries mean.
  *
+ * Not the package tar-stream: that takes an archive that is cut between entries for a whole one, turns names that are no
+ * UTF-8 into others, and holds headers of up to four megabytes.
+ *
  * Of untrusted bytes it holds a block, one piece and one bounded extension at a time, whatever sizes they claim.
  */
 import { AppError } from "../base/errors.ts";

@@ -112,6 +112,9 @@ describe("a container", () => {
     expect(await read()).toBe("12");
     await daemon.call("PATCH", `/api/containers/${container_id}/env`, { environment: { C: "3" } });
     expect(await read()).toBe("123");
+    const many = Object.fromEntries(Array.from({ length: 254 }, (_, i) => [`N${i}`, ""]));
+    const added = await daemon.call("PATCH", `/api/containers/${container_id}/env`, { environment: many });
+    expect(added).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
     await daemon.call("PUT", `/api/containers/${container_id}/env`, { environment: { B: "4" } });
     expect(await read()).toBe("4");
     expect((await daemon.call("GET", `/api/containers/${container_id}/env`)).body).toEqual({ environment: { B: "4" } });
