@@ -34,7 +34,7 @@ const CONCERN_EDGES: Record<string, readonly string[]> = {
 const ALLOWED: Record<string, readonly string[]> = {
   "src/base": ["pino"],
   "src/store": ["src/base/", "libsql", "piscina"],
-  "src/engine": ["src/base/", "piscina"],
+  "src/engine": ["src/base/", "piscina", "lru-cache"],
   pool: ["src/base/"],
   runtimes: ["src/base/", "src/engine/engine.ts"],
   "src/http": ["src/base/", "src/store/", "hono", "@hono/node-server", "zod", "lru-cache", "ws"],

@@ -213,6 +213,7 @@ export const LIMITS = {
   labels_max: 64,
   label_length_max: 256,
   image_reference_length_max: 512,
+  image_references_max: 1_000,
   /** One argument (MAX_ARG_STRLEN of Linux), all of them, and their number. */
   argument_bytes_max: 128 * 1024 - 1,
   arguments_bytes_max: 1024 * 1024,

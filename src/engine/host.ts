@@ -8,6 +8,7 @@
  */
 import { lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { LRUCache } from "lru-cache";
 import { Piscina } from "piscina";
 import type { Clock } from "../base/clock.ts";
 import type { Config } from "../base/config.ts";
@@ -53,7 +54,10 @@ export class EngineHost {
   readonly resolv_conf: string;
   readonly #keeper: LauncherKeeper;
   readonly #socket: string;
+  /** By the image's id. */
   readonly #mounted = new Map<string, Promise<MountedImage>>();
+  /** Ids by what images were asked for by. */
+  readonly #references = new LRUCache<string, string>({ max: LIMITS.image_references_max });
   readonly #onReplaced: ((launcher: LauncherClient) => Promise<void>)[] = [];
   #runtime: OciRuntime | null = null;
   #filters: Filters | null = null;
@@ -99,7 +103,7 @@ export class EngineHost {
       mkdirSync(runtime, { recursive: true, mode: 0o700 });
     }
     this.network.claim();
-    await outlive(clock, this.#socket, this.images.containerName(image));
+    await outlive(clock, this.#socket, this.images.names_prefix);
     await this.#keeper.start();
     const { client } = this.#keeper.current;
     const [runtime, found] = await Promise.all([
@@ -172,17 +176,19 @@ export class EngineHost {
   /** Mounts an image for as long as the launcher lives. `isInUse`: see `Images.mount`. */
   mount(image: FoundImage, isInUse: boolean): Promise<MountedImage> {
     const mounting = this.launcher().then((client) => this.images.mount(client, image, isInUse));
-    this.#mounted.set(image.reference, mounting);
-    mounting.catch(() => this.#mounted.delete(image.reference));
+    this.#mounted.set(image.id, mounting);
+    this.#references.set(image.reference, image.id);
+    mounting.catch(() => this.#mounted.delete(image.id));
     return mounting;
   }
 
   /** An image that is mounted, or mounted now. Rejects with NOT_FOUND. */
   async image(reference: string): Promise<MountedImage> {
-    const mounted = this.#mounted.get(reference);
-    if (mounted !== undefined) return mounted;
+    const known = this.#mounted.get(this.#references.get(reference) ?? "");
+    if (known !== undefined) return known;
     const found = await this.images.find(await this.launcher(), reference);
-    return this.#mounted.get(reference) ?? this.mount(found, true);
+    this.#references.set(reference, found.id);
+    return this.#mounted.get(found.id) ?? this.mount(found, true);
   }
 
   /** Runs a task of thread.ts. */
@@ -256,7 +262,7 @@ export class EngineHost {
       const image = await mounting.catch(() => null);
       if (image === null) continue;
       const mounted = await this.images.mount(client, image, true);
-      this.#mounted.set(image.reference, Promise.resolve(mounted));
+      this.#mounted.set(image.id, Promise.resolve(mounted));
     }
   }
 }

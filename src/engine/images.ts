@@ -8,6 +8,8 @@ import { AppError, errorText } from "../base/errors.ts";
 import type { LauncherClient } from "./launcher.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
+/** Of an image's id, in the name of what is mounted of it: as much as podman shows. */
+const NAME_ID_LENGTH = 12;
 
 export interface FoundImage {
   readonly reference: string;
@@ -23,13 +25,13 @@ export interface MountedImage extends FoundImage {
 
 export class Images {
   readonly #buildah: readonly string[];
-  readonly #tag: string;
-  readonly #mounted = new Set<string>();
+  /** What the name of every working container of this daemon begins with: an argument of every command on one. */
+  readonly names_prefix: string;
 
   /** `buildah`: the command with its global flags (store, run root, driver). `tag` tells daemons apart that share a store. */
   constructor(buildah: readonly string[], tag: string) {
     this.#buildah = buildah;
-    this.#tag = tag;
+    this.names_prefix = `hearth-${tag}-`;
   }
 
   /** Looks an image up. Rejects with NOT_FOUND when the store does not hold it. */
@@ -49,8 +51,7 @@ export class Images {
    * the store is mounted once more; where that does not work, as without it, it is made anew.
    */
   async mount(launcher: LauncherClient, image: FoundImage, isInUse: boolean): Promise<MountedImage> {
-    const name = this.containerName(image.reference);
-    this.#mounted.add(name);
+    const name = this.#nameOf(image);
     if (isInUse) {
       const path = await this.#run(launcher, "mount", name).catch(() => null);
       if (path !== null) return { ...image, path };
@@ -60,15 +61,17 @@ export class Images {
     return { ...image, path: await this.#run(launcher, "mount", name) };
   }
 
-  /** Unmounts everything that this object mounted. */
+  /** Unmounts every image of this daemon, those too that an earlier process mounted. */
   async shutdown(launcher: LauncherClient): Promise<void> {
-    for (const name of this.#mounted) await this.#remove(launcher, name);
-    this.#mounted.clear();
+    const names = (await this.#run(launcher, "containers", "--noheading", "--format", "{{.ContainerName}}")).split(
+      "\n",
+    );
+    for (const name of names.filter((one) => one.startsWith(this.names_prefix))) await this.#remove(launcher, name);
   }
 
-  /** The working container of an image: an argument of every command that works on it. */
-  containerName(reference: string): string {
-    return `hearth-${this.#tag}-${reference.replace(/[^a-zA-Z0-9]+/g, "-")}`;
+  /** By content: an image has many references (names, and every beginning of its id), and one mount. */
+  #nameOf({ id }: FoundImage): string {
+    return `${this.names_prefix}${id.slice(0, NAME_ID_LENGTH)}`;
   }
 
   async #remove(launcher: LauncherClient, name: string): Promise<void> {

@@ -62,13 +62,14 @@ export async function reap(reaper: Reaper, { id, bundle, cgroup, runtime_root, i
 
 /**
  * Waits until the helpers of an earlier process have ended: its launcher, which would go on with what it was asked, and
- * what works on its image. The launcher is ended, the other only when it takes long.
+ * what works on its images. The launcher is ended, the other only when it takes long.
  */
-export async function outlive(clock: Clock, launcher_socket: string, image_container: string): Promise<void> {
+export async function outlive(clock: Clock, launcher_socket: string, names_prefix: string): Promise<void> {
   const end_ms = clock.monotonicMs() + LIMITS.predecessor_wait_ms;
   for (;;) {
     const isLauncher = (args: readonly string[]) => args[1] === "launcher" && args[2] === launcher_socket;
-    const running = commandLines().filter(({ args }) => isLauncher(args) || args.includes(image_container));
+    const isOnImage = (args: readonly string[]) => args.some((one) => one.startsWith(names_prefix));
+    const running = commandLines().filter(({ args }) => isLauncher(args) || isOnImage(args));
     if (running.length === 0) return;
     const isLate = clock.monotonicMs() > end_ms;
     for (const { pid, args } of running) if (isLate || isLauncher(args)) kill(pid);

@@ -33,6 +33,31 @@ export class Streamed {
   }
 }
 
+/** The same pieces; `close` is called when they end, also where none is ever asked for: a generator would not notice. */
+export function closing(source: AsyncIterable<Uint8Array>, close: () => void): AsyncIterable<Uint8Array> {
+  const state = { isBegun: false };
+  async function* pieces(): AsyncGenerator<Uint8Array> {
+    state.isBegun = true;
+    try {
+      yield* source;
+    } finally {
+      close();
+    }
+  }
+  return {
+    [Symbol.asyncIterator]() {
+      const generator = pieces();
+      return {
+        next: () => generator.next(),
+        return: () => {
+          if (!state.isBegun) close();
+          return generator.return(undefined);
+        },
+      };
+    },
+  };
+}
+
 /** Sends all of it; resolves when the last piece is handed to the socket or the client has gone. Rejects as the source does. */
 export async function send(
   { outgoing }: Pick<HttpBindings, "outgoing">,

@@ -4,7 +4,7 @@ import { AppError } from "../base/errors.ts";
 import { extract, type FileEntry, type FileSession, pack } from "../engine/engine.ts";
 import { preferredType } from "../http/accept.ts";
 import { JSON_TYPE } from "../http/route.ts";
-import { Streamed } from "../http/stream.ts";
+import { closing, Streamed } from "../http/stream.ts";
 import type { FileContent } from "./schema.ts";
 
 const BYTES_TYPE = "application/octet-stream";
@@ -135,14 +135,6 @@ export async function unpack(
   const { session, close } = await open();
   try {
     return await extract(session, source, options);
-  } finally {
-    close();
-  }
-}
-
-async function* closing(source: AsyncIterable<Uint8Array>, close: () => void): AsyncGenerator<Uint8Array> {
-  try {
-    yield* source;
   } finally {
     close();
   }

@@ -81,6 +81,18 @@ describe("a volume", () => {
     expect((await daemon.call("GET", "/api/volumes/files/files/none")).status).toBe(404);
   });
 
+  it("leaves no transfer open where the body is not wanted", async () => {
+    await create("unread");
+    await write("unread", "f", "text");
+    const ofFiles = () => daemon.processes().filter((line) => / files /.test(line));
+    expect(ofFiles()).toEqual([]);
+    for (const path of ["files/f", "archive", "archive?format=tar.gz"]) {
+      const { status, headers } = await raw(`/api/volumes/unread/${path}`, { method: "HEAD" });
+      expect([path, status, headers.get("content-type")]).toEqual([path, 200, expect.stringMatching(/octet|tar|gzip/)]);
+    }
+    await eventually("no transfer is open", () => ofFiles().length === 0);
+  });
+
   it("is listed page by page, each name once", async () => {
     await create("pages");
     for (let i = 0; i < 5; i++) await write("pages", `f${i}`, "");

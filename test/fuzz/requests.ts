@@ -102,6 +102,10 @@ const NOWHERE: Readonly<Record<string, string>> = {
   key_id: "key_000000000000",
   tenant_id: "ten_0000000000000000",
   operation_id: "op_0000000000000000",
+  container_id: "ctr_0000000000000000",
+  job_id: "job_0000000000000000",
+  session_id: "sess_000000000000",
+  pid: "4000000",
 };
 
 /** What there is, by the name of the parameter that takes it. */

@@ -41,6 +41,18 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   working_directory: ["/tmp", "/", null],
   expires_at: [4_102_444_800, null],
   version: [1, 2, 3],
+  container_id: ["n1", "n2"],
+  shell: ["/bin/sh", "sh"],
+  volumes: [[], ["n1:/data"]],
+  ports: [[]],
+  egress: ["on", "off", ["203.0.113.0/24:443/tcp"]],
+  restart: ["no", "on-failure"],
+  ttl_seconds: [60, 3_600, null],
+  idle_seconds: [60, null],
+  disk_limit_mb: [64, null],
+  gpu_count: [0],
+  content: ["eA==", ""],
+  path: ["f", "d/e"],
 };
 
 /** Text that programs have stumbled over. */

@@ -254,9 +254,9 @@ export class Daemon {
     return `${volatileDirectory()}/hearth/${this.tag}`;
   }
 
-  /** `<pid> <command line>` of everything that runs in this daemon's groups or names its run directory. */
+  /** `<pid> <command line>` of everything that runs in this daemon's groups or names one of its directories. */
   processes(): string[] {
-    return processesOf(this.tag, this.run_dir);
+    return processesOf(this.tag, [this.run_dir, this.data_dir]);
   }
 
   /** What is on the machine in this daemon's name. Not while it is busy: files come and go while one looks. */
@@ -304,13 +304,14 @@ export class Daemon {
   }
 }
 
-function processesOf(tag: string, run_dir: string): string[] {
+function processesOf(tag: string, directories: readonly string[]): string[] {
   const found: string[] = [];
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     try {
       const command = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
       const group = readFileSync(`/proc/${pid}/cgroup`, "utf8");
-      if (group.includes(`/hearth-${tag}`) || command.includes(run_dir)) found.push(`${pid} ${command}`);
+      const isNamed = directories.some((directory) => command.includes(directory));
+      if (group.includes(`/hearth-${tag}`) || isNamed) found.push(`${pid} ${command}`);
     } catch {
       // It ended while we looked.
     }
