@@ -95,6 +95,8 @@ export const LIMITS = {
   terminal_backlog_bytes: 256 * 1024,
   /** Sessions that have ended, of which can be read how. */
   terminal_ended_kept: 1_000,
+  /** What sessions showed that ended with nobody attached, all together: the oldest goes first. */
+  terminal_unseen_bytes_max: 16 * 1024 * 1024,
   /** Characters of a frame of a client; the longest that means something has some fifty. */
   terminal_frame_length_max: 4_096,
   terminal_columns_default: 80,
@@ -465,8 +467,6 @@ export const LIMITS = {
   cli_spinner_delay_ms: 300,
   /** How often the line of an upload or a download is written again. */
   cli_meter_interval_ms: 100,
-  /** What is typed into a shell as one line: a terminal cuts lines at 4,095 bytes. */
-  cli_typed_bytes_max: 4_000,
   /** Between two looks of `pool --watch` and `logs --follow`. */
   cli_poll_interval_ms: 1_000,
   /** A stream that broke is asked for again so often, at that interval: a daemon starts again within seconds. */

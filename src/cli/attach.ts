@@ -1,9 +1,6 @@
 /**
  * A terminal in a container on the one that we run on, over a WebSocket: keys go as they are pressed, what it shows comes
  * as it is. Ctrl-P Ctrl-Q leaves it there for a later `hearth attach`.
- *
- * A session runs one program without arguments. A command with more to it is typed for it into a shell, as one line that
- * is not shown: all up to MARK is held back.
  */
 import type { IncomingMessage } from "node:http";
 import WebSocket from "ws";
@@ -36,50 +33,23 @@ type Frame =
 
 const CTRL_P = 0x10;
 const CTRL_Q = 0x11;
-const MARK = 0x1e;
-const SHELL = "/bin/sh";
 /** Signals that end a process which does nothing about them, and would leave the terminal raw. */
 const DEADLY = { SIGTERM: 15, SIGHUP: 1 } as const;
-
-const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
 
 export function checkTerminal(): void {
   if (process.stdin.isTTY && process.stdout.isTTY) return;
   throw usage("there is no terminal here for -t", "without it output comes as it is, and -i passes standard input");
 }
 
-/** Which program a session is asked for, and what is typed into it; null: nothing. */
-export function typedFor({ command = [], environment = {}, working_directory }: Attaching): {
-  readonly shell: string | undefined;
-  readonly typed: string | null;
-} {
-  const variables = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
-  const isPlain = variables.length === 0 && working_directory === undefined;
-  if (isPlain && command.length < 2) return { shell: command[0], typed: null };
-  const run = command.length === 0 ? [SHELL] : command;
-  const words = [working_directory ?? ".", ...(variables.length === 0 ? [] : ["env", ...variables]), ...run];
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: a terminal takes them for keys.
-  if (words.some((word) => /[\x00-\x09\x0b-\x1f\x7f]/.test(word))) {
-    throw usage("a terminal is not given control characters in a command", "without -t they are passed");
-  }
-  const script = 'cd -- "$1" && shift && exec "$@"';
-  // Not shown is what the terminal echoes: the escape in it is not yet the byte.
-  const line = ` printf '\\036'; exec ${SHELL} -c ${quoted(script)} sh ${words.map(quoted).join(" ")}\n`;
-  if (Buffer.byteLength(line) > LIMITS.cli_typed_bytes_max) {
-    throw usage("the command is too long for a terminal", "without -t it may be longer");
-  }
-  return { shell: SHELL, typed: line };
-}
-
 /** Runs it to its end, or until it is left. Throws what the API refuses, and Failure where the connection breaks. */
 export async function attach(session: Session, asked: Attaching): Promise<Attached> {
   checkTerminal();
-  const { shell, typed } = typedFor(asked);
   const { url, key } = session.target;
+  const session_id = asked.session_id ?? (await started(session, asked));
   const to = new URL("/ws/terminal/attach", url);
   to.protocol = to.protocol === "https:" ? "wss:" : "ws:";
   const { columns, rows } = process.stdout;
-  const query = { container_id: asked.container_id, session_id: asked.session_id, shell, cols: columns, rows };
+  const query = { session_id, cols: columns, rows };
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined && value !== 0) to.searchParams.set(name, String(value));
   }
@@ -89,7 +59,19 @@ export async function attach(session: Session, asked: Attaching): Promise<Attach
     perMessageDeflate: false,
   });
   await opened(socket, url);
-  return converse(session, socket, typed);
+  return converse(session, socket);
+}
+
+/** The id of a session that is made for it. */
+async function started(session: Session, asked: Attaching): Promise<string> {
+  const { container_id, command = [], environment, working_directory } = asked;
+  const body = {
+    container_id,
+    environment,
+    working_directory,
+    command: command.length === 0 ? undefined : [...command],
+  };
+  return (await session.client().request("POST /api/terminal/sessions", { body })).session_id;
 }
 
 async function opened(socket: WebSocket, url: string): Promise<void> {
@@ -106,10 +88,10 @@ async function opened(socket: WebSocket, url: string): Promise<void> {
   await promise;
 }
 
-async function converse({ terminal }: Session, socket: WebSocket, typed: string | null): Promise<Attached> {
+async function converse({ terminal }: Session, socket: WebSocket): Promise<Attached> {
   const { stdin, stdout } = process;
   const { promise, resolve, reject } = Promise.withResolvers<Attached>();
-  const state = { session_id: "", isHeld: typed !== null, isPrefixed: false };
+  const state = { session_id: "", isPrefixed: false };
   const say = (frame: object) => socket.send(JSON.stringify(frame));
   const onKeys = (keys: Buffer): void => {
     const sent: number[] = [];
@@ -126,15 +108,9 @@ async function converse({ terminal }: Session, socket: WebSocket, typed: string 
     if (sent.length > 0) socket.send(Buffer.from(sent));
   };
   const onResize = () => say({ type: "resize", cols: stdout.columns, rows: stdout.rows });
-  const shown = (bytes: Buffer): Buffer => {
-    if (!state.isHeld) return bytes;
-    const at = bytes.indexOf(MARK);
-    state.isHeld = at < 0;
-    return at < 0 ? Buffer.alloc(0) : bytes.subarray(at + 1);
-  };
   socket.on("message", (data: Buffer, isBinary) => {
     if (isBinary) {
-      if (stdout.write(shown(data))) return;
+      if (stdout.write(data)) return;
       socket.pause();
       stdout.once("drain", () => socket.resume());
       return;
@@ -153,7 +129,6 @@ async function converse({ terminal }: Session, socket: WebSocket, typed: string 
   for (const name of Object.keys(DEADLY)) process.on(name, onDeadly);
   stdin.on("data", onKeys);
   stdout.on("resize", onResize);
-  if (typed !== null) socket.send(Buffer.from(typed));
   socket.resume();
   try {
     return await promise;

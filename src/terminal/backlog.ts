@@ -10,6 +10,10 @@ export class Backlog {
     this.#bytes_max = bytes_max;
   }
 
+  get length(): number {
+    return this.#length;
+  }
+
   add(chunk: Buffer): void {
     this.#ring ??= Buffer.allocUnsafe(this.#bytes_max);
     const newest = chunk.subarray(Math.max(0, chunk.length - this.#bytes_max));

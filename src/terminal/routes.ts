@@ -141,6 +141,7 @@ function attachRoute({ terminals }: TerminalRoutesOptions) {
         target: "container",
         container_id,
         shell,
+        environment: {},
         cols: cols ?? LIMITS.terminal_columns_default,
         rows: rows ?? LIMITS.terminal_rows_default,
       });

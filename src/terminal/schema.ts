@@ -1,8 +1,9 @@
 /** Shapes of terminal sessions: the routes' and those of the text frames on their WebSockets. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { argv, containerEnvironment } from "../containers/schema.ts";
 import { queryNumber } from "../http/input.ts";
-import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
+import { absolutePath, epochSeconds, wellFormed, whole } from "../http/schema.ts";
 import { TERMINAL_STATES } from "./states.ts";
 
 const { terminal_columns_max, terminal_rows_max } = LIMITS;
@@ -25,8 +26,15 @@ export const createSession = z
     target: target.default("container").describe("Only container: nobody gets a shell on the node."),
     container_id: z.string().optional().describe("The container, by id or name."),
     shell: shell.optional(),
+    command: argv.optional().describe("What to run in place of a shell, as argv."),
+    environment: containerEnvironment.default({}).describe("Variables on top of the container's."),
+    working_directory: absolutePath.nullish().describe("Where it begins; the container's unless given."),
     cols: columns.default(LIMITS.terminal_columns_default).describe("Columns."),
     rows: lines.default(LIMITS.terminal_rows_default).describe("Rows."),
+  })
+  .refine(({ shell, command }) => shell === undefined || command === undefined, {
+    error: "must not come with a shell",
+    path: ["command"],
   })
   .meta({ id: "CreateTerminalSession" });
 export type CreateSession = z.output<typeof createSession>;
@@ -53,7 +61,7 @@ export const sessionRecord = z
     container_id: z.string().describe("The container that its shell runs in."),
     child_container_id: z.string().describe("The same as container_id."),
     state: z.enum(TERMINAL_STATES).describe("active: a client is attached; ready: none was yet; idle: none is now."),
-    shell: z.string().describe("What runs in it."),
+    shell: z.string().describe("What runs in it: the shell, or the first element of the command."),
     cols: z.int().describe("Columns."),
     rows: z.int().describe("Rows."),
     pid: z.int().describe("Of the shell, inside the container."),

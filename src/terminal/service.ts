@@ -4,6 +4,7 @@
  *
  * T1. A tenant has at most `terminal_sessions_per_tenant_max` and the node `terminal_sessions_max`, those being made too.
  * T2. A session that has ended leaves the list; of the newest `terminal_ended_kept` it can still be read how they ended.
+ *     What nobody saw of them is kept up to `terminal_unseen_bytes_max`, all together.
  */
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../base/clock.ts";
@@ -28,6 +29,7 @@ export interface Shells {
     wanted: {
       readonly command: readonly string[];
       readonly environment: Readonly<Record<string, string>>;
+      readonly working_directory: string | null | undefined;
       readonly timeout_ms: number;
     },
   ): Promise<{
@@ -49,7 +51,7 @@ export interface TerminalsOptions {
 }
 
 /** Where no shell is asked for: the first that the container has. */
-const SHELLS = ["/bin/bash", "/bin/sh"];
+const SHELLS = [["/bin/bash"], ["/bin/sh"]];
 /** Of what the clients are: xterm.js, and terminals that are like it. */
 const TERMINAL_TYPE = "xterm-256color";
 const ID_LENGTH = 12;
@@ -58,6 +60,11 @@ export class Terminals {
   readonly #options: TerminalsOptions;
   readonly #sessions = new Map<string, Session>();
   readonly #ended = new LRUCache<string, Session>({ max: LIMITS.terminal_ended_kept });
+  readonly #unseen = new LRUCache<string, Buffer>({
+    max: LIMITS.terminal_ended_kept,
+    maxSize: LIMITS.terminal_unseen_bytes_max,
+    sizeCalculation: ({ length }) => Math.max(1, length),
+  });
   /** T1, by tenant. */
   readonly #counts = new Map<string, number>();
   #count = 0;
@@ -71,7 +78,8 @@ export class Terminals {
    * Starts a shell. Throws FORBIDDEN for another target than a container, UNPROCESSABLE_ENTITY without one, NOT_FOUND,
    * NOT_RUNNING, NOT_RESPONDING, INVALID_ARGUMENT (the shell), CONCURRENCY_LIMIT, CAPACITY_FULL, SHUTTING_DOWN.
    */
-  async create(tenant_id: string, { target, container_id, shell, cols, rows }: CreateSession): Promise<Session> {
+  async create(tenant_id: string, wanted: CreateSession): Promise<Session> {
+    const { target, container_id } = wanted;
     if (target === "master") {
       throw new AppError("FORBIDDEN", "target: nobody gets a shell on the node itself, only in a container", {
         details: { expected: ["container"], received: target },
@@ -84,7 +92,7 @@ export class Terminals {
       });
     }
     this.#take(tenant_id);
-    const session = await this.#start(tenant_id, container_id, shell, { cols, rows });
+    const session = await this.#start(tenant_id, container_id, wanted);
     if (!this.#isClosed) return session;
     session.hangUp();
     throw shuttingDown();
@@ -94,16 +102,19 @@ export class Terminals {
   async #start(
     tenant_id: string,
     container_id: string,
-    shell: string | undefined,
-    size: TerminalSize,
+    { shell, command, environment, working_directory, cols, rows }: CreateSession,
   ): Promise<Session> {
     try {
-      const wanted = { command: [], environment: { TERM: TERMINAL_TYPE }, timeout_ms: 0 };
-      const { row, request, release } = await this.#options.shells.begin(tenant_id, container_id, wanted);
+      const { row, request, release } = await this.#options.shells.begin(tenant_id, container_id, {
+        command: [],
+        environment: { TERM: TERMINAL_TYPE, ...environment },
+        working_directory,
+        timeout_ms: 0,
+      });
       try {
         const id = `sess_${this.#options.ids.hex(ID_LENGTH)}`;
-        const session = new Session(this.#sessionOptions(id, tenant_id, row.id, size, request, release));
-        await session.start(shell === undefined ? SHELLS : [shell]);
+        const session = new Session(this.#sessionOptions(id, tenant_id, row.id, { cols, rows }, request, release));
+        await session.start(command !== undefined ? [command] : shell !== undefined ? [[shell]] : SHELLS);
         return session;
       } catch (error) {
         release();
@@ -138,12 +149,20 @@ export class Terminals {
     this.get(tenant_id, id).hangUp();
   }
 
-  /** Throws NOT_FOUND, WRONG_STATE for one that has ended. */
+  /** Throws NOT_FOUND, WRONG_STATE for one that has ended, unless nobody has seen its end yet. */
   attach(
     tenant_id: string,
     id: string,
     { cols, rows }: { readonly [Side in keyof TerminalSize]?: number | undefined },
   ): Upgrade {
+    const ended = this.get(tenant_id, id);
+    const unseen = this.#unseen.get(id);
+    if (unseen !== undefined) {
+      return new Upgrade((socket: ServerSocket) => {
+        this.#unseen.delete(id);
+        return new TerminalSocket(socket, ended, unseen);
+      });
+    }
     const session = this.#running(tenant_id, id);
     const { cols: before_cols, rows: before_rows } = session.record();
     return new Upgrade((socket: ServerSocket) => {
@@ -199,6 +218,8 @@ export class Terminals {
         if (change === "ended") {
           this.#sessions.delete(id);
           this.#ended.set(id, session);
+          const unseen = session.takeUnseen();
+          if (unseen !== null) this.#unseen.set(id, unseen);
           this.#give(tenant_id);
           release();
         }

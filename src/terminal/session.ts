@@ -5,9 +5,11 @@
  * S1. At most one client is attached. Another one takes its place, and it is told.
  * S2. The shell outlives its client: what it shows meanwhile is kept up to `terminal_backlog_bytes`, the newest, and is
  *     the next client's first output. What was on its way to a client that broke is lost.
- * S3. A client that does not take output stops the shell, by the terminal, and nobody else. Without a client nothing stops it.
+ * S3. A client that does not take output stops the shell, by the terminal, and nobody else. Before the first client the
+ *     shell waits where the half of a backlog is full, so that nothing is lost; after the last one nothing stops it.
  * S4. It ends once: with its shell, with the container, `idle_ms` after its last client, `ttl_ms` after it was made, or
  *     when it is told to. Nothing of it is in the container a grace later.
+ * S5. What ends by itself while nobody is attached leaves its last output to one more client, with how it ended.
  */
 import { constants } from "node:os";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
@@ -76,6 +78,7 @@ export class Session {
   #exec: Exec | null = null;
   #client: TerminalClient | null = null;
   #end: SessionEnd | null = null;
+  #unseen: Buffer | null = null;
   #active_ms: number;
   #cancelIdle: () => void = () => {};
   #cancelTtl: () => void = () => {};
@@ -107,17 +110,24 @@ export class Session {
     return this.#end;
   }
 
+  /** S5. To be kept by whoever takes it. Null: a client has seen the end, or there is none, or it was taken. */
+  takeUnseen(): Buffer | null {
+    const unseen = this.#unseen;
+    this.#unseen = null;
+    return unseen;
+  }
+
   /**
-   * Starts the first of these shells that is there. Throws INVALID_ARGUMENT where none of them is, and what the engine
+   * Starts the first of these that is there, each an argv. Throws INVALID_ARGUMENT where none of them is, and what the engine
    * throws where it cannot be started at all. To be called once, before all else.
    */
-  async start(shells: readonly string[]): Promise<void> {
+  async start(programs: readonly (readonly string[])[]): Promise<void> {
     const { request, clock, ttl_ms, changed } = this.#options;
-    for (const shell of shells) {
+    for (const argv of programs) {
       const exec = this.#options.open(
         {
           ...request,
-          argv: [shell],
+          argv,
           output_bytes_max: null,
           is_stream: true,
           has_more_stdin: true,
@@ -135,7 +145,7 @@ export class Session {
         continue;
       }
       this.#exec = exec;
-      this.#shell = shell;
+      this.#shell = argv[0] ?? "";
       this.#pid = pid;
       this.#cancelTtl = clock.after(ttl_ms, () => this.hangUp());
       this.#waitForClient();
@@ -143,9 +153,10 @@ export class Session {
       this.#watch(exec);
       return;
     }
-    throw new AppError("INVALID_ARGUMENT", `shell: the container has no ${shells.join(" and no ")}`, {
-      details: { received: shells.at(-1) ?? null },
-      hint: "name a program of the container as shell",
+    const names = programs.map(([name = ""]) => name);
+    throw new AppError("INVALID_ARGUMENT", `shell: the container has no ${names.join(" and no ")}`, {
+      details: { received: names.at(-1) ?? null },
+      hint: "name a program of the container",
     });
   }
 
@@ -233,13 +244,19 @@ export class Session {
   #onOutput(chunk: Buffer): boolean {
     this.#touch();
     if (this.#client !== null) return this.#client.show(chunk);
-    if (this.#end === null) this.#backlog.add(chunk);
-    return true;
+    if (this.#end !== null) return true;
+    this.#backlog.add(chunk);
+    // S3. Half: what is on its way comes all the same.
+    return this.#state !== "ready" || this.#backlog.length < LIMITS.terminal_backlog_bytes / 2;
   }
 
   #watch(exec: Exec): void {
     exec.exited.then(
-      ({ exit_code, signal }) => this.#over("end", { exit_code, signal: signalName(signal), error_message: null }),
+      ({ exit_code, signal }) => {
+        // S5.
+        if (this.#client === null) this.#unseen = Buffer.from(this.#backlog.take());
+        this.#over("end", { exit_code, signal: signalName(signal), error_message: null });
+      },
       // The container's own connection ends in the same moment, where the container does.
       () => setImmediate(() => this.#lost()),
     );

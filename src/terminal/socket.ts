@@ -14,12 +14,13 @@ export class TerminalSocket implements SocketListener, TerminalClient {
   readonly #socket: ServerSocket;
   readonly #session: Session;
 
-  /** Attaches itself. */
-  constructor(socket: ServerSocket, session: Session) {
+  /** Attaches itself. `unseen`: what was kept of a session that has ended. */
+  constructor(socket: ServerSocket, session: Session, unseen: Buffer | null = null) {
     this.#socket = socket;
     this.#session = session;
     const { id, shell, pid } = session;
     this.#say({ type: "ready", session_id: id, shell, pid });
+    if (unseen !== null && unseen.length > 0) this.show(unseen);
     session.attach(this);
   }
 

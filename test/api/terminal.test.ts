@@ -343,6 +343,11 @@ describe("what is refused", () => {
     [{ container_id: "nobody" }, 404, "NOT_FOUND"],
     [{ container_id: "terminals", shell: "/bin/none" }, 400, "INVALID_ARGUMENT"],
     [{ container_id: "terminals", shell: "" }, 400, "INVALID_ARGUMENT"],
+    [{ container_id: "terminals", command: ["/bin/none", "x"] }, 400, "INVALID_ARGUMENT"],
+    [{ container_id: "terminals", command: "ls" }, 422, "UNPROCESSABLE_ENTITY"],
+    [{ container_id: "terminals", command: ["ls"], shell: "sh" }, 400, "INVALID_ARGUMENT"],
+    [{ container_id: "terminals", environment: { LD_PRELOAD: "x" } }, 400, "INVALID_ARGUMENT"],
+    [{ container_id: "terminals", working_directory: "etc" }, 400, "INVALID_ARGUMENT"],
     [{ container_id: "terminals", cols: 0 }, 400, "INVALID_ARGUMENT"],
     [{ container_id: "terminals", target: "host" }, 400, "INVALID_ARGUMENT"],
   ])("a session of %j", async (body, status, error_code) => {

@@ -1,6 +1,5 @@
 /** What the words and flags of containers and volumes mean, without a daemon. */
 import { describe, expect, it } from "vitest";
-import { typedFor } from "../../src/cli/attach.ts";
 import { publishedPort } from "../../src/cli/container-verbs.ts";
 import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
 import { commandOf } from "../../src/cli/exec.ts";
@@ -44,21 +43,6 @@ describe("words of containers", () => {
     expect([seconds("90"), seconds("12h")]).toEqual([90, 43_200]);
     expect([moment("10m"), moment("2026-11-21T12:00Z")]).toEqual([600, "2026-11-21T12:00:00.000Z"]);
     for (const wrong of ["1t", "-1", ""]) expect(() => megabytes(wrong)).toThrow("expected");
-  });
-});
-
-describe("a terminal's command", () => {
-  it("is the program itself where it is one word, and typed as one line where it is more", () => {
-    expect(typedFor({})).toEqual({ shell: undefined, typed: null });
-    expect(typedFor({ command: ["bash"] })).toEqual({ shell: "bash", typed: null });
-    const { shell, typed } = typedFor({ command: ["echo", "it's"], environment: { A: "1" } });
-    expect(shell).toBe("/bin/sh");
-    expect(typed).toMatch(/^ printf .*'env' 'A=1' 'echo' 'it'\\''s'\n$/);
-  });
-
-  it("holds no keys and is no longer than a line of a terminal", () => {
-    expect(() => typedFor({ command: ["echo", "\x03"] })).toThrow("control characters");
-    expect(() => typedFor({ command: ["echo", "x".repeat(4_000)] })).toThrow("too long");
   });
 });
 
