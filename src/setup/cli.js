@@ -1,29 +1,23 @@
 #!/usr/bin/env node
 /**
  * The `hearth` command for any Node: finds the project's own Node 24 and runs src/cli.ts with it; input, output,
- * signals and the exit code pass through. What Node has compiled is kept in the user's cache directory, which saves
- * two thirds of a start.
+ * signals and the exit code pass through.
  */
 import { existsSync, realpathSync } from "node:fs";
-import module from "node:module";
-import { homedir } from "node:os";
-import { isAbsolute, join } from "node:path";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { isOwnDirectory } from "./own.js";
+import { keepCompiled } from "./compiled.js";
 import { NODE_PATH, PROJECT_DIR } from "./paths.js";
 
 const CLI = join(PROJECT_DIR, "src/cli.ts");
 const SELF = fileURLToPath(import.meta.url);
-const XDG_CACHE = process.env.XDG_CACHE_HOME ?? "";
-/** The user's own: what others may write to, as the directory that a relative path begins in, is not run. */
-const CACHE_DIR = join(isAbsolute(XDG_CACHE) ? XDG_CACHE : join(homedir(), ".cache"), "hearth");
 
 if (!existsSync(NODE_PATH)) {
   process.stderr.write(`hearth is not set up yet: run 'npm start' in ${PROJECT_DIR} first\n`);
   process.exitCode = 1;
 } else if (realpathSync(NODE_PATH) === realpathSync(process.execPath)) {
-  // Under npx this is the right Node already: no second process. Without a cache it is only slower.
-  if (isOwnDirectory(CACHE_DIR)) module.enableCompileCache?.(CACHE_DIR);
+  // Under npx this is the right Node already: no second process.
+  keepCompiled();
   await import(CLI);
 } else {
   const { spawn } = await import("node:child_process");
