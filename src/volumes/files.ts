@@ -75,22 +75,34 @@ export function parseRange(header: string | null, size: number): Range | null {
   throw new AppError("RANGE_NOT_SATISFIABLE", `the file has ${size} bytes`, { details: { received: header } });
 }
 
+/** The bytes in base64 as they come, whatever they are: a file may be larger than this process's memory. */
+async function* inJson(source: AsyncIterable<Uint8Array>, rest: Omit<FileContent, "content">) {
+  yield Buffer.from('{"content":"');
+  // Three bytes make four characters; what is left of a piece goes with the next.
+  let left = Buffer.alloc(0);
+  for await (const piece of source) {
+    const bytes = Buffer.concat([left, piece]);
+    const whole = bytes.length - (bytes.length % 3);
+    left = bytes.subarray(whole);
+    yield Buffer.from(bytes.toString("base64", 0, whole));
+  }
+  yield Buffer.from(`${left.toString("base64")}",${JSON.stringify(rest).slice(1)}`);
+}
+
 /** A file's bytes, or a part of them; as JSON in base64 where the client wants JSON and nothing else. */
 export async function download(
   open: OpenTree,
   path: string,
   header: (name: string) => string | null,
-): Promise<Streamed | FileContent> {
+): Promise<Streamed> {
   const { session, close } = await open();
   try {
     const entry = await session.stat(path, true);
     if (entry.type !== "file") throw new AppError("INVALID_ARGUMENT", `${plain(path)} is no file but a ${entry.type}`);
     if (preferredType(header("accept"), [BYTES_TYPE, JSON_TYPE]) === JSON_TYPE) {
-      const { stream } = await session.read(path);
-      const parts: Uint8Array[] = [];
-      for await (const part of stream) parts.push(part);
-      close();
-      return { content: Buffer.concat(parts).toString("base64"), path: plain(path), mode: octal(entry.mode) };
+      const { stream, mode } = await session.read(path);
+      const json = inJson(stream, { path: plain(path), mode: octal(mode) });
+      return new Streamed(closing(json, close), { content_type: JSON_TYPE });
     }
     const range = parseRange(header("range"), entry.size);
     const { stream, size, mode, mtime_ms } = await session.read(path, range ?? {});

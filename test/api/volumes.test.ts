@@ -64,6 +64,15 @@ describe("a volume", () => {
       headers: { accept: "application/json" },
     });
     expect(await json.json()).toEqual({ content: base64("hello world"), path: "/notes/deep/a b.txt", mode: 640 });
+    const large = "0123456".repeat(100_000);
+    await write("files", "large", large);
+    const inJson = await raw("/api/volumes/files/files/large", { headers: { accept: "application/json" } });
+    // In pieces: what has a length was made whole before.
+    expect([inJson.headers.get("content-type"), inJson.headers.get("content-length")]).toEqual([
+      "application/json",
+      null,
+    ]);
+    expect(await inJson.json()).toEqual({ content: base64(large), path: "/large", mode: 644 });
     const { body } = await daemon.call("GET", "/api/volumes/files/ls?path=notes/deep");
     expect(body).toMatchObject({ path: "/notes/deep", total: 1, has_more: false });
     expect(body.files[0]).toMatchObject({
