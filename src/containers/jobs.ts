@@ -2,7 +2,7 @@
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Row, Store } from "../store/store.ts";
+import type { Row, Statement, Store } from "../store/store.ts";
 import type { JobRecord } from "./exec-schema.ts";
 
 /** How something that was run came to its end. */
@@ -28,6 +28,9 @@ export interface JobBegin {
 
 const ENDED = `status = ?, exit_code = ?, completed_at = ?, duration_ms = ?, timed_out = ?, error_message = ?, stdout = ?,
   stderr = ?, stdout_truncated = ?, stderr_truncated = ?`;
+/** Those above the bound, the oldest; what runs stays. */
+const SURPLUS = `DELETE FROM exec_jobs WHERE container_id = ? AND status <> 'running' AND seq <= (SELECT seq FROM exec_jobs
+  WHERE container_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)`;
 const SUMMARY = `id, container_id, command, status, exit_code, pid, started_at, completed_at, duration_ms, timed_out,
   error_message, stdout_truncated, stderr_truncated`;
 
@@ -60,6 +63,7 @@ export class Jobs {
           SELECT ?, id, ?, 'running', ?, ? FROM containers WHERE id = ?`,
         args: [job_id, JSON.stringify(command), pid, toEpochSeconds(started_at_ms), container_id],
       },
+      surplus(container_id),
     ]);
   }
 
@@ -87,11 +91,7 @@ export class Jobs {
           container_id,
         ],
       },
-      {
-        sql: `DELETE FROM exec_jobs WHERE container_id = ? AND status <> 'running' AND seq <= (SELECT seq FROM exec_jobs
-          WHERE container_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)`,
-        args: [container_id, container_id, LIMITS.jobs_per_container_max],
-      },
+      surplus(container_id),
     ]);
   }
 
@@ -107,6 +107,10 @@ export class Jobs {
     const output = withOutput ? { stdout: String(row.stdout), stderr: String(row.stderr) } : {};
     return { ...recordOf(row), ...output };
   }
+}
+
+function surplus(container_id: string): Statement {
+  return { sql: SURPLUS, args: [container_id, container_id, LIMITS.jobs_per_container_max] };
 }
 
 function ended(ended_at_ms: number, end: JobEnd) {

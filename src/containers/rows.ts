@@ -101,11 +101,6 @@ export class ContainerRows {
     return (await this.#store.read(`SELECT ${COLUMNS} FROM containers WHERE is_removing = 1`)).map(rowOf);
   }
 
-  async count(): Promise<number> {
-    const row = await this.#store.readOne("SELECT count(*) AS count FROM containers");
-    return Number(row?.count ?? 0);
-  }
-
   async ofTenant(tenant_id: string): Promise<readonly string[]> {
     const rows = await this.#store.read("SELECT id FROM containers WHERE tenant_id = ?", [tenant_id]);
     return rows.map(({ id }) => String(id));
@@ -116,6 +111,12 @@ export class ContainerRows {
     // Changes nothing: what counts is whether there is such a row.
     const sql = "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'";
     return { sql, args: [tenant_id], expect_changes: 1 };
+  }
+
+  /** Conflict: there are as many on this node as may be, those that are being removed among them. */
+  room(tenant_id: string, containers_max: number): Statement {
+    const sql = "UPDATE tenants SET state = state WHERE id = ? AND (SELECT count(*) FROM containers) < ?";
+    return { sql, args: [tenant_id, containers_max], expect_changes: 1 };
   }
 
   /** Conflict: the name is taken. */
@@ -189,10 +190,10 @@ export class ContainerRows {
     };
   }
 
-  /** From here on nobody sees it, and its name is free. */
+  /** From here on nobody sees it, and its name is free. The one it gets instead nobody can have given: of a '/'. */
   hide(id: string): Statement {
     return {
-      sql: "UPDATE containers SET is_removing = 1, name = id WHERE id = ? AND is_removing = 0",
+      sql: "UPDATE containers SET is_removing = 1, name = '/' || id WHERE id = ? AND is_removing = 0",
       expect_changes: 1,
       args: [id],
     };

@@ -181,11 +181,6 @@ export class Containers {
     const { reference, release } = resolveImage(input.image, input.oci);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.row(tenant_id, volume)));
-    if ((await this.#rows.count()) >= containers_max) {
-      throw new AppError("CAPACITY_FULL", `this node has the ${containers_max} containers that it may have`, {
-        hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
-      });
-    }
     const ports = await this.#ports.claim(id, input.ports);
     const row: ContainerRow = {
       id,
@@ -222,14 +217,16 @@ export class Containers {
       exited_at_ms: null,
     };
     const mounted = row.make.volumes.map((volume) => this.#rows.mount(tenant_id, id, volume.id, volume.target));
-    const made = [this.#rows.guard(tenant_id), this.#rows.insert(row), ...mounted];
+    const guards = [this.#rows.guard(tenant_id), this.#rows.room(tenant_id, containers_max)];
+    const made = [...guards, this.#rows.insert(row), ...mounted];
     const conflict = await this.#write(made, eventOf(row, "created", "starting")).catch((error) => {
       this.#ports.release(id);
       throw error;
     });
     if (conflict !== null) this.#ports.release(id);
     if (conflict === 0) throw unknownCredential();
-    if (conflict === 1) throw nameTaken(input.name);
+    if (conflict === 1) throw nodeFull(containers_max);
+    if (conflict === 2) throw nameTaken(input.name);
     if (conflict !== null) throw new AppError("NOT_FOUND", "one of the volumes was deleted just now");
     this.#lives.watch(row);
     return row;
@@ -482,6 +479,12 @@ const EVENTS: Readonly<Record<ContainerState, string>> = {
   exited: "died",
   error: "failed",
 };
+
+function nodeFull(containers_max: number): AppError {
+  return new AppError("CAPACITY_FULL", `this node has the ${containers_max} containers that it may have`, {
+    hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
+  });
+}
 
 function nameTaken(name: string): AppError {
   return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {

@@ -1,0 +1,81 @@
+/** What the store holds of containers, and of what was run in them, where only SQL keeps a bound or a promise. */
+import { beforeEach, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import { type JobEnd, Jobs } from "../../src/containers/jobs.ts";
+import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
+import type { Store } from "../../src/store/store.ts";
+import { scratchStores } from "../store/scratch.ts";
+
+const scratch = scratchStores();
+
+function rowOf(id: string, name: string): ContainerRow {
+  const make = { image: "x", release: null, command: [], working_directory: "/", strict: false, restart: "no" };
+  const more = { ttl_seconds: null, idle_seconds: null, disk_limit_mb: null, gpu_count: 0, gpu_ids: [] };
+  return {
+    id,
+    tenant_id: "a",
+    name,
+    state: "running",
+    is_wanted: true,
+    make: { ...make, restart: "no", ...more, ports: [], egress: "on", volumes: [] },
+    memory_limit_mb: 256,
+    cpu_limit_percent: null,
+    labels: {},
+    environment: {},
+    exit_code: null,
+    oom_killed: false,
+    error_message: null,
+    restart_count: 0,
+    created_at_ms: 1,
+    started_at_ms: 1,
+    exited_at_ms: null,
+  };
+}
+
+describe("containers in the store", () => {
+  let store: Store;
+  let rows: ContainerRows;
+  beforeEach(async () => {
+    store = scratch().open();
+    rows = new ContainerRows(store);
+    await store.write([{ sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 0)", args: [] }]);
+  });
+
+  it("can be deleted though another has their id as its name", async () => {
+    await store.write([rows.insert(rowOf("ctr_1", "one"))]);
+    await store.write([rows.insert(rowOf("ctr_2", "ctr_1"))]);
+    expect((await store.write([rows.hide("ctr_1")])).conflict).toBeNull();
+    expect(await rows.byName("a", "ctr_1")).toMatchObject({ id: "ctr_2" });
+  });
+
+  it("are never more than may be, however many are made at once", async () => {
+    const made = await Promise.all(
+      [1, 2, 3, 4, 5].map((i) => store.write([rows.room("a", 3), rows.insert(rowOf(`ctr_${i}`, `n${i}`))])),
+    );
+    expect(made.map(({ conflict }) => conflict)).toEqual([null, null, null, 0, 0]);
+  });
+
+  it("keep a bounded number of jobs, also of those that nobody waited for", async () => {
+    await store.write([rows.insert(rowOf("ctr_1", "one"))]);
+    const jobs = new Jobs(store);
+    const end: JobEnd = {
+      status: "completed",
+      exit_code: 0,
+      duration_ms: 1,
+      timed_out: false,
+      error_message: null,
+      stdout: "",
+      stderr: "",
+      stdout_truncated: false,
+      stderr_truncated: false,
+    };
+    for (let i = 0; i < LIMITS.jobs_per_container_max + 20; i++) {
+      const job_id = `job_${i}`;
+      await jobs.begin({ job_id, container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: i });
+      await jobs.end(job_id, i, end);
+    }
+    const count = await store.readOne("SELECT count(*) AS count FROM exec_jobs");
+    expect(count?.count).toBe(LIMITS.jobs_per_container_max);
+    expect((await jobs.list("ctr_1"))[0]?.job_id).toBe(`job_${LIMITS.jobs_per_container_max + 19}`);
+  });
+});
