@@ -198,9 +198,19 @@ function isShapeIssue(issue: z.core.$ZodIssue, value: unknown): boolean {
   }
 }
 
+/**
+ * Of a union the complaints of the branch that was meant: the one whose own type is right, and something inside of it is
+ * not.
+ */
+function unfolded(issue: z.core.$ZodIssue): readonly z.core.$ZodIssue[] {
+  if (issue.code !== "invalid_union") return [issue];
+  const meant = issue.errors.find((inner) => inner.length > 0 && inner.every(({ path }) => path.length > 0));
+  return meant?.map((one) => ({ ...one, path: [...issue.path, ...one.path] })).flatMap(unfolded) ?? [issue];
+}
+
 /** The refusal for a failed validation. `always` fixes the code: a query or a path has no JSON types to get wrong. */
 export function invalidInput(error: z.ZodError, input: unknown, always: ErrorCode | null = null): AppError {
-  const rows = error.issues.map((issue) => {
+  const rows = error.issues.flatMap(unfolded).map((issue) => {
     const value = valueAt(input, issue.path);
     return { issue, value, is_shape: isShapeIssue(issue, value) };
   });

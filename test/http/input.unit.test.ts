@@ -48,6 +48,7 @@ describe("a body", () => {
       [{ name: "a", environment: { A: 1 } }, "environment.A: expected string, received number"],
       [{ name: "a", nested: { on: "yes" } }, "nested.on: expected boolean, received string"],
       [{ name: "a", either: 5 }, "either: expected string or array, received number"],
+      [{ name: "a", either: ["b", 5] }, "either.1: expected string, received number"],
       [[], "the body: expected object, received array"],
       [null, "the body: expected object, received null"],
       ["text", "the body: expected object, received string"],
