@@ -4,7 +4,7 @@ import { guideRoutes } from "../http/guide.ts";
 import { queryLimit, validate } from "../http/input.ts";
 import { Answer, route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
-import { accepted, acceptedOperation, executionField as execution } from "../operations/schema.ts";
+import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
@@ -32,8 +32,9 @@ export interface ContainerRoutesOptions extends ExecRoutesOptions {
   readonly verbs: ContainerVerbs;
 }
 
-const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN"] as const;
+const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"] as const;
 const START_ERRORS = ["CAPACITY_FULL", "START_FAILED"] as const;
+const IDEMPOTENT = ["Idempotency-Key"] as const;
 const handle = { status: 202, response: acceptedOperation, example: SAMPLES.handle } as const;
 const record = { status: 200, response: containerRecord, example: SAMPLES.running };
 
@@ -123,7 +124,7 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
   ];
 }
 
-function makeRoutes({ containers, verbs }: ContainerRoutesOptions) {
+function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
   return [
     route({
       method: "POST",
@@ -133,18 +134,25 @@ function makeRoutes({ containers, verbs }: ContainerRoutesOptions) {
       operation: "createContainer",
       summary: "Makes a container and starts it; answers when it is ready.",
       query: z.object({ execution }),
+      headers: IDEMPOTENT,
       body: createContainer,
       status: 201,
       response: containerRecord,
       other: handle,
-      errors: ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", "QUOTA_EXCEEDED", ...START_ERRORS],
+      errors: ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", "QUOTA_EXCEEDED", ...OPERATION_ERRORS, ...START_ERRORS],
       example: {
         body: { name: "box", image: "prod", ports: [{ container_port: 80 }] },
         response: SAMPLES.running,
       },
-      handler: async ({ caller, query, body }) => {
-        if (query.execution !== "async") return containers.create(caller.tenant_id, body);
-        return accepted(await verbs.create(caller.tenant_id, body));
+      handler: async (request) => {
+        const { caller, query, body } = request;
+        const key = request.header("idempotency-key");
+        if (query.execution !== "async" && key === null) return containers.create(caller.tenant_id, body);
+        return operations.answer(caller.tenant_id, await verbs.create(caller.tenant_id, body, key), {
+          execution: query.execution ?? "sync",
+          signal: request.signal,
+          finished: ({ result_container_id }) => containers.get(caller.tenant_id, result_container_id ?? ""),
+        });
       },
     }),
     route({
@@ -155,12 +163,22 @@ function makeRoutes({ containers, verbs }: ContainerRoutesOptions) {
       operation: "createContainers",
       summary: "Makes and starts several containers; the operation's items tell how each went.",
       query: z.object({ execution }),
+      headers: IDEMPOTENT,
       body: batchContainers,
       status: 202,
       response: acceptedOperation,
-      errors: ["NAME_TAKEN", "NOT_FOUND", ...START_ERRORS],
+      other: { status: 200, response: operationRecord, example: SAMPLES.batch },
+      errors: OPERATION_ERRORS,
       example: { body: { items: [{ name: "one" }, { name: "two" }] }, response: SAMPLES.handle },
-      handler: async ({ caller, body }) => accepted(await verbs.batch(caller.tenant_id, body.items)),
+      handler: async (request) => {
+        const { caller, query, body } = request;
+        const operation = await verbs.batch(caller.tenant_id, body.items, request.header("idempotency-key"));
+        return operations.answer(caller.tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal: request.signal,
+          finished: (ended) => new Answer(200, ended),
+        });
+      },
     }),
   ];
 }
@@ -176,20 +194,23 @@ function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       summary,
       params: byContainer,
       query: z.object({ execution }),
+      headers: IDEMPOTENT,
       status: 202,
       response: acceptedOperation,
       other: record,
-      errors: ["NOT_FOUND", "WRONG_STATE", ...OPERATION_ERRORS, ...START_ERRORS],
+      errors: ["NOT_FOUND", ...OPERATION_ERRORS, ...START_ERRORS],
       example: {
         params: ID_EXAMPLE,
         ...(verb === "start" ? { query: { execution: "sync" } } : {}),
         response: SAMPLES.handle,
       },
-      handler: async ({ caller, params, query, signal }) => {
-        const { tenant_id } = caller;
-        return operations.answer(tenant_id, await verbs.start(tenant_id, params.container_id), {
+      handler: async (request) => {
+        const { params, query } = request;
+        const { tenant_id } = request.caller;
+        const operation = await verbs.start(tenant_id, params.container_id, request.header("idempotency-key"));
+        return operations.answer(tenant_id, operation, {
           execution: query.execution ?? "async",
-          signal,
+          signal: request.signal,
           finished: async () => new Answer(200, await containers.get(tenant_id, params.container_id)),
         });
       },
@@ -211,15 +232,19 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       summary: "Sends SIGTERM, kills what is left after the grace, and answers when it has ended.",
       params: byContainer,
       query: z.object({ execution }),
+      headers: IDEMPOTENT,
       body: stopContainer,
       response: containerRecord.extend(acknowledgement.shape),
       other: handle,
       errors: ["NOT_FOUND"],
       example: { params: ID_EXAMPLE, body: { timeout_ms: 1_000 }, response: SAMPLES.stopped },
-      handler: async ({ caller, params, query, body }) => {
-        const { tenant_id } = caller;
-        if (query.execution === "async")
-          return accepted(await verbs.stop(tenant_id, params.container_id, body.timeout_ms));
+      handler: async (request) => {
+        const { params, query, body } = request;
+        const { tenant_id } = request.caller;
+        if (query.execution === "async") {
+          const key = request.header("idempotency-key");
+          return accepted(await verbs.stop(tenant_id, params.container_id, body.timeout_ms, key));
+        }
         const stopped = await containers.stop(tenant_id, params.container_id, body.timeout_ms);
         return { ...stopped, success: true as const, message: "the container has ended" };
       },
@@ -250,12 +275,17 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       summary: "Removes it with its file system and log; one that runs is killed.",
       params: byContainer,
       query: z.object({ execution }),
+      headers: IDEMPOTENT,
       response: acknowledgement,
       other: handle,
       errors: ["NOT_FOUND"],
       example: { params: ID_EXAMPLE, response: SAMPLES.deleted },
-      handler: async ({ caller, params, query }) => {
-        if (query.execution === "async") return accepted(await verbs.delete(caller.tenant_id, params.container_id));
+      handler: async (request) => {
+        const { caller, params, query } = request;
+        if (query.execution === "async") {
+          const key = request.header("idempotency-key");
+          return accepted(await verbs.delete(caller.tenant_id, params.container_id, key));
+        }
         await containers.delete(caller.tenant_id, params.container_id);
         return { success: true as const, message: "the container was deleted" };
       },

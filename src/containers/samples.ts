@@ -1,4 +1,6 @@
 /** Answers of a daemon to the examples of the routes, as the description of the API shows them. */
+
+import type { OperationRecord } from "../operations/schema.ts";
 import type { ExecResult, JobRecord } from "./exec-schema.ts";
 import type { ContainerRecord } from "./schema.ts";
 
@@ -44,6 +46,40 @@ const exited: ContainerRecord = {
   exec_ready: false,
   network_ready: false,
   checks: { state_running: false, minit_responsive: false, network_configured: false, managed_image_valid: true },
+};
+
+const batch: OperationRecord = {
+  operation_id: "op_4m0v9c2x7k1t8r6d",
+  operation_type: "container.batch",
+  status: "succeeded",
+  target_resource_type: "container",
+  target_resource_id: null,
+  progress_pct: 100,
+  message: "2 of 2 done",
+  result: { created_count: 1 },
+  items: [
+    { name: "one", status: "succeeded", container_id: running.container_id },
+    {
+      name: "two",
+      status: "failed",
+      container_id: null,
+      error_code: "NAME_TAKEN",
+      error: "a container named 'two' exists",
+    },
+  ],
+  error: null,
+  reason_code: null,
+  reason_message: null,
+  warnings: [],
+  capability_downgrades: [],
+  container_id: null,
+  snapshot_id: null,
+  result_container_id: null,
+  status_url: "/api/operations/op_4m0v9c2x7k1t8r6d",
+  created_at: 1795250210,
+  started_at: 1795250210,
+  updated_at: 1795250211,
+  completed_at: 1795250211,
 };
 
 const exec: ExecResult = {
@@ -126,6 +162,7 @@ export const SAMPLES = {
     disk_write_count: 0,
     processes_count: 1,
   },
+  batch,
   exec,
   job,
   ready: { container_id, state, exec_ready, network_ready, checks },

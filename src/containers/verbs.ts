@@ -7,6 +7,12 @@ import { registerUnpack, type Unpacking } from "../volumes/service.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { Containers } from "./service.ts";
 
+const targeting = (container_id: string) => ({
+  target_resource_type: "container",
+  target_resource_id: container_id,
+  container_id,
+});
+
 interface OneContainer {
   readonly container_id: string;
 }
@@ -67,7 +73,10 @@ export class ContainerVerbs {
             context.signal.throwIfAborted();
             done.push(await this.#item(context.tenant_id, create, container_id));
             context.items(done);
-            context.progress((100 * done.length) / context.input.items.length, `${done.length} made`);
+            context.progress(
+              (100 * done.length) / context.input.items.length,
+              `${done.length} of ${context.input.items.length} done`,
+            );
           }
           return { result: { created_count: done.filter(({ status }) => status === "succeeded").length } };
         },
@@ -75,29 +84,48 @@ export class ContainerVerbs {
     );
   }
 
-  create(tenant_id: string, create: CreateContainer): Promise<OperationRecord> {
-    const container_id = this.#containers.newId();
-    return this.#accept(tenant_id, "container.create", container_id, { container_id, create });
+  create(tenant_id: string, create: CreateContainer, idempotency_key: string | null): Promise<OperationRecord> {
+    const asked = { type: "container.create", request: create, idempotency_key };
+    return this.#operations.acceptOnce(tenant_id, asked, () => {
+      const container_id = this.#containers.newId();
+      return { ...targeting(container_id), input: { container_id, create } };
+    });
   }
 
-  batch(tenant_id: string, items: readonly CreateContainer[]): Promise<OperationRecord> {
-    const input = { items: items.map((create) => ({ container_id: this.#containers.newId(), create })) };
-    return this.#operations.accept(tenant_id, { type: "container.batch", target_resource_type: "container", input });
+  batch(
+    tenant_id: string,
+    items: readonly CreateContainer[],
+    idempotency_key: string | null,
+  ): Promise<OperationRecord> {
+    const asked = { type: "container.batch", request: items, idempotency_key };
+    return this.#operations.acceptOnce(tenant_id, asked, () => ({
+      target_resource_type: "container",
+      input: { items: items.map((create) => ({ container_id: this.#containers.newId(), create })) },
+    }));
   }
 
-  async start(tenant_id: string, id: string): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.checkStart(tenant_id, id);
-    return this.#accept(tenant_id, "container.start", container_id, { container_id });
+  start(tenant_id: string, id: string, idempotency_key: string | null): Promise<OperationRecord> {
+    const asked = { type: "container.start", request: { id }, idempotency_key };
+    return this.#operations.acceptOnce(tenant_id, asked, async () => {
+      const { id: container_id } = await this.#containers.checkStart(tenant_id, id);
+      return { ...targeting(container_id), input: { container_id } };
+    });
   }
 
-  async stop(tenant_id: string, id: string, grace_ms: number): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.row(tenant_id, id);
-    return this.#accept(tenant_id, "container.stop", container_id, { container_id, grace_ms });
+  stop(tenant_id: string, id: string, grace_ms: number, idempotency_key: string | null): Promise<OperationRecord> {
+    const asked = { type: "container.stop", request: { id, grace_ms }, idempotency_key };
+    return this.#operations.acceptOnce(tenant_id, asked, async () => {
+      const { id: container_id } = await this.#containers.row(tenant_id, id);
+      return { ...targeting(container_id), input: { container_id, grace_ms } };
+    });
   }
 
-  async delete(tenant_id: string, id: string): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.row(tenant_id, id);
-    return this.#accept(tenant_id, "container.delete", container_id, { container_id });
+  delete(tenant_id: string, id: string, idempotency_key: string | null): Promise<OperationRecord> {
+    const asked = { type: "container.delete", request: { id }, idempotency_key };
+    return this.#operations.acceptOnce(tenant_id, asked, async () => {
+      const { id: container_id } = await this.#containers.row(tenant_id, id);
+      return { ...targeting(container_id), input: { container_id } };
+    });
   }
 
   /** Unpacks an archive that is being sent. */
@@ -108,19 +136,9 @@ export class ContainerVerbs {
     how: Unpacking,
   ): Promise<OperationRecord> {
     const { id: container_id } = await this.#containers.row(tenant_id, id);
-    return this.#accept(tenant_id, "container.archive", container_id, { container_id, ...how }, source);
-  }
-
-  #accept(
-    tenant_id: string,
-    type: string,
-    container_id: string,
-    input: object,
-    attachment?: unknown,
-  ): Promise<OperationRecord> {
-    const target = { target_resource_type: "container", target_resource_id: container_id, container_id };
-    const attached = attachment === undefined ? {} : { attachment };
-    return this.#operations.accept(tenant_id, { type, ...target, input, ...attached });
+    const input = { container_id, ...how };
+    const asked = { type: "container.archive", ...targeting(container_id), input, attachment: source };
+    return this.#operations.accept(tenant_id, asked);
   }
 
   /** One that an earlier try made is not made again, but started where it does not run. */

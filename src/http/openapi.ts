@@ -14,7 +14,7 @@ import type {
   DocumentResponse,
   DocumentSchema,
 } from "./openapi-document.ts";
-import { JSON_TYPE, type Route } from "./route.ts";
+import { JSON_TYPE, type RequestHeader, type Route } from "./route.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -40,6 +40,31 @@ const BODY_ERRORS: readonly ErrorCode[] = [
   "UNPROCESSABLE_ENTITY",
   "BODY_TOO_LARGE",
 ];
+/** Headers of requests that some routes heed, and what a value of theirs may be refused with. */
+const HEEDED: Readonly<
+  Record<RequestHeader, { readonly parameter: DocumentParameter; readonly errors: readonly ErrorCode[] }>
+> = {
+  Range: {
+    parameter: {
+      name: "Range",
+      in: "header",
+      description: "One range of bytes (RFC 9110, 14); anything else is passed over.",
+      schema: { type: "string" },
+      example: "bytes=0-1023",
+    },
+    errors: ["RANGE_NOT_SATISFIABLE"],
+  },
+  "Idempotency-Key": {
+    parameter: {
+      name: "Idempotency-Key",
+      in: "header",
+      description:
+        "The same request with the same key again answers with the operation that there is. Passed over where the request makes no operation.",
+      schema: { type: "string", maxLength: LIMITS.idempotency_key_length_max },
+    },
+    errors: ["IDEMPOTENCY_CONFLICT", "INVALID_ARGUMENT"],
+  },
+};
 /** To what is no upgrade to a WebSocket, or one with a handshake that is not whole. */
 const SOCKET_ERRORS: readonly ErrorCode[] = ["UPGRADE_REQUIRED", "INVALID_ARGUMENT"];
 /** To a body that is handed on as it comes. */
@@ -79,11 +104,13 @@ export const errorSchema = z
   });
 
 /** Every code that a route may be refused with. */
-export function errorsOf({ auth, scope, params, query, body, upload, socket, errors }: Route): ErrorCode[] {
+export function errorsOf(route: Route): ErrorCode[] {
+  const { auth, scope, params, query, headers, body, upload, socket, errors } = route;
   const codes = new Set<ErrorCode>(["INTERNAL", ...errors]);
   if (auth !== "public") for (const code of CREDENTIAL_ERRORS) codes.add(code);
   if (auth === "operator" || scope !== null) codes.add("FORBIDDEN");
   if (params !== null || query !== null) codes.add("INVALID_ARGUMENT");
+  for (const name of headers) for (const code of HEEDED[name].errors) codes.add(code);
   if (body !== null) for (const code of BODY_ERRORS) codes.add(code);
   if (socket !== null) for (const code of SOCKET_ERRORS) codes.add(code);
   if (upload !== null) for (const code of UPLOAD_ERRORS) codes.add(code);
@@ -149,6 +176,11 @@ const HEADERS = {
     description: "Requests that may come at once, and the seconds after which as many may come again.",
     schema: { type: "string" },
     example: '"tenant";q=100;w=1',
+  },
+  "Content-Range": {
+    description: "Which bytes of how many these are.",
+    schema: { type: "string" },
+    example: "bytes 0-1023/4096",
   },
   "WWW-Authenticate": { description: "That a credential is wanted.", schema: { type: "string" } },
 } as const;
@@ -284,7 +316,11 @@ function operationOf(route: Route, components: Components): Json {
         : [{ apiKey: scopes }, { bearer: scopes }, ...(query_credential ? [{ token: scopes }] : [])],
     "x-hearth-auth": auth,
     "x-hearth-scope": scope,
-    parameters: [...parametersOf(route, "path", components), ...parametersOf(route, "query", components)],
+    parameters: [
+      ...parametersOf(route, "path", components),
+      ...parametersOf(route, "query", components),
+      ...route.headers.map((name) => components.parameter(HEEDED[name].parameter)),
+    ],
     ...requestBodyOf(route, components),
     responses: responsesOf(route, components),
   };
@@ -337,12 +373,16 @@ function responsesOf(route: Route, components: Components): Json {
         : { schema: { type: "string" } },
     ]),
   );
-  const normal = (status: number, content: Json): Json => ({
+  const normal = (status: number, content: Json, ...more: readonly HeaderName[]): Json => ({
     description: STATUS_CODES[status] ?? "",
-    headers: headersOf("X-Request-Id", ...(isLimited ? (["RateLimit", "RateLimit-Policy"] as const) : [])),
+    headers: headersOf("X-Request-Id", ...(isLimited ? (["RateLimit", "RateLimit-Policy"] as const) : []), ...more),
     content,
   });
   const responses: Record<string, unknown> = { [route.status]: normal(route.status, content) };
+  if (route.headers.includes("Range")) {
+    const raw = Object.entries(content).filter(([type]) => type !== JSON_TYPE);
+    responses[206] = normal(206, Object.fromEntries(raw), "Content-Range");
+  }
   if (route.other !== null) {
     const { status, response, example } = route.other;
     responses[status] = normal(status, { [JSON_TYPE]: media(components.schemas.add(response, "output"), example) });

@@ -61,6 +61,9 @@ export class Answer<Body = unknown> {
   }
 }
 
+/** A request header that means something to some routes only. */
+export type RequestHeader = "Range" | "Idempotency-Key";
+
 /**
  * What a handler returns: the JSON body, an `Answer`, a `Streamed` for what comes in pieces, for pages and small raw
  * bytes a whole `Response`, and of a route with `socket` an `Upgrade`.
@@ -109,6 +112,8 @@ interface Definition<
   readonly summary: string;
   readonly params?: Params;
   readonly query?: Query;
+  /** Request headers that it heeds. With `Range` it answers parts of its content with 206. */
+  readonly headers?: readonly RequestHeader[];
   /** Without it a body is not read at all. */
   readonly body?: Body;
   /** The body is handed on raw, as `stream`; beside `body`, unless it is sent as `application/json`. */
@@ -153,6 +158,7 @@ export interface Route {
   readonly summary: string;
   readonly params: z.ZodType | null;
   readonly query: z.ZodType | null;
+  readonly headers: readonly RequestHeader[];
   readonly body: z.ZodType | null;
   readonly upload: UploadOptions | null;
   readonly query_credential: boolean;
@@ -199,6 +205,7 @@ export function route<
     summary,
     params: params ?? null,
     query: query ?? null,
+    headers: definition.headers ?? [],
     body: body ?? null,
     upload: definition.upload ?? null,
     query_credential: definition.query_credential ?? false,

@@ -45,8 +45,18 @@ export interface NewOperation {
   readonly timeout_ms?: number;
   readonly container_id?: string;
   readonly snapshot_id?: string;
-  /** The same key, type, target and input again: the operation that there is, and nothing is done twice. */
-  readonly idempotency_key?: string;
+  /** The same key, type and request again: the operation that there is, and nothing is done twice. */
+  readonly idempotency_key?: string | null;
+  /** What was asked for, where that is not target and input: an id that was chosen for it is not. */
+  readonly request?: unknown;
+}
+
+/** What a client asks for, as it would ask again. */
+export interface Asked {
+  readonly type: string;
+  readonly request: unknown;
+  /** Null where it sent none. */
+  readonly idempotency_key: string | null;
 }
 
 export interface Waiting {
@@ -107,10 +117,6 @@ export class Operations {
     if (Buffer.byteLength(input) > LIMITS.operation_input_bytes_max) {
       throw new AppError("BODY_TOO_LARGE", "the operation is asked to do more than an operation can hold");
     }
-    if ((idempotency_key?.length ?? 0) > LIMITS.idempotency_key_length_max) {
-      const expected = [`at most ${LIMITS.idempotency_key_length_max} characters`];
-      throw new AppError("INVALID_ARGUMENT", "the Idempotency-Key is too long", { details: { expected } });
-    }
     const request_sha256 = idempotency_key === null ? null : digestOf(asked, input);
     const repeated = await this.#repeated(tenant_id, idempotency_key, request_sha256);
     if (repeated !== null) return repeated;
@@ -156,6 +162,21 @@ export class Operations {
     const first = await this.#repeated(tenant_id, idempotency_key, request_sha256);
     invariant(first !== null, `operation ${open.id} was not inserted`);
     return first;
+  }
+
+  /**
+   * Accepts what `make` says; `make` may refuse. Where the key was used for the same before, the operation that there is,
+   * and `make` is not asked: what was to be changed may be changed by now.
+   */
+  async acceptOnce(
+    tenant_id: string,
+    asked: Asked,
+    make: () => Omit<NewOperation, keyof Asked> | Promise<Omit<NewOperation, keyof Asked>>,
+  ): Promise<OperationRecord> {
+    const { idempotency_key } = asked;
+    const repeated =
+      idempotency_key === null ? null : await this.#repeated(tenant_id, idempotency_key, digestOf(asked, ""));
+    return repeated ?? this.accept(tenant_id, { ...(await make()), ...asked });
   }
 
   /** Throws NOT_FOUND. */
@@ -272,6 +293,10 @@ export class Operations {
 
   /** The operation that a key was used for before. Throws IDEMPOTENCY_CONFLICT where that was another one. */
   async #repeated(tenant_id: string, key: string | null, sha256: string | null): Promise<OperationRecord | null> {
+    if ((key?.length ?? 0) > LIMITS.idempotency_key_length_max) {
+      const expected = [`at most ${LIMITS.idempotency_key_length_max} characters`];
+      throw new AppError("INVALID_ARGUMENT", "the Idempotency-Key is too long", { details: { expected } });
+    }
     const found = key === null ? null : await this.#rows.byKey(tenant_id, key);
     if (found === null) return null;
     if (found.request_sha256 === sha256) return this.get(tenant_id, found.id);
@@ -291,7 +316,9 @@ export class Operations {
   }
 }
 
-function digestOf({ type, target_resource_type, target_resource_id }: NewOperation, input: string): string {
-  const request = JSON.stringify([type, target_resource_type ?? null, target_resource_id ?? null, input]);
-  return createHash("sha256").update(request).digest("hex");
+function digestOf({ type, target_resource_type, target_resource_id, request }: NewOperation, input: string): string {
+  const own = [target_resource_type ?? null, target_resource_id ?? null, input];
+  return createHash("sha256")
+    .update(JSON.stringify([type, request ?? own]))
+    .digest("hex");
 }

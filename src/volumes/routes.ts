@@ -128,18 +128,22 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       operation: "deleteVolume",
       summary: "Deletes it with all its files, unless a container has it.",
       params: byVolume,
+      headers: ["Idempotency-Key"],
       query: z.object({ execution: executionField }),
       status: 202,
       response: acceptedOperation,
       other: { status: 200, response: acknowledgement, example: SAMPLES.deleted },
       errors: ["NOT_FOUND", "IN_USE", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"],
       example: { params: NAME_EXAMPLE, response: SAMPLES.handle },
-      handler: async ({ caller, params, query, signal }) =>
-        operations.answer(caller.tenant_id, await verbs.delete(caller.tenant_id, params.name), {
+      handler: async (request) => {
+        const { caller, params, query } = request;
+        const operation = await verbs.delete(caller.tenant_id, params.name, request.header("idempotency-key"));
+        return operations.answer(caller.tenant_id, operation, {
           execution: query.execution ?? "async",
-          signal,
+          signal: request.signal,
           finished: () => new Answer(200, { success: true as const, message: "the volume was deleted" }),
-        }),
+        });
+      },
     }),
   ];
 }
@@ -196,9 +200,10 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       summary:
         "A file's bytes, or a range of them; X-File-Path and X-File-Mode tell of it. As JSON where that is asked for.",
       params: byFile,
+      headers: ["Range"],
       content: ["application/octet-stream", "application/json"],
       response: fileContent,
-      errors: [...FILE_ERRORS, "RANGE_NOT_SATISFIABLE"],
+      errors: FILE_ERRORS,
       example: { params: FILE_EXAMPLE, response: SAMPLES.content },
       handler: async (request) => {
         const { caller, params } = request;

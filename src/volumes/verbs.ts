@@ -33,10 +33,12 @@ export class VolumeVerbs {
     registerUnpack<{ readonly root: string }>(operations, "volume.archive", ({ root }) => files().open(root, 0));
   }
 
-  async delete(tenant_id: string, name: string): Promise<OperationRecord> {
-    const { id } = await this.#volumes.checkDelete(tenant_id, name);
-    const target = { target_resource_type: "volume", target_resource_id: id };
-    return this.#operations.accept(tenant_id, { type: "volume.delete", ...target, input: { volume_id: id } });
+  delete(tenant_id: string, name: string, idempotency_key: string | null): Promise<OperationRecord> {
+    const asked = { type: "volume.delete", request: { name }, idempotency_key };
+    return this.#operations.acceptOnce(tenant_id, asked, async () => {
+      const { id } = await this.#volumes.checkDelete(tenant_id, name);
+      return { target_resource_type: "volume", target_resource_id: id, input: { volume_id: id } };
+    });
   }
 
   async unpack(

@@ -93,6 +93,30 @@ describe("a container", () => {
     for (const id of [container_id, again.container_id]) await daemon.call("DELETE", `/api/containers/${id}`);
   });
 
+  it("is made once for one idempotency key, and batches answer with their items where they are waited for", async () => {
+    const once = (query: string, body: object, key = "k1") =>
+      daemon.call("POST", `/api/containers${query}`, body, { "idempotency-key": key });
+    const [first, second] = [await once("", { name: "keyed" }), await once("", { name: "keyed" })];
+    expect([first.status, second.status, second.body.container_id]).toEqual([201, 201, first.body.container_id]);
+    expect(await once("", { name: "other" })).toMatchObject({
+      status: 409,
+      body: { error_code: "IDEMPOTENCY_CONFLICT" },
+    });
+    const items = [{ name: "keyed" }, { name: "batched" }];
+    const batch = await once("/batch?execution=sync", { items }, "k2");
+    expect(batch).toMatchObject({
+      status: 200,
+      body: {
+        message: "2 of 2 done",
+        result: { created_count: 1 },
+        items: [{ error_code: "NAME_TAKEN" }, { name: "batched", status: "succeeded" }],
+      },
+    });
+    const again = await once("/batch", { items }, "k2");
+    expect(again).toMatchObject({ status: 202, body: { operation_id: batch.body.operation_id } });
+    for (const name of ["keyed", "batched"]) await daemon.call("DELETE", `/api/containers/${name}`);
+  });
+
   it("is killed where it does not end by itself, and deleted while it runs", async () => {
     const command = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"];
     const { container_id } = await create({ name: "stubborn", command });

@@ -129,9 +129,17 @@ describe("an operation", () => {
     await expect(operations.accept("a", { ...asked, idempotency_key: "k".repeat(256) })).rejects.toMatchObject({
       code: "INVALID_ARGUMENT",
     });
+    const chosen = (id: string) => () => ({ target_resource_id: id, input: { id } });
+    const request = { type: "box.fill", request: { name: "x" }, idempotency_key: "chosen" };
+    const once = await operations.acceptOnce("a", request, chosen("one"));
+    const more = operations.acceptOnce("a", request, () => Promise.reject(new Error("it is asked")));
+    expect((await more).operation_id).toBe(once.operation_id);
+    await expect(operations.acceptOnce("a", { ...request, request: {} }, chosen("two"))).rejects.toMatchObject({
+      code: "IDEMPOTENCY_CONFLICT",
+    });
     // Keys are a tenant's own.
     await operations.accept("b", asked);
-    await eventually("both run", () => begun.length === 2);
+    await eventually("all run", () => begun.length === 3);
   });
 
   it("is listed newest first, by state, type and thing", async () => {
