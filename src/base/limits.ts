@@ -294,6 +294,9 @@ export const LIMITS = {
   log_segment_bytes_max: 4 * 1024 * 1024,
   /** Lines of one answer about a log: its bytes are bounded by the ring. */
   log_lines_max: 10_000,
+  /** Followers of one tenant, and of all: each holds log_segments files open. */
+  log_followers_per_tenant_max: 128,
+  log_followers_max: 1_024,
   /** What a follower reads at a time, and how often it looks: at most and at least. */
   log_read_bytes: 256 * 1024,
   log_poll_ms_min: 20,

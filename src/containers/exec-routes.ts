@@ -8,7 +8,7 @@ import type { ContainerEngine } from "../engine/engine.ts";
 import { queryFlag, queryLimit, queryNumber } from "../http/input.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
-import { Streamed } from "../http/stream.ts";
+import { closing, Streamed } from "../http/stream.ts";
 import { type Execs, notResponding, notRunning } from "./exec.ts";
 import {
   containerMetrics,
@@ -21,7 +21,7 @@ import {
   streamRequest,
 } from "./exec-schema.ts";
 import type { Jobs } from "./jobs.ts";
-import { entryOf, followed } from "./logs.ts";
+import { entryOf, Followers, followed } from "./logs.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";
 import { SAMPLES } from "./samples.ts";
 import type { Containers } from "./service.ts";
@@ -76,7 +76,9 @@ const logQuery = z.object({
   limit: queryLimit(LIMITS.log_lines_default, LIMITS.log_lines_max),
   since: moment.optional().meta({ type: "string", description: "None before this: epoch seconds or ISO 8601." }),
   after_seq: queryNumber(0, Number.MAX_SAFE_INTEGER).optional().describe("None up to this sequence number."),
-  follow: queryFlag().describe("Goes on with what comes, one entry a line."),
+  follow: queryFlag().describe(
+    "Goes on with what comes, over later starts too, until it is deleted; one entry a line.",
+  ),
 });
 
 export function execRoutes(options: ExecRoutesOptions) {
@@ -97,7 +99,7 @@ function runRoutes({ execs }: ExecRoutesOptions) {
       response: execResult,
       errors: EXEC_ERRORS,
       example: { params: ID_EXAMPLE, body: { command: ["echo", "hello"] }, response: SAMPLES.exec },
-      handler: ({ caller, params, body }) => execs.run(caller.tenant_id, params.container_id, body),
+      handler: ({ caller, params, body, signal }) => execs.run(caller.tenant_id, params.container_id, body, signal),
     }),
     route({
       method: "POST",
@@ -217,6 +219,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
 }
 
 function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
+  const followers = new Followers();
   return [
     route({
       method: "GET",
@@ -246,7 +249,7 @@ function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       query: logQuery,
       response: logList,
       content: ["application/json", NDJSON],
-      errors: ["NOT_FOUND"],
+      errors: ["NOT_FOUND", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
       example: {
         params: ID_EXAMPLE,
         query: { limit: "100" },
@@ -259,8 +262,9 @@ function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
         const { limit, since, after_seq, follow } = query;
         const entries = await log.tail({ limit, since_ms: since ?? 0, after_seq: after_seq ?? 0 });
         if (!follow) return { container_id: id, logs: entries.map(entryOf) };
+        const leave = followers.enter(caller.tenant_id);
         const source = followed(log, entries, after_seq ?? 0, signal, () => request.recheck());
-        return new Streamed(source, { content_type: NDJSON });
+        return new Streamed(closing(source, leave), { content_type: NDJSON });
       },
     }),
   ];

@@ -64,8 +64,11 @@ export class Execs {
     return this.#options.jobs.boot(this.#options.clock.epochMs());
   }
 
-  /** Runs a command to its end. Throws NOT_FOUND, NOT_RUNNING, NOT_RESPONDING, CAPACITY_FULL. */
-  async run(tenant_id: string, id: string, input: ExecInput): Promise<ExecResult> {
+  /**
+   * Runs a command to its end; that of a client that goes is ended, unless it is detached. Throws NOT_FOUND, NOT_RUNNING,
+   * NOT_RESPONDING, CAPACITY_FULL.
+   */
+  async run(tenant_id: string, id: string, input: ExecInput, signal: AbortSignal): Promise<ExecResult> {
     const { clock, ids, jobs, engine } = this.#options;
     const { row, request, release } = await this.begin(tenant_id, id, input);
     const container_id = row.id;
@@ -74,8 +77,9 @@ export class Execs {
     const output_bytes_max = input.capture_output ? LIMITS.output_bytes_max : 0;
     const stdin = Buffer.from(input.stdin_data);
     const wanted = { ...request, output_bytes_max, is_stream: input.detach, is_detached: input.detach, stdin };
-    const { started, exited } = engine.run(container_id, wanted);
+    const { started, exited, close } = engine.run(container_id, wanted);
     const ended = exited.finally(release).then(jobEnd, (error) => {
+      if (!input.detach && signal.aborted) return { ...UNENDED, error_message: "the client went while it ran" };
       throw unanswered(container_id, error);
     });
     const begin = { job_id, container_id, command: input.command, started_at_ms };
@@ -86,7 +90,9 @@ export class Execs {
       this.#noteLater(job_id, ended);
       return { ...resultOf(container_id, job_id, UNENDED), exit_code: null };
     }
-    const end = await ended;
+    if (signal.aborted) close();
+    signal.addEventListener("abort", close);
+    const end = await ended.finally(() => signal.removeEventListener("abort", close));
     await jobs.record({ ...begin, pid: await started.then(pidOf, nobody) }, clock.epochMs(), end);
     return resultOf(container_id, job_id, end);
   }

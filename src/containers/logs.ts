@@ -1,5 +1,7 @@
-/** Log entries as the API shows them. */
+/** Log entries as the API shows them, and who follows them. */
 import { toIsoTime } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
 import type { ContainerLog, LogLine } from "../engine/engine.ts";
 
 export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
@@ -11,6 +13,34 @@ export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
     message,
     partial,
   };
+}
+
+/** Each follower holds the files of a log open, of which this process may have so many. */
+export class Followers {
+  readonly #counts = new Map<string, number>();
+  #count = 0;
+
+  /** One follower more, until what is returned is called. Throws CONCURRENCY_LIMIT, CAPACITY_FULL. */
+  enter(tenant_id: string): () => void {
+    const own = this.#counts.get(tenant_id) ?? 0;
+    if (own >= LIMITS.log_followers_per_tenant_max) {
+      throw new AppError("CONCURRENCY_LIMIT", `the tenant follows ${own} logs already`, { retry_after: 5 });
+    }
+    if (this.#count >= LIMITS.log_followers_max) {
+      throw new AppError("CAPACITY_FULL", "as many logs are followed as may be", { retry_after: 5 });
+    }
+    this.#counts.set(tenant_id, own + 1);
+    this.#count++;
+    let isLeft = false;
+    return () => {
+      if (isLeft) return;
+      isLeft = true;
+      const left = (this.#counts.get(tenant_id) ?? 1) - 1;
+      if (left > 0) this.#counts.set(tenant_id, left);
+      else this.#counts.delete(tenant_id);
+      this.#count--;
+    };
+  }
 }
 
 /** What there is, then what comes, one object a line, until the reader goes or its credential ends. */

@@ -284,6 +284,8 @@ export interface Gathering {
   readonly started: Promise<{ readonly pid: number }>;
   /** Rejects as X1 says, and with INTERNAL when nothing is heard of the command for a while after its deadline. */
   readonly exited: Promise<GatheredExit>;
+  /** Ends it (X2). */
+  close(): void;
 }
 
 /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
@@ -306,7 +308,7 @@ export function runExec(
   const exited = exec.exited
     .then((exit) => ({ ...exit, stdout: stdout.bytes(), stderr: stderr.bytes() }))
     .finally(cancel);
-  return { started: exec.started, exited };
+  return { started: exec.started, exited, close: () => exec.close() };
 }
 
 /**

@@ -160,7 +160,10 @@ export class ContainerLog {
     });
   }
 
-  /** Lines after `after_seq` as they are written, until `signal` is aborted. Ends at once where there are no files. */
+  /**
+   * Lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once where there
+   * are no files.
+   */
   async *follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined> {
     const files = await openAll(this.#paths);
     try {
@@ -186,6 +189,7 @@ export class ContainerLog {
           place = next;
           continue;
         }
+        if (await isRemoved(files)) return;
         await this.#pause(pause_ms, signal);
         pause_ms = Math.min(pause_ms * 2, LIMITS.log_poll_ms_max);
       }
@@ -259,6 +263,11 @@ async function openAll(paths: readonly string[]): Promise<FileHandle[]> {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
   }
+}
+
+async function isRemoved(files: readonly FileHandle[]): Promise<boolean> {
+  const first = await files[0]?.stat();
+  return first === undefined || first.nlink === 0;
 }
 
 async function closeAll(files: readonly FileHandle[]): Promise<void> {

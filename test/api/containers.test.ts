@@ -290,6 +290,31 @@ print(libc.syscall(16, fd, ctypes.c_ulong(0x5401), ctypes.create_string_buffer(6
     await daemon.call("DELETE", `/api/containers/${container_id}`);
   });
 
+  it("ends the command of a client that goes; whoever follows its log is done when it is deleted", async () => {
+    const { container_id } = await create({ name: "left", command: ["sh", "-c", "echo said; exec sleep 1000"] });
+    const url = `${daemon.url}/api/containers/${container_id}`;
+    const headers = { "x-api-key": KEY };
+    const leaving = new AbortController();
+    const body = JSON.stringify({ command: ["sleep", "999"], timeout_ms: 600_000 });
+    const gone = fetch(`${url}/exec`, { method: "POST", headers, body, signal: leaving.signal }).catch(() => "gone");
+    const sleeps = async () => {
+      const { processes } = (await daemon.call("GET", `/api/containers/${container_id}/processes`)).body;
+      return processes.some(({ command }: { command: string }) => command === "sleep 999");
+    };
+    await eventually("it runs", sleeps);
+    leaving.abort();
+    expect(await gone).toBe("gone");
+    await eventually("it is ended", async () => !(await sleeps()));
+    const job = await eventually("its job is noted", async () => {
+      const { jobs } = (await daemon.call("GET", `/api/containers/${container_id}/jobs`)).body;
+      return jobs[0];
+    });
+    expect(job).toMatchObject({ status: "failed", exit_code: null, error_message: "the client went while it ran" });
+    const follower = await fetch(`${url}/logs?follow=true`, { headers });
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+    expect(await follower.text()).toMatch(/^\{.*"message":"said".*\}\n$/);
+  });
+
   it("leaves nothing when all are deleted", async () => {
     const { body } = await daemon.call("GET", "/api/containers");
     for (const { container_id } of body.containers) await daemon.call("DELETE", `/api/containers/${container_id}`);
