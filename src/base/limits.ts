@@ -212,6 +212,8 @@ export const LIMITS = {
   /** A container's own file system. */
   disk_limit_mb_min: 16,
   disk_limit_mb_max: 1_048_576,
+  /** What one that has filled its own has more while its root is mounted: overlayfs makes a directory. */
+  root_room_mb: 1,
   labels_max: 64,
   label_length_max: 256,
   image_reference_length_max: 512,

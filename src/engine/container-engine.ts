@@ -40,6 +40,7 @@ import { IdleRoots } from "./idle-roots.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
 import type { StartContainerTask } from "./thread.ts";
+import { mountWritable } from "./writable-root.ts";
 
 interface Held extends LiveContainer {
   readonly slot: NetworkSlot;
@@ -434,7 +435,7 @@ export class ContainerEngine {
     const target = `${bundle}/root`;
     mkdirSync(target, { recursive: true, mode: 0o700 });
     const launcher = await this.#host.launcher();
-    await launcher.mountOverlay({ lower, directory: this.area.subvolume("containers", id), target, isReadonly: false });
+    await mountWritable({ launcher, launcher_pid: this.#host.launcher_pid, area: this.area, id, lower, target });
     // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
     for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
       const mode = await launcher.lstatInRoot(target, path);

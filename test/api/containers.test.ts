@@ -290,6 +290,23 @@ print(libc.syscall(16, fd, ctypes.c_ulong(0x5401), ctypes.create_string_buffer(6
     await daemon.call("DELETE", `/api/containers/${container_id}`);
   });
 
+  it("that has filled its disk can be started again, and be emptied", async () => {
+    const { container_id } = await create({ name: "full", disk_limit_mb: 16 });
+    const filled = await shell(container_id, "dd if=/dev/zero of=/big bs=1M 2>&1");
+    expect(filled.stdout).toMatch(/Disk quota exceeded/);
+    await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    const started = await daemon.call("POST", `/api/containers/${container_id}/start?execution=sync`);
+    expect(started).toMatchObject({ status: 200, body: { exec_ready: true } });
+    expect(await shell(container_id, "rm /big && sync && echo room > /room && cat /room")).toMatchObject({
+      exit_code: 0,
+      stdout: "room\n",
+    });
+    const { stdout } = await shell(container_id, "dd if=/dev/zero of=/big bs=1M 2>&1");
+    expect(stdout).toMatch(/Disk quota exceeded/);
+    expect(Number(/^(\d+) bytes/m.exec(stdout)?.[1])).toBeLessThanOrEqual(17 * 1024 * 1024);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
   it("ends the command of a client that goes; whoever follows its log is done when it is deleted", async () => {
     const { container_id } = await create({ name: "left", command: ["sh", "-c", "echo said; exec sleep 1000"] });
     const url = `${daemon.url}/api/containers/${container_id}`;
