@@ -7,11 +7,13 @@
  * T3. A client that goes away ends the source at once: `return` is called on it, and the request's `signal` fires.
  * T4. A client that takes nothing of what waits for `stall_ms` is cut; a source that has nothing to say may be silent for
  *     as long as it likes.
- * T5. A source that fails in the middle cuts the connection, so that no client takes a part for the whole.
+ * T5. A source that fails in the middle cuts the connection, so that no client takes a part for the whole, and so does one
+ *     that gives another number of bytes than were announced: its client would wait for the rest.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { HttpBindings } from "@hono/node-server";
+import { AppError } from "../base/errors.ts";
 
 export interface StreamedOptions {
   readonly content_type: string;
@@ -67,6 +69,7 @@ export async function send(
   const response = outgoing as ServerResponse;
   const pieces = source[Symbol.asyncIterator]();
   const state = { isGone: response.destroyed };
+  let left_bytes = Number(headers["content-length"] ?? Number.NaN);
   const leave = (): void => {
     state.isGone = true;
     // A generator in the middle of a wait hears of it from the request's signal.
@@ -80,9 +83,16 @@ export async function send(
     while (!state.isGone) {
       const { done, value } = await pieces.next();
       if (done === true || state.isGone) break;
+      left_bytes -= value.length;
+      if (left_bytes < 0) break;
       if (!response.write(value)) await drained(response, stall_ms);
     }
-    if (!state.isGone) end(response, stall_ms);
+    if (state.isGone) return;
+    if (left_bytes > 0 || left_bytes < 0) {
+      leave();
+      throw new AppError("INTERNAL", "other bytes came than were announced");
+    }
+    end(response, stall_ms);
   } catch (error) {
     response.destroy();
     throw error;

@@ -76,6 +76,31 @@ describe("an answer in pieces", () => {
     expect((await reader.read()).done).toBe(true);
   });
 
+  it.each([
+    ["fewer", 4],
+    ["more", 1],
+  ])("cuts the connection where %s bytes come than were announced", async (_, announced) => {
+    const two = route({
+      method: "GET",
+      path: "/stream",
+      auth: "public",
+      operation: "tested",
+      summary: "Streams.",
+      content: ["text/plain"],
+      handler: () => {
+        async function* pieces() {
+          yield Buffer.from("ab");
+        }
+        return new Streamed(pieces(), {
+          content_type: "text/plain",
+          headers: { "content-length": String(announced) },
+        });
+      },
+    });
+    const { fetch } = await serve([two]);
+    await expect(fetch("/stream").then((response) => response.text())).rejects.toThrow();
+  });
+
   it("leaves its connection as good as any other answer does", async () => {
     const { fetch, server } = await serve([
       streaming(async function* () {
