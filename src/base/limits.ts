@@ -296,6 +296,9 @@ export const LIMITS = {
   log_segment_bytes_max: 4 * 1024 * 1024,
   /** Lines of one answer about a log: its bytes are bounded by the ring. */
   log_lines_max: 10_000,
+  /** Logs that are looked at at once, each a segment in memory, and requests that wait for their turn. */
+  log_reads_max: 4,
+  log_reads_waiting_max: 1_000,
   /** Followers of one tenant, and of all: each holds log_segments files open. */
   log_followers_per_tenant_max: 128,
   log_followers_max: 1_024,

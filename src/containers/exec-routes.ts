@@ -21,7 +21,7 @@ import {
   streamRequest,
 } from "./exec-schema.ts";
 import type { Jobs } from "./jobs.ts";
-import { entryOf, Followers, followed } from "./logs.ts";
+import { entryOf, followed, LogReaders } from "./logs.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";
 import { SAMPLES } from "./samples.ts";
 import type { Containers } from "./service.ts";
@@ -219,7 +219,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
 }
 
 function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
-  const followers = new Followers();
+  const readers = new LogReaders();
   return [
     route({
       method: "GET",
@@ -260,9 +260,10 @@ function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
         const { id } = await containers.row(caller.tenant_id, params.container_id);
         const log = engine.log(id);
         const { limit, since, after_seq, follow } = query;
-        const entries = await log.tail({ limit, since_ms: since ?? 0, after_seq: after_seq ?? 0 });
+        const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0 };
+        const entries = await readers.read(() => log.tail(wanted));
         if (!follow) return { container_id: id, logs: entries.map(entryOf) };
-        const leave = followers.enter(caller.tenant_id);
+        const leave = readers.enter(caller.tenant_id);
         const source = followed(log, entries, after_seq ?? 0, signal, () => request.recheck());
         return new Streamed(closing(source, leave), { content_type: NDJSON });
       },

@@ -15,10 +15,35 @@ export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
   };
 }
 
-/** Each follower holds the files of a log open, of which this process may have so many. */
-export class Followers {
+/**
+ * Readers of logs, within bounds: each that looks at a log holds a segment in memory for that moment, and each that
+ * follows one its files open.
+ */
+export class LogReaders {
   readonly #counts = new Map<string, number>();
   #count = 0;
+  #reading_count = 0;
+  readonly #waiting: (() => void)[] = [];
+
+  /** Reads in its turn. Throws CAPACITY_FULL. */
+  async read<T>(read: () => Promise<T>): Promise<T> {
+    if (this.#reading_count < LIMITS.log_reads_max) {
+      this.#reading_count++;
+    } else {
+      if (this.#waiting.length >= LIMITS.log_reads_waiting_max) {
+        throw new AppError("CAPACITY_FULL", "too many logs are read at the same time", { retry_after: 1 });
+      }
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    }
+    try {
+      return await read();
+    } finally {
+      // Whoever waits longest takes the place over.
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#reading_count--;
+      else next();
+    }
+  }
 
   /** One follower more, until what is returned is called. Throws CONCURRENCY_LIMIT, CAPACITY_FULL. */
   enter(tenant_id: string): () => void {

@@ -167,13 +167,16 @@ export class ContainerLog {
   async *follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined> {
     const files = await openAll(this.#paths);
     try {
-      if (files.length === 0) return;
+      const [first] = files;
+      if (first === undefined) return;
       let place: Place | null = null;
       let seq = after_seq + 1;
       let pause_ms: number = LIMITS.log_poll_ms_min;
       while (!signal.aborted) {
         place ??= placeOf(await readHeads(files), seq);
-        const lines: LogLine[] = place === null ? [] : await readOn(place);
+        // One call for each look: there may be a thousand followers.
+        const { size, nlink } = await (place?.file ?? first).stat();
+        const lines: LogLine[] = place === null ? [] : await readOn(place, size);
         for (const line of lines) {
           if (signal.aborted) return;
           if (line.seq < seq) continue;
@@ -184,12 +187,14 @@ export class ContainerLog {
           pause_ms = LIMITS.log_poll_ms_min;
           continue;
         }
-        const next = placeOf(await readHeads(files), seq);
-        if (next !== null && next.segment_seq !== place?.segment_seq) {
-          place = next;
-          continue;
+        if (place === null || size !== place.at || isFull(place)) {
+          const next = placeOf(await readHeads(files), seq);
+          if (next !== null && next.segment_seq !== place?.segment_seq) {
+            place = next;
+            continue;
+          }
         }
-        if (await isRemoved(files)) return;
+        if (nlink === 0) return;
         await this.#pause(pause_ms, signal);
         pause_ms = Math.min(pause_ms * 2, LIMITS.log_poll_ms_max);
       }
@@ -238,8 +243,14 @@ function placeOf(segments: readonly Segment[], seq: number): Place | null {
   return { file: found.file, segment_seq: found.first_seq, at: HEAD_BYTES, seq: found.first_seq };
 }
 
-async function readOn(place: Place): Promise<LogLine[]> {
-  const bytes = await readAt(place.file, place.at, LIMITS.log_read_bytes);
+/** Whether the next line may not fit into the segment any more. */
+const isFull = ({ at }: Place): boolean =>
+  at + ENTRY_BYTES + PIECE_BYTES_MAX + SEAL_BYTES > LIMITS.log_segment_bytes_max;
+
+/** Lines behind a place of a segment that is `size` bytes long. */
+async function readOn(place: Place, size: number): Promise<LogLine[]> {
+  if (size <= place.at) return [];
+  const bytes = await readAt(place.file, place.at, Math.min(size - place.at, LIMITS.log_read_bytes));
   const lines: LogLine[] = [];
   let begin = 0;
   for (;;) {
@@ -263,11 +274,6 @@ async function openAll(paths: readonly string[]): Promise<FileHandle[]> {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
   }
-}
-
-async function isRemoved(files: readonly FileHandle[]): Promise<boolean> {
-  const first = await files[0]?.stat();
-  return first === undefined || first.nlink === 0;
 }
 
 async function closeAll(files: readonly FileHandle[]): Promise<void> {
