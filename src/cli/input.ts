@@ -44,7 +44,6 @@ const ERASE = ["\b", "\x7f"];
 export async function readSecret(prompt: string, terminal: Terminal): Promise<string> {
   const { stdin } = process;
   if (!stdin.isTTY) return (await readInput("-")).trim();
-  terminal.err(prompt);
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   let typed = "";
   const onData = (chunk: Buffer) => {
@@ -56,6 +55,8 @@ export async function readSecret(prompt: string, terminal: Terminal): Promise<st
   };
   (stdin as ReadStream).setRawMode(true);
   stdin.on("data", onData);
+  // Last: who sees it may type, or paste, at once.
+  terminal.err(prompt);
   try {
     return await promise;
   } finally {
