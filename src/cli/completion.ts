@@ -3,7 +3,8 @@
  * where the cursor is; it walks the tree of commands, so there is no second list of them. Names of functions and
  * tenants are asked of the API, within a second; where nothing answers there are none.
  *
- * An answer is a line for each candidate, `<word>\t<what it is>`, or the one line `:file`: the shell's own files.
+ * An answer is a line for each candidate, `<word>\t<what it is>`; `:file` as the first line stands for the shell's own
+ * files, beside those.
  */
 import type { Command, Option } from "commander";
 import { usage } from "./failure.ts";
@@ -20,8 +21,10 @@ const BASH = `_hearth() {
   mapfile -t found < <(hearth __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
   COMPREPLY=()
   if [[ \${found[0]} == ${FILES} ]]; then
-    compopt -o default
-    return
+    mapfile -t COMPREPLY < <(compgen -f -- "\${COMP_WORDS[COMP_CWORD]}")
+    compopt -o filenames
+    found=("\${found[@]:1}")
+    ((\${#found[@]})) && compopt -o nospace
   fi
   for line in "\${found[@]}"; do COMPREPLY+=("$(printf %q "\${line%%$'\\t'*}")"); done
 }
@@ -33,14 +36,16 @@ _hearth() {
   local line
   local -a found names
   found=("\${(@f)$(hearth __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  local -a ending
   if [[ \${found[1]} == ${FILES} ]]; then
     _files
-    return
+    shift found
+    ending=(-S '')
   fi
   for line in "\${found[@]}"; do
     [[ -n $line ]] && names+=("\${\${line%%$'\\t'*}//:/\\\\:}:\${line#*$'\\t'}")
   done
-  _describe hearth names
+  _describe hearth names $ending
 }
 compdef _hearth hearth
 `;
@@ -50,9 +55,9 @@ const FISH = `function __hearth_complete
   set -l found (hearth __complete -- $before[2..-1] (commandline -ct) 2>/dev/null)
   if test "$found[1]" = ${FILES}
     __fish_complete_path (commandline -ct)
-  else
-    printf '%s\\n' $found
+    set -e found[1]
   end
+  test (count $found) -gt 0; and printf '%s\\n' $found
 end
 complete -c hearth -f -a '(__hearth_complete)'
 `;
@@ -116,8 +121,11 @@ export async function candidates(program: Command, words: readonly string[], sta
   const current = split.at(-1) ?? "";
   const place = placeOf(program, split.slice(0, -1));
   const found = await candidatesAt(place, current, start);
-  if (found === null) return [FILES];
-  return found.filter(([word]) => word.startsWith(current)).map(([word, about]) => `${word}\t${visible(about)}`);
+  const { hasFiles, words: offered } = "words" in found ? found : { hasFiles: false, words: found };
+  const lines = offered
+    .filter(([word]) => word.startsWith(current))
+    .map(([word, about]) => `${word}\t${visible(about)}`);
+  return hasFiles ? [FILES, ...lines] : lines;
 }
 
 /** Whether a name that somebody else has given stands for itself: `--url=http:elsewhere` would send the key there. */
@@ -139,14 +147,18 @@ const NAMES: Readonly<Record<string, readonly Names[]>> = {
   "volume:path": [VOLUME],
   tenant: [["tenant", (session) => session.tenantNames()]],
 };
-const FILE_WORDS: ReadonlySet<string> = new Set(["source", "target", "file"]);
 
-/** Null: files. */
-async function candidatesAt(place: Place, current: string, start: Start): Promise<Candidate[] | null> {
+interface WithFiles {
+  readonly hasFiles: true;
+  readonly words: readonly Candidate[];
+}
+const ONLY_FILES: WithFiles = { hasFiles: true, words: [] };
+
+async function candidatesAt(place: Place, current: string, start: Start): Promise<readonly Candidate[] | WithFiles> {
   const { command, option, words_count, isAfterFlags, given } = place;
   const session = () => start({ url: given.url, key: given.key, profile: given.profile } as Parameters<Start>[0]);
   if (option !== null) {
-    if (option.flags.includes("<file>")) return null;
+    if (option.flags.includes("<file>")) return ONLY_FILES;
     if (option.attributeName() === "profile") return profileNames(session());
     return (option.argChoices ?? []).map((word) => [word, ""]);
   }
@@ -164,7 +176,13 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
   const last = command.registeredArguments[at];
   const argument = at === words_count || last?.variadic === true ? last : undefined;
   if (argument?.argChoices !== undefined) return argument.argChoices.map((word) => [word, ""]);
-  if (argument !== undefined && FILE_WORDS.has(argument.name())) return null;
+  if (argument?.name() === "file") return ONLY_FILES;
+  if (argument?.name() === "source" || argument?.name() === "target") {
+    const [about, names] = command.parent?.name() === "volumes" ? VOLUME : CONTAINER;
+    // As either side of cp: `<name>:<path>` cannot begin with what a path begins with.
+    const words = (await names(session())).filter((name) => isWord(name, isAfterFlags) && /^[^/.:][^/:]*$/.test(name));
+    return { hasFiles: true, words: words.map((name): Candidate => [`${name}:`, about]) };
+  }
   const found = NAMES[argument?.name() ?? ""] ?? [];
   if (found.length > 0) {
     const lists = await Promise.all(

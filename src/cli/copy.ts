@@ -9,6 +9,7 @@ import { basename, dirname, join, posix, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { LIMITS } from "../base/limits.ts";
 import type { OpenAnswer } from "../client/client.ts";
+import { Content } from "./content.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import { succeeded } from "./operations.ts";
 import { isRefusal, type Session, type Words } from "./session.ts";
@@ -209,6 +210,7 @@ function sizeOf(path: string, isWatched: boolean): { bytes: number | null } {
   return size;
 }
 
+/** Gives how much was in the files. */
 async function upload(session: Session, tree: Tree, source: string, target: string): Promise<number> {
   const isStdin = source === "-";
   const kind = isStdin ? "directory" : await localKind(source);
@@ -238,13 +240,20 @@ async function upload(session: Session, tree: Tree, source: string, target: stri
     const { cause } = error as Error;
     throw cause instanceof Failure ? cause : error;
   }
-  await succeeded(session, operation_id, "unpacking");
-  return passed.bytes;
+  const { result } = await succeeded(session, operation_id, "unpacking");
+  return Number(result?.byte_count ?? passed.bytes);
 }
 
+/** The same. */
 async function download(session: Session, tree: Tree, source: string, target: string): Promise<number> {
   const passed = { bytes: 0 };
-  const archive = ({ pieces }: OpenAnswer) => metered(session, "receiving", pieces, { bytes: null }, passed);
+  const found = new Content();
+  const archive = async function* ({ pieces }: OpenAnswer) {
+    for await (const piece of metered(session, "receiving", pieces, { bytes: null }, passed)) {
+      found.add(piece);
+      yield piece;
+    }
+  };
   if (target === "-") {
     for await (const piece of archive(await tree.open(source))) await session.terminal.pass("out", piece);
     return passed.bytes;
@@ -268,7 +277,7 @@ async function download(session: Session, tree: Tree, source: string, target: st
     args.push("-C", into);
   }
   await new Tar(args).read(archive(content ?? (await tree.open(source))));
-  return passed.bytes;
+  return found.bytes;
 }
 
 /** Both ways, between this machine and the tree that `treeOf` gives for a name. */

@@ -132,11 +132,11 @@ describe("cp", () => {
     writeFileSync(join(home, "run.sh"), "echo ran\n", { mode: 0o755 });
     await out("cp", "site", "box:/root");
     await out("cp", "site/.", "box:/srv/new");
-    await out("cp", "run.sh", "box:/root/other,name&.sh");
+    expect(await out("cp", "run.sh", "box:/root/other,name&.sh")).toMatch(/^9 B copied to /);
     expect(await inside("cat /root/site/deep/a.txt /srv/new/deep/a.txt; '/root/other,name&.sh'")).toBe("a\na\nran\n");
     await out("cp", "box:/root/site", "back");
     await out("cp", "box:/root/site", ".");
-    await out("cp", "box:/root/other,name&.sh", "there.sh");
+    expect(await out("cp", "box:/root/other,name&.sh", "there.sh")).toBe("9 B copied to there.sh\n");
     expect(readFileSync(join(home, "back/deep/a.txt"), "utf8")).toBe("a\n");
     expect(statSync(join(home, "there.sh")).mode & 0o777).toBe(0o755);
     const { out: names } = await shell().bash(
@@ -148,6 +148,21 @@ describe("cp", () => {
     expect((await hearth("cp", "a", "b")).code).toBe(2);
     expect((await hearth("cp", "box:/nope", "x")).code).toBe(1);
     expect(existsSync(join(home, "x"))).toBe(false);
+  });
+});
+
+describe("completion", () => {
+  it("offers containers and files to cp", async () => {
+    const complete = async (...words: string[]) =>
+      (
+        await shell().bash(
+          `touch boxes; eval "$(hearth completion bash)"; COMP_WORDS=(hearth ${words.join(" ")}); COMP_CWORD=${words.length}
+           _hearth; printf '%s\\n' "\${COMPREPLY[@]}"`,
+        )
+      ).out;
+    expect(await complete("cp", "bo")).toBe("boxes\nbox:\n");
+    expect(await complete("cp", "boxes", "bo")).toBe("boxes\nbox:\n");
+    expect(await complete("volumes", "cp", "bo")).toBe("boxes\n");
   });
 });
 

@@ -458,6 +458,9 @@ describe("the command itself", () => {
     expect((await complete("invoke", "slo")).out).toBe("slow\n");
     expect((await complete("fn", "get", "two")).out).toBe("two\\ words\n");
     expect((await complete("rollb")).out).toBe("rollback\n");
+    const beside = await shell().bash("touch slow.txt");
+    expect(beside.code).toBe(0);
+    expect((await complete("invoke", "-f", "slo")).out).toBe("slow.txt\n");
     const quiet = await shell().run(["__complete", "--", "--url", "http://127.0.0.1:1", "invoke", ""]);
     expect(quiet).toEqual({ code: 0, out: "", err: "" });
   });

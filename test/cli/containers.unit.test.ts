@@ -1,12 +1,14 @@
 /** What the words and flags of containers and volumes mean, without a daemon. */
 import { describe, expect, it } from "vitest";
 import { publishedPort } from "../../src/cli/container-verbs.ts";
+import { Content } from "../../src/cli/content.ts";
 import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
 import { commandOf } from "../../src/cli/exec.ts";
 import { frames } from "../../src/cli/frames.ts";
 import { egressOf } from "../../src/cli/run.ts";
 import { cpuPercent } from "../../src/cli/stats.ts";
 import { megabytes, moment, seconds } from "../../src/cli/verb.ts";
+import { tarEnd, tarHeader } from "../../src/engine/tar.ts";
 
 async function* pieces(...texts: string[]): AsyncGenerator<Buffer> {
   for (const text of texts) yield Buffer.from(text);
@@ -51,6 +53,27 @@ describe("what comes", () => {
     const found: unknown[] = [];
     for await (const frame of frames(pieces('{"a"', ':1}\n{"a":2}\n{"a":"\\n', '"}\n'))) found.push(frame);
     expect(found).toEqual([{ a: 1 }, { a: 2 }, { a: "\n" }]);
+  });
+
+  it("is counted in an archive by what is in files, however it is cut", () => {
+    const entry = { link: "", mode: 0o644, uid: 0, gid: 0, mtime_ms: 0 };
+    const archive = Buffer.concat([
+      tarHeader({ ...entry, type: "directory", name: "d/", size: 0 }),
+      tarHeader({ ...entry, type: "file", name: `d/${"x".repeat(200)}`, size: 700 }),
+      Buffer.alloc(1024, "0"),
+      tarHeader({ ...entry, type: "link", name: "d/b", link: "d/a", size: 0 }),
+      tarHeader({ ...entry, type: "file", name: "d/c", size: 3 }),
+      Buffer.alloc(512, "0"),
+      tarEnd(),
+    ]);
+    for (const length of [1, 511, 513, 10_000]) {
+      const content = new Content();
+      for (let at = 0; at < archive.length; at += length) content.add(archive.subarray(at, at + length));
+      expect(content.bytes).toBe(703);
+    }
+    const large = new Content();
+    large.add(tarHeader({ ...entry, type: "file", name: "large", size: 2 ** 40 }));
+    expect(large.bytes).toBe(2 ** 40);
   });
 
   it("is shown as a part of what is expected, and as a rate", () => {

@@ -170,7 +170,7 @@ describe("completion", () => {
     expect(await complete("create", "x", "--handler", "")).toEqual([]);
     expect(await complete("create", "")).toEqual([]);
     expect(await complete("invoke", "x", "--", "--js")).toEqual([]);
-    expect(await complete("cp", "")).toEqual([":file"]);
+    expect(await complete("volumes", "put", "data:/x", "")).toEqual([":file"]);
     expect(await complete("run", "--restart", "")).toEqual(["no", "on-failure", "always"]);
     // bash takes --env-file=… apart.
     expect(await complete("create", "--env-file", "=", "")).toEqual([":file"]);

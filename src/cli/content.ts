@@ -1,0 +1,39 @@
+/**
+ * How much is in an archive as it passes: of the daemon's own, in GNU's tar format (engine/tar.ts), the bytes of files.
+ * Of each piece only what is left of a header is kept.
+ */
+const BLOCK_BYTES = 512;
+
+export class Content {
+  bytes = 0;
+  #head = Buffer.alloc(0);
+  /** Of an entry's content and what fills it up, still to come. */
+  #skip = 0;
+
+  add(piece: Uint8Array): void {
+    for (let at = 0; at < piece.length; ) {
+      const passed = Math.min(this.#skip, piece.length - at);
+      this.#skip -= passed;
+      at += passed;
+      const taken = piece.subarray(at, at + BLOCK_BYTES - this.#head.length);
+      this.#head = Buffer.concat([this.#head, taken]);
+      at += taken.length;
+      if (this.#head.length < BLOCK_BYTES) return;
+      this.#header(this.#head);
+      this.#head = Buffer.alloc(0);
+    }
+  }
+
+  #header(block: Buffer): void {
+    const size = sizeOf(block.subarray(124, 136));
+    // A long name (L, K) stands in an entry of its own, and is no file.
+    if (block[156] === 0x30) this.bytes += size;
+    this.#skip = Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
+  }
+}
+
+/** Octal digits, or where those are too few a number in base 256. */
+function sizeOf(field: Buffer): number {
+  if ((field[0] ?? 0) & 0x80) return field.subarray(1).reduce((sum, byte) => sum * 256 + byte, 0);
+  return Number.parseInt(field.toString("latin1"), 8) || 0;
+}
