@@ -4,6 +4,8 @@
  *
  * V1 A restart waits longer after each short run, and begins anew after a long one.
  * V2 A start by the policy that fails does not end it: it is tried again like a short run that failed.
+ * V3 An end that the store does not take is tried again for a while: else the container would seem to run, and its policy
+ *    would not hear of it, until the next start of the daemon.
  */
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { errorText } from "../base/errors.ts";
@@ -86,15 +88,19 @@ export class Lives {
     };
   }
 
-  /** The engine's word that a container ended. */
-  ended(id: string, ended: Ended): void {
-    const { log } = this.#options;
+  /** The engine's word that a container ended (V3). */
+  ended(id: string, ended: Ended, attempts = 1): void {
+    const { clock, log } = this.#options;
     this.#options
       .ended(id, ended)
       .then((row) => {
         if (row !== null) this.#considerRestart(row);
       })
-      .catch((error) => log.error("the end of a container not noted", { container_id: id, error: errorText(error) }));
+      .catch((error) => {
+        log.error("the end of a container not noted", { container_id: id, attempts, error: errorText(error) });
+        if (this.#isClosed || attempts >= LIMITS.operation_end_attempts_max) return;
+        clock.after(LIMITS.operation_end_retry_ms, () => this.ended(id, ended, attempts + 1));
+      });
   }
 
   /** V1, V2. */

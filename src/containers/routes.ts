@@ -198,7 +198,7 @@ function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       status: 202,
       response: acceptedOperation,
       other: record,
-      errors: ["NOT_FOUND", ...OPERATION_ERRORS, ...START_ERRORS],
+      errors: ["NOT_FOUND", "IN_USE", ...OPERATION_ERRORS, ...START_ERRORS],
       example: {
         params: ID_EXAMPLE,
         ...(verb === "start" ? { query: { execution: "sync" } } : {}),

@@ -15,7 +15,6 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
 import type { ContainerEngine } from "../engine/engine.ts";
-import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Statement, Store } from "../store/store.ts";
@@ -26,6 +25,7 @@ import { Ports } from "./ports.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
+import { EVENTS, eventOf, filesInUse, nameTaken, nodeFull } from "./told.ts";
 import { View } from "./view.ts";
 
 const SIGTERM = 15;
@@ -257,14 +257,20 @@ export class Containers {
     return row;
   }
 
-  /** Throws WRONG_STATE unless it may be started. */
+  /** Throws WRONG_STATE unless it may be started, IN_USE while its files are read or written. */
   async checkStart(tenant_id: string, id: string): Promise<ContainerRow> {
     const row = await this.row(tenant_id, id);
     containerStates.next(row.state, "start");
+    this.#checkLeft(row.id);
     return row;
   }
 
-  /** Starts a container that does not run. Resolves when it is ready. Throws WRONG_STATE, START_FAILED, CAPACITY_FULL. */
+  #checkLeft(id: string): void {
+    if (!this.#options.engine.isLookedInto(id)) return;
+    throw filesInUse(id);
+  }
+
+  /** Starts a container that does not run. Resolves when it is ready. Throws as `checkStart`, START_FAILED, CAPACITY_FULL. */
   start(tenant_id: string, id: string): Promise<ContainerRecord> {
     return this.#turns.run(id, async () => {
       const row = await this.checkStart(tenant_id, id);
@@ -373,6 +379,7 @@ export class Containers {
     await this.#turns.run(id, async () => {
       const row = await this.#rows.byIdAlone(id);
       if (row === null || !row.is_wanted || !containerStates.can(row.state, "start")) return;
+      this.#checkLeft(id);
       const restart_count = row.restart_count + 1;
       await this.#move(row, "start", { restart_count });
       await this.#runOrFail({ ...row, state: "starting", restart_count });
@@ -451,43 +458,12 @@ export class Containers {
   }
 
   /** The number of the statement that was missed, or null. */
-  async #write(statements: readonly Statement[], told: { readonly tenant_id: string; readonly event: NewEvent }) {
+  async #write(statements: readonly Statement[], told: ReturnType<typeof eventOf>) {
     const { events } = this.#options;
     const { conflict } = await events.write(statements, told.tenant_id, [told.event], { durable: true });
     return conflict;
   }
 }
 
-function eventOf(
-  { id, name, tenant_id }: ContainerRow,
-  event_type: string,
-  state: ContainerState,
-  exit_code?: number | null,
-) {
-  const data = { name, state, ...(exit_code === undefined ? {} : { exit_code }) };
-  return { tenant_id, event: { name: "container_update" as const, event_type, container_id: id, data } };
-}
-
 /** What a run begins with. */
 const BEGUN: MoveFields = { exit_code: null, oom_killed: false, exited_at_ms: null };
-
-/** What a state that was reached is called as an event. */
-const EVENTS: Readonly<Record<ContainerState, string>> = {
-  created: "created",
-  starting: "starting",
-  running: "started",
-  exited: "died",
-  error: "failed",
-};
-
-function nodeFull(containers_max: number): AppError {
-  return new AppError("CAPACITY_FULL", `this node has the ${containers_max} containers that it may have`, {
-    hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
-  });
-}
-
-function nameTaken(name: string): AppError {
-  return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {
-    hint: "delete it, or choose another name",
-  });
-}

@@ -334,15 +334,15 @@ export class ContainerEngine {
     return this.#remains(id, false).cgroup;
   }
 
-  /** The link of a container that runs, as the machine sees it. */
-  link(id: string): string | null {
-    return this.#held.get(id)?.slot.host_interface ?? null;
-  }
-
   /** Whether a container that runs is connected to the bridge. */
   isLinked(id: string): boolean {
-    const link = this.link(id);
-    return link !== null && existsSync(`/sys/class/net/${link}/brport`);
+    const link = this.#held.get(id)?.slot.host_interface;
+    return link !== undefined && existsSync(`/sys/class/net/${link}/brport`);
+  }
+
+  /** Whether somebody looks into one that does not run: it cannot be started before that is over. */
+  isLookedInto(id: string): boolean {
+    return this.#idle.isUsed(id);
   }
 
   /** Whether an image is in the store, and where a release is given of that release. */

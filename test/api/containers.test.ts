@@ -269,6 +269,13 @@ print(libc.syscall(16, fd, ctypes.c_ulong(0x5401), ctypes.create_string_buffer(6
       return execFileSync("tar", ["t"], { input: Buffer.from(await answer.arrayBuffer()) }).toString();
     };
     expect(await list()).toMatch(/two\/here/);
+    const slow = await fetch(`${daemon.url}/api/containers/${container_id}/archive?path=/usr`, {
+      headers: { "x-api-key": KEY },
+    });
+    const refused = await daemon.call("POST", `/api/containers/${container_id}/start`);
+    expect(refused).toMatchObject({ status: 409, body: { error_code: "IN_USE" } });
+    expect((await daemon.call("GET", `/api/containers/${container_id}`)).body.state).toBe("exited");
+    await slow.body?.cancel();
     await eventually("its files are let go", async () => {
       const { status } = await daemon.call("POST", `/api/containers/${container_id}/start?execution=sync`);
       return status === 200;

@@ -1,0 +1,41 @@
+/** What is told of containers: the events of their changes, and why something is refused. */
+import { AppError } from "../base/errors.ts";
+import type { ContainerRow } from "./rows.ts";
+import type { ContainerState } from "./states.ts";
+
+export function eventOf(
+  { id, name, tenant_id }: ContainerRow,
+  event_type: string,
+  state: ContainerState,
+  exit_code?: number | null,
+) {
+  const data = { name, state, ...(exit_code === undefined ? {} : { exit_code }) };
+  return { tenant_id, event: { name: "container_update" as const, event_type, container_id: id, data } };
+}
+
+/** What a state that was reached is called as an event. */
+export const EVENTS: Readonly<Record<ContainerState, string>> = {
+  created: "created",
+  starting: "starting",
+  running: "started",
+  exited: "died",
+  error: "failed",
+};
+
+export function nodeFull(containers_max: number): AppError {
+  return new AppError("CAPACITY_FULL", `this node has the ${containers_max} containers that it may have`, {
+    hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
+  });
+}
+
+export function nameTaken(name: string): AppError {
+  return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {
+    hint: "delete it, or choose another name",
+  });
+}
+
+export function filesInUse(id: string): AppError {
+  return new AppError("IN_USE", `files of container '${id}' are being read or written`, {
+    hint: "try again when that is over",
+  });
+}

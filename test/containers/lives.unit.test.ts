@@ -1,0 +1,70 @@
+/** What happens to containers by themselves, on a clock that moves by hand. */
+import { expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import { Lives, type LivesOptions } from "../../src/containers/lives.ts";
+import type { ContainerRow } from "../../src/containers/rows.ts";
+import { HandClock, settled } from "../pool/hand-clock.ts";
+import { quietLog } from "../store/scratch.ts";
+
+const ENDED = {
+  exit_code: 1,
+  signal: 0,
+  ended_at_ms: 1,
+  asked: false,
+  has_command: true,
+  is_started: true,
+  is_oom: false,
+};
+const ROW = {
+  id: "c",
+  state: "exited",
+  is_wanted: true,
+  exit_code: 1,
+  started_at_ms: 0,
+  exited_at_ms: 1,
+  created_at_ms: 0,
+  make: { restart: "always", ttl_seconds: null, idle_seconds: null },
+} as ContainerRow;
+
+function watching(ended: LivesOptions["ended"]) {
+  const clock = new HandClock();
+  const restarted: string[] = [];
+  const nothing = async () => {};
+  const restart = async (id: string) => void restarted.push(id);
+  const lives = new Lives({ clock, log: quietLog, ended, restart, expire: nothing, idle: nothing });
+  lives.watch({ ...ROW, state: "running" });
+  return { clock, lives, restarted };
+}
+
+it("an end that the store does not take is noted later, and then the policy decides", async () => {
+  const noted: string[] = [];
+  const { clock, lives, restarted } = watching(async (id) => {
+    noted.push(id);
+    if (noted.length < 3) throw new Error("the disk is full");
+    return ROW;
+  });
+  lives.ended("c", ENDED);
+  await settled();
+  expect([noted.length, restarted]).toEqual([1, []]);
+  await clock.pass(2 * LIMITS.operation_end_retry_ms);
+  expect([noted.length, restarted]).toEqual([3, []]);
+  await clock.pass(LIMITS.restart_backoff_ms_min);
+  expect(restarted).toEqual(["c"]);
+});
+
+it("an end that the store never takes is given up, and so is one of a daemon that ends", async () => {
+  const noted: string[] = [];
+  const { clock, lives } = watching(async (id) => {
+    noted.push(id);
+    throw new Error("the disk is full");
+  });
+  lives.ended("c", ENDED);
+  await settled();
+  await clock.pass(2 * LIMITS.operation_end_attempts_max * LIMITS.operation_end_retry_ms);
+  expect(noted.length).toBe(LIMITS.operation_end_attempts_max);
+  lives.ended("c", ENDED);
+  lives.close();
+  await settled();
+  await clock.pass(10 * LIMITS.operation_end_retry_ms);
+  expect(noted.length).toBe(LIMITS.operation_end_attempts_max + 1);
+});
