@@ -265,6 +265,8 @@ export const LIMITS = {
   reap_wait_ms: 5_000,
   /** A removal that failed is tried again after this long, and once more at the end of the daemon. */
   removal_retry_ms: 5_000,
+  /** Of a container that was deleted; what is left then is removed at the next start. */
+  removal_attempts_max: 100,
   /** An idle minit that an earlier process left answers at once; one that does not is removed. */
   adopt_wait_ms: 500,
   /** What was left is looked at so many at a time, and removed so many at a time where something waits for it. */

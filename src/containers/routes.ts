@@ -139,7 +139,7 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       status: 201,
       response: containerRecord,
       other: handle,
-      errors: ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", "QUOTA_EXCEEDED", ...OPERATION_ERRORS, ...START_ERRORS],
+      errors: ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", ...OPERATION_ERRORS, ...START_ERRORS],
       example: {
         body: { name: "box", image: "prod", ports: [{ container_port: 80 }] },
         response: SAMPLES.running,

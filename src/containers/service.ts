@@ -7,7 +7,7 @@
  * L2 `running` in the store is written only after the container answered, `exited` only after nothing of it is left.
  *    Where a crash comes in between, `boot` moves the state to what is true.
  */
-import type { Clock } from "../base/clock.ts";
+import type { CancelTimer, Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
@@ -57,6 +57,8 @@ export class Containers {
   readonly #turns = new Turns();
   readonly #view: View;
   readonly #lives: Lives;
+  /** Removals that failed. */
+  readonly #cancelErase = new Map<string, CancelTimer>();
 
   constructor(options: ContainersOptions) {
     this.#options = options;
@@ -123,6 +125,7 @@ export class Containers {
   /** Stops watching. What runs goes on. */
   close(): void {
     this.#lives.close();
+    for (const cancel of this.#cancelErase.values()) cancel();
   }
 
   /** A container counts as used from now until what is returned is called. */
@@ -437,14 +440,27 @@ export class Containers {
     if (row?.state === "running") await this.stop(row.tenant_id, id, LIMITS.stop_grace_ms_default);
   }
 
-  async #erase(id: string): Promise<void> {
-    const { engine, store } = this.#options;
+  /** Removes what nobody can ask for any more. Where that fails it is tried again for a while, and at the next start. */
+  async #erase(id: string, attempts = 1): Promise<void> {
+    const { engine, store, clock, log } = this.#options;
     this.#lives.forget(id);
-    await engine.kill(id);
-    await engine.remove(id);
-    failpoint("containers.delete.removed");
-    await store.write([this.#rows.delete(id)], { durable: true });
-    this.#ports.release(id);
+    try {
+      await engine.kill(id);
+      await engine.remove(id);
+      failpoint("containers.delete.removed");
+      await store.write([this.#rows.delete(id)], { durable: true });
+      this.#ports.release(id);
+    } catch (error) {
+      log.warn("container not removed", { container_id: id, attempts, error: errorText(error) });
+      if (attempts < LIMITS.removal_attempts_max) {
+        const again = () => {
+          this.#cancelErase.delete(id);
+          void this.#turns.run(id, () => this.#erase(id, attempts + 1)).catch(() => {});
+        };
+        this.#cancelErase.set(id, clock.after(LIMITS.removal_retry_ms, again));
+      }
+      throw error;
+    }
   }
 
   /** Throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */

@@ -195,6 +195,22 @@ describe("a start by policy that fails", () => {
   });
 });
 
+describe("a removal that fails", () => {
+  it("is tried again, until nothing of the container is left and its port is free", async () => {
+    await daemon.stop();
+    await daemon.start({ ...SETTINGS, HEARTH_FAILPOINT: "containers.delete.removed:1=throw" });
+    const { container_id: id, ports } = await create({ name: "sticks", ports: [{ container_port: 80 }] });
+    expect((await daemon.call("DELETE", `/api/containers/${id}`)).status).toBe(500);
+    expect((await daemon.call("GET", `/api/containers/${id}`)).status).toBe(404);
+    const again = { name: "sticks", ports: [{ container_port: 80, host_port: ports[0].host_port }] };
+    const made = await eventually("its port is free", async () => {
+      const { status, body } = await daemon.call("POST", "/api/containers", again);
+      return status === 201 ? body : null;
+    });
+    await containers.delete(made.container_id);
+  });
+});
+
 /** What a reboot of the machine takes of a daemon that was killed with it. */
 function reboot(): void {
   for (const { pid, args } of commandLines()) {
