@@ -8,6 +8,7 @@ import {
   isoTime,
   labels,
   memoryLimit,
+  missingText,
   resourceName,
   text,
   textBytes,
@@ -183,7 +184,9 @@ export const renameContainer = z
     new_name: resourceName.optional().describe("What it is called from now on."),
     name: resourceName.optional().describe("The same; new_name goes before it."),
   })
-  .refine(({ new_name, name }) => (new_name ?? name) !== undefined, { path: ["new_name"], error: "is missing" })
+  .superRefine(({ new_name, name }, context) => {
+    if ((new_name ?? name) === undefined) context.addIssue(missingText("new_name"));
+  })
   .transform(({ new_name, name }) => ({ new_name: new_name ?? name ?? "" }))
   .meta({ id: "RenameContainer" });
 

@@ -35,6 +35,14 @@ export const textBytes = (bytes_max: number) =>
     error: `must not be larger than ${bytes_max} bytes`,
   });
 
+/** The complaint about a text that was sent under none of its names: 422, as of any other that is missing. */
+export const missingText = (name: string) => ({
+  code: "invalid_type" as const,
+  expected: "string" as const,
+  path: [name],
+  input: undefined,
+});
+
 /** A name that people give: one path segment, unique among its kind in the tenant. */
 export const resourceName = wellFormed
   .min(1)

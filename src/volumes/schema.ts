@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { queryNumber } from "../http/input.ts";
-import { acknowledgement, epochSeconds, labels, resourceName, textBytes, whole } from "../http/schema.ts";
+import { acknowledgement, epochSeconds, labels, missingText, resourceName, textBytes, whole } from "../http/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
 /** Unlike other names one of a volume stands before a colon in a mount. */
@@ -30,7 +30,9 @@ export const renameVolume = z
     new_name: volumeName.optional().describe("What it is called from now on."),
     name: volumeName.optional().describe("The same; new_name goes before it."),
   })
-  .refine(({ new_name, name }) => (new_name ?? name) !== undefined, { path: ["new_name"], error: "is missing" })
+  .superRefine(({ new_name, name }, context) => {
+    if ((new_name ?? name) === undefined) context.addIssue(missingText("new_name"));
+  })
   .transform(({ new_name, name }) => ({ new_name: new_name ?? name ?? "" }))
   .meta({ id: "RenameVolume" });
 

@@ -86,6 +86,8 @@ describe("a container", () => {
     expect((await daemon.call("GET", "/api/containers/by-name/nobody")).status).toBe(404);
     await daemon.call("POST", `/api/containers/${container_id}/rename`, { new_name: "renamed" });
     expect((await daemon.call("GET", "/api/containers/by-name/named")).status).toBe(404);
+    const nameless = await daemon.call("POST", `/api/containers/${container_id}/rename`, {});
+    expect(nameless).toMatchObject({ status: 422, body: { error_code: "UNPROCESSABLE_ENTITY" } });
     const again = await create({ name: "named" });
     const taken = await daemon.call("POST", `/api/containers/${again.container_id}/rename`, { name: "renamed" });
     expect(taken).toMatchObject({ status: 409, body: { error_code: "NAME_TAKEN" } });
@@ -209,6 +211,8 @@ describe("a container", () => {
     [{ name: "x", gpu_count: 1, gpu_ids: ["nvidia0"] }, 503],
     [{ name: "x", image: "localhost/none:1", oci: true }, 404],
     [{ name: "x", async_mode: true }, 400],
+    [{ name: "x", egress: [3] }, 422],
+    [{ name: "x", egress: ["example.org"] }, 400],
   ])("made of %j is refused with %i and changes nothing", async (body, status) => {
     const answer = await daemon.call("POST", "/api/containers", body);
     expect(answer.status, JSON.stringify(answer.body)).toBe(status);

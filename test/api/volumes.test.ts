@@ -222,6 +222,8 @@ describe("a volume", () => {
     ["POST", "/api/volumes/files/files", { path: "x", content: "%%" }, 400],
     ["POST", "/api/volumes/files/files", { path: "x", content: "", mode: 9 }, 400],
     ["POST", "/api/volumes/files/files", { content: "" }, 422],
+    ["POST", "/api/volumes/files/rename", {}, 422],
+    ["POST", "/api/volumes/files/rename", { new_name: "a/b" }, 400],
   ])("%s %s with %j answers %4$i", async (method, path, body, status) => {
     const answer = await daemon.call(method, path, body);
     expect(answer.status, JSON.stringify(answer.body)).toBe(status);
