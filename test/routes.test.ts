@@ -26,6 +26,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "POST /api/auth/token": "the same, of bearer tokens",
   "GET /api/containers/:container_id/archive": "the twin of the upload",
   "GET /api/volumes/:name/archive": "the same",
+  "GET /api/containers/:container_id/ls": "the twin of a volume's: who fetches a file looks for it first",
   "GET /api/containers/:container_id/jobs": "what existing clients read after an exec (wire-facts §1)",
   "GET /api/containers/:container_id/jobs/:job_id": "the same",
   "POST /api/tenants": "somebody has to make those to whom keys belong",

@@ -1,11 +1,11 @@
-/** Routes of a container's files: archives in and out. One that runs is seen as its first process sees it. */
+/** Routes of a container's files: directories, archives in and out. One that runs is seen as its first process sees it. */
 import { LIMITS } from "../base/limits.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
-import { archiveBody, archiveQuery, downloadQuery } from "../volumes/schema.ts";
-import { downloadArchive, sent, unpacked } from "../volumes/service.ts";
+import { archiveBody, archiveQuery, downloadQuery, fileList, listQuery } from "../volumes/schema.ts";
+import { downloadArchive, listed, sent, unpacked } from "../volumes/service.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";
 import { SAMPLES } from "./samples.ts";
 import type { Containers } from "./service.ts";
@@ -22,6 +22,27 @@ const UPLOAD_ERRORS = ["STORAGE_FULL", "BODY_TOO_LARGE", "QUEUE_FULL", "SHUTTING
 
 export function fileRoutes({ containers, verbs, operations }: FileRoutesOptions) {
   return [
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/ls",
+      auth: "tenant",
+      scope: "read",
+      operation: "listContainerFiles",
+      summary: "A page of a directory, in the order of the names' bytes.",
+      params: byContainer,
+      query: listQuery,
+      response: fileList,
+      errors: FILE_ERRORS,
+      example: { params: ID_EXAMPLE, query: { path: "/" }, response: SAMPLES.files },
+      handler: async ({ caller, params, query }) => {
+        const { session, close } = await containers.openFiles(caller.tenant_id, params.container_id);
+        try {
+          return await listed(session, query);
+        } finally {
+          close();
+        }
+      },
+    }),
     route({
       method: "POST",
       path: "/api/containers/:container_id/archive",

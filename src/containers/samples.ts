@@ -125,6 +125,27 @@ export const SAMPLES = {
     operation_id: "op_7bq2m9vtx4c1h8ke",
     status_url: "/api/operations/op_7bq2m9vtx4c1h8ke",
   },
+  files: {
+    path: "/",
+    files: [
+      {
+        name: "root",
+        path: "/root",
+        type: "directory" as const,
+        size: 10,
+        mode: 700,
+        modified_at: 1795262400,
+        uid: 0,
+        gid: 0,
+        target: null,
+      },
+    ],
+    page: 1,
+    page_size: 100,
+    total: 1,
+    total_pages: 1,
+    has_more: false,
+  },
   /** One file, a.txt. */
   archive: {
     content:

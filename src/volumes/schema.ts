@@ -11,7 +11,7 @@ const volumeName = resourceName.refine((value) => !value.includes(":"), { error:
 const ABOUT = {
   name: "Unique among the tenant's volumes. Without '/', ':', control characters and spaces at its ends.",
   quota_mb: "What it may hold, in MiB; null: as much as there is.",
-  path: "A path in the volume, with or without a slash in front.",
+  path: "A path in the tree, with or without a slash in front.",
 } as const;
 
 export const createVolume = z
@@ -123,7 +123,7 @@ export const listQuery = z.object({
 export const fileEntry = z
   .object({
     name: z.string().describe("In its directory."),
-    path: z.string().describe("In the volume, with a slash in front."),
+    path: z.string().describe("In the tree, with a slash in front."),
     type: z
       .enum(["file", "directory", "symlink", "fifo", "socket", "character_device", "block_device", "unknown"])
       .describe("What it is."),

@@ -17,7 +17,7 @@ import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Store } from "../store/store.ts";
 
-export { downloadArchive } from "./files.ts";
+export { downloadArchive, listed } from "./files.ts";
 export { registerUnpack, sent, type Unpacking, unpacked } from "./verbs.ts";
 
 import { type VolumeRow, VolumeRows } from "./rows.ts";

@@ -289,6 +289,32 @@ print(libc.syscall(16, fd, ctypes.c_ulong(0x5401), ctypes.create_string_buffer(6
     await daemon.call("DELETE", `/api/containers/${container_id}`);
   });
 
+  it("shows its directories page by page, whether it runs or not, and nothing that a link of it leads to outside", async () => {
+    const { container_id } = await create({ name: "listed" });
+    await shell(
+      container_id,
+      "mkdir /root/d; cd /root/d; touch a b c; ln -s / up; ln -s ../../../../../etc/hostname out",
+    );
+    const list = async (query: string) => {
+      const { status, body } = await daemon.call("GET", `/api/containers/${container_id}/ls?${query}`);
+      return [status, body.error_code ?? body.files.map(({ name }: { name: string }) => name), body.total];
+    };
+    const looks = async () => {
+      expect(await list("path=/root/d&page_size=2")).toEqual([200, ["a", "b"], 5]);
+      expect(await list("path=/root/d&page_size=2&page=3")).toEqual([200, ["up"], 5]);
+      // Its own root, not this machine's.
+      expect((await list("path=/root/d/up"))[1]).toEqual((await list(""))[1]);
+      expect((await list("path=/root/d/up/root"))[1]).toContain("d");
+      expect(await list("path=/root/nothing")).toEqual([404, "NOT_FOUND", undefined]);
+      expect(await list("path=/root/d/a")).toEqual([400, "INVALID_ARGUMENT", undefined]);
+      expect(await list("path=/root/../..")).toEqual([400, "INVALID_ARGUMENT", undefined]);
+    };
+    await looks();
+    await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    await looks();
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
   it("whose first process does not answer is not ready, and what is run in it is refused", async () => {
     const { container_id, pid } = await create({ name: "frozen" });
     process.kill(pid, "SIGSTOP");

@@ -76,6 +76,7 @@ const ORDER = [
   "getTerminalSession",
   "resizeTerminalSession",
   "endTerminalSession",
+  "listContainerFiles",
   "uploadContainerArchive",
   "downloadContainerArchive",
   "getContainerEnvironment",
