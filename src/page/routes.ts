@@ -94,7 +94,7 @@ export function pageRoutes(): Route[] {
       auth: "public",
       operation: "page",
       content: ["text/html"],
-      summary: "The page: functions, their calls and versions, for a browser.",
+      summary: "The page: functions, containers, volumes and what happens to them, for a browser.",
       handler: (request) => answer("index.html", request),
     }),
     route({

@@ -1,5 +1,21 @@
 /** The shapes that the page reads, from where the daemon writes them: a change there is a type error in the page. */
+import type { z } from "zod";
+import type { containerMetrics, logEntry, processList } from "../containers/exec-schema.ts";
+import type { operationList } from "../operations/schema.ts";
+import type { fileEntry, fileList, volumeDetail } from "../volumes/schema.ts";
+
 export type { GroupStatus, PoolTotals } from "../../pool/index.ts";
+export type { ExecResult } from "../containers/exec-schema.ts";
+export type { ContainerRecord } from "../containers/schema.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
 export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord } from "../functions/schema.ts";
 export type { SessionRecord } from "../terminal/schema.ts";
+export type { VolumeRecord } from "../volumes/schema.ts";
+
+export type ContainerMetrics = z.output<typeof containerMetrics>;
+export type ContainerProcess = z.output<typeof processList>["processes"][number];
+export type LogEntry = z.output<typeof logEntry>;
+export type OperationSummary = z.output<typeof operationList>["operations"][number];
+export type VolumeDetail = z.output<typeof volumeDetail>;
+export type FileEntry = z.output<typeof fileEntry>;
+export type FileList = z.output<typeof fileList>;

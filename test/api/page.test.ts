@@ -4,6 +4,7 @@ import type { Browser, Locator, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { openBrowser, openTab, signIn, type Tab } from "../support/browser.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { card, cellOf, refusalsOf } from "../support/page.ts";
 
 const daemon = new Daemon();
 const SETTINGS = { HEARTH_CELLS: "1", HEARTH_LOG_LEVEL: "warn" };
@@ -33,12 +34,6 @@ afterAll(async () => {
   await daemon.dispose();
 });
 
-/** Waits for what the browser itself notes of answers with these statuses, and takes it off the tab's errors. */
-async function refusalsOf({ errors }: Tab, ...statuses: readonly number[]): Promise<void> {
-  await eventually(`${statuses.join(", ")} on the console`, () => errors.length >= statuses.length);
-  expect(errors.splice(0)).toEqual(statuses.map((status) => expect.stringContaining(`status of ${status}`)));
-}
-
 const totals = async () => (await daemon.call("GET", "/api/functions/pool/stats")).body;
 
 /** A tab at an address of the page, signed in. */
@@ -51,9 +46,7 @@ async function open(hash = "#/", size?: { width: number; height: number }, key =
 }
 
 const openFunction = (id: string, size?: { width: number; height: number }) => open(`#/functions/${id}`, size);
-const card = (page: Page, name: string): Locator => page.getByRole("region", { name });
 const focusOf = (page: Page): Promise<string> => page.evaluate("document.activeElement.textContent");
-const cellOf = (row: Locator, column: string): Locator => row.locator(`[data-label="${column}"]`);
 
 describe("the files of the page", () => {
   const get = (path: string, headers: Record<string, string> = {}) => fetch(daemon.url + path, { headers });

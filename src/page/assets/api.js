@@ -5,6 +5,7 @@
 
 /** @import { Clock } from "./clock.js" */
 /** @import { FunctionPoolStatus, FunctionRecord, InvocationRecord, PoolTotals, SessionRecord, VersionRecord } from "../wire.ts" */
+/** @typedef {"read" | "invoke" | "write" | "admin"} Scope */
 
 const STORED_KEY = "hearth.key";
 const READ_MS = 15_000;
@@ -16,6 +17,8 @@ const READ_ATTEMPTS = 3;
 const READ_PAUSE_MS = 100;
 /** Deploy and PUT wait up to a minute for warm instances; what is above is the way there and back. */
 const CHANGE_MS = 90_000;
+/** Files may be large: the daemon gives up what does not move, this what never ends. */
+const TRANSFER_MS = 3_600_000;
 /** Beyond the time that a call may wait and run. */
 const INVOKE_GRACE_MS = 30_000;
 /** The longest that a token may live; after it the terminal attaches again, with another one. */
@@ -39,6 +42,15 @@ export class ApiError extends Error {
   }
 }
 
+/** @param {number} status @param {string} answer */
+function refusal(status, answer) {
+  try {
+    return new ApiError(status, JSON.parse(answer) ?? {});
+  } catch {
+    return new ApiError(status, {});
+  }
+}
+
 /** @param {string} id @param {string} [rest] */
 const path = (id, rest = "") => `/api/functions/${encodeURIComponent(id)}${rest}`;
 
@@ -47,6 +59,9 @@ export class Api {
   #session = new AbortController();
   #clock;
   #onRefused;
+  /** What the key may do; null as long as nobody has asked, and where the daemon does not say. @type {ReadonlySet<string> | null} */
+  #scopes = null;
+  #isAsked = false;
 
   /** @param {Clock} clock @param {() => void} onRefused called when the daemon no longer takes the key */
   constructor(clock, onRefused) {
@@ -71,86 +86,105 @@ export class Api {
 
   signOut() {
     this.#key = "";
+    this.#scopes = null;
+    this.#isAsked = false;
     sessionStorage.removeItem(STORED_KEY);
     this.#session.abort();
     this.#session = new AbortController();
   }
 
+  /** Asks once what the key may do: a token of a second says it. Where the key is a token itself there is none. */
+  async learnScopes() {
+    if (this.#isAsked) return;
+    try {
+      const { scopes } = await this.request("POST", "/api/auth/token", { expires_in: 1 });
+      this.#scopes = new Set(scopes);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 403) throw error;
+    }
+    this.#isAsked = true;
+  }
+
+  /** Whether the key may, as far as is known: what is offered in vain is refused. @param {Scope} scope */
+  may(scope) {
+    return this.#scopes === null || this.#scopes.has(scope);
+  }
+
   /** @returns {Promise<PoolTotals>} */
   totals() {
-    return this.#request("GET", "/api/functions/pool/stats");
+    return this.request("GET", "/api/functions/pool/stats");
   }
 
   /** @param {number} limit @returns {Promise<{ functions: FunctionRecord[], truncated?: true }>} */
   functions(limit) {
-    return this.#request("GET", `/api/functions?limit=${limit}`);
+    return this.request("GET", `/api/functions?limit=${limit}`);
   }
 
   /** @param {string} id @returns {Promise<FunctionRecord>} */
   functionById(id) {
-    return this.#request("GET", path(id));
+    return this.request("GET", path(id));
   }
 
   /** @param {string} id @returns {Promise<FunctionPoolStatus>} */
   pool(id) {
-    return this.#request("GET", path(id, "/pool"));
+    return this.request("GET", path(id, "/pool"));
   }
 
   /** @param {string} id @param {number} limit @returns {Promise<{ versions: VersionRecord[], truncated?: true }>} */
   versions(id, limit) {
-    return this.#request("GET", path(id, `/versions?limit=${limit}`));
+    return this.request("GET", path(id, `/versions?limit=${limit}`));
   }
 
   /** @param {string} id @param {number} limit @returns {Promise<{ invocations: InvocationRecord[], truncated?: true }>} */
   invocations(id, limit) {
-    return this.#request("GET", path(id, `/invocations?limit=${limit}`));
+    return this.request("GET", path(id, `/invocations?limit=${limit}`));
   }
 
   /** @param {string} id @param {string} invocation_id @returns {Promise<InvocationRecord>} */
   invocation(id, invocation_id) {
-    return this.#request("GET", path(id, `/invocations/${encodeURIComponent(invocation_id)}`));
+    return this.request("GET", path(id, `/invocations/${encodeURIComponent(invocation_id)}`));
   }
 
   /** @param {{ name: string, handler: string }} body @returns {Promise<FunctionRecord>} */
   create(body) {
-    return this.#request("POST", "/api/functions", body);
+    return this.request("POST", "/api/functions", body);
   }
 
   /** @param {string} id @param {{ handler: string }} body @returns {Promise<FunctionRecord>} */
   update(id, body) {
-    return this.#request("PUT", path(id), body, CHANGE_MS);
+    return this.request("PUT", path(id), body, CHANGE_MS);
   }
 
   /** @param {string} id @param {"deploy" | "resume" | "pause"} verb */
   move(id, verb) {
-    return this.#request("POST", path(id, `/${verb}`), undefined, CHANGE_MS);
+    return this.request("POST", path(id, `/${verb}`), undefined, CHANGE_MS);
   }
 
   /** @param {string} id @param {number} version @returns {Promise<FunctionRecord>} */
   rollback(id, version) {
-    return this.#request("POST", path(id, "/rollback"), { version }, CHANGE_MS);
+    return this.request("POST", path(id, "/rollback"), { version }, CHANGE_MS);
   }
 
   /** @param {string} id */
   remove(id) {
-    return this.#request("DELETE", path(id), undefined, CHANGE_MS);
+    return this.request("DELETE", path(id), undefined, CHANGE_MS);
   }
 
   /** @param {FunctionRecord} record @param {string} payload @returns {Promise<InvocationRecord>} */
   invoke({ id, timeout_seconds }, payload) {
-    return this.#request("POST", path(id, "/invoke"), { payload }, 2 * timeout_seconds * 1000 + INVOKE_GRACE_MS);
+    return this.request("POST", path(id, "/invoke"), { payload }, 2 * timeout_seconds * 1000 + INVOKE_GRACE_MS);
   }
 
   /** @param {string} container_id @param {{ cols: number, rows: number }} size @returns {Promise<SessionRecord>} */
   createSession(container_id, size) {
-    return this.#request("POST", "/api/terminal/sessions", { container_id, ...size });
+    return this.request("POST", "/api/terminal/sessions", { container_id, ...size });
   }
 
   /** Whether a terminal session can be attached to. @param {string} id */
   async isSession(id) {
     if (id === "") return false;
     try {
-      const { state } = await this.#request("GET", `/api/terminal/sessions/${encodeURIComponent(id)}`);
+      const { state } = await this.request("GET", `/api/terminal/sessions/${encodeURIComponent(id)}`);
       return state !== "terminated" && state !== "error";
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) return false;
@@ -160,7 +194,7 @@ export class Api {
 
   /** @param {string} id */
   endSession(id) {
-    return this.#request("DELETE", `/api/terminal/sessions/${encodeURIComponent(id)}`);
+    return this.request("DELETE", `/api/terminal/sessions/${encodeURIComponent(id)}`);
   }
 
   /**
@@ -169,7 +203,7 @@ export class Api {
    */
   async terminalAddress(query) {
     const body = { scopes: ["invoke"], expires_in: TOKEN_SECONDS };
-    const { access_token } = await this.#request("POST", "/api/auth/token", body);
+    const { access_token } = await this.request("POST", "/api/auth/token", body);
     const address = new URL("/ws/terminal/attach", location.href);
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     for (const [name, value] of Object.entries({ ...query, token: access_token })) {
@@ -178,34 +212,112 @@ export class Api {
     return address.href;
   }
 
-  /** @param {string} method @param {string} target @param {unknown} [body] @param {number} [deadline_ms] */
-  async #request(method, target, body, deadline_ms = READ_MS) {
+  /**
+   * An answer that goes on, for as long as it does. Throws ApiError.
+   * @param {string} target
+   * @param {AbortSignal} ended
+   */
+  open(target, ended) {
+    const signal = AbortSignal.any([this.#session.signal, ended]);
+    const init = { ...this.#init("GET", this.#key, null), signal };
+    return this.#refused(() =>
+      this.#attempt("GET", signal, async () => {
+        const response = await fetch(target, init);
+        if (!response.ok) throw refusal(response.status, await response.text());
+        return response;
+      }),
+    );
+  }
+
+  /** What the browser saves, read to its end. @param {string} target @returns {Promise<Blob>} */
+  async download(target) {
+    const response = await this.open(target, AbortSignal.timeout(TRANSFER_MS));
+    return response.blob();
+  }
+
+  /**
+   * Sends a file; only this way a browser tells how much of it has gone.
+   * @param {string} target
+   * @param {Blob} content
+   * @param {{ content_type: string, signal: AbortSignal, onProgress: (sent_bytes: number) => void }} how
+   * @returns {Promise<void>}
+   */
+  upload(target, content, { content_type, signal, onProgress }) {
+    const ended = AbortSignal.any([this.#session.signal, signal]);
+    return this.#refused(
+      () =>
+        new Promise((resolve, reject) => {
+          const request = new XMLHttpRequest();
+          const lost = (/** @type {string} */ error) => () => reject(new ApiError(0, { error }));
+          request.open("POST", target);
+          request.timeout = TRANSFER_MS;
+          request.setRequestHeader("x-api-key", this.#key);
+          request.setRequestHeader("content-type", content_type);
+          request.upload.onprogress = ({ loaded }) => onProgress(loaded);
+          request.onload = () => {
+            if (request.status < 300) resolve();
+            else reject(refusal(request.status, request.responseText));
+          };
+          request.onerror = lost("hearth does not answer");
+          request.ontimeout = lost("hearth has not answered in time");
+          request.onabort = lost("the upload was cancelled");
+          ended.addEventListener("abort", () => request.abort());
+          request.send(content);
+        }),
+    );
+  }
+
+  /**
+   * @param {string} method @param {string} target @param {unknown} [body] @param {number} [deadline_ms]
+   * @returns {Promise<any>}
+   */
+  request(method, target, body, deadline_ms = READ_MS) {
+    return this.#refused(() => this.#send(method, target, body, deadline_ms, this.#key));
+  }
+
+  /**
+   * @template Result
+   * @param {() => Promise<Result>} work
+   */
+  async #refused(work) {
     try {
-      return await this.#send(method, target, body, deadline_ms, this.#key);
+      return await work();
     } catch (error) {
       if (error instanceof ApiError && error.status === 401 && this.isSignedIn) this.#onRefused();
       throw error;
     }
   }
 
+  /** @param {string} method @param {string} key @param {string | null} text @returns {RequestInit} */
+  #init(method, key, text) {
+    const headers = { "x-api-key": key, ...(text === null ? {} : { "content-type": "application/json" }) };
+    return { method, headers, body: text, cache: "no-store", credentials: "omit", redirect: "error" };
+  }
+
   /**
    * @param {string} method @param {string} target @param {unknown} body @param {number} deadline_ms @param {string} key
    * @returns {Promise<any>}
    */
-  async #send(method, target, body, deadline_ms, key) {
+  #send(method, target, body, deadline_ms, key) {
+    const signal = AbortSignal.any([this.#session.signal, AbortSignal.timeout(deadline_ms)]);
+    const init = { ...this.#init(method, key, body === undefined ? null : JSON.stringify(body)), signal };
+    return this.#attempt(method, signal, async () => {
+      const response = await fetch(target, init);
+      const answer = await response.text();
+      if (!response.ok) throw refusal(response.status, answer);
+      return answer === "" ? null : JSON.parse(answer);
+    });
+  }
+
+  /**
+   * @template Result
+   * @param {string} method @param {AbortSignal} signal of the request's end @param {() => Promise<Result>} work
+   */
+  async #attempt(method, signal, work) {
     const session = this.#session.signal;
-    const signal = AbortSignal.any([session, AbortSignal.timeout(deadline_ms)]);
-    const text = body === undefined ? null : JSON.stringify(body);
-    const headers = { "x-api-key": key, ...(text === null ? {} : { "content-type": "application/json" }) };
-    /** @type {RequestInit} */
-    const init = { method, headers, body: text, cache: "no-store", credentials: "omit", redirect: "error", signal };
     for (let attempts_left = method === "GET" ? READ_ATTEMPTS - 1 : 0; ; attempts_left--) {
       try {
-        const response = await fetch(target, init);
-        const answer = await response.text();
-        const parsed = answer === "" ? null : JSON.parse(answer);
-        if (!response.ok) throw new ApiError(response.status, parsed ?? {});
-        return parsed;
+        return await work();
       } catch (error) {
         if (error instanceof ApiError) throw error;
         if (session.aborted) throw new ApiError(0, { error: "signed out" });

@@ -1,6 +1,6 @@
 /** The form that makes a function and deploys it, with the command lines that do the same. */
 import { h, setText } from "./dom.js";
-import { act, card, problem, sendOnEnter } from "./parts.js";
+import { act, card, crumbs, problem, sendOnEnter } from "./parts.js";
 
 /** @import { Context, View } from "./parts.js" */
 
@@ -84,17 +84,7 @@ export function createForm({ api, say, refresh }, title) {
 export function createView(context) {
   const form = createForm(context, "New function");
   return {
-    element: h(
-      "div",
-      { class: "narrow" },
-      h(
-        "nav",
-        { class: "crumbs", "aria-label": "Where you are" },
-        h("a", { href: "#/", text: "Functions" }),
-        h("span", { text: "New" }),
-      ),
-      form.element,
-    ),
+    element: h("div", { class: "narrow" }, crumbs([["Functions", "#/"]], "New").element, form.element),
     title: () => "New function",
     refresh: async () => {},
     focus: form.focus,

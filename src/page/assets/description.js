@@ -1,7 +1,7 @@
 /** What a function is: the fields of its current version and of itself. Values of the environment are shown when asked for. */
 import { h, KeyedList, setText, show } from "./dom.js";
 import { dateTime } from "./format.js";
-import { card } from "./parts.js";
+import { card, facts } from "./parts.js";
 
 /** @import { FunctionRecord } from "../wire.ts" */
 
@@ -23,9 +23,7 @@ const FACTS = [
 export function descriptionCard() {
   const handler = h("pre", { class: "output", tabindex: 0, "aria-label": "Handler" });
   const about = h("p", { class: "about" });
-  const values = FACTS.map(() => h("dd"));
-  const facts = h("dl", { class: "facts column" });
-  FACTS.forEach(([name], i) => void facts.append(h("div", {}, h("dt", { text: name }), values[i] ?? null)));
+  const fields = facts(FACTS);
 
   let isShown = false;
   const none = h("p", { class: "hint", text: "None set." });
@@ -59,7 +57,15 @@ export function descriptionCard() {
     draw();
   });
   const title = h("h2", { text: "Current version" });
-  const element = card("Current version", about, handler, facts, h("h3", {}, "Environment ", toggle), none, entries);
+  const element = card(
+    "Current version",
+    about,
+    handler,
+    fields.element,
+    h("h3", {}, "Environment ", toggle),
+    none,
+    entries,
+  );
   element.querySelector("h2")?.replaceWith(title);
   return {
     element,
@@ -69,7 +75,7 @@ export function descriptionCard() {
       setText(about, record.description ?? "");
       show(about, record.description !== null);
       setText(handler, record.handler);
-      FACTS.forEach(([, textOf], i) => void (values[i] && setText(values[i], textOf(record))));
+      fields.update(record);
       environment = record.environment;
       draw();
     },

@@ -9,7 +9,7 @@ import { confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { counted } from "./format.js";
 import { invokeCard } from "./invoke.js";
-import { act, badge, hasInstances, isRefusal, meter, problem } from "./parts.js";
+import { act, badge, crumbs, hasInstances, isRefusal, meter, problem } from "./parts.js";
 import { plotsCard } from "./plots.js";
 import { Recent } from "./recent.js";
 import { recordsCard } from "./records.js";
@@ -33,7 +33,7 @@ const MOVES = {
 function header({ api, say }, current, onMoved) {
   const trouble = problem();
   const name = h("h1", { tabindex: -1 });
-  const crumb = h("span");
+  const crumb = crumbs([["Functions", "#/"]], "");
   const state = badge();
   const instances = meter();
   const kept = h("span", { class: "hint" });
@@ -68,7 +68,7 @@ function header({ api, say }, current, onMoved) {
   const element = h(
     "header",
     { class: "detail-head" },
-    h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/", text: "Functions" }), crumb),
+    crumb.element,
     h(
       "div",
       { class: "title" },
@@ -88,7 +88,7 @@ function header({ api, say }, current, onMoved) {
     /** @param {FunctionRecord} record @param {FunctionPoolStatus | null} pool */
     update(record, pool) {
       setText(name, record.name);
-      setText(crumb, record.name);
+      crumb.update(record.name);
       state.update(record.state);
       instances.update(pool, record.max_instances);
       setText(kept, pool === null || pool.superseded_count === 0 ? "" : `${pool.superseded_count} kept for a rollback`);

@@ -2,11 +2,11 @@
 import { h } from "./dom.js";
 
 const KEYS = [
-  ["/", "filter the functions"],
+  ["/", "filter the list"],
   ["j k", "next, previous row; arrows in a row too"],
   ["Enter", "open the row"],
   ["Esc", "leave a field, then go back"],
-  ["n", "new function"],
+  ["n", "new function, container or volume"],
   ["i", "to the payload"],
   ["Ctrl+Enter", "send the form"],
   ["?", "these keys"],
@@ -41,6 +41,27 @@ export async function confirm(title, text, action) {
     h("p", { class: "actions" }, cancel, go),
   );
   return (await shown(dialog)) === "yes";
+}
+
+/** Asks for a name. @param {string} title @param {string} name @param {string} action @returns {Promise<string>} empty: never mind */
+export async function askName(title, name, action) {
+  const dialog = h("dialog", { "aria-labelledby": "name-title" });
+  const field = h("input", { id: "asked-name", required: true, maxlength: 128, autocomplete: "off", value: name });
+  const cancel = h("button", { type: "button", text: "Cancel", onclick: () => dialog.close("") });
+  const go = h("button", { class: "primary", type: "submit", text: action });
+  /** @param {SubmitEvent} event */
+  const onsubmit = (event) => {
+    event.preventDefault();
+    dialog.close(field.value);
+  };
+  const label = h("label", { for: "asked-name", text: "Name" });
+  dialog.append(
+    h("h2", { id: "name-title", text: title }),
+    h("form", { onsubmit }, label, field, h("p", { class: "actions" }, cancel, go)),
+  );
+  const answer = shown(dialog);
+  field.select();
+  return answer;
 }
 
 export async function showKeys() {

@@ -22,6 +22,26 @@ export function milliseconds(value_ms) {
   return `${value_ms.toFixed(value_ms >= 10 ? 1 : 2)} ms`;
 }
 
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** @param {number} value */
+export function bytes(value) {
+  const power = Math.min(UNITS.length - 1, value < 1 ? 0 : Math.floor(Math.log2(value) / 10));
+  const shown = value / 1024 ** power;
+  return `${power === 0 || shown >= 100 ? WHOLE.format(Math.round(shown)) : shown.toFixed(1)} ${UNITS[power]}`;
+}
+
+/** @param {string} iso of the API */
+export const epochSeconds = (iso) => Math.floor(Date.parse(iso) / 1000);
+
+/** How long something lasts, in one unit. @param {number} seconds */
+export function duration(seconds) {
+  if (seconds < 60) return `${Math.max(0, seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < DAY_SECONDS) return `${Math.floor(seconds / 3600)} h`;
+  return counted(Math.floor(seconds / DAY_SECONDS), "day");
+}
+
 /** @param {number} epoch_seconds */
 export const dateTime = (epoch_seconds) => DATE.format(new Date(epoch_seconds * 1000));
 
@@ -35,11 +55,7 @@ export const timeOfDay = (epoch_seconds) => TIME.format(new Date(epoch_seconds *
 export function age(epoch_seconds, now_ms) {
   if (epoch_seconds === null) return "never";
   const seconds = Math.max(0, Math.floor(now_ms / 1000) - epoch_seconds);
-  if (seconds < 2) return "now";
-  if (seconds < 60) return `${seconds} s ago`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
-  if (seconds < DAY_SECONDS) return `${Math.floor(seconds / 3600)} h ago`;
-  return `${counted(Math.floor(seconds / DAY_SECONDS), "day")} ago`;
+  return seconds < 2 ? "now" : `${duration(seconds)} ago`;
 }
 
 /**

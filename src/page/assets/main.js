@@ -1,25 +1,20 @@
 /**
- * The page: who is signed in, which view the address means, what keys do. Views know nothing of each other; the
- * address (`#/`, `#/new`, `#/functions/<id>`, `#/containers/<id>/terminal`) is the only way from one to the next, so that
- * back and links work.
+ * The page: who is signed in, which view the address means, what keys do. Views know nothing of each other; the address
+ * (routing.js) is the only way from one to the next, so that back and links work.
  */
 import { Api } from "./api.js";
 import { browserClock } from "./clock.js";
-import { createView } from "./create.js";
-import { detailView } from "./detail.js";
 import { showKeys } from "./dialogs.js";
-import { h, setText } from "./dom.js";
-import { listView } from "./list.js";
+import { h, setAttribute, setText, show } from "./dom.js";
+import { Events } from "./events.js";
 import { isRefusal } from "./parts.js";
 import { Poll } from "./poll.js";
+import { placeOf, SECTIONS } from "./routing.js";
 import { signIn } from "./sign-in.js";
 import { strip } from "./strip.js";
-import { terminalView } from "./terminal.js";
 
 /** @import { Context, View } from "./parts.js" */
-
-/** A container's terminal, and where there is one already its session. */
-const TERMINAL = /^#\/containers\/([^/]+)\/terminal(?:\/(\w+))?$/;
+/** @import { Section } from "./routing.js" */
 
 /** How long a message stays in sight; screen readers have been told it by then. */
 const MESSAGE_MS = 6_000;
@@ -35,18 +30,24 @@ class Page {
     () => this.#round(),
     (state, reason) => this.#strip.setState(state, reason),
   );
+  #events = new Events(this.#api, browserClock, () => this.#poll.hint());
+  #links = SECTIONS.map(({ title, address }) => h("a", { href: address, text: title }));
   /** @type {Context} */
   #context = {
     api: this.#api,
     clock: browserClock,
     say: (text) => this.#say(text),
     refresh: () => this.#poll.soon(),
+    events: () => this.#events.list,
   };
-  /** Kept while other views are open: the way back is immediate. @type {ReturnType<typeof listView> | null} */
-  #list = null;
+  /** Of each section, kept while other views are open: the way back is immediate. @type {Map<Section, View>} */
+  #lists = new Map();
+  #section = SECTIONS[0];
   /** @type {View | null} */
   #view = null;
   #opened_id = "";
+  /** The address whose view is shown. */
+  #routed = "";
   #unsay = () => {};
 
   constructor() {
@@ -59,6 +60,7 @@ class Page {
         h("img", { src: "/page/icon.svg", alt: "", width: 20, height: 20 }),
         "hearth",
       ),
+      h("nav", { class: "sections", "aria-label": "Sections" }, ...this.#links),
       this.#strip.numbers,
       this.#strip.state,
       h("button", {
@@ -76,7 +78,9 @@ class Page {
     );
     document.getElementById("loading")?.remove();
     document.body.append(this.#header, this.#main, this.#message);
-    addEventListener("hashchange", () => this.#route());
+    addEventListener("hashchange", () => location.hash !== this.#routed && this.#route());
+    // Nobody looks: the daemon has readers enough that do, and a browser few connections.
+    document.addEventListener("visibilitychange", () => document.hidden && this.#events.close());
     document.addEventListener("keydown", (event) => this.#onKey(event));
     if (this.#api.isSignedIn) this.#enter();
     else this.#leave("");
@@ -92,7 +96,8 @@ class Page {
   #leave(reason) {
     this.#poll.stop();
     this.#api.signOut();
-    this.#list = null;
+    this.#events.forget();
+    this.#lists.clear();
     this.#view?.leave?.();
     this.#view = null;
     this.#opened_id = "";
@@ -108,16 +113,25 @@ class Page {
   #route() {
     if (!this.#api.isSignedIn) return;
     this.#view?.leave?.();
-    const id = /^#\/functions\/(.+)$/.exec(location.hash)?.[1];
-    const [, container, session = ""] = TERMINAL.exec(location.hash) ?? [];
-    const isList = id === undefined && container === undefined && location.hash !== "#/new";
-    if (container !== undefined) this.#view = terminalView(this.#context, decoded(container), session);
-    else if (isList) this.#view = this.#list ??= listView(this.#context);
-    else this.#view = id === undefined ? createView(this.#context) : detailView(this.#context, decoded(id));
+    this.#routed = location.hash;
+    const { section, opened_id, make } = placeOf(location.hash);
+    const isList = make === null;
+    if (!isList) this.#view = make(this.#context);
+    else {
+      this.#view = this.#lists.get(section) ?? section.list(this.#context);
+      this.#lists.set(section, this.#view);
+    }
+    this.#section = section;
+    SECTIONS.forEach((one, i) => {
+      const link = this.#links[i];
+      if (link !== undefined) setAttribute(link, "aria-current", one === section ? "page" : null);
+    });
+    // What the node's instances do is a matter of functions.
+    show(this.#strip.numbers, section === SECTIONS[0]);
     this.#main.replaceChildren(this.#view.element);
     this.#view.focus();
-    if (isList && this.#opened_id !== "") this.#list?.focusRow(this.#opened_id);
-    if (id !== undefined) this.#opened_id = decoded(id);
+    if (isList && this.#opened_id !== "") this.#view.focusRow?.(this.#opened_id);
+    this.#opened_id = opened_id;
     this.#entitle();
     scrollTo(0, 0);
     this.#poll.soon();
@@ -125,6 +139,7 @@ class Page {
 
   async #round() {
     const view = this.#view;
+    await this.#api.learnScopes();
     try {
       this.#strip.update(await this.#api.totals());
     } catch (error) {
@@ -132,6 +147,8 @@ class Page {
       this.#strip.update(null);
     }
     await view?.refresh();
+    // After what says that the daemon answers, and that it takes the key.
+    if (this.#api.isSignedIn && !document.hidden) this.#events.ensure();
     if (view === this.#view) this.#entitle();
   }
 
@@ -159,6 +176,7 @@ class Page {
     if (!this.#api.isSignedIn || document.querySelector("dialog") !== null) return;
     const { target } = event;
     const isTyping = target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement;
+    if (target instanceof HTMLSelectElement) return;
     if (isTyping && event.key !== "Escape") return;
     if (!this.#did(event.key, isTyping ? target : null)) return;
     event.preventDefault();
@@ -170,10 +188,10 @@ class Page {
       // A search field with text in it is emptied first, by the browser.
       if (field?.type === "search" && field.value !== "") return false;
       if (field !== null) field.blur();
-      else if (this.#view !== this.#list) location.hash = "#/";
+      else if (this.#view !== this.#lists.get(this.#section)) location.hash = this.#view?.up ?? "#/";
       else return false;
     } else if (key === "?") void showKeys();
-    else if (key === "n") location.hash = "#/new";
+    else if (key === "n" && this.#section.create !== null) location.hash = this.#section.create;
     else if (key === "i" && document.getElementById("payload") !== null) document.getElementById("payload")?.focus();
     else if (key === "/") this.#find();
     else if ((key === "j" || key === "k") && this.#view?.move !== undefined) this.#view.move(key === "j" ? 1 : -1);
@@ -184,19 +202,10 @@ class Page {
   #find() {
     if (this.#view?.find === undefined) {
       this.#opened_id = "";
-      location.hash = "#/";
+      location.hash = this.#section.address;
       this.#route();
     }
     this.#view?.find?.();
-  }
-}
-
-/** @param {string} text of an address, which anybody may have typed */
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
   }
 }
 

@@ -4,6 +4,7 @@ import { h, setAttribute, setText, show } from "./dom.js";
 
 /** @import { Api } from "./api.js" */
 /** @import { Clock } from "./clock.js" */
+/** @import { Happening } from "./events.js" */
 /** @import { FunctionRecord, GroupStatus, InvocationRecord } from "../wire.ts" */
 
 /**
@@ -13,6 +14,7 @@ import { h, setAttribute, setText, show } from "./dom.js";
  * @property {Clock} clock
  * @property {(text: string) => void} say tells what was done, also to who cannot see it
  * @property {() => void} refresh asks for a round of polling now
+ * @property {() => readonly Happening[]} events the newest, newest first
  */
 
 /**
@@ -22,6 +24,8 @@ import { h, setAttribute, setText, show } from "./dom.js";
  * @property {() => Promise<void>} refresh throws what the connection is to blame for, and shows the rest itself
  * @property {() => void} focus puts the focus where reading begins
  * @property {(step: 1 | -1) => void} [move] the next or previous row
+ * @property {string} [up] the address that Escape leads to; the list of functions unless there is one
+ * @property {(id: string) => void} [focusRow] of a list: puts the focus into the row of what was open
  * @property {() => void} [find] puts the focus into the filter
  * @property {() => void} [leave] lets go of what it holds, when another view takes its place for good
  */
@@ -98,9 +102,10 @@ export function problem() {
     /** @param {unknown} error null: nothing is wrong any more */
     update(error) {
       show(element, error !== null);
-      const { hint, request_id } = error instanceof ApiError ? error : { hint: null, request_id: null };
+      const { code, hint, request_id } =
+        error instanceof ApiError ? error : { code: null, hint: null, request_id: null };
       setText(text, error === null ? "" : error instanceof Error ? error.message : String(error));
-      setText(more, [hint, request_id === null ? null : `request ${request_id}`].filter(Boolean).join(" · "));
+      setText(more, [code, hint, request_id === null ? null : `request ${request_id}`].filter(Boolean).join(" · "));
     },
   };
 }
@@ -127,6 +132,57 @@ export async function act(button, trouble, work) {
 /** @param {string} title @param {(Node | string | null)[]} children */
 export function card(title, ...children) {
   return h("section", { class: "card", "aria-label": title }, h("h2", { text: title }), ...children);
+}
+
+/**
+ * One of several words.
+ * @param {string} label
+ * @param {readonly string[]} names
+ * @param {(name: string) => void} onChoice
+ */
+export function choice(label, names, onChoice) {
+  const element = h("div", { class: "choice", role: "group", "aria-label": label });
+  /** @param {string} chosen */
+  const choose = (chosen) => {
+    for (const button of element.children) setAttribute(button, "aria-pressed", String(button.textContent === chosen));
+    onChoice(chosen);
+  };
+  for (const name of names) element.append(h("button", { type: "button", text: name, onclick: () => choose(name) }));
+  return { element, choose };
+}
+
+/**
+ * Where the view is: the way up, then its own names.
+ * @param {readonly [string, string][]} links words and their addresses
+ * @param {string} here
+ */
+export function crumbs(links, here) {
+  const element = h("nav", { class: "crumbs", "aria-label": "Where you are" });
+  links.forEach(([text, href], i) => {
+    const link = h("a", { href, text });
+    element.append(i === 0 ? link : h("span", {}, link));
+  });
+  const last = h("span", { text: here });
+  element.append(last);
+  const update = (/** @type {string} */ text) => setText(last, text);
+  return { element, update };
+}
+
+/**
+ * Facts by their names, patched as they change.
+ * @template Item
+ * @param {readonly (readonly [string, (item: Item) => string])[]} wanted
+ * @param {string} [kind] class
+ */
+export function facts(wanted, kind = "facts column") {
+  const values = wanted.map(() => h("dd"));
+  const element = h("dl", { class: kind });
+  wanted.forEach(([name], i) => void element.append(h("div", {}, h("dt", { text: name }), values[i] ?? null)));
+  return {
+    element,
+    /** @param {Item} item */
+    update: (item) => wanted.forEach(([, textOf], i) => void (values[i] && setText(values[i], textOf(item)))),
+  };
 }
 
 /** Ctrl+Enter (on a Mac ⌘+Enter) in a text area sends its form. @param {KeyboardEvent} event */

@@ -10,7 +10,7 @@ import { timeline } from "./timeline.js";
 const SHOWN_LENGTH = 20_000;
 
 /** @param {string} name @param {string} text @param {boolean} isTruncated */
-function output(name, text, isTruncated) {
+export function output(name, text, isTruncated) {
   const pre = h("pre", { class: "output", tabindex: 0, "aria-label": name, text: text.slice(0, SHOWN_LENGTH) });
   const rest = h("button", { type: "button", class: "quiet", text: `Show all ${count(text.length)} characters` });
   rest.addEventListener("click", () => {

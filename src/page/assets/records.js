@@ -4,7 +4,7 @@
  */
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { counted, dateTime, milliseconds, timeOfDay } from "./format.js";
-import { badge, card, problem, startBadge } from "./parts.js";
+import { badge, card, choice, problem, startBadge } from "./parts.js";
 import { RECORDS_MAX } from "./recent.js";
 import { recordView } from "./record-view.js";
 import { cell, table } from "./table.js";
@@ -79,18 +79,6 @@ function row({ api }, record) {
   };
 }
 
-/** One of several words. @param {readonly string[]} names @param {(name: string) => void} onChoice */
-function choice(names, onChoice) {
-  const element = h("div", { class: "choice", role: "group", "aria-label": "Filter records" });
-  /** @param {string} chosen */
-  const choose = (chosen) => {
-    for (const button of element.children) setAttribute(button, "aria-pressed", String(button.textContent === chosen));
-    onChoice(chosen);
-  };
-  for (const name of names) element.append(h("button", { type: "button", text: name, onclick: () => choose(name) }));
-  return { element, choose };
-}
-
 /** @param {Context} context */
 export function recordsCard(context) {
   const empty = h("p", { class: "hint" });
@@ -127,7 +115,7 @@ export function recordsCard(context) {
       records.length === 0 ? "No calls yet." : `None of the newest ${records.length} is ${wanted.toLowerCase()}.`,
     );
   };
-  const filters = choice(Object.keys(FILTERS), (name) => {
+  const filters = choice("Filter records", Object.keys(FILTERS), (name) => {
     wanted = name;
     held = null;
     rows_max = ROWS;

@@ -39,3 +39,30 @@ export function table(label, kind, columns, rows_role) {
   });
   return { element, rows, move };
 }
+
+/**
+ * What stands above a list: its title, a filter, how many there are, and the way to a new one.
+ * @param {{ title: string, filter: string, create: string, address: string }} words
+ * @param {() => void} onFilter
+ * @param {(step: 1 | -1) => void} move
+ */
+export function listBar(words, onFilter, move) {
+  const summary = h("p", { class: "hint", "aria-live": "polite" });
+  const filter = h("input", {
+    type: "search",
+    placeholder: words.filter,
+    "aria-label": `Filter ${words.title.toLowerCase()}`,
+    "aria-keyshortcuts": "/",
+    oninput: onFilter,
+  });
+  filter.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && stepOf(event) !== 1) return;
+    event.preventDefault();
+    move(1);
+  });
+  const title = h("h1", { tabindex: -1, text: words.title });
+  const create = h("a", { class: "button primary", href: words.address, text: words.create, "aria-keyshortcuts": "n" });
+  const slash = h("kbd", { text: "/", "aria-hidden": "true" });
+  const element = h("div", { class: "toolbar" }, title, filter, slash, summary, create);
+  return { element, filter, summary, create, focus: () => title.focus() };
+}

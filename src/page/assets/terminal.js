@@ -5,8 +5,9 @@
  * C1. Output that waits to be drawn is bounded: above it the connection is given up until all is drawn, and the daemon
  *     keeps the newest of what comes meanwhile.
  */
+import { containerHash, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
-import { act, problem } from "./parts.js";
+import { act, crumbs, problem } from "./parts.js";
 import { loadLibrary, underPolicy } from "./xterm.js";
 
 /** @import { Terminal } from "@xterm/xterm" */
@@ -49,13 +50,13 @@ class Shell {
     this.element = h(
       "div",
       { class: "wide" },
-      h(
-        "nav",
-        { class: "crumbs", "aria-label": "Where you are" },
-        h("a", { href: "#/", text: "Functions" }),
-        h("span", { text: container }),
-        h("span", { text: "Terminal" }),
-      ),
+      crumbs(
+        [
+          ["Containers", "#/containers"],
+          [container, containerHash(container)],
+        ],
+        "Terminal",
+      ).element,
       this.#box,
       this.#trouble.element,
       h(
@@ -217,17 +218,13 @@ class Shell {
   }
 }
 
-/** The address of a terminal. @param {string} container @param {string} [session] */
-export function terminalHash(container, session = "") {
-  return `#/containers/${encodeURIComponent(container)}/terminal${session === "" ? "" : `/${session}`}`;
-}
-
 /** @param {Context} context @param {string} container its id or name @param {string} session @returns {View} */
 export function terminalView(context, container, session) {
   const shell = new Shell(context, container, session);
   return {
     element: shell.element,
     title: () => `${container} terminal`,
+    up: containerHash(container),
     refresh: async () => {},
     focus: () => shell.focus(),
     leave: () => shell.leave(),

@@ -1,0 +1,134 @@
+/** What happens now: operations, which can be cancelled while they go on, and the newest events. */
+import { containerHash } from "./addresses.js";
+import { h, KeyedList, setText, show } from "./dom.js";
+import { age, dateTime, timeOfDay } from "./format.js";
+import { act, badge, card, isRefusal, problem } from "./parts.js";
+import { operationsOf } from "./resources.js";
+import { cell, table } from "./table.js";
+
+/** @import { Context, View } from "./parts.js" */
+/** @import { Happening } from "./events.js" */
+/** @import { OperationSummary } from "../wire.ts" */
+
+const OPERATIONS_MAX = 30;
+const OPEN = ["accepted", "queued", "running"];
+const OPERATION_COLUMNS = ["Operation", "Status", "Progress", "About", "When", "Actions"];
+const EVENT_COLUMNS = ["Time", "Event", "About", "What"];
+/** What an event says of its thing, the more telling first. */
+const NAMES = ["name", "function_name", "volume", "target_resource_id", "container_id", "operation_id"];
+/** What is shown of it elsewhere, or tells people nothing. */
+const HIDDEN = [
+  ...NAMES,
+  "event_id",
+  "event_type",
+  "at",
+  "timestamp",
+  "status",
+  "target_resource_type",
+  "function_id",
+  "volume_id",
+];
+
+/** @param {Context} context */
+function operationsCard({ api, clock, say, refresh }) {
+  const trouble = problem();
+  const { element: grid, rows } = table("Operations", "operations", OPERATION_COLUMNS, "rowgroup");
+  const none = h("p", { class: "hint", text: "There is none." });
+  const list = new KeyedList(
+    rows,
+    (/** @type {OperationSummary} */ { operation_id }) => operation_id,
+    ({ operation_id, operation_type, container_id, target_resource_id, created_at }) => {
+      const status = badge();
+      const [progress, when] = [h("span"), h("time", { title: dateTime(created_at) })];
+      const cancel = h("button", { type: "button", text: "Cancel", "aria-label": `Cancel ${operation_type}` });
+      cancel.addEventListener("click", () =>
+        act(cancel, trouble, async () => {
+          await operationsOf(api).cancel(operation_id);
+          say(`${operation_type} was cancelled`);
+          refresh();
+        }),
+      );
+      const about = container_id ?? target_resource_id ?? "";
+      const subject =
+        container_id === null ? h("code", { text: about }) : h("a", { href: containerHash(about), text: about });
+      const element = h("div", { role: "row", class: "row" });
+      [
+        h("span", { text: operation_type, title: operation_id }),
+        status.element,
+        progress,
+        subject,
+        when,
+        cancel,
+      ].forEach((content, i) => void element.append(cell(OPERATION_COLUMNS[i] ?? "", content)));
+      return {
+        element,
+        /** @param {OperationSummary} operation */
+        update(operation) {
+          status.update(operation.status);
+          const { progress_pct, message, error } = operation;
+          const part = progress_pct === null || operation.status !== "running" ? "" : `${Math.round(progress_pct)} % `;
+          setText(progress, `${part}${error ?? message ?? ""}`);
+          progress.title = error ?? message ?? "";
+          setText(when, age(operation.completed_at ?? operation.updated_at, clock.epochMs()));
+          show(cancel, OPEN.includes(operation.status) && api.may("write"));
+        },
+      };
+    },
+  );
+  return {
+    element: card("Operations", trouble.element, none, grid),
+    /** @param {readonly OperationSummary[]} operations */
+    update(operations) {
+      list.update(operations);
+      show(grid, operations.length > 0);
+      show(none, operations.length === 0);
+    },
+  };
+}
+
+/** @param {Happening} event */
+function eventRow({ name, event_type, at, data }) {
+  const kind = name.replace("_update", "").replace("_", " ");
+  const about = NAMES.map((key) => data[key]).find((value) => typeof value === "string" && value !== "") ?? "";
+  const rest = Object.entries(data)
+    .filter(([key, value]) => !HIDDEN.includes(key) && value !== null && typeof value !== "object")
+    .map(([key, value]) => `${key} ${value}`)
+    .join(", ");
+  const element = h("div", { role: "row", class: "row" });
+  [
+    h("time", { text: timeOfDay(at), title: dateTime(at) }),
+    h("span", { text: `${kind} ${event_type.replace("_", " ")}` }),
+    h("strong", { text: String(about) }),
+    h("code", { text: rest, title: rest }),
+  ].forEach((content, i) => void element.append(cell(EVENT_COLUMNS[i] ?? "", content)));
+  return { element, update: () => {} };
+}
+
+/** @param {Context} context @returns {View} */
+export function activityView(context) {
+  const { api, events } = context;
+  const trouble = problem();
+  const title = h("h1", { tabindex: -1, text: "Activity" });
+  const operations = operationsCard(context);
+  const { element: grid, rows } = table("Events", "events", EVENT_COLUMNS, "rowgroup");
+  const none = h("p", { class: "hint", text: "Nothing has happened yet." });
+  const list = new KeyedList(rows, (/** @type {Happening} */ { id }) => id, eventRow);
+  const shown = h("div", { class: "stack" }, operations.element, card("Events", none, grid));
+  return {
+    element: h("div", {}, h("div", { class: "toolbar" }, title), trouble.element, shown),
+    title: () => "Activity",
+    async refresh() {
+      list.update(events());
+      show(grid, events().length > 0);
+      show(none, events().length === 0);
+      try {
+        operations.update((await operationsOf(api).list(OPERATIONS_MAX)).operations);
+        trouble.update(null);
+      } catch (error) {
+        if (!isRefusal(error)) throw error;
+        trouble.update(error);
+      }
+    },
+    focus: () => title.focus(),
+  };
+}

@@ -1,0 +1,26 @@
+/** Addresses of the page's views, and what is asked for at them. A view is reached by its address and by nothing else. */
+
+/** @param {string} container its id or name */
+export const containerHash = (container) => `#/containers/${encodeURIComponent(container)}`;
+
+/** @param {string} container @param {string} [session] */
+export const terminalHash = (container, session = "") =>
+  `${containerHash(container)}/terminal${session === "" ? "" : `/${session}`}`;
+
+/** @param {string} volume */
+export const volumeHash = (volume) => `#/volumes/${encodeURIComponent(volume)}`;
+
+/** Of a path, each part by itself. @param {string} path */
+export const encodedPath = (path) => path.split("/").map(encodeURIComponent).join("/");
+
+/** @param {string} base of the tree's view @param {string} path in it, with a slash in front @param {number} [page] */
+export const filesHash = (base, path, page = 1) => `${base}${encodedPath(path)}${page === 1 ? "" : `?page=${page}`}`;
+
+/** @param {string} text of an address, which anybody may have typed */
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

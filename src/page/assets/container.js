@@ -1,0 +1,252 @@
+/**
+ * One container: its life, what runs in it, what it writes and uses. Owns the order of a round: the record first, and the
+ * rest only of a container that runs.
+ *
+ * V1. What a round has asked before an action was answered is thrown away: an old answer never covers a newer one.
+ */
+import { terminalHash } from "./addresses.js";
+import { logCard } from "./container-log.js";
+import { runCard } from "./container-run.js";
+import { portText, stateKind, stateText, uptime } from "./containers.js";
+import { askName, confirm } from "./dialogs.js";
+import { h, setText, show } from "./dom.js";
+import { dateTime, epochSeconds } from "./format.js";
+import { act, badge, card, crumbs, facts, isRefusal, problem } from "./parts.js";
+import { processesCard, usageCard } from "./processes.js";
+import { containersOf } from "./resources.js";
+
+/** @import { Context, View } from "./parts.js" */
+/** @import { ContainerMetrics, ContainerProcess, ContainerRecord } from "../wire.ts" */
+
+/** @param {string | null} iso @param {string} none */
+const moment = (iso, none) => (iso === null ? none : dateTime(epochSeconds(iso)));
+/** @param {number | null} seconds @param {string} none */
+const seconds = (seconds, none) => (seconds === null ? none : `${seconds} s`);
+
+/** @type {readonly [string, (record: ContainerRecord) => string][]} */
+const FACTS = [
+  ["Id", ({ container_id }) => container_id],
+  ["Address", ({ ip_address }) => ip_address ?? "none"],
+  ["Ports", ({ ports }) => ports.map(portText).join(", ") || "none"],
+  ["May reach", ({ egress }) => (typeof egress === "string" ? egress : egress.join(", ") || "nothing")],
+  ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MiB`],
+  ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no quota" : `${cpu_limit_percent} % of a core`)],
+  ["Disk", ({ disk_limit_mb }) => (disk_limit_mb === null ? "no quota" : `${disk_limit_mb} MiB`)],
+  ["Directory", ({ working_directory }) => working_directory],
+  ["Hardened", ({ strict }) => (strict ? "yes" : "no")],
+  ["Restarts", ({ restart, restart_count }) => (restart === "no" ? "no" : `${restart}, ${restart_count} so far`)],
+  ["Deleted after", ({ ttl_seconds }) => seconds(ttl_seconds, "never by itself")],
+  ["Stopped after", ({ idle_seconds }) => (idle_seconds === null ? "never by itself" : `${idle_seconds} s idle`)],
+  ["Created", ({ created_at }) => moment(created_at, "")],
+  ["Started", ({ started_at }) => moment(started_at, "never")],
+  ["Ended", ({ exited_at }) => moment(exited_at, "no")],
+  ["Exit code", ({ exit_code }) => (exit_code === null ? "none" : String(exit_code))],
+];
+
+function factsCard() {
+  const list = facts(FACTS);
+  const labels = h("dl", { class: "facts column environment" });
+  const title = h("h3", { text: "Labels" });
+  return {
+    element: card("Container", list.element, title, labels),
+    /** @param {ContainerRecord} record */
+    update(record) {
+      list.update(record);
+      const all = Object.entries(record.labels);
+      show(title, all.length > 0);
+      // Labels never change.
+      if (labels.childElementCount > 0) return;
+      for (const [name, value] of all) {
+        labels.append(h("div", {}, h("dt", {}, h("code", { text: name })), h("dd", {}, h("code", { text: value }))));
+      }
+    },
+  };
+}
+
+/**
+ * The buttons of a container's life.
+ * @param {Context} context
+ * @param {ReturnType<typeof problem>} trouble
+ * @param {() => ContainerRecord | null} current
+ * @param {() => void} onMoved
+ */
+function lifeButtons({ api, say }, trouble, current, onMoved) {
+  const containers = containersOf(api);
+  /**
+   * @param {string} text
+   * @param {string} kind
+   * @param {(record: ContainerRecord) => Promise<string | null>} work what to say when it is done; null: never mind
+   */
+  const button = (text, kind, work) => {
+    const element = h("button", { type: "button", class: kind, text });
+    element.addEventListener("click", () =>
+      act(element, trouble, async () => {
+        const record = current();
+        if (record === null) return;
+        try {
+          const done = await work(record);
+          if (done !== null) say(done);
+        } finally {
+          onMoved();
+        }
+      }),
+    );
+    return element;
+  };
+  const start = button("Start", "primary", async ({ container_id, name }) => {
+    await containers.start(container_id);
+    return `${name} is running`;
+  });
+  const restart = button("Restart", "", async ({ container_id, name }) => {
+    await containers.stop(container_id);
+    await containers.start(container_id);
+    return `${name} was started again`;
+  });
+  const stop = button("Stop", "", async ({ container_id, name }) => {
+    await containers.stop(container_id);
+    return `${name} has ended`;
+  });
+  const kill = button("Kill", "danger", async ({ container_id, name }) => {
+    const question = "Everything in it is ended at once, without a word to it. Its files stay.";
+    if (!(await confirm(`Kill ${name}?`, question, "Kill"))) return null;
+    await containers.kill(container_id);
+    return `${name} was killed`;
+  });
+  const rename = button("Rename", "", async ({ container_id, name }) => {
+    const wanted = await askName(`Rename ${name}`, name, "Rename");
+    if (wanted === "" || wanted === name) return null;
+    await containers.rename(container_id, wanted);
+    return `${name} is called ${wanted} now`;
+  });
+  const remove = button("Delete", "danger", async ({ container_id, name, state }) => {
+    const running = state === "running" ? "It runs and is killed. " : "";
+    if (!(await confirm(`Delete ${name}?`, `${running}Its files and its log go with it.`, "Delete"))) return null;
+    await containers.remove(container_id);
+    location.hash = "#/containers";
+    return `${name} was deleted`;
+  });
+  return {
+    elements: [start, stop, restart, kill, rename, remove],
+    /** @param {ContainerRecord} record */
+    update({ state }) {
+      const may = api.may("write");
+      const runs = state === "running" || state === "starting";
+      show(start, may && !runs);
+      for (const one of [stop, restart, kill]) show(one, may && runs);
+      for (const one of [rename, remove]) show(one, may);
+    },
+  };
+}
+
+/** @param {Context} context @param {() => ContainerRecord | null} current @param {() => void} onMoved */
+function header(context, current, onMoved) {
+  const { api, clock } = context;
+  const trouble = problem();
+  const name = h("h1", { tabindex: -1 });
+  const way = crumbs([["Containers", "#/containers"]], "");
+  const state = badge();
+  const since = h("span", { class: "hint" });
+  const failure = h("p", { class: "problem" });
+  const terminal = h("a", { class: "button", text: "Terminal" });
+  const files = h("a", { class: "button", text: "Files" });
+  const buttons = lifeButtons(context, trouble, current, onMoved);
+  const readOnly = h("p", { class: "hint", text: "This key may only read: what changes a container is not offered." });
+  return {
+    element: h(
+      "div",
+      { class: "detail-head" },
+      way.element,
+      h("div", { class: "title" }, name, state.element, since),
+      h("p", { class: "actions above" }, terminal, files, ...buttons.elements),
+      readOnly,
+      trouble.element,
+      failure,
+    ),
+    focus: () => name.focus(),
+    /** @param {ContainerRecord} record */
+    update(record) {
+      setText(name, record.name);
+      way.update(record.name);
+      state.update(stateKind(record), stateText(record));
+      setText(since, record.state === "running" ? `for ${uptime(record, clock.epochMs())}` : "");
+      terminal.href = terminalHash(record.container_id);
+      files.href = `#/containers/${encodeURIComponent(record.container_id)}/files/`;
+      show(terminal, record.state === "running" && api.may("invoke"));
+      buttons.update(record);
+      show(readOnly, !api.may("write"));
+      show(failure, record.error_message !== null);
+      setText(failure, record.error_message ?? "");
+    },
+  };
+}
+
+/** @param {Context} context @param {string} id its name does too @returns {View} */
+export function containerView(context, id) {
+  const containers = containersOf(context.api);
+  const trouble = problem();
+  const loading = h("p", { class: "hint", text: "Loading…" });
+  /** @type {ContainerRecord | null} */
+  let shown = null;
+  let change_count = 0;
+  const top = header(
+    context,
+    () => shown,
+    () => {
+      change_count++;
+      context.refresh();
+    },
+  );
+  const idOf = () => shown?.container_id ?? id;
+  const run = runCard(context, idOf);
+  const log = logCard(context, idOf);
+  const usage = usageCard(context);
+  const processes = processesCard(context, idOf);
+  const about = factsCard();
+  const side = h("div", { class: "side" }, usage.element, about.element);
+  const body = h("div", { class: "detail" }, run.element, log.element, side, processes.element);
+  const element = h("div", { hidden: true }, top.element, body);
+
+  /** @param {ContainerRecord} record @param {ContainerMetrics | null} metrics @param {readonly ContainerProcess[]} running */
+  const draw = (record, metrics, running) => {
+    shown = record;
+    show(loading, false);
+    top.update(record);
+    about.update(record);
+    run.update(record);
+    usage.update(metrics);
+    processes.update(running);
+    log.update();
+    if (!element.hidden) return;
+    show(element, true);
+    if (document.activeElement === document.body) top.focus();
+  };
+  /** What only one that runs can say; it may have ended since. @template Answer @param {Promise<Answer>} answer */
+  const whileRunning = (answer) => answer.catch((error) => (isRefusal(error) ? null : Promise.reject(error)));
+  const round = async () => {
+    const change = change_count;
+    const record = await containers.get(id);
+    const runs = record.state === "running";
+    const metrics = runs ? await whileRunning(containers.metrics(record.container_id)) : null;
+    const found = runs ? await whileRunning(containers.processes(record.container_id)) : null;
+    if (change === change_count) draw(record, metrics, found?.processes ?? []);
+  };
+  return {
+    element: h("div", {}, trouble.element, loading, element),
+    title: () => shown?.name ?? "Container",
+    up: "#/containers",
+    async refresh() {
+      try {
+        await round();
+        trouble.update(null);
+      } catch (error) {
+        if (!isRefusal(error)) throw error;
+        show(loading, false);
+        show(element, false);
+        log.leave();
+        trouble.update(error);
+      }
+    },
+    focus: () => (shown === null ? undefined : top.focus()),
+    leave: log.leave,
+  };
+}

@@ -1,0 +1,123 @@
+/** The form that makes a container. What it does not ask for has the API's defaults. */
+import { containerHash } from "./addresses.js";
+import { h, show } from "./dom.js";
+import { act, card, crumbs, problem, sendOnEnter } from "./parts.js";
+import { containersOf } from "./resources.js";
+
+/** @import { Context, View } from "./parts.js" */
+
+/** As `-p` of the command line. */
+const PORT = /^(?:(?:(\d{1,3}(?:\.\d{1,3}){3}):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/;
+
+/** What stands on lines, or between commas. @param {string} text */
+const items = (text) =>
+  text
+    .split(/[\n,]/)
+    .map((item) => item.trim())
+    .filter((item) => item !== "");
+
+/** @param {string} text `[[address:]port:]port[/udp]` */
+function port(text) {
+  const match = PORT.exec(text);
+  if (match === null) throw new TypeError(`'${text}' is no port: expected [[address:]port:]port[/udp], as 8080:80`);
+  const [, host_address, host_port, container_port, protocol] = match;
+  return {
+    container_port: Number(container_port),
+    ...(host_port === undefined ? {} : { host_port: Number(host_port) }),
+    ...(host_address === undefined ? {} : { host_address }),
+    ...(protocol === undefined ? {} : { protocol }),
+  };
+}
+
+/** A label with its field, and what to know of it. @param {string} text @param {HTMLElement} field @param {string} hint */
+function labelled(text, field, hint = "") {
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: field.id, text }),
+    field,
+    hint === "" ? null : h("p", { class: "hint", text: hint }),
+  );
+}
+
+function fields() {
+  const plain = { autocomplete: "off", spellcheck: "false" };
+  const lines = { rows: 2, onkeydown: sendOnEnter, ...plain };
+  const name = h("input", { id: "container-name", required: true, maxlength: 128, ...plain });
+  const image = h("input", { id: "container-image", required: true, value: "prod", ...plain });
+  const oci = h("input", { id: "container-oci", type: "checkbox" });
+  const command = h("textarea", { id: "container-command", ...lines });
+  const memory = h("input", { id: "container-memory", type: "number", min: 256, step: 1, placeholder: "512" });
+  const volumes = h("textarea", { id: "container-volumes", placeholder: "data:/data", ...lines });
+  const ports = h("input", { id: "container-ports", placeholder: "8080:80, 53/udp", ...plain });
+  const egress = h(
+    "select",
+    { id: "container-egress" },
+    h("option", { value: "on", text: "everything outside" }),
+    h("option", { value: "off", text: "nothing" }),
+    h("option", { value: "list", text: "these addresses" }),
+  );
+  const rules = h("textarea", { id: "container-rules", placeholder: "203.0.113.0/24:443/tcp", ...lines });
+  const allowed = labelled("Addresses and networks", rules, "One a line, with ports and protocol if need be.");
+  const draw = () => show(allowed, egress.value === "list");
+  egress.addEventListener("change", draw);
+  draw();
+  const body = () => ({
+    name: name.value.trim(),
+    image: image.value.trim(),
+    oci: oci.checked,
+    ...(command.value.trim() === "" ? {} : { command: ["/bin/sh", "-c", command.value] }),
+    ...(memory.value === "" ? {} : { memory_limit_mb: Number(memory.value) }),
+    volumes: items(volumes.value),
+    ports: items(ports.value).map(port),
+    egress: egress.value === "list" ? items(rules.value) : egress.value,
+  });
+  const all = [
+    labelled("Name", name),
+    h(
+      "div",
+      { class: "pair" },
+      labelled("Image", image, "A profile, such as prod."),
+      labelled("Memory", memory, "MiB."),
+    ),
+    h("label", { class: "check" }, oci, "The image is an OCI reference in the store"),
+    labelled("Command", command, "For /bin/sh -c. Without one the container waits for what is run in it."),
+    labelled("Volumes", volumes, "One a line: <volume>:<path inside>."),
+    labelled("Ports", ports, "[[address:]port:]port[/udp]; without a port of this machine a free one is taken."),
+    labelled("It may reach", egress),
+    allowed,
+  ];
+  return { all, body, name };
+}
+
+/** @param {Context} context @returns {View} */
+export function newContainerView({ api, say, refresh }) {
+  const trouble = problem();
+  const { all, body, name } = fields();
+  const button = h("button", { class: "primary", type: "submit", text: "Create" });
+  /** @param {SubmitEvent} event */
+  const onsubmit = (event) => {
+    event.preventDefault();
+    void act(button, trouble, async () => {
+      const record = await containersOf(api).create(body());
+      say(`${record.name} is ${record.state}`);
+      location.hash = containerHash(record.container_id);
+      refresh();
+    });
+  };
+  const form = h(
+    "form",
+    { onsubmit },
+    ...all,
+    trouble.element,
+    h("p", { class: "actions" }, button, h("kbd", { text: "Ctrl+Enter" })),
+  );
+  const way = crumbs([["Containers", "#/containers"]], "New");
+  return {
+    element: h("div", { class: "narrow" }, way.element, card("New container", form)),
+    title: () => "New container",
+    up: "#/containers",
+    refresh: async () => {},
+    focus: () => name.focus(),
+  };
+}

@@ -1,0 +1,102 @@
+/** What runs in a container, with a signal for each, and what all of it uses now. */
+import { h, KeyedList, setText, show } from "./dom.js";
+import { bytes, count, dateTime, duration, epochSeconds } from "./format.js";
+import { act, card, facts, problem } from "./parts.js";
+import { containersOf } from "./resources.js";
+import { cell, table } from "./table.js";
+import { memory, percent, rates } from "./usage.js";
+
+/** @import { Context } from "./parts.js" */
+/** @import { Rates } from "./usage.js" */
+/** @import { ContainerMetrics, ContainerProcess } from "../wire.ts" */
+
+/** Rows that are laid out; a container may have a thousand processes. */
+const ROWS_MAX = 100;
+const SIGNALS = ["TERM", "INT", "HUP", "KILL", "STOP", "CONT", "USR1", "USR2"];
+const COLUMNS = ["PID", "Command", "Memory", "Runs for", "Signal"];
+
+/** @param {Context} context @param {() => string} id */
+export function processesCard({ api, clock, say, refresh }, id) {
+  const trouble = problem();
+  const { element: grid, rows } = table("Processes", "processes", COLUMNS, "rowgroup");
+  const list = new KeyedList(
+    rows,
+    (/** @type {ContainerProcess} */ { pid, started_at }) => `${pid} ${started_at}`,
+    ({ pid, ppid, started_at }) => {
+      const [command, used, since] = [h("code"), h("span"), h("span", { title: dateTime(epochSeconds(started_at)) })];
+      const signal = h("select", { "aria-label": `Signal for process ${pid}` });
+      for (const name of SIGNALS) signal.append(h("option", { value: name, text: name }));
+      const send = h("button", { type: "button", text: "Send", "aria-label": `Send the signal to process ${pid}` });
+      send.addEventListener("click", () =>
+        act(send, trouble, async () => {
+          await containersOf(api).signal(id(), pid, signal.value);
+          say(`${signal.value} was sent to process ${pid}`);
+          refresh();
+        }),
+      );
+      // The first process is the container: stop and kill are its signals.
+      const acts = h("span", { class: "acts", hidden: pid === 1 || !api.may("invoke") }, signal, send);
+      const element = h("div", { role: "row", class: "row" });
+      [h("span", { text: String(pid), title: `of process ${ppid}` }), command, used, since, acts].forEach(
+        (content, i) => void element.append(cell(COLUMNS[i] ?? "", content)),
+      );
+      return {
+        element,
+        /** @param {ContainerProcess} process */
+        update(process) {
+          setText(command, process.command);
+          command.title = process.command;
+          setText(used, bytes(process.memory_kb * 1024));
+          setText(since, duration(Math.floor(clock.epochMs() / 1000) - epochSeconds(process.started_at)));
+        },
+      };
+    },
+  );
+  const more = h("p", { class: "hint", hidden: true });
+  const element = card("Processes", trouble.element, more, grid);
+  return {
+    element,
+    /** @param {readonly ContainerProcess[]} processes */
+    update(processes) {
+      show(element, processes.length > 0);
+      show(grid, processes.length > 0);
+      list.update(processes.slice(0, ROWS_MAX));
+      show(more, processes.length > ROWS_MAX);
+      setText(more, `The first ${ROWS_MAX} of ${count(processes.length)}.`);
+    },
+  };
+}
+
+/** @typedef {{ metrics: ContainerMetrics, rates: Rates }} Use */
+
+/** @param {number | null} per_s */
+const rateText = (per_s) => (per_s === null ? "" : ` · ${bytes(per_s)}/s`);
+
+/** @type {readonly [string, (use: Use) => string][]} */
+const USES = [
+  ["CPU", ({ rates: { cpu_percent } }) => `${percent(cpu_percent)}${cpu_percent === null ? "" : " of a core"}`],
+  ["Memory", ({ metrics }) => `${memory(metrics)}, ${bytes(metrics.memory_peak_bytes)} at most`],
+  ["Received", ({ metrics, rates: { received_per_s } }) => bytes(metrics.network_rx_bytes) + rateText(received_per_s)],
+  ["Sent", ({ metrics, rates: { sent_per_s } }) => bytes(metrics.network_tx_bytes) + rateText(sent_per_s)],
+  [
+    "Disk",
+    ({ metrics: { disk_read_bytes, disk_write_bytes } }) =>
+      `${bytes(disk_read_bytes)} read, ${bytes(disk_write_bytes)} written`,
+  ],
+  ["Processes", ({ metrics: { processes_count } }) => count(processes_count)],
+];
+
+/** @param {Context} context */
+export function usageCard({ clock }) {
+  const list = facts(USES);
+  const element = card("Now", list.element);
+  const ratesOf = rates(clock);
+  return {
+    element,
+    /** @param {ContainerMetrics | null} metrics null: it does not run */
+    update(metrics) {
+      show(element, metrics !== null);
+      if (metrics !== null) list.update({ metrics, rates: ratesOf(metrics) });
+    },
+  };
+}

@@ -1,0 +1,122 @@
+/** What the page asks of containers, volumes and operations, and of the files in the first two. */
+import { encodedPath } from "./addresses.js";
+
+/** @import { Api } from "./api.js" */
+/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, ExecResult, FileList, OperationSummary, VolumeDetail, VolumeRecord } from "../wire.ts" */
+
+/** Beyond the time that a stop, a start or a command takes by its own bounds. */
+const GRACE_MS = 30_000;
+/** A start waits for the container, a stop ten seconds for its command. */
+const LIFE_MS = 90_000;
+/** The API answers no more at once. */
+export const RESOURCES_MAX = 1_000;
+export const PAGE_SIZE = 200;
+
+/**
+ * The files of a container or volume.
+ * @typedef {object} Tree
+ * @property {string} name what a download of all of it is called
+ * @property {string} archive the address of archives, in and out
+ * @property {string | null} files the address of single files; null where there is none
+ * @property {(path: string, page: number) => Promise<FileList>} list
+ */
+
+/** @param {string} id @param {string} [rest] */
+const container = (id, rest = "") => `/api/containers/${encodeURIComponent(id)}${rest}`;
+/** @param {string} name @param {string} [rest] */
+const volume = (name, rest = "") => `/api/volumes/${encodeURIComponent(name)}${rest}`;
+
+/** @param {string} path @param {number} page */
+const listQuery = (path, page) => `?path=${encodeURIComponent(path)}&page=${page}&page_size=${PAGE_SIZE}`;
+
+/** @param {Api} api */
+export function containersOf(api) {
+  return {
+    /** @returns {Promise<{ containers: ContainerRecord[], truncated?: true }>} */
+    list: () => api.request("GET", `/api/containers?limit=${RESOURCES_MAX}`),
+    /** @param {string} id @returns {Promise<ContainerRecord>} */
+    get: (id) => api.request("GET", container(id)),
+    /** @param {unknown} body @returns {Promise<ContainerRecord>} */
+    create: (body) => api.request("POST", "/api/containers", body, LIFE_MS),
+    /** @param {string} id @returns {Promise<ContainerMetrics>} */
+    metrics: (id) => api.request("GET", container(id, "/metrics")),
+    /** @param {string} id @returns {Promise<{ processes: ContainerProcess[] }>} */
+    processes: (id) => api.request("GET", container(id, "/processes")),
+    /** @param {string} id */
+    start: (id) => api.request("POST", container(id, "/start?execution=sync"), undefined, LIFE_MS),
+    /** @param {string} id */
+    stop: (id) => api.request("POST", container(id, "/stop"), {}, LIFE_MS),
+    /** @param {string} id */
+    kill: (id) => api.request("POST", container(id, "/kill"), undefined, LIFE_MS),
+    /** @param {string} id */
+    remove: (id) => api.request("DELETE", container(id), undefined, LIFE_MS),
+    /** @param {string} id @param {string} new_name */
+    rename: (id, new_name) => api.request("POST", container(id, "/rename"), { new_name }),
+    /** @param {string} id @param {number} pid @param {string} signal */
+    signal: (id, pid, signal) => api.request("DELETE", container(id, `/processes/${pid}?signal=${signal}`)),
+    /** @param {string} id @param {string[]} command @param {number} timeout_ms @returns {Promise<ExecResult>} */
+    exec: (id, command, timeout_ms) =>
+      api.request("POST", container(id, "/exec"), { command, timeout_ms }, timeout_ms + GRACE_MS),
+    /** @param {string} id @param {number} limit @param {number} after_seq @param {AbortSignal} ended */
+    log: (id, limit, after_seq, ended) =>
+      api.open(container(id, `/logs?follow=true&limit=${limit}&after_seq=${after_seq}`), ended),
+    /** @param {string} id @returns {Tree} */
+    tree: (id) => ({
+      name: id,
+      archive: container(id, "/archive"),
+      files: null,
+      list: (path, page) => api.request("GET", container(id, `/ls${listQuery(path, page)}`)),
+    }),
+  };
+}
+
+/** @param {Api} api */
+export function volumesOf(api) {
+  return {
+    /** @returns {Promise<{ volumes: VolumeRecord[], truncated?: true }>} */
+    list: () => api.request("GET", `/api/volumes?limit=${RESOURCES_MAX}`),
+    /** @param {string} name @returns {Promise<VolumeDetail>} */
+    inspect: (name) => api.request("GET", volume(name, "/inspect")),
+    /** @param {unknown} body @returns {Promise<VolumeRecord>} */
+    create: (body) => api.request("POST", "/api/volumes", body, LIFE_MS),
+    /** @param {string} name @param {string} new_name */
+    rename: (name, new_name) => api.request("POST", volume(name, "/rename"), { new_name }),
+    /** @param {string} name */
+    remove: (name) => api.request("DELETE", volume(name, "?execution=sync"), undefined, LIFE_MS),
+    /** @param {string} name @returns {Tree} */
+    tree: (name) => ({
+      name,
+      archive: volume(name, "/archive"),
+      files: volume(name, "/files"),
+      list: (path, page) => api.request("GET", volume(name, `/ls${listQuery(path, page)}`)),
+    }),
+  };
+}
+
+/** @param {Api} api */
+export function operationsOf(api) {
+  return {
+    /** @param {number} limit @returns {Promise<{ operations: OperationSummary[] }>} */
+    list: (limit) => api.request("GET", `/api/operations?limit=${limit}`),
+    /** @param {string} id */
+    cancel: (id) => api.request("POST", `/api/operations/${encodeURIComponent(id)}/cancel`),
+  };
+}
+
+/** @param {Api} api */
+export function filesOf(api) {
+  return {
+    /** One file as it is. @param {string} files @param {string} path */
+    file: (files, path) => api.download(`${files}${encodedPath(path)}`),
+    /** @param {string} archive @param {string} path */
+    tar: (archive, path) => api.download(`${archive}?path=${encodeURIComponent(path)}`),
+    /** @param {string} files @param {string} path */
+    remove: (files, path) => api.request("DELETE", `${files}${encodedPath(path)}?recursive=true`, undefined, LIFE_MS),
+    /**
+     * Unpacks an archive below a path, and has ended when all of it is there.
+     * @param {string} archive @param {string} path @param {Blob} content @param {Parameters<Api["upload"]>[2]} how
+     */
+    unpack: (archive, path, content, how) =>
+      api.upload(`${archive}?execution=sync&path=${encodeURIComponent(path)}`, content, how),
+  };
+}

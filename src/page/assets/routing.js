@@ -1,0 +1,91 @@
+/** Which view an address means. Every view of the page is here, and nowhere else. */
+import { activityView } from "./activity.js";
+import { containerHash, decoded, volumeHash } from "./addresses.js";
+import { containerView } from "./container.js";
+import { containersView } from "./containers.js";
+import { createView } from "./create.js";
+import { detailView } from "./detail.js";
+import { containerFilesView } from "./files.js";
+import { listView } from "./list.js";
+import { newContainerView } from "./new-container.js";
+import { terminalView } from "./terminal.js";
+import { volumeView } from "./volume.js";
+import { newVolumeView, volumesView } from "./volumes.js";
+
+/** @import { Context, View } from "./parts.js" */
+/** @import { Place } from "./files.js" */
+
+/**
+ * @typedef {object} Section
+ * @property {string} title
+ * @property {string} address of its list
+ * @property {string | null} create address of the form that makes one
+ * @property {(context: Context) => View} list
+ */
+
+/** @type {Section} */
+const FUNCTIONS = { title: "Functions", address: "#/", create: "#/new", list: listView };
+/** @type {Section} */
+const CONTAINERS = {
+  title: "Containers",
+  address: "#/containers",
+  create: "#/new-container",
+  list: containersView,
+};
+/** @type {Section} */
+const VOLUMES = { title: "Volumes", address: "#/volumes", create: "#/new-volume", list: volumesView };
+/** @type {Section} */
+const ACTIVITY = { title: "Activity", address: "#/activity", create: null, list: activityView };
+
+export const SECTIONS = /** @type {const} */ ([FUNCTIONS, CONTAINERS, VOLUMES, ACTIVITY]);
+
+/** @param {string} base @param {string} path as in the address @param {string} page @returns {Place} */
+function filesPlace(base, path, page) {
+  const parts = path.split("/").map(decoded);
+  const plain = parts.filter((part) => part !== "" && part !== "." && part !== "..");
+  return { base, path: `/${plain.join("/")}`, page: Math.max(1, Number(page)) };
+}
+
+/**
+ * Patterns, their sections, and what makes the view of the parts that they find; the first part is what was opened.
+ * @type {readonly (readonly [RegExp, Section, (context: Context, id: string, rest: string, more: string) => View])[]}
+ */
+const VIEWS = [
+  [/^#\/new$/, FUNCTIONS, (context) => createView(context)],
+  [/^#\/functions\/(.+)$/, FUNCTIONS, (context, id) => detailView(context, id)],
+  [/^#\/new-container$/, CONTAINERS, (context) => newContainerView(context)],
+  [/^#\/containers\/([^/]+)$/, CONTAINERS, (context, id) => containerView(context, id)],
+  [
+    /^#\/containers\/([^/]+)\/terminal(?:\/(\w+))?$/,
+    CONTAINERS,
+    (context, id, session) => terminalView(context, id, session),
+  ],
+  [
+    /^#\/containers\/([^/]+)\/files(\/[^?]*)?(?:\?page=(\d{1,6}))?$/,
+    CONTAINERS,
+    (context, id, path, page) => containerFilesView(context, id, filesPlace(`${containerHash(id)}/files`, path, page)),
+  ],
+  [/^#\/new-volume$/, VOLUMES, (context) => newVolumeView(context)],
+  [
+    /^#\/volumes\/([^/?]+)(\/[^?]*)?(?:\?page=(\d{1,6}))?$/,
+    VOLUMES,
+    (context, name, path, page) => volumeView(context, name, filesPlace(volumeHash(name), path, page)),
+  ],
+];
+
+/**
+ * @param {string} hash
+ * @returns {{ section: Section, opened_id: string, make: ((context: Context) => View) | null }} without `make` it is
+ *   the section's list
+ */
+export function placeOf(hash) {
+  for (const [pattern, section, make] of VIEWS) {
+    const found = pattern.exec(hash);
+    if (found === null) continue;
+    const [, id = "", rest = "", more = ""] = found;
+    const opened_id = decoded(id);
+    return { section, opened_id, make: (context) => make(context, opened_id, rest, more) };
+  }
+  const section = SECTIONS.find(({ address }) => address === hash) ?? FUNCTIONS;
+  return { section, opened_id: "", make: null };
+}

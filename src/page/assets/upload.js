@@ -1,0 +1,94 @@
+/** The buttons that bring files into a directory, with how much of them has gone and the way to stop it. */
+import { h, setText, show } from "./dom.js";
+import { bytes, counted } from "./format.js";
+import { act } from "./parts.js";
+import { filesOf } from "./resources.js";
+import { tarOf } from "./tar.js";
+
+/** @import { Context, problem } from "./parts.js" */
+/** @import { Tree } from "./resources.js" */
+
+/** How a gzip begins (RFC 1952 §2.3.1). */
+const GZIP = [0x1f, 0x8b];
+
+/** @param {Blob} archive */
+async function typeOf(archive) {
+  const first = new Uint8Array(await archive.slice(0, GZIP.length).arrayBuffer());
+  return GZIP.every((byte, i) => first[i] === byte) ? "application/gzip" : "application/x-tar";
+}
+
+/** @param {() => void} onCancel */
+function meter(onCancel) {
+  const bar = h("progress", { "aria-label": "Upload" });
+  const words = h("span", { class: "hint" });
+  const cancel = h("button", { type: "button", class: "quiet", text: "Cancel", onclick: onCancel });
+  return {
+    element: h("p", { class: "actions", hidden: true }, bar, words, cancel),
+    /** @param {number} sent @param {number} size */
+    update(sent, size) {
+      bar.max = Math.max(1, size);
+      bar.value = sent;
+      setText(words, sent < size ? `${bytes(sent)} of ${bytes(size)}` : "being written");
+    },
+  };
+}
+
+/**
+ * @param {Context} context
+ * @param {Tree} tree
+ * @param {string} path the directory
+ * @param {ReturnType<typeof problem>} trouble
+ * @param {() => void} onChanged
+ */
+export function uploadBar({ api, say }, tree, path, trouble, onChanged) {
+  let ender = new AbortController();
+  const progress = meter(() => ender.abort());
+  /** @param {Blob} content @param {string} content_type @param {string} done */
+  const send = async (content, content_type, done) => {
+    ender = new AbortController();
+    const onProgress = (/** @type {number} */ sent) => progress.update(sent, content.size);
+    onProgress(0);
+    show(progress.element, true);
+    try {
+      await filesOf(api).unpack(tree.archive, path, content, { content_type, signal: ender.signal, onProgress });
+      say(done);
+    } finally {
+      show(progress.element, false);
+      onChanged();
+    }
+  };
+  /**
+   * A button that asks for files and sends them.
+   * @param {string} text
+   * @param {string} label
+   * @param {boolean} isMultiple
+   * @param {(files: File[]) => Promise<void>} work
+   */
+  const picker = (text, label, isMultiple, work) => {
+    const input = h("input", { type: "file", hidden: true, multiple: isMultiple, "aria-label": label });
+    const button = h("button", { type: "button", text, onclick: () => input.click() });
+    input.addEventListener("change", () => {
+      const files = [...(input.files ?? [])];
+      input.value = "";
+      if (files.length > 0) void act(button, trouble, () => work(files));
+    });
+    return [button, input];
+  };
+  const [upload, files] = picker("Upload files", "Files to upload", true, (chosen) =>
+    send(tarOf(chosen), "application/x-tar", `${counted(chosen.length, "file")} uploaded`),
+  );
+  const [unpack, archive] = picker("Unpack an archive", "Archive to unpack", false, async ([chosen]) => {
+    if (chosen !== undefined) await send(chosen, await typeOf(chosen), `${chosen.name} was unpacked`);
+  });
+  const buttons = /** @type {HTMLElement[]} */ ([upload, unpack]);
+  for (const button of buttons) button.title = "tar and tar.gz, into this directory";
+  return {
+    elements: /** @type {HTMLElement[]} */ ([upload, files, unpack, archive]),
+    progress: progress.element,
+    update() {
+      for (const button of buttons) show(button, api.may("write"));
+    },
+    /** Nobody is there any more who could stop it. */
+    leave: () => ender.abort(),
+  };
+}

@@ -1,0 +1,139 @@
+/** All volumes of the tenant, live; how much each holds is asked for by row. And the form that makes one. */
+import { volumeHash } from "./addresses.js";
+import { h, setText, show } from "./dom.js";
+import { age, bytes, count, counted, dateTime } from "./format.js";
+import { act, badge, card, crumbs, isRefusal, problem } from "./parts.js";
+import { RESOURCES_MAX, volumesOf } from "./resources.js";
+import { sightedRows } from "./sight.js";
+import { cell, listBar, table } from "./table.js";
+
+/** @import { Context, View } from "./parts.js" */
+/** @import { VolumeRecord } from "../wire.ts" */
+
+const COLUMNS = ["Name", "State", "Holds", "Quota", "Containers", "Made"];
+
+/** @param {Pick<VolumeRecord, "quota_mb">} record */
+export const quotaText = ({ quota_mb }) => (quota_mb === null ? "none" : bytes(quota_mb * 1024 ** 2));
+
+/** @param {VolumeRecord} first @param {Context} context */
+function row(first, { api, clock }) {
+  const link = h("a", { class: "open" });
+  const state = badge();
+  const [holds, quota, users, made] = [h("span"), h("span"), h("span"), h("time")];
+  const element = h("div", { role: "row", class: "row", "data-id": first.id });
+  [link, state.element, holds, quota, users, made].forEach(
+    (content, i) => void element.append(cell(COLUMNS[i] ?? "", content)),
+  );
+  let record = first;
+  return {
+    element,
+    link,
+    /** @param {VolumeRecord} next */
+    update(next) {
+      record = next;
+      setText(link, next.name);
+      link.href = volumeHash(next.name);
+      const isKept = next.status === "active";
+      state.update(isKept ? "active" : "deleting");
+      setText(quota, quotaText(next));
+      setText(made, age(next.created_at, clock.epochMs()));
+      made.title = dateTime(next.created_at);
+    },
+    look: () =>
+      record.status === "active"
+        ? volumesOf(api)
+            .inspect(record.name)
+            .then(({ used_bytes, container_ids }) => {
+              setText(holds, bytes(used_bytes));
+              setText(users, container_ids.length === 0 ? "none" : count(container_ids.length));
+            })
+        : null,
+  };
+}
+
+/** @param {Context} context @returns {View} */
+export function volumesView(context) {
+  const { api, clock } = context;
+  const volumes = volumesOf(api);
+  const trouble = problem();
+  const { element: grid, rows, move } = table("Volumes", "volumes", COLUMNS, "rowgroup");
+  const idOf = (/** @type {VolumeRecord} */ { id }) => id;
+  const shown = sightedRows(clock, rows, idOf, (record) => row(record, context));
+  const none = h("p", { class: "hint", text: "Loading…" });
+  /** @type {readonly VolumeRecord[] | null} */
+  let records = null;
+  let isCut = false;
+  const draw = () => {
+    if (records === null) return;
+    const wanted = bar.filter.value.trim().toLowerCase();
+    const matching = records.filter(({ name }) => name.toLowerCase().includes(wanted));
+    shown.update(matching);
+    show(grid, matching.length > 0);
+    show(none, matching.length === 0);
+    setText(none, records.length === 0 ? "There is no volume." : "None is called like that.");
+    const isAll = !isCut && records.length < RESOURCES_MAX;
+    const all = isAll ? counted(records.length, "volume") : `the newest ${count(records.length)} volumes`;
+    setText(bar.summary, matching.length === records.length ? all : `${count(matching.length)} of ${all}`);
+    show(bar.create, api.may("write"));
+  };
+  const words = { title: "Volumes", filter: "Filter by name", create: "New volume", address: "#/new-volume" };
+  const bar = listBar(words, draw, move);
+  return {
+    element: h("div", {}, bar.element, trouble.element, none, grid),
+    title: () => "Volumes",
+    async refresh() {
+      try {
+        const answer = await volumes.list();
+        records = answer.volumes;
+        isCut = answer.truncated === true;
+        trouble.update(null);
+        draw();
+        await shown.look();
+      } catch (error) {
+        if (!isRefusal(error)) throw error;
+        trouble.update(error);
+      }
+    },
+    focus: bar.focus,
+    move,
+    find: () => bar.filter.focus(),
+    focusRow: (name) => shown.focus(records?.find((record) => record.name === name)?.id ?? ""),
+  };
+}
+
+/** @param {Context} context @returns {View} */
+export function newVolumeView({ api, say, refresh }) {
+  const trouble = problem();
+  const name = h("input", { id: "volume-name", required: true, maxlength: 128, autocomplete: "off" });
+  const quota = h("input", { id: "volume-quota", type: "number", min: 16, step: 1, placeholder: "none" });
+  const button = h("button", { class: "primary", type: "submit", text: "Create" });
+  /** @param {SubmitEvent} event */
+  const onsubmit = (event) => {
+    event.preventDefault();
+    void act(button, trouble, async () => {
+      const quota_mb = quota.value === "" ? null : Number(quota.value);
+      const record = await volumesOf(api).create({ name: name.value, quota_mb });
+      say(`${record.name} was made`);
+      location.hash = volumeHash(record.name);
+      refresh();
+    });
+  };
+  const form = h(
+    "form",
+    { onsubmit },
+    h("label", { for: "volume-name", text: "Name" }),
+    name,
+    h("label", { for: "volume-quota", text: "Quota" }),
+    quota,
+    h("p", { class: "hint", text: "MiB that it may hold; without one as much as there is." }),
+    trouble.element,
+    h("p", { class: "actions" }, button),
+  );
+  return {
+    element: h("div", { class: "narrow" }, crumbs([["Volumes", "#/volumes"]], "New").element, card("New volume", form)),
+    title: () => "New volume",
+    up: "#/volumes",
+    refresh: async () => {},
+    focus: () => name.focus(),
+  };
+}
