@@ -162,7 +162,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       node_id,
       started_at,
       uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
-      engine: () => engine.info(),
+      engine: async () => {
+        await engine.containers.hasUserNamespaces;
+        return engine.info();
+      },
     },
     functions: { functions, invoker, invocations, pool },
     containers: { containers, engine: engine.containers, execs, jobs, verbs, operations, clock },

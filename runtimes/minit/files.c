@@ -49,12 +49,12 @@ static struct {
 
 static uint64_t serial;
 
-/* Owner, mode and time as asked for; what was made belongs to root inside unless another is named. */
-static int set_attributes(int fd, const struct wire_file *head, bool made) {
+/* Owner, mode and time as asked for; what was made belongs to root inside unless another is named (jail.h). */
+static int set_attributes(int fd, const struct wire_file *head) {
   uint32_t uid = 0, gid = 0;
   bool owned = (head->flags & FILE_OWNER) != 0;
-  if (!owner_outside(owned ? head->uid : 0, &uid) || !owner_outside(owned ? head->gid : 0, &gid)) return EINVAL;
-  if ((owned || (made && uid != 0)) && fchown(fd, uid, gid) != 0) return errno;
+  if (owned && (!owner_outside(head->uid, &uid) || !owner_outside(head->gid, &gid))) return EOVERFLOW;
+  if (owned && fchown(fd, uid, gid) != 0) return errno;
   /* After the owner: a change of that one takes the set-uid bit away. */
   if ((head->flags & FILE_MODE) && fchmod(fd, head->mode & MODE_BITS) != 0) return errno;
   if ((head->flags & FILE_MTIME) == 0) return 0;
@@ -102,7 +102,7 @@ static void add_content(const uint8_t *bytes, size_t len) {
 }
 
 static void end_write(void) {
-  int error = set_attributes(writing.fd, &writing.head, true);
+  int error = set_attributes(writing.fd, &writing.head);
   const struct place *place = &writing.place;
   if (error == 0 && rename_at(place->dir, writing.temporary, place->dir, place->name, 0) != 0) {
     error = errno;
@@ -192,9 +192,9 @@ static int walk(const struct request *r) {
   return 0;
 }
 
-static int set_of(int fd, const struct wire_file *head, bool made) {
+static int set_of(int fd, const struct wire_file *head) {
   if (fd < 0) return errno;
-  int error = set_attributes(fd, head, made);
+  int error = set_attributes(fd, head);
   close(fd);
   return error;
 }
@@ -204,13 +204,13 @@ static int make_dir(const struct request *r) {
   if (r->head.flags & FILE_PARENTS) {
     int fd = place_make_dir(r->path, r->head.flags);
     if (fd < 0) return errno;
-    int error = set_of(open_dir_at(fd, "."), &r->head, false);
+    int error = set_of(open_dir_at(fd, "."), &r->head);
     close(fd);
     return error;
   }
   if (!place_find(r->path, r->head.flags, &place)) return errno;
   int error = mkdirat(place.dir, place.name, 0700) == 0 ? 0 : errno;
-  if (error == 0) error = set_of(open_dir_at(place.dir, place.name), &r->head, true);
+  if (error == 0) error = set_of(open_dir_at(place.dir, place.name), &r->head);
   place_close(&place);
   return error;
 }
@@ -219,7 +219,7 @@ static int change(const struct request *r) {
   struct stat info;
   int fd = place_open_file(r->path, r->head.flags, &info);
   if (fd < 0 && errno == EISDIR) fd = place_open_dir(r->path, r->head.flags);
-  return set_of(fd, &r->head, false);
+  return set_of(fd, &r->head);
 }
 
 static int remove_path(const struct request *r, uint64_t *count) {
@@ -261,9 +261,8 @@ static int make_symlink(const struct request *r) {
   }
   uint32_t uid = 0, gid = 0;
   bool owned = (r->head.flags & FILE_OWNER) != 0;
-  if (!owner_outside(owned ? r->head.uid : 0, &uid) || !owner_outside(owned ? r->head.gid : 0, &gid)) error = EINVAL;
-  bool changed = owned || uid != 0;
-  if (error == 0 && changed) error = fchownat(place.dir, place.name, uid, gid, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+  if (owned && (!owner_outside(r->head.uid, &uid) || !owner_outside(r->head.gid, &gid))) error = EOVERFLOW;
+  if (error == 0 && owned) error = fchownat(place.dir, place.name, uid, gid, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
   struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = r->head.mtime_s, .tv_nsec = r->head.mtime_ns}};
   bool timed = (r->head.flags & FILE_MTIME) != 0;
   if (error == 0 && timed) error = utimensat(place.dir, place.name, times, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
@@ -370,7 +369,7 @@ int files_main(const char *root, const char *uid_base) {
   }
   reset_signals();
   if (getrandom(&serial, sizeof serial, 0) != sizeof serial || close_range(LISTEN_FD + 1, ~0U, 0) != 0 ||
-      !jail_enter(root) || !place_init((uint32_t)base)) {
+      !jail_enter(root, (uint32_t)base) || !place_init((uint32_t)base)) {
     int error = errno;
     dprintf(STDERR_FILENO, "minit: %s: %s\n", root, strerror(error));
     return EXIT_BASE + error;

@@ -9,7 +9,7 @@
 #include <linux/seccomp.h>
 #include <linux/securebits.h>
 #include <stddef.h>
-#include <stdint.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -48,25 +48,28 @@ static bool bound(int resource, rlim_t most) {
 }
 
 /* Also from the bounding set, and so that being uid 0 gives none back. */
-static bool drop_capabilities(void) {
+static bool drop_capabilities(uint32_t owner) {
   for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++) {
     if ((cap >= 32 || (KEPT & 1u << cap) == 0) && prctl(PR_CAPBSET_DROP, cap) != 0) return false;
   }
   unsigned bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
                   SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
   if (prctl(PR_SET_SECUREBITS, bits) != 0) return false;
+  /* On a file system of a user namespace that this one's 0 is not in, nothing can be made as 0. */
+  setfsuid(owner);
+  setfsgid(owner);
   struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
   struct __user_cap_data_struct sets[2] = {{.effective = KEPT, .permitted = KEPT}};
   return syscall(SYS_capset, &head, sets) == 0;
 }
 
-bool jail_enter(const char *root) {
+bool jail_enter(const char *root, uint32_t owner) {
   umask(0);
   int fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0 || fchdir(fd) != 0 || chroot(".") != 0 || chdir("/") != 0) return false;
   close(fd);
   return bound(RLIMIT_CORE, 0) && bound(RLIMIT_NOFILE, FILES_MAX) && bound(RLIMIT_AS, MEMORY_MAX) &&
-         prctl(PR_SET_DUMPABLE, 0) == 0 && drop_capabilities();
+         prctl(PR_SET_DUMPABLE, 0) == 0 && drop_capabilities(owner);
 }
 
 bool jail_seal(void) {

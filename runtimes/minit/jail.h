@@ -7,9 +7,13 @@
 #define MINIT_JAIL_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* Makes `root` the root of this process, which must be single-threaded. False with errno; the process is to end then. */
-bool jail_enter(const char *root);
+/*
+ * Makes `root` the root of this process, which must be single-threaded, and `owner` the uid and gid of what it makes.
+ * False with errno; the process is to end then.
+ */
+bool jail_enter(const char *root, uint32_t owner);
 /* The system-call filter; nothing that was opened before is taken away. */
 bool jail_seal(void);
 

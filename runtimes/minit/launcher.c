@@ -210,7 +210,7 @@ static void send_netns(struct conn *c, uint32_t id, const struct netns_result *r
   struct PACKED {
     struct wire_netns netns;
     uint32_t len;
-  } head = {{(uint32_t)result->error, (uint32_t)result->fd}, (uint32_t)strlen(text) + 1};
+  } head = {{(uint32_t)result->error, (uint32_t)result->fd, (uint32_t)result->user_fd}, (uint32_t)strlen(text) + 1};
   conn_send(c, NETNS, id, &head, sizeof head, text, head.len);
 }
 
@@ -224,14 +224,14 @@ static bool is_name_busy(const char *host_ifname) {
 
 /* Runs the work in a child with the launcher's descriptor table. The request may point into the receive buffer. */
 static void start_netns(struct conn *c, uint32_t id, enum kind kind, const struct netns_request *request) {
-  struct netns_result refused = {.fd = FD_NONE, .step = "start"};
+  struct netns_result refused = {.fd = FD_NONE, .user_fd = FD_NONE, .step = "start"};
   struct job *job = NULL;
   pid_t pid = -1;
   if (kind == ADDING && is_name_busy(request->host_ifname)) errno = EBUSY;
   else job = free_job();
   if (job != NULL) {
     struct netns_result *result = &results[job - jobs];
-    *result = (struct netns_result){.error = EIO, .fd = FD_NONE, .step = "child"};
+    *result = (struct netns_result){.error = EIO, .fd = FD_NONE, .user_fd = FD_NONE, .step = "child"};
     pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0) {
       if (kind == ADDING) netns_add(request, result);
@@ -251,28 +251,31 @@ static void start_netns(struct conn *c, uint32_t id, enum kind kind, const struc
 static void netns_add_request(struct conn *c, uint32_t id, struct cursor *payload) {
   struct wire_netns_add wire;
   bool read = take_bytes(payload, &wire, sizeof wire);
-  struct netns_request request = {.address = wire.address, .gateway = wire.gateway, .prefix_len = wire.prefix_len};
+  struct netns_request request = {
+      .first_id = wire.first_id, .address = wire.address, .gateway = wire.gateway, .prefix_len = wire.prefix_len};
   request.host_ifname = take_str(payload);
   request.bridge = take_str(payload);
   if (!read || payload->bad) c->dead = true;
   else start_netns(c, id, ADDING, &request);
 }
 
+static bool is_namespace(int fd, int type) { return fd == FD_NONE || ioctl(fd, NS_GET_NSTYPE) == type; }
+
 static void netns_del_request(struct conn *c, uint32_t id, struct cursor *payload) {
-  uint32_t fd;
-  bool read = take_bytes(payload, &fd, sizeof fd);
+  int fds[2];
+  bool read = take_bytes(payload, fds, sizeof fds);
   struct netns_request request = {.host_ifname = take_str(payload)};
   if (!read || payload->bad) {
     c->dead = true;
     return;
   }
-  /* Only a descriptor of a network namespace is ever closed on request. */
-  if ((int)fd != FD_NONE) {
-    if (ioctl((int)fd, NS_GET_NSTYPE) != CLONE_NEWNET) {
-      send_netns(c, id, &(struct netns_result){.error = EBADF, .fd = FD_NONE, .step = "namespace"});
-      return;
-    }
-    close((int)fd);
+  /* Only descriptors of such namespaces are ever closed on request. */
+  if (!is_namespace(fds[0], CLONE_NEWNET) || !is_namespace(fds[1], CLONE_NEWUSER)) {
+    send_netns(c, id, &(struct netns_result){.error = EBADF, .fd = FD_NONE, .user_fd = FD_NONE, .step = "namespace"});
+    return;
+  }
+  for (int i = 0; i < 2; i++) {
+    if (fds[i] != FD_NONE) close(fds[i]);
   }
   start_netns(c, id, DELETING, &request);
 }
@@ -280,6 +283,7 @@ static void netns_del_request(struct conn *c, uint32_t id, struct cursor *payloa
 static void finish_netns(struct job *job) {
   const struct netns_result *result = &results[job - jobs];
   if (job->conn == NULL && result->fd >= 0) close(result->fd);
+  if (job->conn == NULL && result->user_fd >= 0) close(result->user_fd);
   send_netns(job->conn, job->id, result);
 }
 

@@ -18,9 +18,10 @@
 #include <unistd.h>
 
 #include "area.h"
+#include "overlay.h"
 #include "protocol.h"
 
-enum { ATTACH_TRIES = 16, LOOP_BLOCK_BYTES = 4096, OPTIONS_BYTES = 4096 };
+enum { ATTACH_TRIES = 16, LOOP_BLOCK_BYTES = 4096 };
 
 static struct storage_result *results; /* one per job */
 static int area_fd = -1;               /* the root of the open area */
@@ -99,51 +100,11 @@ int loop_attach(const char *file, char *path, unsigned path_size, struct storage
   return fd;
 }
 
-/* Overlays */
+/* Unmounting */
 
-/* The options of overlayfs are separated by commas and its layers by colons. False when there is no room. */
-static bool append_path(char *options, const char *prefix, const char *path, const char *suffix) {
-  size_t at = strlen(options);
-  at += (size_t)snprintf(options + at, OPTIONS_BYTES - at, "%s", prefix);
-  for (; *path != 0; path++) {
-    if (at + 2 >= OPTIONS_BYTES) return false;
-    if (strchr(",:\\", *path) != NULL) options[at++] = '\\';
-    options[at++] = *path;
-  }
-  return at < OPTIONS_BYTES && (size_t)snprintf(options + at, OPTIONS_BYTES - at, "%s", suffix) < OPTIONS_BYTES - at;
-}
-
-/* What lies there may be the mount of an earlier try. One that a container holds goes from here alone. */
-static int unmount_all(const char *target) {
+int unmount_all(const char *target) {
   while (umount2(target, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) continue;
   return errno == EINVAL || errno == ENOENT ? 0 : errno;
-}
-
-/*
- * The options, for a layer below that is an overlay itself and one above on another file system:
- * - index, metacopy off, redirects neither made nor followed: what a container wrote stays a plain difference of trees,
- *   which means the same to every kernel, to an image made of it and to a snapshot of it;
- * - xino off: inode numbers stay what programs of 32 bits can take;
- * - no `volatile`: a container's fsync is to hold, and it goes on after the machine has crashed.
- * Without `userxattr`, whose place is an overlay that is mounted inside of a user namespace.
- */
-static const char overlay_options[] = ",index=off,metacopy=off,redirect_dir=nofollow,xino=off";
-
-static void overlay_mount(const struct storage_request *request, struct storage_result *result) {
-  const char *lower = request->text[0], *directory = request->text[1], *target = request->text[2];
-  char options[OPTIONS_BYTES] = "";
-  int directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = 0;
-  if (storage_failed(result, "open", directory_fd < 0 ? errno : 0)) return;
-  if (mkdirat(directory_fd, "upper", 0755) != 0 && errno != EEXIST) error = errno;
-  else if (mkdirat(directory_fd, "work", 0700) != 0 && errno != EEXIST) error = errno;
-  close(directory_fd);
-  if (storage_failed(result, "layers", error)) return;
-  bool fits = append_path(options, "lowerdir=", lower, "") && append_path(options, ",upperdir=", directory, "/upper") &&
-              append_path(options, ",workdir=", directory, "/work") && append_path(options, "", "", overlay_options);
-  if (storage_failed(result, "options", fits ? 0 : ENAMETOOLONG)) return;
-  if (storage_failed(result, "target", mkdir(target, 0700) == 0 || errno == EEXIST ? unmount_all(target) : errno)) return;
-  unsigned long flags = MS_NODEV | MS_NOATIME | (request->flags & STORAGE_READONLY ? MS_RDONLY : 0);
-  storage_failed(result, "mount overlay", mount("overlay", target, "overlay", flags, options) == 0 ? 0 : errno);
 }
 
 /* Requests */
@@ -159,7 +120,8 @@ bool storage_read(struct storage_request *request, uint8_t type, struct cursor *
   };
   struct wire_storage wire;
   bool read = take_bytes(payload, &wire, sizeof wire);
-  *request = (struct storage_request){.type = type, .bytes = wire.bytes, .flags = wire.flags};
+  *request = (struct storage_request){
+      .type = type, .bytes = wire.bytes, .flags = wire.flags, .user_fd = (int)wire.user_fd, .first_id = wire.first_id};
   for (int i = 0; i < counts[type - AREA_OPEN]; i++) request->text[i] = take_str(payload);
   return read && !payload->bad && payload->left == 0;
 }

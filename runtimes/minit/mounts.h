@@ -20,6 +20,8 @@ struct storage_request {
   uint8_t type;
   uint32_t flags;
   uint64_t bytes;
+  int user_fd; /* -1: none */
+  uint32_t first_id;
   const char *text[STORAGE_TEXTS_MAX];
 };
 
@@ -43,6 +45,9 @@ pid_t storage_start(long job, const struct storage_request *request);
 /* Sends what the child left when it ended. */
 void storage_finish(long job, struct conn *c, uint32_t id);
 void storage_refuse(struct conn *c, uint32_t id, int error);
+
+/* Unmounts what an earlier try may have mounted there too. What a container holds goes from here alone. 0 or an errno. */
+int unmount_all(const char *target);
 
 /* Whether `error` is one; then the result says so, with the step. */
 bool storage_failed(struct storage_result *result, const char *step, int error);

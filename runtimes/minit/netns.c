@@ -11,12 +11,18 @@
 #include <linux/veth.h>
 #include <net/if.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include "protocol.h"
 
 enum { MESSAGE_BYTES = 512, LOOPBACK_INDEX = 1 };
 
@@ -211,9 +217,66 @@ static bool failed(struct netns_result *result, const char *step, int error) {
 static bool is_name(const char *name) { return *name != 0 && strlen(name) < IFNAMSIZ; }
 
 struct work {
-  int host, inside, netns;
+  int host, inside, netns, user;
   bool linked;
 };
+
+/* User namespaces */
+
+static int open_of(pid_t pid, const char *name, int flags) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+  return open(path, flags | O_CLOEXEC);
+}
+
+static bool write_map(pid_t pid, const char *name, uint32_t first_id) {
+  char text[64];
+  int len = snprintf(text, sizeof text, "0 %u %u\n", first_id, USER_IDS);
+  int fd = open_of(pid, name, O_WRONLY);
+  bool written = fd >= 0 && write(fd, text, (size_t)len) == len;
+  int error = errno;
+  if (fd >= 0) close(fd);
+  errno = error;
+  return written;
+}
+
+/* A process in a new user namespace and a network namespace of that, which waits to be killed. */
+static pid_t start_holder(uint32_t owner) {
+  pid_t parent = getpid(), pid = -1;
+  /*
+   * Whoever has the uid that made a user namespace is all-powerful in it. Root inside of a container that has none is the
+   * machine's uid 0, so the maker is one that nobody outside is: the first of the range.
+   */
+  if (seteuid(owner) != 0) return -1;
+  pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | CLONE_NEWNET | CLONE_FILES, 0, 0, 0, 0);
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == parent) pause();
+    _exit(0);
+  }
+  int error = errno;
+  if (seteuid(0) != 0) _exit(1);
+  errno = error;
+  return pid;
+}
+
+static int make_owned(struct work *w, uint32_t first_id) {
+  pid_t pid = start_holder(first_id);
+  if (pid < 0) return errno;
+  bool made = write_map(pid, "uid_map", first_id) && write_map(pid, "gid_map", first_id) &&
+              (w->user = open_of(pid, "ns/user", O_RDONLY)) >= 0 && (w->netns = open_of(pid, "ns/net", O_RDONLY)) >= 0 &&
+              setns(w->netns, CLONE_NEWNET) == 0;
+  int error = made ? 0 : errno;
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, __WALL);
+  return error;
+}
+
+static int make_plain(struct work *w) {
+  if (unshare(CLONE_NEWNET) != 0) return errno;
+  w->netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  return w->netns < 0 ? errno : 0;
+}
 
 static void add_steps(const struct netns_request *request, struct work *w, struct netns_result *result) {
   bool valid = is_name(request->host_ifname) && is_name(request->bridge) && request->prefix_len <= 32;
@@ -222,9 +285,8 @@ static void add_steps(const struct netns_request *request, struct work *w, struc
   if (failed(result, "rtnetlink socket", w->host < 0 ? errno : 0)) return;
   int bridge_index = index_of(w->host, request->bridge);
   if (failed(result, "bridge", bridge_index == 0 ? errno : 0)) return;
-  if (failed(result, "unshare", unshare(CLONE_NEWNET) != 0 ? errno : 0)) return;
-  w->netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-  if (failed(result, "open namespace", w->netns < 0 ? errno : 0)) return;
+  if (request->first_id == 0 && failed(result, "namespace", make_plain(w))) return;
+  if (request->first_id != 0 && failed(result, "user namespace", make_owned(w, request->first_id))) return;
   w->inside = open_rtnetlink();
   if (failed(result, "rtnetlink socket inside", w->inside < 0 ? errno : 0)) return;
   if (failed(result, "disable ipv6", disable_ipv6("default"))) return;
@@ -246,18 +308,23 @@ static void add_steps(const struct netns_request *request, struct work *w, struc
 }
 
 void netns_add(const struct netns_request *request, struct netns_result *result) {
-  struct work w = {-1, -1, -1, false};
-  *result = (struct netns_result){.fd = -1};
+  struct work w = {-1, -1, -1, -1, false};
+  *result = (struct netns_result){.fd = -1, .user_fd = -1};
   add_steps(request, &w, result);
   if (result->error != 0 && w.linked) delete_link(w.host, request->host_ifname);
   if (w.host >= 0) close(w.host);
   if (w.inside >= 0) close(w.inside);
-  if (result->error == 0) result->fd = w.netns;
-  else if (w.netns >= 0) close(w.netns);
+  if (result->error == 0) {
+    result->fd = w.netns;
+    result->user_fd = w.user;
+    return;
+  }
+  if (w.netns >= 0) close(w.netns);
+  if (w.user >= 0) close(w.user);
 }
 
 void netns_del(const char *host_ifname, struct netns_result *result) {
-  *result = (struct netns_result){.fd = -1};
+  *result = (struct netns_result){.fd = -1, .user_fd = -1};
   if (failed(result, "arguments", is_name(host_ifname) ? 0 : EINVAL)) return;
   int fd = open_rtnetlink();
   if (failed(result, "rtnetlink socket", fd < 0 ? errno : 0)) return;

@@ -19,11 +19,14 @@ static int root_fd = -1, base_fd = -1;
 static bool is_base_root;
 static uint32_t uid_base;
 
-uint32_t owner_inside(uint32_t id) { return id >= uid_base ? id - uid_base : OVERFLOW_OWNER; }
+uint32_t owner_inside(uint32_t id) {
+  if (uid_base == 0) return id;
+  return id >= uid_base && id - uid_base < USER_IDS ? id - uid_base : OVERFLOW_OWNER;
+}
 
 bool owner_outside(uint32_t id, uint32_t *outside) {
   /* The highest number means "as it is". */
-  if (id >= UINT32_MAX - uid_base) return false;
+  if (id >= (uid_base == 0 ? UINT32_MAX : USER_IDS)) return false;
   *outside = id + uid_base;
   return true;
 }
@@ -74,15 +77,11 @@ static bool copy_path(char out[PATH_MAX], const char *path, size_t len) {
   return true;
 }
 
-static bool make_dir(int dir, const char *name) {
-  if (mkdirat(dir, name, MADE_DIR_MODE) != 0) return false;
-  return uid_base == 0 || fchownat(dir, name, uid_base, uid_base, AT_SYMLINK_NOFOLLOW) == 0;
-}
 
 /* Makes one missing directory. With FILE_BENEATH it takes the place of whatever else has its name. */
 static int make_component(int dir, const char *name, uint32_t flags) {
   for (int i = 0; i < MAKE_TRIES; i++) {
-    if (!make_dir(dir, name) && errno != EEXIST) return -1;
+    if (mkdirat(dir, name, MADE_DIR_MODE) != 0 && errno != EEXIST) return -1;
     int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) return checked(fd);
     if ((errno != ENOTDIR && errno != ELOOP) || (flags & FILE_BENEATH) == 0) return -1;

@@ -174,17 +174,27 @@ struct PACKED wire_spawned {
   uint32_t stdout_len;
 };
 
-/* Then: str host_ifname, str bridge. Addresses are numbers: 10.42.0.1 is 0x0a2a0001. */
+/* Ids in the user namespace of a container: enough for every user and group that a distribution makes, `nobody` too. */
+enum { USER_IDS = 65536 };
+
+/*
+ * Then: str host_ifname, str bridge. Addresses are numbers: 10.42.0.1 is 0x0a2a0001. With a `first_id` the namespace is
+ * that of a new user namespace, whose ids 0 to USER_IDS - 1 are those from there on outside.
+ */
 struct PACKED wire_netns_add {
+  uint32_t first_id; /* 0: none, it is the machine's */
   uint32_t address;
   uint32_t gateway;
   uint8_t prefix_len;
 };
 
-/* Then: str message. `fd` is the launcher's; others name the namespace /proc/<launcher pid>/fd/<fd>. */
+/*
+ * Then: str message. Descriptors are the launcher's; others name the namespaces /proc/<launcher pid>/fd/<fd>.
+ * `user_fd` is UINT32_MAX where there is no user namespace. NETNS_DEL has both descriptors, then str host_ifname.
+ */
 struct PACKED wire_netns {
   uint32_t error;
-  uint32_t fd;
+  uint32_t fd, user_fd;
 };
 
 struct PACKED wire_stated {
@@ -206,7 +216,8 @@ enum {
   AREA_LIMIT,       /* str name or ""; bytes as above */
   AREA_USAGE,       /* str name or "" */
   AREA_LIST,        /* str kind */
-  OVERLAY_MOUNT,    /* str lower, str directory of upper and work, str target; flags: 1 read-only */
+  OVERLAY_MOUNT,    /* str lower, str directory of upper and work, str target; flags: 1 read-only; the two of a user
+                       namespace: all layers as seen from there, and `lower` is one or more, each with a newline behind */
   UNMOUNT,          /* str target */
   LSTAT_IN_ROOT = 0x2f, /* like STAT_IN_ROOT, but a link is not followed at the end; without the head */
 };
@@ -217,6 +228,7 @@ enum { STORAGE_READONLY = 1 };
 struct PACKED wire_storage {
   uint64_t bytes;
   uint32_t flags;
+  uint32_t user_fd, first_id; /* a user namespace of NETNS_ADD, or UINT32_MAX and 0 */
 };
 
 /*

@@ -27,6 +27,8 @@ export interface Config {
   readonly bridge: string;
   /** `auto` probes crun, then runc; otherwise a name or path. */
   readonly oci_runtime: string;
+  /** Of API containers: where this machine can, or the daemon does not start, or none. */
+  readonly user_namespaces: UserNamespaceChoice;
   readonly log_level: LogLevel;
   /** Of a collector, without a slash at its end; null: nothing is exported. */
   readonly otlp_url: string | null;
@@ -46,6 +48,9 @@ export interface Config {
   readonly records_kept_max: number;
   readonly records_kept_seconds: number;
 }
+
+const USER_NAMESPACE_CHOICES = ["auto", "on", "off"] as const;
+export type UserNamespaceChoice = (typeof USER_NAMESPACE_CHOICES)[number];
 
 /** An issuer of access tokens beside this daemon. */
 export interface OutsideIssuer {
@@ -105,6 +110,11 @@ export const SETTINGS = {
   subnet: { variable: "HEARTH_SUBNET", fallback: "10.42.0.0/16", about: "addresses of instances, IPv4, /16 to /28" },
   bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge" },
   oci_runtime: { variable: "HEARTH_OCI_RUNTIME", fallback: "auto", about: "auto, crun, runc, or a path" },
+  user_namespaces: {
+    variable: "HEARTH_USER_NAMESPACES",
+    fallback: "auto",
+    about: "root in a container is nobody outside: auto, where this machine can; on, or the start fails; off",
+  },
   log_level: { variable: "HEARTH_LOG_LEVEL", fallback: "info", about: LOG_LEVELS.join(", ") },
   otlp_url: {
     variable: "HEARTH_OTLP_URL",
@@ -273,6 +283,10 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (!/^[a-z][a-z0-9-]{0,14}$/.test(bridge)) refuse("bridge", bridge, "1 to 15 lower-case letters, digits, '-'");
   const log_level = LOG_LEVELS.find((level) => level === read("log_level"));
   if (log_level === undefined) refuse("log_level", read("log_level"), LOG_LEVELS.join(", "));
+  const user_namespaces = USER_NAMESPACE_CHOICES.find((choice) => choice === read("user_namespaces"));
+  if (user_namespaces === undefined) {
+    refuse("user_namespaces", read("user_namespaces"), USER_NAMESPACE_CHOICES.join(", "));
+  }
   const bootstrap_key = read("bootstrap_key");
   if (bootstrap_key !== "" && !/^[\x21-\x7e]{16,256}$/.test(bootstrap_key)) {
     throw new AppError(
@@ -292,6 +306,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     subnet,
     bridge,
     oci_runtime: read("oci_runtime"),
+    user_namespaces,
     log_level,
     otlp_url: collectorUrl(read),
     trace_sample_ratio: sampleRatio(read),

@@ -158,6 +158,13 @@ export const LIMITS = {
   instance_pids_max: 256,
   /** User ids of instances: this plus the network slot number, above what Debian gives to users and sub-users. */
   instance_uid_base: 700_000_000,
+  /**
+   * Ids of user namespaces of containers: this plus the slot number times so many. As many as there are users and groups,
+   * `nobody` included; within what systemd leaves to containers (524,288 to 1,879,048,191), above the uids of instances,
+   * and a multiple of their number, so that the lower half of an id is what it is inside.
+   */
+  user_namespace_first_id: 10_987 * 65_536,
+  user_namespace_ids: 65_536,
   /** Open files per process of an instance. */
   instance_files_max: 4_096,
   keep_alive_ms_default: 300_000,

@@ -35,6 +35,8 @@ export const CAPABILITIES: readonly string[] = [
 
 /** Notes the network slot, for a later process to read. */
 export const SLOT_ANNOTATION = "hearth.slot";
+/** Notes the first id of its user namespace, where it has one, for the same. */
+export const FIRST_ID_ANNOTATION = "hearth.first-id";
 /** Notes the policy of its network, as JSON, for the same. */
 export const NETWORK_ANNOTATION = "hearth.network";
 
@@ -56,6 +58,8 @@ export interface ContainerSpec {
   readonly address: string;
   /** Path of a ready network namespace. */
   readonly netns: string;
+  /** That owns it: the container joins it, and its volumes show their ids as the namespace's. Null for none. */
+  readonly user: { readonly path: string; readonly first_id: number } | null;
   readonly network: NetworkPolicy;
   /** `/parent/name` */
   readonly cgroup: string;
@@ -83,7 +87,7 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
 
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, bundle: string): object {
-  const { strict, filter } = spec;
+  const { strict, filter, user } = spec;
   const size = `size=${LIMITS.tmpfs_mb}m`;
   const capabilities = strict ? [] : CAPABILITIES;
   const pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
@@ -94,6 +98,7 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
     annotations: {
       [SLOT_ANNOTATION]: String(spec.slot_index),
       [NETWORK_ANNOTATION]: JSON.stringify(spec.network),
+      ...(user === null ? {} : { [FIRST_ID_ANNOTATION]: String(user.first_id) }),
       ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
     },
     process: {
@@ -124,11 +129,11 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
       bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
       bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
-      ...spec.mounts.map(({ source, target }) => bind(source, target, "rw")),
+      ...spec.mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
     ],
     linux: {
       cgroupsPath: spec.cgroup,
-      namespaces: namespaces(spec.netns),
+      namespaces: [...namespaces(spec.netns), ...(user === null ? [] : [{ type: "user", path: user.path }])],
       resources: {
         devices: [
           { allow: false, access: "rwm" },
@@ -150,15 +155,24 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
   };
 }
 
-/** What the start noted in the configuration; the index is NaN when there is nothing to be read. */
-export function noteOf(bundle: string): { readonly slot_index: number; readonly policy: NetworkPolicy } {
+export interface StartNote {
+  /** NaN when there is nothing to be read. */
+  readonly slot_index: number;
+  /** Of its user namespace; 0 when it has none. */
+  readonly first_id: number;
+  readonly policy: NetworkPolicy;
+}
+
+/** What the start noted in the configuration. */
+export function noteOf(bundle: string): StartNote {
   try {
     const { annotations } = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
       annotations: Record<string, string>;
     };
     const policy: NetworkPolicy = JSON.parse(annotations[NETWORK_ANNOTATION] ?? "");
-    return { slot_index: Number(annotations[SLOT_ANNOTATION] ?? Number.NaN), policy };
+    const slot_index = Number(annotations[SLOT_ANNOTATION] ?? Number.NaN);
+    return { slot_index, first_id: Number(annotations[FIRST_ID_ANNOTATION] ?? 0), policy };
   } catch {
-    return { slot_index: Number.NaN, policy: OPEN_POLICY };
+    return { slot_index: Number.NaN, first_id: 0, policy: OPEN_POLICY };
   }
 }

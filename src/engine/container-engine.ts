@@ -9,7 +9,7 @@
  *    removed, its slot given back, and the listener told, exactly once.
  * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -18,7 +18,7 @@ import { StoreArea } from "./area.ts";
 import { listGroups, readOomKills, removeGroup } from "./cgroup.ts";
 import { each, together } from "./concurrency.ts";
 import { type ContainerPlan, type Ended, KILLED, type LiveContainer } from "./container.ts";
-import { CAPABILITIES, type ContainerSpec, noteOf } from "./container-bundle.ts";
+import { CAPABILITIES, noteOf } from "./container-bundle.ts";
 import {
   ContainerControl,
   type Exec,
@@ -32,15 +32,14 @@ import {
 } from "./container-client.ts";
 import { ContainerFilters } from "./container-filters.ts";
 import { ContainerLog, readExitRecord } from "./container-log.ts";
+import { ContainerStarter } from "./container-starter.ts";
 import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesses } from "./container-stats.ts";
 import { FileSessions } from "./files.ts";
-import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
-import type { StartContainerTask } from "./thread.ts";
-import { mountWritable } from "./writable-root.ts";
+import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 
 interface Held extends LiveContainer {
   readonly slot: NetworkSlot;
@@ -70,21 +69,20 @@ export class ContainerEngine {
   #isLettingGo = false;
   readonly #filters: ContainerFilters;
   readonly #idle: IdleRoots;
+  readonly #starter: ContainerStarter;
 
   constructor(host: EngineHost) {
     this.#host = host;
     const { clock, minit, config } = host.options;
     this.#filters = new ContainerFilters(host);
+    this.#starter = new ContainerStarter(host, () => this.area);
     this.#idle = new IdleRoots(
       async (id, image) => {
-        const { path } = await host.image(image);
+        const mounted = await host.image(image);
         if (this.#moving.has(id)) throw new AppError("WRONG_STATE", `container ${id} is starting`);
-        return this.#mount(id, path);
+        return this.#starter.mount(id, mounted, null);
       },
-      async (id) => {
-        await this.#unmount(id);
-        rmSync(this.#remains(id, false).bundle, { recursive: true, force: true });
-      },
+      (id) => this.#starter.unmount(id),
     );
     this.files = new FileSessions({ launcher: () => host.current, minit, directory: config.run_dir, clock });
   }
@@ -106,7 +104,7 @@ export class ContainerEngine {
     await this.#doomed.get(id)?.cleared.promise;
     const live = this.#held.get(id);
     if (live !== undefined) {
-      const opened = await this.files.open(`/proc/${live.pid}/root`, 0);
+      const opened = await this.files.open(`/proc/${live.pid}/root`, live.first_id);
       // The number may have become another's while it was opened.
       if (this.#held.get(id) === live && live.control.isOpen) return opened;
       opened.close();
@@ -130,6 +128,11 @@ export class ContainerEngine {
     }
   }
 
+  /** Whether containers here have user namespaces; resolves when that is known. */
+  get hasUserNamespaces(): Promise<boolean> {
+    return this.#host.users.decided;
+  }
+
   get area(): StoreArea {
     invariant(this.#area !== null, "the engine has booted");
     return this.#area;
@@ -141,20 +144,22 @@ export class ContainerEngine {
    */
   async takeOver(): Promise<readonly NetworkSlot[]> {
     const { containers: places, mode, network } = this.#host;
+    this.#starter.sweep();
     const ids = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...listGroups(mode, places.cgroup)]);
     const begin = `${places.bundles}/`;
     const starting = new Set(commandLines().flatMap(({ args }) => args.filter((arg) => arg.startsWith(begin))));
     const slots: NetworkSlot[] = [];
     await each(ids, LIMITS.leftovers_at_once, async (id) => {
       const bundle = `${places.bundles}/${id}`;
-      const { slot_index, policy } = noteOf(bundle);
+      const { slot_index, policy, first_id } = noteOf(bundle);
       const slot = network.slotOfIndex(slot_index);
       if (slot !== null) {
         slots.push(slot);
         network.keepPolicy(slot, policy);
       }
-      const control = slot === null || starting.has(bundle) ? null : await this.#connect(bundle).catch(() => null);
-      if (slot !== null && control !== null) this.#hold(id, slot, control);
+      const isDead = slot === null || starting.has(bundle) || id === PROBE;
+      const control = isDead ? null : await this.#connect(bundle).catch(() => null);
+      if (slot !== null && control !== null) this.#hold(id, slot, control, first_id);
       else this.#doom(id, slot);
     });
     if (ids.size > 0) {
@@ -164,13 +169,30 @@ export class ContainerEngine {
     return slots;
   }
 
-  /** The last part of the engine's boot: clears away what did not live, in the background. */
-  begin(): void {
+  /**
+   * The last part of the engine's boot: clears away what did not live and finds out about user namespaces, in the
+   * background unless the daemon is not to run without them. Rejects with INTERNAL where there are none then.
+   */
+  async begin(): Promise<void> {
     void each([...this.#doomed], LIMITS.leftovers_removed_at_once, async ([id, { slot, cleared }]) => {
       await this.#host.discard(this.#remains(id, true), slot);
       this.#doomed.delete(id);
       cleared.resolve();
     });
+    const deciding = this.#tracked(this.#host.users.decide(() => this.#probe()));
+    if (this.#host.options.config.user_namespaces === "on") await deciding;
+  }
+
+  /** Of the OCI runtime, too: with the image, the filter and the kinds of mounts that containers are started with. */
+  async #probe(): Promise<void> {
+    await this.#doomed.get(PROBE)?.cleared.promise;
+    const { options } = this.#host;
+    const [image, filter] = await Promise.all([this.#host.image(options.image), this.#filters.get(CAPABILITIES)]);
+    await probeUserNamespaces(
+      { host: this.#host, starter: this.#starter, area: this.area, files: this.files },
+      image,
+      filter,
+    );
   }
 
   /** One listener, told of every end of a container that was live. */
@@ -185,7 +207,8 @@ export class ContainerEngine {
   /** Ids of all that have a file system or a log here. */
   async kept(): Promise<readonly string[]> {
     const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
-    return [...new Set([...folders, ...(await this.area.list("containers"))])];
+    const ids = [...folders, ...(await this.area.list("containers"))];
+    return [...new Set(ids)].filter((id) => id !== PROBE);
   }
 
   /** Of those that run. */
@@ -203,7 +226,7 @@ export class ContainerEngine {
   async remove(id: string): Promise<void> {
     await this.#doomed.get(id)?.cleared.promise;
     await this.area.remove("containers", id);
-    rmSync(this.directory(id), { recursive: true, force: true });
+    this.#starter.forget(id);
   }
 
   /**
@@ -227,14 +250,19 @@ export class ContainerEngine {
     try {
       await this.#idle.left(id);
       const capabilities = plan.strict ? [] : CAPABILITIES;
-      const [image, filter] = await Promise.all([this.#host.image(plan.image), this.#filters.get(capabilities)]);
+      const [image, filter, hasUser] = await Promise.all([
+        this.#host.image(plan.image),
+        this.#filters.get(capabilities),
+        this.#host.users.decided,
+      ]);
       slot = await this.#host.acquire();
+      invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
       await this.area.create("containers", id, plan.disk_limit_mb);
       const policing = this.#host.network.setPolicy(slot, plan.network);
-      const [rootfs] = await together(this.#mount(id, image.path), policing);
-      await this.#run(this.#spec(plan, rootfs, slot, filter));
+      const [rootfs] = await together(this.#starter.mount(id, image, slot.user), policing);
+      await this.#host.task("startContainer", this.#starter.task(plan, rootfs, slot, filter));
       const control = await this.#connect(this.#remains(id, false).bundle).catch(async (error) => {
         const ended = this.#endOf(id);
         if (ended === null) throw error;
@@ -245,14 +273,14 @@ export class ContainerEngine {
         return control;
       }
       failpoint("containers.start.ready");
-      this.#hold(id, slot, control);
+      this.#hold(id, slot, control, slot.user?.first_id ?? 0);
       return null;
     } catch (cause) {
       await this.#host.discard(this.#remains(id, true), slot);
       if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
       throw new AppError("START_FAILED", errorText(cause), { cause });
     } finally {
-      await this.#unmount(id);
+      await this.#starter.unmount(id);
       this.#moving.delete(id);
     }
   }
@@ -312,7 +340,7 @@ export class ContainerEngine {
   }
 
   log(id: string): ContainerLog {
-    return new ContainerLog(this.#segments(id), this.#host.options.clock);
+    return new ContainerLog(this.#starter.segments(id), this.#host.options.clock);
   }
 
   metrics(id: string): ContainerMetrics {
@@ -326,7 +354,7 @@ export class ContainerEngine {
 
   /** Where a container's log and exit lie. */
   directory(id: string): string {
-    return `${this.#host.options.config.data_dir}/containers/${id}`;
+    return this.#starter.directory(id);
   }
 
   /** `/parent/name` of its control groups. */
@@ -375,12 +403,13 @@ export class ContainerEngine {
     return ContainerControl.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
   }
 
-  #hold(id: string, slot: NetworkSlot, control: ContainerControl): Held {
+  #hold(id: string, slot: NetworkSlot, control: ContainerControl, first_id: number): Held {
     const { bundle } = this.#remains(id, false);
     const held: Held = {
       id,
       pid: Number(readFileSync(`${bundle}/pid`, "utf8")),
       address: slot.address,
+      first_id,
       socket_path: `${bundle}/s`,
       control,
       slot,
@@ -427,67 +456,6 @@ export class ContainerEngine {
 
   #isOom(id: string): boolean {
     return readOomKills(this.#host.mode, this.cgroup(id)) > 0;
-  }
-
-  /** Mounts a container's root where only the launcher sees it, long enough for the runtime to take it over. */
-  async #mount(id: string, lower: string): Promise<string> {
-    const { bundle } = this.#remains(id, false);
-    const target = `${bundle}/root`;
-    mkdirSync(target, { recursive: true, mode: 0o700 });
-    const launcher = await this.#host.launcher();
-    await mountWritable({ launcher, launcher_pid: this.#host.launcher_pid, area: this.area, id, lower, target });
-    // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
-    for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
-      const mode = await launcher.lstatInRoot(target, path);
-      if (mode !== null && (mode & 0o170000) !== 0o040000) {
-        throw new AppError("START_FAILED", `${path} of the container is no directory`);
-      }
-    }
-    return target;
-  }
-
-  async #unmount(id: string): Promise<void> {
-    const target = `${this.#remains(id, false).bundle}/root`;
-    await this.#host
-      .launcher()
-      .then((launcher) => launcher.unmount(target))
-      .catch(() => {});
-  }
-
-  async #run(spec: ContainerSpec): Promise<void> {
-    const { bundle, runtime_root } = this.#remains(spec.id, true);
-    const directory = this.directory(spec.id);
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
-    rmSync(`${directory}/exit`, { force: true });
-    const handover = {
-      listen_path: `${bundle}/s`,
-      file_paths: [...this.#segments(spec.id), `${directory}/exit`],
-      pid_file: `${bundle}/pid`,
-    };
-    const task: StartContainerTask = { spec, bundle, runtime_root, handover };
-    await this.#host.task("startContainer", task);
-  }
-
-  #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): ContainerSpec {
-    const { options, resolv_conf } = this.#host;
-    const { image: _, disk_limit_mb: __, volumes, ...kept } = plan;
-    return {
-      ...kept,
-      rootfs,
-      minit: options.minit,
-      resolv_conf,
-      slot_index: slot.index,
-      address: slot.address,
-      netns: slot.netns,
-      cgroup: this.cgroup(plan.id),
-      filter,
-      mounts: volumes.map(({ id, target }) => ({ source: this.area.subvolume("volumes", id), target })),
-    };
-  }
-
-  /** In the order in which minit gets them. */
-  #segments(id: string): readonly string[] {
-    return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
   }
 
   #remains(id: string, isStarting: boolean) {

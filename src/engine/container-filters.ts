@@ -42,6 +42,7 @@ export class ContainerFilters {
         slot_index: slot.index,
         address: slot.address,
         netns: slot.netns,
+        user: null,
         cgroup,
         filter: filters.rules(capabilities),
         argv: [],

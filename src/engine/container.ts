@@ -7,7 +7,7 @@ import type { ExitRecord } from "./container-log.ts";
 export interface ContainerPlan
   extends Omit<
     ContainerSpec,
-    "rootfs" | "minit" | "resolv_conf" | "slot_index" | "address" | "netns" | "cgroup" | "filter" | "mounts"
+    "rootfs" | "minit" | "resolv_conf" | "slot_index" | "address" | "netns" | "user" | "cgroup" | "filter" | "mounts"
   > {
   readonly image: string;
   readonly disk_limit_mb: number | null;
@@ -21,6 +21,8 @@ export interface LiveContainer {
   /** Of its first process, on this machine. */
   readonly pid: number;
   readonly address: string;
+  /** What its ids are outside less what they are inside: 0 without a user namespace. */
+  readonly first_id: number;
   /** Where its minit listens. */
   readonly socket_path: string;
   readonly control: ContainerControl;

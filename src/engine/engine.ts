@@ -3,6 +3,7 @@
  * implementation exists (`local-engine.ts`); the OCI runtime below it is a port of its own (`oci-runtime.ts`).
  */
 import type { MinitClient } from "./minit-client.ts";
+import type { UserNamespaceInfo } from "./user-namespaces.ts";
 
 export { extract, pack } from "./archive.ts";
 export type { StoreArea } from "./area.ts";
@@ -58,6 +59,8 @@ export interface EngineInfo {
   /** This machine's address as seen from inside of instances. */
   readonly gateway: string;
   readonly bridge: string;
+  /** Of API containers. */
+  readonly user_namespaces: UserNamespaceInfo;
 }
 
 /** `v1` and `hybrid` limit through the v1 controllers; hybrid has a cgroup2 tree mounted beside them. */

@@ -96,6 +96,7 @@ const MEANINGS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   EPERM: ["INVALID_ARGUMENT", "it cannot be changed"],
   EROFS: ["INVALID_ARGUMENT", "it lies on a read-only file system"],
   EBUSY: ["INVALID_ARGUMENT", "something is mounted on it"],
+  EOVERFLOW: ["INVALID_ARGUMENT", "there is no such owner in the container"],
   EFBIG: ["INVALID_ARGUMENT", "a file cannot be that large"],
   EMLINK: ["INVALID_ARGUMENT", "it has as many names as there can be"],
   EEXIST: ["NAME_TAKEN", "there is one already"],

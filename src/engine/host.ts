@@ -6,7 +6,7 @@
  * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
  * H2 The address and the uid of a container are given to no other before nothing of it is left.
  */
-import { lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { LRUCache } from "lru-cache";
 import { Piscina } from "piscina";
@@ -27,6 +27,7 @@ import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts"
 import { OciRuntime } from "./oci-runtime.ts";
 import { outlive, type Remains } from "./reaper.ts";
 import type { ThreadData } from "./thread.ts";
+import { UserNamespaces } from "./user-namespaces.ts";
 
 /** Slots beyond those that may be in use: containers being removed still hold theirs. */
 const SLOT_MARGIN = 64;
@@ -49,9 +50,12 @@ export class EngineHost {
   readonly mode: CgroupMode;
   readonly network: Network;
   readonly images: Images;
+  readonly users: UserNamespaces;
   readonly instances: Places;
   readonly containers: Places;
   readonly resolv_conf: string;
+  /** Where roots of containers are mounted, in the launcher's namespace. */
+  readonly roots: string;
   readonly #keeper: LauncherKeeper;
   readonly #socket: string;
   /** By the image's id. */
@@ -75,6 +79,7 @@ export class EngineHost {
     this.instances = places("i", "");
     this.containers = places("c", "-c");
     this.resolv_conf = `${config.run_dir}/resolv.conf`;
+    this.roots = `${config.run_dir}/r`;
     this.#socket = `${config.run_dir}/launcher.sock`;
     this.#keeper = new LauncherKeeper({
       clock,
@@ -89,15 +94,16 @@ export class EngineHost {
     });
     const slots_max = config.instances_max + config.containers_max + SLOT_MARGIN;
     const isCurrent = (launcher_pid: number) => this.#keeper.isCurrent(launcher_pid);
-    this.network = new Network(() => this.#keeper.current, isCurrent, clock, { ...config, slots_max });
+    this.users = new UserNamespaces(config.user_namespaces, log);
+    this.network = new Network(() => this.#keeper.current, isCurrent, clock, this.users, { ...config, slots_max });
     this.images = new Images(options.buildah, config.host_tag);
   }
 
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
   async begin(): Promise<FoundImage> {
     const { config, clock, image } = this.options;
-    makePrivate(dirname(config.run_dir));
-    makePrivate(config.run_dir);
+    // Nobody else can list these. Who knows a name gets no further: all but resolv.conf is root's alone.
+    for (const path of [dirname(config.run_dir), config.run_dir, this.roots]) makePrivate(path, 0o711);
     for (const { bundles, runtime } of [this.instances, this.containers]) {
       mkdirSync(bundles, { recursive: true, mode: 0o700 });
       mkdirSync(runtime, { recursive: true, mode: 0o700 });
@@ -272,12 +278,13 @@ export class EngineHost {
   }
 }
 
-/** Makes a directory that only root can enter. In /dev/shm anybody may have made one of that name before: refuse it. */
-function makePrivate(path: string): void {
+/** Makes a directory that only root can change. In /dev/shm anybody may have made one of that name before: refuse it. */
+function makePrivate(path: string, permissions: number): void {
   mkdirSync(path, { recursive: true, mode: 0o700 });
   const { uid, mode } = lstatSync(path);
   const isDirectory = (mode & 0o170000) === 0o040000;
   if (!isDirectory || uid !== 0 || (mode & 0o022) !== 0) {
     throw new AppError("INTERNAL", `${path} is not a directory of root's alone: remove it`);
   }
+  chmodSync(path, permissions);
 }

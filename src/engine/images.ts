@@ -4,6 +4,8 @@
  * left of a crashed daemon is a buildah working container. It stays while containers of it live: an overlay that loses
  * its upper directory has an empty root to whoever lists it.
  */
+import { readFileSync, realpathSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { AppError, errorText } from "../base/errors.ts";
 import type { LauncherClient } from "./launcher.ts";
 
@@ -21,6 +23,8 @@ export interface FoundImage {
 export interface MountedImage extends FoundImage {
   /** The root directory, valid inside the launcher's mount namespace. */
   readonly path: string;
+  /** The directories that are its content, the topmost first. Empty where the store does not say. */
+  readonly layers: readonly string[];
 }
 
 export class Images {
@@ -54,11 +58,12 @@ export class Images {
     const name = this.#nameOf(image);
     if (isInUse) {
       const path = await this.#run(launcher, "mount", name).catch(() => null);
-      if (path !== null) return { ...image, path };
+      if (path !== null) return { ...image, path, layers: layersOf(path) };
     }
     await this.#remove(launcher, name);
     await this.#run(launcher, "from", "--pull-never", "--name", name, image.reference);
-    return { ...image, path: await this.#run(launcher, "mount", name) };
+    const path = await this.#run(launcher, "mount", name);
+    return { ...image, path, layers: layersOf(path) };
   }
 
   /** Unmounts every image of this daemon, those too that an earlier process mounted. */
@@ -80,5 +85,21 @@ export class Images {
 
   async #run(launcher: LauncherClient, ...args: string[]): Promise<string> {
     return (await launcher.run([...this.#buildah, ...args], BUILDAH_TIMEOUT_MS)).trim();
+  }
+}
+
+/**
+ * Of a working container that is mounted at `<store>/overlay/<id>/merged`: `lower` beside it names its layers by links
+ * below `<store>/overlay`, in the order in which overlayfs takes them. (What stands in /proc/self/mountinfo is the same
+ * cut short, relative or escaped, as buildah and the kernel see fit.) What it has above them is empty but for
+ * places that the OCI runtime made to mount on.
+ */
+function layersOf(path: string): readonly string[] {
+  const own = dirname(path);
+  try {
+    const links = readFileSync(join(own, "lower"), "utf8").trim().split(":");
+    return links.map((link) => realpathSync(join(dirname(own), link)));
+  } catch {
+    return [];
   }
 }

@@ -37,7 +37,15 @@ export interface SpawnResult {
   readonly duration_ms: number;
 }
 
+/** A user namespace that the launcher holds. Its ids 0 to 65,535 are those from `first_id` on outside. */
+export interface UserNamespace {
+  readonly fd: number;
+  readonly first_id: number;
+}
+
 export interface NetnsRequest {
+  /** Of a user namespace that owns the network; null for none. */
+  readonly first_id: number | null;
   /** IPv4 addresses as numbers. */
   readonly address: number;
   readonly gateway: number;
@@ -46,12 +54,19 @@ export interface NetnsRequest {
   readonly bridge: string;
 }
 
+/** The launcher's descriptors. */
+export interface Netns {
+  readonly fd: number;
+  readonly user: UserNamespace | null;
+}
+
 /** A request about the store area or a mount: runtimes/minit/protocol.h says what each type takes and answers. */
 export interface StorageRequest {
   readonly type: number;
   readonly texts: readonly string[];
   readonly bytes?: number;
   readonly flags?: number;
+  readonly user?: UserNamespace;
 }
 
 export interface StorageAnswer {
@@ -62,15 +77,21 @@ export interface StorageAnswer {
 }
 
 export interface OverlayRequest {
-  /** The image's root. */
-  readonly lower: string;
+  /** The image's root. With a user namespace instead its layers, the topmost first: of an overlay no ids can be mapped. */
+  readonly lower: string | readonly string[];
   /** Holds `upper` and `work`, which are made where they lack: a subvolume of the store area. */
   readonly directory: string;
   /** Where the merged tree appears, in the launcher's mount namespace alone. Made where it lacks, its parents are not. */
   readonly target: string;
   readonly isReadonly: boolean;
+  /** Shows the tree with its ids as this one's. What is written keeps the ids that it has inside. */
+  readonly user?: UserNamespace;
 }
 
+/** In place of a descriptor. */
+const NO_FD = 0xffffffff;
+/** Of a link that is all there is. */
+export const NO_NETNS: Netns = { fd: NO_FD, user: null };
 const STORAGE_READONLY = 1;
 const STORAGE_VALUES = 6;
 const ENOENT = 2;
@@ -153,26 +174,36 @@ export class LauncherClient {
     throw new AppError("INTERNAL", `${argv.join(" ")} ${why}: ${result.stderr.trim().slice(-2_000)}`);
   }
 
-  /** Makes a network namespace with an `eth0` on the bridge. Resolves to the launcher's descriptor of it. */
-  async addNetns(request: NetnsRequest): Promise<number> {
-    const bytes = 9 + strBytes(request.host_interface) + strBytes(request.bridge);
+  /** Makes a network namespace with an `eth0` on the bridge. */
+  async addNetns(request: NetnsRequest): Promise<Netns> {
+    const { first_id } = request;
+    const bytes = 13 + strBytes(request.host_interface) + strBytes(request.bridge);
     const answer = await this.#call(FRAME.NETNS_ADD, bytes, REPLY_GRACE_MS, (frame) => {
-      frame.u32(request.address).u32(request.gateway).u8(request.prefix_length);
+      frame
+        .u32(first_id ?? 0)
+        .u32(request.address)
+        .u32(request.gateway)
+        .u8(request.prefix_length);
       frame.str(request.host_interface).str(request.bridge);
     });
     const errno = answer.readUInt32LE(0);
     if (errno !== 0) {
-      throw new AppError("INTERNAL", `network namespace ${request.host_interface}: ${strAt(answer, 8)}`);
+      throw new AppError("INTERNAL", `network namespace ${request.host_interface}: ${strAt(answer, 12)}`);
     }
-    return answer.readUInt32LE(4);
+    const user = first_id === null ? null : { fd: answer.readUInt32LE(8), first_id };
+    return { fd: answer.readUInt32LE(4), user };
   }
 
-  async deleteNetns(fd: number, host_interface: string): Promise<void> {
-    const answer = await this.#call(FRAME.NETNS_DEL, 4 + strBytes(host_interface), REPLY_GRACE_MS, (frame) =>
-      frame.u32(fd).str(host_interface),
+  /** Closes the descriptors and deletes the link. */
+  async deleteNetns({ fd, user }: Netns, host_interface: string): Promise<void> {
+    const answer = await this.#call(FRAME.NETNS_DEL, 8 + strBytes(host_interface), REPLY_GRACE_MS, (frame) =>
+      frame
+        .u32(fd)
+        .u32(user?.fd ?? NO_FD)
+        .str(host_interface),
     );
     if (answer.readUInt32LE(0) !== 0) {
-      throw new AppError("INTERNAL", `network namespace ${host_interface}: ${strAt(answer, 8)}`);
+      throw new AppError("INTERNAL", `network namespace ${host_interface}: ${strAt(answer, 12)}`);
     }
   }
 
@@ -193,9 +224,13 @@ export class LauncherClient {
   }
 
   /** Rejects only when the launcher is lost or does not answer in time; then the request may still be carried out. */
-  async storage({ type, texts, bytes = 0, flags = 0 }: StorageRequest): Promise<StorageAnswer> {
-    const answer = await this.#call(type, 12 + strsBytes(texts), LIMITS.storage_timeout_ms, (frame) => {
-      frame.u64(bytes).u32(flags);
+  async storage({ type, texts, bytes = 0, flags = 0, user }: StorageRequest): Promise<StorageAnswer> {
+    const answer = await this.#call(type, 20 + strsBytes(texts), LIMITS.storage_timeout_ms, (frame) => {
+      frame
+        .u64(bytes)
+        .u32(flags)
+        .u32(user?.fd ?? NO_FD)
+        .u32(user?.first_id ?? 0);
       for (const text of texts) frame.str(text);
     });
     const values = Array.from({ length: STORAGE_VALUES }, (_, i) => Number(answer.readBigUInt64LE(4 + 8 * i)));
@@ -206,9 +241,11 @@ export class LauncherClient {
    * Mounts the root of a container. What was mounted at the target goes first. Only while nothing of the container runs:
    * two mounts with one `upper` spoil it. Rejects with CAPACITY_FULL, or INTERNAL with the step that failed.
    */
-  async mountOverlay({ lower, directory, target, isReadonly }: OverlayRequest): Promise<void> {
+  async mountOverlay({ lower, directory, target, isReadonly, user }: OverlayRequest): Promise<void> {
     const flags = isReadonly ? STORAGE_READONLY : 0;
-    const answer = await this.storage({ type: FRAME.OVERLAY_MOUNT, texts: [lower, directory, target], flags });
+    const below = typeof lower === "string" ? lower : lower.map((layer) => `${layer}\n`).join("");
+    const texts = [below, directory, target];
+    const answer = await this.storage({ type: FRAME.OVERLAY_MOUNT, texts, flags, ...(user && { user }) });
     if (answer.errno !== 0) throw storageError(`root ${target}`, answer);
   }
 

@@ -100,9 +100,9 @@ export class LocalEngine implements Engine {
     const [{ survivors, doomed }] = await together(this.#takeOver(), mounting, this.containers.openArea());
     failpoint("engine.boot.adopted");
     host.startThreads();
-    this.containers.begin();
     // Those that live show that this machine runs containers, made like this.
     if (survivors.length === 0) await this.#prepareFilter();
+    await this.containers.begin();
     writeFingerprint(this.#fingerprint_file, this.#fingerprint(found));
     this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
     this.#lookLater();
@@ -175,6 +175,7 @@ export class LocalEngine implements Engine {
       subnet: config.subnet,
       gateway: this.#host.network.gateway,
       bridge: config.bridge,
+      user_namespaces: this.#host.users.info,
     };
   }
 

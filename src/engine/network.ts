@@ -15,25 +15,25 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { type Clock, sleep } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
+import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { each } from "./concurrency.ts";
-import type { LauncherClient } from "./launcher.ts";
+import { type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "./launcher.ts";
 import { type NetworkPolicy, noRules, type PolicyOf, policyRules, tableRules } from "./rules.ts";
 import { Slots } from "./slots.ts";
+import { UserNamespaces } from "./user-namespaces.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
-/** In place of a descriptor: there is none, only the link. */
-const NO_FD = 0xffffffff;
 const NO_LAUNCHER = 0;
 const LINK_LOOK_INTERVAL_MS = 20;
 
 /** A ready network namespace with its address, and the uid that goes with it. */
-export interface NetworkSlot {
+export interface NetworkSlot extends Netns {
   readonly index: number;
-  readonly fd: number;
-  /** Path that an OCI runtime can open. */
+  /** Paths that an OCI runtime can open. */
   readonly netns: string;
+  /** That owns the network; of a container that joins it. */
+  readonly user: (UserNamespace & { readonly path: string }) | null;
   readonly address: string;
   readonly uid: number;
   readonly host_interface: string;
@@ -90,6 +90,7 @@ export class Network {
   };
   readonly #launcher: () => LauncherHandle;
   readonly #slots: Slots<NetworkSlot>;
+  readonly #users: UserNamespaces;
   readonly #slots_max: number;
   readonly #clock: Clock;
   readonly #isCurrent: (launcher_pid: number) => boolean;
@@ -111,11 +112,13 @@ export class Network {
     launcher: () => LauncherHandle,
     isCurrent: (launcher_pid: number) => boolean,
     clock: Clock,
+    users: UserNamespaces,
     names: { bridge: string; subnet: string; host_tag: string; data_dir: string; run_dir: string; slots_max: number },
   ) {
     this.#launcher = launcher;
     this.#clock = clock;
     this.#isCurrent = isCurrent;
+    this.#users = users;
     this.subnet = parseSubnet(names.subnet);
     this.#text = {
       bridge: names.bridge,
@@ -134,8 +137,9 @@ export class Network {
       slots_max: this.#slots_max,
       make: (index) => this.#make(index),
       unmake: (slot) => this.#unmake(slot),
-      // A slot of a launcher that ended is gone with it.
-      isUsable: (slot) => isCurrent(slot.launcher_pid),
+      // A slot of a launcher that ended is gone with it. One with a user namespace is not for a container without: the
+      // machine's root could be above what owns the network.
+      isUsable: ({ launcher_pid, user }) => isCurrent(launcher_pid) && (user !== null) === users.areWanted,
     });
   }
 
@@ -169,7 +173,7 @@ export class Network {
   slotOfUid(uid: number): NetworkSlot | null {
     const index = uid - LIMITS.instance_uid_base;
     if (!Number.isInteger(index) || index < 0 || index >= this.#slots_max) return null;
-    return this.#slot(index, NO_FD, "", NO_LAUNCHER);
+    return this.#slot(index, NO_NETNS, NO_LAUNCHER);
   }
 
   /** The slot with this index, as an earlier process made it. Null when there can be none. */
@@ -299,30 +303,42 @@ export class Network {
     const own = new RegExp(`^h${this.#text.tag}\\d+$`);
     const links = readdirSync("/sys/class/net").filter((name) => own.test(name) && !kept.has(name));
     // One that stays is replaced when its name is needed.
-    await each(links, LIMITS.leftovers_at_once, (name) => client.deleteNetns(NO_FD, name).catch(() => {}));
+    await each(links, LIMITS.leftovers_at_once, (name) => client.deleteNetns(NO_NETNS, name).catch(() => {}));
   }
 
   async #make(index: number): Promise<NetworkSlot> {
     const launcher = this.#launcher();
-    const fd = await launcher.client.addNetns({
+    const first_id = this.#users.areWanted ? UserNamespaces.firstId(index) : null;
+    const netns = await this.#add(launcher, index, first_id).catch((error) => {
+      const isRefused = first_id !== null && errorText(error).includes("user namespace: ");
+      if (isRefused && this.#users.goOnWithout(error)) return this.#add(launcher, index, null);
+      throw error;
+    });
+    return this.#slot(index, netns, launcher.pid);
+  }
+
+  #add(launcher: LauncherHandle, index: number, first_id: number | null): Promise<Netns> {
+    return launcher.client.addNetns({
+      first_id,
       address: this.subnet.base + 2 + index,
       gateway: this.subnet.base + 1,
       prefix_length: this.subnet.prefix_length,
       host_interface: this.#interface(index),
       bridge: this.#text.bridge,
     });
-    return this.#slot(index, fd, `/proc/${launcher.pid}/fd/${fd}`, launcher.pid);
   }
 
   #interface(index: number): string {
     return `h${this.#text.tag}${index}`;
   }
 
-  #slot(index: number, fd: number, netns: string, launcher_pid: number): NetworkSlot {
+  #slot(index: number, { fd, user }: Netns, launcher_pid: number): NetworkSlot {
+    const path = (fd: number) => `/proc/${launcher_pid}/fd/${fd}`;
     return {
       index,
       fd,
-      netns,
+      netns: path(fd),
+      user: user === null ? null : { ...user, path: path(user.fd) },
       address: formatAddress(this.subnet.base + 2 + index),
       uid: LIMITS.instance_uid_base + index,
       host_interface: this.#interface(index),
@@ -334,17 +350,17 @@ export class Network {
     if (slot.launcher_pid === NO_LAUNCHER) return this.#outlast(slot);
     // The descriptor number of a launcher that ended may name another namespace by now; the kernel took the old one.
     if (!this.#isCurrent(slot.launcher_pid)) return;
-    await this.#launcher().client.deleteNetns(slot.fd, slot.host_interface);
+    await this.#launcher().client.deleteNetns(slot, slot.host_interface);
   }
 
   /**
    * The namespace of a slot that no launcher holds ends with its container, and takes the link along a moment later:
    * many at once, which the kernel does far quicker than it would by name. Only what stays is deleted.
    */
-  async #outlast({ fd, host_interface }: NetworkSlot): Promise<void> {
+  async #outlast({ host_interface }: NetworkSlot): Promise<void> {
     const end_ms = this.#clock.monotonicMs() + LIMITS.reap_wait_ms;
     while (existsSync(`/sys/class/net/${host_interface}`)) {
-      if (this.#clock.monotonicMs() > end_ms) return this.#launcher().client.deleteNetns(fd, host_interface);
+      if (this.#clock.monotonicMs() > end_ms) return this.#launcher().client.deleteNetns(NO_NETNS, host_interface);
       await sleep(this.#clock, LINK_LOOK_INTERVAL_MS);
     }
   }

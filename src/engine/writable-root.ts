@@ -7,7 +7,7 @@ import { readFile } from "node:fs/promises";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { StoreArea } from "./area.ts";
-import type { LauncherClient } from "./launcher.ts";
+import type { LauncherClient, OverlayRequest } from "./launcher.ts";
 
 const MIB = 1024 * 1024;
 
@@ -18,7 +18,7 @@ export interface WritableRoot {
   readonly area: StoreArea;
   /** Of the container, whose subvolume is there. */
   readonly id: string;
-  readonly lower: string;
+  readonly below: Pick<OverlayRequest, "lower" | "user">;
   readonly target: string;
 }
 
@@ -43,8 +43,8 @@ export async function mountWritable(root: WritableRoot): Promise<void> {
   throw new AppError("CAPACITY_FULL", "the disk has no room for what the container's root needs to be written to");
 }
 
-function mount({ launcher, lower, area, id, target }: WritableRoot): Promise<void> {
-  return launcher.mountOverlay({ lower, directory: area.subvolume("containers", id), target, isReadonly: false });
+function mount({ launcher, below, area, id, target }: WritableRoot): Promise<void> {
+  return launcher.mountOverlay({ ...below, directory: area.subvolume("containers", id), target, isReadonly: false });
 }
 
 /** Whether the file system itself is, as proc_pid_mountinfo(5) tells behind the dash. */

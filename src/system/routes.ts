@@ -13,7 +13,8 @@ export interface SystemRoutesOptions {
   readonly node_id: string;
   readonly started_at: EpochSeconds;
   readonly uptime_seconds: () => number;
-  readonly engine: () => EngineInfo;
+  /** Waits until it is known whether containers have user namespaces. */
+  readonly engine: () => Promise<EngineInfo>;
 }
 
 export function systemRoutes(options: SystemRoutesOptions) {
@@ -38,13 +39,13 @@ export function systemRoutes(options: SystemRoutesOptions) {
       response: systemInfo,
       summary: "Version, machine, engine, features and limits.",
       example: { response: SAMPLES.info },
-      handler: () => ({
+      handler: async () => ({
         version: options.version,
         runtime: `linux/${process.arch === "x64" ? "amd64" : process.arch}`,
         start_time: options.started_at,
         node_id: options.node_id,
         node_version: process.versions.node,
-        engine: options.engine(),
+        engine: await options.engine(),
         features: FEATURES,
         limits,
       }),

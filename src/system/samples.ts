@@ -17,6 +17,7 @@ const info: z.output<typeof systemInfo> = {
     subnet: "10.42.0.0/16",
     gateway: "10.42.0.1",
     bridge: "hearth0",
+    user_namespaces: { mode: "on", reason: null },
   },
   features: FEATURES,
   limits: { body_bytes_max: "8388608", list_limit_max: "1000", drain_ms: "20000" },

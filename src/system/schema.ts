@@ -18,6 +18,14 @@ const engineInfo = z.object({
   subnet: z.string().describe("Where instances have their addresses."),
   gateway: z.string().describe("This machine's address as seen from inside of instances."),
   bridge: z.string().describe("The network interface that leads to them."),
+  user_namespaces: z
+    .object({
+      mode: z
+        .enum(["on", "off", "unknown"])
+        .describe("on: root in a container is nobody on this machine. off: it is its root, held by all else."),
+      reason: z.string().nullable().describe("Why there are none."),
+    })
+    .describe("Of API containers."),
 });
 
 const named = z.record(z.string(), z.string());
@@ -48,7 +56,7 @@ export const FEATURES = {
   api_access: "handlers call the API",
   containers: "with files, addresses, logs, terminals, published ports",
   volumes: "with quotas, files and archives",
-  user_namespaces: "no: root inside of a container is root outside, held by all else",
+  user_namespaces: "of containers, where this machine can: engine.user_namespaces tells",
   adoption: "instances and containers outlive the daemon",
   tenants: "keys with scopes, access tokens, limits",
   openapi: "/api/openapi.json",

@@ -56,6 +56,7 @@ describe("the configuration", () => {
     ["HEARTH_SUBNET", "fd00::/64"],
     ["HEARTH_BRIDGE", "a-name-that-is-too-long"],
     ["HEARTH_LOG_LEVEL", "loud"],
+    ["HEARTH_USER_NAMESPACES", "yes"],
     ["HEARTH_OTLP_URL", "127.0.0.1:4318"],
     ["HEARTH_OTLP_URL", "ftp://127.0.0.1"],
     ["HEARTH_TRACE_SAMPLE", "1.5"],

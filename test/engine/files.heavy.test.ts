@@ -174,6 +174,15 @@ describe("a file", () => {
     expect(await shifted.stat("g")).toMatchObject({ uid: 33, gid: 44 });
     writeFileSync(at("outside"), "");
     expect(await shifted.stat("outside")).toMatchObject({ uid: 65534 });
+    // There are 65,536 of them, and what belongs to the next container's is nobody's either.
+    await shifted.setAttributes("g", { uid: 65_535, gid: 65_535 });
+    expect(lstatSync(at("g"))).toMatchObject({ uid: 1_065_535, gid: 1_065_535 });
+    for (const ids of [{ uid: 65_536 }, { gid: 65_536 }, { uid: 0xffff_ffff }]) {
+      expect(await codeOf(shifted.setAttributes("g", ids))).toBe("INVALID_ARGUMENT");
+      expect(await codeOf(shifted.symlink("m", "f", ids))).toBe("INVALID_ARGUMENT");
+    }
+    execFileSync("chown", ["1065536:999999", at("g")]);
+    expect(await shifted.stat("g")).toMatchObject({ uid: 65534, gid: 65534 });
     shifted.close();
   });
 

@@ -13,6 +13,8 @@ const EBUSY = 16;
 const ENODEV = 19;
 const MIB = 1024 * 1024;
 const FD_NONE = 0xffffffff;
+/** Of a range that no user of this machine has. */
+const FIRST_ID = 1_900_000_000;
 
 let native: Native;
 
@@ -173,19 +175,25 @@ describe("network namespaces of the launcher", () => {
   const links = [`${bridge}a`, `${bridge}b`] as const;
   const gateway = 0x0ac8_c801;
 
-  const add = async (address: number, link: string, on = bridge) => {
-    const answer = await native.ask(FRAME.NETNS_ADD, FRAME.NETNS, 9 + strBytes(link) + strBytes(on), (frame) =>
-      frame.u32(address).u32(gateway).u8(24).str(link).str(on),
+  const request = async (first_id: number, address: number, link: string, on = bridge) => {
+    const answer = await native.ask(FRAME.NETNS_ADD, FRAME.NETNS, 13 + strBytes(link) + strBytes(on), (frame) =>
+      frame.u32(first_id).u32(address).u32(gateway).u8(24).str(link).str(on),
     );
     return {
       errno: answer.readUInt32LE(0),
       fd: answer.readUInt32LE(4),
-      message: answer.toString("utf8", 12, answer.length - 1),
+      user_fd: answer.readUInt32LE(8),
+      message: answer.toString("utf8", 16, answer.length - 1),
     };
   };
-  const remove = async (fd: number, link: string) => {
-    const answer = await native.ask(FRAME.NETNS_DEL, FRAME.NETNS, 4 + strBytes(link), (frame) =>
-      frame.u32(fd).str(link),
+  const add = async (address: number, link: string, on = bridge) => {
+    const { user_fd, ...made } = await request(0, address, link, on);
+    expect(user_fd).toBe(FD_NONE);
+    return made;
+  };
+  const remove = async (fd: number, link: string, user_fd = FD_NONE) => {
+    const answer = await native.ask(FRAME.NETNS_DEL, FRAME.NETNS, 8 + strBytes(link), (frame) =>
+      frame.u32(fd).u32(user_fd).str(link),
     );
     return answer.readUInt32LE(0);
   };
@@ -264,8 +272,9 @@ describe("network namespaces of the launcher", () => {
 
   it("are not added while another request for the same name is under way", async () => {
     const bytes = [9_001, 9_002].map((id) => {
-      const frame = new FrameWriter(FRAME.NETNS_ADD, id, 9 + strBytes(links[0]) + strBytes(bridge));
+      const frame = new FrameWriter(FRAME.NETNS_ADD, id, 13 + strBytes(links[0]) + strBytes(bridge));
       return frame
+        .u32(0)
         .u32(gateway + 3)
         .u32(gateway)
         .u8(24)
@@ -279,6 +288,33 @@ describe("network namespaces of the launcher", () => {
     ];
     expect([first.readUInt32LE(0), second.readUInt32LE(0)]).toEqual([0, EBUSY]);
     expect(await remove(first.readUInt32LE(4), links[0])).toBe(0);
+  });
+
+  it("belong to a user namespace of the ids that were asked for, whose root may set them up and nobody else", async () => {
+    const open = () => readdirSync(`/proc/${native.pid}/fd`).length;
+    const before = open();
+    const { errno, fd, user_fd, message } = await request(FIRST_ID, gateway + 3, links[0]);
+    expect([errno, message]).toEqual([0, ""]);
+    const join = [`--user=/proc/${native.pid}/fd/${user_fd}`, `--net=/proc/${native.pid}/fd/${fd}`];
+    const enter = (...argv: string[]) => spawnSync("nsenter", [...join, "--setuid", "0", "--setgid", "0", ...argv]);
+    expect(enter("cat", "/proc/self/uid_map", "/proc/self/gid_map").stdout.toString().trim().split(/\s+/)).toEqual(
+      [0, FIRST_ID, 65_536, 0, FIRST_ID, 65_536].map(String),
+    );
+    expect(inside(fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(/eth0.* 10\.200\.200\.4\/24/);
+    expect(enter("ip", "link", "set", "lo", "down").status).toBe(0);
+    // The machine's root is not above it by being who made it: without its capabilities it may nothing.
+    const bare = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all", "ip", "link", "set", "lo", "up"];
+    expect(spawnSync("nsenter", [`--net=/proc/${native.pid}/fd/${fd}`, ...bare]).status).not.toBe(0);
+    expect(children(native.pid)).toEqual([]);
+    expect(await remove(fd, links[0], fd)).toBe(EBADF);
+    expect(await remove(fd, links[0], user_fd)).toBe(0);
+    expect(open()).toBe(before);
+    expect(await request(0xffff_0000, gateway + 3, links[0])).toMatchObject({
+      fd: FD_NONE,
+      user_fd: FD_NONE,
+      message: expect.stringMatching(/^user namespace: /),
+    });
+    expect([open(), children(native.pid), existsSync(`/sys/class/net/${links[0]}`)]).toEqual([before, [], false]);
   });
 
   it("are deleted only by a descriptor of a namespace, and a link that is gone is no error", async () => {

@@ -53,7 +53,7 @@ const PRISONER = `
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
 int main(int argc, char **argv) {
-  if (argc != 3 || !jail_enter(argv[1])) return 3;
+  if (argc != 3 || !jail_enter(argv[1], 0)) return 3;
   const char *act = argv[2];
   if (strcmp(act, "chroot without a filter") == 0) return chroot(".") == 0 || errno != EPERM;
   if (strcmp(act, "mknod without a filter") == 0) return mknod("/device", S_IFBLK | 0600, makedev(254, 0)) == 0 || errno != EPERM;

@@ -1,0 +1,118 @@
+/**
+ * How an API container is put together and started: its root mounted where only the launcher sees it, its configuration
+ * from what the start is told and what this machine is, and what its first process is handed. Which containers there
+ * are, and what becomes of them, is container-engine.ts's.
+ */
+import { mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import { remainsOf } from "./adoption.ts";
+import type { StoreArea } from "./area.ts";
+import type { ContainerPlan } from "./container.ts";
+import type { ContainerSpec } from "./container-bundle.ts";
+import type { Filter } from "./filters.ts";
+import type { EngineHost } from "./host.ts";
+import type { MountedImage } from "./images.ts";
+import type { UserNamespace } from "./launcher.ts";
+import type { NetworkSlot } from "./network.ts";
+import type { StartContainerTask } from "./thread.ts";
+import { mountWritable } from "./writable-root.ts";
+
+const KIND = 0o170000;
+const DIRECTORY = 0o040000;
+
+export class ContainerStarter {
+  readonly #host: EngineHost;
+  readonly #area: () => StoreArea;
+  /** Root inside is nobody to this machine and has to pass all directories above its root: these are open to that. */
+  readonly #roots: string;
+
+  constructor(host: EngineHost, area: () => StoreArea) {
+    this.#host = host;
+    this.#area = area;
+    this.#roots = host.roots;
+  }
+
+  /** Takes away what an earlier process mounted on: the mounts themselves went with its launcher. */
+  sweep(): void {
+    for (const name of readdirSync(this.#roots)) rmdirSync(`${this.#roots}/${name}`);
+  }
+
+  /** Where a container's log and exit lie. */
+  directory(id: string): string {
+    return `${this.#host.options.config.data_dir}/containers/${id}`;
+  }
+
+  /**
+   * Mounts a container's root, long enough for the runtime to take it over, or for who looks into it. With a user
+   * namespace it is one for a container in that.
+   */
+  async mount(id: string, image: MountedImage, user: UserNamespace | null): Promise<string> {
+    const target = `${this.#roots}/${id}`;
+    const launcher = await this.#host.launcher();
+    if (user !== null && image.layers.length === 0) {
+      throw new AppError("START_FAILED", `the layers of ${image.reference} are not known, which user namespaces need`);
+    }
+    const below = user === null ? { lower: image.path } : { lower: image.layers, user };
+    await mountWritable({ launcher, launcher_pid: this.#host.launcher_pid, area: this.#area(), id, below, target });
+    // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
+    for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
+      const mode = await launcher.lstatInRoot(target, path);
+      if (mode !== null && (mode & KIND) !== DIRECTORY) {
+        throw new AppError("START_FAILED", `${path} of the container is no directory`);
+      }
+    }
+    return target;
+  }
+
+  async unmount(id: string): Promise<void> {
+    const target = `${this.#roots}/${id}`;
+    await this.#host
+      .launcher()
+      .then((launcher) => launcher.unmount(target))
+      .catch(() => {});
+    rmSync(target, { recursive: true, force: true });
+  }
+
+  /** Removes a container's log and exit. */
+  forget(id: string): void {
+    rmSync(this.directory(id), { recursive: true, force: true });
+  }
+
+  /** What a worker thread needs for the start, with its files' directory made. */
+  task(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): StartContainerTask {
+    const { bundle, runtime_root } = remainsOf(this.#host.containers, plan.id, true);
+    const directory = this.directory(plan.id);
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    rmSync(`${directory}/exit`, { force: true });
+    const handover = {
+      listen_path: `${bundle}/s`,
+      file_paths: [...this.segments(plan.id), `${directory}/exit`],
+      pid_file: `${bundle}/pid`,
+    };
+    return { spec: this.#spec(plan, rootfs, slot, filter), bundle, runtime_root, handover };
+  }
+
+  /** Of its log, in the order in which minit gets them. */
+  segments(id: string): readonly string[] {
+    return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
+  }
+
+  #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): ContainerSpec {
+    const { options, resolv_conf, containers } = this.#host;
+    const { image: _, disk_limit_mb: __, volumes, ...kept } = plan;
+    return {
+      ...kept,
+      rootfs,
+      minit: options.minit,
+      resolv_conf,
+      slot_index: slot.index,
+      address: slot.address,
+      netns: slot.netns,
+      user: slot.user,
+      cgroup: remainsOf(containers, plan.id, false).cgroup,
+      filter,
+      mounts: volumes.map(({ id, target }) => ({ source: this.#area().subvolume("volumes", id), target })),
+    };
+  }
+}

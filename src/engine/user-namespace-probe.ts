@@ -1,0 +1,108 @@
+/**
+ * Whether containers with user namespaces work on this machine: one is started as every other is, with a volume, files are
+ * written through it, and it is looked at whose they are on the disk. Nothing of it stays.
+ */
+import { readFileSync } from "node:fs";
+import { AppError, errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import { remainsOf } from "./adoption.ts";
+import type { StoreArea } from "./area.ts";
+import type { ContainerPlan } from "./container.ts";
+import { writeContainerFiles } from "./container-bundle.ts";
+import { ContainerControl } from "./container-client.ts";
+import type { ContainerStarter } from "./container-starter.ts";
+import type { FileSessions } from "./files.ts";
+import type { Filter } from "./filters.ts";
+import type { EngineHost } from "./host.ts";
+import type { MountedImage } from "./images.ts";
+import type { NetworkSlot } from "./network.ts";
+import { OciRuntime } from "./oci-runtime.ts";
+import { OPEN_POLICY } from "./rules.ts";
+
+/** The container's id. */
+export const PROBE = "user-namespace-probe";
+/** Where the container has its own subvolume as if that were a volume's: one less to be made. */
+const VOLUME = "/volume";
+const FILE = "/probe";
+
+const PLAN: ContainerPlan = {
+  id: PROBE,
+  hostname: PROBE,
+  image: "",
+  network: OPEN_POLICY,
+  argv: [],
+  environment: [],
+  working_directory: "/",
+  memory_limit_mb: LIMITS.container_memory_mb_default,
+  cpu_limit_percent: null,
+  disk_limit_mb: null,
+  strict: false,
+  volumes: [],
+};
+
+export interface ProbeParts {
+  readonly host: EngineHost;
+  readonly starter: ContainerStarter;
+  readonly area: StoreArea;
+  readonly files: FileSessions;
+}
+
+/** Rejects with the reason why they do not work. */
+export async function probeUserNamespaces(parts: ProbeParts, image: MountedImage, filter: Filter): Promise<void> {
+  const { host, starter, area } = parts;
+  const slot = await host.acquire();
+  try {
+    // The slot's own was refused, and with it the question is answered.
+    if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "there is no user namespace");
+    await area.remove("containers", PROBE);
+    await area.create("containers", PROBE, null);
+    const rootfs = await starter.mount(PROBE, image, slot.user);
+    await look(parts, await start(parts, rootfs, slot, filter), slot.user.first_id);
+  } finally {
+    await starter.unmount(PROBE);
+    await host.discard(remainsOf(host.containers, PROBE, true), slot);
+    const failed = (error: unknown) => host.options.log.warn("probe not removed", { error: errorText(error) });
+    await area.remove("containers", PROBE).catch(failed);
+    starter.forget(PROBE);
+  }
+}
+
+/** Resolves to the first process's pid. Not by way of a thread, where a test's failpoints are for containers. */
+async function start(
+  { host, starter, area }: ProbeParts,
+  rootfs: string,
+  slot: NetworkSlot,
+  filter: Filter,
+): Promise<number> {
+  const { spec, bundle, handover } = starter.task(PLAN, rootfs, slot, filter);
+  const { command, version } = host.runtime;
+  const { clock } = host.options;
+  const mounts = [{ source: area.subvolume("containers", PROBE), target: VOLUME }];
+  writeContainerFiles(bundle, { ...spec, mounts });
+  const runtime = new OciRuntime(await host.launcher(), command, version, host.containers.runtime);
+  await runtime.run(PROBE, bundle, handover, LIMITS.start_timeout_ms);
+  const control = await ContainerControl.connect(handover.listen_path, LIMITS.start_timeout_ms, clock);
+  control.close();
+  return Number(readFileSync(`${bundle}/pid`, "utf8"));
+}
+
+async function look({ area, files }: ProbeParts, pid: number, first_id: number): Promise<void> {
+  const map = readFileSync(`/proc/${pid}/uid_map`, "utf8").trim().split(/\s+/).map(Number);
+  if (map.join() !== [0, first_id, LIMITS.user_namespace_ids].join()) {
+    throw new AppError("INTERNAL", `the container's ids are mapped ${map.join(" ")}`);
+  }
+  const last_id = LIMITS.user_namespace_ids - 1;
+  await files.with(`/proc/${pid}/root`, first_id, async (session) => {
+    for (const path of [FILE, `${VOLUME}${FILE}`]) {
+      await session.write(path, Buffer.from(PROBE), { uid: last_id, gid: 0 });
+      const { uid, gid } = await session.stat(path);
+      if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} inside`);
+    }
+  });
+  await files.with(area.subvolume("containers", PROBE), 0, async (session) => {
+    for (const path of [`/upper${FILE}`, FILE]) {
+      const { uid, gid } = await session.stat(path);
+      if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} on the disk`);
+    }
+  });
+}
