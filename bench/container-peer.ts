@@ -1,8 +1,9 @@
 /**
  * What API containers are compared with: the same container, started without hearth. Its bundle is a copy of one that
  * hearth wrote (the same image, mounts, limits and ready-made filter, the same minit as its first process), with a root
- * of its own that is mounted ahead. What is timed is what a careful script does then: a network namespace with a link
- * to a bridge, an address, a route, `run --detach`, and the first answer of the process inside.
+ * of its own that is mounted ahead, but without a user namespace. What is timed is what a careful script does then: a
+ * network namespace with a link to a bridge, an address, a route, `run --detach`, and the first answer of the process
+ * inside.
  *
  * It runs below the compiled launcher, as the runners of baselines.ts: neither Node's spawn nor a shell's start-up of
  * its own is in the time but one `sh` for the whole script, and the runtime's state lies in memory as hearth's does.
@@ -59,7 +60,7 @@ export interface PeerOptions {
 interface Config {
   readonly root: { path: string };
   readonly mounts: { source: string }[];
-  readonly linux: { cgroupsPath: string; readonly namespaces: { readonly type: string; path?: string }[] };
+  readonly linux: { cgroupsPath: string; namespaces: { readonly type: string; path?: string }[] };
 }
 
 export class PeerContainers {
@@ -118,6 +119,7 @@ export class PeerContainers {
     const config = JSON.parse(text) as Config;
     config.root.path = root;
     config.linux.cgroupsPath = `/${this.#name}/${id}`;
+    config.linux.namespaces = config.linux.namespaces.filter(({ type }) => type !== "user");
     const network = config.linux.namespaces.find(({ type }) => type === "network");
     if (has_network && network !== undefined) network.path = `/run/netns/${id}`;
     else delete network?.path;

@@ -2,6 +2,8 @@
  * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows them and
  * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
+import { CLI_LIMITS } from "./cli-limits.ts";
+
 export const LIMITS = {
   // Requests
   /** A JSON body above this is refused with 413 (an invoke payload travels inside one). */
@@ -474,28 +476,7 @@ export const LIMITS = {
   /** A collector that does not answer is named in the log so often. */
   otlp_complaint_interval_ms: 60_000,
 
-  // The command line
-  /** An answer that takes longer is not waited for: a PUT waits 60 s for warm instances, a deletion 10 s for calls. */
-  cli_request_timeout_ms: 120_000,
-  /** A call may wait in the queue as long as it may run. */
-  cli_call_timeout_ms: (2 * 3_600 + 60) * 1_000,
-  /** What only helps (names to complete, names that were meant) may not keep a person waiting. */
-  cli_aside_timeout_ms: 1_000,
-  cli_spinner_delay_ms: 300,
-  /** How often the line of an upload or a download is written again. */
-  cli_meter_interval_ms: 100,
-  /** Between two looks of `pool --watch` and `logs --follow`. */
-  cli_poll_interval_ms: 1_000,
-  /** A stream that broke is asked for again so often, at that interval: a daemon starts again within seconds. */
-  cli_reconnects_max: 30,
-  /** Records of one look of `logs --follow`; what was more in between is said to be left out. */
-  cli_follow_records_max: 100,
-  /** Of a file or standard input that is read whole: what a request may hold. */
-  cli_input_bytes_max: 8 * 1024 * 1024,
-  /** A file that goes in one request, in base64; cp has no such bound. */
-  cli_put_bytes_max: 5 * 1024 * 1024,
-  /** Entries of a directory that are shown together, whose table is made in memory. */
-  cli_files_max: 100_000,
+  ...CLI_LIMITS,
 
   // Process
   drain_ms: 20_000,

@@ -137,6 +137,8 @@ export class Daemon {
         () => false,
       );
     });
+    // It tries user namespaces out behind its back; what that takes is gone when it can say how that went.
+    await fetch(`${this.url}/api/system/info`, { headers: { "x-api-key": KEY } }).catch(() => {});
     return this;
   }
 
@@ -368,13 +370,14 @@ function mountsOf(pid: string): string[] {
 }
 
 function namespacesOf(pid: string): string[] {
-  return ["net", "pid", "mnt", "ipc", "uts", "cgroup"]
-    .flatMap((kind) => linkOf(`/proc/${pid}/ns/${kind}`))
-    .filter((link) => !OWN_NAMESPACES.includes(link));
+  return NAMESPACE_KINDS.flatMap((kind) => linkOf(`/proc/${pid}/ns/${kind}`)).filter(
+    (link) => !OWN_NAMESPACES.includes(link),
+  );
 }
 
 function heldNamespacesOf(pid: string): string[] {
-  return descriptorsOf(pid).filter((link) => link.startsWith("net:[") && !OWN_NAMESPACES.includes(link));
+  return descriptorsOf(pid).filter((link) => /^(net|user):\[/.test(link) && !OWN_NAMESPACES.includes(link));
 }
 
-const OWN_NAMESPACES = ["net", "pid", "mnt", "ipc", "uts", "cgroup"].flatMap((kind) => linkOf(`/proc/self/ns/${kind}`));
+const NAMESPACE_KINDS = ["net", "user", "pid", "mnt", "ipc", "uts", "cgroup"];
+const OWN_NAMESPACES = NAMESPACE_KINDS.flatMap((kind) => linkOf(`/proc/self/ns/${kind}`));
