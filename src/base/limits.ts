@@ -167,6 +167,8 @@ export const LIMITS = {
    */
   user_namespace_first_id: 10_987 * 65_536,
   user_namespace_ids: 65_536,
+  /** Containers that are started to see whether they work: one may fail because the machine is busy. */
+  user_namespace_probes_max: 3,
   /** Open files per process of an instance. */
   instance_files_max: 4_096,
   keep_alive_ms_default: 300_000,

@@ -159,7 +159,7 @@ export function isFingerprint(file: string, fingerprint: string): boolean {
 }
 
 export function writeFingerprint(file: string, fingerprint: string): void {
-  writeFileSync(`${file}.new`, fingerprint);
+  writeFileSync(`${file}.new`, fingerprint, { mode: 0o600 });
   renameSync(`${file}.new`, file);
 }
 

@@ -208,7 +208,8 @@ export class ContainerEngine {
   async kept(): Promise<readonly string[]> {
     const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
     const ids = [...folders, ...(await this.area.list("containers"))];
-    return [...new Set(ids)].filter((id) => id !== PROBE);
+    // The probe looks after itself; where there is none, what one of an earlier process left is as good as unknown.
+    return [...new Set(ids)].filter((id) => id !== PROBE || !this.#host.users.areWanted);
   }
 
   /** Of those that run. */

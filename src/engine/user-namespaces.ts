@@ -52,7 +52,7 @@ export class UserNamespaces {
   async decide(probe: () => Promise<void>): Promise<void> {
     if (this.#info.mode !== "unknown") return;
     try {
-      await probe();
+      await this.#tryOut(probe);
       this.#decide({ mode: "on", reason: null });
     } catch (error) {
       if (this.goOnWithout(error)) return;
@@ -71,6 +71,17 @@ export class UserNamespaces {
       this.#decide({ mode: "off", reason });
     }
     return true;
+  }
+
+  async #tryOut(probe: () => Promise<void>): Promise<void> {
+    for (let probes_count = 1; ; probes_count++) {
+      try {
+        return await probe();
+      } catch (error) {
+        // Without wanting them there is nothing more to be seen: a slot could not be made with one.
+        if (probes_count === LIMITS.user_namespace_probes_max || !this.areWanted) throw error;
+      }
+    }
   }
 
   #decide(info: UserNamespaceInfo): void {

@@ -1,9 +1,10 @@
 /** Root in a container is nobody on this machine, and its files are root's all the same: on the disk, beside it, outside. */
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { commandLines } from "../../src/engine/reaper.ts";
+import { buildahCommand, profileImage, readDirectories } from "../../src/setup/paths.js";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
@@ -12,9 +13,13 @@ const SETTINGS = { HEARTH_CELLS: "0" };
 const folder = mkdtempSync("/var/tmp/hearth-ids-");
 const daemon = new Daemon();
 const containers = new ContainerUser(daemon);
+const BUILDAH = buildahCommand(readDirectories(process.env, []).image_dir);
+const LAYERED = `localhost/hearth/layers-${daemon.tag}`;
 
 afterAll(async () => {
   await daemon.dispose();
+  // In use until the daemon is gone.
+  spawnSync(BUILDAH[0] ?? "", [...BUILDAH.slice(1), "rmi", `${LAYERED}:2`, `${LAYERED}:1`]);
   rmSync(folder, { recursive: true });
 });
 
@@ -59,6 +64,18 @@ async function owners(id: string, path: string): Promise<string[]> {
   const input = Buffer.from(await (await fetch(url, { headers: { "x-api-key": KEY } })).arrayBuffer());
   const listing = execFileSync("tar", ["-tv", "--numeric-owner"], { input }).toString().trim();
   return listing.split("\n").map((line) => line.replace(/^\S+ +(\S+) .* (\S+)$/, "$1 $2"));
+}
+
+/** Makes an image of two layers above that of functions. */
+function layeredImage(): string {
+  const name = LAYERED;
+  const script = `set -e; add() { $B from --pull-never --name $N-$1 $2; cd $($B mount $N-$1); }
+keep() { cd /; $B commit -q $N-$1 $N:$1; $B umount $N-$1; $B rm $N-$1; }
+add 1 $FROM; mkdir -p layers/opaque/old; echo two > layers/two; chown 33:5 layers/two; rm -r srv; keep 1
+add 2 $N:1; echo three > layers/three; ln layers/three layers/linked; rm -r layers/opaque; mkdir layers/opaque; touch layers/opaque/new; keep 2`;
+  const env = { ...process.env, B: BUILDAH.join(" "), N: name, FROM: profileImage("prod").reference };
+  execFileSync("unshare", ["-m", "sh", "-c", script], { env, stdio: "pipe" });
+  return `${name}:2`;
 }
 
 describe("a container with a user namespace", () => {
@@ -182,6 +199,24 @@ open("/data/mine", "a").write("y"); os.chown("/data/mine", 34, 5); os.chmod("/da
       "33:5\n0:0\nkept\n",
     );
     await containers.delete(between.container_id);
+  });
+
+  it("may be of an image of many layers, which hide, replace and link what is in others", async () => {
+    const image = layeredImage();
+    const made = await containers.create({ name: "layers", image, oci: true });
+    const line =
+      "cd /layers; test -e /srv || ls opaque; stat -c '%n %u:%g %h' two linked; cat linked; echo more >> two; cat two";
+    expect(await containers.shell(made.container_id, line)).toBe("new\ntwo 33:5 1\nlinked 0:0 2\nthree\ntwo\nmore\n");
+    expect(onDisk(`containers/${made.container_id}/upper/layers/two`)).toBe("33:5");
+    await containers.delete(made.container_id);
+  });
+
+  it("is started on from directories that strangers on this machine can pass and not look into", () => {
+    const open = readdirSync(daemon.run_dir).filter(
+      (name) => (statSync(`${daemon.run_dir}/${name}`).mode & 0o077) !== 0,
+    );
+    expect(open.sort()).toEqual(["r", "resolv.conf"]);
+    for (const path of [daemon.run_dir, `${daemon.run_dir}/r`]) expect(statSync(path).mode & 0o777).toBe(0o711);
   });
 
   it("lives on without them where they are off, and is root's again at its next start, with the same files", async () => {
