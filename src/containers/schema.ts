@@ -78,6 +78,13 @@ export const argv = z
     error: `must not be larger than ${LIMITS.arguments_bytes_max} bytes`,
   });
 
+/**
+ * A name with its registry, tag or digest, or an id, and nothing else: it becomes an argument of buildah. What begins with a
+ * dash would be a flag there (--cpu-profile=/etc/passwd writes that file, as root), and one with a transport
+ * (containers-storage:[…]) would lead out of the store.
+ */
+const IMAGE_REFERENCE = /^[A-Za-z0-9][\w.-]*(?:[/:@][\w.-]+)*$/;
+
 export const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
 
 const ABOUT = {
@@ -126,7 +133,7 @@ function complaintAboutGpus({
 const createFields = z.object({
   name: resourceName.describe(ABOUT.name),
   image: text(LIMITS.image_reference_length_max)
-    .min(1)
+    .regex(IMAGE_REFERENCE, "expected a profile, or a reference like docker.io/library/alpine:3.20")
     .default("prod")
     .describe("A profile, or with oci a reference of an image in the store."),
   oci: z.boolean().default(false).describe("Whether image is an OCI reference."),
