@@ -82,6 +82,33 @@ describe("the list of containers", () => {
   });
 });
 
+describe("a tab that nobody looks at", () => {
+  it("asks nothing and holds no connection, and knows all of it when it is seen again", async () => {
+    const { container_id } = await user.create({ name: "left", command: ["sh", "-c", "echo said; sleep 1000"] });
+    const { page, requests } = await open(`#/containers/${container_id}`);
+    await page.locator(".log .line").waitFor();
+    const streams = () => requests.filter((one) => /api\/events\?|\/logs\?/.test(one)).length;
+    await eventually("events are followed", () => streams() === 2);
+    const look = (isHidden: boolean) =>
+      page.evaluate(
+        `Object.defineProperty(document, "hidden", { value: ${isHidden}, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"))`,
+      );
+    await look(true);
+    const asked = requests.length;
+    await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    await user.create({ name: "another" });
+    // At most what was under way when it was left: a round has four.
+    expect(requests.length - asked).toBeLessThan(5);
+    expect(streams()).toBe(2);
+    await look(false);
+    await page.locator(".title .badge").getByText("exited").waitFor();
+    await eventually("both are followed again", () => streams() === 4);
+    await page.getByRole("link", { name: "Activity" }).click();
+    await card(page, "Events").getByRole("row").filter({ hasText: "container died" }).first().waitFor();
+  });
+});
+
 describe("a container on the page", () => {
   it("is made with the form, and has what the form says", async () => {
     await daemon.call("POST", "/api/volumes", { name: "data" });
@@ -176,10 +203,8 @@ describe("a container on the page", () => {
     const { page } = await open(`#/containers/${container_id}`);
     await page.getByRole("link", { name: "Terminal" }).click();
     await page.getByText("/bin/bash in").waitFor();
-    await page
-      .getByRole("link", { name: "shelled", exact: true })
-      .or(page.getByRole("link", { name: container_id }))
-      .click();
+    await eventually("its name is the title's", async () => (await page.title()) === "shelled terminal · hearth");
+    await page.getByRole("link", { name: "shelled", exact: true }).click();
     await page.getByRole("heading", { name: "shelled" }).waitFor();
   });
 
@@ -240,11 +265,20 @@ describe("the log of a container", () => {
   });
 
   it("holds no more than a thousand lines, however many come, and the newest of them", async () => {
-    const command = ["sh", "-c", "seq 1 30000; sleep 1000"];
+    const command = ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo; seq 1 30000; sleep 1000"];
     const { container_id } = await user.create({ name: "loud", command });
     const { page } = await open(`#/containers/${container_id}`);
     await eventually("the last line is there", async () => (await lines(page)).at(-1) === "30000");
     expect(await lines(page)).toEqual(Array.from({ length: 1000 }, (_, i) => String(29_001 + i)));
+  });
+
+  it("lays out the beginning of a very long line, and says how much there is", async () => {
+    const command = ["sh", "-c", "head -c 10000 /dev/zero | tr '\\0' x; echo; echo next; sleep 1000"];
+    const { container_id } = await user.create({ name: "wide", command });
+    const { page } = await open(`#/containers/${container_id}`);
+    await eventually("both are there", async () => (await lines(page)).at(-1) === "next");
+    const [long = ""] = await lines(page);
+    expect(long).toMatch(/^x{2000}… and [\d,]+ characters more$/);
   });
 
   it("goes on after a restart of the daemon, with nothing lost and nothing twice", async () => {
@@ -291,7 +325,7 @@ describe("a key that may only read", () => {
     await rowOf(page, "looked-at").waitFor();
     expect(await page.getByRole("link", { name: "New container" }).isVisible()).toBe(false);
     await page.getByRole("link", { name: "looked-at" }).click();
-    await page.getByText("This key may only read").waitFor();
+    await page.getByText("This key may not write").waitFor();
     await page.locator(".log").getByText("said").waitFor();
     await card(page, "Processes").getByText("sleep 1000").last().waitFor();
     for (const name of ["Start", "Stop", "Restart", "Kill", "Rename", "Delete", "Send", "Run"]) {

@@ -232,7 +232,9 @@ export class Api {
   /** What the browser saves, read to its end. @param {string} target @returns {Promise<Blob>} */
   async download(target) {
     const response = await this.open(target, AbortSignal.timeout(TRANSFER_MS));
-    return response.blob();
+    return response.blob().catch(() => {
+      throw new ApiError(0, { error: "the connection broke before all of it was there" });
+    });
   }
 
   /**
@@ -258,7 +260,8 @@ export class Api {
             if (request.status < 300) resolve();
             else reject(refusal(request.status, request.responseText));
           };
-          request.onerror = lost("hearth does not answer");
+          // A refusal of what is long may be lost: the daemon does not read on for minutes to say it.
+          request.onerror = lost("the connection broke before all of it was sent; Activity may say why");
           request.ontimeout = lost("hearth has not answered in time");
           request.onabort = lost("the upload was cancelled");
           ended.addEventListener("abort", () => request.abort());

@@ -14,7 +14,9 @@ import { Stream } from "./stream.js";
 /** @import { Context } from "./parts.js" */
 /** @import { LogEntry } from "../wire.ts" */
 
-export const LINES_MAX = 1_000;
+const LINES_MAX = 1_000;
+/** Characters of a line that are laid out; a thousand whole ones could be megabytes. */
+const LINE_LENGTH_MAX = 2_000;
 /** Between two drawings: more often than this nobody reads. */
 const DRAW_MS = 100;
 /** Pixels from the end that still are the end. */
@@ -23,11 +25,13 @@ const END_PX = 8;
 /** @param {LogEntry} entry */
 function lineView({ timestamp, stream, message }) {
   const at = epochSeconds(timestamp);
+  const rest = message.length - LINE_LENGTH_MAX;
+  const text = rest > 0 ? `${message.slice(0, LINE_LENGTH_MAX)}… and ${count(rest)} characters more` : message;
   return h(
     "div",
     { class: `line ${stream}` },
     h("time", { text: timeOfDay(at), title: dateTime(at) }),
-    h("span", { text: message }),
+    h("span", { text }),
   );
 }
 
@@ -93,6 +97,8 @@ export function logCard({ api, clock }, id) {
     update() {
       if (isFollowed) stream.ensure();
     },
+    /** Until the next round that somebody looks at. */
+    rest: () => stream.close(),
     leave() {
       stream.close();
       undraw();

@@ -23,12 +23,15 @@ const moment = (iso, none) => (iso === null ? none : dateTime(epochSeconds(iso))
 /** @param {number | null} seconds @param {string} none */
 const seconds = (seconds, none) => (seconds === null ? none : `${seconds} s`);
 
+/** @param {Exclude<ContainerRecord["egress"], "on">} egress */
+const reachable = (egress) => (egress === "off" ? "nothing" : egress.join(", ") || "nothing");
+
 /** @type {readonly [string, (record: ContainerRecord) => string][]} */
 const FACTS = [
   ["Id", ({ container_id }) => container_id],
   ["Address", ({ ip_address }) => ip_address ?? "none"],
   ["Ports", ({ ports }) => ports.map(portText).join(", ") || "none"],
-  ["May reach", ({ egress }) => (typeof egress === "string" ? egress : egress.join(", ") || "nothing")],
+  ["May reach", ({ egress }) => (egress === "on" ? "everything outside" : reachable(egress))],
   ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MiB`],
   ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no quota" : `${cpu_limit_percent} % of a core`)],
   ["Disk", ({ disk_limit_mb }) => (disk_limit_mb === null ? "no quota" : `${disk_limit_mb} MiB`)],
@@ -150,7 +153,7 @@ function header(context, current, onMoved) {
   const terminal = h("a", { class: "button", text: "Terminal" });
   const files = h("a", { class: "button", text: "Files" });
   const buttons = lifeButtons(context, trouble, current, onMoved);
-  const readOnly = h("p", { class: "hint", text: "This key may only read: what changes a container is not offered." });
+  const readOnly = h("p", { class: "hint", text: "This key may not write: what changes a container is not offered." });
   return {
     element: h(
       "div",
@@ -247,6 +250,7 @@ export function containerView(context, id) {
       }
     },
     focus: () => (shown === null ? undefined : top.focus()),
+    rest: log.rest,
     leave: log.leave,
   };
 }

@@ -79,8 +79,7 @@ class Page {
     document.getElementById("loading")?.remove();
     document.body.append(this.#header, this.#main, this.#message);
     addEventListener("hashchange", () => location.hash !== this.#routed && this.#route());
-    // Nobody looks: the daemon has readers enough that do, and a browser few connections.
-    document.addEventListener("visibilitychange", () => document.hidden && this.#events.close());
+    document.addEventListener("visibilitychange", () => this.#rest());
     document.addEventListener("keydown", (event) => this.#onKey(event));
     if (this.#api.isSignedIn) this.#enter();
     else this.#leave("");
@@ -155,6 +154,13 @@ class Page {
   #entitle() {
     const title = `${this.#view?.title() ?? ""} · hearth`;
     if (document.title !== title) document.title = title;
+  }
+
+  /** A browser has few connections for all of its tabs: those that nobody looks at hold none. */
+  #rest() {
+    if (!document.hidden) return;
+    this.#events.close();
+    this.#view?.rest?.();
   }
 
   /** @param {string} text */

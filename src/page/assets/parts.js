@@ -27,6 +27,7 @@ import { h, setAttribute, setText, show } from "./dom.js";
  * @property {string} [up] the address that Escape leads to; the list of functions unless there is one
  * @property {(id: string) => void} [focusRow] of a list: puts the focus into the row of what was open
  * @property {() => void} [find] puts the focus into the filter
+ * @property {() => void} [rest] lets go of connections, until the next round: nobody looks
  * @property {() => void} [leave] lets go of what it holds, when another view takes its place for good
  */
 

@@ -8,6 +8,7 @@
 import { containerHash, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
 import { act, crumbs, problem } from "./parts.js";
+import { containersOf } from "./resources.js";
 import { loadLibrary, underPolicy } from "./xterm.js";
 
 /** @import { Terminal } from "@xterm/xterm" */
@@ -26,6 +27,9 @@ class Shell {
   #context;
   #container;
   #session;
+  /** What people call it. */
+  #name;
+  #way = h("div");
   #status = h("p", { class: "hint", role: "status", "aria-live": "polite" });
   #box = h("div", { class: "terminal-box" });
   #trouble = problem();
@@ -47,16 +51,11 @@ class Shell {
     this.#context = context;
     this.#container = container;
     this.#session = session;
+    this.#name = container;
     this.element = h(
       "div",
       { class: "wide" },
-      crumbs(
-        [
-          ["Containers", "#/containers"],
-          [container, containerHash(container)],
-        ],
-        "Terminal",
-      ).element,
+      this.#way,
       this.#box,
       this.#trouble.element,
       h(
@@ -69,6 +68,10 @@ class Shell {
       ),
     );
     void this.#open().catch((error) => this.#trouble.update(error));
+  }
+
+  get name() {
+    return this.#name;
   }
 
   focus() {
@@ -87,6 +90,13 @@ class Shell {
 
   async #open() {
     const { Terminal, FitAddon } = await loadLibrary();
+    this.#name = (await containersOf(this.#context.api).get(this.#container)).name;
+    /** @type {[string, string][]} */
+    const above = [
+      ["Containers", "#/containers"],
+      [this.#name, containerHash(this.#container)],
+    ];
+    this.#way.replaceChildren(crumbs(above, "Terminal").element);
     if (this.#isLeft) return;
     this.#endPolicy = underPolicy();
     const terminal = new Terminal({
@@ -160,7 +170,7 @@ class Shell {
     const frame = JSON.parse(data);
     if (frame.type === "ready") {
       this.#trouble.update(null);
-      setText(this.#status, `${frame.shell} in ${this.#container}`);
+      setText(this.#status, `${frame.shell} in ${this.#name}`);
     } else if (frame.type === "exit") {
       setText(this.#status, `the shell has ended with ${frame.signal ?? `code ${frame.code}`}`);
     } else if (frame.type === "error") this.#trouble.update(frame.message);
@@ -223,7 +233,7 @@ export function terminalView(context, container, session) {
   const shell = new Shell(context, container, session);
   return {
     element: shell.element,
-    title: () => `${container} terminal`,
+    title: () => `${shell.name} terminal`,
     up: containerHash(container),
     refresh: async () => {},
     focus: () => shell.focus(),
