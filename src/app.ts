@@ -163,7 +163,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       started_at,
       uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
       engine: async () => {
-        await engine.containers.hasUserNamespaces;
+        await engine.containers.userNamespacesTried();
         return engine.info();
       },
     },

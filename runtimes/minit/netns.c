@@ -19,7 +19,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "protocol.h"
@@ -240,7 +239,10 @@ static bool write_map(pid_t pid, const char *name, uint32_t first_id) {
   return written;
 }
 
-/* A process in a new user namespace and a network namespace of that, which waits to be killed. */
+/*
+ * A process in a new user namespace and a network namespace of that, for the time that these need one to be named by. It
+ * ends with this process, which nobody waits for it to do: the launcher reaps it.
+ */
 static pid_t start_holder(uint32_t owner) {
   pid_t parent = getpid(), pid = -1;
   /*
@@ -266,10 +268,7 @@ static int make_owned(struct work *w, uint32_t first_id) {
   bool made = write_map(pid, "uid_map", first_id) && write_map(pid, "gid_map", first_id) &&
               (w->user = open_of(pid, "ns/user", O_RDONLY)) >= 0 && (w->netns = open_of(pid, "ns/net", O_RDONLY)) >= 0 &&
               setns(w->netns, CLONE_NEWNET) == 0;
-  int error = made ? 0 : errno;
-  kill(pid, SIGKILL);
-  waitpid(pid, NULL, __WALL);
-  return error;
+  return made ? 0 : errno;
 }
 
 static int make_plain(struct work *w) {

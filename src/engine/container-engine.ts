@@ -128,9 +128,9 @@ export class ContainerEngine {
     }
   }
 
-  /** Whether containers here have user namespaces; resolves when that is known. */
-  get hasUserNamespaces(): Promise<boolean> {
-    return this.#host.users.decided;
+  /** Resolves when it is known whether containers here have user namespaces, or that it cannot be found out now. */
+  userNamespacesTried(): Promise<void> {
+    return this.#host.users.settled();
   }
 
   get area(): StoreArea {
@@ -179,8 +179,16 @@ export class ContainerEngine {
       this.#doomed.delete(id);
       cleared.resolve();
     });
-    const deciding = this.#tracked(this.#host.users.decide(() => this.#probe()));
+    const deciding = this.#decide().catch((error) => {
+      this.#host.options.log.warn("user namespaces not tried out", { error: errorText(error) });
+      // Who has to have them is told; a machine that has no room now is asked again by every start.
+      if (error instanceof AppError && error.code === "INTERNAL") throw error;
+    });
     if (this.#host.options.config.user_namespaces === "on") await deciding;
+  }
+
+  #decide(): Promise<boolean> {
+    return this.#host.users.decide(() => this.#tracked(this.#probe()));
   }
 
   /** Of the OCI runtime, too: with the image, the filter and the kinds of mounts that containers are started with. */
@@ -254,7 +262,7 @@ export class ContainerEngine {
       const [image, filter, hasUser] = await Promise.all([
         this.#host.image(plan.image),
         this.#filters.get(capabilities),
-        this.#host.users.decided,
+        this.#decide(),
       ]);
       slot = await this.#host.acquire();
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");

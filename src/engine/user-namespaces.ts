@@ -20,13 +20,18 @@ export interface UserNamespaceInfo {
 export class UserNamespaces {
   readonly #choice: UserNamespaceChoice;
   readonly #log: Log;
-  readonly #decided = Promise.withResolvers<boolean>();
   #info: UserNamespaceInfo = { mode: "unknown", reason: null };
+  #deciding: Promise<boolean> | null = null;
 
   constructor(choice: UserNamespaceChoice, log: Log) {
     this.#choice = choice;
     this.#log = log;
-    if (choice === "off") this.#decide({ mode: "off", reason: "HEARTH_USER_NAMESPACES is off" });
+    if (choice === "off") this.#info = { mode: "off", reason: "HEARTH_USER_NAMESPACES is off" };
+  }
+
+  /** The first id of a slot, outside. */
+  static firstId(slot_index: number): number {
+    return LIMITS.user_namespace_first_id + slot_index * LIMITS.user_namespace_ids;
   }
 
   get info(): UserNamespaceInfo {
@@ -38,54 +43,57 @@ export class UserNamespaces {
     return this.#info.mode !== "off";
   }
 
-  /** Whether containers get one (U1). */
-  get decided(): Promise<boolean> {
-    return this.#decided.promise;
+  /** Resolves when nobody finds out about them at this moment. */
+  async settled(): Promise<void> {
+    await this.#deciding?.catch(() => {});
   }
 
-  /** The first id of a slot, outside. */
-  static firstId(slot_index: number): number {
-    return LIMITS.user_namespace_first_id + slot_index * LIMITS.user_namespace_ids;
+  /**
+   * Whether containers get one (U1), found out by `probe` where that is not known. Rejects with INTERNAL where they have to
+   * and cannot, and where there is no room to find out as the probe does: the next call tries again.
+   */
+  async decide(probe: () => Promise<void>): Promise<boolean> {
+    if (this.#info.mode !== "unknown") return this.#info.mode === "on";
+    this.#deciding ??= this.#find(probe).finally(() => {
+      this.#deciding = null;
+    });
+    return this.#deciding;
   }
 
-  /** Has `probe` show that they work. Rejects with INTERNAL where they have to and do not. */
-  async decide(probe: () => Promise<void>): Promise<void> {
-    if (this.#info.mode !== "unknown") return;
-    try {
-      await this.#tryOut(probe);
-      this.#decide({ mode: "on", reason: null });
-    } catch (error) {
-      if (this.goOnWithout(error)) return;
-      throw new AppError("INTERNAL", `HEARTH_USER_NAMESPACES is on, and they do not work here: ${errorText(error)}`, {
-        cause: error,
-      });
-    }
-  }
-
-  /** Whether what failed may be tried without one: then nothing has one from here on. */
+  /** Whether what failed may be done without one: then nothing has one from here on. */
   goOnWithout(error: unknown): boolean {
     if (this.#choice !== "auto" || this.#info.mode === "on") return false;
     if (this.#info.mode === "unknown") {
       const reason = errorText(error);
       this.#log.warn("containers run without user namespaces", { reason });
-      this.#decide({ mode: "off", reason });
+      this.#info = { mode: "off", reason };
     }
     return true;
   }
 
-  async #tryOut(probe: () => Promise<void>): Promise<void> {
+  async #find(probe: () => Promise<void>): Promise<boolean> {
     for (let probes_count = 1; ; probes_count++) {
       try {
-        return await probe();
+        await probe();
+        this.#info = { mode: "on", reason: null };
+        return true;
       } catch (error) {
-        // Without wanting them there is nothing more to be seen: a slot could not be made with one.
-        if (probes_count === LIMITS.user_namespace_probes_max || !this.areWanted) throw error;
+        const reason = errorText(error);
+        if (isFull(error)) {
+          this.#info = { mode: "unknown", reason };
+          throw error;
+        }
+        // A slot that could not be made with one has answered the question already.
+        if (probes_count < LIMITS.user_namespace_probes_max && this.areWanted) continue;
+        if (this.goOnWithout(error)) return false;
+        const message = `HEARTH_USER_NAMESPACES is on, and they do not work here: ${reason}`;
+        throw new AppError("INTERNAL", message, { cause: error });
       }
     }
   }
+}
 
-  #decide(info: UserNamespaceInfo): void {
-    this.#info = info;
-    this.#decided.resolve(info.mode === "on");
-  }
+/** Says nothing about user namespaces. */
+function isFull(error: unknown): boolean {
+  return error instanceof AppError && (error.code === "CAPACITY_FULL" || error.code === "STORAGE_FULL");
 }
