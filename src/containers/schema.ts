@@ -58,7 +58,13 @@ const mounts = z
   .max(LIMITS.container_volumes_max)
   .refine((all) => new Set(all.map((one) => parseMount(one)?.target)).size === all.length, {
     error: "must not mount two volumes at one path",
+  })
+  .refine((all) => !hasNested(all.map((one) => parseMount(one)?.target ?? "/")), {
+    error: "must not mount a volume inside of another",
   });
+
+const hasNested = (targets: readonly string[]): boolean =>
+  targets.some((one) => targets.some((other) => one !== other && isBelow(one, other)));
 
 /** What the dynamic loader reads before anything else of a command runs: whoever sets it runs code in every command. */
 const LOADER_VARIABLES = /^(LD_.*|GLIBC_TUNABLES)$/;

@@ -40,6 +40,7 @@ import { IdleRoots } from "./idle-roots.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
+import { checkTargets } from "./writable-root.ts";
 
 interface Held extends LiveContainer {
   readonly slot: NetworkSlot;
@@ -271,6 +272,8 @@ export class ContainerEngine {
       await this.area.create("containers", id, plan.disk_limit_mb);
       const policing = this.#host.network.setPolicy(slot, plan.network);
       const [rootfs] = await together(this.#starter.mount(id, image, slot.user), policing);
+      const targets = plan.volumes.map(({ target }) => target);
+      await checkTargets(await this.#host.launcher(), rootfs, targets);
       await this.#host.task("startContainer", this.#starter.task(plan, rootfs, slot, filter));
       const control = await this.#connect(this.#remains(id, false).bundle).catch(async (error) => {
         const ended = this.#endOf(id);

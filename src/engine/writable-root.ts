@@ -10,6 +10,9 @@ import type { StoreArea } from "./area.ts";
 import type { LauncherClient, OverlayRequest } from "./launcher.ts";
 
 const MIB = 1024 * 1024;
+/** Of a mode, what kind of thing it is (inode(7)). */
+const S_IFMT = 0o170000;
+const S_IFLNK = 0o120000;
 
 export interface WritableRoot {
   readonly launcher: LauncherClient;
@@ -41,6 +44,28 @@ export async function mountWritable(root: WritableRoot): Promise<void> {
     await launcher.unmount(target);
   }
   throw new AppError("CAPACITY_FULL", "the disk has no room for what the container's root needs to be written to");
+}
+
+/**
+ * Mounts of volumes follow links in the root: one that was put on the way would have a volume mounted over /dev or /proc, where
+ * the runtime itself looks for devices and masks what must not be seen (CVE-2021-30465, CVE-2025-31133). Rejects with
+ * INVALID_ARGUMENT. Nobody changes the root meanwhile, and no target lies in another volume, which others may change.
+ */
+export async function checkTargets(launcher: LauncherClient, root: string, targets: readonly string[]): Promise<void> {
+  for (const target of targets) {
+    let path = "";
+    for (const part of target.split("/").slice(1)) {
+      path += `/${part}`;
+      const mode = await launcher.lstatInRoot(root, path);
+      if (mode === null) break;
+      if ((mode & S_IFMT) === S_IFLNK) {
+        throw new AppError("INVALID_ARGUMENT", `volumes: ${path} is a link in the container`, {
+          details: { received: target },
+          hint: "name the place that it leads to",
+        });
+      }
+    }
+  }
 }
 
 function mount({ launcher, below, area, id, target }: WritableRoot): Promise<void> {

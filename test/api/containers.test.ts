@@ -148,6 +148,32 @@ describe("a container", () => {
     await daemon.call("DELETE", `/api/containers/${container_id}`);
   });
 
+  it("has no volume where a link in it leads, neither at first nor when one is put there", async () => {
+    await daemon.call("POST", "/api/volumes", { name: "led" });
+    // A link to /run in Debian.
+    const refused = await daemon.call("POST", "/api/containers", { name: "led", volumes: ["led:/var/lock/led"] });
+    expect(refused).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
+    const { container_id } = await create({ name: "led", volumes: ["led:/srv/data"] });
+    await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    const folder = mkdtempSync("/var/tmp/hearth-archive-");
+    execFileSync("sh", ["-c", "mkdir srv && ln -s /dev srv/data && tar cf a.tar srv"], { cwd: folder });
+    const sent = await fetch(`${daemon.url}/api/containers/${container_id}/archive?execution=sync`, {
+      method: "POST",
+      headers: { "x-api-key": KEY, "content-type": "application/x-tar" },
+      body: readFileSync(`${folder}/a.tar`),
+    });
+    rmSync(folder, { recursive: true });
+    expect(sent.status).toBe(200);
+    const started = await eventually("its files are let go", async () => {
+      const answer = await daemon.call("POST", `/api/containers/${container_id}/start?execution=sync`);
+      return answer.body.error_code === "IN_USE" ? null : answer;
+    });
+    expect(started).toMatchObject({ status: 400, body: { error: expect.stringContaining("/srv/data is a link") } });
+    expect((await daemon.call("GET", `/api/containers/${container_id}`)).body).toMatchObject({ state: "error" });
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+    await daemon.call("DELETE", "/api/volumes/led?execution=sync");
+  });
+
   it("with strict has no capabilities and a root that cannot be written to", async () => {
     const { container_id } = await create({ name: "strict", strict: true });
     const { stdout } = await shell(
@@ -199,6 +225,7 @@ describe("a container", () => {
     [{ name: "x", volumes: ["v:/usr/lib"] }, 400],
     [{ name: "x", volumes: ["v:/"] }, 400],
     [{ name: "x", volumes: ["v:/data/../etc"] }, 400],
+    [{ name: "x", volumes: ["v:/data", "w:/data/more"] }, 400],
     [{ name: "x", volumes: ["/etc:/data"] }, 404],
     [{ name: "x", volumes: ["none:/data"] }, 404],
     [{ name: "x", environment: { LD_PRELOAD: "/x.so" } }, 400],
