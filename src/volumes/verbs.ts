@@ -115,9 +115,26 @@ export async function unpacked(
   });
 }
 
+/** Ends with the signal, also while the source gives nothing. */
 async function* until(source: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-  for await (const piece of source) {
-    signal.throwIfAborted();
-    yield piece;
+  const pieces = source[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const next = await unlessStopped(signal, pieces.next());
+      if (next.done === true) return;
+      yield next.value;
+    }
+  } finally {
+    // It may wait for a piece, and ends after that.
+    pieces.return?.().catch(() => {});
   }
+}
+
+function unlessStopped<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+  const { promise, resolve, reject } = Promise.withResolvers<T>();
+  const stop = () => reject(signal.reason);
+  if (signal.aborted) stop();
+  signal.addEventListener("abort", stop, { once: true });
+  work.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+  return promise;
 }

@@ -1,8 +1,10 @@
 /** Volumes through the real API: files in and out, mounts, quotas, archives, deletion. */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
 import { gunzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemon = new Daemon();
@@ -14,6 +16,8 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
+/** Helpers that have a volume open. */
+const ofFiles = () => daemon.processes().filter((line) => / files /.test(line));
 const base64 = (text: string) => Buffer.from(text).toString("base64");
 const create = async (name: string, more: object = {}) => {
   const { status, body } = await daemon.call("POST", "/api/volumes", { name, ...more });
@@ -90,10 +94,31 @@ describe("a volume", () => {
     expect((await daemon.call("GET", "/api/volumes/files/files/none")).status).toBe(404);
   });
 
+  it("is done with an archive that is cancelled, whatever of it comes no more", async () => {
+    await create("stalled");
+    const headers = { "x-api-key": KEY, "content-length": "1000000" };
+    const sending = request(`${daemon.url}/api/volumes/stalled/archive`, { method: "POST", headers });
+    const answer = Promise.withResolvers<number | undefined>();
+    sending.on("response", (response) => answer.resolve(response.resume().statusCode)).on("error", answer.reject);
+    sending.write(Buffer.alloc(512));
+    const newest = async () => (await daemon.call("GET", "/api/operations?limit=1")).body.operations[0];
+    const { operation_id } = await eventually("it is unpacked", async () => {
+      const operation = (await newest()) ?? {};
+      return operation.operation_type === "volume.archive" && operation.status === "running" ? operation : null;
+    });
+    expect((await daemon.call("POST", `/api/operations/${operation_id}/cancel`)).status).toBe(200);
+    // Well before the stall of an upload is noticed.
+    const soon_ms = LIMITS.upload_stall_ms / 3;
+    await eventually("it has ended", async () => (await newest()).status === "cancelled", soon_ms);
+    await eventually("nothing is done for it any more", () => ofFiles().length === 0, soon_ms);
+    sending.end(Buffer.alloc(1_000_000 - 512));
+    expect(await answer.promise).toBe(202);
+    expect((await daemon.call("DELETE", "/api/volumes/stalled?execution=sync")).status).toBe(200);
+  });
+
   it("leaves no transfer open where the body is not wanted", async () => {
     await create("unread");
     await write("unread", "f", "text");
-    const ofFiles = () => daemon.processes().filter((line) => / files /.test(line));
     // Those of the tests before, whose answers were read to the end, end by themselves.
     await eventually("no transfer is open before", () => ofFiles().length === 0);
     for (const path of ["files/f", "archive", "archive?format=tar.gz"]) {
