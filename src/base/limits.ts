@@ -246,8 +246,13 @@ export const LIMITS = {
   stream_buffer_bytes: 1024 * 1024,
   /** Between SIGTERM at the deadline and SIGKILL. */
   exec_grace_ms: 2_000,
-  /** Records of execs that a container keeps, and the bytes of their output. */
+  /**
+   * Records of execs that a container keeps, and of those with more output than this the number that keep it: with 1 MiB of
+   * each stream some 45 MiB in all.
+   */
   jobs_per_container_max: 200,
+  job_output_bytes_small: 64 * 1024,
+  jobs_large_max: 16,
   /** Lines of a log unless given; log_lines_max is the most. */
   log_lines_default: 100,
   /** An operation that moves files: an archive, the removal of a volume. */

@@ -56,6 +56,8 @@ export const execResult = z
   .meta({ id: "ExecResult" });
 export type ExecResult = z.output<typeof execResult>;
 
+const kept = `With include_output. Of jobs that wrote much a container keeps that of the newest ${LIMITS.jobs_large_max}.`;
+
 export const jobRecord = z
   .object({
     job_id: z.string().describe("Of the job."),
@@ -74,8 +76,8 @@ export const jobRecord = z
     error_message: z.string().nullable().describe("Why it never came to an exit; null: it did."),
     stdout_truncated: truncated,
     stderr_truncated: truncated,
-    stdout: z.string().optional().describe("With include_output."),
-    stderr: z.string().optional().describe("With include_output."),
+    stdout: z.string().optional().describe(kept),
+    stderr: z.string().optional().describe(kept),
     status_url: z.string().describe("Where it is looked up."),
   })
   .meta({ id: "ExecJob" });

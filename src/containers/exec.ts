@@ -13,7 +13,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { ContainerEngine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/engine.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
-import type { JobEnd, Jobs } from "./jobs.ts";
+import type { JobBegin, JobEnd, Jobs } from "./jobs.ts";
 import { hostnameOf } from "./plan.ts";
 import type { ContainerRow } from "./rows.ts";
 import type { Containers } from "./service.ts";
@@ -86,8 +86,9 @@ export class Execs {
     if (input.detach) {
       // What cannot be started has an end and no beginning.
       const pid = await Promise.race([started.then(pidOf, nobody), ended.then(nobody)]);
-      await jobs.begin({ ...begin, pid });
-      this.#noteLater(job_id, ended);
+      const noted = { ...begin, pid };
+      await jobs.begin(noted);
+      this.#noteLater(noted, ended);
       return { ...resultOf(container_id, job_id, UNENDED), exit_code: null };
     }
     if (signal.aborted) close();
@@ -122,12 +123,12 @@ export class Execs {
     return { row, request, release: this.#take(row.id) };
   }
 
-  #noteLater(job_id: string, ended: Promise<JobEnd>): void {
+  #noteLater(begin: JobBegin, ended: Promise<JobEnd>): void {
     const { jobs, clock, log } = this.#options;
     ended
       .catch((error) => ({ ...UNENDED, error_message: errorText(error) }))
-      .then((end) => jobs.end(job_id, clock.epochMs(), end))
-      .catch((error) => log.warn("the end of a job not noted", { job_id, error: errorText(error) }));
+      .then((end) => jobs.end(begin, clock.epochMs(), end))
+      .catch((error) => log.warn("the end of a job not noted", { job_id: begin.job_id, error: errorText(error) }));
   }
 
   /** X1. */

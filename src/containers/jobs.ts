@@ -31,6 +31,11 @@ const ENDED = `status = ?, exit_code = ?, completed_at = ?, duration_ms = ?, tim
 /** Those above the bound, the oldest; what runs stays. */
 const SURPLUS = `DELETE FROM exec_jobs WHERE container_id = ? AND status <> 'running' AND seq <= (SELECT seq FROM exec_jobs
   WHERE container_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)`;
+const SIZE = "octet_length(stdout) + octet_length(stderr)";
+/** Takes from large ones what they wrote, but from the newest. */
+const LIGHTEN = `UPDATE exec_jobs SET stdout = '', stderr = '', stdout_truncated = 1, stderr_truncated = 1
+  WHERE container_id = ? AND ${SIZE} > ? AND seq <= (SELECT seq FROM exec_jobs WHERE container_id = ? AND ${SIZE} > ?
+  ORDER BY seq DESC LIMIT 1 OFFSET ?)`;
 const SUMMARY = `id, container_id, command, status, exit_code, pid, started_at, completed_at, duration_ms, timed_out,
   error_message, stdout_truncated, stderr_truncated`;
 
@@ -68,9 +73,10 @@ export class Jobs {
   }
 
   /** Notes the end of what `begin` noted. */
-  async end(job_id: string, ended_at_ms: number, end: JobEnd): Promise<void> {
+  async end({ job_id, container_id }: JobBegin, ended_at_ms: number, end: JobEnd): Promise<void> {
     await this.#store.write([
       { sql: `UPDATE exec_jobs SET ${ENDED} WHERE id = ?`, args: [...ended(ended_at_ms, end), job_id] },
+      ...lighten(container_id, end),
     ]);
   }
 
@@ -92,6 +98,7 @@ export class Jobs {
         ],
       },
       surplus(container_id),
+      ...lighten(container_id, end),
     ]);
   }
 
@@ -111,6 +118,13 @@ export class Jobs {
 
 function surplus(container_id: string): Statement {
   return { sql: SURPLUS, args: [container_id, container_id, LIMITS.jobs_per_container_max] };
+}
+
+/** Nothing to do after what wrote little, as most do: it would be looked for in vain. */
+function lighten(container_id: string, { stdout, stderr }: JobEnd): readonly Statement[] {
+  const { job_output_bytes_small: small, jobs_large_max } = LIMITS;
+  if (Buffer.byteLength(stdout) + Buffer.byteLength(stderr) <= small) return [];
+  return [{ sql: LIGHTEN, args: [container_id, small, container_id, small, jobs_large_max] }];
 }
 
 function ended(ended_at_ms: number, end: JobEnd) {

@@ -8,6 +8,18 @@ import { scratchStores } from "../store/scratch.ts";
 
 const scratch = scratchStores();
 
+const END: JobEnd = {
+  status: "completed",
+  exit_code: 0,
+  duration_ms: 1,
+  timed_out: false,
+  error_message: null,
+  stdout: "",
+  stderr: "",
+  stdout_truncated: false,
+  stderr_truncated: false,
+};
+
 function rowOf(id: string, name: string): ContainerRow {
   const make = { image: "x", release: null, command: [], working_directory: "/", strict: false, restart: "no" };
   const more = { ttl_seconds: null, idle_seconds: null, disk_limit_mb: null, gpu_count: 0, gpu_ids: [] };
@@ -58,24 +70,35 @@ describe("containers in the store", () => {
   it("keep a bounded number of jobs, also of those that nobody waited for", async () => {
     await store.write([rows.insert(rowOf("ctr_1", "one"))]);
     const jobs = new Jobs(store);
-    const end: JobEnd = {
-      status: "completed",
-      exit_code: 0,
-      duration_ms: 1,
-      timed_out: false,
-      error_message: null,
-      stdout: "",
-      stderr: "",
-      stdout_truncated: false,
-      stderr_truncated: false,
-    };
+    const end = END;
     for (let i = 0; i < LIMITS.jobs_per_container_max + 20; i++) {
-      const job_id = `job_${i}`;
-      await jobs.begin({ job_id, container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: i });
-      await jobs.end(job_id, i, end);
+      const begin = { job_id: `job_${i}`, container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: i };
+      await jobs.begin(begin);
+      await jobs.end(begin, i, end);
     }
     const count = await store.readOne("SELECT count(*) AS count FROM exec_jobs");
     expect(count?.count).toBe(LIMITS.jobs_per_container_max);
     expect((await jobs.list("ctr_1"))[0]?.job_id).toBe(`job_${LIMITS.jobs_per_container_max + 19}`);
+  });
+
+  it("keep what was written by few of the jobs that write much", async () => {
+    await store.write([rows.insert(rowOf("ctr_1", "one"))]);
+    const jobs = new Jobs(store);
+    const large = { ...END, stdout: "é".repeat(LIMITS.job_output_bytes_small) };
+    for (let i = 0; i < LIMITS.jobs_large_max + 3; i++) {
+      const begin = { job_id: `job_${i}`, container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: i };
+      await jobs.record(begin, i, i === 1 ? { ...END, stdout: "little" } : large);
+    }
+    const output = async (i: number) => {
+      const { stdout, stdout_truncated } = await jobs.get("ctr_1", `job_${i}`, true);
+      return [stdout?.length, stdout_truncated];
+    };
+    expect(await Promise.all([0, 1, 2, 3, LIMITS.jobs_large_max + 2].map(output))).toEqual([
+      [0, true],
+      [6, false],
+      [0, true],
+      [large.stdout.length, false],
+      [large.stdout.length, false],
+    ]);
   });
 });
