@@ -120,8 +120,12 @@ describe("a container", () => {
   });
 
   it("is killed where it does not end by itself, and deleted while it runs", async () => {
-    const command = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"];
+    const command = ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"];
     const { container_id } = await create({ name: "stubborn", command });
+    await eventually("it does not listen any more", async () => {
+      const { logs } = (await daemon.call("GET", `/api/containers/${container_id}/logs`)).body;
+      return logs.length > 0;
+    });
     const stopped = await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 200 });
     expect(stopped.body).toMatchObject({ state: "exited", exit_code: 137 });
     expect(await daemon.call("POST", `/api/containers/${container_id}/kill`)).toMatchObject({ status: 409 });
