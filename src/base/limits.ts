@@ -331,6 +331,8 @@ export const LIMITS = {
   // Files of containers and volumes
   /** Transfers at once; each is a process of its own with about two megabytes of buffers. */
   file_sessions_max: 64,
+  /** Of one tenant: whoever reads slowly leaves the other half to others. */
+  file_sessions_per_tenant_max: 32,
   /** What one transfer may hold in either direction between a fast side and a slow one. */
   file_buffer_bytes: 512 * 1024,
   /** Requests of one transfer whose answers are awaited: an archive of small files sends them without waiting for each. */

@@ -17,7 +17,7 @@ export interface FileRoutesOptions {
   readonly operations: Operations;
 }
 
-const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CAPACITY_FULL"] as const;
+const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CONCURRENCY_LIMIT", "CAPACITY_FULL"] as const;
 const UPLOAD_ERRORS = ["STORAGE_FULL", "BODY_TOO_LARGE", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT"] as const;
 
 export function fileRoutes({ containers, verbs, operations }: FileRoutesOptions) {

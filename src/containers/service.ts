@@ -293,7 +293,9 @@ export class Containers {
   /** Ends a container by force. Throws WRONG_STATE unless it runs. */
   async kill(tenant_id: string, id: string): Promise<ContainerRecord> {
     const row = await this.row(tenant_id, id);
-    containerStates.next(row.state, "exit");
+    if (!containerStates.can(row.state, "exit")) {
+      throw new AppError("WRONG_STATE", `cannot kill a container that is ${row.state}`);
+    }
     await this.#end(row.id, (engine) => engine.kill(row.id));
     return this.get(tenant_id, row.id);
   }
@@ -405,7 +407,7 @@ export class Containers {
     const row = await this.row(tenant_id, id);
     const unuse = this.use(row.id);
     try {
-      const { session, close } = await this.#options.engine.openFiles(row.id, row.make.image);
+      const { session, close } = await this.#options.engine.openFiles(row, row.make.image);
       return {
         session,
         close: () => {

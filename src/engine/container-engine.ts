@@ -99,13 +99,17 @@ export class ContainerEngine {
 
   /**
    * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
-   * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends.
+   * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
+   * `FileSessions.open` does.
    */
-  async openFiles(id: string, image: string): ReturnType<FileSessions["open"]> {
+  async openFiles(
+    { id, tenant_id }: { id: string; tenant_id: string },
+    image: string,
+  ): ReturnType<FileSessions["open"]> {
     await this.#doomed.get(id)?.cleared.promise;
     const live = this.#held.get(id);
     if (live !== undefined) {
-      const opened = await this.files.open(`/proc/${live.pid}/root`, live.first_id);
+      const opened = await this.files.open(tenant_id, `/proc/${live.pid}/root`, live.first_id);
       // The number may have become another's while it was opened.
       if (this.#held.get(id) === live && live.control.isOpen) return opened;
       opened.close();
@@ -115,7 +119,7 @@ export class ContainerEngine {
     }
     const { root, leave } = await this.#idle.enter(id, image);
     try {
-      const { session, close } = await this.files.open(root, 0);
+      const { session, close } = await this.files.open(tenant_id, root, 0);
       return {
         session,
         close: () => {

@@ -372,15 +372,24 @@ export interface FileSessionsOptions {
 export class FileSessions {
   readonly #options: FileSessionsOptions;
   #open_count = 0;
+  readonly #open_counts = new Map<string, number>();
   #next_number = 1;
 
   constructor(options: FileSessionsOptions) {
     this.#options = options;
   }
 
-  /** Opens a session on a tree for as long as `work` takes. Rejects with CAPACITY_FULL above the bound. */
-  async with<Result>(root: string, uid_base: number, work: (session: FileSession) => Promise<Result>): Promise<Result> {
-    const { session, close } = await this.open(root, uid_base);
+  /**
+   * Opens a session on a tree for as long as `work` takes. `tenant_id`: whom it counts for. Rejects with CAPACITY_FULL
+   * above the bound of all, with CONCURRENCY_LIMIT above the tenant's.
+   */
+  async with<Result>(
+    tenant_id: string,
+    root: string,
+    uid_base: number,
+    work: (session: FileSession) => Promise<Result>,
+  ): Promise<Result> {
+    const { session, close } = await this.open(tenant_id, root, uid_base);
     try {
       return await work(session);
     } finally {
@@ -389,12 +398,8 @@ export class FileSessions {
   }
 
   /** The same for work whose end lies elsewhere, as a body that is being sent: `close` must be called. */
-  async open(root: string, uid_base: number): Promise<{ session: FileSession; close: () => void }> {
-    if (this.#open_count >= LIMITS.file_sessions_max) {
-      const message = `${LIMITS.file_sessions_max} transfers of files are under way`;
-      throw new AppError("CAPACITY_FULL", message, { retry_after: 1 });
-    }
-    this.#open_count++;
+  async open(tenant_id: string, root: string, uid_base: number): Promise<{ session: FileSession; close: () => void }> {
+    this.#take(tenant_id);
     const { launcher, minit, directory, clock } = this.#options;
     const socket_path = join(directory, `files-${this.#next_number++}.sock`);
     try {
@@ -402,13 +407,35 @@ export class FileSessions {
       let isClosed = false;
       const close = () => {
         session.close();
-        if (!isClosed) this.#open_count--;
+        if (!isClosed) this.#give(tenant_id);
         isClosed = true;
       };
       return { session, close };
     } catch (error) {
-      this.#open_count--;
+      this.#give(tenant_id);
       throw error;
     }
+  }
+
+  #take(tenant_id: string): void {
+    if (this.#open_count >= LIMITS.file_sessions_max) {
+      const message = `${LIMITS.file_sessions_max} transfers of files are under way`;
+      throw new AppError("CAPACITY_FULL", message, { retry_after: 1 });
+    }
+    const count = this.#open_counts.get(tenant_id) ?? 0;
+    if (count >= LIMITS.file_sessions_per_tenant_max) {
+      throw new AppError("CONCURRENCY_LIMIT", `the tenant has ${count} transfers of files under way`, {
+        retry_after: 1,
+      });
+    }
+    this.#open_count++;
+    this.#open_counts.set(tenant_id, count + 1);
+  }
+
+  #give(tenant_id: string): void {
+    this.#open_count--;
+    const left = (this.#open_counts.get(tenant_id) ?? 1) - 1;
+    if (left === 0) this.#open_counts.delete(tenant_id);
+    else this.#open_counts.set(tenant_id, left);
   }
 }

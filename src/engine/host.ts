@@ -114,7 +114,9 @@ export class EngineHost {
     const { client } = this.#keeper.current;
     const [runtime, found] = await Promise.all([
       OciRuntime.find(client, config.oci_runtime, this.instances.runtime),
-      this.images.find(client, image),
+      this.images.find(client, image).catch((error) => {
+        throw new AppError("INTERNAL", `${errorText(error)}: ${errorText(error.cause)}`, { cause: error });
+      }),
     ]);
     this.#runtime = runtime;
     this.#filters = new Filters(`${config.data_dir}/cache`, runtime);

@@ -6,7 +6,7 @@
  */
 import { readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { AppError, errorText } from "../base/errors.ts";
+import { AppError } from "../base/errors.ts";
 import type { LauncherClient } from "./launcher.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
@@ -38,15 +38,15 @@ export class Images {
     this.names_prefix = `hearth-${tag}-`;
   }
 
-  /** Looks an image up. Rejects with NOT_FOUND when the store does not hold it. */
+  /** Looks an image up. Rejects with NOT_FOUND when the store does not hold it; why is the cause, and not for tenants. */
   async find(launcher: LauncherClient, reference: string): Promise<FoundImage> {
     const format = '{{.FromImageID}} {{index .OCIv1.Config.Labels "hearth.release"}}';
     try {
-      const text = await this.#run(launcher, "inspect", "--type", "image", "--format", format, reference);
+      const text = await this.#run(launcher, "inspect", "--type", "image", "--format", format, "--", reference);
       const [id = "", release = ""] = text.split(" ");
       return { reference, id, release };
     } catch (cause) {
-      throw new AppError("NOT_FOUND", `image ${reference} is not in the store: ${errorText(cause)}`, { cause });
+      throw new AppError("NOT_FOUND", `image ${reference} is not in the store`, { cause });
     }
   }
 
@@ -61,7 +61,7 @@ export class Images {
       if (path !== null) return { ...image, path, layers: layersOf(path) };
     }
     await this.#remove(launcher, name);
-    await this.#run(launcher, "from", "--pull-never", "--name", name, image.reference);
+    await this.#run(launcher, "from", "--pull-never", "--name", name, "--", image.reference);
     const path = await this.#run(launcher, "mount", name);
     return { ...image, path, layers: layersOf(path) };
   }

@@ -92,14 +92,14 @@ async function look({ area, files }: ProbeParts, pid: number, first_id: number):
     throw new AppError("INTERNAL", `the container's ids are mapped ${map.join(" ")}`);
   }
   const last_id = LIMITS.user_namespace_ids - 1;
-  await files.with(`/proc/${pid}/root`, first_id, async (session) => {
+  await files.with(PROBE, `/proc/${pid}/root`, first_id, async (session) => {
     for (const path of [FILE, `${VOLUME}${FILE}`]) {
       await session.write(path, Buffer.from(PROBE), { uid: last_id, gid: 0 });
       const { uid, gid } = await session.stat(path);
       if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} inside`);
     }
   });
-  await files.with(area.subvolume("containers", PROBE), 0, async (session) => {
+  await files.with(PROBE, area.subvolume("containers", PROBE), 0, async (session) => {
     for (const path of [`/upper${FILE}`, FILE]) {
       const { uid, gid } = await session.stat(path);
       if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} on the disk`);

@@ -42,7 +42,7 @@ const byFile = byVolume.extend({
 });
 const NAME_EXAMPLE = { name: "data" };
 const FILE_EXAMPLE = { ...NAME_EXAMPLE, path: "notes/a.txt" };
-const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CAPACITY_FULL"] as const;
+const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CONCURRENCY_LIMIT", "CAPACITY_FULL"] as const;
 const UPLOAD_ERRORS = ["STORAGE_FULL", "BODY_TOO_LARGE", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT"] as const;
 
 export function volumeRoutes(options: VolumeRoutesOptions) {
@@ -164,7 +164,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       example: { params: NAME_EXAMPLE, query: { path: "/" }, response: SAMPLES.files },
       handler: async ({ caller, params, query }) => {
         const { root } = await volumes.root(caller.tenant_id, params.name);
-        return files.with(root, 0, (session) => listed(session, query));
+        return files.with(caller.tenant_id, root, 0, (session) => listed(session, query));
       },
     }),
     route({
@@ -187,7 +187,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
         const { root } = await volumes.root(caller.tenant_id, params.name);
         const mode = body.mode === undefined ? 0o644 : modeOf(body.mode);
         const content = Buffer.from(body.content, "base64");
-        await files.with(root, 0, (session) => session.write(body.path, content, { mode }));
+        await files.with(caller.tenant_id, root, 0, (session) => session.write(body.path, content, { mode }));
         return { success: true as const, message: "the file was written", path: plain(body.path) };
       },
     }),
@@ -209,7 +209,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
         const { caller, params } = request;
         const { root } = await volumes.root(caller.tenant_id, params.name);
         return download(
-          () => files.open(root, 0),
+          () => files.open(caller.tenant_id, root, 0),
           params.path,
           (name) => request.header(name),
         );
@@ -229,7 +229,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       example: { params: FILE_EXAMPLE, response: SAMPLES.removed },
       handler: async ({ caller, params, query }) => {
         const { root } = await volumes.root(caller.tenant_id, params.name);
-        await files.with(root, 0, (session) => session.remove(params.path, query.recursive));
+        await files.with(caller.tenant_id, root, 0, (session) => session.remove(params.path, query.recursive));
         return { success: true as const, message: `${plain(params.path)} was removed` };
       },
     }),
@@ -274,7 +274,7 @@ function archiveRoutes({ volumes, verbs, files, operations }: VolumeRoutesOption
       example: { params: NAME_EXAMPLE },
       handler: async ({ caller, params, query }) => {
         const { root } = await volumes.root(caller.tenant_id, params.name);
-        return downloadArchive(() => files.open(root, 0), query.path, query.format);
+        return downloadArchive(() => files.open(caller.tenant_id, root, 0), query.path, query.format);
       },
     }),
   ];

@@ -30,7 +30,9 @@ export class VolumeVerbs {
         return { result: { volume_id: input.volume_id } };
       },
     });
-    registerUnpack<{ readonly root: string }>(operations, "volume.archive", ({ root }) => files().open(root, 0));
+    registerUnpack<{ readonly root: string }>(operations, "volume.archive", ({ root }, tenant_id) =>
+      files().open(tenant_id, root, 0),
+    );
   }
 
   delete(tenant_id: string, name: string, idempotency_key: string | null): Promise<OperationRecord> {

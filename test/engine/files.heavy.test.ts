@@ -411,12 +411,18 @@ describe("a session", () => {
       directory: native.directory,
       clock: systemClock,
     });
-    const all = await Promise.all(Array.from({ length: LIMITS.file_sessions_max }, () => sessions.open(root, 0)));
-    expect(await codeOf(sessions.open(root, 0))).toBe("CAPACITY_FULL");
+    const { file_sessions_per_tenant_max: share } = LIMITS;
+    const open = (tenant_id: string) => sessions.open(tenant_id, root, 0);
+    const all = await Promise.all(Array.from({ length: share }, () => open("one")));
+    expect(await codeOf(open("one"))).toBe("CONCURRENCY_LIMIT");
+    all.push(...(await Promise.all(Array.from({ length: LIMITS.file_sessions_max - share }, () => open("other")))));
+    expect(await codeOf(open("third"))).toBe("CAPACITY_FULL");
     all[0]?.close();
     all[0]?.close();
-    expect(await sessions.with(root, 0, (one) => one.stat("/"))).toMatchObject({ type: "directory" });
-    expect(await codeOf(sessions.with(at("none"), 0, () => Promise.resolve()))).toBe("NOT_FOUND");
+    expect(await sessions.with("one", root, 0, (one) => one.stat("/"))).toMatchObject({ type: "directory" });
+    expect(await codeOf(sessions.with("one", at("none"), 0, () => Promise.resolve()))).toBe("NOT_FOUND");
+    expect(await sessions.with("one", root, 0, (one) => one.stat("/"))).toMatchObject({ type: "directory" });
+    expect(await codeOf(sessions.with("other", root, 0, () => Promise.resolve()))).toBe("CONCURRENCY_LIMIT");
     for (const { close } of all) close();
   });
 
