@@ -201,11 +201,12 @@ export class ContainerEngine {
     await this.#doomed.get(PROBE)?.cleared.promise;
     const { options } = this.#host;
     const [image, filter] = await Promise.all([this.#host.image(options.image), this.#filters.get(CAPABILITIES)]);
-    await probeUserNamespaces(
-      { host: this.#host, starter: this.#starter, area: this.area, files: this.files },
-      image,
-      filter,
-    );
+    const parts = { host: this.#host, starter: this.#starter, area: this.area, files: this.files };
+    await probeUserNamespaces(parts, image, filter).catch((error) => {
+      // It may have been a kept filter that is not whole: the next try is with one that is compiled for it.
+      this.#filters.drop(CAPABILITIES);
+      throw error;
+    });
   }
 
   /** One listener, told of every end of a container that was live. */

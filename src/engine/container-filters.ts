@@ -26,6 +26,12 @@ export class ContainerFilters {
     return making;
   }
 
+  /** Has the next one who asks get it made anew. */
+  drop(capabilities: readonly string[]): void {
+    this.#made.delete(capabilities.join());
+    this.#host.filters.drop(capabilities);
+  }
+
   async #make(capabilities: readonly string[]): Promise<Filter> {
     const { filters, options, resolv_conf } = this.#host;
     if (!filters.areKept) return filters.rules(capabilities);

@@ -2,7 +2,7 @@
  * System-call filters as ready BPF, a file for each set of capabilities. The OCI runtime compiles the rules once, which
  * takes milliseconds; every start after that gets the result. A runtime that takes rules only gets them each time.
  */
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { OciRuntime } from "./oci-runtime.ts";
 import { loadSeccomp, type OciSeccomp, seccompKey } from "./seccomp.ts";
 
@@ -44,6 +44,12 @@ export class Filters {
       renameSync(`${file}.new`, file);
     }
     return { bpf_base64: bpf.toString("base64") };
+  }
+
+  /** Has the filter compiled again: what was kept does not work. */
+  drop(capabilities: readonly string[]): void {
+    const file = this.#file(capabilities);
+    if (file !== null) rmSync(file, { force: true });
   }
 
   /** Null when the runtime takes rules only. */

@@ -119,15 +119,25 @@ describe("a start after a crash", () => {
     const daemon = await make().start(cells);
     await daemon.stop();
     const cache = `${daemon.data_dir}/cache`;
-    const [name = ""] = readdirSync(cache);
-    const whole = readFileSync(`${cache}/${name}`);
-    for (const spoiled of [Buffer.alloc(0), whole.subarray(0, whole.length / 2), Buffer.from("not a filter")]) {
-      writeFileSync(`${cache}/${name}`, spoiled);
+    // Of instances, and of the container that user namespaces are tried out with.
+    const files = readdirSync(cache).map((name) => ({
+      path: `${cache}/${name}`,
+      whole: readFileSync(`${cache}/${name}`),
+    }));
+    expect(files.length).toBe(2);
+    const spoilt = [
+      () => Buffer.alloc(0),
+      (whole: Buffer) => whole.subarray(0, whole.length / 2),
+      () => Buffer.from("no"),
+    ];
+    for (const [i, spoil] of spoilt.entries()) {
+      for (const { path, whole } of files) writeFileSync(path, spoil(whole));
       await daemon.start(cells);
-      await daemon.deploy({ name: `filtered-${spoiled.length}`, handler: "grep Seccomp: /proc/self/status" });
-      expect((await daemon.invoke(`filtered-${spoiled.length}`)).stdout).toBe("Seccomp:\t2\n");
+      await daemon.deploy({ name: `filtered-${i}`, handler: "grep Seccomp: /proc/self/status" });
+      expect((await daemon.invoke(`filtered-${i}`)).stdout).toBe("Seccomp:\t2\n");
+      expect((await daemon.call("GET", "/api/system/info")).body.engine.user_namespaces.mode).toBe("on");
       await daemon.stop();
-      expect(readFileSync(`${cache}/${name}`).equals(whole)).toBe(true);
+      for (const { path, whole } of files) expect(readFileSync(path).equals(whole)).toBe(true);
     }
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });
