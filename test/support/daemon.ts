@@ -376,7 +376,8 @@ function namespacesOf(pid: string): string[] {
 }
 
 function heldNamespacesOf(pid: string): string[] {
-  return descriptorsOf(pid).filter((link) => /^(net|user):\[/.test(link) && !OWN_NAMESPACES.includes(link));
+  // Not the user namespaces that come with them: that of a slot whose instance was adopted is held by its network alone.
+  return descriptorsOf(pid).filter((link) => link.startsWith("net:[") && !OWN_NAMESPACES.includes(link));
 }
 
 const NAMESPACE_KINDS = ["net", "user", "pid", "mnt", "ipc", "uts", "cgroup"];
