@@ -15,6 +15,7 @@ import { pipeline, Readable } from "node:stream";
 import { createGunzip, createGzip } from "node:zlib";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { giveBack } from "../base/memory.ts";
 import type { FilePath } from "./file-connection.ts";
 import type { FileAttributes, FileSession } from "./files.ts";
 import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
@@ -37,8 +38,10 @@ export interface Extracted {
 
 /** Content up to this goes with its request in one frame. */
 const SMALL_BYTES = 64 * 1024;
-/** What is sent of an archive gathers to pieces of about this. */
+/** What gzip gives gathers to pieces of this. */
 const PIECE_BYTES = 64 * 1024;
+/** What is sent of an archive gathers to pieces of at least this. The helper's, which are larger, go as they are. */
+const PIECE_BYTES_MIN = 32 * 1024;
 const BENEATH = { isBeneath: true };
 
 function refusal(entry: string, why: string): AppError {
@@ -170,7 +173,7 @@ class Extraction {
     const writer = this.#session.beginWrite(path, attributes, BENEATH);
     this.#follow(writer.done);
     for (let piece = await this.#reader.piece(); piece !== null; piece = await this.#reader.piece()) {
-      if (!writer.add(piece)) break;
+      if (!writer.add(piece, () => giveBack(piece))) break;
       if (!this.#session.hasRoom) await this.#session.room();
     }
     writer.end();
@@ -230,7 +233,7 @@ async function* gathered(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer, 
   for await (const part of source) {
     parts.push(part);
     bytes += part.length;
-    if (bytes < PIECE_BYTES) continue;
+    if (bytes < PIECE_BYTES_MIN) continue;
     yield parts.length === 1 ? part : Buffer.concat(parts);
     parts = [];
     bytes = 0;
@@ -273,5 +276,12 @@ export function pack(
 ): AsyncIterable<Uint8Array> {
   const tar = gathered(entries(session, path));
   if (options.isGzip !== true) return tar;
-  return pipeline(Readable.from(tar), createGzip({ chunkSize: PIECE_BYTES, level: 1 }), () => {});
+  const gzip = createGzip({ chunkSize: PIECE_BYTES, level: 1 });
+  const transform = gzip._transform.bind(gzip);
+  gzip._transform = (piece, encoding, done) =>
+    transform(piece, encoding, (error, data) => {
+      giveBack(piece);
+      done(error, data);
+    });
+  return pipeline(Readable.from(tar), gzip, () => {});
 }

@@ -265,15 +265,18 @@ export class FileConnection {
     return { id, done };
   }
 
-  /** More frames of a call: its content, or its end. Dropped when the call has its answer. */
-  add(type: number, id: number, content: Uint8Array | null = null): void {
+  /**
+   * More frames of a call: its content, or its end. Dropped when the call has its answer. `sent` is called when the
+   * content is on its way.
+   */
+  add(type: number, id: number, content: Uint8Array | null = null, sent?: () => void): void {
     if (!this.isOpen || !this.#calls.has(id)) return;
     this.#restart();
     if (type !== FILE_FRAME.DATA) this.#open_id = 0;
     const head = Buffer.allocUnsafe(FRAME_HEAD_BYTES);
     frameHead(head, type, id, content?.length ?? 0);
     this.#write(head);
-    if (content !== null) this.#write(content);
+    if (content !== null) this.#write(content, sent);
   }
 
   /** Whether the call has no answer yet. */
@@ -329,13 +332,13 @@ export class FileConnection {
     }
   }
 
-  #write(bytes: Uint8Array): void {
+  #write(bytes: Uint8Array, sent?: () => void): void {
     // What is asked for in one turn of the event loop leaves as one: archives of small files send little else.
     if (this.#socket.writableCorked === 0) {
       this.#socket.cork();
       setImmediate(() => this.#socket.uncork());
     }
-    this.#socket.write(bytes);
+    this.#socket.write(bytes, sent);
     if (this.#cancelWatch === null) this.#watch(LIMITS.file_stall_ms);
   }
 

@@ -155,9 +155,12 @@ export class FileWriter {
     this.done.catch(() => {});
   }
 
-  /** False: it has failed already, `done` says why, and nothing more is needed. */
-  add(content: Uint8Array): boolean {
-    for (const piece of pieces(content)) this.#connection.add(FILE_FRAME.DATA, this.#id, piece);
+  /** False: it has failed already, `done` says why, and nothing more is needed. `sent`: all of it is on its way. */
+  add(content: Uint8Array, sent?: () => void): boolean {
+    const all = [...pieces(content)];
+    for (const [i, piece] of all.entries()) {
+      this.#connection.add(FILE_FRAME.DATA, this.#id, piece, i === all.length - 1 ? sent : undefined);
+    }
     return this.#connection.isRunning(this.#id);
   }
 

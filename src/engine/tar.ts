@@ -227,6 +227,11 @@ export class TarReader {
     const piece = this.#chunk.subarray(this.#at, end);
     this.#content_left -= piece.length;
     this.#at = end;
+    // All of it is whoever's takes it, who may give its memory back.
+    if (end === this.#chunk.length) {
+      this.#chunk = EMPTY;
+      this.#at = 0;
+    }
     return piece;
   }
 

@@ -132,8 +132,7 @@ function begin(
     void streamed.source[Symbol.asyncIterator]().return?.();
     return new Response(null, { status: streamed.status, headers });
   }
-  const { source, status } = streamed;
-  send({ outgoing }, { source, status, headers }, held.stall_ms).catch((error) =>
+  send({ outgoing }, { ...streamed, headers }, held.stall_ms).catch((error) =>
     log.warn("answer cut", { request_id, error: errorText(error) }),
   );
   return RESPONSE_ALREADY_SENT;

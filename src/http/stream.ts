@@ -14,12 +14,15 @@ import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { HttpBindings } from "@hono/node-server";
 import { AppError } from "../base/errors.ts";
+import { giveBack } from "../base/memory.ts";
 
 export interface StreamedOptions {
   readonly content_type: string;
   /** 200 unless given. */
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Each piece is nobody else's: its memory is given back when it is sent. */
+  readonly is_exclusive?: boolean;
 }
 
 /** What a handler returns for an answer in pieces. Where nobody wants the body (HEAD) the source is ended unasked. */
@@ -27,9 +30,12 @@ export class Streamed {
   readonly source: AsyncIterable<Uint8Array>;
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
+  readonly is_exclusive: boolean;
 
-  constructor(source: AsyncIterable<Uint8Array>, { content_type, status = 200, headers = {} }: StreamedOptions) {
+  constructor(source: AsyncIterable<Uint8Array>, options: StreamedOptions) {
+    const { content_type, status = 200, headers = {}, is_exclusive = false } = options;
     this.source = source;
+    this.is_exclusive = is_exclusive;
     this.status = status;
     this.headers = { "content-type": content_type, ...headers };
   }
@@ -63,7 +69,7 @@ export function closing(source: AsyncIterable<Uint8Array>, close: () => void): A
 /** Sends all of it; resolves when the last piece is handed to the socket or the client has gone. Rejects as the source does. */
 export async function send(
   { outgoing }: Pick<HttpBindings, "outgoing">,
-  { source, status, headers }: Streamed,
+  { source, status, headers, is_exclusive }: Streamed,
   stall_ms: number,
 ): Promise<void> {
   const response = outgoing as ServerResponse;
@@ -85,7 +91,8 @@ export async function send(
       if (done === true || state.isGone) break;
       left_bytes -= value.length;
       if (left_bytes < 0) break;
-      if (!response.write(value)) await drained(response, stall_ms);
+      const isTaken = is_exclusive ? response.write(value, () => giveBack(value)) : response.write(value);
+      if (!isTaken) await drained(response, stall_ms);
     }
     if (state.isGone) return;
     if (left_bytes > 0 || left_bytes < 0) {

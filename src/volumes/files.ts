@@ -109,6 +109,7 @@ export async function download(
     const sent = range === null ? size : range.end - range.start;
     return new Streamed(closing(stream, close), {
       content_type: BYTES_TYPE,
+      is_exclusive: true,
       status: range === null ? 200 : 206,
       headers: {
         "content-length": String(sent),
@@ -131,7 +132,7 @@ export async function downloadArchive(open: OpenTree, path: string, format: keyo
   try {
     await session.stat(path, true);
     const archive = pack(session, path, { isGzip: format === "tar.gz" });
-    return new Streamed(closing(archive, close), { content_type: TYPES[format] });
+    return new Streamed(closing(archive, close), { content_type: TYPES[format], is_exclusive: true });
   } catch (error) {
     close();
     throw error;
