@@ -11,11 +11,11 @@
  * R5 An entry replaces what has its name, but a directory that is not empty only by a directory, which keeps the rest.
  * A refusal names the entry; what came before it stays.
  */
-import { pipeline, Readable } from "node:stream";
+import { pipeline, Readable, type Transform } from "node:stream";
 import { createGunzip, createGzip } from "node:zlib";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { giveBack } from "../base/memory.ts";
+import { giveBack, giveBackLast } from "../base/memory.ts";
 import type { FilePath } from "./file-connection.ts";
 import type { FileAttributes, FileSession } from "./files.ts";
 import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
@@ -83,9 +83,30 @@ async function plain(source: AsyncIterable<Uint8Array>): Promise<AsyncGenerator<
   return head[0] === 0x1f && head[1] === 0x8b ? gunzip(bytes) : bytes;
 }
 
+/** Gives back what it has taken in. */
+function freeing<Zlib extends Transform>(zlib: Zlib): Zlib {
+  const transform = zlib._transform.bind(zlib);
+  zlib._transform = (piece, encoding, done) =>
+    transform(piece, encoding, (error, data) => {
+      giveBack(piece);
+      done(error, data);
+    });
+  return zlib;
+}
+
+/** What zlib gives are parts of a buffer, one after the other: each gets memory of its own, and the buffer is given back. */
+async function* whole(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {
+  for await (const part of parts) {
+    const piece = Buffer.allocUnsafeSlow(part.length);
+    piece.set(part);
+    giveBackLast(part, PIECE_BYTES);
+    yield piece;
+  }
+}
+
 async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   // The callback is for whoever reads no stream: here a failure comes out of the loop.
-  const unpacked = pipeline(Readable.from(source), createGunzip({ chunkSize: PIECE_BYTES }), () => {});
+  const unpacked = pipeline(Readable.from(source), freeing(createGunzip({ chunkSize: PIECE_BYTES })), () => {});
   try {
     yield* unpacked as AsyncIterable<Buffer>;
   } catch (cause) {
@@ -276,12 +297,5 @@ export function pack(
 ): AsyncIterable<Uint8Array> {
   const tar = gathered(entries(session, path));
   if (options.isGzip !== true) return tar;
-  const gzip = createGzip({ chunkSize: PIECE_BYTES, level: 1 });
-  const transform = gzip._transform.bind(gzip);
-  gzip._transform = (piece, encoding, done) =>
-    transform(piece, encoding, (error, data) => {
-      giveBack(piece);
-      done(error, data);
-    });
-  return pipeline(Readable.from(tar), gzip, () => {});
+  return whole(pipeline(Readable.from(tar), freeing(createGzip({ chunkSize: PIECE_BYTES, level: 1 })), () => {}));
 }
