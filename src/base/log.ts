@@ -8,6 +8,7 @@
  * G2. An end of the process by any way but a signal that cannot be caught writes what has gathered, and waits for a
  *     full pipe at most `END_TRIES` times a tenth of a second.
  */
+import { writeSync } from "node:fs";
 import { isatty } from "node:tty";
 import { pino } from "pino";
 import { type Clock, type EpochMs, toIsoTime } from "./clock.ts";
@@ -33,8 +34,9 @@ export interface CountedLog extends Log {
 }
 
 const STDERR = 2;
-/** sonic-boom, which writes, pauses 100 ms between two tries. */
 const END_TRIES = 5;
+/** As sonic-boom does, which writes before the end. */
+const END_WAIT_MS = 100;
 
 /** A log that writes lines at or above `level` to the descriptor. */
 export function createLog(level: LogLevel, clock: Pick<Clock, "epochMs" | "after">, fd = STDERR): CountedLog {
@@ -157,12 +159,28 @@ class Lines {
 
   #end(stream: ReturnType<typeof pino.destination>): void {
     this.#end_tries_left = END_TRIES;
-    this.flush();
+    const text = this.#pending;
+    this.#pending = "";
     try {
-      if (!this.#isClosed) stream.flushSync();
+      if (!this.#isClosed) {
+        stream.flushSync();
+        this.#writeNow(text);
+      }
     } catch {
       // Nobody takes it, and there is nowhere left to say so.
     }
     stream.destroy();
+  }
+
+  /** Not by the stream, which would leave it to a thread that the process does not wait for. */
+  #writeNow(text: string): void {
+    for (let left = Buffer.from(text); left.length > 0; ) {
+      try {
+        left = left.subarray(writeSync(this.#fd, left));
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== "EAGAIN" || this.#end_tries_left-- <= 0) throw error;
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, END_WAIT_MS);
+      }
+    }
   }
 }

@@ -63,7 +63,11 @@ describe.each([
   const bundles = () => readdirSync(`${config.run_dir}/i`);
   const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
 
-  beforeAll(() => engine.boot());
+  beforeAll(async () => {
+    await engine.boot();
+    // Until then it starts containers of its own.
+    await engine.containers.userNamespacesTried();
+  });
   afterAll(async () => {
     await engine.shutdown();
     rmSync(data_dir, { recursive: true, force: true });

@@ -451,11 +451,15 @@ describe("minit init", () => {
     reader.socket.pause();
     const id = reader.start({ argv: ["head", "-c", "40000000", "/dev/zero"], flags: STREAM });
     await eventually("the command to run", () => insiders().length === 1);
-    const cpu = () => readFileSync(`/proc/${init.pid}/stat`, "utf8").split(" ").slice(13, 15).join(" ");
+    // In hundredths of a second. One that turned without pause would have as many as there are.
+    const cpu = () => {
+      const [user, system] = readFileSync(`/proc/${init.pid}/stat`, "utf8").split(" ").slice(13, 15);
+      return Number(user) + Number(system);
+    };
     await wire.sh("sleep 0.1");
     const before = cpu();
-    await wire.sh("sleep 0.2");
-    expect(cpu()).toBe(before);
+    await wire.sh("sleep 0.4");
+    expect(cpu() - before).toBeLessThan(10);
     expect(anonymousKb()).toBeLessThan(2_048);
     reader.socket.resume();
     const exit = await reader.end(id);
@@ -471,7 +475,8 @@ describe("minit init", () => {
     const exit = await wire.exec({ argv: ["cat"], flags: SOLE, stdin: Buffer.alloc(15 * MIB) });
     expect(exit.stdout.length).toBe(15 * MIB);
     expect(descriptors()).toBe(before[0]);
-    expect(anonymousKb()).toBeLessThanOrEqual(before[1] + 32);
+    // Of a thousand calls that leave a hundred bytes each there would be more.
+    expect(anonymousKb()).toBeLessThanOrEqual(before[1] + 96);
   }, 60_000);
 
   it("ends with everything in it on SHUTDOWN", async () => {
