@@ -141,14 +141,18 @@ export class Copy {
   readonly #folder: string;
 
   constructor(bug: Bug | null) {
+    // Before there is a folder: a line that is not there leaves none.
+    const sources = readdirSync(POOL)
+      .filter((name) => name.endsWith(".ts"))
+      .map((file) => {
+        const source = readFileSync(join(POOL, file), "utf8").replaceAll('"../src/', `"${SOURCE_URL}`);
+        return [file, bug?.file === file ? this.#change(source, bug) : source] as const;
+      });
     this.#folder = mkdtempSync(join(tmpdir(), "hearth-sim-"));
     const pool = join(this.#folder, "pool");
     mkdirSync(pool);
     writeFileSync(join(this.#folder, "package.json"), '{ "type": "module" }');
-    for (const file of readdirSync(POOL).filter((name) => name.endsWith(".ts"))) {
-      const source = readFileSync(join(POOL, file), "utf8").replaceAll('"../src/', `"${SOURCE_URL}`);
-      writeFileSync(join(pool, file), bug?.file === file ? this.#change(source, bug) : source);
-    }
+    for (const [file, source] of sources) writeFileSync(join(pool, file), source);
     this.url = pathToFileURL(`${pool}/`).href;
   }
 
