@@ -159,8 +159,8 @@ async function deleteAllBut(kept: number): Promise<void> {
     const { volumes } = (await daemon.call("GET", "/api/volumes?limit=1000", undefined, asKey(key))).body;
     for (const { name } of volumes.slice(kept)) {
       const path = `/api/volumes/${encodeURIComponent(name)}?execution=sync`;
-      // One that a container has stays for now.
-      await daemon.call("DELETE", path, undefined, asKey(key));
+      // Refused (409) while one of the containers above is kept and has it; gone (404) where a request deleted it before.
+      expect([200, 404, 409]).toContain((await daemon.call("DELETE", path, undefined, asKey(key))).status);
     }
     const { body } = await daemon.call("GET", "/api/api-keys", undefined, asKey(key));
     const made = body.api_keys.filter(({ id }: { id: string }) => id !== "bootstrap" && !keys.kept_ids.has(id));
