@@ -11,6 +11,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { Shares } from "../base/shares.ts";
 import type { ContainerEngine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/engine.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
 import type { JobBegin, JobEnd, Jobs } from "./jobs.ts";
@@ -53,8 +54,7 @@ const nobody = () => null;
 export class Execs {
   readonly #options: ExecsOptions;
   /** X1, by container. */
-  readonly #counts = new Map<string, number>();
-  #count = 0;
+  readonly #shares = new Shares({ each_max: LIMITS.execs_per_container_max, all_max: LIMITS.execs_max });
 
   constructor(options: ExecsOptions) {
     this.#options = options;
@@ -133,22 +133,16 @@ export class Execs {
 
   /** X1. */
   #take(id: string): () => void {
-    const count = this.#counts.get(id) ?? 0;
-    if (count >= LIMITS.execs_per_container_max || this.#count >= LIMITS.execs_max) {
-      const whose = count >= LIMITS.execs_per_container_max ? `container ${id}` : "this node";
-      throw new AppError("CAPACITY_FULL", `as many commands run in ${whose} as may`, { retry_after: 1 });
-    }
-    this.#counts.set(id, count + 1);
-    this.#count++;
+    const give = this.#shares.take(id, (reached) => {
+      const whose = reached === "each_max" ? `container ${id}` : "this node";
+      return new AppError("CAPACITY_FULL", `as many commands run in ${whose} as may`, { retry_after: 1 });
+    });
     const unuse = this.#options.containers.use(id);
     let isReleased = false;
     return () => {
       if (isReleased) return;
       isReleased = true;
-      const left = (this.#counts.get(id) ?? 1) - 1;
-      if (left > 0) this.#counts.set(id, left);
-      else this.#counts.delete(id);
-      this.#count--;
+      give();
       unuse();
     };
   }

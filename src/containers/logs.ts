@@ -2,6 +2,7 @@
 import { toIsoTime } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { Shares } from "../base/shares.ts";
 import type { ContainerLog, LogLine } from "../engine/engine.ts";
 
 export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
@@ -20,8 +21,10 @@ export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
  * follows one its files open.
  */
 export class LogReaders {
-  readonly #counts = new Map<string, number>();
-  #count = 0;
+  readonly #followers = new Shares({
+    each_max: LIMITS.log_followers_per_tenant_max,
+    all_max: LIMITS.log_followers_max,
+  });
   #reading_count = 0;
   readonly #waiting: (() => void)[] = [];
 
@@ -47,24 +50,13 @@ export class LogReaders {
 
   /** One follower more, until what is returned is called. Throws CONCURRENCY_LIMIT, CAPACITY_FULL. */
   enter(tenant_id: string): () => void {
-    const own = this.#counts.get(tenant_id) ?? 0;
-    if (own >= LIMITS.log_followers_per_tenant_max) {
-      throw new AppError("CONCURRENCY_LIMIT", `the tenant follows ${own} logs already`, { retry_after: 5 });
-    }
-    if (this.#count >= LIMITS.log_followers_max) {
-      throw new AppError("CAPACITY_FULL", "as many logs are followed as may be", { retry_after: 5 });
-    }
-    this.#counts.set(tenant_id, own + 1);
-    this.#count++;
-    let isLeft = false;
-    return () => {
-      if (isLeft) return;
-      isLeft = true;
-      const left = (this.#counts.get(tenant_id) ?? 1) - 1;
-      if (left > 0) this.#counts.set(tenant_id, left);
-      else this.#counts.delete(tenant_id);
-      this.#count--;
-    };
+    return this.#followers.take(tenant_id, (reached) =>
+      reached === "each_max"
+        ? new AppError("CONCURRENCY_LIMIT", `the tenant follows ${LIMITS.log_followers_per_tenant_max} logs already`, {
+            retry_after: 5,
+          })
+        : new AppError("CAPACITY_FULL", "as many logs are followed as may be", { retry_after: 5 }),
+    );
   }
 }
 

@@ -11,6 +11,7 @@ import { join } from "node:path";
 import type { Clock } from "../base/clock.ts";
 import { AppError, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { type ShareBounds, Shares } from "../base/shares.ts";
 import {
   CONTENT_BYTES_MAX,
   FILE_FLAG,
@@ -374,8 +375,7 @@ export interface FileSessionsOptions {
 /** Sessions within a bound: each is a process with two megabytes of buffers. */
 export class FileSessions {
   readonly #options: FileSessionsOptions;
-  #open_count = 0;
-  readonly #open_counts = new Map<string, number>();
+  readonly #shares = new Shares({ each_max: LIMITS.file_sessions_per_tenant_max, all_max: LIMITS.file_sessions_max });
   #next_number = 1;
 
   constructor(options: FileSessionsOptions) {
@@ -402,43 +402,31 @@ export class FileSessions {
 
   /** The same for work whose end lies elsewhere, as a body that is being sent: `close` must be called. */
   async open(tenant_id: string, root: string, uid_base: number): Promise<{ session: FileSession; close: () => void }> {
-    this.#take(tenant_id);
+    const give = this.#shares.take(tenant_id, tooMany);
     const { launcher, minit, directory, clock } = this.#options;
     const socket_path = join(directory, `files-${this.#next_number++}.sock`);
     try {
       const session = await FileSession.open({ launcher: launcher(), minit, root, socket_path, clock, uid_base });
-      let isClosed = false;
       const close = () => {
         session.close();
-        if (!isClosed) this.#give(tenant_id);
-        isClosed = true;
+        give();
       };
       return { session, close };
     } catch (error) {
-      this.#give(tenant_id);
+      give();
       throw error;
     }
   }
+}
 
-  #take(tenant_id: string): void {
-    if (this.#open_count >= LIMITS.file_sessions_max) {
-      const message = `${LIMITS.file_sessions_max} transfers of files are under way`;
-      throw new AppError("CAPACITY_FULL", message, { retry_after: 1 });
-    }
-    const count = this.#open_counts.get(tenant_id) ?? 0;
-    if (count >= LIMITS.file_sessions_per_tenant_max) {
-      throw new AppError("CONCURRENCY_LIMIT", `the tenant has ${count} transfers of files under way`, {
-        retry_after: 1,
-      });
-    }
-    this.#open_count++;
-    this.#open_counts.set(tenant_id, count + 1);
-  }
-
-  #give(tenant_id: string): void {
-    this.#open_count--;
-    const left = (this.#open_counts.get(tenant_id) ?? 1) - 1;
-    if (left === 0) this.#open_counts.delete(tenant_id);
-    else this.#open_counts.set(tenant_id, left);
-  }
+function tooMany(reached: keyof ShareBounds): AppError {
+  return reached === "each_max"
+    ? new AppError(
+        "CONCURRENCY_LIMIT",
+        `the tenant has ${LIMITS.file_sessions_per_tenant_max} transfers of files under way`,
+        {
+          retry_after: 1,
+        },
+      )
+    : new AppError("CAPACITY_FULL", `${LIMITS.file_sessions_max} transfers of files are under way`, { retry_after: 1 });
 }

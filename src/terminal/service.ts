@@ -12,6 +12,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { type ShareBounds, Shares } from "../base/shares.ts";
 import type { ContainerEngine, RunRequest } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
 import { type ServerSocket, Upgrade } from "../http/websocket.ts";
@@ -66,8 +67,10 @@ export class Terminals {
     sizeCalculation: ({ length }) => Math.max(1, length),
   });
   /** T1, by tenant. */
-  readonly #counts = new Map<string, number>();
-  #count = 0;
+  readonly #shares = new Shares({
+    each_max: LIMITS.terminal_sessions_per_tenant_max,
+    all_max: LIMITS.terminal_sessions_max,
+  });
   #isClosed = false;
 
   constructor(options: TerminalsOptions) {
@@ -91,26 +94,32 @@ export class Terminals {
         details: { expected: ["string"], received: "nothing" },
       });
     }
-    this.#take(tenant_id);
-    const session = await this.#start(tenant_id, container_id, wanted);
+    if (this.#isClosed) throw shuttingDown();
+    const session = await this.#start(tenant_id, container_id, wanted, this.#shares.take(tenant_id, tooMany));
     if (!this.#isClosed) return session;
     session.hangUp();
     throw shuttingDown();
   }
 
-  /** Of what was taken all is given back by the session's end, or here. */
+  /** Of what was taken, `give` too, all is given back by the session's end, or here. */
   async #start(
     tenant_id: string,
     container_id: string,
     { shell, command, environment, working_directory, cols, rows }: CreateSession,
+    give: () => void,
   ): Promise<Session> {
     try {
-      const { row, request, release } = await this.#options.shells.begin(tenant_id, container_id, {
+      const begun = await this.#options.shells.begin(tenant_id, container_id, {
         command: [],
         environment: { TERM: TERMINAL_TYPE, ...environment },
         working_directory,
         timeout_ms: 0,
       });
+      const { row, request } = begun;
+      const release = () => {
+        begun.release();
+        give();
+      };
       try {
         const id = `sess_${this.#options.ids.hex(ID_LENGTH)}`;
         const session = new Session(this.#sessionOptions(id, tenant_id, row.id, { cols, rows }, request, release));
@@ -121,7 +130,7 @@ export class Terminals {
         throw error;
       }
     } catch (error) {
-      this.#give(tenant_id);
+      give();
       throw error;
     }
   }
@@ -220,7 +229,6 @@ export class Terminals {
           this.#ended.set(id, session);
           const unseen = session.takeUnseen();
           if (unseen !== null) this.#unseen.set(id, unseen);
-          this.#give(tenant_id);
           release();
         }
         this.#tell(session, change);
@@ -237,30 +245,20 @@ export class Terminals {
       log.warn("event of a terminal not kept", { session_id: id, error: errorText(error) });
     });
   }
-
-  /** T1. */
-  #take(tenant_id: string): void {
-    if (this.#isClosed) throw shuttingDown();
-    const count = this.#counts.get(tenant_id) ?? 0;
-    if (count >= LIMITS.terminal_sessions_per_tenant_max) {
-      throw new AppError("CONCURRENCY_LIMIT", `the tenant has ${count} terminal sessions already`, {
-        hint: "end some with DELETE /api/terminal/sessions/{session_id}",
-        retry_after: 5,
-      });
-    }
-    if (this.#count >= LIMITS.terminal_sessions_max) {
-      throw new AppError("CAPACITY_FULL", "this node has as many terminal sessions as may be", { retry_after: 5 });
-    }
-    this.#counts.set(tenant_id, count + 1);
-    this.#count++;
-  }
-
-  #give(tenant_id: string): void {
-    const left = (this.#counts.get(tenant_id) ?? 1) - 1;
-    if (left === 0) this.#counts.delete(tenant_id);
-    else this.#counts.set(tenant_id, left);
-    this.#count--;
-  }
 }
 
 const shuttingDown = (): AppError => new AppError("SHUTTING_DOWN", "the daemon is about to end");
+
+/** T1. */
+function tooMany(reached: keyof ShareBounds): AppError {
+  return reached === "each_max"
+    ? new AppError(
+        "CONCURRENCY_LIMIT",
+        `the tenant has ${LIMITS.terminal_sessions_per_tenant_max} terminal sessions already`,
+        {
+          hint: "end some with DELETE /api/terminal/sessions/{session_id}",
+          retry_after: 5,
+        },
+      )
+    : new AppError("CAPACITY_FULL", "this node has as many terminal sessions as may be", { retry_after: 5 });
+}

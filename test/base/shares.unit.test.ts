@@ -1,0 +1,28 @@
+/** Places with a share for each holder. */
+import { describe, expect, it } from "vitest";
+import { AppError } from "../../src/base/errors.ts";
+import { Shares } from "../../src/base/shares.ts";
+
+const refused = (reached: string) => new AppError("CAPACITY_FULL", reached);
+
+describe("a place", () => {
+  it("is refused above the holder's share, and above the number of all", () => {
+    const shares = new Shares({ each_max: 2, all_max: 3 });
+    shares.take("one", refused);
+    shares.take("one", refused);
+    expect(() => shares.take("one", refused)).toThrow("each_max");
+    shares.take("other", refused);
+    expect(() => shares.take("third", refused)).toThrow("all_max");
+    expect(() => shares.take("one", refused)).toThrow("each_max");
+  });
+
+  it("is free again when it is given back, once", () => {
+    const shares = new Shares({ each_max: 2, all_max: 2 });
+    const give = shares.take("one", refused);
+    shares.take("one", refused);
+    give();
+    give();
+    shares.take("other", refused);
+    expect(() => shares.take("one", refused)).toThrow("all_max");
+  });
+});
