@@ -11,6 +11,7 @@
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -124,6 +125,17 @@ static void mount_mapped(const struct storage_request *request, struct storage_r
   storage_failed(result, "attach", home ? 0 : errno);
 }
 
+/*
+ * Where the directory has no room for overlayfs' own, the kernel mounts read-only without a word (ovl_make_workdir in
+ * fs/overlayfs/super.c), and nothing in it could ever be deleted again: that is a failure.
+ */
+static void refuse_readonly(const char *target, struct storage_result *result) {
+  struct statvfs info;
+  int error = statvfs(target, &info) != 0 ? errno : info.f_flag & ST_RDONLY ? ENOSPC : 0;
+  if (error != 0) unmount_all(target);
+  storage_failed(result, "read-only", error);
+}
+
 void overlay_mount(const struct storage_request *request, struct storage_result *result) {
   const char *directory = request->text[1], *target = request->text[2];
   int directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = 0;
@@ -135,4 +147,5 @@ void overlay_mount(const struct storage_request *request, struct storage_result 
   if (storage_failed(result, "target", mkdir(target, 0700) == 0 || errno == EEXIST ? unmount_all(target) : errno)) return;
   if (request->user_fd < 0) mount_plain(request, result);
   else mount_mapped(request, result);
+  if (result->error == 0 && (request->flags & STORAGE_READONLY) == 0) refuse_readonly(target, result);
 }

@@ -3,7 +3,7 @@
  * from what the start is told and what this machine is, and what its first process is handed. Which containers there
  * are, and what becomes of them, is container-engine.ts's.
  */
-import { mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { remainsOf } from "./adoption.ts";
@@ -17,9 +17,6 @@ import type { UserNamespace } from "./launcher.ts";
 import type { NetworkSlot } from "./network.ts";
 import type { StartContainerTask } from "./thread.ts";
 import { mountWritable } from "./writable-root.ts";
-
-const KIND = 0o170000;
-const DIRECTORY = 0o040000;
 
 export class ContainerStarter {
   readonly #host: EngineHost;
@@ -54,11 +51,11 @@ export class ContainerStarter {
       throw new AppError("START_FAILED", `the layers of ${image.reference} are not known, which user namespaces need`);
     }
     const below = user === null ? { lower: image.path } : { lower: image.layers, user };
-    await mountWritable({ launcher, launcher_pid: this.#host.launcher_pid, area: this.#area(), id, below, target });
+    await mountWritable({ launcher, area: this.#area(), id, below, target });
     // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
     for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
       const mode = await launcher.lstatInRoot(target, path);
-      if (mode !== null && (mode & KIND) !== DIRECTORY) {
+      if (mode !== null && (mode & constants.S_IFMT) !== constants.S_IFDIR) {
         throw new AppError("START_FAILED", `${path} of the container is no directory`);
       }
     }

@@ -170,11 +170,6 @@ export class EngineHost {
     return this.#keeper.current.client;
   }
 
-  /** Of the launcher's process. Throws START_FAILED while it is being replaced. */
-  get launcher_pid(): number {
-    return this.#keeper.current.pid;
-  }
-
   /** The launcher, also while it is being replaced. Rejects with START_FAILED when there is none in time. */
   async launcher(): Promise<LauncherClient> {
     await this.#keeper.whenReady();
