@@ -1,11 +1,11 @@
 /** All containers of the tenant, live. The list comes in one request a round; what they use is asked for by row. */
 import { containerHash } from "./addresses.js";
-import { h, setAttribute, setText, show } from "./dom.js";
-import { age, count, counted, dateTime, duration, epochSeconds } from "./format.js";
-import { badge, choice, isRefusal, problem } from "./parts.js";
-import { containersOf, RESOURCES_MAX } from "./resources.js";
-import { sightedRows } from "./sight.js";
-import { cell, listBar, table } from "./table.js";
+import { h, setAttribute, setText } from "./dom.js";
+import { age, dateTime, duration, epochSeconds } from "./format.js";
+import { badge, choice } from "./parts.js";
+import { resourceList } from "./resource-list.js";
+import { containersOf } from "./resources.js";
+import { cell } from "./table.js";
 import { memory, percent, rates } from "./usage.js";
 
 /** @import { Context, View } from "./parts.js" */
@@ -81,67 +81,31 @@ function row(first, { api, clock }) {
 
 /** @param {Context} context @returns {View} */
 export function containersView(context) {
-  const { api } = context;
-  const containers = containersOf(api);
-  const trouble = problem();
-  const { element: grid, rows, move } = table("Containers", "containers", COLUMNS, "rowgroup");
-  const shown = sightedRows(
-    context.clock,
-    rows,
-    (/** @type {ContainerRecord} */ { container_id }) => container_id,
-    (record) => row(record, context),
-  );
-  const none = h("p", { class: "hint", text: "Loading…" });
-  /** @type {readonly ContainerRecord[] | null} */
-  let records = null;
-  let isCut = false;
   let isWanted = FILTERS.All ?? (() => true);
-  const draw = () => {
-    if (records === null) return;
-    const wanted = bar.filter.value.trim().toLowerCase();
-    const matching = records.filter(
-      ({ name, state, labels }) =>
-        isWanted(state) && `${name}\n${Object.values(labels).join("\n")}`.toLowerCase().includes(wanted),
-    );
-    shown.update(matching);
-    show(grid, matching.length > 0);
-    show(none, matching.length === 0);
-    setText(none, records.length === 0 ? "There is no container." : "None is like that.");
-    const isAll = !isCut && records.length < RESOURCES_MAX;
-    const all = isAll ? counted(records.length, "container") : `the newest ${count(records.length)} containers`;
-    setText(bar.summary, matching.length === records.length ? all : `${count(matching.length)} of ${all}`);
-    show(bar.create, api.may("write"));
-  };
-  const bar = listBar(
-    { title: "Containers", filter: "Filter by name, label", create: "New container", address: "#/new-container" },
-    draw,
-    move,
-  );
+  const { view, filter, draw } = resourceList(context, {
+    noun: "container",
+    columns: COLUMNS,
+    words: {
+      title: "Containers",
+      filter: "Filter by name, label",
+      create: "New container",
+      address: "#/new-container",
+    },
+    none: "None is like that.",
+    idOf: (/** @type {ContainerRecord} */ { container_id }) => container_id,
+    matches: ({ name, state, labels }, wanted) =>
+      isWanted(state) && `${name}\n${Object.values(labels).join("\n")}`.toLowerCase().includes(wanted),
+    row: (record) => row(record, context),
+    ask: async () => {
+      const { containers, ...rest } = await containersOf(context.api).list();
+      return { resources: containers, ...rest };
+    },
+  });
   const states = choice("Filter by state", Object.keys(FILTERS), (name) => {
     isWanted = FILTERS[name] ?? isWanted;
     draw();
   });
   states.choose("All");
-  bar.filter.after(states.element);
-  return {
-    element: h("div", {}, bar.element, trouble.element, none, grid),
-    title: () => "Containers",
-    async refresh() {
-      try {
-        const answer = await containers.list();
-        records = answer.containers;
-        isCut = answer.truncated === true;
-        trouble.update(null);
-        draw();
-        await shown.look();
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        trouble.update(error);
-      }
-    },
-    focus: bar.focus,
-    move,
-    find: () => bar.filter.focus(),
-    focusRow: shown.focus,
-  };
+  filter.after(states.element);
+  return view;
 }

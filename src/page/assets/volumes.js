@@ -1,11 +1,11 @@
 /** All volumes of the tenant, live; how much each holds is asked for by row. And the form that makes one. */
 import { volumeHash } from "./addresses.js";
-import { h, setText, show } from "./dom.js";
-import { age, bytes, count, counted, dateTime } from "./format.js";
-import { act, badge, card, crumbs, isRefusal, problem } from "./parts.js";
-import { RESOURCES_MAX, volumesOf } from "./resources.js";
-import { sightedRows } from "./sight.js";
-import { cell, listBar, table } from "./table.js";
+import { h, setText } from "./dom.js";
+import { age, bytes, count, dateTime } from "./format.js";
+import { act, badge, card, crumbs, problem } from "./parts.js";
+import { resourceList } from "./resource-list.js";
+import { volumesOf } from "./resources.js";
+import { cell } from "./table.js";
 
 /** @import { Context, View } from "./parts.js" */
 /** @import { VolumeRecord } from "../wire.ts" */
@@ -53,52 +53,20 @@ function row(first, { api, clock }) {
 
 /** @param {Context} context @returns {View} */
 export function volumesView(context) {
-  const { api, clock } = context;
-  const volumes = volumesOf(api);
-  const trouble = problem();
-  const { element: grid, rows, move } = table("Volumes", "volumes", COLUMNS, "rowgroup");
-  const idOf = (/** @type {VolumeRecord} */ { id }) => id;
-  const shown = sightedRows(clock, rows, idOf, (record) => row(record, context));
-  const none = h("p", { class: "hint", text: "Loading…" });
-  /** @type {readonly VolumeRecord[] | null} */
-  let records = null;
-  let isCut = false;
-  const draw = () => {
-    if (records === null) return;
-    const wanted = bar.filter.value.trim().toLowerCase();
-    const matching = records.filter(({ name }) => name.toLowerCase().includes(wanted));
-    shown.update(matching);
-    show(grid, matching.length > 0);
-    show(none, matching.length === 0);
-    setText(none, records.length === 0 ? "There is no volume." : "None is called like that.");
-    const isAll = !isCut && records.length < RESOURCES_MAX;
-    const all = isAll ? counted(records.length, "volume") : `the newest ${count(records.length)} volumes`;
-    setText(bar.summary, matching.length === records.length ? all : `${count(matching.length)} of ${all}`);
-    show(bar.create, api.may("write"));
-  };
-  const words = { title: "Volumes", filter: "Filter by name", create: "New volume", address: "#/new-volume" };
-  const bar = listBar(words, draw, move);
-  return {
-    element: h("div", {}, bar.element, trouble.element, none, grid),
-    title: () => "Volumes",
-    async refresh() {
-      try {
-        const answer = await volumes.list();
-        records = answer.volumes;
-        isCut = answer.truncated === true;
-        trouble.update(null);
-        draw();
-        await shown.look();
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        trouble.update(error);
-      }
+  const { view, focusRow, find } = resourceList(context, {
+    noun: "volume",
+    columns: COLUMNS,
+    words: { title: "Volumes", filter: "Filter by name", create: "New volume", address: "#/new-volume" },
+    none: "None is called like that.",
+    idOf: (/** @type {VolumeRecord} */ { id }) => id,
+    matches: ({ name }, wanted) => name.toLowerCase().includes(wanted),
+    row: (record) => row(record, context),
+    ask: async () => {
+      const { volumes, ...rest } = await volumesOf(context.api).list();
+      return { resources: volumes, ...rest };
     },
-    focus: bar.focus,
-    move,
-    find: () => bar.filter.focus(),
-    focusRow: (name) => shown.focus(records?.find((record) => record.name === name)?.id ?? ""),
-  };
+  });
+  return { ...view, focusRow: (name) => focusRow(find((record) => record.name === name)?.id ?? "") };
 }
 
 /** @param {Context} context @returns {View} */
