@@ -12,6 +12,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /metrics": "what Prometheus reads",
   "GET /api/openapi.json": "the description of all the others",
   "GET /api/docs": "the same as a page to read",
+  "GET /api/functions/pools": "a console asks for the pools of all functions in one request",
   "GET /api/operations": "whoever has lost a handle finds it",
   "POST /api/operations/:operation_id/cancel": "what was accepted may be wanted no more",
   "POST /api/terminal/sessions": "the interface says that there are such routes, and not which",

@@ -2,7 +2,7 @@
  * The groups of a function in the pool: the one of its current version, and those of superseded versions for as long
  * as they have instances. What is current is the service's; here it is only told to the pool.
  *
- * G1. Every group of a function that the pool may know is in `#versions`, so that closing reaches all of them.
+ * G1. Every group of a function that the pool may know is in `#known`, so that closing reaches all of them.
  */
 import type { GroupStatus, Pool } from "../../pool/index.ts";
 import { errorText } from "../base/errors.ts";
@@ -26,7 +26,8 @@ export interface GroupsOptions {
 
 export class Groups {
   readonly #options: GroupsOptions;
-  readonly #versions = new Map<string, Set<number>>();
+  /** By function. */
+  readonly #known = new Map<string, { readonly tenant_id: string; readonly versions: Set<number> }>();
 
   constructor(options: GroupsOptions) {
     this.#options = options;
@@ -38,7 +39,7 @@ export class Groups {
     const { pool, launcher, queue_max } = this.#options;
     const group = groupKey(record.id, record.version);
     launcher.setLimits(group, record);
-    this.#note(record.id, record.version);
+    this.#note(record);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
     pool.setGroup(group, { min_instances, max_instances, queue_max, owner, memory_mb });
   }
@@ -69,14 +70,29 @@ export class Groups {
    * do not end in time are ended, for other reasons they may still run a call then.
    */
   async close(function_id: string, reason: "paused" | "failed" | "deleted"): Promise<void> {
-    const versions = [...(this.#versions.get(function_id) ?? [])];
+    const versions = [...this.#versionsOf(function_id)];
     await Promise.all(versions.map((version) => this.#drop(groupKey(function_id, version), reason)));
   }
 
-  status({ id, version }: FunctionRecord): FunctionPoolStatus {
+  /** Ids of the tenant's functions that have an instance or a waiting call: at most one for each of these. */
+  inUse(tenant_id: string): string[] {
+    const { pool } = this.#options;
+    const isInUse = (group: string) => {
+      const { total_count, queued_count } = pool.status(group);
+      return total_count + queued_count > 0;
+    };
+    return [...this.#known].flatMap(([id, known]) =>
+      known.tenant_id === tenant_id && [...known.versions].some((version) => isInUse(groupKey(id, version)))
+        ? [id]
+        : [],
+    );
+  }
+
+  /** `version` is the current one. */
+  status({ id, version }: Pick<FunctionRecord, "id" | "version">): FunctionPoolStatus {
     const { pool } = this.#options;
     let superseded_count = 0;
-    for (const other of this.#versions.get(id) ?? []) {
+    for (const other of this.#versionsOf(id)) {
       if (other !== version) superseded_count += pool.status(groupKey(id, other)).total_count;
     }
     return { ...pool.status(groupKey(id, version)), superseded_count };
@@ -93,17 +109,21 @@ export class Groups {
     }
   }
 
-  #note(function_id: string, version: number): void {
-    const versions = this.#versions.get(function_id);
-    if (versions === undefined) this.#versions.set(function_id, new Set([version]));
-    else versions.add(version);
+  #versionsOf(function_id: string): ReadonlySet<number> {
+    return this.#known.get(function_id)?.versions ?? new Set();
+  }
+
+  #note({ id, tenant_id, version }: FunctionRecord): void {
+    const known = this.#known.get(id);
+    if (known === undefined) this.#known.set(id, { tenant_id, versions: new Set([version]) });
+    else known.versions.add(version);
   }
 
   #forget(group: string): void {
     const key = parseGroupKey(group);
-    const versions = key === null ? undefined : this.#versions.get(key.function_id);
-    if (key === null || versions === undefined) return;
-    versions.delete(key.version);
-    if (versions.size === 0) this.#versions.delete(key.function_id);
+    const known = key === null ? undefined : this.#known.get(key.function_id);
+    if (key === null || known === undefined) return;
+    known.versions.delete(key.version);
+    if (known.versions.size === 0) this.#known.delete(key.function_id);
   }
 }

@@ -48,6 +48,14 @@ export class FunctionRows {
     return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.name = ?`, [tenant_id, name]);
   }
 
+  /** The current versions of those of the tenant's functions that exist. */
+  async currentVersions(tenant_id: string, ids: readonly string[]): Promise<{ id: string; version: number }[]> {
+    const sql = `SELECT id, current_version FROM functions
+      WHERE tenant_id = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY seq DESC`;
+    const rows = await this.#store.read(sql, [tenant_id, JSON.stringify(ids)]);
+    return rows.map(({ id, current_version }) => ({ id: String(id), version: Number(current_version) }));
+  }
+
   /** Newest first; fewer than `limit` when they are too large for one answer. */
   async list(tenant_id: string, limit: number): Promise<Listed<FunctionRecord>> {
     const lengths = `${LENGTHS} WHERE f.tenant_id = ? AND f.seq < ? ORDER BY f.seq DESC LIMIT ?`;

@@ -302,6 +302,14 @@ export const functionPool = instanceCounts
   })
   .meta({ id: "FunctionPool" });
 
+export const functionPools = z
+  .object({
+    pools: z
+      .array(functionPool)
+      .describe("Functions that have an instance or a waiting call, newest function first; all others have none."),
+  })
+  .meta({ id: "FunctionPools" });
+
 export const poolStats = instanceCounts
   .extend({
     cells: count.describe("Started containers that belong to no function yet."),

@@ -155,6 +155,13 @@ export class Functions {
     return this.#parts.groups.status((await this.targetById(tenant_id, id)).record);
   }
 
+  /** The pools of the tenant's functions that have an instance or a waiting call, newest function first. */
+  async pools(tenant_id: string): Promise<({ function_id: string } & FunctionPoolStatus)[]> {
+    const { groups, rows } = this.#parts;
+    const functions = await rows.currentVersions(tenant_id, groups.inUse(tenant_id));
+    return functions.map((found) => ({ function_id: found.id, ...groups.status(found) }));
+  }
+
   /** Hot path: what a call by id needs. Throws NOT_FOUND. */
   targetById(tenant_id: string, id: string): Target | Promise<Target> {
     const { targets } = this.#parts;

@@ -25,6 +25,8 @@ export interface Served {
   readonly status: number;
   /** Null unless the request was refused or failed. */
   readonly error_code: ErrorCode | null;
+  /** A GET that a console repeats, as its header `X-Hearth-Poll` says. */
+  readonly is_poll: boolean;
   /** Null on public routes, and where the credential was refused. */
   readonly caller: Caller | null;
   /** Monotonic. */

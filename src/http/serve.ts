@@ -42,6 +42,9 @@ export interface AppDeps {
   readonly observer: Observer;
 }
 
+/** What a console marks its repeated reads with: they are logged at debug when they succeed. */
+const POLL_HEADER = "x-hearth-poll";
+
 export type Env = { Bindings: HttpBindings };
 
 export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promise<Response> {
@@ -104,7 +107,20 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   const status = response === RESPONSE_ALREADY_SENT ? outgoing.statusCode : response.status;
   const ended_ms = deps.clock.monotonicMs();
   const { method, path } = route;
-  const told = { request_id, method, route: path, status, error_code, caller, begun_ms, ended_ms, trace, notes };
+  const is_poll = method === "GET" && incoming.headers[POLL_HEADER] !== undefined;
+  const told = {
+    request_id,
+    method,
+    route: path,
+    status,
+    error_code,
+    is_poll,
+    caller,
+    begun_ms,
+    ended_ms,
+    trace,
+    notes,
+  };
   deps.observer.served(told);
   return response;
 }
@@ -302,6 +318,7 @@ export function refuseUnserved(
     route: null,
     status,
     error_code,
+    is_poll: false,
     caller: null,
     begun_ms,
     ended_ms,

@@ -1,10 +1,11 @@
 /** The shapes that the page reads, from where the daemon writes them: a change there is a type error in the page. */
 import type { z } from "zod";
 import type { containerMetrics, logEntry, processList } from "../containers/exec-schema.ts";
+import type { functionPools } from "../functions/schema.ts";
 import type { operationList } from "../operations/schema.ts";
 import type { fileEntry, fileList, volumeDetail } from "../volumes/schema.ts";
 
-export type { GroupStatus, PoolTotals } from "../../pool/index.ts";
+export type { GroupStatus } from "../../pool/index.ts";
 export type { ExecResult } from "../containers/exec-schema.ts";
 export type { ContainerRecord } from "../containers/schema.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
@@ -12,6 +13,7 @@ export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord
 export type { SessionRecord } from "../terminal/schema.ts";
 export type { VolumeRecord } from "../volumes/schema.ts";
 
+export type FunctionPools = z.output<typeof functionPools>;
 export type ContainerMetrics = z.output<typeof containerMetrics>;
 export type ContainerProcess = z.output<typeof processList>["processes"][number];
 export type LogEntry = z.output<typeof logEntry>;

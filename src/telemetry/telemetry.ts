@@ -31,7 +31,7 @@ export class Telemetry implements Observer, CallObserver {
   served(request: Served): void {
     this.#metrics.served(request);
     this.#spans?.served(request);
-    const { request_id, method, route, status, error_code, caller, notes, trace } = request;
+    const { request_id, method, route, status, error_code, is_poll, caller, notes, trace } = request;
     const fields = {
       request_id,
       method,
@@ -48,8 +48,9 @@ export class Telemetry implements Observer, CallObserver {
       ms: Math.round((request.ended_ms - request.begun_ms) * 1000) / 1000,
       trace_id: trace.trace_id,
     };
-    // Whoever watches the daemon asks for it every few seconds.
-    if (route === "/health") this.#log.debug("request", fields);
+    // Monitors and open pages repeat these every few seconds.
+    const isRepeated = route === "/health" || (is_poll && error_code === null);
+    if (isRepeated) this.#log.debug("request", fields);
     else this.#log.info("request", fields);
   }
 

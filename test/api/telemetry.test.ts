@@ -209,6 +209,16 @@ describe("the log of a daemon", () => {
     expect(await lineOf(daemon, "alive-1")).toMatchObject({ level: "debug", route: "/health", status: 200 });
   });
 
+  it("has successful reads that a console repeats at debug, their refusals and all changes at info", async () => {
+    const send = (method: string, path: string, body: unknown, request_id: string, poll = { "x-hearth-poll": "1" }) =>
+      daemon.call(method, path, body, { ...poll, "x-request-id": request_id });
+    await send("GET", "/api/functions/pools", undefined, "poll-read");
+    await send("GET", "/api/functions/fn_none", undefined, "poll-refused");
+    await send("POST", "/api/functions", { name: "polled", handler: "cat" }, "poll-change");
+    const levels = async (ids: string[]) => Promise.all(ids.map(async (id) => (await lineOf(daemon, id)).level));
+    expect(await levels(["poll-read", "poll-refused", "poll-change"])).toEqual(["debug", "info", "info"]);
+  });
+
   it("never holds a key, a path, a query, a payload, an environment value or an output", async () => {
     const secret = (where: string) => `s3cret-${where}-0123456789`;
     const { key } = await makeTenant(daemon, "secretive");

@@ -99,6 +99,28 @@ describe("tenants", () => {
     expect(refusal(await daemon.call("DELETE", "/api/tenants/default?force=true"))).toEqual([409, "WRONG_STATE"]);
   });
 
+  it("see the instances of their own functions in one answer, and of no other tenant's", async () => {
+    const [one, two] = [await makeTenant("pools-one"), await makeTenant("pools-two")];
+    const ids: Record<string, string> = {};
+    for (const { key } of [one, two]) {
+      const { body } = await as(key)("POST", "/api/functions", { name: "warm", handler: "cat", min_instances: 1 });
+      ids[key] = body.id;
+      await as(key)("POST", "/api/functions", { name: "never-deployed", handler: "cat" });
+      await as(key)("POST", `/api/functions/${body.id}/deploy`);
+    }
+    for (const { key } of [one, two]) {
+      const { body } = await as(key)("GET", "/api/functions/pools");
+      expect(body.pools).toMatchObject([{ function_id: ids[key], ready_count: 1, superseded_count: 0 }]);
+      await as(key)("PUT", `/api/functions/${ids[key]}`, { handler: "cat -" });
+      const { pools } = (await as(key)("GET", "/api/functions/pools")).body;
+      expect(pools).toMatchObject([{ function_id: ids[key], ready_count: 1, superseded_count: 1 }]);
+    }
+    for (const { tenant_id, key } of [one, two]) {
+      await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`);
+      expect((await as(key)("GET", "/api/functions/pools")).status).toBe(401);
+    }
+  });
+
   it("that are deleted have no credential left, also inside of calls that still run", async () => {
     const { tenant_id, key } = await makeTenant("ended");
     const ask = 'curl -s -o /dev/null -w "%{http_code}" -H "X-Api-Key: $HEARTH_KEY" $HEARTH_URL/api/functions';

@@ -4,7 +4,7 @@
  */
 
 /** @import { Clock } from "./clock.js" */
-/** @import { FunctionPoolStatus, FunctionRecord, InvocationRecord, PoolTotals, SessionRecord, VersionRecord } from "../wire.ts" */
+/** @import { FunctionPools, FunctionPoolStatus, FunctionRecord, InvocationRecord, SessionRecord, VersionRecord } from "../wire.ts" */
 /** @typedef {"read" | "invoke" | "write" | "admin"} Scope */
 
 const STORED_KEY = "hearth.key";
@@ -110,9 +110,9 @@ export class Api {
     return this.#scopes === null || this.#scopes.has(scope);
   }
 
-  /** @returns {Promise<PoolTotals>} */
-  totals() {
-    return this.request("GET", "/api/functions/pool/stats");
+  /** @returns {Promise<FunctionPools>} */
+  pools() {
+    return this.request("GET", "/api/functions/pools");
   }
 
   /** @param {number} limit @returns {Promise<{ functions: FunctionRecord[], truncated?: true }>} */
@@ -304,6 +304,8 @@ export class Api {
   #send(method, target, body, deadline_ms, key) {
     const signal = AbortSignal.any([this.#session.signal, AbortSignal.timeout(deadline_ms)]);
     const init = { ...this.#init(method, key, body === undefined ? null : JSON.stringify(body)), signal };
+    // The daemon logs what a console reads again and again at debug.
+    if (method === "GET") init.headers = { ...init.headers, "x-hearth-poll": "1" };
     return this.#attempt(method, signal, async () => {
       const response = await fetch(target, init);
       const answer = await response.text();

@@ -1,9 +1,8 @@
-/** All functions of the tenant, live. The list comes in one request a round; instances are asked for by row. */
+/** All functions of the tenant, live: one request a round for the list, one for the instances of all of them. */
 import { createForm } from "./create.js";
-import { h, setAttribute, setText, show } from "./dom.js";
+import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { age, count, counted, dateTime } from "./format.js";
 import { badge, hasInstances, isRefusal, meter, problem } from "./parts.js";
-import { sightedRows } from "./sight.js";
 import { cell, listBar, table } from "./table.js";
 
 /** @import { Context, View } from "./parts.js" */
@@ -14,20 +13,18 @@ const FUNCTIONS_MAX = 1_000;
 const COLUMNS = ["Name", "Handler", "State", "Version", "Runtime", "Instances", "Calls", "Errors", "Last call"];
 
 /** @param {FunctionRecord} first @param {Context} context */
-function row(first, { api, clock }) {
+function row(first, { pool, clock }) {
   const link = h("a", { class: "open", href: `#/functions/${encodeURIComponent(first.id)}`, text: first.name });
   const [handler, version, runtime, calls, errors] = [h("code"), h("span"), h("span"), h("span"), h("span")];
   const [state, instances, last] = [badge(), meter(), h("time")];
   const cells = [link, handler, state.element, version, runtime, instances.element, calls, errors, last];
   const element = h("div", { role: "row", class: "row", "data-id": first.id });
   cells.forEach((content, i) => void element.append(cell(COLUMNS[i] ?? "", content)));
-  let record = first;
   return {
     element,
     link,
     /** @param {FunctionRecord} next */
     update(next) {
-      record = next;
       setText(handler, next.handler);
       state.update(next.state);
       setText(version, `v${next.version}`);
@@ -37,10 +34,8 @@ function row(first, { api, clock }) {
       setAttribute(errors, "class", next.error_count > 0 ? "bad" : null);
       setText(last, age(next.last_invoked_at, clock.epochMs()));
       setAttribute(last, "title", next.last_invoked_at === null ? null : dateTime(next.last_invoked_at));
-      if (!hasInstances(next)) instances.update(null, next.max_instances);
+      instances.update(hasInstances(next) ? pool(next.id) : null, next.max_instances);
     },
-    look: () =>
-      hasInstances(record) ? api.pool(record.id).then((pool) => instances.update(pool, record.max_instances)) : null,
   };
 }
 
@@ -49,8 +44,7 @@ export function listView(context) {
   const { api } = context;
   const trouble = problem();
   const { element: grid, rows, move } = table("Functions", "functions", COLUMNS, "rowgroup");
-  const shown = sightedRows(
-    context.clock,
+  const shown = new KeyedList(
     rows,
     (/** @type {FunctionRecord} */ { id }) => id,
     (record) => row(record, context),
@@ -94,7 +88,6 @@ export function listView(context) {
         isCut = truncated === true;
         trouble.update(null);
         draw();
-        await shown.look();
       } catch (error) {
         if (!isRefusal(error)) throw error;
         show(loading, false);
@@ -104,6 +97,6 @@ export function listView(context) {
     focus: () => (records.length === 0 ? first.focus() : bar.focus()),
     move,
     find: () => bar.filter.focus(),
-    focusRow: shown.focus,
+    focusRow: (id) => shown.get(id)?.element.querySelector("a")?.focus(),
   };
 }

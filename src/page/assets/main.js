@@ -15,6 +15,7 @@ import { strip } from "./strip.js";
 
 /** @import { Context, View } from "./parts.js" */
 /** @import { Section } from "./routing.js" */
+/** @import { FunctionPools } from "../wire.ts" */
 
 /** How long a message stays in sight; screen readers have been told it by then. */
 const MESSAGE_MS = 6_000;
@@ -39,7 +40,10 @@ class Page {
     say: (text) => this.#say(text),
     refresh: () => this.#poll.soon(),
     events: () => this.#events.list,
+    pool: (function_id) => this.#pools.get(function_id) ?? null,
   };
+  /** By function. @type {ReadonlyMap<string, FunctionPools["pools"][number]>} */
+  #pools = new Map();
   /** Of each section, kept while other views are open: the way back is immediate. @type {Map<Section, View>} */
   #lists = new Map();
   #section = SECTIONS[0];
@@ -100,6 +104,7 @@ class Page {
     this.#view?.leave?.();
     this.#view = null;
     this.#opened_id = "";
+    this.#pools = new Map();
     this.#strip.update(null);
     this.#header.hidden = true;
     document.title = "Sign in · hearth";
@@ -125,7 +130,6 @@ class Page {
       const link = this.#links[i];
       if (link !== undefined) setAttribute(link, "aria-current", one === section ? "page" : null);
     });
-    // What the node's instances do is a matter of functions.
     show(this.#strip.numbers, section === SECTIONS[0]);
     this.#main.replaceChildren(this.#view.element);
     this.#view.focus();
@@ -140,9 +144,13 @@ class Page {
     const view = this.#view;
     await this.#api.learnScopes();
     try {
-      this.#strip.update(await this.#api.totals());
+      // One request, however many functions there are.
+      const { pools } = await this.#api.pools();
+      this.#pools = new Map(pools.map((pool) => [pool.function_id, pool]));
+      this.#strip.update(pools);
     } catch (error) {
       if (!isRefusal(error)) throw error;
+      this.#pools = new Map();
       this.#strip.update(null);
     }
     await view?.refresh();

@@ -15,6 +15,7 @@ import { h, setAttribute, setText, show } from "./dom.js";
  * @property {(text: string) => void} say tells what was done, also to who cannot see it
  * @property {() => void} refresh asks for a round of polling now
  * @property {() => readonly Happening[]} events the newest, newest first
+ * @property {(function_id: string) => GroupStatus | null} pool of a function, as of the last round; null: it has no instance
  */
 
 /**

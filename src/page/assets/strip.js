@@ -1,23 +1,23 @@
-/** The strip at the top: the instances of the whole node, its reserve of cells, and whether the page is up to date. */
+/** The strip at the top: the instances of the tenant's functions, and whether the page is up to date. */
 import { h, setAttribute, setText } from "./dom.js";
 import { count } from "./format.js";
 
-/** @import { PoolTotals } from "../wire.ts" */
+/** @import { FunctionPools } from "../wire.ts" */
 /** @import { PollState } from "./poll.js" */
+/** @typedef {FunctionPools["pools"][number]} Pool */
 
-/** @type {readonly [string, string, (totals: PoolTotals) => number][]} */
+/** @type {readonly [string, string, (pool: Pool) => number][]} */
 const NUMBERS = [
   ["busy", "Instances that run a call", ({ busy_count }) => busy_count],
   ["ready", "Instances that wait for a call", ({ ready_count }) => ready_count],
   ["warming", "Instances that are being started", ({ warming_count }) => warming_count],
-  ["queued", "Calls that wait for an instance", ({ queued }) => queued],
-  ["cells", "Started containers in reserve that belong to no function yet", ({ cells }) => cells],
-  ["crashed", "Instances that ended by themselves since the daemon's start", ({ crashed_count }) => crashed_count],
+  ["kept", "Instances of superseded versions, kept for a rollback", ({ superseded_count }) => superseded_count],
+  ["queued", "Calls that wait for an instance", ({ queued_count }) => queued_count],
 ];
 
 export function strip() {
   const values = NUMBERS.map(() => h("dd", { text: "–" }));
-  const numbers = h("dl", { class: "strip", "aria-label": "The whole node" });
+  const numbers = h("dl", { class: "strip", "aria-label": "Instances of all functions" });
   NUMBERS.forEach(
     ([name, about], i) => void numbers.append(h("div", { title: about }, h("dt", { text: name }), values[i] ?? null)),
   );
@@ -25,11 +25,13 @@ export function strip() {
   return {
     numbers,
     state,
-    /** @param {PoolTotals | null} totals null: this key may not read them */
-    update(totals) {
-      NUMBERS.forEach(
-        ([, , numberOf], i) => void (values[i] && setText(values[i], totals === null ? "–" : count(numberOf(totals)))),
-      );
+    /** @param {Iterable<Pool> | null} pools null: this key may not read them */
+    update(pools) {
+      const all = pools === null ? null : [...pools];
+      NUMBERS.forEach(([, , numberOf], i) => {
+        const sum = all?.reduce((total, pool) => total + numberOf(pool), 0);
+        if (values[i]) setText(values[i], sum === undefined ? "–" : count(sum));
+      });
     },
     /** @param {PollState} value @param {string} reason */
     setState(value, reason) {
