@@ -15,6 +15,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import { type Authenticator, type Caller, credentialOf, permit } from "./auth.ts";
+import { authenticated } from "./connections.ts";
 import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import type { Held, Share } from "./held.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
@@ -64,6 +65,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     if (route.auth !== "public") {
       credential = credentialOf(incoming.headers, route.query_credential ? queriedToken(incoming.url ?? "") : null);
       caller = deps.authenticator.cached(credential) ?? (await deps.authenticator.caller(credential));
+      authenticated(incoming.socket);
       taken = deps.rates.take(caller.tenant_id);
       if (taken !== null && taken.refusal !== null) throw taken.refusal;
       permit(route, caller);

@@ -5,13 +5,13 @@
  *
  * M1. Literal path segments are matched before parameters, in whatever order concerns mount.
  * M2. A known path with another method is 405 with `Allow`, any other path 404, both without looking at a credential.
- * L1. After `close` has begun no connection is accepted, every answer says `Connection: close`, idle connections end
- *     at once, and at the deadline the rest is cut: `close` always resolves.
- * L2. A connection above a bound is closed before anything of it is read.
+ * L1. After `close` has begun no connection is accepted, every answer says `Connection: close`, connections end as
+ *     connections.ts says, and at the deadline the rest is cut: `close` always resolves.
+ * L2. The number of connections has a bound; connections.ts decides which of them stay.
  * L3. At most `pipelined_requests_max` requests of a connection wait behind the one that is answered: Node hands out all
  *     that came in one packet at the same time. A connection with more is closed.
  */
-import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Server, ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { Hono } from "hono";
@@ -19,6 +19,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { type ConnectionLimits, Connections, DrainingResponse } from "./connections.ts";
 import { Held } from "./held.ts";
 import { answerMalformed, refuseExpectations } from "./malformed.ts";
 import type { Route } from "./route.ts";
@@ -101,15 +102,12 @@ function allowedMethods(routes: readonly Route[], path: string): string[] {
   return [...allowed].sort();
 }
 
-export interface ServerLimits {
+export interface ServerLimits extends ConnectionLimits {
   readonly header_bytes_max: number;
   readonly headers_timeout_ms: number;
   readonly request_timeout_ms: number;
   readonly connection_idle_ms: number;
   readonly connection_check_ms: number;
-  readonly connections_max: number;
-  /** Of these, from one remote address. Unbounded unless given. */
-  readonly per_address_connections_max?: number;
 }
 
 export interface ListenOptions {
@@ -132,8 +130,7 @@ export interface Listening {
 /** Throws INTERNAL with the address and the reason when it cannot be bound. */
 export async function listen(app: App, { host, port, clock, log, limits }: ListenOptions): Promise<Listening> {
   const bounds: ServerLimits = { ...LIMITS, ...limits };
-  const sockets = new Set<Socket>();
-  const server = makeServer(app, bounds, sockets);
+  const { server, connections } = makeServer(app, bounds);
   await bind(server, host, port);
   server.on("error", (error) => log.error("http server", { error: errorText(error) }));
   const { port: bound_port } = server.address() as AddressInfo;
@@ -143,27 +140,15 @@ export async function listen(app: App, { host, port, clock, log, limits }: Liste
     port: bound_port,
     close: (drain_ms) => {
       app.sockets.close();
-      return drain(server, sockets, clock, drain_ms);
+      return connections.drain(server, clock, drain_ms);
     },
   };
 }
 
-/** Open connections of listeners that are closing. */
-const DRAINING = new WeakSet<Socket>();
+/** New connections in one turn of the event loop; those that they displace are closed at its end. */
+const BACKLOG = 1_024;
 
-/**
- * The cheapest place to add `Connection: close` to answers of requests that were already running. One class for all
- * listeners: with one each, answers differ in shape and every request pays for it (8 % of an empty one, measured).
- */
-class DrainingResponse<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {
-  override writeHead(status: number, ...rest: unknown[]): this {
-    if (DRAINING.has(this.req.socket)) this.shouldKeepAlive = false;
-    return super.writeHead(status, ...(rest as [OutgoingHttpHeaders]));
-  }
-}
-
-/** Keeps its open connections in `sockets`. */
-function makeServer(app: App, limits: ServerLimits, sockets: Set<Socket>): Server {
+function makeServer(app: App, limits: ServerLimits): { server: Server; connections: Connections } {
   const handle = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
     hostname: "localhost",
     // What hono never sees: a request target or Host header that makes no URL.
@@ -188,13 +173,8 @@ function makeServer(app: App, limits: ServerLimits, sockets: Set<Socket>): Serve
   serveUpgrades(server, listener);
   answerMalformed(server, app.failed);
   refuseExpectations(server, app.failed);
-  server.maxConnections = limits.connections_max;
-  server.on("connection", (socket) => {
-    sockets.add(socket);
-    socket.once("close", () => sockets.delete(socket));
-  });
-  if (limits.per_address_connections_max !== undefined) boundAddresses(server, limits.per_address_connections_max);
-  return server;
+  server.maxConnections = limits.connections_max + BACKLOG;
+  return { server, connections: new Connections(server, limits) };
 }
 
 type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => unknown;
@@ -217,26 +197,6 @@ function unlessCrowded(handle: Listener): Listener {
   };
 }
 
-/** Closes a connection whose remote address has as many as it may (L2). An address without any takes no memory. */
-function boundAddresses(server: Server, count_max: number): void {
-  const counts = new Map<string, number>();
-  server.on("connection", (socket: Socket) => {
-    // Undefined when the peer has already gone.
-    const address = socket.remoteAddress;
-    const count = counts.get(address ?? "") ?? 0;
-    if (address === undefined || count >= count_max) {
-      socket.destroy();
-      return;
-    }
-    counts.set(address, count + 1);
-    socket.once("close", () => {
-      const left = (counts.get(address) ?? 1) - 1;
-      if (left === 0) counts.delete(address);
-      else counts.set(address, left);
-    });
-  });
-}
-
 function bind(server: Server, host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", (cause: NodeJS.ErrnoException) => {
@@ -248,35 +208,9 @@ function bind(server: Server, host: string, port: number): Promise<void> {
             : errorText(cause);
       reject(new AppError("INTERNAL", `cannot listen on ${host}:${port}: ${reason}`, { cause }));
     });
-    server.listen({ host, port, backlog: 1024 }, () => {
+    server.listen({ host, port, backlog: BACKLOG }, () => {
       server.removeAllListeners("error");
       resolve();
     });
-  });
-}
-
-function drain(
-  server: Server,
-  sockets: ReadonlySet<Socket>,
-  clock: Clock,
-  drain_ms: number,
-): Promise<{ readonly cut_count: number }> {
-  return new Promise((resolve) => {
-    let cut_count = 0;
-    const cancel = clock.after(drain_ms, () => {
-      cut_count = sockets.size;
-      server.closeAllConnections();
-      // Node leaves out what is no longer HTTP.
-      for (const socket of sockets) socket.destroy();
-    });
-    // Also ends the connections that are idle between requests, but not those that have never sent anything.
-    server.close(() => {
-      cancel();
-      resolve({ cut_count });
-    });
-    for (const socket of sockets) {
-      DRAINING.add(socket);
-      if (socket.bytesRead === 0) socket.destroy();
-    }
   });
 }

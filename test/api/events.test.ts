@@ -2,7 +2,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { Commands } from "../support/command.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
-import { EventReader } from "../support/event-stream.ts";
+import { EventReader, EventSource } from "../support/event-stream.ts";
 import { plantEvents } from "../support/planted.ts";
 
 const daemon = new Daemon();
@@ -198,6 +198,23 @@ describe("GET /api/events", () => {
     // Far from the time that running calls are given.
     expect(performance.now() - begun).toBeLessThan(15_000);
     await daemon.start({ HEARTH_CELLS: "1" });
+  });
+
+  it("is resumed by a browser's client across a graceful restart of the daemon", async () => {
+    const source = new EventSource(daemon.url);
+    try {
+      await eventually("it is open", () => source.state === "open");
+      await daemon.call("POST", "/api/functions", { name: "before-restart", handler: "cat" });
+      await eventually("it is told", () => source.datas.length === 1);
+      expect(await daemon.stop()).toBe(0);
+      await daemon.start({ HEARTH_CELLS: "1" });
+      await daemon.call("POST", "/api/functions", { name: "after-restart", handler: "cat" });
+      await eventually("it is told of the rest", () => source.datas.length === 2 || source.state === "failed");
+      expect(source.datas.map((data) => JSON.parse(data).function_name)).toEqual(["before-restart", "after-restart"]);
+      expect(new Set(source.ids).size).toBe(2);
+    } finally {
+      source.close();
+    }
   });
 
   it("ends when its key is revoked", async () => {

@@ -120,11 +120,12 @@ describe("the inner listener", () => {
     expect(await (await open("127.0.0.1")).closed()).toBe("");
     const other = await open("127.0.0.3");
     await other.until(/"ok"/);
-    // All three are taken now.
-    expect(await (await open("127.0.0.4")).closed()).toBe("");
-    // An ended connection makes room, for its own address too, and a refused one never took any.
-    first.socket.destroy();
+    // All three are taken now: a new address displaces the oldest of the one with two.
+    await (await open("127.0.0.4")).until(/"ok"/);
     await first.closed();
+    // An ended connection makes room, for its own address too, and a refused one never took any.
+    second.socket.destroy();
+    await second.closed();
     await expect
       .poll(async () =>
         (await open("127.0.0.1"))
@@ -133,7 +134,6 @@ describe("the inner listener", () => {
           .catch(() => "closed"),
       )
       .toBe("served");
-    second.socket.destroy();
     other.socket.destroy();
   });
 });

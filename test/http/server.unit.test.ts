@@ -469,19 +469,11 @@ describe("the server", () => {
     expect((await fetch("/health")).status).toBe(200);
   });
 
-  it("refuses headers above their bound and connections above theirs", async () => {
-    const { fetch, server } = await serve(basic, { header_bytes_max: 2_048, connections_max: 2 });
+  it("refuses headers above their bound", async () => {
+    const { server } = await serve(basic, { header_bytes_max: 2_048 });
     const large = await rawClient(server.port);
     large.socket.write(`GET /health HTTP/1.1\r\nHost: x\r\nX-Large: ${"x".repeat(4_096)}\r\n\r\n`);
     expect(await large.closed()).toMatch(/^HTTP\/1\.1 431 [\s\S]*"HEADERS_TOO_LARGE"/);
-    const held = await Promise.all([rawClient(server.port), rawClient(server.port)]);
-    for (const client of held) client.socket.write("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
-    await Promise.all(held.map((client) => client.until(/"ok"/)));
-    const third = await rawClient(server.port);
-    expect(await third.closed()).toBe("");
-    held[0]?.socket.destroy();
-    await held[0]?.closed();
-    await expect.poll(async () => (await fetch("/health").catch(() => null))?.status).toBe(200);
   });
 });
 
