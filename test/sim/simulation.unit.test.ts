@@ -9,7 +9,7 @@ import { replayCommand, runSeeds } from "./seeds.ts";
 
 const SEEDS = 10_000;
 /** For those that start processes and threads, on a machine that has other things to do. */
-const timeout = 60_000;
+const timeout = 240_000;
 
 const run = promisify(execFile);
 const COMMAND = join(import.meta.dirname, "command.ts");
