@@ -16,6 +16,7 @@ import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
+import { Quotas } from "./base/tenant-limits.ts";
 import { Traces } from "./base/trace.ts";
 import { Execs } from "./containers/exec.ts";
 import { Jobs } from "./containers/jobs.ts";
@@ -153,9 +154,21 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
+  const quotas = new Quotas({ containers_max: config.containers_max });
   const parts = makeContainers(base, { store, engine: engine.containers, events, operations });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals } = parts;
-  const tenants = new Tenants({ ...base, store, keys, functions, containers, volumes, operations, events, rates });
+  const tenants = new Tenants({
+    ...base,
+    store,
+    keys,
+    functions,
+    containers,
+    volumes,
+    operations,
+    events,
+    rates,
+    quotas,
+  });
   const api = apiRoutes({
     system: {
       version: packageVersion(),

@@ -67,7 +67,15 @@ const ALLOWED: Record<string, readonly string[]> = {
     "zod",
     "@xterm/",
   ],
-  "src/cli": ["src/client/", "src/base/clock.ts", "src/base/limits.ts", "commander", "ws", "yocto-spinner"],
+  "src/cli": [
+    "src/client/",
+    "src/base/clock.ts",
+    "src/base/limits.ts",
+    "src/base/tenant-limits.ts",
+    "commander",
+    "ws",
+    "yocto-spinner",
+  ],
 };
 
 function folderOf(file: string): string {

@@ -1,4 +1,5 @@
-/** The limits of a tenant as flags; the type has a limit without a flag refused. */
+/** The limits of a tenant as flags. */
+import { LIMIT_NAMES, TENANT_LIMITS } from "../base/tenant-limits.ts";
 import type { ResponseOf } from "../client/client.ts";
 import type { Flags } from "./session.ts";
 import { type Flag, number } from "./verb.ts";
@@ -6,21 +7,11 @@ import { type Flag, number } from "./verb.ts";
 export type Tenant = ResponseOf<"GET /api/tenants">["tenants"][number];
 type Limits = Tenant["limits"];
 
-/** Limits by their names, with what each counts. */
-export const TENANT_LIMITS: Readonly<Record<keyof Limits, string>> = {
-  requests_per_second: "requests a second",
-  functions_max: "functions",
-  instances_max: "instances at the same time",
-  memory_mb_max: "MB of memory that its instances may use together",
-  storage_mb_max: "MB of functions, versions and records",
-};
-
-export const LIMIT_NAMES = Object.keys(TENANT_LIMITS) as (keyof Limits)[];
 const flagName = (limit: string) => limit.replaceAll("_", "-");
 
 export const LIMIT_FLAGS: readonly Flag[] = LIMIT_NAMES.map((limit) => ({
   flags: `--${flagName(limit)} <n>`,
-  about: TENANT_LIMITS[limit],
+  about: TENANT_LIMITS[limit].counts,
   parse: number,
 }));
 export const NO_LIMIT_FLAGS: readonly Flag[] = LIMIT_NAMES.map((limit) => ({

@@ -1,10 +1,11 @@
 /** Tenants and their limits: the operator's. */
 import { LIMITS } from "../base/limits.ts";
+import { LIMIT_NAMES, TENANT_USES } from "../base/tenant-limits.ts";
 import { usage } from "./failure.ts";
 import { entriesOf } from "./functions.ts";
 import type { Flags, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
-import { LIMIT_NAMES, limitsOf, type Tenant } from "./tenant-fields.ts";
+import { limitsOf, type Tenant } from "./tenant-fields.ts";
 import { shellWord, visible } from "./text.ts";
 import { bytes, relative } from "./time.ts";
 
@@ -38,18 +39,21 @@ export async function listTenants(session: Session, _words: Words, flags: Flags)
   session.noteCut(answer.tenants.length, limit, false);
 }
 
-const of = (used: string, max: number | null, unit = "") => (max === null ? used : `${used} of ${max}${unit}`);
+const of = (used: string, max: number | null) => (max === null ? used : `${used} of ${max}`);
 
 export async function getTenant(session: Session, [tenant = ""]: Words): Promise<void> {
   const params = { tenant_id: await session.tenantId(tenant) };
   const found = await session.client().request("GET /api/tenants/:tenant_id", { params });
   session.show(found, () => {
     const { limits, usage, ...rest } = found;
+    const uses = TENANT_USES.map(({ name, limit }) => {
+      const used = name.endsWith("_bytes") ? bytes(usage[name]) : String(usage[name]);
+      return [name, of(used, limits[limit])] as const;
+    });
     return session.list([
       ...entriesOf(rest, session.now),
       ["api_keys", String(usage.api_keys)],
-      ["functions", of(String(usage.functions), limits.functions_max)],
-      ["storage", of(bytes(usage.storage_bytes), limits.storage_mb_max, " MB")],
+      ...uses,
       ...entriesOf(limits, session.now),
     ]);
   });

@@ -1,9 +1,10 @@
 /**
  * What a tenant may own, held in SQL beside the change itself, so that no two requests at the same time pass a limit
- * together and nothing is made in a tenant that is being deleted. The limits are src/tenants' columns.
+ * together and nothing is made in a tenant that is being deleted. The limits are those of src/base/tenant-limits.ts.
  */
 import { AppError } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
+import { limitColumn, TENANT_LIMITS } from "../base/tenant-limits.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Statement, Store } from "../store/store.ts";
 import { deleteOldest } from "./portions.ts";
@@ -22,15 +23,18 @@ const guard = (tenant_id: string, condition: string): Statement => ({
   expect_changes: 1,
 });
 
-const STORED = "(SELECT coalesce(sum(stored_bytes), 0) FROM functions WHERE tenant_id = tenants.id)";
+const STORED = TENANT_LIMITS.storage_mb_max.used.sql;
+const STORAGE_MB_MAX = limitColumn("storage_mb_max");
+const FUNCTIONS_MAX = limitColumn("functions_max");
 
 /** Stand before the statements of a change; `refusal` reads which of them was missed. */
 export function guards(tenant_id: string, { isNewFunction }: { readonly isNewFunction: boolean }): Statement[] {
-  const owned = "(SELECT count(*) FROM functions WHERE tenant_id = tenants.id)";
   return [
     guard(tenant_id, "state = 'active'"),
-    guard(tenant_id, `(storage_mb_max IS NULL OR storage_mb_max * ${MEGABYTE} > ${STORED})`),
-    ...(isNewFunction ? [guard(tenant_id, `(functions_max IS NULL OR functions_max > ${owned})`)] : []),
+    guard(tenant_id, `(${STORAGE_MB_MAX} IS NULL OR ${STORAGE_MB_MAX} * ${MEGABYTE} > ${STORED})`),
+    ...(isNewFunction
+      ? [guard(tenant_id, `(${FUNCTIONS_MAX} IS NULL OR ${FUNCTIONS_MAX} > ${TENANT_LIMITS.functions_max.used.sql})`)]
+      : []),
   ];
 }
 
@@ -58,8 +62,8 @@ export function refusalOf(conflict: number): AppError | null {
  */
 export async function trimStorage(store: Store, log: Log, isLate: () => boolean): Promise<void> {
   const over = await store.read<{ readonly id: string; readonly excess: number }>(
-    `SELECT id, ${STORED} - storage_mb_max * ${TRIMMED_MEGABYTE} AS excess FROM tenants
-      WHERE storage_mb_max IS NOT NULL AND ${STORED} >= storage_mb_max * ${MEGABYTE} LIMIT 1000`,
+    `SELECT id, ${STORED} - ${STORAGE_MB_MAX} * ${TRIMMED_MEGABYTE} AS excess FROM tenants
+      WHERE ${STORAGE_MB_MAX} IS NOT NULL AND ${STORED} >= ${STORAGE_MB_MAX} * ${MEGABYTE} LIMIT 1000`,
   );
   for (const { id, excess } of over) {
     let left = excess;

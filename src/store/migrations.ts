@@ -264,6 +264,19 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX container_volumes_of_volume ON container_volumes (volume_id)",
     ],
   },
+  {
+    version: 6,
+    statements: [
+      // What the operator set, as JSON by the names of src/base/tenant-limits.ts. Absent: the default; null: no limit.
+      "ALTER TABLE tenants ADD COLUMN limits TEXT NOT NULL DEFAULT '{}'",
+      // A merge patch leaves out what is null.
+      `UPDATE tenants SET limits = json_patch('{}', json_object('requests_per_second', requests_per_second, 'functions_max',
+        functions_max, 'instances_max', instances_max, 'memory_mb_max', memory_mb_max, 'storage_mb_max', storage_mb_max))`,
+      ...["requests_per_second", "functions_max", "instances_max", "memory_mb_max", "storage_mb_max"].map(
+        (column) => `ALTER TABLE tenants DROP COLUMN ${column}`,
+      ),
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

@@ -16,6 +16,7 @@ import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
+import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 import type { Events } from "../events/service.ts";
 import { type Authenticator, type Caller, lacksScope, unknownCredential } from "../http/auth.ts";
 import { SCOPES, type Scope } from "../http/route.ts";
@@ -23,8 +24,6 @@ import type { Statement, Store } from "../store/store.ts";
 import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.ts";
 import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } from "./schema.ts";
 
-/** The operator's own tenant. */
-export const DEFAULT_TENANT_ID = "default";
 /** The operator's key. At most one, replaced when the setting changes. */
 export const BOOTSTRAP_KEY_ID = "bootstrap";
 /** 5 bits each: 60 name a key, 160 keep it. */

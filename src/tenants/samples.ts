@@ -1,17 +1,12 @@
 /** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+import { eachLimit } from "../base/tenant-limits.ts";
 import type { AccessToken, ApiKeyRecord, TenantRecord } from "./schema.ts";
 
 const tenant: TenantRecord = {
   tenant_id: "ten_6y8kwhcm0mksj007",
   name: "acme",
   state: "active",
-  limits: {
-    requests_per_second: 100,
-    functions_max: 50,
-    instances_max: null,
-    memory_mb_max: null,
-    storage_mb_max: null,
-  },
+  limits: { ...eachLimit(() => null), requests_per_second: 100, functions_max: 50 },
   created_at: 1795250210,
 };
 

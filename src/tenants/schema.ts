@@ -1,6 +1,7 @@
 /** Shapes of tenants, their limits, API keys and access tokens. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
 import { queryFlag, queryLimit } from "../http/input.ts";
 import { SCOPES } from "../http/route.ts";
 import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
@@ -11,51 +12,32 @@ const name = wellFormed
   .refine((value) => !/\p{Cc}/u.test(value), { error: "must not hold control characters" })
   .refine((value) => value.trim() === value, { error: "must not start or end with a space" });
 
-const bound = (max: number) => whole(0, max).nullable();
-
 /** Null: no limit. */
-const limitFields = {
-  requests_per_second: z
-    .number()
-    .min(LIMITS.requests_per_second_min)
-    .max(LIMITS.requests_per_second_max)
-    .nullable()
-    .describe("Requests of all its keys together; a second's worth may come at once."),
-  functions_max: bound(1_000_000).describe("Functions at the same time."),
-  instances_max: bound(1_000_000).describe("Instances of all its functions at the same time."),
-  memory_mb_max: bound(100_000_000).describe("Sum of memory_limit_mb of its instances."),
-  storage_mb_max: bound(100_000_000).describe(
-    "Functions, versions and records. Above it nothing is created and the oldest records go, until a tenth is free.",
-  ),
-};
+const limitFields = eachLimit((_, { min, max, isWhole, about }) =>
+  (isWhole ? whole(min, max) : z.number().min(min).max(max)).nullable().describe(about),
+);
 
 export const tenantLimits = z
   .object(limitFields)
   .meta({ id: "TenantLimits", description: "What a tenant may have and do; null: no limit." });
-export type TenantLimits = Readonly<z.output<typeof tenantLimits>>;
-
-export const NO_LIMITS: TenantLimits = {
-  requests_per_second: null,
-  functions_max: null,
-  instances_max: null,
-  memory_mb_max: null,
-  storage_mb_max: null,
-};
 
 const someLimits = z.object(limitFields).partial();
 
 const tenantName = name.describe("Unique among tenants.");
 
 export const createTenant = z
-  .object({ name: tenantName, limits: someLimits.default({}).describe("Each off unless given; null: off.") })
+  .object({
+    name: tenantName,
+    limits: someLimits.default({}).describe("Absent: the default of this node; null: no limit."),
+  })
   .meta({ id: "CreateTenant" });
 export type CreateTenant = z.output<typeof createTenant>;
 
-/** What is absent stays, a limit of null is off. */
+/** What is absent stays; a limit of null means none. */
 export const updateTenant = z
   .object({
     name: tenantName.optional(),
-    limits: someLimits.default({}).describe("What is absent stays; null: off."),
+    limits: someLimits.default({}).describe("What is absent stays; null: no limit."),
   })
   .meta({ id: "UpdateTenant" });
 export type UpdateTenant = z.output<typeof updateTenant>;
@@ -73,15 +55,16 @@ export const tenantRecord = z
   .meta({ id: "Tenant" });
 export type TenantRecord = Readonly<z.output<typeof tenantRecord>>;
 
+const uses = Object.fromEntries(TENANT_USES.map(({ name, about }) => [name, z.int().describe(about)])) as Record<
+  UseName,
+  z.ZodInt
+>;
+
 export const tenantDetail = tenantRecord
   .extend({
     usage: z
-      .object({
-        api_keys: z.int().describe("Its keys."),
-        functions: z.int().describe("Its functions."),
-        storage_bytes: z.int().describe("What its functions, versions and records take."),
-      })
-      .describe("What it owns."),
+      .object({ api_keys: z.int().describe("Its keys."), ...uses })
+      .meta({ id: "TenantUsage", description: "What it has in use." }),
   })
   .meta({ id: "TenantDetail" });
 export type TenantDetail = Readonly<z.output<typeof tenantDetail>>;

@@ -14,6 +14,14 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import {
+  DEFAULT_TENANT_ID,
+  eachLimit,
+  type Quotas,
+  TENANT_USES,
+  type TenantLimits,
+  type UseName,
+} from "../base/tenant-limits.ts";
 import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
@@ -21,18 +29,17 @@ import type { Rates } from "../http/rates.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
-import { DEFAULT_TENANT_ID, type Keys } from "./keys.ts";
-import {
-  type CreateTenant,
-  NO_LIMITS,
-  type TenantDetail,
-  type TenantLimits,
-  type TenantRecord,
-  type UpdateTenant,
-} from "./schema.ts";
+import type { Keys } from "./keys.ts";
+import type { CreateTenant, TenantDetail, TenantRecord, UpdateTenant } from "./schema.ts";
 
-const SELECT = `SELECT id, name, state, created_at, requests_per_second, functions_max, instances_max, memory_mb_max,
-  storage_mb_max FROM tenants`;
+const COLUMNS = "id, name, state, created_at, limits";
+const SELECT = `SELECT ${COLUMNS} FROM tenants`;
+/** With what is in use of each limit, as far as the store knows it. */
+const SELECT_USES = `SELECT ${[
+  COLUMNS,
+  "(SELECT count(*) FROM api_keys WHERE tenant_id = tenants.id) AS api_keys",
+  ...TENANT_USES.flatMap(({ name, sql }) => (sql === null ? [] : [`${sql} AS ${name}`])),
+].join(", ")} FROM tenants`;
 
 export interface TenantsOptions {
   readonly store: Store;
@@ -46,6 +53,7 @@ export interface TenantsOptions {
   readonly containers: Containers;
   readonly volumes: Volumes;
   readonly rates: Rates;
+  readonly quotas: Quotas;
 }
 
 export class Tenants {
@@ -60,10 +68,7 @@ export class Tenants {
     const { store } = this.#options;
     for (let after = ""; ; ) {
       const rows = await store.read(`${SELECT} WHERE id > ? ORDER BY id LIMIT ?`, [after, LIMITS.list_limit_max]);
-      for (const row of rows) {
-        const { tenant_id, limits } = recordOf(row);
-        this.#apply(tenant_id, limits);
-      }
+      for (const row of rows) this.#apply(String(row.id), ownLimits(row));
       if (rows.length < LIMITS.list_limit_max) break;
       after = String(rows.at(-1)?.id);
     }
@@ -85,13 +90,12 @@ export class Tenants {
   async create({ name, limits }: CreateTenant): Promise<TenantRecord> {
     const { events, ids, clock } = this.#options;
     const tenant_id = ids.next("ten");
-    const all: TenantLimits = { ...NO_LIMITS, ...given(limits) };
+    const own = given(limits);
     const { conflict } = await events.write(
       [
         {
-          sql: `INSERT INTO tenants (id, name, created_at, requests_per_second, functions_max, instances_max,
-            memory_mb_max, storage_mb_max) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-          args: [tenant_id, name, toEpochSeconds(clock.epochMs()), ...columns(all)],
+          sql: "INSERT INTO tenants (id, name, created_at, limits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+          args: [tenant_id, name, toEpochSeconds(clock.epochMs()), JSON.stringify(own)],
           expect_changes: 1,
         },
       ],
@@ -100,59 +104,50 @@ export class Tenants {
       { durable: true },
     );
     if (conflict !== null) throw nameTaken(name);
-    this.#apply(tenant_id, all);
+    this.#apply(tenant_id, own);
     return this.#get(tenant_id);
   }
 
   async list(limit: number): Promise<TenantRecord[]> {
     const rows = await this.#options.store.read(`${SELECT} ORDER BY rowid DESC LIMIT ?`, [limit]);
-    return rows.map(recordOf);
+    return rows.map((row) => this.#record(row));
   }
 
   /** With what it owns; one that is being deleted too. Throws NOT_FOUND. */
   async get(tenant_id: string): Promise<TenantDetail> {
-    const row = await this.#options.store.readOne(`${SELECT} WHERE id = ?`, [tenant_id]);
+    const row = await this.#options.store.readOne(`${SELECT_USES} WHERE id = ?`, [tenant_id]);
     if (row === null) throw notFound(tenant_id);
-    const record = recordOf(row);
-    const usage = await this.#options.store.readOne(
-      `SELECT (SELECT count(*) FROM api_keys WHERE tenant_id = ?) AS api_keys, count(*) AS functions,
-        coalesce(sum(stored_bytes), 0) AS storage_bytes FROM functions WHERE tenant_id = ?`,
-      [tenant_id, tenant_id],
-    );
-    return {
-      ...record,
-      usage: {
-        api_keys: Number(usage?.api_keys),
-        functions: Number(usage?.functions),
-        storage_bytes: Number(usage?.storage_bytes),
-      },
-    };
+    const stored = Object.fromEntries(TENANT_USES.map(({ name }) => [name, Number(row[name])])) as Record<
+      UseName,
+      number
+    >;
+    return { ...this.#record(row), usage: { api_keys: Number(row.api_keys), ...stored } };
   }
 
   /** Changes what is given. A limit below what is in use stops what is new, not what is there. Throws NOT_FOUND, NAME_TAKEN. */
   async update(tenant_id: string, { name, limits }: UpdateTenant): Promise<TenantRecord> {
     const record = await this.#get(tenant_id);
-    const fields = Object.entries({ ...given(limits), ...given({ name }) });
+    const own = Object.entries(given(limits));
+    const fields = [...own, ...Object.entries(given({ name }))];
     if (fields.length === 0) return record;
+    // The names of the limits are the schema's, not the caller's.
+    const paths = own.map(([limit]) => `, '$.${limit}', json(?)`).join("");
     const statement: Statement = {
-      // The names are the schema's, not the caller's.
-      sql: `UPDATE OR IGNORE tenants SET ${fields.map(([field]) => `${field} = ?`).join(", ")}
+      sql: `UPDATE OR IGNORE tenants SET name = coalesce(?, name), limits = json_set(limits${paths})
         WHERE id = ? AND state = 'active'`,
-      args: [...fields.map(([, value]) => value), tenant_id],
+      args: [name ?? null, ...own.map(([, value]) => JSON.stringify(value)), tenant_id],
       expect_changes: 1,
     };
     const data = { tenant_id, ...Object.fromEntries(fields.map(([field, value]) => [toldAs(field), value])) };
     const { conflict } = await this.#options.events
       .write([statement], tenant_id, [{ name: "tenant_update", event_type: "updated", data }], { durable: true })
-      .catch(async (error) => {
-        // It may be committed and not be synced: what holds is what is there (N2).
-        this.#apply(tenant_id, (await this.#get(tenant_id)).limits);
-        throw error;
-      });
-    const changed = await this.#get(tenant_id);
-    if (conflict !== null) throw nameTaken(name ?? "");
-    this.#apply(tenant_id, changed.limits);
-    return changed;
+      // After a failure too: it may be committed and not be synced; the limits of the store hold (N2).
+      .finally(() => this.#reapply(tenant_id));
+    if (conflict !== null) {
+      await this.#get(tenant_id);
+      throw nameTaken(name ?? "");
+    }
+    return this.#get(tenant_id);
   }
 
   /**
@@ -207,19 +202,45 @@ export class Tenants {
     failpoint("tenants.delete.emptied");
     await events.erase(tenant_id);
     await store.write([{ sql: "DELETE FROM tenants WHERE id = ?", args: [tenant_id] }], { durable: true });
-    this.#apply(tenant_id, NO_LIMITS);
+    this.#options.quotas.forget(tenant_id);
+    this.#tell(
+      tenant_id,
+      eachLimit(() => null),
+    );
   }
 
   async #get(tenant_id: string): Promise<TenantRecord> {
     const row = await this.#options.store.readOne(`${SELECT} WHERE id = ? AND state = 'active'`, [tenant_id]);
     if (row === null) throw notFound(tenant_id);
-    return recordOf(row);
+    return this.#record(row);
   }
 
-  #apply(tenant_id: string, limits: TenantLimits): void {
+  async #reapply(tenant_id: string): Promise<void> {
+    const row = await this.#options.store.readOne(`${SELECT} WHERE id = ? AND state = 'active'`, [tenant_id]);
+    if (row !== null) this.#apply(tenant_id, ownLimits(row));
+  }
+
+  #apply(tenant_id: string, own: Partial<TenantLimits>): void {
+    this.#options.quotas.set(tenant_id, own);
+    this.#tell(tenant_id, this.#options.quotas.of(tenant_id));
+  }
+
+  /** N2. */
+  #tell(tenant_id: string, limits: TenantLimits): void {
     const { rates, functions } = this.#options;
     rates.set(tenant_id, limits.requests_per_second);
     functions.limitTenant(tenant_id, limits);
+  }
+
+  #record(row: Row): TenantRecord {
+    const tenant_id = String(row.id);
+    return {
+      tenant_id,
+      name: String(row.name),
+      state: row.state === "deleting" ? "deleting" : "active",
+      limits: this.#options.quotas.effective(tenant_id, ownLimits(row)),
+      created_at: Number(row.created_at),
+    };
   }
 }
 
@@ -239,24 +260,7 @@ function given<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], und
 /** In an event `name` is the event's own. */
 const toldAs = (field: string): string => (field === "name" ? "tenant_name" : field);
 
-function columns(limits: TenantLimits): (number | null)[] {
-  const { requests_per_second, functions_max, instances_max, memory_mb_max, storage_mb_max } = limits;
-  return [requests_per_second, functions_max, instances_max, memory_mb_max, storage_mb_max];
-}
-
-function recordOf(row: Row): TenantRecord {
-  const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
-  return {
-    tenant_id: String(row.id),
-    name: String(row.name),
-    state: row.state === "deleting" ? "deleting" : "active",
-    limits: {
-      requests_per_second: numberOrNull(row.requests_per_second),
-      functions_max: numberOrNull(row.functions_max),
-      instances_max: numberOrNull(row.instances_max),
-      memory_mb_max: numberOrNull(row.memory_mb_max),
-      storage_mb_max: numberOrNull(row.storage_mb_max),
-    },
-    created_at: Number(row.created_at),
-  };
+/** What the operator set. */
+function ownLimits(row: Row): Partial<TenantLimits> {
+  return JSON.parse(String(row.limits)) as Partial<TenantLimits>;
 }

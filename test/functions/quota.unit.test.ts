@@ -10,8 +10,8 @@ const never = () => false;
 async function makeTenant(store: Store, id: string, storage_mb_max: number | null, state = "active"): Promise<void> {
   await store.write([
     {
-      sql: "INSERT INTO tenants (id, name, created_at, state, storage_mb_max) VALUES (?, ?, 0, ?, ?)",
-      args: [id, id, state, storage_mb_max],
+      sql: "INSERT INTO tenants (id, name, created_at, state, limits) VALUES (?, ?, 0, ?, ?)",
+      args: [id, id, state, JSON.stringify({ storage_mb_max })],
     },
   ]);
 }
@@ -131,12 +131,12 @@ describe("what is made in a tenant", () => {
   it("needs room for a function and in the storage; a version needs the second alone", async () => {
     const store = scratch().open();
     await makeTenant(store, "t", 1);
-    await store.write([{ sql: "UPDATE tenants SET functions_max = 1" }]);
+    await store.write([{ sql: "UPDATE tenants SET limits = json_set(limits, '$.functions_max', 1)" }]);
     expect(await refusal(store, "t")).toBeNull();
     await makeFunction(store, 1, "t");
     expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", null]);
     await makeRecords(store, 1, [1, 2], 600_000);
-    await store.write([{ sql: "UPDATE tenants SET functions_max = NULL" }]);
+    await store.write([{ sql: "UPDATE tenants SET limits = json_set(limits, '$.functions_max', json('null'))" }]);
     expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", "QUOTA_EXCEEDED"]);
   });
 

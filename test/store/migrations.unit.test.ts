@@ -108,11 +108,28 @@ describe("a store of schema 2", () => {
       name: "default",
       created_at: 1,
       state: "active",
-      requests_per_second: null,
-      functions_max: null,
-      instances_max: null,
-      memory_mb_max: null,
-      storage_mb_max: null,
+      limits: "{}",
     });
+  });
+});
+
+describe("a store of schema 5", () => {
+  const scratch = scratchStores();
+
+  it("keeps the limits that its tenants have, and no others", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.slice(0, 5) });
+    await old.write([
+      {
+        sql: `INSERT INTO tenants (id, name, created_at, requests_per_second, functions_max, storage_mb_max)
+          VALUES ('a', 'a', 1, 0.5, 7, NULL), ('b', 'b', 1, NULL, NULL, NULL)`,
+      },
+    ]);
+    await old.close();
+    const store = open();
+    expect(await store.read("SELECT id, limits FROM tenants ORDER BY id")).toEqual([
+      { id: "a", limits: '{"requests_per_second":0.5,"functions_max":7}' },
+      { id: "b", limits: "{}" },
+    ]);
   });
 });
