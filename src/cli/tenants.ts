@@ -39,17 +39,19 @@ export async function listTenants(session: Session, _words: Words, flags: Flags)
   session.noteCut(answer.tenants.length, limit, false);
 }
 
-const of = (used: string, max: number | null) => (max === null ? used : `${used} of ${max}`);
+/** A row of the record: what is in use, of how much. */
+function useOf(name: string, count: number, limit: string, max: number | null): [string, string] {
+  const unit = limit.includes("_mb_") ? " MB" : "";
+  const used = name.endsWith("_bytes") ? bytes(count) : `${count}${unit}`;
+  return [name.replace(/_bytes$|_mb$/, ""), max === null ? used : `${used} of ${max}${unit}`];
+}
 
 export async function getTenant(session: Session, [tenant = ""]: Words): Promise<void> {
   const params = { tenant_id: await session.tenantId(tenant) };
   const found = await session.client().request("GET /api/tenants/:tenant_id", { params });
   session.show(found, () => {
     const { limits, usage, ...rest } = found;
-    const uses = TENANT_USES.map(({ name, limit }) => {
-      const used = name.endsWith("_bytes") ? bytes(usage[name]) : String(usage[name]);
-      return [name, of(used, limits[limit])] as const;
-    });
+    const uses = TENANT_USES.map(({ name, limit }) => useOf(name, usage[name], limit, limits[limit]));
     return session.list([
       ...entriesOf(rest, session.now),
       ["api_keys", String(usage.api_keys)],
