@@ -53,7 +53,8 @@ const RUN_FLAGS: readonly Flag[] = [
   { flags: "--disk <mb>", about: "what it may write: MiB, or like 10g", parse: megabytes },
   { flags: "--gpus <n>", about: "GPUs", parse: number },
   WORKDIR,
-  { flags: "--strict", about: "no capabilities, and a file system that cannot be written to" },
+  { flags: "--strict", about: "no capabilities, and a narrower system-call filter" },
+  { flags: "--read-only", about: "mount the root file system read-only" },
   {
     flags: "--restart <policy>",
     about: "when its command ends: no, on-failure, always",

@@ -35,6 +35,7 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
     gpu_count: flags.gpus as number | undefined,
     working_directory: flags.workdir as string | undefined,
     strict: flags.strict as boolean | undefined,
+    read_only_root: flags.readOnly as boolean | undefined,
     restart: flags.restart as "no" | undefined,
     ttl_seconds: flags.ttl as number | undefined,
     idle_seconds: flags.idle as number | undefined,

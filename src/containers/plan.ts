@@ -16,6 +16,7 @@ export function planOf(row: ContainerRow): ContainerPlan {
     cpu_limit_percent: row.cpu_limit_percent,
     disk_limit_mb: make.disk_limit_mb,
     strict: make.strict,
+    read_only_root: make.read_only_root,
     network: { egress: egressOf(make.egress), ports: make.ports },
     volumes: make.volumes,
   };

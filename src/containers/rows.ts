@@ -15,6 +15,7 @@ export interface ContainerMake {
   readonly command: readonly string[];
   readonly working_directory: string;
   readonly strict: boolean;
+  readonly read_only_root: boolean;
   readonly restart: CreateContainer["restart"];
   readonly ttl_seconds: number | null;
   readonly idle_seconds: number | null;

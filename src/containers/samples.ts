@@ -23,6 +23,7 @@ const running: ContainerRecord = {
   cpu_limit_percent: null,
   disk_limit_mb: null,
   strict: false,
+  read_only_root: false,
   restart: "no",
   ttl_seconds: null,
   idle_seconds: null,

@@ -197,6 +197,7 @@ export class Containers {
         command: input.command ?? [],
         working_directory: input.working_directory ?? "/",
         strict: input.strict,
+        read_only_root: input.read_only_root,
         restart: input.restart,
         ttl_seconds: input.ttl_seconds ?? null,
         idle_seconds: input.idle_seconds ?? null,

@@ -62,6 +62,7 @@ export class View {
       cpu_limit_percent: row.cpu_limit_percent,
       disk_limit_mb: make.disk_limit_mb,
       strict: make.strict,
+      read_only_root: make.read_only_root,
       restart: make.restart,
       ttl_seconds: make.ttl_seconds,
       idle_seconds: make.idle_seconds,

@@ -1,7 +1,8 @@
 /**
  * The OCI configuration of an API container: everything it may and may not do stands here, so this is the file to read
- * for its isolation, as bundle.ts is for function instances. Root inside has the capabilities that podman gives; with
- * `strict` it has none, and a root that cannot be written to.
+ * for its isolation, as bundle.ts is for function instances. Root inside has the capabilities that podman gives. With
+ * `strict` it has none, and the system-call filter is that of no capabilities. With `read_only_root` its root file
+ * system is mounted read-only, with a tmpfs on /tmp and /run.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
@@ -73,6 +74,7 @@ export interface ContainerSpec {
   /** Percent of one core; null means no quota. */
   readonly cpu_limit_percent: number | null;
   readonly strict: boolean;
+  readonly read_only_root: boolean;
   readonly mounts: readonly Mount[];
 }
 
@@ -87,14 +89,14 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
 
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, bundle: string): object {
-  const { strict, filter, user } = spec;
+  const { strict, read_only_root, filter, user } = spec;
   const size = `size=${LIMITS.tmpfs_mb}m`;
   const capabilities = strict ? [] : CAPABILITIES;
   const pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
   return {
     ociVersion: "1.0.2",
     hostname: spec.hostname,
-    root: { path: spec.rootfs, readonly: strict },
+    root: { path: spec.rootfs, readonly: read_only_root },
     annotations: {
       [SLOT_ANNOTATION]: String(spec.slot_index),
       [NETWORK_ANNOTATION]: JSON.stringify(spec.network),
@@ -124,7 +126,7 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
     mounts: [
       ...kernelMounts(size),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
-      ...(strict ? [tmpfs("/tmp", "mode=1777", size), tmpfs("/run", "mode=755", size)] : []),
+      ...(read_only_root ? [tmpfs("/tmp", "mode=1777", size), tmpfs("/run", "mode=755", size)] : []),
       bind(spec.minit, MINIT_INSIDE, "ro"),
       bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),

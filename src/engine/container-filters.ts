@@ -57,6 +57,7 @@ export class ContainerFilters {
         memory_limit_mb: LIMITS.memory_limit_mb_default,
         cpu_limit_percent: null,
         strict: true,
+        read_only_root: true,
         network: OPEN_POLICY,
         mounts: [],
       };

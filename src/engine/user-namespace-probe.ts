@@ -37,6 +37,7 @@ const PLAN: ContainerPlan = {
   cpu_limit_percent: null,
   disk_limit_mb: null,
   strict: false,
+  read_only_root: false,
   volumes: [],
 };
 

@@ -277,6 +277,14 @@ export const MIGRATIONS: readonly Migration[] = [
       ),
     ],
   },
+  {
+    version: 7,
+    statements: [
+      // Containers that strict made with a read-only root keep it.
+      `UPDATE containers SET make = json_set(make, '$.read_only_root',
+        json(CASE WHEN json_extract(make, '$.strict') THEN 'true' ELSE 'false' END))`,
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

@@ -178,16 +178,38 @@ describe("a container", () => {
     await daemon.call("DELETE", "/api/volumes/led?execution=sync");
   });
 
-  it("with strict has no capabilities and a root that cannot be written to", async () => {
-    const { container_id } = await create({ name: "strict", strict: true });
-    const { stdout } = await shell(
-      container_id,
-      "grep CapEff /proc/self/status; touch /file 2>&1; touch /tmp/file && echo tmp",
-    );
-    expect(stdout).toMatch(/CapEff:\t0000000000000000/);
+  it("with strict has no capabilities, the narrower filter and a root that an upload and its commands write to", async () => {
+    const strict = await create({ name: "strict", strict: true });
+    const plain = await create({ name: "plain" });
+    expect(strict).toMatchObject({ strict: true, read_only_root: false });
+    const folder = mkdtempSync("/var/tmp/hearth-archive-");
+    execFileSync("sh", ["-c", "echo sent > sent && tar cf a.tar sent"], { cwd: folder });
+    const sent = await fetch(`${daemon.url}/api/containers/strict/archive?execution=sync&path=/workspace`, {
+      method: "POST",
+      headers: { "x-api-key": KEY, "content-type": "application/x-tar" },
+      body: readFileSync(`${folder}/a.tar`),
+    });
+    rmSync(folder, { recursive: true });
+    expect(sent.status).toBe(200);
+    const line = "grep CapEff /proc/self/status; cat /workspace/sent; touch /file /workspace/file && echo written";
+    const { stdout } = await shell(strict.container_id, line);
+    expect(stdout).toBe("CapEff:\t0000000000000000\nsent\nwritten\n");
+    // The filter refuses before the kernel looks at the path.
+    const chroot = ["python3", "-c", "import os\ntry: os.chroot('/none')\nexcept OSError as error: print(error.errno)"];
+    expect((await exec(strict.container_id, chroot)).stdout).toBe("1\n");
+    expect((await exec(plain.container_id, chroot)).stdout).toBe("2\n");
+    for (const name of ["strict", "plain"]) await daemon.call("DELETE", `/api/containers/${name}`);
+  });
+
+  it("with read_only_root has a root that cannot be written to, and keeps its capabilities", async () => {
+    const record = await create({ name: "read-only", read_only_root: true });
+    expect(record).toMatchObject({ strict: false, read_only_root: true });
+    const line = "grep CapEff /proc/self/status; touch /file 2>&1; touch /tmp/file /run/file && echo tmp";
+    const { stdout } = await shell(record.container_id, line);
+    expect(stdout).not.toMatch(/CapEff:\t0000000000000000/);
     expect(stdout).toMatch(/Read-only file system/);
     expect(stdout).toMatch(/tmp\n$/);
-    await daemon.call("DELETE", `/api/containers/${container_id}`);
+    await daemon.call("DELETE", `/api/containers/${record.container_id}`);
   });
 
   it("is started again by its policy after a failure, and not after a stop", async () => {

@@ -21,7 +21,15 @@ const END: JobEnd = {
 };
 
 function rowOf(id: string, name: string): ContainerRow {
-  const make = { image: "x", release: null, command: [], working_directory: "/", strict: false, restart: "no" };
+  const make = {
+    image: "x",
+    release: null,
+    command: [],
+    working_directory: "/",
+    strict: false,
+    read_only_root: false,
+    restart: "no",
+  };
   const more = { ttl_seconds: null, idle_seconds: null, disk_limit_mb: null, gpu_count: 0, gpu_ids: [] };
   return {
     id,

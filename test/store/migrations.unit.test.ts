@@ -133,3 +133,31 @@ describe("a store of schema 5", () => {
     ]);
   });
 });
+
+describe("a store with containers that strict made with a read-only root", () => {
+  const scratch = scratchStores();
+
+  it("keeps that root read-only, and the others' writable", async () => {
+    const { open } = scratch();
+    const at = MIGRATIONS.findIndex(({ statements }) => statements.some((sql) => sql.includes("read_only_root")));
+    const old = open({ migrations: MIGRATIONS.slice(0, at) });
+    await old.write([{ sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 1)" }]);
+    for (const strict of [true, false]) {
+      await old.write([
+        {
+          sql: `INSERT INTO containers (id, tenant_id, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
+            environment, oom_killed, restart_count, created_at_ms) VALUES (?, 'a', ?, 'exited', 1, 0, ?, 512, '{}', '{}', 0, 0, 0)`,
+          args: [`ctr_${strict}`, `${strict}`, JSON.stringify({ image: "x", strict })],
+        },
+      ]);
+    }
+    await old.close();
+    const made = (await open().read("SELECT make FROM containers ORDER BY seq")).map(({ make }) =>
+      JSON.parse(String(make)),
+    );
+    expect(made).toEqual([
+      { image: "x", strict: true, read_only_root: true },
+      { image: "x", strict: false, read_only_root: false },
+    ]);
+  });
+});

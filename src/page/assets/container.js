@@ -37,6 +37,7 @@ const FACTS = [
   ["Disk", ({ disk_limit_mb }) => (disk_limit_mb === null ? "no quota" : `${disk_limit_mb} MiB`)],
   ["Directory", ({ working_directory }) => working_directory],
   ["Hardened", ({ strict }) => (strict ? "yes" : "no")],
+  ["Root", ({ read_only_root }) => (read_only_root ? "read-only" : "writable")],
   ["Restarts", ({ restart, restart_count }) => (restart === "no" ? "no" : `${restart}, ${restart_count} so far`)],
   ["Deleted after", ({ ttl_seconds }) => seconds(ttl_seconds, "never by itself")],
   ["Stopped after", ({ idle_seconds }) => (idle_seconds === null ? "never by itself" : `${idle_seconds} s idle`)],
