@@ -26,15 +26,15 @@ async function kindOf(session: Session, name: string, verbs: Readonly<Record<Kin
   const params = { name };
   const [ofFunction, ofContainer] = await Promise.all([
     found(client.request("GET /api/functions/by-name/:name", { params })),
-    found(client.request("GET /api/containers/by-name/:name", { params })),
+    client.request("GET /api/containers/by-name/:name", { params }),
   ]);
-  if (ofFunction !== null && ofContainer !== null) {
+  if (ofFunction !== null && ofContainer.found) {
     const word = shellWord(name);
     const hint = `hearth functions ${verbs.function} ${word}, or: hearth containers ${verbs.container} ${word}`;
     throw new Failure(EXIT.refused, `a function and a container are both named '${name}'`, hint);
   }
   if (ofFunction !== null) return "function";
-  if (ofContainer !== null) return "container";
+  if (ofContainer.found) return "container";
   const names = [...(await session.functionNames()), ...(await session.containerNames())];
   throw new Failure(EXIT.refused, `no function and no container is named '${name}'`, didYouMean(name, names));
 }

@@ -108,10 +108,10 @@ export class Session {
   async containerId(nameOrId: string): Promise<string> {
     if (this.isContainerId(nameOrId)) return nameOrId;
     this.sought = { word: nameOrId, names: () => this.containerNames() };
-    const { container_id } = await this.client().request("GET /api/containers/by-name/:name", {
-      params: { name: nameOrId },
-    });
-    return container_id;
+    const named = await this.client().request("GET /api/containers/by-name/:name", { params: { name: nameOrId } });
+    if (named.found) return named.container_id;
+    const hint = didYouMean(nameOrId, await this.containerNames());
+    throw new Failure(EXIT.refused, `${named.error_message} [NOT_FOUND]`, hint);
   }
 
   /** The path parameter of a volume, which goes by its name alone. */

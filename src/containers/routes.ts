@@ -79,15 +79,15 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "findContainer",
-      summary: "A container by its name.",
+      summary: "Returns a container by its name; an unknown name answers 200 with found: false.",
       params: z.object({ name: z.string().meta({ description: "Of the container.", examples: ["box"] }) }),
       response: namedContainer,
-      errors: ["NOT_FOUND"],
       example: { params: { name: "box" }, response: { ...SAMPLES.running, found: true } },
-      handler: async ({ caller, params }) => ({
-        ...(await containers.byName(caller.tenant_id, params.name)),
-        found: true as const,
-      }),
+      handler: async ({ caller, params }) => {
+        const record = await containers.byName(caller.tenant_id, params.name);
+        if (record !== null) return { ...record, found: true as const };
+        return { found: false as const, container_id: null, error_message: `container '${params.name}' not found` };
+      },
     }),
     route({
       method: "GET",

@@ -271,9 +271,19 @@ export const containerList = z
   })
   .meta({ id: "ContainerList" });
 
-export const namedContainer = containerRecord
-  .extend({ found: z.literal(true).describe("Always true: what is not found is answered 404.") })
-  .meta({ id: "NamedContainer" });
+const foundContainer = containerRecord
+  .extend({ found: z.literal(true).describe("The tenant has a container of that name.") })
+  .meta({ id: "FoundContainer" });
+const unknownContainer = z
+  .object({
+    found: z.literal(false).describe("The tenant has no container of that name."),
+    container_id: z.null().describe("Always null."),
+    error_message: z.string().describe("Names the missing container."),
+  })
+  .meta({ id: "UnknownContainer" });
+
+/** Clients resolve names with this route and take a 404 for a fault (wire-facts §1). */
+export const namedContainer = z.union([foundContainer, unknownContainer]).meta({ id: "NamedContainer" });
 
 export const containerReadiness = containerRecord
   .pick({ container_id: true, state: true, exec_ready: true, network_ready: true, checks: true })

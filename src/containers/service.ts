@@ -240,10 +240,10 @@ export class Containers {
     return this.#view.record(await this.row(tenant_id, id));
   }
 
-  async byName(tenant_id: string, name: string): Promise<ContainerRecord> {
+  /** Null: the tenant has no container of that name. */
+  async byName(tenant_id: string, name: string): Promise<ContainerRecord | null> {
     const row = await this.#rows.byName(tenant_id, name);
-    if (row === null) throw new AppError("NOT_FOUND", `container '${name}' not found`);
-    return this.#view.record(row);
+    return row === null ? null : this.#view.record(row);
   }
 
   async list(tenant_id: string, state: ContainerState | undefined, limit: number) {

@@ -343,7 +343,7 @@ describe("what is killed under a daemon that runs on", () => {
       return null;
     });
     expect(outcome).toMatchObject({ status: 503, body: { error_code: "START_FAILED" } });
-    expect((await daemon.call("GET", "/api/containers/by-name/hit")).status).toBe(404);
+    expect((await daemon.call("GET", "/api/containers/by-name/hit")).body.found).toBe(false);
     await eventually("nothing of it is left", () => readdirSync(begin).every((id) => before.includes(id)));
     const { container_id } = await create({ name: "hit" });
     await containers.delete(container_id);

@@ -83,9 +83,13 @@ describe("a container", () => {
       );
     expect(await names("running")).toContain("named");
     expect(await names("exited")).not.toContain("named");
-    expect((await daemon.call("GET", "/api/containers/by-name/nobody")).status).toBe(404);
+    expect(await daemon.call("GET", "/api/containers/by-name/nobody")).toMatchObject({
+      status: 200,
+      body: { found: false, container_id: null, error_message: "container 'nobody' not found" },
+    });
+    expect((await daemon.call("GET", "/api/functions/by-name/nobody")).status).toBe(404);
     await daemon.call("POST", `/api/containers/${container_id}/rename`, { new_name: "renamed" });
-    expect((await daemon.call("GET", "/api/containers/by-name/named")).status).toBe(404);
+    expect((await daemon.call("GET", "/api/containers/by-name/named")).body.found).toBe(false);
     const nameless = await daemon.call("POST", `/api/containers/${container_id}/rename`, {});
     expect(nameless).toMatchObject({ status: 422, body: { error_code: "UNPROCESSABLE_ENTITY" } });
     const again = await create({ name: "named" });
@@ -277,7 +281,7 @@ describe("a container", () => {
     if (status === 503) expect(answer.body.error_code).toBe("CAPACITY_FULL");
     // Nothing of where this machine keeps what.
     expect(JSON.stringify(answer.body)).not.toMatch(/\/var\/lib|\/run\/|buildah|storage-driver/);
-    expect((await daemon.call("GET", "/api/containers/by-name/x")).status).toBe(404);
+    expect((await daemon.call("GET", "/api/containers/by-name/x")).body.found).toBe(false);
   });
 
   it("whose command is over at once is made all the same, and has ended", async () => {

@@ -239,7 +239,8 @@ describe("the refusals that are described are those that are answered", () => {
   it("of a thing that is not there", async () => {
     const { body: record } = await daemon.call("POST", "/api/functions", { name: "there", handler: "true" });
     for (const operation of document().operations) {
-      if (!operation.path.includes("{")) continue;
+      // Resolving a name answers 200 with found: false.
+      if (!operation.path.includes("{") || operation.operationId === "findContainer") continue;
       const body = operation.requestBody?.content["application/json"]?.example;
       await provoke({ operation, path: anyPath(operation), body, code: "NOT_FOUND" });
       const inside = operation.path.replace("{function_id}", record.id);

@@ -222,7 +222,7 @@ export class ContainerLedger {
       const paths = known.id === null ? [...known.names].map((name) => `by-name/${name}`) : [known.id];
       for (const path of paths) {
         const { status, body } = await this.#daemon.call("GET", `/api/containers/${path}`);
-        if (status === 404) continue;
+        if (status === 404 || body.found === false) continue;
         return ["running", "exited"].includes(body.state) ? { record: body } : null;
       }
       return { record: null };
