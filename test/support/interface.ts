@@ -200,6 +200,7 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   egress: "what a container may reach",
   restart: "a policy for containers whose command ends",
   ttl_seconds: "containers that are deleted by themselves",
+  read_only_root: "containers whose root file system is read-only",
   idle_seconds: "containers that are stopped when nobody uses them",
   content: "of an archive: what older clients send (wire-facts §1)",
   path: "the same",
