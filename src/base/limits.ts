@@ -279,8 +279,11 @@ export const LIMITS = {
   remove_timeout_ms: 10_000,
   /** How long the processes and groups of a killed container may take to go. */
   reap_wait_ms: 5_000,
-  /** A removal that failed is tried again after this long, and once more at the end of the daemon. */
+  /** A failed removal is retried with growing pauses between these two, until it succeeds or the daemon ends. */
+  removal_retry_ms_min: 100,
   removal_retry_ms: 5_000,
+  /** A request waits this long for the removal of a container: longer than two failed attempts take. */
+  removal_wait_ms: 30_000,
   /** Of a container that was deleted; what is left then is removed at the next start. */
   removal_attempts_max: 100,
   /** An idle minit that an earlier process left answers at once; one that does not is removed. */
@@ -298,6 +301,8 @@ export const LIMITS = {
   census_rest_ms: 5,
   /** Longest pause between two tries to start a launcher in place of one that ended. */
   launcher_retry_ms_max: 5_000,
+  /** Attempts at work that needs the launcher, each with another one: a launcher that dies again and again has a cause. */
+  launcher_attempts_max: 3,
   /** A call that minit has not answered this long after its deadline costs the instance its life. */
   deadline_grace_ms: 1_000,
   /** /tmp and /dev/shm of an instance; what lies there is charged to its memory limit. */

@@ -34,6 +34,15 @@ export interface Places {
   readonly cgroup: string;
 }
 
+/** What one run of a container is called on the machine: no removal that comes late can hit another run. */
+export const runName = (id: string, number: number): string => `${id}.${number}`;
+
+/** The container's id in the name of a run, and the run's number: 0 where the name has none. */
+export function parseRun(name: string): { readonly id: string; readonly number: number } {
+  const [, id = name, number = "0"] = /^(.+)\.(\d{1,15})$/.exec(name) ?? [];
+  return { id, number: Number(number) };
+}
+
 /** What there may be of a container in these places. */
 export function remainsOf(places: Places, id: string, isStarting: boolean): Remains {
   return {
@@ -115,7 +124,7 @@ export class Leftovers {
     const unknown: string[] = [];
     await each(this.ids(), LIMITS.leftovers_at_once, async (id) => {
       const bundle = `${places.bundles}/${id}`;
-      const slot = reserved.includes(id) ? null : network.slotOfUid(uidOf(bundle));
+      const slot = reserved.includes(parseRun(id).id) ? null : network.slotOfUid(uidOf(bundle));
       if (slot === null) {
         unknown.push(id);
         return;

@@ -54,8 +54,8 @@ export interface AreaStatistics {
 }
 
 export interface AreaOptions {
-  /** The launcher in use, waited for while it is being replaced. */
-  readonly launcher: () => LauncherClient | Promise<LauncherClient>;
+  /** Does work with the launcher in use, and with the next one where that died meanwhile (S4). */
+  readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
   readonly data_dir: string;
   /** Null: half of the file system that the data directory lies on. At least `area_mb_min`. */
   readonly size_mb: number | null;
@@ -85,7 +85,7 @@ export class StoreArea {
   /** Makes the area where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
   static async open(options: AreaOptions): Promise<StoreArea> {
     const area = new StoreArea(options);
-    await area.mount(await options.launcher());
+    await options.withLauncher((launcher) => area.mount(launcher));
     area.#lookLater(0);
     return area;
   }
@@ -177,7 +177,9 @@ export class StoreArea {
   }
 
   async statistics(): Promise<AreaStatistics> {
-    const { size_bytes, used_bytes, limit_bytes } = await this.#measure(await this.#options.launcher());
+    const { size_bytes, used_bytes, limit_bytes } = await this.#options.withLauncher((launcher) =>
+      this.#measure(launcher),
+    );
     const mb = (bytes: number) => Math.floor(bytes / MIB);
     return { size_mb: mb(size_bytes), used_mb: mb(used_bytes), free_mb: mb(Math.max(0, limit_bytes - used_bytes)) };
   }
@@ -259,11 +261,11 @@ export class StoreArea {
   }
 
   #lookLater(failures: number): void {
-    const { clock, launcher, log } = this.#options;
+    const { clock, withLauncher, log } = this.#options;
     const isPressed = this.#room_bytes < LIMITS.area_pressed_bytes;
     this.#cancelLook = clock.after(isPressed ? LIMITS.area_pressed_look_ms : LIMITS.area_look_ms, async () => {
       try {
-        await this.#look(await launcher());
+        await withLauncher((launcher) => this.#look(launcher));
         failures = 0;
       } catch (error) {
         // One may fall into the change of the launcher. What stays wrong is told once.
@@ -295,7 +297,7 @@ export class StoreArea {
       this.#running_count++;
     }
     try {
-      return await (await this.#options.launcher()).storage(request);
+      return await this.#options.withLauncher((launcher) => launcher.storage(request));
     } finally {
       // Whoever waits longest takes the place over.
       const next = this.#waiting.shift();

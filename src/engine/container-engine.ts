@@ -13,11 +13,11 @@ import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
-import { remainsOf } from "./adoption.ts";
+import { parseRun } from "./adoption.ts";
 import { StoreArea } from "./area.ts";
-import { listGroups, readOomKills, removeGroup } from "./cgroup.ts";
+import { listGroups, removeGroup } from "./cgroup.ts";
 import { each, together } from "./concurrency.ts";
-import { type ContainerPlan, type Ended, KILLED, type LiveContainer } from "./container.ts";
+import type { ContainerPlan, Ended, LiveContainer } from "./container.ts";
 import { CAPABILITIES, noteOf } from "./container-bundle.ts";
 import {
   ContainerControl,
@@ -31,18 +31,22 @@ import {
   stopMain,
 } from "./container-client.ts";
 import { ContainerFilters } from "./container-filters.ts";
-import { ContainerLog, readExitRecord } from "./container-log.ts";
+import { ContainerLog } from "./container-log.ts";
+import { ContainerRuns, notRemoved } from "./container-runs.ts";
 import { ContainerStarter } from "./container-starter.ts";
 import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesses } from "./container-stats.ts";
 import { FileSessions } from "./files.ts";
 import type { EngineHost } from "./host.ts";
 import { IdleRoots } from "./idle-roots.ts";
+import type { LauncherClient } from "./launcher.ts";
 import type { NetworkSlot } from "./network.ts";
 import { commandLines } from "./reaper.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
 
 interface Held extends LiveContainer {
+  /** Name of the run on the machine: its bundle, its groups, its id with the OCI runtime. */
+  readonly run: string;
   readonly slot: NetworkSlot;
   readonly ended: PromiseWithResolvers<void>;
 }
@@ -56,13 +60,6 @@ export class ContainerEngine {
   readonly #held = new Map<string, Held>();
   /** Being started. */
   readonly #moving = new Set<string>();
-  /** What of an earlier process did not live, until it is cleared away. */
-  readonly #doomed = new Map<
-    string,
-    { readonly slot: NetworkSlot | null; readonly cleared: PromiseWithResolvers<void> }
-  >();
-  /** How those ended that left no word of it. */
-  readonly #died = new Map<string, Ended>();
   /** Starts and ends that are under way. */
   readonly #working = new Set<Promise<unknown>>();
   #area: StoreArea | null = null;
@@ -71,28 +68,33 @@ export class ContainerEngine {
   readonly #filters: ContainerFilters;
   readonly #idle: IdleRoots;
   readonly #starter: ContainerStarter;
+  readonly #runs: ContainerRuns;
 
   constructor(host: EngineHost) {
     this.#host = host;
     const { clock, minit, config } = host.options;
     this.#filters = new ContainerFilters(host);
     this.#starter = new ContainerStarter(host, () => this.area);
+    this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
     this.#idle = new IdleRoots(
       async (id, image) => {
         const mounted = await host.image(image);
         if (this.#moving.has(id)) throw new AppError("WRONG_STATE", `container ${id} is starting`);
-        return this.#starter.mount(id, mounted, null);
+        const launcher = await host.launcher();
+        return { root: await this.#starter.mount(launcher, id, mounted, null), launcher };
       },
       (id) => this.#starter.unmount(id),
     );
-    this.files = new FileSessions({ launcher: () => host.current, minit, directory: config.run_dir, clock });
+    const withLauncher = host.retried.bind(host);
+    this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock });
   }
 
   /** Part of the engine's boot: makes or mounts the store area. */
   async openArea(): Promise<void> {
     const { config, clock, log } = this.#host.options;
-    const launcher = () => this.#host.launcher();
-    const area = await StoreArea.open({ launcher, data_dir: config.data_dir, size_mb: config.area_mb, clock, log });
+    const withLauncher = this.#host.retried.bind(this.#host);
+    const { data_dir, area_mb: size_mb } = config;
+    const area = await StoreArea.open({ withLauncher, data_dir, size_mb, clock, log });
     this.#area = area;
     this.#host.onReplaced((client) => area.mount(client));
   }
@@ -102,11 +104,15 @@ export class ContainerEngine {
    * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
    * `FileSessions.open` does.
    */
-  async openFiles(
+  openFiles(owner: { id: string; tenant_id: string }, image: string): ReturnType<FileSessions["open"]> {
+    return this.#host.retried(() => this.#openFiles(owner, image));
+  }
+
+  async #openFiles(
     { id, tenant_id }: { id: string; tenant_id: string },
     image: string,
   ): ReturnType<FileSessions["open"]> {
-    await this.#doomed.get(id)?.cleared.promise;
+    await this.#runs.whenCleared(id);
     const live = this.#held.get(id);
     if (live !== undefined) {
       const opened = await this.files.open(tenant_id, `/proc/${live.pid}/root`, live.first_id);
@@ -117,9 +123,9 @@ export class ContainerEngine {
     if (live !== undefined || this.#moving.has(id)) {
       throw new AppError("WRONG_STATE", `container ${id} is starting or ending`, { hint: "try again in a moment" });
     }
-    const { root, leave } = await this.#idle.enter(id, image);
+    const { root, launcher, leave } = await this.#idle.enter(id, image);
     try {
-      const { session, close } = await this.files.open(tenant_id, root, 0);
+      const { session, close } = await this.files.open(tenant_id, root, 0, launcher);
       return {
         session,
         close: () => {
@@ -150,12 +156,14 @@ export class ContainerEngine {
   async takeOver(): Promise<readonly NetworkSlot[]> {
     const { containers: places, mode, network } = this.#host;
     this.#starter.sweep();
-    const ids = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...listGroups(mode, places.cgroup)]);
+    const runs = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...listGroups(mode, places.cgroup)]);
+    this.#runs.keep(runs);
     const begin = `${places.bundles}/`;
     const starting = new Set(commandLines().flatMap(({ args }) => args.filter((arg) => arg.startsWith(begin))));
     const slots: NetworkSlot[] = [];
-    await each(ids, LIMITS.leftovers_at_once, async (id) => {
-      const bundle = `${places.bundles}/${id}`;
+    await each(runs, LIMITS.leftovers_at_once, async (run) => {
+      const bundle = `${places.bundles}/${run}`;
+      const { id } = parseRun(run);
       const { slot_index, policy, first_id } = noteOf(bundle);
       const slot = network.slotOfIndex(slot_index);
       if (slot !== null) {
@@ -164,12 +172,12 @@ export class ContainerEngine {
       }
       const isDead = slot === null || starting.has(bundle) || id === PROBE;
       const control = isDead ? null : await this.#connect(bundle).catch(() => null);
-      if (slot !== null && control !== null) this.#hold(id, slot, control, first_id);
-      else this.#doom(id, slot);
+      if (slot !== null && control !== null) this.#hold(id, run, slot, control, first_id);
+      else this.#runs.doom(id, run, slot);
     });
-    if (ids.size > 0) {
+    if (runs.size > 0) {
       const { log } = this.#host.options;
-      log.info("found containers of an earlier process", { living: this.#held.size, ended: this.#doomed.size });
+      log.info("found containers of an earlier process", { living: this.#held.size, ended: this.#runs.doomed_count });
     }
     return slots;
   }
@@ -179,11 +187,7 @@ export class ContainerEngine {
    * background unless the daemon is not to run without them. Rejects with INTERNAL where there are none then.
    */
   async begin(): Promise<void> {
-    void each([...this.#doomed], LIMITS.leftovers_removed_at_once, async ([id, { slot, cleared }]) => {
-      await this.#host.discard(this.#remains(id, true), slot);
-      this.#doomed.delete(id);
-      cleared.resolve();
-    });
+    void this.#runs.clearAll();
     const deciding = this.#decide().catch((error) => {
       this.#host.options.log.warn("user namespaces not tried out", { error: errorText(error) });
       // Who has to have them is told; a machine that has no room now is asked again by every start.
@@ -198,11 +202,11 @@ export class ContainerEngine {
 
   /** Of the OCI runtime, too: with the image, the filter and the kinds of mounts that containers are started with. */
   async #probe(): Promise<void> {
-    await this.#doomed.get(PROBE)?.cleared.promise;
+    await this.#runs.whenCleared(PROBE);
     const { options } = this.#host;
     const [image, filter] = await Promise.all([this.#host.image(options.image), this.#filters.get(CAPABILITIES)]);
     const parts = { host: this.#host, starter: this.#starter, area: this.area, files: this.files };
-    await probeUserNamespaces(parts, image, filter).catch((error) => {
+    await probeUserNamespaces(parts, this.#runs.next(PROBE), image, filter).catch((error) => {
       // It may have been a kept filter that is not whole: the next try is with one that is compiled for it.
       this.#filters.drop(CAPABILITIES);
       throw error;
@@ -239,7 +243,7 @@ export class ContainerEngine {
 
   /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
   async remove(id: string): Promise<void> {
-    await this.#doomed.get(id)?.cleared.promise;
+    await this.#runs.whenCleared(id);
     await this.area.remove("containers", id);
     this.#starter.forget(id);
   }
@@ -250,17 +254,21 @@ export class ContainerEngine {
    */
   async start(plan: ContainerPlan): Promise<Ended | null> {
     const { id } = plan;
-    await this.#doomed.get(id)?.cleared.promise;
+    await this.#runs.whenCleared(id);
     if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
     if (this.#moving.has(id) || this.#idle.isUsed(id)) {
       throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
     }
     this.#moving.add(id);
-    return this.#tracked(this.#start(plan));
+    const starting = this.#host
+      .retried((launcher) => this.#start(plan, launcher))
+      .finally(() => this.#moving.delete(id));
+    return this.#tracked(starting);
   }
 
-  async #start(plan: ContainerPlan): Promise<Ended | null> {
+  async #start(plan: ContainerPlan, launcher: LauncherClient): Promise<Ended | null> {
     const { id } = plan;
+    const run = this.#runs.next(id);
     let slot: NetworkSlot | null = null;
     try {
       await this.#idle.left(id);
@@ -276,29 +284,30 @@ export class ContainerEngine {
       // Idempotent: what was made just before a power cut may be lost.
       await this.area.create("containers", id, plan.disk_limit_mb);
       const policing = this.#host.network.setPolicy(slot, plan.network);
-      const [rootfs] = await together(this.#starter.mount(id, image, slot.user), policing);
+      const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
       const targets = plan.volumes.map(({ target }) => target);
-      await checkTargets(await this.#host.launcher(), rootfs, targets);
-      await this.#host.task("startContainer", this.#starter.task(plan, rootfs, slot, filter));
-      const control = await this.#connect(this.#remains(id, false).bundle).catch(async (error) => {
-        const ended = this.#endOf(id);
+      await checkTargets(launcher, rootfs, targets);
+      await this.#host.task("startContainer", this.#starter.task(plan, run, rootfs, slot, filter));
+      // The next launcher does not see the root: what it started would run in an empty one.
+      if (!launcher.isOpen) throw new AppError("INTERNAL", "the launcher died during the start");
+      const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {
+        const ended = this.#runs.endOf(id, run);
         if (ended === null) throw error;
         return ended;
       });
       if (!(control instanceof ContainerControl)) {
-        await this.#host.discard(this.#remains(id, false), slot);
+        await this.#runs.remove(id, run, slot, false);
         return control;
       }
       failpoint("containers.start.ready");
-      this.#hold(id, slot, control, slot.user?.first_id ?? 0);
+      this.#hold(id, run, slot, control, slot.user?.first_id ?? 0);
       return null;
     } catch (cause) {
-      await this.#host.discard(this.#remains(id, true), slot);
+      await this.#runs.remove(id, run, slot, true);
       if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
       throw new AppError("START_FAILED", errorText(cause), { cause });
     } finally {
       await this.#starter.unmount(id);
-      this.#moving.delete(id);
     }
   }
 
@@ -313,23 +322,26 @@ export class ContainerEngine {
     // Where it does not answer, the grace has its end.
     const asking = stopMain(held.socket_path, signal, clock).catch(() => {});
     const cancel = clock.after(grace_ms, () => this.#kill(held));
-    await held.ended.promise;
-    await asking;
-    cancel();
+    try {
+      await this.#untilEnded(held, grace_ms);
+      await asking;
+    } finally {
+      cancel();
+    }
   }
 
   /** Ends a container by force. Resolves when nothing of it is left. */
   async kill(id: string): Promise<void> {
-    await this.#doomed.get(id)?.cleared.promise;
+    await this.#runs.whenCleared(id);
     const held = this.#held.get(id);
     if (held === undefined) return;
     this.#kill(held);
-    await held.ended.promise;
+    await this.#untilEnded(held, 0);
   }
 
   /** How a container ended while nobody looked. Null: there is no word of it, as after a reboot of the machine. */
   exit(id: string): Ended | null {
-    return this.#died.get(id) ?? this.#endOf(id);
+    return this.#runs.exit(id);
   }
 
   /** Begins a command in a container that runs, on a connection of its own. */
@@ -361,22 +373,21 @@ export class ContainerEngine {
   }
 
   metrics(id: string): ContainerMetrics {
-    return readMetrics(this.#host.mode, this.cgroup(id), this.#held.get(id)?.slot.host_interface ?? "");
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return readMetrics(this.#host.mode, this.#runs.remains(held.run, false).cgroup, held.slot.host_interface);
   }
 
   /** What runs in a container, by pid as seen inside. */
   processes(id: string): ContainerProcess[] {
-    return readProcesses(this.#host.mode, this.cgroup(id));
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return readProcesses(this.#host.mode, this.#runs.remains(held.run, false).cgroup);
   }
 
   /** Where a container's log and exit lie. */
   directory(id: string): string {
     return this.#starter.directory(id);
-  }
-
-  /** `/parent/name` of its control groups. */
-  cgroup(id: string): string {
-    return this.#remains(id, false).cgroup;
   }
 
   /** Whether a container that runs is connected to the bridge. */
@@ -420,10 +431,11 @@ export class ContainerEngine {
     return ContainerControl.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
   }
 
-  #hold(id: string, slot: NetworkSlot, control: ContainerControl, first_id: number): Held {
-    const { bundle } = this.#remains(id, false);
+  #hold(id: string, run: string, slot: NetworkSlot, control: ContainerControl, first_id: number): Held {
+    const { bundle } = this.#runs.remains(run, false);
     const held: Held = {
       id,
+      run,
       pid: Number(readFileSync(`${bundle}/pid`, "utf8")),
       address: slot.address,
       first_id,
@@ -437,10 +449,11 @@ export class ContainerEngine {
     return held;
   }
 
-  /** Has what is left of a container cleared away, and notes how it ended: not when it ended with the machine. */
-  #doom(id: string, slot: NetworkSlot | null): void {
-    this.#doomed.set(id, { slot, cleared: Promise.withResolvers() });
-    if (existsSync(`${this.#remains(id, true).bundle}/pid`)) this.#died.set(id, this.#endOf(id) ?? this.#killed(id));
+  /** Rejects with NOT_RESPONDING when a container that was asked to end is not gone in time. */
+  async #untilEnded(held: Held, grace_ms: number): Promise<void> {
+    const wait_ms = grace_ms + LIMITS.container_kill_wait_ms + LIMITS.removal_wait_ms;
+    await this.#host.within(wait_ms, held.ended.promise);
+    if (this.#held.get(held.id) === held) throw notRemoved(held.id);
   }
 
   #tracked<T>(work: Promise<T>): Promise<T> {
@@ -452,31 +465,14 @@ export class ContainerEngine {
   /** N2. */
   async #ended(held: Held): Promise<void> {
     if (this.#isLettingGo) return;
-    const { id } = held;
-    const ended = this.#endOf(id) ?? this.#killed(id);
-    await this.#host.discard(this.#remains(id, false), held.slot);
+    const { id, run, slot } = held;
+    const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
+    // The next daemon finds what is left of it otherwise, and tells.
+    if (!(await this.#host.discard(this.#runs.remains(run, false), slot))) return;
     failpoint("containers.end.cleared");
     this.#held.delete(id);
     this.#onEnded(id, ended);
     held.ended.resolve();
-  }
-
-  /** What the first process noted of its end; null where it did not. Before its groups go. */
-  #endOf(id: string): Ended | null {
-    const exit = readExitRecord(`${this.directory(id)}/exit`);
-    return exit === null ? null : { ...exit, is_oom: this.#isOom(id) };
-  }
-
-  #killed(id: string): Ended {
-    return { ...KILLED, ended_at_ms: this.#host.options.clock.epochMs(), is_oom: this.#isOom(id) };
-  }
-
-  #isOom(id: string): boolean {
-    return readOomKills(this.#host.mode, this.cgroup(id)) > 0;
-  }
-
-  #remains(id: string, isStarting: boolean) {
-    return remainsOf(this.#host.containers, id, isStarting);
   }
 }
 

@@ -13,7 +13,7 @@ import type { ContainerSpec } from "./container-bundle.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
 import type { MountedImage } from "./images.ts";
-import type { UserNamespace } from "./launcher.ts";
+import type { LauncherClient, UserNamespace } from "./launcher.ts";
 import type { NetworkSlot } from "./network.ts";
 import type { StartContainerTask } from "./thread.ts";
 import { mountWritable } from "./writable-root.ts";
@@ -44,9 +44,8 @@ export class ContainerStarter {
    * Mounts a container's root, long enough for the runtime to take it over, or for who looks into it. With a user
    * namespace it is one for a container in that.
    */
-  async mount(id: string, image: MountedImage, user: UserNamespace | null): Promise<string> {
+  async mount(launcher: LauncherClient, id: string, image: MountedImage, user: UserNamespace | null): Promise<string> {
     const target = `${this.#roots}/${id}`;
-    const launcher = await this.#host.launcher();
     if (user !== null && image.layers.length === 0) {
       throw new AppError("START_FAILED", `the layers of ${image.reference} are not known, which user namespaces need`);
     }
@@ -76,9 +75,9 @@ export class ContainerStarter {
     rmSync(this.directory(id), { recursive: true, force: true });
   }
 
-  /** What a worker thread needs for the start, with its files' directory made. */
-  task(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): StartContainerTask {
-    const { bundle, runtime_root } = remainsOf(this.#host.containers, plan.id, true);
+  /** What a worker thread needs for the start, with its files' directory made. `run`: the run's name on the machine. */
+  task(plan: ContainerPlan, run: string, rootfs: string, slot: NetworkSlot, filter: Filter): StartContainerTask {
+    const { bundle, cgroup, runtime_root } = remainsOf(this.#host.containers, run, true);
     const directory = this.directory(plan.id);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     rmSync(`${directory}/exit`, { force: true });
@@ -87,7 +86,8 @@ export class ContainerStarter {
       file_paths: [...this.segments(plan.id), `${directory}/exit`],
       pid_file: `${bundle}/pid`,
     };
-    return { spec: this.#spec(plan, rootfs, slot, filter), bundle, runtime_root, handover };
+    const spec = { ...this.#spec(plan, rootfs, slot, filter), id: run, cgroup };
+    return { spec, bundle, runtime_root, handover };
   }
 
   /** Of its log, in the order in which minit gets them. */
@@ -95,8 +95,8 @@ export class ContainerStarter {
     return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
   }
 
-  #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): ContainerSpec {
-    const { options, resolv_conf, containers } = this.#host;
+  #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): Omit<ContainerSpec, "cgroup"> {
+    const { options, resolv_conf } = this.#host;
     const { image: _, disk_limit_mb: __, volumes, ...kept } = plan;
     return {
       ...kept,
@@ -107,7 +107,6 @@ export class ContainerStarter {
       address: slot.address,
       netns: slot.netns,
       user: slot.user,
-      cgroup: remainsOf(containers, plan.id, false).cgroup,
       filter,
       mounts: volumes.map(({ id, target }) => ({ source: this.#area().subvolume("volumes", id), target })),
     };

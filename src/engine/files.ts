@@ -364,8 +364,11 @@ export class FileSession {
   }
 }
 
+type Spawner = Pick<LauncherClient, "spawn">;
+
 export interface FileSessionsOptions {
-  readonly launcher: () => Pick<LauncherClient, "spawn">;
+  /** Does work with the launcher in use, and with the next one where that died meanwhile. */
+  readonly withLauncher: <Result>(work: (launcher: Spawner) => Promise<Result>) => Promise<Result>;
   readonly minit: string;
   /** For sockets, each of which is there for a moment. */
   readonly directory: string;
@@ -400,13 +403,24 @@ export class FileSessions {
     }
   }
 
-  /** The same for work whose end lies elsewhere, as a body that is being sent: `close` must be called. */
-  async open(tenant_id: string, root: string, uid_base: number): Promise<{ session: FileSession; close: () => void }> {
+  /**
+   * The same for work whose end lies elsewhere, as a body that is being sent: `close` must be called. `mounter`: the only
+   * launcher that sees the tree, where that is so.
+   */
+  async open(
+    tenant_id: string,
+    root: string,
+    uid_base: number,
+    mounter: Spawner | null = null,
+  ): Promise<{ session: FileSession; close: () => void }> {
     const give = this.#shares.take(tenant_id, tooMany);
-    const { launcher, minit, directory, clock } = this.#options;
-    const socket_path = join(directory, `files-${this.#next_number++}.sock`);
+    const { withLauncher, minit, directory, clock } = this.#options;
+    const begin = (launcher: Spawner) => {
+      const socket_path = join(directory, `files-${this.#next_number++}.sock`);
+      return FileSession.open({ launcher, minit, root, socket_path, clock, uid_base });
+    };
     try {
-      const session = await FileSession.open({ launcher: launcher(), minit, root, socket_path, clock, uid_base });
+      const session = await (mounter === null ? withLauncher(begin) : begin(mounter));
       const close = () => {
         session.close();
         give();

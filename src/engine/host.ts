@@ -16,7 +16,7 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { type Places, remainsOf } from "./adoption.ts";
+import { type Places, remainsOf, runName } from "./adoption.ts";
 import { detectCgroupMode } from "./cgroup.ts";
 import type { CgroupMode } from "./engine.ts";
 import { type Filter, Filters } from "./filters.ts";
@@ -26,7 +26,7 @@ import { LauncherKeeper } from "./launcher-keeper.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
 import { OciRuntime } from "./oci-runtime.ts";
 import { outlive, type Remains } from "./reaper.ts";
-import type { ThreadData } from "./thread.ts";
+import type { LauncherNote, ThreadData } from "./thread.ts";
 import { UserNamespaces } from "./user-namespaces.ts";
 
 /** Slots beyond those that may be in use: containers being removed still hold theirs. */
@@ -66,6 +66,9 @@ export class EngineHost {
   #runtime: OciRuntime | null = null;
   #filters: Filters | null = null;
   #threads: Piscina | null = null;
+  #compiled_count = 0;
+  #isEnding = false;
+  readonly #ending = Promise.withResolvers<void>();
 
   constructor(options: HostOptions) {
     const { config, clock, log, minit } = options;
@@ -113,7 +116,7 @@ export class EngineHost {
     await this.#keeper.start();
     const { client } = this.#keeper.current;
     const [runtime, found] = await Promise.all([
-      OciRuntime.find(client, config.oci_runtime, this.instances.runtime),
+      OciRuntime.find(() => this.launcher(), config.oci_runtime, this.instances.runtime),
       this.images.find(client, image).catch((error) => {
         throw new AppError("INTERNAL", `${errorText(error)}: ${errorText(error.cause)}`, { cause: error });
       }),
@@ -165,15 +168,25 @@ export class EngineHost {
     return this.#runtime !== null;
   }
 
-  /** The launcher in use. Throws START_FAILED while it is being replaced. */
-  get current(): LauncherClient {
-    return this.#keeper.current.client;
-  }
-
   /** The launcher, also while it is being replaced. Rejects with START_FAILED when there is none in time. */
   async launcher(): Promise<LauncherClient> {
-    await this.#keeper.whenReady();
-    return this.#keeper.current.client;
+    return (await this.#keeper.whenReady()).client;
+  }
+
+  /**
+   * Does work that needs the launcher. If the launcher died meanwhile, the work is done again with the next one: only
+   * for work that leaves nothing behind when it fails, or that may be repeated.
+   */
+  async retried<Result>(work: (launcher: LauncherClient) => Promise<Result>): Promise<Result> {
+    for (let attempt = 1; ; attempt++) {
+      const launcher = await this.#keeper.whenReady();
+      try {
+        return await work(launcher.client);
+      } catch (error) {
+        if (attempt >= LIMITS.launcher_attempts_max || (await this.#keeper.isAlive(launcher))) throw error;
+        this.options.log.warn("the launcher died during a request, trying again", { attempt, error: errorText(error) });
+      }
+    }
   }
 
   /** Has `listener` bring up again, in a new launcher's mount namespace, what ended with the old one. */
@@ -200,9 +213,10 @@ export class EngineHost {
   }
 
   /** Runs a task of thread.ts. */
-  task<Result>(name: string, argument: unknown): Promise<Result> {
+  task<Result>(name: string, argument: object): Promise<Result> {
     invariant(this.#threads !== null, "the engine has booted");
-    return this.#threads.run(argument, { name }) as Promise<Result>;
+    const noted: LauncherNote = { launcher_pid: this.#keeper.pid };
+    return this.#threads.run({ ...argument, ...noted }, { name }) as Promise<Result>;
   }
 
   /** Takes a network slot. Rejects with CAPACITY_FULL. */
@@ -213,20 +227,50 @@ export class EngineHost {
 
   /**
    * Removes what there is of a container, then gives its slot back (H2): never while something may still run in its
-   * namespace. What cannot be removed now is tried again, and once more at the end or the next boot.
+   * namespace. A failed removal is retried until it succeeds. Resolves to true when nothing is left, to false when the
+   * daemon ends before that: the next daemon removes the rest.
    */
-  async discard(remains: Remains, slot: NetworkSlot | null): Promise<void> {
-    const { clock, log } = this.options;
-    try {
-      await this.task("remove", remains);
-    } catch (error) {
-      log.error("container not removed, trying again later", { id: remains.id, error: errorText(error) });
-      clock.after(LIMITS.removal_retry_ms, () => void this.discard(remains, slot));
-      return;
+  async discard(remains: Remains, slot: NetworkSlot | null): Promise<boolean> {
+    const { log } = this.options;
+    for (
+      let pause_ms: number = LIMITS.removal_retry_ms_min;
+      !(await this.#removed(remains));
+      pause_ms = Math.min(pause_ms * 2, LIMITS.removal_retry_ms)
+    ) {
+      await this.#pause(pause_ms);
+      if (this.#isEnding) return false;
     }
     const lost = (error: unknown) => log.warn("network slot lost", { id: remains.id, error: errorText(error) });
     if (slot !== null) await this.network.release(slot).catch(lost);
     failpoint("engine.remove.released");
+    return true;
+  }
+
+  /** Has removals that failed retried no more: the daemon ends. */
+  endRetries(): void {
+    this.#isEnding = true;
+    this.#ending.resolve();
+  }
+
+  /** Resolves with `work`, or to null after `wait_ms`. */
+  async within<Result>(wait_ms: number, work: Promise<Result>): Promise<Result | null> {
+    const late = Promise.withResolvers<null>();
+    const cancel = this.options.clock.after(wait_ms, () => late.resolve(null));
+    return Promise.race([work, late.promise]).finally(cancel);
+  }
+
+  async #removed(remains: Remains): Promise<boolean> {
+    try {
+      await this.task("remove", remains);
+      return true;
+    } catch (error) {
+      this.options.log.error("container not removed, trying again later", { id: remains.id, error: errorText(error) });
+      return false;
+    }
+  }
+
+  async #pause(pause_ms: number): Promise<void> {
+    if (!this.#isEnding) await this.within(pause_ms, this.#ending.promise);
   }
 
   /**
@@ -238,16 +282,20 @@ export class EngineHost {
     capabilities: readonly string[],
     configure: (slot: NetworkSlot, remains: Remains) => object,
   ): Promise<Filter> {
-    const slot = await this.acquire();
-    const remains = remainsOf(this.instances, id, true);
-    try {
-      mkdirSync(remains.bundle, { recursive: true, mode: 0o700 });
-      writeFileSync(`${remains.bundle}/config.json`, JSON.stringify(configure(slot, remains)));
-      await this.runtime.create(id, remains.bundle);
-      return this.filters.keep(capabilities, this.runtime.compiled(id));
-    } finally {
-      await this.discard(remains, slot);
-    }
+    return this.retried(async () => {
+      const slot = await this.acquire();
+      // A removal that comes late finds no later container of the same name.
+      const run = runName(id, ++this.#compiled_count);
+      const remains = remainsOf(this.instances, run, true);
+      try {
+        mkdirSync(remains.bundle, { recursive: true, mode: 0o700 });
+        writeFileSync(`${remains.bundle}/config.json`, JSON.stringify(configure(slot, remains)));
+        await this.runtime.create(run, remains.bundle);
+        return this.filters.keep(capabilities, this.runtime.compiled(run));
+      } finally {
+        await this.within(LIMITS.removal_wait_ms, this.discard(remains, slot));
+      }
+    });
   }
 
   async endThreads(): Promise<void> {

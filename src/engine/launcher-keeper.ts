@@ -51,6 +51,11 @@ export class LauncherKeeper {
     return this.#launcher;
   }
 
+  /** Of the launcher in use; 0: none. */
+  get pid(): number {
+    return this.#launcher?.pid ?? 0;
+  }
+
   get isRunning(): boolean {
     return this.#launcher !== null;
   }
@@ -60,13 +65,26 @@ export class LauncherKeeper {
   }
 
   /** Waits until a launcher is in use, at most `start_timeout_ms`. Rejects with START_FAILED. */
-  async whenReady(): Promise<void> {
-    if (this.#replacing === null) return;
-    const late = Promise.withResolvers<void>();
-    const cancel = this.#options.clock.after(LIMITS.start_timeout_ms, late.resolve);
-    await Promise.race([this.#replacing, late.promise]);
-    cancel();
-    if (this.#launcher === null) throw new AppError("START_FAILED", "there is no launcher", { retry_after: 1 });
+  async whenReady(): Promise<LauncherHandle> {
+    // A connection that was lost just now has not called its listener yet.
+    if (this.#launcher?.client.isOpen === false) this.#lost(this.#launcher.process);
+    if (this.#replacing !== null) {
+      const late = Promise.withResolvers<void>();
+      const cancel = this.#options.clock.after(LIMITS.start_timeout_ms, late.resolve);
+      await Promise.race([this.#replacing, late.promise]);
+      cancel();
+    }
+    if (this.#launcher === null) throw new AppError("START_FAILED", "no launcher is running", { retry_after: 1 });
+    return this.#launcher;
+  }
+
+  /** Returns whether a launcher is still the one in use and answers. */
+  async isAlive({ pid, client }: LauncherHandle): Promise<boolean> {
+    if (!this.isCurrent(pid)) return false;
+    return client.ping().then(
+      () => this.isCurrent(pid),
+      () => false,
+    );
   }
 
   /** Ends the launcher for good. */
@@ -82,17 +100,24 @@ export class LauncherKeeper {
   async #make(): Promise<Launcher> {
     const { clock, minit, socket_path, private_tmp } = this.#options;
     const process = await LauncherProcess.start(minit, socket_path, private_tmp, clock);
-    void process.exited.then(() => this.#ended(process.pid));
-    return { process, pid: process.pid, client: new LauncherClient(socket_path, clock) };
+    const client = new LauncherClient(socket_path, clock);
+    // Whichever is noticed first. A launcher without a connection is of no use, and must not outlive its successor's start.
+    client.onClosed(() => this.#lost(process));
+    void process.exited.then(() => this.#lost(process));
+    return { process, pid: process.pid, client };
   }
 
-  #ended(pid: number): void {
-    if (this.#isStopping || !this.isCurrent(pid)) return;
+  #lost(process: LauncherProcess): void {
+    if (this.#isStopping || !this.isCurrent(process.pid)) return;
     this.#options.log.error("the launcher ended, starting another");
+    this.#launcher?.client.close();
     this.#launcher = null;
-    this.#replacing = this.#replace().finally(() => {
-      this.#replacing = null;
-    });
+    process.kill();
+    this.#replacing = process.exited
+      .then(() => this.#replace())
+      .finally(() => {
+        this.#replacing = null;
+      });
   }
 
   /** K2. Never rejects; ends early only when the daemon does. */
@@ -107,6 +132,7 @@ export class LauncherKeeper {
       try {
         launcher = await this.#make();
         await onReplaced(launcher);
+        if (!launcher.client.isOpen) throw new AppError("INTERNAL", "the new launcher ended at once");
         this.#launcher = launcher;
         return;
       } catch (error) {

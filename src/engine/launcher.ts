@@ -115,6 +115,7 @@ export class LauncherClient {
   readonly #clock: Clock;
   readonly #pending = new Map<number, Pending>();
   #next_id = 1;
+  #onClosed: () => void = () => {};
 
   /** Connects to the launcher's socket at `path`. Calls made before the connection stands wait for it. */
   constructor(path: string, clock: Clock) {
@@ -133,7 +134,13 @@ export class LauncherClient {
         pending.reject(new AppError("INTERNAL", `lost the launcher: ${reason}`));
       }
       this.#pending.clear();
+      this.#onClosed();
     });
+  }
+
+  /** One listener, called when the connection has ended: the launcher answers nothing more. */
+  onClosed(listener: () => void): void {
+    this.#onClosed = listener;
   }
 
   /** Whether calls can still be answered. */
@@ -205,6 +212,11 @@ export class LauncherClient {
     if (answer.readUInt32LE(0) !== 0) {
       throw new AppError("INTERNAL", `network namespace ${host_interface}: ${strAt(answer, 12)}`);
     }
+  }
+
+  /** Rejects when the launcher is lost or does not answer in time. */
+  async ping(): Promise<void> {
+    await this.statInRoot("/", "/");
   }
 
   /** File mode of `path` below `root`, resolved as inside of it (no link leads out). Null when there is no such file. */
@@ -348,6 +360,11 @@ export class LauncherProcess {
       cancel();
     }
     return new LauncherProcess(child, child.pid ?? 0, socket_path);
+  }
+
+  /** Kills the launcher. */
+  kill(): void {
+    this.#child.kill("SIGKILL");
   }
 
   /** Ends the launcher by closing its standard input, by force after two seconds. */

@@ -33,6 +33,7 @@ import type { FoundImage, MountedImage } from "./images.ts";
 import { PROTOCOL_VERSION } from "./minit-answers.ts";
 import { MinitClient } from "./minit-client.ts";
 import type { NetworkSlot } from "./network.ts";
+import type { Remains } from "./reaper.ts";
 import type { Census, StartTask } from "./thread.ts";
 
 /** How long a container may take to end after minit was asked to. */
@@ -116,10 +117,12 @@ export class LocalEngine implements Engine {
     }
     this.#moving.add(id);
     try {
-      const begun_ms = clock.monotonicMs();
-      const slot = await this.#host.acquire();
-      failpoint("engine.start.slot");
-      return await this.#startIn(slot, id, clock.monotonicMs() - begun_ms);
+      return await this.#host.retried(async () => {
+        const begun_ms = clock.monotonicMs();
+        const slot = await this.#host.acquire();
+        failpoint("engine.start.slot");
+        return this.#startIn(slot, id, clock.monotonicMs() - begun_ms);
+      });
     } finally {
       this.#moving.delete(id);
     }
@@ -159,7 +162,8 @@ export class LocalEngine implements Engine {
 
   async hasDirectory(path: string): Promise<boolean> {
     invariant(this.#image !== null, "the engine has booted");
-    const mode = await (await this.#host.launcher()).statInRoot(this.#image.path, path);
+    const { path: root } = this.#image;
+    const mode = await this.#host.retried((launcher) => launcher.statInRoot(root, path));
     return mode !== null && (mode & 0o170000) === 0o040000;
   }
 
@@ -183,6 +187,7 @@ export class LocalEngine implements Engine {
     const host = this.#host;
     const { log } = host.options;
     this.#cancelLook();
+    host.endRetries();
     await host.launcher().catch(() => {});
     await this.#clearing;
     failpoint("engine.stop.begun");
@@ -241,7 +246,7 @@ export class LocalEngine implements Engine {
     this.#moving.delete(id);
   }
 
-  #discard(id: string, slot: NetworkSlot, isStarting: boolean): Promise<void> {
+  #discard(id: string, slot: NetworkSlot, isStarting: boolean): Promise<boolean> {
     return this.#host.discard(remainsOf(this.#host.instances, id, isStarting), slot);
   }
 
@@ -306,7 +311,7 @@ export class LocalEngine implements Engine {
     // Those that start meanwhile may have been counted before anything ran in them.
     const settled = [...this.#held.keys()];
     const { instances, options } = this.#host;
-    const { present, empty } = await this.#host.task<Census>("census", instances.cgroup);
+    const { present, empty } = await this.#host.task<Census>("census", { parent: instances.cgroup });
     const strays = present.filter((id) => !this.#held.has(id) && !this.#moving.has(id));
     for (const id of strays.filter((id) => this.#strays.includes(id))) {
       options.log.warn("removing a container that nobody knows of", { id });
@@ -334,7 +339,8 @@ export class LocalEngine implements Engine {
         this.#filter = filters.rules(NO_CAPABILITIES);
       }
     }
-    const configure = (slot: NetworkSlot) => instanceConfig(this.#spec(COMPILER, slot));
+    const configure = (slot: NetworkSlot, { cgroup }: Remains) =>
+      instanceConfig({ ...this.#spec(COMPILER, slot), cgroup });
     this.#filter = await this.#host.compile(COMPILER, NO_CAPABILITIES, configure);
     await this.#probe();
   }

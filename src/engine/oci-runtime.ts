@@ -25,11 +25,17 @@ export class OciRuntime {
   readonly version: string;
   /** Whether a start accepts ready BPF by annotation (crun). */
   readonly takesBpf: boolean;
-  readonly #launcher: LauncherClient;
+  readonly #launcher: () => LauncherClient | Promise<LauncherClient>;
   readonly #root: string;
   readonly #base: readonly string[];
 
-  constructor(launcher: LauncherClient, command: string, version: string, root: string) {
+  /** `launcher`: the one in use, asked for with every command. */
+  constructor(
+    launcher: () => LauncherClient | Promise<LauncherClient>,
+    command: string,
+    version: string,
+    root: string,
+  ) {
     this.#launcher = launcher;
     this.command = command;
     this.version = version;
@@ -39,11 +45,15 @@ export class OciRuntime {
   }
 
   /** Finds the runtime: `choice` is `auto` (crun, else runc) or a command. Rejects with what each candidate said. */
-  static async find(launcher: LauncherClient, choice: string, root: string): Promise<OciRuntime> {
+  static async find(
+    launcher: () => LauncherClient | Promise<LauncherClient>,
+    choice: string,
+    root: string,
+  ): Promise<OciRuntime> {
     const complaints: string[] = [];
     for (const command of choice === "auto" ? ["crun", "runc"] : [choice]) {
       try {
-        const text = await launcher.run([command, "--version"], 5_000);
+        const text = await (await launcher()).run([command, "--version"], 5_000);
         return new OciRuntime(launcher, command, text.split("\n", 1)[0] ?? command, root);
       } catch (error) {
         complaints.push(errorText(error));
@@ -61,7 +71,7 @@ export class OciRuntime {
     const descriptors = ["--preserve-fds", String(1 + file_paths.length)];
     const noted = pid_file === undefined ? [] : ["--pid-file", pid_file];
     const argv = [...this.#base, "run", "--detach", ...descriptors, ...noted, "--bundle", bundle, id];
-    const result = await this.#launcher.spawn({ argv, timeout_ms, listen_paths: [listen_path], file_paths });
+    const result = await (await this.#launcher()).spawn({ argv, timeout_ms, listen_paths: [listen_path], file_paths });
     if (result.exit_code === 0 && !result.timed_out) return;
     const words = result.timed_out ? `no answer within ${timeout_ms} ms` : result.stderr.trim().slice(-500);
     throw new AppError("START_FAILED", `${this.command} could not start the container: ${words}`);
@@ -69,7 +79,7 @@ export class OciRuntime {
 
   /** Creates the container without starting it (used to let crun compile a filter). */
   async create(id: string, bundle: string): Promise<void> {
-    await this.#launcher.run([...this.#base, "create", "--bundle", bundle, id], LIMITS.start_timeout_ms);
+    await (await this.#launcher()).run([...this.#base, "create", "--bundle", bundle, id], LIMITS.start_timeout_ms);
   }
 
   /** The filter that was compiled for a container that was created. Only of a runtime that `takesBpf`. */
@@ -80,7 +90,7 @@ export class OciRuntime {
   /** Kills the container if the runtime knows it, and removes what the runtime keeps of it. Resolves also when there is none. */
   async delete(id: string): Promise<void> {
     const argv = [...this.#base, "delete", "--force", id];
-    const result = await this.#launcher.spawn({ argv, timeout_ms: LIMITS.remove_timeout_ms });
+    const result = await (await this.#launcher()).spawn({ argv, timeout_ms: LIMITS.remove_timeout_ms });
     if (result.exit_code === 0 || /does not exist|not found|No such file/i.test(result.stderr)) return;
     throw new AppError("INTERNAL", `${this.command} delete ${id}: ${result.stderr.trim().slice(-500)}`);
   }

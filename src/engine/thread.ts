@@ -23,6 +23,12 @@ export interface ThreadData {
   readonly cgroup_mode: CgroupMode;
 }
 
+/** What every task says of the launcher in use. */
+export interface LauncherNote {
+  /** 0: there is none. */
+  readonly launcher_pid: number;
+}
+
 export interface StartTask {
   readonly spec: InstanceSpec;
   /** Directory for config.json and the socket; made here. */
@@ -40,37 +46,43 @@ export interface StartContainerTask {
   readonly handover: Handover;
 }
 
-export type RemoveTask = Remains;
-
 const data = workerData as ThreadData;
-/** The thread's connection, made again when the launcher was replaced. */
-const connection: { client: LauncherClient | null } = { client: null };
+/**
+ * The thread's connection. Another launcher gets another connection: a thread that waits for a task runs no event loop
+ * and does not see that its connection was closed.
+ */
+const connection: { client: LauncherClient | null; launcher_pid: number } = { client: null, launcher_pid: 0 };
 
-function runtime(root: string): OciRuntime {
-  if (connection.client?.isOpen !== true) {
+function runtime(root: string, launcher_pid: number): OciRuntime {
+  if (connection.client?.isOpen !== true || connection.launcher_pid !== launcher_pid) {
+    connection.client?.close();
     connection.client = new LauncherClient(data.launcher_socket, systemClock);
     connection.client.unref();
+    connection.launcher_pid = launcher_pid;
   }
-  return new OciRuntime(connection.client, data.runtime_command, data.runtime_version, root);
+  const { client } = connection;
+  return new OciRuntime(() => client, data.runtime_command, data.runtime_version, root);
 }
 
 /** Starts a container from its specification. After a rejection call `remove`. Resolves to milliseconds spent on the bundle. */
-export async function start({ spec, bundle, listen_path, runtime_root }: StartTask): Promise<{ rootfs_ms: number }> {
+export async function start(task: StartTask & LauncherNote): Promise<{ rootfs_ms: number }> {
+  const { spec, bundle, listen_path, runtime_root, launcher_pid } = task;
   const begun_ms = systemClock.monotonicMs();
   mkdirSync(bundle, { recursive: true, mode: 0o700 });
   writeFileSync(`${bundle}/config.json`, JSON.stringify(instanceConfig(spec)));
   const rootfs_ms = systemClock.monotonicMs() - begun_ms;
   failpoint("engine.start.bundle");
-  await runtime(runtime_root).run(spec.id, bundle, { listen_path }, LIMITS.start_timeout_ms);
+  await runtime(runtime_root, launcher_pid).run(spec.id, bundle, { listen_path }, LIMITS.start_timeout_ms);
   failpoint("engine.start.spawned");
   return { rootfs_ms };
 }
 
 /** Starts an API container. After a rejection call `remove`. */
-export async function startContainer({ spec, bundle, runtime_root, handover }: StartContainerTask): Promise<void> {
+export async function startContainer(task: StartContainerTask & LauncherNote): Promise<void> {
+  const { spec, bundle, runtime_root, handover, launcher_pid } = task;
   writeContainerFiles(bundle, spec);
   failpoint("containers.start.bundle");
-  await runtime(runtime_root).run(spec.id, bundle, handover, LIMITS.start_timeout_ms);
+  await runtime(runtime_root, launcher_pid).run(spec.id, bundle, handover, LIMITS.start_timeout_ms);
   failpoint("containers.start.spawned");
 }
 
@@ -85,7 +97,7 @@ export interface Census {
  * Counts the containers below `parent`. Of hundreds that is tens of milliseconds of processor, which calls on a busy
  * machine would wait for, so it is done a little at a time with rests between.
  */
-export async function census(parent: string): Promise<Census> {
+export async function census({ parent }: { readonly parent: string }): Promise<Census> {
   const mode = data.cgroup_mode;
   const rest = () => sleep(systemClock, LIMITS.census_rest_ms);
   const names = new Set<string>();
@@ -106,7 +118,8 @@ export async function census(parent: string): Promise<Census> {
 }
 
 /** Kills what lives of a container and removes its state, groups and files. Safe to repeat. */
-export function remove(task: RemoveTask): Promise<void> {
-  const { cgroup_mode } = data;
-  return reap({ clock: systemClock, mode: cgroup_mode, runtime: runtime(task.runtime_root) }, task);
+export function remove(task: Remains & LauncherNote): Promise<void> {
+  const { runtime_root, launcher_pid } = task;
+  const asked = launcher_pid === 0 ? null : runtime(runtime_root, launcher_pid);
+  return reap({ clock: systemClock, mode: data.cgroup_mode, runtime: asked }, task);
 }

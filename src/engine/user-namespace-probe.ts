@@ -48,8 +48,13 @@ export interface ProbeParts {
   readonly files: FileSessions;
 }
 
-/** Rejects with the reason why they do not work. */
-export async function probeUserNamespaces(parts: ProbeParts, image: MountedImage, filter: Filter): Promise<void> {
+/** Rejects with the reason why they do not work. `run`: the container's name on the machine. */
+export async function probeUserNamespaces(
+  parts: ProbeParts,
+  run: string,
+  image: MountedImage,
+  filter: Filter,
+): Promise<void> {
   const { host, starter, area } = parts;
   const slot = await host.acquire();
   try {
@@ -57,11 +62,11 @@ export async function probeUserNamespaces(parts: ProbeParts, image: MountedImage
     if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "there is no user namespace");
     await area.remove("containers", PROBE);
     await area.create("containers", PROBE, null);
-    const rootfs = await starter.mount(PROBE, image, slot.user);
-    await look(parts, await start(parts, rootfs, slot, filter), slot.user.first_id);
+    const rootfs = await starter.mount(await host.launcher(), PROBE, image, slot.user);
+    await look(parts, await start(parts, run, rootfs, slot, filter), slot.user.first_id);
   } finally {
     await starter.unmount(PROBE);
-    await host.discard(remainsOf(host.containers, PROBE, true), slot);
+    await host.within(LIMITS.removal_wait_ms, host.discard(remainsOf(host.containers, run, true), slot));
     const failed = (error: unknown) => host.options.log.warn("probe not removed", { error: errorText(error) });
     await area.remove("containers", PROBE).catch(failed);
     starter.forget(PROBE);
@@ -71,17 +76,18 @@ export async function probeUserNamespaces(parts: ProbeParts, image: MountedImage
 /** Resolves to the first process's pid. Not by way of a thread, where a test's failpoints are for containers. */
 async function start(
   { host, starter, area }: ProbeParts,
+  run: string,
   rootfs: string,
   slot: NetworkSlot,
   filter: Filter,
 ): Promise<number> {
-  const { spec, bundle, handover } = starter.task(PLAN, rootfs, slot, filter);
+  const { spec, bundle, handover } = starter.task(PLAN, run, rootfs, slot, filter);
   const { command, version } = host.runtime;
   const { clock } = host.options;
   const mounts = [{ source: area.subvolume("containers", PROBE), target: VOLUME }];
   writeContainerFiles(bundle, { ...spec, mounts });
-  const runtime = new OciRuntime(await host.launcher(), command, version, host.containers.runtime);
-  await runtime.run(PROBE, bundle, handover, LIMITS.start_timeout_ms);
+  const runtime = new OciRuntime(() => host.launcher(), command, version, host.containers.runtime);
+  await runtime.run(run, bundle, handover, LIMITS.start_timeout_ms);
   const control = await ContainerControl.connect(handover.listen_path, LIMITS.start_timeout_ms, clock);
   control.close();
   return Number(readFileSync(`${bundle}/pid`, "utf8"));

@@ -406,7 +406,7 @@ describe("a session", () => {
 
   it("is one of a bounded number, and its place is free when it is closed", async () => {
     const sessions = new FileSessions({
-      launcher: () => launcher,
+      withLauncher: (work) => work(launcher),
       minit: native.binary,
       directory: native.directory,
       clock: systemClock,

@@ -75,7 +75,13 @@ export class Ground {
     const note = (line: string) => this.lines.push(line);
     const log: Log = { debug: note, info: note, warn: note, error: note };
     const launcher = () => this.client;
-    this.area = await StoreArea.open({ launcher, data_dir: this.data_dir, size_mb, clock: systemClock, log });
+    this.area = await StoreArea.open({
+      withLauncher: (work) => work(launcher()),
+      data_dir: this.data_dir,
+      size_mb,
+      clock: systemClock,
+      log,
+    });
     return this.area;
   }
 
