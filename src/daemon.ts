@@ -1,7 +1,7 @@
 /** The daemon as a process: settings, start, what a person needs to know, and the end on SIGTERM or SIGINT. */
 import { startHearth } from "./app.ts";
 import { systemClock } from "./base/clock.ts";
-import { type Config, readConfig, SETTINGS } from "./base/config.ts";
+import { type Config, flagOf, isSecret, readConfig, SETTINGS, type SettingName } from "./base/config.ts";
 import { AppError } from "./base/errors.ts";
 import { armFailpoint } from "./base/failpoints.ts";
 import { LIMITS } from "./base/limits.ts";
@@ -17,12 +17,14 @@ const STOP_WAIT_MS = LIMITS.drain_ms * 2;
 
 /** What a person needs to go on: where, with which key, and a first call to paste. */
 function greeting(config: Config, url: string, key: string | null): string {
-  const file = `${config.data_dir}/key`;
-  const shown = key ?? (config.bootstrap_key === null ? `$(cat ${file})` : "$HEARTH_BOOTSTRAP_KEY");
+  const isGiven = config.bootstrap_key !== null && config.bootstrap_key_file === null;
+  const file = config.bootstrap_key_file ?? `${config.data_dir}/key`;
+  const shown = key ?? (isGiven ? "$HEARTH_BOOTSTRAP_KEY" : `$(cat ${file})`);
   const header = `-H "X-Api-Key: ${shown}"`;
   // What the command line would look for elsewhere.
   const elsewhere = [
-    config.bootstrap_key === null ? "" : "HEARTH_KEY=$HEARTH_BOOTSTRAP_KEY ",
+    isGiven ? "HEARTH_KEY=$HEARTH_BOOTSTRAP_KEY " : "",
+    config.bootstrap_key_file === null ? "" : `HEARTH_BOOTSTRAP_KEY_FILE=${file} `,
     url === `http://${SETTINGS.listen.fallback}` ? "" : `HEARTH_URL=${url} `,
     config.data_dir === SETTINGS.data_dir.fallback ? "" : `HEARTH_DATA_DIR=${config.data_dir} `,
   ].join("");
@@ -45,10 +47,10 @@ In a browser: ${url}/ (sign in with the key), and what the API has: ${url}/api/d
 
 function help(): string {
   const rows = Object.entries(SETTINGS).map(([name, { variable, fallback, about }]) => {
-    const flag = `--${name.replaceAll("_", "-")}`.padEnd(20);
+    const flag = (isSecret(name as SettingName) ? "" : flagOf(name)).padEnd(20);
     return `  ${flag} ${variable.padEnd(26)} ${about}${fallback === "" ? "" : ` (${fallback})`}`;
   });
-  return `npm start -- [flags]\n\nEach setting is a flag or an environment variable; the flag goes first.\n\n${rows.join("\n")}\n`;
+  return `npm start -- [flags]\n\nEach setting is an environment variable, and a flag where one stands here; the flag goes first.\n\n${rows.join("\n")}\n`;
 }
 
 async function main(): Promise<void> {

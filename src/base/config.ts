@@ -3,10 +3,10 @@
  * at the start; nothing else reads the environment.
  */
 import { createHash } from "node:crypto";
-import { statfsSync } from "node:fs";
+import { readFileSync, statfsSync } from "node:fs";
 import { totalmem } from "node:os";
 import { resolve } from "node:path";
-import { AppError } from "./errors.ts";
+import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { LOG_LEVELS, type LogLevel } from "./log.ts";
 
@@ -21,6 +21,8 @@ export interface Config {
   /** Eight hex digits that name this daemon's cgroups, links and tables on the host. Derived from the data directory. */
   readonly host_tag: string;
   readonly bootstrap_key: string | null;
+  /** The file that the key was read from; null where it was not. */
+  readonly bootstrap_key_file: string | null;
   /** Whose tokens are accepted beside the daemon's own; null: nobody's. */
   readonly outside_issuer: OutsideIssuer | null;
   readonly subnet: string;
@@ -74,6 +76,8 @@ interface Setting {
   readonly variable: string;
   readonly fallback: string;
   readonly about: string;
+  /** Never a flag: every user of the machine can read the arguments of a process. */
+  readonly is_secret?: true;
 }
 
 /** The settings with their defaults, for README's table, `--help` and the parser. */
@@ -89,6 +93,12 @@ export const SETTINGS = {
     variable: "HEARTH_BOOTSTRAP_KEY",
     fallback: "",
     about: "accepted as the first tenant's key; default: made at the first start and kept in <data dir>/key",
+    is_secret: true,
+  },
+  bootstrap_key_file: {
+    variable: "HEARTH_BOOTSTRAP_KEY_FILE",
+    fallback: "",
+    about: "file with that key, read at the start; /dev/fd/<n> for an open descriptor",
   },
   jwt_issuer: {
     variable: "HEARTH_JWT_ISSUER",
@@ -193,15 +203,34 @@ function wholeNumber(name: SettingName, value: string, min: number, max: number)
   return number;
 }
 
+/** `--data-dir` of `data_dir`. */
+export function flagOf(name: string): string {
+  return `--${name.replaceAll("_", "-")}`;
+}
+
+/** Whether a setting is read from the environment only. */
+export function isSecret(name: SettingName): boolean {
+  const setting: Setting = SETTINGS[name];
+  return setting.is_secret === true;
+}
+
 function parseFlags(args: readonly string[]): Map<SettingName, string> {
   const flags = new Map<SettingName, string>();
   const names = Object.keys(SETTINGS) as SettingName[];
   for (let i = 0; i < args.length; i++) {
     const [flag = "", inline] = (args[i] ?? "").split(/=(.*)/s);
-    const name = names.find((n) => flag === `--${n.replaceAll("_", "-")}`);
+    const name = names.find((n) => flag === flagOf(n));
     const value = inline ?? args[++i];
+    if (name !== undefined && isSecret(name)) {
+      throw new AppError("INVALID_ARGUMENT", `${flag} would show the key to every user of this machine`, {
+        hint: `set ${SETTINGS[name].variable}, or name a file with ${flag}-file`,
+      });
+    }
     if (name === undefined || value === undefined) {
-      const known = names.map((n) => `--${n.replaceAll("_", "-")}`).join(" ");
+      const known = names
+        .filter((n) => !isSecret(n))
+        .map(flagOf)
+        .join(" ");
       throw new AppError("INVALID_ARGUMENT", `unknown or incomplete flag '${flag}', known flags: ${known}`);
     }
     flags.set(name, value);
@@ -224,6 +253,33 @@ function outsideIssuer(read: (name: SettingName) => string): OutsideIssuer | nul
     refuse("jwt_algorithms", read("jwt_algorithms"), `some of ${JWT_ALGORITHMS.join(",")}`);
   }
   return { issuer, audience, jwks_url, algorithms, tenant_claim: read("jwt_tenant_claim") };
+}
+
+/** The key from the environment or its file; null: the daemon makes one. Never names the value. */
+function bootstrapKey(read: (name: SettingName) => string): string | null {
+  const [given, file] = [read("bootstrap_key"), read("bootstrap_key_file")];
+  if (given !== "" && file !== "") {
+    const message = "HEARTH_BOOTSTRAP_KEY and HEARTH_BOOTSTRAP_KEY_FILE are both set";
+    throw new AppError("INVALID_ARGUMENT", message, { hint: "set one of them" });
+  }
+  if (given === "" && file === "") return null;
+  const key = file === "" ? given : readKeyFile(file);
+  if (!/^[\x21-\x7e]{16,256}$/.test(key)) {
+    const source = SETTINGS[file === "" ? "bootstrap_key" : "bootstrap_key_file"].variable;
+    throw new AppError(
+      "INVALID_ARGUMENT",
+      `the key of ${source} must be 16 to 256 printable characters without spaces`,
+    );
+  }
+  return key;
+}
+
+function readKeyFile(file: string): string {
+  try {
+    return readFileSync(file, "utf8").trim();
+  } catch (cause) {
+    throw new AppError("INVALID_ARGUMENT", `HEARTH_BOOTSTRAP_KEY_FILE cannot be read: ${errorText(cause)}`, { cause });
+  }
 }
 
 function collectorUrl(read: (name: SettingName) => string): string | null {
@@ -287,13 +343,6 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (user_namespaces === undefined) {
     refuse("user_namespaces", read("user_namespaces"), USER_NAMESPACE_CHOICES.join(", "));
   }
-  const bootstrap_key = read("bootstrap_key");
-  if (bootstrap_key !== "" && !/^[\x21-\x7e]{16,256}$/.test(bootstrap_key)) {
-    throw new AppError(
-      "INVALID_ARGUMENT",
-      "HEARTH_BOOTSTRAP_KEY must be 16 to 256 printable characters without spaces",
-    );
-  }
   return {
     listen_host: (listen[1] ?? "").replace(/^\[(.*)\]$/, "$1"),
     listen_port: port,
@@ -301,7 +350,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     image_dir: read("image_dir") === "" ? `${data_dir}/images` : resolve(read("image_dir")),
     run_dir: `${volatileDirectory()}/hearth/${host_tag}`,
     host_tag,
-    bootstrap_key: bootstrap_key === "" ? null : bootstrap_key,
+    bootstrap_key: bootstrapKey(read),
+    bootstrap_key_file: read("bootstrap_key_file") || null,
     outside_issuer: outsideIssuer(read),
     subnet,
     bridge,

@@ -156,7 +156,8 @@ const ONLY_FILES: WithFiles = { hasFiles: true, words: [] };
 
 async function candidatesAt(place: Place, current: string, start: Start): Promise<readonly Candidate[] | WithFiles> {
   const { command, option, words_count, isAfterFlags, given } = place;
-  const session = () => start({ url: given.url, key: given.key, profile: given.profile } as Parameters<Start>[0]);
+  const session = () =>
+    start({ url: given.url, keyFile: given.keyFile, profile: given.profile } as Parameters<Start>[0]);
   if (option !== null) {
     if (option.flags.includes("<file>")) return ONLY_FILES;
     if (option.attributeName() === "profile") return profileNames(session());
@@ -164,7 +165,12 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
   }
   if (!isAfterFlags && current.startsWith("-")) {
     const help: Candidate = ["--help", "show help"];
-    return [...command.options.map(({ long, description }): Candidate => [long ?? "", description]), help];
+    return [
+      ...command.options
+        .filter(({ hidden }) => !hidden)
+        .map(({ long, description }): Candidate => [long ?? "", description]),
+      help,
+    ];
   }
   if (command.commands.length > 0) {
     return command

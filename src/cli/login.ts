@@ -3,21 +3,15 @@
 import { LIMITS } from "../base/limits.ts";
 import { ApiError, Client } from "../client/client.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
-import { readInput, readSecret } from "./input.ts";
+import { readSecret } from "./input.ts";
 import type { Flags, Session, Words } from "./session.ts";
-import { checkUrl, profilesOf, URL_OF_THIS_MACHINE } from "./settings.ts";
+import { checkKey, checkUrl, profilesOf, readKeyFile, URL_OF_THIS_MACHINE } from "./settings.ts";
 import type { Column } from "./table.ts";
 import { visible } from "./text.ts";
 
-async function keyOf(session: Session, flags: Flags, url: string): Promise<string> {
-  const file = flags.keyFile as string | undefined;
-  const given = session.flags.key;
-  if (given !== undefined && file !== undefined) throw usage("--key and --key-file are two keys", "give one");
-  const key =
-    given ??
-    (file !== undefined ? (await readInput(file)).trim() : await readSecret(`key for ${url}: `, session.terminal));
-  if (!/^[\x21-\x7e]+$/.test(key)) throw usage("that is no key: it is empty, or has a space or an odd character");
-  return key;
+async function keyOf({ flags, terminal }: Session, url: string): Promise<string> {
+  if (flags.keyFile !== undefined) return readKeyFile(flags.keyFile);
+  return checkKey(await readSecret(`key for ${url}: `, terminal));
 }
 
 function urlOf(session: Session): string {
@@ -37,7 +31,7 @@ function noteEnvironment({ environment, flags, terminal }: Session, url: string)
 
 export async function addProfile(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
   const url = urlOf(session);
-  const key = await keyOf(session, flags, url);
+  const key = await keyOf(session, url);
   const profiles = profilesOf(session.environment);
   profiles.put(name, { url, key }, flags.use === true);
   session.show({ name, url, current: profiles.read().current === name }, () => `profile ${visible(name)} is kept\n`);
@@ -46,9 +40,9 @@ export async function addProfile(session: Session, [name = ""]: Words, flags: Fl
   }
 }
 
-export async function login(session: Session, [name = "default"]: Words, flags: Flags): Promise<void> {
+export async function login(session: Session, [name = "default"]: Words): Promise<void> {
   const url = urlOf(session);
-  const key = await keyOf(session, flags, url);
+  const key = await keyOf(session, url);
   const client = new Client({ url, key, timeout_ms: LIMITS.cli_request_timeout_ms });
   try {
     await session.terminal.progress(`asking ${url}`, client.request("GET /api/system/info"));

@@ -133,8 +133,8 @@ const TENANTS: Group = {
   ],
 };
 
-const KEY_FILE: Flag = { flags: "--key-file <file>", about: "the key from a file; - for standard input" };
-const ASKED = "Without --key and --key-file it is asked for, and not shown while it is typed.";
+const ASKED =
+  "Without --key-file it is asked for, and not shown while it is typed; standard input is read where it is no terminal.";
 
 const PROFILES: Group = {
   name: "profile",
@@ -146,7 +146,7 @@ const PROFILES: Group = {
       words: ["<new-profile>"],
       summary: "keep a URL and a key under a name",
       more: ASKED,
-      flags: [KEY_FILE, { flags: "--use", about: "and make it the one in use" }],
+      flags: [{ flags: "--use", about: "and make it the one in use" }],
       examples: ["hearth profile add work --url http://10.0.0.5:8700 --key-file work.key"],
       load: async () => (await import("./login.ts")).addProfile,
     },
@@ -181,7 +181,6 @@ const LOGIN: Verb = {
   words: ["[new-profile]"],
   summary: "keep a URL and a key, and use them",
   more: `They are kept as a profile (default) once the daemon has taken the key. Without --url it is that of HEARTH_URL, or this machine's. ${ASKED}`,
-  flags: [KEY_FILE],
   examples: ["hearth login --url http://10.0.0.5:8700", "hearth login work --url http://10.0.0.5:8700 < work.key"],
   load: async () => (await import("./login.ts")).login,
 };

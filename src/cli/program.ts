@@ -18,9 +18,14 @@ export type Start = (flags: GlobalFlags) => Session;
 const EVERYWHERE: readonly Flag[] = [
   { flags: "--json", about: "print what the API answers" },
   { flags: "--url <url>", about: "of the daemon (HEARTH_URL)" },
-  { flags: "--key <key>", about: "an API key or access token (HEARTH_KEY)" },
+  { flags: "--key-file <file>", about: "file with an API key or access token, - for standard input (HEARTH_KEY)" },
   { flags: "--profile <name>", about: "a kept URL and key (HEARTH_PROFILE)" },
 ];
+
+/** Refused without being shown: every user of the machine can read the arguments of a process. */
+const NO_KEY = new Option("--key <key>").hideHelp().argParser(() => {
+  throw usage("--key would show the key to every user of this machine", "use --key-file <file>, or HEARTH_KEY");
+});
 
 /** What the words behind a verb are. */
 const WORDS: Readonly<Record<string, string>> = {
@@ -56,7 +61,7 @@ const ROOT_HELP = `A first function, on the machine of the daemon:
   hearth invoke hello world
 `;
 
-const ROOT_TEXT = `Which daemon: --url and --key, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
+const ROOT_TEXT = `Which daemon: --url and --key-file, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
 `;
 
 function addFlags(command: Command, flags: readonly Flag[], group: string | null): void {
@@ -67,13 +72,14 @@ function addFlags(command: Command, flags: readonly Flag[], group: string | null
     if (group !== null) option.helpGroup(group);
     command.addOption(option);
   }
+  if (flags === EVERYWHERE) command.addOption(NO_KEY);
 }
 
 /** Those of a verb and of the words before it; the last one counts. */
 function globalFlags(command: Command): GlobalFlags {
   const before = command.parent === null ? {} : globalFlags(command.parent);
-  const { json, url, key, profile } = command.opts<GlobalFlags>();
-  const given = Object.entries({ json, url, key, profile }).filter(([, value]) => value !== undefined);
+  const { json, url, keyFile, profile } = command.opts<GlobalFlags>();
+  const given = Object.entries({ json, url, keyFile, profile }).filter(([, value]) => value !== undefined);
   return { ...before, ...Object.fromEntries(given) };
 }
 

@@ -20,7 +20,8 @@ export const URL_OF_THIS_MACHINE = "http://127.0.0.1:8700";
 /** The flags that every command takes. */
 export interface TargetFlags {
   readonly url?: string;
-  readonly key?: string;
+  /** The key itself is never a flag: every user of the machine can read the arguments of a process. */
+  readonly keyFile?: string;
   readonly profile?: string;
 }
 
@@ -31,6 +32,7 @@ export interface Environment {
   readonly profile: string | null;
   /** The daemon's own settings, where it runs on this machine. */
   readonly bootstrap_key: string | null;
+  /** The file that the daemon of this machine keeps its key in, or is given it by. */
   readonly key_file: string;
   readonly config_dir: string;
   readonly isDumbTerminal: boolean;
@@ -51,7 +53,7 @@ export function readEnvironment(variables: Readonly<Record<string, string | unde
     key: read("HEARTH_KEY"),
     profile: read("HEARTH_PROFILE"),
     bootstrap_key: read("HEARTH_BOOTSTRAP_KEY"),
-    key_file: join(read("HEARTH_DATA_DIR") ?? "/var/lib/hearth", "key"),
+    key_file: read("HEARTH_BOOTSTRAP_KEY_FILE") ?? join(read("HEARTH_DATA_DIR") ?? "/var/lib/hearth", "key"),
     // The XDG base directory specification has relative paths ignored.
     config_dir: join(config !== null && isAbsolute(config) ? config : join(homedir(), ".config"), "hearth"),
     isDumbTerminal: read("TERM") === "dumb",
@@ -95,7 +97,7 @@ export function readTarget(flags: TargetFlags, environment: Environment): Target
     ([URL_OF_THIS_MACHINE, THIS_MACHINE] as const);
   const url = checkUrl(given, url_source);
   const key =
-    (flags.key === undefined ? null : ([flags.key, "--key"] as const)) ??
+    (flags.keyFile === undefined ? null : ([readKeyFile(flags.keyFile), "--key-file"] as const)) ??
     (isProfileFirst ? (profileKey(profile, url) ?? environmentKey(environment)) : null) ??
     environmentKey(environment) ??
     profileKey(profile, url) ??
@@ -103,7 +105,7 @@ export function readTarget(flags: TargetFlags, environment: Environment): Target
   if (key === null) {
     throw usage(
       `no key for ${url} (${url_source})`,
-      "give one with --key or HEARTH_KEY, or keep one: hearth login --url <url>",
+      "give one with --key-file or HEARTH_KEY, or keep one: hearth login --url <url>",
     );
   }
   return { url, url_source, key: key[0], key_source: key[1] };
@@ -111,10 +113,26 @@ export function readTarget(flags: TargetFlags, environment: Environment): Target
 
 type Found = readonly [key: string, source: string] | null;
 
+/** The key in a file, `-` for standard input. Throws a usage failure for what cannot be read or is no key. */
+export function readKeyFile(file: string): string {
+  const name = file === "-" ? "standard input" : file;
+  try {
+    return checkKey(readFileSync(file === "-" ? 0 : file, "utf8").trim());
+  } catch (error) {
+    throw error instanceof Failure ? error : usage(`${name} cannot be read: ${(error as Error).message}`);
+  }
+}
+
+/** The key as it is sent; throws a usage failure that does not show it. */
+export function checkKey(key: string): string {
+  if (!/^[\x21-\x7e]+$/.test(key)) throw usage("that is no key: it is empty, or has a space or an odd character");
+  return key;
+}
+
 /** Then a profile changes nothing, and one that cannot be read is no matter. */
 function isAllGiven(flags: TargetFlags, environment: Environment): boolean {
   if (flags.profile !== undefined) return false;
-  return (flags.url ?? environment.url) !== null && (flags.key ?? environment.key) !== null;
+  return (flags.url ?? environment.url) !== null && (flags.keyFile ?? environment.key) !== null;
 }
 
 function environmentKey({ key }: Environment): Found {
@@ -145,8 +163,8 @@ function machineKey({ bootstrap_key, key_file }: Environment, url: string): Foun
     throw usage(
       isDenied ? `the key of this machine's daemon may not be read: ${key_file}` : `no key: there is no ${key_file}`,
       isDenied
-        ? "run as root, or give a key with --key, HEARTH_KEY or 'hearth login'"
-        : "start the daemon once with 'npm start', or give a key with --key, HEARTH_KEY or 'hearth login'",
+        ? "run as root, or give a key with --key-file, HEARTH_KEY or 'hearth login'"
+        : "start the daemon once with 'npm start', or give a key with --key-file, HEARTH_KEY or 'hearth login'",
     );
   }
 }
@@ -158,7 +176,7 @@ function refuseStranger(url: string, port_or_protocol: string, trusted: readonly
   if (uid === null) return;
   throw usage(
     `the user with id ${uid} listens at ${url}, not this machine's daemon: the key was not sent`,
-    "if it is meant, give a key with --key or HEARTH_KEY",
+    "if it is meant, give a key with --key-file or HEARTH_KEY",
   );
 }
 

@@ -15,6 +15,7 @@ function shell(): Commands {
   return state.commands;
 }
 const hearth = (...args: string[]) => shell().run(args);
+const hearthAs = (key: string, ...args: string[]) => shell().run(args, { env: { HEARTH_KEY: key } });
 
 /** Standard output of a command that has to succeed. */
 async function out(...args: string[]): Promise<string> {
@@ -228,13 +229,19 @@ describe("what goes wrong", () => {
     });
     expect(unknown.err).not.toContain("wrong");
     const reader = (await out("keys", "create", "reader", "--scopes", "read", "--expires", "1h")).trim();
-    expect(await hearth("pause", "cat", "--key", reader)).toMatchObject({
+    expect(await shell().run(["pause", "cat", "--key-file", "-"], { stdin: reader })).toMatchObject({
       code: 1,
-      err: expect.stringMatching(/lacks the scope 'write'[\s\S]*the key came from --key/),
+      err: expect.stringMatching(/lacks the scope 'write'[\s\S]*the key came from --key-file/),
     });
+    // Every user of the machine can read arguments: a key there is refused, and not shown once more.
+    for (const args of [["--key", reader], [`--key=${reader}`]]) {
+      const refused = await hearth("list", ...args);
+      expect(refused).toMatchObject({ code: 2, err: expect.stringContaining("use --key-file <file>, or HEARTH_KEY") });
+      expect(refused.err).not.toContain(reader);
+    }
     // A key that may not read gets no suggestions, and the same refusal.
     const caller = (await out("keys", "create", "caller", "--scopes", "invoke")).trim();
-    const { code, err } = await hearth("invoke", "caat", "--key", caller);
+    const { code, err } = await hearthAs(caller, "invoke", "caat");
     expect([code, err]).toEqual([1, expect.not.stringContaining("did you mean")]);
   });
 
@@ -299,7 +306,7 @@ describe("keys, tokens and tenants", () => {
     const token = (
       await shell().run(["tokens", "create", "--scopes", "invoke", "--expires-in", "5m"], { env })
     ).out.trim();
-    expect(await hearth("invoke", "cat", "by token", "--key", token)).toMatchObject({ code: 0, out: "by token" });
+    expect(await hearthAs(token, "invoke", "cat", "by token")).toMatchObject({ code: 0, out: "by token" });
     const { api_keys } = await answer("keys", "list");
     const { id } = api_keys.find((key: { name: string }) => key.name === "ci");
     expect(await out("keys", "revoke", id)).toBe(`${id} is revoked\n`);
@@ -321,9 +328,9 @@ describe("keys, tokens and tenants", () => {
     const made = await answer("tenants", "create", "acme", "--functions-max", "1", "--requests-per-second", "1000");
     expect(made.limits).toMatchObject({ functions_max: 1, requests_per_second: 1000, instances_max: null });
     const key = (await out("tenants", "keys", "create", "acme", "first")).trim();
-    expect(await out("ls", "--key", key)).toBe("");
-    await out("create", "theirs", "--handler", "cat", "--key", key);
-    expect(await hearth("create", "more", "--handler", "cat", "--key", key)).toMatchObject({
+    expect(await hearthAs(key, "ls")).toMatchObject({ code: 0, out: "" });
+    expect(await hearthAs(key, "create", "theirs", "--handler", "cat")).toMatchObject({ code: 0 });
+    expect(await hearthAs(key, "create", "more", "--handler", "cat")).toMatchObject({
       code: 1,
       err: expect.stringContaining("[QUOTA_EXCEEDED]"),
     });
@@ -358,7 +365,7 @@ describe("profiles", () => {
       "HEARTH_URL and HEARTH_KEY are set and go before the profile: unset HEARTH_URL HEARTH_KEY\n",
     );
     expect(await run(["invoke", "cat", "x"])).toMatchObject({ code: 0, out: "x" });
-    await run(["profile", "add", "other", "--url", "http://127.0.0.1:1", "--key", "k"]);
+    await run(["profile", "add", "other", "--url", "http://127.0.0.1:1", "--key-file", "-"], "k");
     const listed = (await run(["profile", "list"])).out;
     expect(listed).toMatch(/default +in use +http.*\nother +http/);
     expect(listed).not.toContain(KEY);

@@ -1,7 +1,9 @@
 /** Settings: defaults, the two ways to give them, and what a wrong one is told. */
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { readConfig, SETTINGS } from "../../src/base/config.ts";
+import { flagOf, isSecret, readConfig, SETTINGS, type SettingName } from "../../src/base/config.ts";
 
 describe("the configuration", () => {
   it.each([{}, { HEARTH_DATA_DIR: "", HEARTH_LISTEN: "" }])(
@@ -74,11 +76,36 @@ describe("the configuration", () => {
     expect(() => readConfig({}, ["--lisen", "127.0.0.1:1"])).toThrow(/flag '--lisen'/);
   });
 
+  it("takes the operator's key from the environment or a file, never from an argument, and never shows it", () => {
+    const directory = mkdtempSync(join(tmpdir(), "hearth-key-"));
+    const file = join(directory, "key");
+    const key = "hk_secret_0123456789abcdef";
+    try {
+      writeFileSync(file, `${key}\n`);
+      expect(readConfig({}, ["--bootstrap-key-file", file]).bootstrap_key).toBe(key);
+      expect(readConfig({ HEARTH_BOOTSTRAP_KEY: key }, []).bootstrap_key).toBe(key);
+      const refusals = [
+        () => readConfig({}, ["--bootstrap-key", key]),
+        () => readConfig({}, [`--bootstrap-key=${key}`]),
+        () => readConfig({ HEARTH_BOOTSTRAP_KEY: key, HEARTH_BOOTSTRAP_KEY_FILE: file }, []),
+        () => readConfig({ HEARTH_BOOTSTRAP_KEY_FILE: join(directory, "none") }, []),
+        () => readConfig({ HEARTH_BOOTSTRAP_KEY: `${key} x` }, []),
+      ];
+      for (const refused of refusals) {
+        expect(refused).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENT" }));
+        expect(refused).not.toThrow(key);
+      }
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
+  });
+
   it("is in README as it is here", () => {
     const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
     const missing = Object.entries(SETTINGS).filter(([name, { variable, fallback, about }]) => {
       const shown = fallback === "" ? "" : `\`${fallback}\``;
-      return !readme.includes(`| \`${variable}\` | \`--${name.replaceAll("_", "-")}\` | ${shown} | ${about} |`);
+      const flag = isSecret(name as SettingName) ? "" : `\`${flagOf(name)}\``;
+      return !readme.includes(`| \`${variable}\` | ${flag} | ${shown} | ${about} |`);
     });
     expect(missing).toEqual([]);
   });

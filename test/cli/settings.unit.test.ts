@@ -97,6 +97,12 @@ describe("profiles", () => {
   });
 });
 
+function keyFile(text: string): string {
+  const file = join(state.dir, "given.key");
+  writeFileSync(file, text);
+  return file;
+}
+
 describe("which daemon is meant", () => {
   it("is this machine's with its key file, unless something is said", () => {
     keepKeyFile();
@@ -108,16 +114,16 @@ describe("which daemon is meant", () => {
     keepKeyFile();
     keepProfile();
     const variables = { HEARTH_URL: "http://env:1/", HEARTH_KEY: "env-key" };
-    expect(target({ url: "http://flag:1", key: "flag-key" }, variables)).toEqual([
+    expect(target({ url: "http://flag:1", keyFile: keyFile("flag-key\n") }, variables)).toEqual([
       "http://flag:1",
       "--url",
       "flag-key",
-      "--key",
+      "--key-file",
     ]);
     expect(target({}, variables)).toEqual(["http://env:1", "HEARTH_URL", "env-key", "HEARTH_KEY"]);
     expect(target({})).toEqual([REMOTE, "profile 'work'", "work-key", "profile 'work'"]);
     expect(target({ profile: "work" }, variables)).toEqual([REMOTE, "profile 'work'", "work-key", "profile 'work'"]);
-    expect(target({ key: "other" })).toEqual([REMOTE, "profile 'work'", "other", "--key"]);
+    expect(target({ keyFile: keyFile("other") })).toEqual([REMOTE, "profile 'work'", "other", "--key-file"]);
   });
 
   it("finds the profile that is named, by flag or HEARTH_PROFILE, and refuses one that is not there", () => {
@@ -144,13 +150,23 @@ describe("which daemon is meant", () => {
   it("needs no readable profiles where all is said", () => {
     keepProfile();
     writeFileSync(profilesOf(environment()).file, "broken");
-    expect(target({ url: "http://a:1", key: "k" })[0]).toBe("http://a:1");
+    expect(target({ url: "http://a:1", keyFile: keyFile("k") })[0]).toBe("http://a:1");
     expect(() => target({ url: "http://a:1" })).toThrow("does not hold profiles");
   });
 
+  it("takes no key from a file that is not there or holds none, and shows nothing of it", () => {
+    expect(() => target({ url: "http://a:1", keyFile: join(state.dir, "none") })).toThrow("cannot be read");
+    expect(() => target({ url: "http://a:1", keyFile: keyFile("two words") })).toThrow(/^that is no key: it is empty/);
+  });
+
+  it("reads the key file that the daemon of this machine is given", () => {
+    const HEARTH_BOOTSTRAP_KEY_FILE = keyFile("given-key");
+    expect(target({}, { HEARTH_BOOTSTRAP_KEY_FILE }).slice(2)).toEqual(["given-key", HEARTH_BOOTSTRAP_KEY_FILE]);
+  });
+
   it("is a URL, and there is a key", () => {
-    expect(() => target({ url: "127.0.0.1:8700", key: "k" })).toThrow("is not a URL");
-    expect(() => target({ url: "ftp://a", key: "k" })).toThrow("is not a URL");
+    expect(() => target({ url: "127.0.0.1:8700", keyFile: keyFile("k") })).toThrow("is not a URL");
+    expect(() => target({ url: "ftp://a", keyFile: keyFile("k") })).toThrow("is not a URL");
     expect(existsSync(join(state.dir, "key"))).toBe(false);
     expect(() => target({})).toThrow(
       expect.objectContaining({ exit_code: 2, hint: expect.stringContaining("npm start") }),
