@@ -32,6 +32,7 @@ import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts
 import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
 import type { Authenticator } from "./http/auth.ts";
+import { Cursors } from "./http/pages.ts";
 import { Rates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Operations } from "./operations/service.ts";
@@ -133,7 +134,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 });
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
-  const { store, events, keys, new_key, node_id, start_number } = await openState(base);
+  const { store, events, keys, cursors, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
   const { metrics, observer } = await startTelemetry(base, { store, pool, node_id });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
@@ -191,7 +192,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   });
   const routes = [...api, ...pageRoutes()];
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
-    const app = createApp({ ...base, authenticator, rates, observer });
+    const app = createApp({ ...base, authenticator, rates, cursors, observer });
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
@@ -227,7 +228,8 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const keys = new Keys({ store, clock, ids, tokens, events });
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  return { store, events, keys, new_key: key.isNew ? key.text : null, ...(await noteStart(store, ids)) };
+  const cursors = new Cursors(secret);
+  return { store, events, keys, cursors, new_key: key.isNew ? key.text : null, ...(await noteStart(store, ids)) };
 }
 
 /** The engine, with what outlived the last process, and the pool of instances above it. */

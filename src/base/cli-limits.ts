@@ -19,6 +19,8 @@ export const CLI_LIMITS = {
   cli_input_bytes_max: 8 * 1024 * 1024,
   /** A file that goes in one request, in base64; cp has no such bound. */
   cli_put_bytes_max: 5 * 1024 * 1024,
+  /** Pages of one list, each of a thousand entries or 16 MiB: all of them stand in memory. */
+  cli_list_pages_max: 10,
   /** Entries of a directory that are shown together, whose table is made in memory. */
   cli_files_max: 100_000,
 } as const;

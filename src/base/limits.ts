@@ -10,10 +10,11 @@ export const LIMITS = {
   body_bytes_max: 8 * 1024 * 1024,
   /** Characters of an `X-Request-Id` that are echoed; anything longer or not printable is replaced. */
   request_id_length_max: 128,
-  /** Default and maximum of `limit` on list routes. Above the maximum it is clamped. */
-  list_limit_default: 100,
+  /** Entries of one page of a list, unless `limit` says fewer. Above it `limit` is clamped. */
   list_limit_max: 1_000,
-  /** Stored bytes of the records in one list answer: a thousand outputs would be gigabytes. It ends early and says so. */
+  /** Characters of a `cursor`; those that the daemon makes have 48. */
+  cursor_length_max: 128,
+  /** Stored bytes of the records in one list answer: a thousand outputs would be gigabytes. The page ends early. */
   list_bytes_max: 16 * 1024 * 1024,
   /** Caller cache, one entry per credential seen. */
   credential_cache_entries: 10_000,

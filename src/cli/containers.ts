@@ -4,6 +4,7 @@ import type { ResponseOf } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { entriesOf } from "./functions.ts";
 import { done, operationOf, succeeded } from "./operations.ts";
+import { readList } from "./pages.ts";
 import type { ContainerRecord, Flags, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
 import type { Format } from "./terminal.ts";
@@ -43,9 +44,12 @@ export function sentence(session: Session, record: ContainerRecord): string {
 }
 
 export async function ps(session: Session, _words: Words, flags: Flags): Promise<void> {
-  const limit = (flags.limit as number | undefined) ?? LIMITS.list_limit_max;
+  const limit = flags.limit as number | undefined;
   const state = flags.state as ContainerRecord["state"] | undefined;
-  const answer = await session.client().request("GET /api/containers", { query: { limit, state } });
+  const client = session.client();
+  const answer = await readList("containers", limit, (page) =>
+    client.request("GET /api/containers", { query: { ...page, state } }),
+  );
   const isAll = flags.all === true || state !== undefined;
   // What starts is as good as running to who looks for it.
   const shown = isAll ? answer.containers : answer.containers.filter(({ state }) => /^(running|starting)$/.test(state));
@@ -75,7 +79,7 @@ export async function ps(session: Session, _words: Words, flags: Flags): Promise
     ? "no containers: hearth run -d --name box"
     : "no container runs; those that do not too: hearth ps -a";
   session.show({ ...answer, containers: shown }, () => session.table(columns, shown, empty));
-  if (answer.containers.length > 0) session.noteCut(answer.containers.length, limit, answer.truncated);
+  session.noteCut(answer.containers.length, limit, answer);
 }
 
 export async function inspect(session: Session, [name = ""]: Words): Promise<void> {

@@ -1,7 +1,7 @@
 /** The verbs of a function's life: made, deployed, changed, looked at, ended. */
-import { LIMITS } from "../base/limits.ts";
 import { usage } from "./failure.ts";
 import { environmentChange, environmentOf, fieldsOf } from "./function-fields.ts";
+import { readList } from "./pages.ts";
 import type { Flags, FunctionRecord, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
 import type { Format } from "./terminal.ts";
@@ -118,8 +118,9 @@ export async function remove(session: Session, [name = ""]: Words): Promise<void
 }
 
 export async function list(session: Session, _words: Words, flags: Flags): Promise<void> {
-  const limit = (flags.limit as number | undefined) ?? LIMITS.list_limit_max;
-  const answer = await session.client().request("GET /api/functions", { query: { limit } });
+  const limit = flags.limit as number | undefined;
+  const client = session.client();
+  const answer = await readList("functions", limit, (query) => client.request("GET /api/functions", { query }));
   const { now } = session;
   const columns: Column<FunctionRecord>[] = [
     { title: "NAME", value: ({ name }) => name },
@@ -138,7 +139,7 @@ export async function list(session: Session, _words: Words, flags: Flags): Promi
   ];
   const empty = "no functions yet: hearth create hello --handler 'echo hello, $(cat)' --deploy";
   session.show(answer, () => session.table(columns, answer.functions, empty));
-  if (answer.functions.length > 0) session.noteCut(answer.functions.length, limit, answer.truncated);
+  session.noteCut(answer.functions.length, limit, answer);
 }
 
 export async function get(session: Session, [name = ""]: Words): Promise<void> {
@@ -159,11 +160,12 @@ function shown(field: string, value: unknown, now: number): string {
 }
 
 export async function versions(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
-  const limit = (flags.limit as number | undefined) ?? LIMITS.list_limit_default;
+  const limit = flags.limit as number | undefined;
   const params = { function_id: await session.functionId(name) };
-  const answer = await session
-    .client()
-    .request("GET /api/functions/:function_id/versions", { params, query: { limit } });
+  const client = session.client();
+  const answer = await readList("versions", limit, (query) =>
+    client.request("GET /api/functions/:function_id/versions", { params, query }),
+  );
   type Version = (typeof answer.versions)[number];
   const format = ({ is_active }: Version): Format | null => (is_active ? "green" : null);
   const columns: Column<Version>[] = [
@@ -176,5 +178,5 @@ export async function versions(session: Session, [name = ""]: Words, flags: Flag
     { title: "HANDLER", value: ({ handler }) => handler, isLong: true },
   ];
   session.show(answer, () => session.table(columns, answer.versions, "no versions"));
-  session.noteCut(answer.versions.length, limit, answer.truncated);
+  session.noteCut(answer.versions.length, limit, answer);
 }

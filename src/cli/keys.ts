@@ -1,13 +1,15 @@
 /** API keys, of the caller's tenant or, for the operator, of another; and access tokens made from a key. */
 import type { ResponseOf } from "../client/client.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
+import { readList } from "./pages.ts";
 import type { Flags, Session, Words } from "./session.ts";
 import { didYouMean } from "./suggest.ts";
 import type { Column } from "./table.ts";
 import { visible } from "./text.ts";
 import { parseMoment, parseSpan, relative, span } from "./time.ts";
 
-type Key = ResponseOf<"GET /api/api-keys">["api_keys"][number];
+type KeyList = ResponseOf<"GET /api/api-keys">;
+type Key = KeyList["api_keys"][number];
 type NewKey = ResponseOf<"POST /api/api-keys">;
 /** `bootstrap` is the key of the first start. */
 const KEY_ID = /^(key_[0-9a-z]{12}|bootstrap)$/;
@@ -21,7 +23,7 @@ function scopesOf(flags: Flags): Scope[] | undefined {
   );
 }
 
-function showKeys(session: Session, answer: { readonly api_keys: readonly Key[] }): void {
+function showKeys(session: Session, answer: KeyList): void {
   const columns: Column<Key>[] = [
     { title: "ID", value: ({ id }) => id },
     { title: "NAME", value: ({ name }) => name, isLong: true },
@@ -31,6 +33,7 @@ function showKeys(session: Session, answer: { readonly api_keys: readonly Key[] 
     { title: "EXPIRES", value: ({ expires_at }) => relative(expires_at, session.now) },
   ];
   session.show(answer, () => session.table(columns, answer.api_keys, "no keys"));
+  session.noteCut(answer.api_keys.length, undefined, answer);
 }
 
 /** The text of the key alone on standard output, for `$(hearth keys create ci)`. */
@@ -50,8 +53,20 @@ function bodyOf(session: Session, name: string, flags: Flags) {
   return { name, scopes: scopesOf(flags), expires_at };
 }
 
+function ownKeys(session: Session): Promise<KeyList> {
+  const client = session.client();
+  return readList("api_keys", undefined, (query) => client.request("GET /api/api-keys", { query }));
+}
+
+function tenantKeys(session: Session, tenant_id: string): Promise<KeyList> {
+  const client = session.client();
+  return readList("api_keys", undefined, (query) =>
+    client.request("GET /api/tenants/:tenant_id/api-keys", { params: { tenant_id }, query }),
+  );
+}
+
 export async function listKeys(session: Session): Promise<void> {
-  showKeys(session, await session.client().request("GET /api/api-keys"));
+  showKeys(session, await ownKeys(session));
 }
 
 export async function createKey(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
@@ -74,14 +89,13 @@ async function keyId(idOrName: string, listed: () => Promise<{ readonly api_keys
 }
 
 export async function revokeKey(session: Session, [key = ""]: Words): Promise<void> {
-  const key_id = await keyId(key, () => session.client().request("GET /api/api-keys"));
+  const key_id = await keyId(key, () => ownKeys(session));
   const answer = await session.client().request("DELETE /api/api-keys/:key_id", { params: { key_id } });
   session.show(answer, () => `${visible(key_id)} is revoked\n`);
 }
 
 export async function listTenantKeys(session: Session, [tenant = ""]: Words): Promise<void> {
-  const params = { tenant_id: await session.tenantId(tenant) };
-  showKeys(session, await session.client().request("GET /api/tenants/:tenant_id/api-keys", { params }));
+  showKeys(session, await tenantKeys(session, await session.tenantId(tenant)));
 }
 
 export async function createTenantKey(session: Session, [tenant = "", name = ""]: Words, flags: Flags): Promise<void> {
@@ -92,9 +106,7 @@ export async function createTenantKey(session: Session, [tenant = "", name = ""]
 
 export async function revokeTenantKey(session: Session, [tenant = "", key = ""]: Words): Promise<void> {
   const tenant_id = await session.tenantId(tenant);
-  const key_id = await keyId(key, () =>
-    session.client().request("GET /api/tenants/:tenant_id/api-keys", { params: { tenant_id } }),
-  );
+  const key_id = await keyId(key, () => tenantKeys(session, tenant_id));
   const params = { tenant_id, key_id };
   const answer = await session.client().request("DELETE /api/tenants/:tenant_id/api-keys/:key_id", { params });
   session.show(answer, () => `${visible(key_id)} is revoked\n`);

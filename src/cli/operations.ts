@@ -3,6 +3,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { ResponseOf } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { entriesOf } from "./functions.ts";
+import { readList } from "./pages.ts";
 import type { Flags, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
 import type { Format } from "./terminal.ts";
@@ -11,6 +12,9 @@ import { relative } from "./time.ts";
 
 type Operation = ResponseOf<"GET /api/operations/:operation_id">;
 type Summary = ResponseOf<"GET /api/operations">["operations"][number];
+
+/** Unless told: a week's operations are thousands. */
+const OPERATIONS_SHOWN = 100;
 
 const OPEN: ReadonlySet<Operation["status"]> = new Set(["accepted", "queued", "running"]);
 
@@ -28,14 +32,16 @@ function sentence(session: Session, operation: Operation): string {
 }
 
 export async function listOperations(session: Session, _words: Words, flags: Flags): Promise<void> {
-  const limit = (flags.limit as number | undefined) ?? LIMITS.list_limit_default;
-  const query = {
-    limit,
+  const limit = (flags.limit as number | undefined) ?? OPERATIONS_SHOWN;
+  const filter = {
     status: flags.status as Operation["status"] | undefined,
     operation_type: flags.type as string | undefined,
     target_resource_id: flags.target as string | undefined,
   };
-  const answer = await session.client().request("GET /api/operations", { query });
+  const client = session.client();
+  const answer = await readList("operations", limit, (page) =>
+    client.request("GET /api/operations", { query: { ...filter, ...page } }),
+  );
   const columns: Column<Summary>[] = [
     { title: "ID", value: ({ operation_id }) => operation_id },
     { title: "TYPE", value: ({ operation_type }) => operation_type },
@@ -50,7 +56,7 @@ export async function listOperations(session: Session, _words: Words, flags: Fla
     { title: "MESSAGE", value: ({ message }) => message, isLong: true },
   ];
   session.show(answer, () => session.table(columns, answer.operations, "no operations"));
-  if (answer.operations.length > 0) session.noteCut(answer.operations.length, limit, undefined);
+  session.noteCut(answer.operations.length, limit, answer);
 }
 
 export async function getOperation(session: Session, [operation_id = ""]: Words): Promise<void> {

@@ -2,6 +2,7 @@
 import { LIMITS } from "../base/limits.ts";
 import { entriesOf } from "./functions.ts";
 import { STATUS_FORMATS, timeline } from "./invoke.ts";
+import { readList } from "./pages.ts";
 import { eachPoll } from "./poll.ts";
 import type { Flags, InvocationRecord, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
@@ -14,9 +15,10 @@ export async function invocations(session: Session, [name = "", invocation_id]: 
   const params = { function_id: await session.functionId(name) };
   if (invocation_id !== undefined) return record(session, { ...params, invocation_id });
   const limit = (flags.limit as number | undefined) ?? INVOCATIONS_SHOWN;
-  const answer = await session
-    .client()
-    .request("GET /api/functions/:function_id/invocations", { params, query: { limit } });
+  const client = session.client();
+  const answer = await readList("invocations", limit, (query) =>
+    client.request("GET /api/functions/:function_id/invocations", { params, query }),
+  );
   const columns: Column<InvocationRecord>[] = [
     { title: "ID", value: ({ invocation_id }) => invocation_id },
     { title: "WHEN", value: ({ started_at }) => relative(started_at, session.now) },
@@ -28,7 +30,7 @@ export async function invocations(session: Session, [name = "", invocation_id]: 
     { title: "OUTPUT", value: ({ error_message, stdout }) => error_message ?? stdout.trimEnd(), isLong: true },
   ];
   session.show(answer, () => session.table(columns, answer.invocations, "no calls yet"));
-  if (answer.invocations.length > 0) session.noteCut(answer.invocations.length, limit, answer.truncated);
+  session.noteCut(answer.invocations.length, limit, answer);
 }
 
 async function record(session: Session, params: { function_id: string; invocation_id: string }): Promise<void> {
@@ -81,7 +83,9 @@ export async function logs(session: Session, [name = ""]: Words, flags: Flags): 
   const params = { function_id: await session.functionId(name) };
   const client = session.client();
   const read = (limit: number) =>
-    client.request("GET /api/functions/:function_id/invocations", { params, query: { limit } });
+    readList("invocations", limit, (query) =>
+      client.request("GET /api/functions/:function_id/invocations", { params, query }),
+    );
   const print = (found: readonly InvocationRecord[]) => {
     for (const one of found.toReversed()) {
       session.terminal.out(session.flags.json === true ? `${json(one, 0)}\n` : entry(session, one));
@@ -91,7 +95,7 @@ export async function logs(session: Session, [name = ""]: Words, flags: Flags): 
     const answer = await read(limit);
     if (session.flags.json === true) session.show(answer, () => "");
     else print(answer.invocations);
-    return session.noteCut(answer.invocations.length, limit, answer.truncated);
+    return session.noteCut(answer.invocations.length, limit, answer);
   }
   // A call is recorded when it ends, in the place of when it began: what is new may stand behind what was seen.
   let seen: ReadonlySet<string> | null = null;

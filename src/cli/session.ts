@@ -3,6 +3,7 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { ApiError, Client, type ResponseOf } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
+import { readList } from "./pages.ts";
 import { type Environment, readTarget, type Target, type TargetFlags } from "./settings.ts";
 import { didYouMean } from "./suggest.ts";
 import { type Column, list, table } from "./table.ts";
@@ -96,8 +97,8 @@ export class Session {
 
   async tenantId(nameOrId: string): Promise<string> {
     if (TENANT_ID.test(nameOrId)) return nameOrId;
-    const limit = LIMITS.list_limit_max;
-    const { tenants } = await this.client().request("GET /api/tenants", { query: { limit } });
+    const client = this.client();
+    const { tenants } = await readList("tenants", undefined, (query) => client.request("GET /api/tenants", { query }));
     const found = tenants.find(({ name }) => name === nameOrId);
     if (found !== undefined) return found.tenant_id;
     const names = tenants.map(({ name }) => name);
@@ -167,14 +168,11 @@ export class Session {
   }
 
   /** Says that a list is not the whole. */
-  noteCut(shown_count: number, limit: number, isCut: boolean | undefined): void {
-    if (this.flags.json === true || (isCut !== true && shown_count < limit)) return;
+  noteCut(shown_count: number, limit: number | undefined, { next_cursor }: { next_cursor: string | null }): void {
+    if (this.flags.json === true || next_cursor === null) return;
+    const isAsked = limit !== undefined && shown_count >= limit;
     this.terminal.note(
-      isCut === true
-        ? `only the newest ${shown_count} are shown: more are too large for one answer`
-        : limit < LIMITS.list_limit_max
-          ? `the newest ${shown_count} are shown; --limit shows more, up to ${LIMITS.list_limit_max}`
-          : `only the newest ${shown_count} are shown`,
+      isAsked ? `the newest ${shown_count} are shown; --limit shows more` : `only the newest ${shown_count} are shown`,
     );
   }
 }

@@ -1,7 +1,7 @@
 /** `hearth stats`: what running containers use, once or live. Processor time is a rate, so it takes two readings. */
-import { LIMITS } from "../base/limits.ts";
 import { ApiError, type ResponseOf } from "../client/client.ts";
 import { EXIT } from "./failure.ts";
+import { readList } from "./pages.ts";
 import { pauseBetween } from "./poll.ts";
 import type { ContainerRecord, Flags, Session, Words } from "./session.ts";
 import { type Column, table } from "./table.ts";
@@ -25,9 +25,9 @@ export function cpuPercent(used_usec: number, length_ms: number): number | null 
 
 async function read(session: Session, ids: readonly string[], before: readonly Reading[]): Promise<Reading[]> {
   const client = session.client();
-  const { containers } = await client.request("GET /api/containers", {
-    query: { limit: LIMITS.list_limit_max, state: "running" },
-  });
+  const { containers } = await readList("containers", undefined, (page) =>
+    client.request("GET /api/containers", { query: { ...page, state: "running" } }),
+  );
   const wanted = containers.filter(({ container_id }) => ids.length === 0 || ids.includes(container_id));
   const all = await Promise.all(
     wanted.map(async ({ container_id, name }: ContainerRecord): Promise<Reading | null> => {

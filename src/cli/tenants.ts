@@ -1,8 +1,8 @@
 /** Tenants and their limits: the operator's. */
-import { LIMITS } from "../base/limits.ts";
 import { LIMIT_NAMES, TENANT_USES } from "../base/tenant-limits.ts";
 import { usage } from "./failure.ts";
 import { entriesOf } from "./functions.ts";
+import { readList } from "./pages.ts";
 import type { Flags, Session, Words } from "./session.ts";
 import type { Column } from "./table.ts";
 import { limitsOf, type Tenant } from "./tenant-fields.ts";
@@ -26,8 +26,9 @@ function limitsIn(limits: Tenant["limits"]): string {
 }
 
 export async function listTenants(session: Session, _words: Words, flags: Flags): Promise<void> {
-  const limit = (flags.limit as number | undefined) ?? LIMITS.list_limit_max;
-  const answer = await session.client().request("GET /api/tenants", { query: { limit } });
+  const limit = flags.limit as number | undefined;
+  const client = session.client();
+  const answer = await readList("tenants", limit, (query) => client.request("GET /api/tenants", { query }));
   const columns: Column<Tenant>[] = [
     { title: "NAME", value: ({ name }) => name, isLong: true },
     { title: "ID", value: ({ tenant_id }) => tenant_id, format: () => "dim", isSpare: true },
@@ -36,7 +37,7 @@ export async function listTenants(session: Session, _words: Words, flags: Flags)
     { title: "LIMITS", value: ({ limits }) => limitsIn(limits), isLong: true },
   ];
   session.show(answer, () => session.table(columns, answer.tenants, "no tenants"));
-  session.noteCut(answer.tenants.length, limit, false);
+  session.noteCut(answer.tenants.length, limit, answer);
 }
 
 /** A row of the record: what is in use, of how much. */

@@ -7,6 +7,7 @@ import { pairs } from "./function-fields.ts";
 import { entriesOf } from "./functions.ts";
 import { readBytes } from "./input.ts";
 import { operationOf, succeeded } from "./operations.ts";
+import { readList } from "./pages.ts";
 import { type Flags, isRefusal, type Session, type Words } from "./session.ts";
 import type { Column } from "./table.ts";
 import { visible } from "./text.ts";
@@ -30,8 +31,9 @@ export async function createVolume(session: Session, [name = ""]: Words, flags: 
 }
 
 export async function listVolumes(session: Session, _words: Words, flags: Flags): Promise<void> {
-  const limit = (flags.limit as number | undefined) ?? LIMITS.list_limit_max;
-  const answer = await session.client().request("GET /api/volumes", { query: { limit } });
+  const limit = flags.limit as number | undefined;
+  const client = session.client();
+  const answer = await readList("volumes", limit, (query) => client.request("GET /api/volumes", { query }));
   const columns: Column<Volume>[] = [
     { title: "NAME", value: ({ name }) => name },
     { title: "STATUS", value: ({ status }) => status, format: ({ status }) => (status === "active" ? null : "yellow") },
@@ -44,7 +46,7 @@ export async function listVolumes(session: Session, _words: Words, flags: Flags)
     { title: "ID", value: ({ id }) => id, format: () => "dim", isSpare: true },
   ];
   session.show(answer, () => session.table(columns, answer.volumes, "no volumes yet: hearth volumes create data"));
-  if (answer.volumes.length > 0) session.noteCut(answer.volumes.length, limit, answer.truncated);
+  session.noteCut(answer.volumes.length, limit, answer);
 }
 
 export async function inspectVolume(session: Session, [name = ""]: Words): Promise<void> {

@@ -6,6 +6,7 @@ import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { ContainerEngine } from "../engine/engine.ts";
 import { queryFlag, queryLimit, queryNumber } from "../http/input.ts";
+import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import { closing, Streamed } from "../http/stream.ts";
@@ -129,12 +130,16 @@ function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
       operation: "listJobs",
       summary: `What was run by exec, newest first; a container keeps ${LIMITS.jobs_per_container_max}.`,
       params: byContainer,
+      query: pageQuery,
       response: jobList,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE, response: { jobs: [SAMPLES.job] } },
-      handler: async ({ caller, params }) => {
+      example: { params: ID_EXAMPLE, response: { jobs: [SAMPLES.job], next_cursor: null } },
+      handler: async (request) => {
+        const { caller, params } = request;
+        const page = request.page();
         const { id } = await containers.row(caller.tenant_id, params.container_id);
-        return { jobs: await jobs.list(id) };
+        const found = await jobs.list(id, page);
+        return { jobs: [...found.items], ...page.next(found) };
       },
     }),
     route({

@@ -1,6 +1,7 @@
 /** Shapes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { nextCursor } from "../http/pages.ts";
 import { absolutePath, epochSeconds, isoTime, wellFormed, whole } from "../http/schema.ts";
 import { argv, containerEnvironment } from "./schema.ts";
 
@@ -83,7 +84,9 @@ export const jobRecord = z
   .meta({ id: "ExecJob" });
 export type JobRecord = z.output<typeof jobRecord>;
 
-export const jobList = z.object({ jobs: z.array(jobRecord).describe("Newest first.") }).meta({ id: "ExecJobList" });
+export const jobList = z
+  .object({ jobs: z.array(jobRecord).describe("Newest first."), next_cursor: nextCursor })
+  .meta({ id: "ExecJobList" });
 
 export const processRecord = z
   .object({

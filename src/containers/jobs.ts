@@ -2,6 +2,7 @@
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { JobRecord } from "./exec-schema.ts";
 
@@ -36,7 +37,7 @@ const SIZE = "octet_length(stdout) + octet_length(stderr)";
 const LIGHTEN = `UPDATE exec_jobs SET stdout = '', stderr = '', stdout_truncated = 1, stderr_truncated = 1
   WHERE container_id = ? AND ${SIZE} > ? AND seq <= (SELECT seq FROM exec_jobs WHERE container_id = ? AND ${SIZE} > ?
   ORDER BY seq DESC LIMIT 1 OFFSET ?)`;
-const SUMMARY = `id, container_id, command, status, exit_code, pid, started_at, completed_at, duration_ms, timed_out,
+const SUMMARY = `seq, id, container_id, command, status, exit_code, pid, started_at, completed_at, duration_ms, timed_out,
   error_message, stdout_truncated, stderr_truncated`;
 
 export class Jobs {
@@ -102,9 +103,10 @@ export class Jobs {
     ]);
   }
 
-  async list(container_id: string): Promise<JobRecord[]> {
-    const sql = `SELECT ${SUMMARY} FROM exec_jobs WHERE container_id = ? ORDER BY seq DESC LIMIT ?`;
-    return (await this.#store.read(sql, [container_id, LIMITS.jobs_per_container_max])).map((row) => recordOf(row));
+  /** Newest first. */
+  list(container_id: string, place: Place): Promise<Listed<JobRecord>> {
+    const select = `SELECT ${SUMMARY} FROM exec_jobs WHERE container_id = ?`;
+    return readPage(this.#store, select, [container_id], place, recordOf);
   }
 
   async get(container_id: string, job_id: string, withOutput: boolean): Promise<JobRecord> {

@@ -1,7 +1,8 @@
 /** Every route of the container concern: its life here, what runs in it in exec-routes.ts. */
 import { z } from "zod";
 import { guideRoutes } from "../http/guide.ts";
-import { queryLimit, validate } from "../http/input.ts";
+import { validate } from "../http/input.ts";
+import { pageQuery } from "../http/pages.ts";
 import { Answer, route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
@@ -65,13 +66,14 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       scope: "read",
       operation: "listContainers",
       summary: "The tenant's containers, newest first.",
-      query: z.object({
-        state: z.enum(CONTAINER_STATES).optional().describe("Only those in this state."),
-        limit: queryLimit(),
-      }),
+      query: pageQuery.extend({ state: z.enum(CONTAINER_STATES).optional().describe("Only those in this state.") }),
       response: containerList,
-      example: { query: { state: "running" }, response: { containers: [SAMPLES.running] } },
-      handler: ({ caller, query }) => containers.list(caller.tenant_id, query.state, query.limit),
+      example: { query: { state: "running" }, response: { containers: [SAMPLES.running], next_cursor: null } },
+      handler: async (request) => {
+        const page = request.page();
+        const found = await containers.list(request.caller.tenant_id, request.query.state, page);
+        return { containers: [...found.items], ...page.next(found) };
+      },
     }),
     route({
       method: "GET",

@@ -2,6 +2,7 @@
 import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { PublishedPort } from "../engine/engine.ts";
+import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { ContainerState } from "./states.ts";
@@ -79,12 +80,16 @@ export class ContainerRows {
     return this.#one(`${SELECT} AND id = ?`, [id]);
   }
 
-  /** Newest first, one more than `limit` where there are more. */
-  async list(tenant_id: string, state: ContainerState | undefined, limit: number): Promise<readonly ContainerRow[]> {
+  /** Newest first. */
+  list<Item>(
+    tenant_id: string,
+    state: ContainerState | undefined,
+    place: Place,
+    toItem: (row: ContainerRow) => Item,
+  ): Promise<Listed<Item>> {
     const where = state === undefined ? "" : " AND state = ?";
     const args = state === undefined ? [tenant_id] : [tenant_id, state];
-    const sql = `${SELECT} AND tenant_id = ?${where} ORDER BY seq DESC LIMIT ?`;
-    return (await this.#store.read(sql, [...args, limit + 1])).map(rowOf);
+    return readPage(this.#store, `${SELECT} AND tenant_id = ?${where}`, args, place, (row) => toItem(rowOf(row)));
   }
 
   /** Over all tenants, in pages: for the daemon's own start. */

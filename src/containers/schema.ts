@@ -1,6 +1,7 @@
 /** Shapes of the container concern as zod schemas: requests and records. What runs in a container is exec-schema.ts's. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { nextCursor } from "../http/pages.ts";
 import {
   absolutePath,
   cpuLimit,
@@ -267,7 +268,7 @@ export type ContainerRecord = Readonly<z.output<typeof containerRecord>>;
 export const containerList = z
   .object({
     containers: z.array(containerRecord).describe("Newest first."),
-    truncated: z.literal(true).optional().describe("There where there are more than limit."),
+    next_cursor: nextCursor,
   })
   .meta({ id: "ContainerList" });
 

@@ -17,6 +17,7 @@ import { Turns } from "../base/turns.ts";
 import type { ContainerEngine } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
+import type { Listed, Place } from "../http/pages.ts";
 import type { Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import { Lives } from "./lives.ts";
@@ -246,12 +247,8 @@ export class Containers {
     return row === null ? null : this.#view.record(row);
   }
 
-  async list(tenant_id: string, state: ContainerState | undefined, limit: number) {
-    const rows = await this.#rows.list(tenant_id, state, limit);
-    return {
-      containers: rows.slice(0, limit).map((row) => this.#view.glance(row)),
-      ...(rows.length > limit ? { truncated: true as const } : {}),
-    };
+  list(tenant_id: string, state: ContainerState | undefined, place: Place): Promise<Listed<ContainerRecord>> {
+    return this.#rows.list(tenant_id, state, place, (row) => this.#view.glance(row));
   }
 
   /** By id, or by name where no container has that id (wire-facts §2). Throws NOT_FOUND. */

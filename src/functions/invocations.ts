@@ -9,10 +9,11 @@ import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Listed, Place } from "../http/pages.ts";
 import type { Append, Row, Store } from "../store/store.ts";
 import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";
 import { trimStorage } from "./quota.ts";
-import type { InvocationRecord, InvocationStatus, InvocationTimings, Listed } from "./schema.ts";
+import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
 
 /** Numbers reserved at a time: at most so many are skipped by a crash. */
 const NUMBER_BLOCK = 1_000_000;
@@ -117,18 +118,18 @@ export class Invocations {
     ]);
   }
 
-  /** The newest `limit` records of a function, newest first; fewer when their outputs are too large for one answer. */
-  async list(of: FunctionKey, limit: number): Promise<Listed<InvocationRecord>> {
+  /** Records of a function, newest first; fewer than `limit` when their outputs are too large for one answer. */
+  async list(of: FunctionKey, { limit, below }: Place): Promise<Listed<InvocationRecord>> {
     const lengths = `SELECT seq, ${RECORD_BYTES} AS bytes FROM invocations
       WHERE function_seq = ? AND seq < ? ORDER BY seq DESC LIMIT ?`;
     const { row_count, last_seq, is_cut } = await nextPortion(
-      (after, count) => this.#store.read(lengths, [of.function_seq, after ?? Number.MAX_SAFE_INTEGER, count]),
+      (after, count) => this.#store.read(lengths, [of.function_seq, after ?? below, count]),
       limit,
       LIMITS.list_bytes_max,
     );
-    const sql = "SELECT * FROM invocations WHERE function_seq = ? AND seq >= ? ORDER BY seq DESC LIMIT ?";
-    const rows = await this.#store.read(sql, [of.function_seq, last_seq, row_count]);
-    return { items: rows.map((row) => this.#record(of, row)), is_cut };
+    const sql = "SELECT * FROM invocations WHERE function_seq = ? AND seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?";
+    const rows = await this.#store.read(sql, [of.function_seq, last_seq, below, row_count]);
+    return { items: rows.map((row) => this.#record(of, row)), last: is_cut ? last_seq : null };
   }
 
   /** One record. Throws NOT_FOUND. */

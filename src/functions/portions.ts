@@ -17,7 +17,7 @@ export interface Portion {
   readonly row_count: number;
   /** Number of its last row; 0 when there is none. */
   readonly last_seq: number;
-  /** Whether bytes ended it before the rows did. */
+  /** Whether rows follow it. */
   readonly is_cut: boolean;
 }
 
@@ -29,18 +29,20 @@ export async function nextPortion(read: ReadLengths, rows_max: number, bytes_max
   let row_count = 0;
   let last_seq: number | null = null;
   let bytes = 0;
-  while (row_count < rows_max) {
-    const wanted = Math.min(PAGE_ROWS, rows_max - row_count);
+  for (;;) {
+    // One more than may be taken tells whether rows follow.
+    const wanted = Math.min(PAGE_ROWS, rows_max + 1 - row_count);
     const rows = await read(last_seq, wanted);
     for (const row of rows) {
       bytes += Number(row.bytes);
-      if (last_seq !== null && bytes > bytes_max) return { row_count, last_seq, is_cut: true };
+      if (last_seq !== null && (row_count === rows_max || bytes > bytes_max)) {
+        return { row_count, last_seq, is_cut: true };
+      }
       row_count += 1;
       last_seq = Number(row.seq);
     }
-    if (rows.length < wanted) break;
+    if (rows.length < wanted) return { row_count, last_seq: last_seq ?? 0, is_cut: false };
   }
-  return { row_count, last_seq: last_seq ?? 0, is_cut: false };
 }
 
 /** Which records go: those up to a number, and those that ended before a time. */

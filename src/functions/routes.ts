@@ -2,6 +2,7 @@
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
 import { guideRoutes } from "../http/guide.ts";
+import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import { functionsGuide, functionsHealth } from "./guide.ts";
@@ -19,8 +20,6 @@ import {
   invocationList,
   invocationRecord,
   invokeFunction,
-  type Listed,
-  listQuery,
   namedFunction,
   poolStats,
   rollbackFunction,
@@ -77,11 +76,6 @@ export function functionRoutes(options: FunctionRoutesOptions) {
   return [...guideRoutes(functionsGuide, routes, readiness), ...routes];
 }
 
-/** What stands in the answer of a list beside its items. */
-function cut({ is_cut }: Listed<unknown>): { truncated?: true } {
-  return is_cut ? { truncated: true } : {};
-}
-
 function poolRoutes({ functions, pool }: FunctionRoutesOptions) {
   return [
     route({
@@ -133,13 +127,14 @@ function findRoutes({ functions }: FunctionRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listFunctions",
-      summary: "The tenant's functions, newest first; truncated is true when they were too large for one answer.",
-      query: listQuery,
+      summary: "The tenant's functions, newest first.",
+      query: pageQuery,
       response: functionList,
-      example: { query: { limit: "10" }, response: { functions: [SAMPLES.active] } },
-      handler: async ({ caller, query }) => {
-        const list = await functions.list(caller.tenant_id, query.limit);
-        return { functions: [...list.items], ...cut(list) };
+      example: { query: { limit: "10" }, response: { functions: [SAMPLES.active], next_cursor: null } },
+      handler: async (request) => {
+        const page = request.page();
+        const found = await functions.list(request.caller.tenant_id, page);
+        return { functions: [...found.items], ...page.next(found) };
       },
     }),
     route({
@@ -273,15 +268,20 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listVersions",
-      summary: "The versions of a function, newest first; truncated is true when they were too large for one answer.",
+      summary: "The versions of a function, newest first.",
       params: byId,
-      query: listQuery,
+      query: pageQuery,
       response: versionList,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE, query: { limit: "10" }, response: { versions: SAMPLES.versions } },
-      handler: async ({ caller, params, query }) => {
-        const list = await functions.versions.list(caller.tenant_id, params.function_id, query.limit);
-        return { versions: [...list.items], ...cut(list) };
+      example: {
+        params: ID_EXAMPLE,
+        query: { limit: "10" },
+        response: { versions: SAMPLES.versions, next_cursor: null },
+      },
+      handler: async (request) => {
+        const page = request.page();
+        const found = await functions.versions.list(request.caller.tenant_id, request.params.function_id, page);
+        return { versions: [...found.items], ...page.next(found) };
       },
     }),
     route({
@@ -357,15 +357,21 @@ function recordRoutes({ functions, invocations }: FunctionRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listInvocations",
-      summary: "The newest records of a function; truncated is true when they were too large for one answer.",
+      summary: "The records of a function, newest first; pages of large records hold fewer than limit.",
       params: byId,
-      query: listQuery,
+      query: pageQuery,
       response: invocationList,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE, query: { limit: "10" }, response: { invocations: [SAMPLES.invocation] } },
-      handler: async ({ caller, params, query }) => {
-        const list = await invocations.list(await keyOf(caller.tenant_id, params.function_id), query.limit);
-        return { invocations: [...list.items], ...cut(list) };
+      example: {
+        params: ID_EXAMPLE,
+        query: { limit: "10" },
+        response: { invocations: [SAMPLES.invocation], next_cursor: null },
+      },
+      handler: async (request) => {
+        const { caller, params } = request;
+        const page = request.page();
+        const found = await invocations.list(await keyOf(caller.tenant_id, params.function_id), page);
+        return { invocations: [...found.items], ...page.next(found) };
       },
     }),
     route({

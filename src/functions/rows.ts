@@ -1,9 +1,10 @@
 /** Functions and their versions in the store: the SQL of this concern, and rows turned into records. */
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Listed, Place } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import { nextPortion } from "./portions.ts";
-import type { CreateFunction, FunctionRecord, Listed, VersionedFields, VersionRecord } from "./schema.ts";
+import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
 
 export interface FunctionRow {
@@ -57,16 +58,16 @@ export class FunctionRows {
   }
 
   /** Newest first; fewer than `limit` when they are too large for one answer. */
-  async list(tenant_id: string, limit: number): Promise<Listed<FunctionRecord>> {
+  async list(tenant_id: string, { limit, below }: Place): Promise<Listed<FunctionRecord>> {
     const lengths = `${LENGTHS} WHERE f.tenant_id = ? AND f.seq < ? ORDER BY f.seq DESC LIMIT ?`;
     const { row_count, last_seq, is_cut } = await nextPortion(
-      (after, count) => this.#store.read(lengths, [tenant_id, after ?? Number.MAX_SAFE_INTEGER, count]),
+      (after, count) => this.#store.read(lengths, [tenant_id, after ?? below, count]),
       limit,
       LIMITS.list_bytes_max,
     );
-    const sql = `${SELECT} WHERE f.tenant_id = ? AND f.seq >= ? ORDER BY f.seq DESC LIMIT ?`;
-    const rows = await this.#store.read(sql, [tenant_id, last_seq, row_count]);
-    return { items: rows.map((row) => this.#row(row).record), is_cut };
+    const sql = `${SELECT} WHERE f.tenant_id = ? AND f.seq >= ? AND f.seq < ? ORDER BY f.seq DESC LIMIT ?`;
+    const rows = await this.#store.read(sql, [tenant_id, last_seq, below, row_count]);
+    return { items: rows.map((row) => this.#row(row).record), last: is_cut ? last_seq : null };
   }
 
   /** Over all tenants, in pages: for the daemon's own start, never for an answer. */
@@ -162,16 +163,16 @@ export class FunctionRows {
   }
 
   /** Newest first; fewer than `limit` when they are too large for one answer. */
-  async versions({ function_seq, record }: FunctionRow, limit: number): Promise<Listed<VersionRecord>> {
+  async versions({ function_seq, record }: FunctionRow, { limit, below }: Place): Promise<Listed<VersionRecord>> {
     const lengths = `${VERSION_LENGTHS} WHERE v.function_seq = ? AND v.version < ? ORDER BY v.version DESC LIMIT ?`;
     const { row_count, last_seq, is_cut } = await nextPortion(
-      (after, count) => this.#store.read(lengths, [function_seq, after ?? Number.MAX_SAFE_INTEGER, count]),
+      (after, count) => this.#store.read(lengths, [function_seq, after ?? below, count]),
       limit,
       LIMITS.list_bytes_max,
     );
-    const sql = `${SELECT_VERSION} AND v.version >= ? ORDER BY v.version DESC LIMIT ?`;
-    const rows = await this.#store.read(sql, [function_seq, last_seq, row_count]);
-    return { items: rows.map((row) => toVersionRecord(row, record)), is_cut };
+    const sql = `${SELECT_VERSION} AND v.version >= ? AND v.version < ? ORDER BY v.version DESC LIMIT ?`;
+    const rows = await this.#store.read(sql, [function_seq, last_seq, below, row_count]);
+    return { items: rows.map((row) => toVersionRecord(row, record)), last: is_cut ? last_seq : null };
   }
 
   /** Moves a function from one state to another; changes no row when it is in a third one by now. */

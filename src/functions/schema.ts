@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
 import { LIMITS } from "../base/limits.ts";
-import { queryLimit } from "../http/input.ts";
+import { nextCursor as next_cursor } from "../http/pages.ts";
 import {
   absolutePath,
   cpuLimit,
@@ -138,15 +138,6 @@ export const invokeFunction = z
   .meta({ id: "InvokeFunction" });
 
 export type InvokeFunction = z.output<typeof invokeFunction>;
-
-export const listQuery = z.object({ limit: queryLimit() });
-
-/** The newest records that fit into one answer. */
-export interface Listed<Item> {
-  readonly items: readonly Item[];
-  /** Whether `list_bytes_max` left out records that `limit` would have allowed. */
-  readonly is_cut: boolean;
-}
 
 /** A function as the API shows it (wire-facts §9). */
 export const functionRecord = z
@@ -326,20 +317,14 @@ export const poolStats = instanceCounts
   })
   .meta({ id: "PoolStats" });
 
-/** Of a list answer: it stands there only where `list_bytes_max` left out records that `limit` would have allowed. */
-const truncated = z
-  .literal(true)
-  .optional()
-  .describe("There where records were left out because the answer would have been too large.");
-
 export const functionList = z
-  .object({ functions: z.array(functionRecord).describe("Newest first."), truncated })
+  .object({ functions: z.array(functionRecord).describe("Newest first."), next_cursor })
   .meta({ id: "FunctionList" });
 export const versionList = z
-  .object({ versions: z.array(versionRecord).describe("Newest first."), truncated })
+  .object({ versions: z.array(versionRecord).describe("Newest first."), next_cursor })
   .meta({ id: "FunctionVersionList" });
 export const invocationList = z
-  .object({ invocations: z.array(invocationRecord).describe("Newest first."), truncated })
+  .object({ invocations: z.array(invocationRecord).describe("Newest first."), next_cursor })
   .meta({ id: "InvocationList" });
 export const namedFunction = functionRecord
   .extend({ found: z.literal(true).describe("Always true: what is not found is answered 404.") })

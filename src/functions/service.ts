@@ -17,6 +17,7 @@ import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
 import type { Adopted, Engine } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
+import type { Listed, Place } from "../http/pages.ts";
 import type { Store } from "../store/store.ts";
 import { Adoption } from "./adoption.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
@@ -25,7 +26,7 @@ import type { CallObserver } from "./observer.ts";
 import { ALL_RECORDS, deleteExpired } from "./portions.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, FunctionRows } from "./rows.ts";
-import type { CreateFunction, FunctionRecord, Listed } from "./schema.ts";
+import type { CreateFunction, FunctionRecord } from "./schema.ts";
 import { type FunctionState, type FunctionVerb, functionStates } from "./states.ts";
 import { prepareTarget, type Target, TargetCache } from "./target.ts";
 import { checkDirectory, type FunctionParts, functionEvent, Versions } from "./versions.ts";
@@ -146,8 +147,8 @@ export class Functions {
     return row.record;
   }
 
-  list(tenant_id: string, limit: number): Promise<Listed<FunctionRecord>> {
-    return this.#parts.rows.list(tenant_id, limit);
+  list(tenant_id: string, place: Place): Promise<Listed<FunctionRecord>> {
+    return this.#parts.rows.list(tenant_id, place);
   }
 
   /** Instances of a function by state. Throws NOT_FOUND. */

@@ -19,11 +19,12 @@ import type { Turns } from "../base/turns.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
+import type { Listed, Place } from "../http/pages.ts";
 import type { Statement, Store } from "../store/store.ts";
 import type { Groups } from "./groups.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
-import { complaintAbout, type FunctionRecord, type Listed, type UpdateFunction, type VersionRecord } from "./schema.ts";
+import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionRecord } from "./schema.ts";
 import { functionStates } from "./states.ts";
 import type { TargetCache } from "./target.ts";
 
@@ -155,8 +156,8 @@ export class Versions {
   }
 
   /** Newest first. */
-  async list(tenant_id: string, id: string, limit: number): Promise<Listed<VersionRecord>> {
-    return this.#parts.rows.versions(await this.#row(tenant_id, id), limit);
+  async list(tenant_id: string, id: string, place: Place): Promise<Listed<VersionRecord>> {
+    return this.#parts.rows.versions(await this.#row(tenant_id, id), place);
   }
 
   /**

@@ -280,7 +280,7 @@ export function queryNumber(min: number, max: number) {
 }
 
 /** `limit`: at least 1, clamped to `max`, `fallback` when absent. */
-export function queryLimit(fallback: number = LIMITS.list_limit_default, max: number = LIMITS.list_limit_max) {
+export function queryLimit(fallback: number = LIMITS.list_limit_max, max: number = LIMITS.list_limit_max) {
   return queryNumber(1, Number.MAX_SAFE_INTEGER)
     .transform((limit) => Math.min(limit, max))
     .default(fallback)

@@ -8,6 +8,7 @@ import type { ErrorCode } from "../base/errors.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Caller } from "./auth.ts";
 import type { RequestNotes } from "./observer.ts";
+import type { Page } from "./pages.ts";
 import type { Streamed } from "./stream.ts";
 import type { Upload, UploadOptions } from "./upload.ts";
 import type { SocketOptions, Upgrade } from "./websocket.ts";
@@ -37,6 +38,8 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Strea
   readonly trace: Trace;
   /** Aborted when the client goes away before the answer. Made on first use: leave it alone where it is not needed. */
   readonly signal: AbortSignal;
+  /** The part of a list that a route with `pageQuery` is asked for. Throws INVALID_ARGUMENT for a foreign cursor. */
+  page(): Page;
   /** A request header by its lower-case name. */
   header(name: string): string | null;
   /**

@@ -8,6 +8,7 @@ import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Context } from "hono";
+import type { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText, invariant } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
@@ -20,6 +21,7 @@ import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import type { Held, Share } from "./held.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
 import type { Observer, RequestNotes } from "./observer.ts";
+import { type Cursors, Page, type pageQuery } from "./pages.ts";
 import type { Rates, Taken } from "./rates.ts";
 import { Answer, type AuthClass, JSON_TYPE, type Route, type RouteRequest } from "./route.ts";
 import { Streamed, send } from "./stream.ts";
@@ -34,6 +36,7 @@ export interface AppDeps {
   readonly authenticator: Authenticator;
   /** Of all listeners together. */
   readonly rates: Rates;
+  readonly cursors: Cursors;
   /** What all requests of this application hold. */
   readonly held: Held;
   /** What requests of this application have become. */
@@ -90,7 +93,17 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     // A body may take longer than what its sender was let in with.
     const checked = body === undefined ? undefined : recheck();
     if (checked !== undefined) await checked;
-    const request = new ServedRequest(c, caller, { params, query, body, stream, request_id, trace, notes, recheck });
+    const request = new ServedRequest(c, route, deps, {
+      caller,
+      params,
+      query,
+      body,
+      stream,
+      request_id,
+      trace,
+      notes,
+      recheck,
+    });
     const result = await route.handler(request);
     share.end();
     response =
@@ -236,6 +249,7 @@ function jsonResponse(
 }
 
 interface Parts {
+  readonly caller: Caller | null;
   readonly params: unknown;
   readonly query: unknown;
   readonly body: unknown;
@@ -248,6 +262,8 @@ interface Parts {
 
 class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown, Upload | null> {
   readonly #context: Context<Env>;
+  readonly #route: Route;
+  readonly #cursors: Cursors;
   // Null on public routes; `route` has given the handler the narrower of the two types.
   readonly caller: Caller & null;
   readonly params: unknown;
@@ -259,9 +275,11 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
   readonly recheck: () => Promise<void> | undefined;
   readonly #notes: RequestNotes;
 
-  constructor(context: Context<Env>, caller: Caller | null, parts: Parts) {
-    const { params, query, body, stream, request_id, trace, notes, recheck } = parts;
+  constructor(context: Context<Env>, route: Route, { cursors }: AppDeps, parts: Parts) {
+    const { caller, params, query, body, stream, request_id, trace, notes, recheck } = parts;
     this.#context = context;
+    this.#route = route;
+    this.#cursors = cursors;
     this.caller = caller as Caller & null;
     this.params = params;
     this.query = query;
@@ -275,6 +293,17 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
 
   get signal(): AbortSignal {
     return this.#context.req.raw.signal;
+  }
+
+  page(): Page {
+    const { limit, cursor, ...filters } = this.query as z.output<typeof pageQuery>;
+    const scope = JSON.stringify([
+      (this.caller as Caller | null)?.tenant_id,
+      this.#route.operation,
+      this.params,
+      filters,
+    ]);
+    return new Page(this.#cursors, scope, { limit, cursor });
   }
 
   header(name: string): string | null {

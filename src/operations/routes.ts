@@ -25,10 +25,13 @@ export function operationRoutes({ operations }: OperationRoutesOptions) {
       summary: "The tenant's operations, newest first, without their results.",
       query: listOperations,
       response: operationList,
-      example: { query: { limit: "10" }, response: { operations: [SAMPLES.summary] } },
-      handler: async ({ caller, query }) => {
-        const found = await operations.list(caller.tenant_id, query);
-        return { operations: found.map(({ result: _result, items: _items, ...summary }) => summary) };
+      example: { query: { limit: "10" }, response: { operations: [SAMPLES.summary], next_cursor: null } },
+      handler: async (request) => {
+        const { limit: _limit, cursor: _cursor, ...filter } = request.query;
+        const page = request.page();
+        const found = await operations.list(request.caller.tenant_id, filter, page);
+        const summaries = found.items.map(({ result: _result, items: _items, ...summary }) => summary);
+        return { operations: summaries, ...page.next(found) };
       },
     }),
     route({

@@ -1,9 +1,10 @@
 /** Operations in the store: the SQL of this concern, and rows turned into records. */
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store, Value } from "../store/store.ts";
 import type { Failure } from "./ends.ts";
-import { type ListOperations, type OperationRecord, statusUrl } from "./schema.ts";
+import { type OperationFilter, type OperationRecord, statusUrl } from "./schema.ts";
 import type { OperationStatus } from "./states.ts";
 
 export interface OperationRow {
@@ -76,15 +77,13 @@ export class OperationRows {
   }
 
   /** Newest first, without results and items. */
-  async list(tenant_id: string, { limit, ...filter }: ListOperations): Promise<OperationRecord[]> {
+  list(tenant_id: string, filter: OperationFilter, place: Place): Promise<Listed<OperationRecord>> {
     const given = Object.entries(filter).filter((entry): entry is [string, string] => entry[1] !== undefined);
     // The names are the schema's, not the caller's.
     const conditions = ["tenant_id = ?", ...given.map(([name]) => `${name} = ?`)].join(" AND ");
-    const rows = await this.#store.read(
-      `SELECT ${SHORT} FROM operations WHERE ${conditions} ORDER BY seq DESC LIMIT ?`,
-      [tenant_id, ...given.map(([, value]) => value), limit],
-    );
-    return rows.map((row) => operationRow(row).record);
+    const select = `SELECT ${SHORT} FROM operations WHERE ${conditions}`;
+    const args = [tenant_id, ...given.map(([, value]) => value)];
+    return readPage(this.#store, select, args, place, (row) => operationRow(row).record);
   }
 
   async work(id: string): Promise<Work | null> {

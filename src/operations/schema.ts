@@ -1,7 +1,8 @@
 /** Shapes of operations, and the answer of every route that hands its work to one. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { queryLimit, queryNumber } from "../http/input.ts";
+import { queryNumber } from "../http/input.ts";
+import { nextCursor, pageQuery } from "../http/pages.ts";
 import { Answer } from "../http/route.ts";
 import { epochSeconds } from "../http/schema.ts";
 import { OPERATION_STATUSES } from "./states.ts";
@@ -52,17 +53,16 @@ const operationSummary = operationRecord
   .meta({ id: "OperationSummary", description: "An operation without its result and items, which may be long." });
 
 export const operationList = z
-  .object({ operations: z.array(operationSummary).describe("Newest first.") })
+  .object({ operations: z.array(operationSummary).describe("Newest first."), next_cursor: nextCursor })
   .meta({ id: "OperationList" });
 
-export const listOperations = z.object({
-  limit: queryLimit(),
+export const listOperations = pageQuery.extend({
   status: z.enum(OPERATION_STATUSES).optional().describe("Only operations in this state."),
   operation_type: z.string().optional().describe("Only operations of this type."),
   target_resource_id: z.string().optional().describe("Only operations on this thing."),
   container_id: z.string().optional().describe("Only operations on this container."),
 });
-export type ListOperations = z.output<typeof listOperations>;
+export type OperationFilter = Omit<z.output<typeof listOperations>, keyof z.output<typeof pageQuery>>;
 
 export const getOperation = z.object({
   wait_seconds: queryNumber(0, LIMITS.operation_wait_seconds_max)

@@ -15,6 +15,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
+import type { Listed, Place } from "../http/pages.ts";
 import type { Answer } from "../http/route.ts";
 import type { Store } from "../store/store.ts";
 import { refusalOf } from "./ends.ts";
@@ -25,7 +26,7 @@ import {
   type AcceptedOperation,
   accepted,
   type Execution,
-  type ListOperations,
+  type OperationFilter,
   type OperationRecord,
 } from "./schema.ts";
 import { hasEnded, operationStates } from "./states.ts";
@@ -185,8 +186,8 @@ export class Operations {
   }
 
   /** Newest first, without results and items. */
-  list(tenant_id: string, query: ListOperations): Promise<OperationRecord[]> {
-    return this.#rows.list(tenant_id, query);
+  list(tenant_id: string, filter: OperationFilter, place: Place): Promise<Listed<OperationRecord>> {
+    return this.#rows.list(tenant_id, filter, place);
   }
 
   /**

@@ -19,6 +19,7 @@ import { LIMITS } from "../base/limits.ts";
 import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 import type { Events } from "../events/service.ts";
 import { type Authenticator, type Caller, lacksScope, unknownCredential } from "../http/auth.ts";
+import { type Listed, type Place, readPage } from "../http/pages.ts";
 import { SCOPES, type Scope } from "../http/route.ts";
 import type { Statement, Store } from "../store/store.ts";
 import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.ts";
@@ -59,7 +60,7 @@ type KeyRow = {
   readonly expires_at: number | null;
 };
 
-const SELECT = `SELECT k.id, k.tenant_id, k.name, k.secret_sha256, k.scopes, k.created_at, k.expires_at
+const SELECT = `SELECT k.rowid AS seq, k.id, k.tenant_id, k.name, k.secret_sha256, k.scopes, k.created_at, k.expires_at
   FROM api_keys k JOIN tenants t ON t.id = k.tenant_id AND t.state = 'active'`;
 
 /** Both in number and in length: whoever has no key can send credentials of any length. */
@@ -195,12 +196,9 @@ export class Keys implements Authenticator {
   }
 
   /** Newest first, expired ones too. */
-  async list(tenant_id: string): Promise<ApiKeyRecord[]> {
-    const rows = await this.#store.read<KeyRow>(`${SELECT} WHERE k.tenant_id = ? ORDER BY k.rowid DESC LIMIT ?`, [
-      tenant_id,
-      LIMITS.api_keys_per_tenant_max + 1,
-    ]);
-    return rows.map(recordOf);
+  list(tenant_id: string, place: Place): Promise<Listed<ApiKeyRecord>> {
+    const select = `${SELECT} WHERE k.tenant_id = ?`;
+    return readPage(this.#store, select, [tenant_id], place, (row) => recordOf(row as KeyRow), "k.rowid");
   }
 
   /**

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { AppError } from "../base/errors.ts";
 import { lacksScope } from "../http/auth.ts";
+import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import type { Keys } from "./keys.ts";
@@ -12,7 +13,6 @@ import {
   createKey,
   createTenant,
   deleteTenant,
-  listTenants,
   newApiKey,
   requestToken,
   tenantDetail,
@@ -65,10 +65,14 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       scope: "admin",
       operation: "listTenants",
       summary: "All tenants, newest first.",
-      query: listTenants,
+      query: pageQuery,
       response: tenantList,
-      example: { query: { limit: "10" }, response: { tenants: [SAMPLES.tenant] } },
-      handler: async ({ query }) => ({ tenants: await tenants.list(query.limit) }),
+      example: { query: { limit: "10" }, response: { tenants: [SAMPLES.tenant], next_cursor: null } },
+      handler: async (request) => {
+        const page = request.page();
+        const found = await tenants.list(page);
+        return { tenants: [...found.items], ...page.next(found) };
+      },
     }),
     route({
       method: "GET",
@@ -153,12 +157,15 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       operation: "listTenantKeys",
       summary: "The keys of a tenant, newest first, without their texts.",
       params: byTenant,
+      query: pageQuery,
       response: apiKeyList,
       errors: ["NOT_FOUND"],
-      example: { params: TENANT_EXAMPLE, response: { api_keys: [SAMPLES.key] } },
-      handler: async ({ params }) => {
-        const { tenant_id } = await tenants.get(params.tenant_id);
-        return { api_keys: await keys.list(tenant_id) };
+      example: { params: TENANT_EXAMPLE, response: { api_keys: [SAMPLES.key], next_cursor: null } },
+      handler: async (request) => {
+        const page = request.page();
+        const { tenant_id } = await tenants.get(request.params.tenant_id);
+        const found = await keys.list(tenant_id, page);
+        return { api_keys: [...found.items], ...page.next(found) };
       },
     }),
     route({
@@ -192,9 +199,14 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       scope: "admin",
       operation: "listKeys",
       summary: "The tenant's keys, newest first, without their texts.",
+      query: pageQuery,
       response: apiKeyList,
-      example: { response: { api_keys: [SAMPLES.key] } },
-      handler: async ({ caller }) => ({ api_keys: await keys.list(caller.tenant_id) }),
+      example: { response: { api_keys: [SAMPLES.key], next_cursor: null } },
+      handler: async (request) => {
+        const page = request.page();
+        const found = await keys.list(request.caller.tenant_id, page);
+        return { api_keys: [...found.items], ...page.next(found) };
+      },
     }),
     route({
       method: "POST",

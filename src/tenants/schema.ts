@@ -2,7 +2,8 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
-import { queryFlag, queryLimit } from "../http/input.ts";
+import { queryFlag } from "../http/input.ts";
+import { nextCursor } from "../http/pages.ts";
 import { SCOPES } from "../http/route.ts";
 import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
 
@@ -70,9 +71,8 @@ export const tenantDetail = tenantRecord
 export type TenantDetail = Readonly<z.output<typeof tenantDetail>>;
 
 export const tenantList = z
-  .object({ tenants: z.array(tenantRecord).describe("Newest first.") })
+  .object({ tenants: z.array(tenantRecord).describe("Newest first."), next_cursor: nextCursor })
   .meta({ id: "TenantList" });
-export const listTenants = z.object({ limit: queryLimit() });
 export const deleteTenant = z.object({ force: queryFlag().describe("Delete what it owns too.") });
 
 const scopes = z
@@ -110,7 +110,7 @@ export const newApiKey = apiKeyRecord
 export type NewApiKey = Readonly<z.output<typeof newApiKey>>;
 
 export const apiKeyList = z
-  .object({ api_keys: z.array(apiKeyRecord).describe("Newest first.") })
+  .object({ api_keys: z.array(apiKeyRecord).describe("Newest first."), next_cursor: nextCursor })
   .meta({ id: "ApiKeyList" });
 
 export const requestToken = z

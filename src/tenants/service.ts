@@ -25,6 +25,7 @@ import {
 import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
+import { firstPage, type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Rates } from "../http/rates.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
@@ -32,7 +33,7 @@ import type { Volumes } from "../volumes/service.ts";
 import type { Keys } from "./keys.ts";
 import type { CreateTenant, TenantDetail, TenantRecord, UpdateTenant } from "./schema.ts";
 
-const COLUMNS = "id, name, state, created_at, limits";
+const COLUMNS = "rowid AS seq, id, name, state, created_at, limits";
 const SELECT = `SELECT ${COLUMNS} FROM tenants`;
 /** With what is in use of each limit, as far as the store knows it. */
 const SELECT_USES = `SELECT ${[
@@ -108,9 +109,9 @@ export class Tenants {
     return this.#get(tenant_id);
   }
 
-  async list(limit: number): Promise<TenantRecord[]> {
-    const rows = await this.#options.store.read(`${SELECT} ORDER BY rowid DESC LIMIT ?`, [limit]);
-    return rows.map((row) => this.#record(row));
+  list(place: Place): Promise<Listed<TenantRecord>> {
+    const { store } = this.#options;
+    return readPage(store, `${SELECT} WHERE true`, [], place, (row) => this.#record(row), "rowid");
   }
 
   /** With what it owns; one that is being deleted too. Throws NOT_FOUND. */
@@ -194,7 +195,7 @@ export class Tenants {
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
     for (;;) {
-      const { items } = await functions.list(tenant_id, LIMITS.list_limit_max);
+      const { items } = await functions.list(tenant_id, firstPage());
       if (items.length === 0) break;
       await Promise.all(items.map(({ id }) => functions.erase(tenant_id, id)));
     }

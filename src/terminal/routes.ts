@@ -58,10 +58,12 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       summary: "The tenant's sessions that have not ended, newest first.",
       query: sessionsQuery,
       response: sessionList,
-      example: { query: { target: "container" }, response: { sessions: [SAMPLES.session] } },
-      handler: ({ caller, query }) => ({
-        sessions: terminals.list(caller.tenant_id, query.target).map((session) => session.record()),
-      }),
+      example: { query: { target: "container" }, response: { sessions: [SAMPLES.session], next_cursor: null } },
+      handler: (request) => {
+        const page = request.page();
+        const found = terminals.list(request.caller.tenant_id, request.query.target, page);
+        return { sessions: found.items.map((session) => session.record()), ...page.next(found) };
+      },
     }),
     route({
       method: "GET",

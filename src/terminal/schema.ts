@@ -3,6 +3,7 @@ import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { argv, containerEnvironment } from "../containers/schema.ts";
 import { queryNumber } from "../http/input.ts";
+import { nextCursor, pageQuery } from "../http/pages.ts";
 import { absolutePath, epochSeconds, wellFormed, whole } from "../http/schema.ts";
 import { TERMINAL_STATES } from "./states.ts";
 
@@ -42,7 +43,7 @@ export type CreateSession = z.output<typeof createSession>;
 export const resizeSession = z.object({ cols: columns, rows: lines }).meta({ id: "ResizeTerminalSession" });
 export type TerminalSize = z.output<typeof resizeSession>;
 
-export const sessionsQuery = z.object({ target: target.optional().describe("Only those of this kind.") });
+export const sessionsQuery = pageQuery.extend({ target: target.optional().describe("Only those of this kind.") });
 
 export const attachQuery = z.object({
   cols: queryNumber(1, terminal_columns_max).optional().describe("Columns; of a session that is there, its new ones."),
@@ -79,7 +80,7 @@ export const sessionRecord = z
 export type SessionRecord = z.output<typeof sessionRecord>;
 
 export const sessionList = z
-  .object({ sessions: z.array(sessionRecord).describe("Newest first.") })
+  .object({ sessions: z.array(sessionRecord).describe("Newest first."), next_cursor: nextCursor })
   .meta({ id: "TerminalSessionList" });
 
 export const bySession = z.object({

@@ -15,6 +15,7 @@ import type { Log } from "../base/log.ts";
 import { type ShareBounds, Shares } from "../base/shares.ts";
 import type { ContainerEngine, RunRequest } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
+import { type Listed, type Place, pageOf } from "../http/pages.ts";
 import { type ServerSocket, Upgrade } from "../http/websocket.ts";
 import type { CreateSession, Target, TerminalSize } from "./schema.ts";
 import { LEFT, Session, type SessionOptions } from "./session.ts";
@@ -60,6 +61,7 @@ const ID_LENGTH = 12;
 export class Terminals {
   readonly #options: TerminalsOptions;
   readonly #sessions = new Map<string, Session>();
+  #made_count = 0;
   readonly #ended = new LRUCache<string, Session>({ max: LIMITS.terminal_ended_kept });
   readonly #unseen = new LRUCache<string, Buffer>({
     max: LIMITS.terminal_ended_kept,
@@ -136,9 +138,17 @@ export class Terminals {
   }
 
   /** Those that have not ended, newest first. */
-  list(tenant_id: string, target: Target | undefined): Session[] {
-    if (target === "master") return [];
-    return [...this.#sessions.values()].filter((session) => session.tenant_id === tenant_id).reverse();
+  list(tenant_id: string, target: Target | undefined, { limit, below }: Place): Listed<Session> {
+    const own = [...this.#sessions.values()].filter(
+      ({ tenant_id: owner, number }) => target !== "master" && owner === tenant_id && number < below,
+    );
+    own.sort((a, b) => b.number - a.number);
+    return pageOf(
+      own,
+      limit,
+      ({ number }) => number,
+      (session) => session,
+    );
   }
 
   /** Also one that has ended, for a while. Throws NOT_FOUND. */
@@ -213,6 +223,7 @@ export class Terminals {
     const { engine, clock, idle_ms, ttl_ms } = this.#options;
     return {
       id,
+      number: ++this.#made_count,
       tenant_id,
       container_id,
       size,

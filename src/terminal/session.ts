@@ -43,6 +43,8 @@ export interface TerminalClient {
 
 export interface SessionOptions {
   readonly id: string;
+  /** Counts the sessions of this process: its place in lists. */
+  readonly number: number;
   readonly tenant_id: string;
   readonly container_id: string;
   readonly size: TerminalSize;
@@ -66,6 +68,7 @@ const KILLED: SessionEnd = { exit_code: 137, signal: "SIGKILL", error_message: n
 
 export class Session {
   readonly id: string;
+  readonly number: number;
   readonly tenant_id: string;
   readonly container_id: string;
   readonly #options: SessionOptions;
@@ -84,8 +87,9 @@ export class Session {
   #cancelTtl: () => void = () => {};
 
   constructor(options: SessionOptions) {
-    const { id, tenant_id, container_id, size, clock } = options;
+    const { id, number, tenant_id, container_id, size, clock } = options;
     this.id = id;
+    this.number = number;
     this.tenant_id = tenant_id;
     this.container_id = container_id;
     this.#options = options;

@@ -2,7 +2,8 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import type { FileSessions } from "../engine/engine.ts";
-import { queryFlag, queryLimit } from "../http/input.ts";
+import { queryFlag } from "../http/input.ts";
+import { pageQuery } from "../http/pages.ts";
 import { Answer, route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
@@ -58,10 +59,14 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       scope: "read",
       operation: "listVolumes",
       summary: "The tenant's volumes, newest first.",
-      query: z.object({ limit: queryLimit() }),
+      query: pageQuery,
       response: volumeList,
-      example: { response: { volumes: [SAMPLES.volume] } },
-      handler: ({ caller, query }) => volumes.list(caller.tenant_id, query.limit),
+      example: { response: { volumes: [SAMPLES.volume], next_cursor: null } },
+      handler: async (request) => {
+        const page = request.page();
+        const found = await volumes.list(request.caller.tenant_id, page);
+        return { volumes: [...found.items], ...page.next(found) };
+      },
     }),
     route({
       method: "POST",

@@ -1,5 +1,6 @@
 /** Volumes in the store: the SQL of this concern. */
 import { LIMITS } from "../base/limits.ts";
+import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateVolume } from "./schema.ts";
 import type { VolumeStatus } from "./states.ts";
@@ -34,10 +35,9 @@ export class VolumeRows {
     return row === null ? null : rowOf(row);
   }
 
-  /** Newest first, one more than `limit` where there are more. */
-  async list(tenant_id: string, limit: number): Promise<readonly VolumeRow[]> {
-    const sql = `${SELECT} WHERE tenant_id = ? ORDER BY seq DESC LIMIT ?`;
-    return (await this.#store.read(sql, [tenant_id, limit + 1])).map(rowOf);
+  /** Newest first. */
+  list<Item>(tenant_id: string, place: Place, toItem: (row: VolumeRow) => Item): Promise<Listed<Item>> {
+    return readPage(this.#store, `${SELECT} WHERE tenant_id = ?`, [tenant_id], place, (row) => toItem(rowOf(row)));
   }
 
   /** Ids of all volumes there are, and of those whose deletion was begun. */

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { queryNumber } from "../http/input.ts";
+import { nextCursor } from "../http/pages.ts";
 import { acknowledgement, epochSeconds, labels, missingText, resourceName, textBytes, whole } from "../http/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
@@ -63,7 +64,7 @@ export const volumeDetail = volumeRecord
 export const volumeList = z
   .object({
     volumes: z.array(volumeRecord).describe("Newest first."),
-    truncated: z.literal(true).optional().describe("There where there are more than limit."),
+    next_cursor: nextCursor,
   })
   .meta({ id: "VolumeList" });
 

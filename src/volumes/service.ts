@@ -15,6 +15,7 @@ import type { StoreArea } from "../engine/engine.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
+import type { Listed, Place } from "../http/pages.ts";
 import type { Store } from "../store/store.ts";
 
 export { downloadArchive, listed } from "./files.ts";
@@ -77,12 +78,8 @@ export class Volumes {
     return this.#record(await this.row(tenant_id, name));
   }
 
-  async list(tenant_id: string, limit: number) {
-    const rows = await this.#rows.list(tenant_id, limit);
-    return {
-      volumes: rows.slice(0, limit).map((row) => this.#record(row)),
-      ...(rows.length > limit ? { truncated: true as const } : {}),
-    };
+  list(tenant_id: string, place: Place): Promise<Listed<VolumeRecord>> {
+    return this.#rows.list(tenant_id, place, (row) => this.#record(row));
   }
 
   /** With what it holds and who has it. */

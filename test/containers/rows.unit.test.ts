@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { type JobEnd, Jobs } from "../../src/containers/jobs.ts";
 import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
+import { firstPage } from "../../src/http/pages.ts";
 import type { Store } from "../../src/store/store.ts";
 import { scratchStores } from "../store/scratch.ts";
 
@@ -86,7 +87,7 @@ describe("containers in the store", () => {
     }
     const count = await store.readOne("SELECT count(*) AS count FROM exec_jobs");
     expect(count?.count).toBe(LIMITS.jobs_per_container_max);
-    expect((await jobs.list("ctr_1"))[0]?.job_id).toBe(`job_${LIMITS.jobs_per_container_max + 19}`);
+    expect((await jobs.list("ctr_1", firstPage())).items[0]?.job_id).toBe(`job_${LIMITS.jobs_per_container_max + 19}`);
   });
 
   it("keep what was written by few of the jobs that write much", async () => {

@@ -10,6 +10,7 @@ import { createLog } from "../../src/base/log.ts";
 import { Invocations } from "../../src/functions/invocations.ts";
 import { ALL_RECORDS, deleteExpired } from "../../src/functions/portions.ts";
 import type { InvocationRecord } from "../../src/functions/schema.ts";
+import { firstPage } from "../../src/http/pages.ts";
 import { openEmbedded } from "../../src/store/embedded.ts";
 import type { Row, Store, Value } from "../../src/store/store.ts";
 
@@ -96,8 +97,10 @@ describe("invocation records", () => {
     const first = await append({ stdout: "a\0b\u{1f525}", exit_code: null, error_message: "lost", status: "failed" });
     const second = await append();
     expect(await invocations.get(key, first.invocation_id)).toEqual(first);
-    expect(await invocations.list(key, 10)).toEqual({ items: [second, first], is_cut: false });
-    expect(await invocations.list(key, 1)).toEqual({ items: [second], is_cut: false });
+    expect(await invocations.list(key, firstPage(10))).toEqual({ items: [second, first], last: null });
+    const { last, ...newest } = await invocations.list(key, firstPage(1));
+    expect(newest).toEqual({ items: [second] });
+    expect(await invocations.list(key, { limit: 1, below: Number(last) })).toEqual({ items: [first], last: null });
   });
 
   it("are listed as far as their texts fit into one answer, and no more is read", async () => {
@@ -105,18 +108,20 @@ describe("invocation records", () => {
     const all: InvocationRecord[] = [];
     for (let i = 0; i < 20; i++) all.push(await append({ stdout }));
     const read = spyOnReads();
-    const { items, is_cut } = await invocations.list(key, 1_000);
-    expect(is_cut).toBe(true);
+    const { items, last } = await invocations.list(key, firstPage(1_000));
     expect(items).toEqual(all.reverse().slice(0, 16));
     expect(read.characters).toBeLessThan(LIMITS.list_bytes_max + 100_000);
-    expect(await invocations.list(key, 16)).toMatchObject({ is_cut: false });
-    expect(await invocations.list(key, 17)).toMatchObject({ is_cut: true, items: { length: 16 } });
+    expect(await invocations.list(key, { limit: 1_000, below: Number(last) })).toEqual({
+      items: all.slice(16),
+      last: null,
+    });
+    expect(await invocations.list(key, firstPage(17))).toMatchObject({ last, items: { length: 16 } });
   });
 
   it("are listed whole when there are many small ones", async () => {
     const all = await Promise.all(Array.from({ length: 100 }, () => append()));
-    expect(await invocations.list(key, 1_000)).toEqual({ items: all.reverse(), is_cut: false });
-    expect((await invocations.list(key, 77)).items).toEqual(all.slice(0, 77));
+    expect(await invocations.list(key, firstPage(1_000))).toEqual({ items: all.reverse(), last: null });
+    expect((await invocations.list(key, firstPage(77))).items).toEqual(all.slice(0, 77));
   });
 
   it("are found by their whole id only", async () => {
@@ -156,17 +161,17 @@ describe("invocation records", () => {
     const old = await append({ ended_at: NOW_SECONDS - 8 * DAY_SECONDS });
     const kept = [await append({ ended_at: NOW_SECONDS - 6 * DAY_SECONDS }), await append(), await append()];
     await invocations.prune(clock, 100, 7 * DAY_SECONDS);
-    expect((await invocations.list(key, 10)).items).toEqual([...kept].reverse());
+    expect((await invocations.list(key, firstPage(10))).items).toEqual([...kept].reverse());
     await expect(invocations.get(key, old.invocation_id)).rejects.toMatchObject({ code: "NOT_FOUND" });
     await invocations.prune(clock, 2, 7 * DAY_SECONDS);
-    expect((await invocations.list(key, 10)).items).toEqual([kept[2], kept[1]]);
+    expect((await invocations.list(key, firstPage(10))).items).toEqual([kept[2], kept[1]]);
   });
 
   it("are pruned until nothing is left to prune, however many they are", async () => {
     const count = 2 * LIMITS.delete_rows_per_pass + 50;
     const all = await Promise.all(Array.from({ length: count }, () => append()));
     await invocations.prune(clock, 10, 7 * DAY_SECONDS);
-    expect((await invocations.list(key, 1_000)).items).toEqual(all.slice(-10).reverse());
+    expect((await invocations.list(key, firstPage(1_000))).items).toEqual(all.slice(-10).reverse());
   });
 
   it("are pruned beside one that is kept for its age", async () => {
@@ -175,7 +180,7 @@ describe("invocation records", () => {
     const long = await append();
     await append(old);
     await invocations.prune(clock, 100, 7 * DAY_SECONDS);
-    expect((await invocations.list(key, 10)).items).toEqual([long]);
+    expect((await invocations.list(key, firstPage(10))).items).toEqual([long]);
   });
 
   it("are kept whatever the clock did between them, as long as none is too old by the clock as it is", async () => {
@@ -186,7 +191,7 @@ describe("invocation records", () => {
       const now: Clock = { ...clock, epochMs: () => (NOW_SECONDS + off) * 1000 };
       await invocations.prune(now, 100, 3 * DAY_SECONDS);
     }
-    expect((await invocations.list(key, 10)).items).toEqual(kept);
+    expect((await invocations.list(key, firstPage(10))).items).toEqual(kept);
   });
 
   it("are pruned no longer than the interval, but a portion of each function", async () => {
@@ -194,7 +199,7 @@ describe("invocation records", () => {
     const times = { now_ms: 0 };
     const slow: Clock = { ...clock, monotonicMs: () => (times.now_ms += LIMITS.prune_interval_ms) };
     await invocations.prune(slow, 0, 7 * DAY_SECONDS);
-    expect((await invocations.list(key, 10)).items).toHaveLength(1);
+    expect((await invocations.list(key, firstPage(10))).items).toHaveLength(1);
   });
 
   it("are deleted in statements of a few megabytes and a bounded number of rows", async () => {
@@ -214,7 +219,7 @@ describe("invocation records", () => {
     expect(deleted.slice(0, 2)).toEqual([3, 3]);
     expect(Math.max(...deleted)).toBeLessThanOrEqual(LIMITS.delete_rows_per_pass);
     expect(deleted.reduce((sum, count) => sum + count)).toBe(8 + LIMITS.delete_rows_per_pass + 5);
-    expect((await invocations.list(key, 10)).items).toEqual([]);
+    expect((await invocations.list(key, firstPage(10))).items).toEqual([]);
   });
 
   it("of functions that are gone are pruned, whatever their age", async () => {

@@ -66,7 +66,7 @@ describe("a portion of rows", () => {
   });
 
   it("has no more rows than asked for, over as many reads as that takes", async () => {
-    expect(await portion(Array(200).fill(1), 150, 1_000)).toEqual({ row_count: 150, last_seq: 150, is_cut: false });
+    expect(await portion(Array(200).fill(1), 150, 1_000)).toEqual({ row_count: 150, last_seq: 150, is_cut: true });
     expect(await portion(Array(96).fill(1), 150, 1_000)).toEqual({ row_count: 96, last_seq: 96, is_cut: false });
   });
 });

@@ -8,6 +8,7 @@ import { Traces } from "../../src/base/trace.ts";
 import type { Authenticator } from "../../src/http/auth.ts";
 import { Held } from "../../src/http/held.ts";
 import type { Served as Told } from "../../src/http/observer.ts";
+import { Cursors } from "../../src/http/pages.ts";
 import { Rates } from "../../src/http/rates.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
@@ -78,6 +79,7 @@ export function serving(): (
       held,
       ...(socket_limits && { socket_limits }),
       rates,
+      cursors: new Cursors(Buffer.alloc(32)),
       traces: new Traces(ids, 0),
       observer: { served: (one) => told.push(one) },
     });

@@ -2,13 +2,14 @@
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { firstPage } from "../../src/http/pages.ts";
 import { NODE_PATH } from "../../src/setup/paths.js";
 import { scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
 import { byHand, eventsOf, makeOperations } from "./made.ts";
 
 const waiting = { timeout_ms: 10_000 };
-const all = { limit: 100 } as const;
+const all = firstPage(100);
 
 /** Runs until it has said all of `words`, and is then killed. Returns what it said. */
 async function killedAt(path: string, step: string, words: readonly RegExp[]): Promise<string> {
@@ -58,8 +59,8 @@ describe("after a kill", () => {
     operations.register("wall.look", looked.runner);
     await operations.boot();
     const [, looks = "", waits = "", attached = ""] = /accepted (\S+) (\S+) (\S+)/.exec(ids) ?? [];
-    const [build] = await operations.list("a", { ...all, operation_type: "wall.build" });
-    const [paint] = await operations.list("a", { ...all, operation_type: "wall.paint" });
+    const [build] = (await operations.list("a", { operation_type: "wall.build" }, all)).items;
+    const [paint] = (await operations.list("a", { operation_type: "wall.paint" }, all)).items;
     expect(await operations.wait("a", build?.operation_id ?? "", waiting)).toMatchObject({ status: "succeeded" });
     const left = steps.map((name) => (steps.indexOf(name) <= steps.indexOf(step) ? `{"step":"${name}"}` : "undefined"));
     expect(seen).toEqual([`{"type":"wall.build"} ${left.map((text) => (text === "undefined" ? "" : text))}`]);
@@ -79,12 +80,12 @@ describe("after a kill", () => {
     await killedAt(path, "one", [/(one[\s\S]*){2}/, /accepted/]);
     const { operations } = await makeOperations(open());
     await operations.boot();
-    const found = await operations.list("a", all);
+    const found = (await operations.list("a", {}, all)).items;
     expect(found.map(({ status, reason_code }) => [status, reason_code])).toEqual(
       Array(5).fill(["failed", "INTERRUPTED"]),
     );
     await operations.boot();
-    expect(await operations.list("a", all)).toEqual(found);
+    expect((await operations.list("a", {}, all)).items).toEqual(found);
   });
 
   it("one that was asked to stop is told so when it is taken up", async () => {

@@ -2,13 +2,14 @@
 import { describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { firstPage } from "../../src/http/pages.ts";
 import type { OperationStatus } from "../../src/operations/states.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
 import { byHand, eventsOf, makeOperations } from "./made.ts";
 
-const all = { limit: 100 } as const;
+const all = firstPage(100);
 const waiting = { timeout_ms: 10_000 };
 
 describe("an operation", () => {
@@ -110,7 +111,7 @@ describe("an operation", () => {
     ]) {
       await expect(look).rejects.toMatchObject({ code: "NOT_FOUND", message: `operation '${operation_id}' not found` });
     }
-    expect(await operations.list("b", all)).toEqual([]);
+    expect(await operations.list("b", {}, all)).toEqual({ items: [], last: null });
     await store.write([{ sql: "UPDATE tenants SET state = 'deleting' WHERE id = 'b'" }]);
     await expect(operations.accept("b", { type: "box.fill" })).rejects.toMatchObject({ code: "UNAUTHORIZED" });
   });
@@ -152,9 +153,9 @@ describe("an operation", () => {
     await operations.wait("a", first.operation_id, waiting);
     const second = await operations.accept("a", { type: "box.burn", target_resource_id: "box_2" });
     const ids = async (query: object) =>
-      (await operations.list("a", { ...all, ...query })).map(({ operation_id }) => operation_id);
+      (await operations.list("a", query, all)).items.map(({ operation_id }) => operation_id);
     expect(await ids({})).toEqual([second.operation_id, first.operation_id]);
-    expect(await ids({ limit: 1 })).toEqual([second.operation_id]);
+    expect((await operations.list("a", {}, firstPage(1))).items).toMatchObject([{ operation_id: second.operation_id }]);
     expect(await ids({ status: "succeeded" })).toEqual([first.operation_id]);
     expect(await ids({ operation_type: "box.burn" })).toEqual([second.operation_id]);
     expect(await ids({ target_resource_id: "box_1" })).toEqual([first.operation_id]);
@@ -440,7 +441,7 @@ describe("operations that have ended", () => {
     await operations.wait("a", first.operation_id, waiting);
     await clock.pass(LIMITS.operations_kept_seconds * 1000 - 1_000);
     const second = await operations.accept("a", { type: "box.fill" });
-    const ids = async () => (await operations.list("a", all)).map(({ operation_id }) => operation_id);
+    const ids = async () => (await operations.list("a", {}, all)).items.map(({ operation_id }) => operation_id);
     await operations.prune();
     expect(await ids()).toEqual([second.operation_id, first.operation_id]);
     await clock.pass(2_000);

@@ -2,6 +2,7 @@
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Connection } from "../../src/store/connection.ts";
+import type { Statement } from "../../src/store/store.ts";
 import type { Daemon } from "./daemon.ts";
 
 export interface Planted {
@@ -46,6 +47,35 @@ export function plantEvents({ data_dir }: Pick<Daemon, "data_dir">, count: numbe
       INSERT INTO events (tenant_id, at_ms, name, event_type, data)
       SELECT 'default', ?, 'container_update', 'planted', json_object('n', i, 'text', ?) FROM n`,
     [count, Date.now(), "x".repeat(length)],
+  );
+  connection.close();
+}
+
+/** Runs statements on a daemon's store beside the daemon. */
+export function plant({ data_dir }: Pick<Daemon, "data_dir">, ...statements: readonly Statement[]): void {
+  const connection = new Connection(`${data_dir}/hearth.db`, LIMITS);
+  for (const { sql, args = [] } of statements) connection.run(sql, args);
+  connection.close();
+}
+
+/** Copies a row of a table so often; `changed` are SQL expressions by column, in which `n.i` counts from `from`. */
+export function plantCopies(
+  { data_dir }: Pick<Daemon, "data_dir">,
+  table: string,
+  original: string,
+  changed: Readonly<Record<string, string>>,
+  count: number,
+  from = 1,
+): void {
+  const connection = new Connection(`${data_dir}/hearth.db`, LIMITS);
+  const columns = connection
+    .rows(`SELECT name FROM pragma_table_info('${table}') WHERE name <> 'seq'`, [])
+    .map(({ name }) => String(name));
+  connection.run(
+    `WITH RECURSIVE n (i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+      INSERT INTO ${table} (${columns.join(", ")})
+      SELECT ${columns.map((name) => changed[name] ?? `o.${name}`).join(", ")} FROM n, ${table} o WHERE o.${original}`,
+    [from, from + count - 1],
   );
   connection.close();
 }

@@ -115,7 +115,7 @@ export class Api {
     return this.request("GET", "/api/functions/pools");
   }
 
-  /** @param {number} limit @returns {Promise<{ functions: FunctionRecord[], truncated?: true }>} */
+  /** @param {number} limit @returns {Promise<{ functions: FunctionRecord[], next_cursor: string | null }>} */
   functions(limit) {
     return this.request("GET", `/api/functions?limit=${limit}`);
   }
@@ -130,12 +130,12 @@ export class Api {
     return this.request("GET", path(id, "/pool"));
   }
 
-  /** @param {string} id @param {number} limit @returns {Promise<{ versions: VersionRecord[], truncated?: true }>} */
+  /** @param {string} id @param {number} limit @returns {Promise<{ versions: VersionRecord[], next_cursor: string | null }>} */
   versions(id, limit) {
     return this.request("GET", path(id, `/versions?limit=${limit}`));
   }
 
-  /** @param {string} id @param {number} limit @returns {Promise<{ invocations: InvocationRecord[], truncated?: true }>} */
+  /** @param {string} id @param {number} limit @returns {Promise<{ invocations: InvocationRecord[], next_cursor: string | null }>} */
   invocations(id, limit) {
     return this.request("GET", path(id, `/invocations?limit=${limit}`));
   }

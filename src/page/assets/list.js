@@ -67,8 +67,7 @@ export function listView(context) {
     show(grid, !isEmpty);
     show(bar.element, !isEmpty);
     show(first.element, isEmpty);
-    const isAll = !isCut && records.length < FUNCTIONS_MAX;
-    const all = isAll ? counted(records.length, "function") : `the newest ${count(records.length)} functions`;
+    const all = isCut ? `the newest ${count(records.length)} functions` : counted(records.length, "function");
     setText(bar.summary, wanted === "" ? all : `${count(matching.length)} of ${all}`);
   };
   const bar = listBar(
@@ -83,9 +82,9 @@ export function listView(context) {
     title: () => "Functions",
     async refresh() {
       try {
-        const { functions, truncated } = await api.functions(FUNCTIONS_MAX);
+        const { functions, next_cursor } = await api.functions(FUNCTIONS_MAX);
         records = functions;
-        isCut = truncated === true;
+        isCut = next_cursor !== null;
         trouble.update(null);
         draw();
       } catch (error) {

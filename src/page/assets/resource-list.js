@@ -2,7 +2,6 @@
 import { h, setText, show } from "./dom.js";
 import { count, counted } from "./format.js";
 import { isRefusal, problem } from "./parts.js";
-import { RESOURCES_MAX } from "./resources.js";
 import { sightedRows } from "./sight.js";
 import { listBar, table } from "./table.js";
 
@@ -18,7 +17,7 @@ import { listBar, table } from "./table.js";
  * @property {(resource: Resource) => string} idOf
  * @property {(resource: Resource, wanted: string) => boolean} matches `wanted` is in lower case
  * @property {Parameters<typeof sightedRows<Resource>>[3]} row
- * @property {() => Promise<{ resources: readonly Resource[], truncated?: true }>} ask
+ * @property {() => Promise<{ resources: readonly Resource[], next_cursor: string | null }>} ask
  */
 
 /**
@@ -44,8 +43,7 @@ export function resourceList({ api, clock }, { noun, columns, words, none: noneT
     show(grid, matching.length > 0);
     show(none, matching.length === 0);
     setText(none, resources.length === 0 ? `There is no ${noun}.` : noneText);
-    const isAll = !isCut && resources.length < RESOURCES_MAX;
-    const all = isAll ? counted(resources.length, noun) : `the newest ${count(resources.length)} ${noun}s`;
+    const all = isCut ? `the newest ${count(resources.length)} ${noun}s` : counted(resources.length, noun);
     setText(bar.summary, matching.length === resources.length ? all : `${count(matching.length)} of ${all}`);
     show(bar.create, api.may("write"));
   };
@@ -58,7 +56,7 @@ export function resourceList({ api, clock }, { noun, columns, words, none: noneT
         try {
           const answer = await ask();
           resources = answer.resources;
-          isCut = answer.truncated === true;
+          isCut = answer.next_cursor !== null;
           trouble.update(null);
           draw();
           await shown.look();

@@ -9,7 +9,7 @@ const GRACE_MS = 30_000;
 /** A start waits for the container, a stop ten seconds for its command. */
 const LIFE_MS = 90_000;
 /** The API answers no more at once. */
-export const RESOURCES_MAX = 1_000;
+const RESOURCES_MAX = 1_000;
 export const PAGE_SIZE = 200;
 
 /**
@@ -32,7 +32,7 @@ const listQuery = (path, page) => `?path=${encodeURIComponent(path)}&page=${page
 /** @param {Api} api */
 export function containersOf(api) {
   return {
-    /** @returns {Promise<{ containers: ContainerRecord[], truncated?: true }>} */
+    /** @returns {Promise<{ containers: ContainerRecord[], next_cursor: string | null }>} */
     list: () => api.request("GET", `/api/containers?limit=${RESOURCES_MAX}`),
     /** @param {string} id @returns {Promise<ContainerRecord>} */
     get: (id) => api.request("GET", container(id)),
@@ -73,7 +73,7 @@ export function containersOf(api) {
 /** @param {Api} api */
 export function volumesOf(api) {
   return {
-    /** @returns {Promise<{ volumes: VolumeRecord[], truncated?: true }>} */
+    /** @returns {Promise<{ volumes: VolumeRecord[], next_cursor: string | null }>} */
     list: () => api.request("GET", `/api/volumes?limit=${RESOURCES_MAX}`),
     /** @param {string} name @returns {Promise<VolumeDetail>} */
     inspect: (name) => api.request("GET", volume(name, "/inspect")),
