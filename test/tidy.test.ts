@@ -185,7 +185,8 @@ describe("the source", () => {
   it("has kebab-case file names without the empty words", () => {
     const named = files
       .filter((file) => /^(src|pool|runtimes|bench)\//.test(file))
-      .map((file) => file.split("/").at(-1) ?? "");
+      .map((file) => file.split("/").at(-1) ?? "")
+      .filter((name) => name !== "README.md");
     const wrong = named.filter(
       (name) => !/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z]+)*$/.test(name) || /^(utils?|helpers|manager|common)\./.test(name),
     );

@@ -3,6 +3,7 @@
  * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
 import { CLI_LIMITS } from "./cli-limits.ts";
+import { KERNEL_LIMITS } from "./kernel-limits.ts";
 
 export const LIMITS = {
   // Requests
@@ -157,21 +158,8 @@ export const LIMITS = {
   starts_max: 4,
   /** Attempts to start an instance for one queued call before the call is refused. */
   start_attempts_max: 3,
-  /** Process ids per function instance. */
-  instance_pids_max: 256,
-  /** User ids of instances: this plus the network slot number, above what Debian gives to users and sub-users. */
-  instance_uid_base: 700_000_000,
-  /**
-   * Ids of user namespaces of containers: this plus the slot number times so many. As many as there are users and groups,
-   * `nobody` included; within what systemd leaves to containers (524,288 to 1,879,048,191), above the uids of instances,
-   * and a multiple of their number, so that the lower half of an id is what it is inside.
-   */
-  user_namespace_first_id: 10_987 * 65_536,
-  user_namespace_ids: 65_536,
   /** Containers that are started to see whether they work: one may fail because the machine is busy. */
   user_namespace_probes_max: 3,
-  /** Open files per process of an instance. */
-  instance_files_max: 4_096,
   keep_alive_ms_default: 300_000,
   keep_alive_ms_min: 60_000,
   keep_alive_ms_max: 600_000,
@@ -209,8 +197,6 @@ export const LIMITS = {
   // Containers
   /** API containers on this node. */
   containers_max: 500,
-  container_pids_max: 1_024,
-  container_files_max: 16_384,
   container_memory_mb_default: 512,
   container_volumes_max: 32,
   container_ports_max: 32,
@@ -306,8 +292,6 @@ export const LIMITS = {
   launcher_attempts_max: 3,
   /** A call that minit has not answered this long after its deadline costs the instance its life. */
   deadline_grace_ms: 1_000,
-  /** /tmp and /dev/shm of an instance; what lies there is charged to its memory limit. */
-  tmpfs_mb: 512,
   frame_bytes_max: 16 * 1024 * 1024,
   /** A container's minit greets and answers at once; one that does not is stopped, or its node has no time for it. */
   minit_answer_ms: 5_000,
@@ -492,6 +476,7 @@ export const LIMITS = {
   otlp_complaint_interval_ms: 60_000,
 
   ...CLI_LIMITS,
+  ...KERNEL_LIMITS,
 
   // Process
   drain_ms: 20_000,

@@ -55,11 +55,15 @@ export const bind = (source: string, destination: string, ...options: string[]) 
   options: ["bind", "nosuid", "nodev", ...options],
 });
 
-/** What every container sees of the kernel, and shared memory of `size`. */
-export const kernelMounts = (size: string) => [
+/** Bounds of a directory in memory. */
+export const SCRATCH = [`size=${LIMITS.tmpfs_mb}m`, `nr_inodes=${LIMITS.tmpfs_inodes_max}`];
+const DEV = ["nosuid", "strictatime", "mode=755", "size=64k", `nr_inodes=${LIMITS.dev_inodes_max}`];
+
+/** The kernel's file systems that every container sees, and shared memory. */
+export const kernelMounts = () => [
   { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
-  { destination: "/dev", type: "tmpfs", source: "tmpfs", options: ["nosuid", "strictatime", "mode=755", "size=64k"] },
-  tmpfs("/dev/shm", "noexec", "mode=1777", size),
+  { destination: "/dev", type: "tmpfs", source: "tmpfs", options: DEV },
+  tmpfs("/dev/shm", "noexec", "mode=1777", ...SCRATCH),
   { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
 ];
 
@@ -69,9 +73,17 @@ export const namespaces = (netns: string) => [
   { type: "network", path: netns },
 ];
 
+/** Limits of each process. POSIX message queues are withheld by the filter too (README.md, Kernel budgets). */
+export const rlimits = (files_max: number) =>
+  Object.entries({
+    RLIMIT_NOFILE: files_max,
+    RLIMIT_CORE: 0,
+    RLIMIT_SIGPENDING: LIMITS.pending_signals_max,
+    RLIMIT_MSGQUEUE: 0,
+  }).map(([type, value]) => ({ type, soft: value, hard: value }));
+
 /** `config.json` of an instance (OCI runtime specification 1.0). */
 export function instanceConfig(spec: InstanceSpec): object {
-  const size = `size=${LIMITS.tmpfs_mb}m`;
   return {
     ociVersion: "1.0.2",
     hostname: "hearth",
@@ -83,16 +95,13 @@ export function instanceConfig(spec: InstanceSpec): object {
       env: [`PATH=${PATH_INSIDE}`],
       cwd: "/",
       capabilities: { bounding: [], effective: [], inheritable: [], permitted: [], ambient: [] },
-      rlimits: [
-        { type: "RLIMIT_NOFILE", soft: LIMITS.instance_files_max, hard: LIMITS.instance_files_max },
-        { type: "RLIMIT_CORE", soft: 0, hard: 0 },
-      ],
+      rlimits: rlimits(LIMITS.instance_files_max),
       noNewPrivileges: true,
       oomScoreAdj: 500,
     },
     mounts: [
-      ...kernelMounts(size),
-      tmpfs("/tmp", "mode=1777", size),
+      ...kernelMounts(),
+      tmpfs("/tmp", "mode=1777", ...SCRATCH),
       bind(spec.minit, MINIT_INSIDE, "ro"),
       bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
     ],

@@ -14,6 +14,8 @@ import {
   namespaces,
   PATH_INSIDE,
   READONLY_PATHS,
+  rlimits,
+  SCRATCH,
   tmpfs,
 } from "./bundle.ts";
 import type { Filter } from "./filters.ts";
@@ -90,9 +92,16 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, bundle: string): object {
   const { strict, read_only_root, filter, user } = spec;
-  const size = `size=${LIMITS.tmpfs_mb}m`;
   const capabilities = strict ? [] : CAPABILITIES;
-  const pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
+  const pts = [
+    "nosuid",
+    "noexec",
+    "newinstance",
+    "ptmxmode=0666",
+    "mode=0620",
+    "gid=5",
+    `max=${LIMITS.container_terminals_max}`,
+  ];
   return {
     ociVersion: "1.0.2",
     hostname: spec.hostname,
@@ -116,17 +125,14 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
         permitted: capabilities,
         ambient: [],
       },
-      rlimits: [
-        { type: "RLIMIT_NOFILE", soft: LIMITS.container_files_max, hard: LIMITS.container_files_max },
-        { type: "RLIMIT_CORE", soft: 0, hard: 0 },
-      ],
+      rlimits: rlimits(LIMITS.container_files_max),
       noNewPrivileges: true,
       oomScoreAdj: 500,
     },
     mounts: [
-      ...kernelMounts(size),
+      ...kernelMounts(),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
-      ...(read_only_root ? [tmpfs("/tmp", "mode=1777", size), tmpfs("/run", "mode=755", size)] : []),
+      ...(read_only_root ? [tmpfs("/tmp", "mode=1777", ...SCRATCH), tmpfs("/run", "mode=755", ...SCRATCH)] : []),
       bind(spec.minit, MINIT_INSIDE, "ro"),
       bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),

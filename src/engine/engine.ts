@@ -49,6 +49,14 @@ export interface Adopted {
   readonly mark: string | null;
 }
 
+/** A resource of this machine's kernel that containers share, and whether one of them can use up all of it. */
+export interface Budget {
+  readonly name: "terminals" | "open_files";
+  readonly is_bounded: boolean;
+  /** The bound, or the reason why there is none. */
+  readonly note: string;
+}
+
 export interface EngineInfo {
   readonly oci_runtime: string;
   readonly oci_runtime_version: string;
@@ -61,6 +69,7 @@ export interface EngineInfo {
   readonly bridge: string;
   /** Of API containers. */
   readonly user_namespaces: UserNamespaceInfo;
+  readonly budgets: readonly Budget[];
 }
 
 /** `v1` and `hybrid` limit through the v1 controllers; hybrid has a cgroup2 tree mounted beside them. */

@@ -18,9 +18,10 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Places, remainsOf, runName } from "./adoption.ts";
 import { detectCgroupMode } from "./cgroup.ts";
-import type { CgroupMode } from "./engine.ts";
+import type { Budget, CgroupMode } from "./engine.ts";
 import { type Filter, Filters } from "./filters.ts";
 import { type FoundImage, Images, type MountedImage } from "./images.ts";
+import { raiseBudgets } from "./kernel-budgets.ts";
 import type { LauncherClient } from "./launcher.ts";
 import { LauncherKeeper } from "./launcher-keeper.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
@@ -69,6 +70,7 @@ export class EngineHost {
   #compiled_count = 0;
   #isEnding = false;
   readonly #ending = Promise.withResolvers<void>();
+  #budgets: readonly Budget[] = [];
 
   constructor(options: HostOptions) {
     const { config, clock, log, minit } = options;
@@ -104,7 +106,7 @@ export class EngineHost {
 
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
   async begin(): Promise<FoundImage> {
-    const { config, clock, image } = this.options;
+    const { config, clock, log, image } = this.options;
     // Nobody else can list these. Who knows a name gets no further: all but resolv.conf is root's alone.
     for (const path of [dirname(config.run_dir), config.run_dir, this.roots]) makePrivate(path, 0o711);
     for (const { bundles, runtime } of [this.instances, this.containers]) {
@@ -112,6 +114,9 @@ export class EngineHost {
       mkdirSync(runtime, { recursive: true, mode: 0o700 });
     }
     this.network.claim();
+    this.#budgets = raiseBudgets(config.containers_max);
+    for (const { name, is_bounded, note } of this.#budgets)
+      if (!is_bounded) log.warn("budget not bounded", { name, note });
     await outlive(clock, this.#socket, this.images.names_prefix);
     await this.#keeper.start();
     const { client } = this.#keeper.current;
@@ -156,6 +161,11 @@ export class EngineHost {
   get runtime(): OciRuntime {
     invariant(this.#runtime !== null, "the engine has booted");
     return this.#runtime;
+  }
+
+  /** Which of the kernel's resources are bounded for each container. */
+  get budgets(): readonly Budget[] {
+    return this.#budgets;
   }
 
   get filters(): Filters {

@@ -180,6 +180,7 @@ export class LocalEngine implements Engine {
       gateway: this.#host.network.gateway,
       bridge: config.bridge,
       user_namespaces: this.#host.users.info,
+      budgets: this.#host.budgets,
     };
   }
 

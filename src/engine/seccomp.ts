@@ -42,11 +42,16 @@ interface Profile {
 /**
  * Calls for namespaces, mounts, keys and the machine itself: withheld from who has no CAP_SYS_ADMIN. `mq_open` too: a
  * queue outlives the call that made it, and minit cannot find it to remove it (that takes a mount).
+ *
+ * The last two lines are calls that draw on budgets of the whole machine (README.md, Kernel budgets): places for
+ * asynchronous I/O (fs.aio-max-nr), and memory of compiled filters (net.core.bpf_jit_limit).
  */
 const WITHHELD = new Set(
   (
     "fanotify_mark fsconfig fsmount fsopen fspick keyctl modify_ldt mount mount_setattr move_mount mq_open " +
-    "name_to_handle_at open_tree pivot_root reboot setns syslog umount umount2 unshare"
+    "name_to_handle_at open_tree pivot_root reboot setns syslog umount umount2 unshare " +
+    "io_setup io_submit io_getevents io_pgetevents io_pgetevents_time64 io_cancel io_destroy " +
+    "seccomp"
   ).split(" "),
 );
 /** CLONE_NEW{CGROUP,UTS,IPC,USER,PID,NET,NS}, include/uapi/linux/sched.h. */
@@ -65,22 +70,100 @@ const ALLOW = "SCMP_ACT_ALLOW";
 
 const SCHEDULING = ["sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"];
 
+interface Argument {
+  readonly index: number;
+  readonly value: number;
+  readonly valueTwo?: number;
+  readonly op: string;
+}
+
+const masked = (index: number, mask: number, value: number): Argument => ({
+  index,
+  value: mask,
+  valueTwo: value,
+  op: "SCMP_CMP_MASKED_EQ",
+});
+
+/**
+ * Allows calls whose argument differs from `value`. The kernel takes an `int` from the lower half of its register, and
+ * "not equal" compares both halves: anything in the upper half would pass it. So each bit in which the lower half
+ * differs lets a call pass; the first `ignored_bits` bits do not count.
+ */
+function differing(
+  names: readonly string[],
+  index: number,
+  value: number,
+  ignored_bits = 0,
+  others: readonly Argument[] = [],
+): Rule[] {
+  return Array.from({ length: 32 - ignored_bits }, (_, i) => {
+    const bit = 2 ** (i + ignored_bits);
+    const other = Math.floor(value / bit) % 2 === 1 ? 0 : bit;
+    return { names, action: ALLOW, args: [masked(index, bit, other), ...others] };
+  });
+}
+
 /**
  * Calls of btrfs that make, copy and remove subvolumes (_IOW(0x94, 0 to 31, 4096 bytes), include/uapi/linux/btrfs.h): a
- * subvolume of one's own would be outside the limit of the volume that it is made in. The kernel looks at the lower half
- * of the number alone, so that is what is compared; a filter can only say what equals, so each bit in which a number
- * differs from theirs lets it pass.
+ * subvolume of one's own would be outside the limit of the volume that it is made in.
  */
 const SUBVOLUME_CALLS = 0x50009400;
-const IOCTL_RULES: Rule[] = Array.from({ length: 27 }, (_, i) => {
-  const bit = 2 ** (i + 5);
-  const other = Math.floor(SUBVOLUME_CALLS / bit) % 2 === 1 ? 0 : bit;
-  return {
-    names: ["ioctl"],
+const IOCTL_RULES = differing(["ioctl"], 1, SUBVOLUME_CALLS, 5);
+
+/** include/uapi/linux/prctl.h; EINVAL is what a kernel without filters answers, which programs are prepared for. */
+const PR_SET_SECCOMP = 22;
+const EINVAL = 22;
+/** `mmap`, `memfd_create`, `shmget`: pages of the machine's own pool of huge pages, which no control group here counts. */
+const HUGE_PAGES = { mmap: [3, 0x40000], memfd_create: [1, 0x4], shmget: [2, 0x800] } as const;
+
+const SOL_SOCKET = 1;
+/**
+ * Options of sockets but SO_ATTACH_FILTER (26), SO_ATTACH_BPF (50), SO_ATTACH_REUSEPORT_CBPF (51) and _EBPF (52), as
+ * `[first, how many]`, each a power of two in number and aligned to it (include/uapi/asm-generic/socket.h).
+ */
+const SOCKET_OPTIONS = [
+  [0, 16],
+  [16, 8],
+  [24, 2],
+  [27, 1],
+  [28, 4],
+  [32, 16],
+  [48, 2],
+  [53, 1],
+  [54, 2],
+  [56, 8],
+] as const;
+const SOCKET_OPTIONS_ENUMERATED = 64;
+const LOWER_HALF = 2 ** 32 - 1;
+
+function filterlessSockets(): Rule[] {
+  const names = ["setsockopt"];
+  const enumerated = SOCKET_OPTIONS.map(([first, count]) => masked(2, LOWER_HALF - (count - 1), first));
+  const higher = Array.from({ length: 26 }, (_, i) =>
+    masked(2, SOCKET_OPTIONS_ENUMERATED * 2 ** i, SOCKET_OPTIONS_ENUMERATED * 2 ** i),
+  );
+  return [
+    ...differing(names, 1, SOL_SOCKET),
+    ...[...enumerated, ...higher].map((option) => ({ names, action: ALLOW, args: [option] })),
+  ];
+}
+
+/** Calls that draw on budgets of the whole machine with some of their arguments, allowed with all others. */
+const BUDGET_RULES: Rule[] = [
+  ...differing(["prctl"], 0, PR_SET_SECCOMP),
+  {
+    names: ["prctl"],
+    action: "SCMP_ACT_ERRNO",
+    errnoRet: EINVAL,
+    args: [{ index: 0, value: PR_SET_SECCOMP, op: "SCMP_CMP_EQ" }],
+  },
+  ...filterlessSockets(),
+  ...Object.entries(HUGE_PAGES).map(([name, [index, flag]]) => ({
+    names: [name],
     action: ALLOW,
-    args: [{ index: 1, value: bit, valueTwo: other, op: "SCMP_CMP_MASKED_EQ" }],
-  };
-});
+    args: [masked(index, flag, 0)],
+  })),
+];
 
 /** The rules without what unprivileged code has no use for. */
 function hardened(rules: readonly Rule[]): Rule[] {
@@ -94,6 +177,7 @@ function hardened(rules: readonly Rule[]): Rule[] {
     ...SCHEDULING,
     "setpriority",
     "ioprio_set",
+    ...BUDGET_RULES.flatMap(({ names }) => names),
   ]);
   const argument = (index: number, op: "EQ" | "NE", value: number) => ({ index, value, op: `SCMP_CMP_${op}` });
   const kept = rules
@@ -107,14 +191,10 @@ function hardened(rules: readonly Rule[]): Rule[] {
       args: [{ index: 0, value: CLONE_NEW_MASK, valueTwo: 0, op: "SCMP_CMP_MASKED_EQ" }],
     },
     ...IOCTL_RULES,
-    { names: ["prlimit64"], action: ALLOW, args: [argument(0, "NE", MINIT_PID)] },
-    { names: SCHEDULING, action: ALLOW, args: [argument(0, "NE", MINIT_PID)] },
-    { names: ["setpriority"], action: ALLOW, args: [argument(0, "EQ", PRIO_PROCESS), argument(1, "NE", MINIT_PID)] },
-    {
-      names: ["ioprio_set"],
-      action: ALLOW,
-      args: [argument(0, "EQ", IOPRIO_WHO_PROCESS), argument(1, "NE", MINIT_PID)],
-    },
+    ...BUDGET_RULES,
+    ...differing(["prlimit64", ...SCHEDULING], 0, MINIT_PID),
+    ...differing(["setpriority"], 1, MINIT_PID, 0, [argument(0, "EQ", PRIO_PROCESS)]),
+    ...differing(["ioprio_set"], 1, MINIT_PID, 0, [argument(0, "EQ", IOPRIO_WHO_PROCESS)]),
     // Its flags lie in memory, where a filter cannot look; the C library takes ENOSYS as the word to use clone.
     { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: ENOSYS },
     ...SOCKET_FAMILIES.map((value) => ({ names: ["socket"], action: ALLOW, args: [argument(0, "EQ", value)] })),

@@ -18,6 +18,7 @@ const info: z.output<typeof systemInfo> = {
     gateway: "10.42.0.1",
     bridge: "hearth0",
     user_namespaces: { mode: "on", reason: null },
+    budgets: [{ name: "terminals", is_bounded: true, note: "64 for each container" }],
   },
   features: FEATURES,
   limits: { body_bytes_max: "8388608", list_limit_max: "1000", drain_ms: "20000" },

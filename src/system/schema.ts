@@ -26,6 +26,16 @@ const engineInfo = z.object({
       reason: z.string().nullable().describe("Why there are none."),
     })
     .describe("Of API containers."),
+  budgets: z
+    .array(
+      z.object({
+        name: z.string().describe("The resource."),
+        is_bounded: z.boolean().describe("Whether each container has a bound of its own."),
+        note: z.string().describe("The bound, or the reason why there is none."),
+      }),
+    )
+    .readonly()
+    .describe("Resources of this machine's kernel that all containers share."),
 });
 
 const named = z.record(z.string(), z.string());

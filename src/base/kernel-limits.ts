@@ -1,0 +1,30 @@
+/** Bounds of what one container or instance takes from the kernel, a part of LIMITS (src/engine/README.md). */
+export const KERNEL_LIMITS = {
+  /** Process ids per function instance. */
+  instance_pids_max: 256,
+  /** The same of a container. */
+  container_pids_max: 1_024,
+  /** User ids of instances: this plus the network slot number, above what Debian gives to users and sub-users. */
+  instance_uid_base: 700_000_000,
+  /**
+   * Ids of user namespaces of containers: this plus the slot number times so many. As many as there are users and groups,
+   * `nobody` included; within what systemd leaves to containers (524,288 to 1,879,048,191), above the uids of instances,
+   * and a multiple of their number, so that the lower half of an id is what it is inside.
+   */
+  user_namespace_first_id: 10_987 * 65_536,
+  user_namespace_ids: 65_536,
+  /** Open files per process of an instance. */
+  instance_files_max: 4_096,
+  /** The same of a container. */
+  container_files_max: 16_384,
+  /** Terminals of one container (`max` of devpts). The daemon raises kernel.pty.max to hold those of all. */
+  container_terminals_max: 64,
+  /** /tmp and /dev/shm of an instance; what lies there is charged to its memory limit. */
+  tmpfs_mb: 512,
+  /** Files and directories in each of them: 1 KiB of kernel memory each, so 128 MiB of the memory limit. */
+  tmpfs_inodes_max: 131_072,
+  /** The same of /dev, where root in a container may make files. */
+  dev_inodes_max: 1_024,
+  /** Signals that wait and timers (timer_create) of one uid in a container or instance. */
+  pending_signals_max: 4_096,
+} as const;
