@@ -71,6 +71,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     "src/client/",
     "src/base/clock.ts",
     "src/base/limits.ts",
+    "src/base/suggest.ts",
     "src/base/tenant-limits.ts",
     "commander",
     "ws",

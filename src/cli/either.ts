@@ -1,11 +1,12 @@
 /** Verbs that functions and containers share: which of them a name means. One that both have is asked about. */
+
+import { didYouMean } from "../base/suggest.ts";
 import { containerLogs } from "./container-log.ts";
 import { remove as removeContainers } from "./containers.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import { remove as removeFunction } from "./functions.ts";
 import { logs as functionLogs } from "./records.ts";
 import { type Flags, isRefusal, type Session, type Words } from "./session.ts";
-import { didYouMean } from "./suggest.ts";
 import { shellWord } from "./text.ts";
 
 type Kind = "function" | "container";

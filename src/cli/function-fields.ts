@@ -16,11 +16,7 @@ interface Field {
   readonly isNumber?: boolean;
   /** Whether an update may clear it with `--no-…`. */
   readonly isNullable?: boolean;
-  /** Whether it is the function's for good. */
-  readonly isFixed?: boolean;
 }
-
-const ON_CREATE = "only when it is made";
 
 export const FIELDS: readonly Field[] = [
   { name: "handler", value: "<line>", about: "what is run: one line for a shell" },
@@ -47,13 +43,6 @@ export const FIELDS: readonly Field[] = [
   { name: "working_directory", value: "<path>", about: "where the handler starts", isNullable: true },
   { name: "api_access", value: null, about: "give the handler HEARTH_URL and HEARTH_KEY" },
   { name: "cleanup_on_exit", value: null, about: "empty /tmp after each call, as is done unless said otherwise" },
-  {
-    name: "cluster_id",
-    value: "<id>",
-    about: `the cluster that it belongs to (${ON_CREATE})`,
-    isNullable: true,
-    isFixed: true,
-  },
 ];
 
 const flagName = (field: string) => field.replaceAll("_", "-");
@@ -75,7 +64,7 @@ const ENVIRONMENT: readonly Flag[] = [
 const HANDLER_FILE: Flag = { flags: "--handler-file <file>", about: "the handler from a file; - for standard input" };
 
 function fieldFlags(isUpdate: boolean): Flag[] {
-  return FIELDS.filter(({ isFixed }) => !(isUpdate && isFixed)).flatMap(({ name, value, about, ...field }) => {
+  return FIELDS.flatMap(({ name, value, about, ...field }) => {
     const flag = flagName(name);
     const positive: Flag = {
       flags: value === null ? `--${flag}` : `--${flag} ${value}`,

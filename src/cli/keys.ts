@@ -1,9 +1,10 @@
 /** API keys, of the caller's tenant or, for the operator, of another; and access tokens made from a key. */
+
+import { didYouMean } from "../base/suggest.ts";
 import type { ResponseOf } from "../client/client.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import { readList } from "./pages.ts";
 import type { Flags, Session, Words } from "./session.ts";
-import { didYouMean } from "./suggest.ts";
 import type { Column } from "./table.ts";
 import { visible } from "./text.ts";
 import { parseMoment, parseSpan, relative, span } from "./time.ts";

@@ -4,8 +4,8 @@
  */
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { didYouMean } from "../base/suggest.ts";
 import { usage } from "./failure.ts";
-import { didYouMean } from "./suggest.ts";
 
 export interface Profile {
   readonly url: string;

@@ -1,10 +1,10 @@
 /** How a command's failure is told, in words or as JSON, and the exit code that goes with it. */
 import { CommanderError } from "commander";
+import { didYouMean } from "../base/suggest.ts";
 import { ApiError, Unreachable } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { isRefusal, type Session } from "./session.ts";
 import { THIS_MACHINE } from "./settings.ts";
-import { didYouMean } from "./suggest.ts";
 import type { Terminal } from "./terminal.ts";
 import { json, visible } from "./text.ts";
 

@@ -1,11 +1,11 @@
 /** What a command works with: the terminal, the API, how results are shown, and what is known of names. */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import { didYouMean } from "../base/suggest.ts";
 import { ApiError, Client, type ResponseOf } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { readList } from "./pages.ts";
 import { type Environment, readTarget, type Target, type TargetFlags } from "./settings.ts";
-import { didYouMean } from "./suggest.ts";
 import { type Column, list, table } from "./table.ts";
 import type { Terminal } from "./terminal.ts";
 import { json } from "./text.ts";

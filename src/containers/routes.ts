@@ -23,6 +23,7 @@ import {
   namedContainer,
   renameContainer,
   renamedContainer,
+  startContainer,
   stopContainer,
 } from "./schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
@@ -197,6 +198,7 @@ function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       params: byContainer,
       query: z.object({ execution }),
       headers: IDEMPOTENT,
+      body: startContainer,
       status: 202,
       response: acceptedOperation,
       other: record,
@@ -207,9 +209,10 @@ function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
         response: SAMPLES.handle,
       },
       handler: async (request) => {
-        const { params, query } = request;
+        const { params, query, body } = request;
         const { tenant_id } = request.caller;
-        const operation = await verbs.start(tenant_id, params.container_id, request.header("idempotency-key"));
+        const key = request.header("idempotency-key") ?? body.idempotency_key ?? null;
+        const operation = await verbs.start(tenant_id, params.container_id, key);
         return operations.answer(tenant_id, operation, {
           execution: query.execution ?? "async",
           signal: request.signal,

@@ -10,9 +10,11 @@ import {
   labels,
   memoryLimit,
   missingText,
+  refused,
   resourceName,
   text,
   textBytes,
+  unused,
   whole,
 } from "../http/schema.ts";
 import { egress, publishedPort, wantedPorts } from "./network-schema.ts";
@@ -138,6 +140,15 @@ function complaintAboutGpus({
   return null;
 }
 
+/** Of a route that works before it answers. */
+const directMode = refused(
+  "is not supported on this route: use the query execution=async",
+  "Refused unless null: use the query execution=async.",
+);
+
+/** Of a route that hands its work to an operation. */
+const asyncMode = z.boolean().optional().describe("Accepted and not used: the query execution decides.");
+
 const createFields = z.object({
   name: resourceName.describe(ABOUT.name),
   image: text(LIMITS.image_reference_length_max)
@@ -167,11 +178,7 @@ const createFields = z.object({
     .unknown()
     .meta({ type: "array", items: { type: "string" }, description: "Which GPUs." })
     .optional(),
-  async_mode: z
-    .unknown()
-    .refine((value) => value === undefined, { error: "is not taken any more: use the query execution=async" })
-    .optional()
-    .meta({ not: {}, description: "Refused: use the query execution=async." }),
+  async_mode: directMode,
 });
 
 export const createContainer = createFields
@@ -191,6 +198,7 @@ export type CreateContainer = z.output<typeof createContainer>;
 export const batchContainers = z
   .object({
     items: z.array(createContainer).min(1).max(LIMITS.batch_items_max).describe("What to create."),
+    async_mode: asyncMode,
   })
   .meta({ id: "BatchContainers" });
 
@@ -206,11 +214,32 @@ export const renameContainer = z
   .transform(({ new_name, name }) => ({ new_name: new_name ?? name ?? "" }))
   .meta({ id: "RenameContainer" });
 
+const dryRun = z
+  .literal(false, { error: "dry runs are not supported" })
+  .optional()
+  .describe("Only false: a dry run is not supported.");
+
+/** Start and resume take no options; these are what existing clients send with them (wire-facts §8). */
+export const startContainer = z
+  .object({
+    async_mode: asyncMode,
+    dry_run: dryRun,
+    idempotency_key: text(LIMITS.idempotency_key_length_max)
+      .min(1)
+      .optional()
+      .describe("The same as the header Idempotency-Key, which goes before it."),
+    placement_hint: unused("Accepted and not used: a container starts on the node that it is on."),
+    labels: unused("Accepted and not used: labels are set when a container is created."),
+    ttl_seconds: unused("Accepted and not used: the lifetime is set when a container is created."),
+  })
+  .meta({ id: "StartContainer" });
+
 export const stopContainer = z
   .object({
     timeout_ms: whole(0, LIMITS.stop_grace_ms_max)
       .default(LIMITS.stop_grace_ms_default)
       .describe("Milliseconds after SIGTERM until what is left is killed."),
+    async_mode: directMode,
   })
   .meta({ id: "StopContainer" });
 

@@ -86,14 +86,13 @@ export class FunctionRows {
   insert(tenant_id: string, id: string, version_id: string, input: CreateFunction, now: EpochSeconds): Statement[] {
     return [
       {
-        sql: `INSERT INTO functions (id, tenant_id, cluster_id, name, description, state, current_version, min_instances,
+        sql: `INSERT INTO functions (id, tenant_id, name, description, state, current_version, min_instances,
           max_instances, concurrency_limit, api_access, cleanup_on_exit, created_at, updated_at)
-          VALUES (?, ?, ?, ?, ?, 'pending', 1, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+          VALUES (?, ?, ?, ?, 'pending', 1, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
         expect_changes: 1,
         args: [
           id,
           tenant_id,
-          input.cluster_id ?? null,
           input.name,
           input.description ?? null,
           input.min_instances,

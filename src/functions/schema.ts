@@ -13,6 +13,7 @@ import {
   epochSeconds,
   memoryLimit,
   resourceName as name,
+  refused,
   text,
   textBytes,
   whole,
@@ -27,22 +28,22 @@ const runtimeName = z
   .string()
   .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` })
   .meta({ enum: runtimeNames });
-const clusterId = text(LIMITS.name_length_max).min(1).nullish();
+const clusterId = refused(
+  "is not supported: this service has no clusters",
+  "Refused unless null: this service has no clusters.",
+);
 const minInstances = whole(0, LIMITS.max_instances_max);
 const maxInstances = whole(1, LIMITS.max_instances_max);
 const concurrencyLimit = whole(1, LIMITS.concurrency_limit_max).nullish();
-const sourceCode = z
-  .unknown()
-  .refine((value) => value === undefined, {
-    error: "is not part of the request: a function is a handler, a runtime and its image",
-  })
-  .optional()
-  .meta({ not: {}, description: "Refused: a function is a handler, a runtime and its image." });
+const sourceCode = refused(
+  "is not part of the request: a function is a handler, a runtime and its image",
+  "Refused unless null: a function is a handler, a runtime and its image.",
+);
 
 /** What each field of a function means, wherever it stands. */
 const ABOUT = {
   name: "Unique in the tenant, and the function's for good. Without '/', control characters and spaces at its ends.",
-  cluster_id: "Kept and shown; null: none.",
+  cluster_id: "Its cluster; null: none.",
   description: "For people; null: none.",
   handler: `A line for /bin/sh -c, run directly where it has no shell syntax; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
   runtime: "How the handler is run.",
@@ -77,7 +78,7 @@ export function complaintAbout(value: {
 export const createFunction = z
   .object({
     name: name.describe(ABOUT.name),
-    cluster_id: clusterId.describe(ABOUT.cluster_id),
+    cluster_id: clusterId,
     description: text(LIMITS.description_length_max).nullish().describe(ABOUT.description),
     handler: textBytes(LIMITS.handler_bytes_max).describe(ABOUT.handler),
     runtime: runtimeName.default(RUNTIME_DEFAULT).describe(ABOUT.runtime),
@@ -101,11 +102,11 @@ export const createFunction = z
 
 export type CreateFunction = z.output<typeof createFunction>;
 
-/** A partial record: what is absent stays as it is, null clears. Name and cluster are a function's for good. */
+/** A partial record: what is absent stays as it is, null clears. The name is a function's for good. */
 export const updateFunction = z
   .object({
     name: name.optional().describe(ABOUT.name),
-    cluster_id: clusterId.describe(ABOUT.cluster_id),
+    cluster_id: clusterId,
     description: text(LIMITS.description_length_max).nullish().describe(ABOUT.description),
     handler: textBytes(LIMITS.handler_bytes_max).optional().describe(ABOUT.handler),
     runtime: runtimeName.optional().describe(ABOUT.runtime),
@@ -129,9 +130,31 @@ export const rollbackFunction = z
   .strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER).describe("One that GET …/versions lists.") })
   .meta({ id: "RollbackFunction" });
 
+/** A call's payload as the text that the handler reads. Throws nothing: JSON.stringify recurses, JSON.parse does not. */
+function payloadText(value: unknown, context: z.RefinementCtx): string {
+  if (typeof value === "string") return value;
+  if (value === null) return "";
+  try {
+    return JSON.stringify(value);
+  } catch {
+    context.addIssue({ code: "custom", message: "is nested too deeply, send it as a string", input: null });
+    return z.NEVER;
+  }
+}
+
+const payload = z
+  .unknown()
+  .transform(payloadText)
+  .default("")
+  .meta({
+    type: ["string", "object", "array", "number", "boolean", "null"],
+    description:
+      "What the handler reads from standard input: a string as it is, any other value as its JSON text with numbers as doubles, null as nothing.",
+  });
+
 export const invokeFunction = z
   .object({
-    payload: z.string().default("").describe("What the handler reads from standard input, JSON or any other text."),
+    payload,
     environment: environment.default({}).describe("Variables for this call, on top of the function's."),
     timeout_seconds: timeoutSeconds.optional().describe("For this call; the function's unless given."),
   })

@@ -68,14 +68,12 @@ export async function checkDirectory(engine: Engine, directory: string | null): 
 
 /** A record with the fields of an update; what is absent stays. Throws INVALID_ARGUMENT where the whole makes no sense. */
 export function updated(record: FunctionRecord, input: UpdateFunction): FunctionRecord {
-  for (const field of ["name", "cluster_id"] as const) {
-    if (input[field] !== undefined && input[field] !== record[field]) {
-      throw new AppError("INVALID_ARGUMENT", `${field}: a function keeps its ${field}`, {
-        details: { expected: [String(record[field])], received: String(input[field]) },
-      });
-    }
+  if (input.name !== undefined && input.name !== record.name) {
+    throw new AppError("INVALID_ARGUMENT", "name: a function keeps its name", {
+      details: { expected: [record.name], received: input.name },
+    });
   }
-  const { source_code: _, ...fields } = input;
+  const { source_code: _, cluster_id: __, ...fields } = input;
   const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
   const merged: FunctionRecord = { ...record, ...given };
   const complaint = complaintAbout(merged);

@@ -3,7 +3,7 @@
  * parameters, and the one translation of the schema library's complaints into 422 and 400.
  *
  * 422 UNPROCESSABLE_ENTITY: a field is missing or of the wrong JSON type. 400 INVALID_ARGUMENT: the type is right and
- * the value is not. Where both occur 422 wins. Unknown fields are ignored.
+ * the value is not. Where both occur 422 wins. Unknown fields of bodies are body.ts's; those of queries are ignored.
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -153,7 +153,8 @@ function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
   return value;
 }
 
-function pathText(path: readonly PropertyKey[]): string {
+/** A path inside a body as refusals show it: printable and short. */
+export function pathText(path: readonly PropertyKey[]): string {
   if (path.length === 0) return "the body";
   return path
     .map((key) =>

@@ -7,6 +7,7 @@ import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { isNullAbsent, noFields } from "./body.ts";
 import type {
   ApiDocument,
   DocumentOperation,
@@ -122,16 +123,17 @@ class Schemas {
   readonly named: Record<string, DocumentSchema> = {};
 
   /** As a schema of the document. */
-  add(schema: z.ZodType, io: "input" | "output"): Json {
+  add(schema: z.ZodType, use: "input" | "body" | "output"): Json {
     const {
       $schema: _,
       $defs,
       ...rest
     } = z.toJSONSchema(schema, {
-      io,
+      io: use === "output" ? "output" : "input",
       unrepresentable: "any",
       override: ({ zodSchema, jsonSchema }) => {
-        tidy(jsonSchema, io);
+        tidy(jsonSchema, use);
+        if (use === "body" && isNullAbsent(zodSchema)) allowNull(jsonSchema);
         // The library leaves it out where a text of the request becomes another type.
         const stated = z.globalRegistry.get(zodSchema)?.default;
         if (stated !== undefined) jsonSchema.default = stated as typeof jsonSchema.default;
@@ -144,11 +146,29 @@ class Schemas {
   }
 }
 
+type Mutable = { [key: string]: unknown };
+
 /** Leaves out what says nothing: the bounds of a double's whole numbers, and that answers have no more fields today. */
-function tidy(schema: { [key: string]: unknown }, io: "input" | "output"): void {
+function tidy(schema: Mutable, use: "input" | "body" | "output"): void {
   if (schema.maximum === Number.MAX_SAFE_INTEGER) delete schema.maximum;
   if (schema.minimum === Number.MIN_SAFE_INTEGER) delete schema.minimum;
-  if (io === "output" && schema.additionalProperties === false) delete schema.additionalProperties;
+  if (use === "output" && schema.additionalProperties === false) delete schema.additionalProperties;
+  if (use === "body" && schema.properties !== undefined) schema.additionalProperties = false;
+}
+
+/** Keywords that stand beside an alternative, and hold for all of them. */
+const ANNOTATIONS = new Set(["description", "default", "examples", "title", "deprecated", "id"]);
+
+/** The schema, or null. */
+function allowNull(schema: Mutable): void {
+  if (schema.type === "null") return;
+  const inner: Mutable = {};
+  for (const [key, value] of Object.entries(schema)) {
+    if (ANNOTATIONS.has(key)) continue;
+    inner[key] = value;
+    delete schema[key];
+  }
+  schema.anyOf = [inner, { type: "null" }];
 }
 
 /** `/api/functions/:function_id` as `/api/functions/{function_id}`. */
@@ -327,9 +347,9 @@ function operationOf(route: Route, components: Components): Json {
 }
 
 function requestBodyOf({ body, upload, example }: Route, { schemas }: Components): Json {
-  if (body === null && upload === null) return {};
+  if ((body === null || body === noFields) && upload === null) return {};
   const raw = (upload?.content ?? []).map((type) => [type, { schema: { type: "string", format: "binary" } }] as const);
-  const json = body === null ? [] : [[JSON_TYPE, media(schemas.add(body, "input"), example.body)] as const];
+  const json = body === null ? [] : [[JSON_TYPE, media(schemas.add(body, "body"), example.body)] as const];
   return {
     requestBody: {
       // An empty body is an empty object.

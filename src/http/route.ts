@@ -7,6 +7,7 @@ import type { z } from "zod";
 import type { ErrorCode } from "../base/errors.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Caller } from "./auth.ts";
+import { bodyFields, noFields } from "./body.ts";
 import type { RequestNotes } from "./observer.ts";
 import type { Page } from "./pages.ts";
 import type { Streamed } from "./stream.ts";
@@ -117,7 +118,7 @@ interface Definition<
   readonly query?: Query;
   /** Request headers that it heeds. With `Range` it answers parts of its content with 206. */
   readonly headers?: readonly RequestHeader[];
-  /** Without it a body is not read at all. */
+  /** Without it a POST, PUT or PATCH takes an object without fields, and a body of the others is not read. */
   readonly body?: Body;
   /** The body is handed on raw, as `stream`; beside `body`, unless it is sent as `application/json`. */
   readonly upload?: Sent;
@@ -163,6 +164,8 @@ export interface Route {
   readonly query: z.ZodType | null;
   readonly headers: readonly RequestHeader[];
   readonly body: z.ZodType | null;
+  /** Refuses unknown fields of a body, before `body` validates it. */
+  readonly checkFields: (body: unknown) => void;
   readonly upload: UploadOptions | null;
   readonly query_credential: boolean;
   readonly socket: SocketOptions | null;
@@ -197,8 +200,10 @@ export function route<
 >(
   definition: Definition<M, P, Auth, Params, Query, Body, Response, Other, Sent>,
 ): TypedRoute<M, P, Input<Query>, Input<Body>, Output<Response, unknown> | Output<Other, never>> {
-  const { method, path, auth, scope, operation, summary, params, query, body, response } = definition;
+  const { method, path, auth, scope, operation, summary, params, query, response } = definition;
   const { socket = null } = definition;
+  const isSent = method === "POST" || method === "PUT" || method === "PATCH";
+  const body = definition.body ?? (isSent && definition.upload === undefined ? noFields : null);
   return {
     method,
     path,
@@ -209,7 +214,8 @@ export function route<
     params: params ?? null,
     query: query ?? null,
     headers: definition.headers ?? [],
-    body: body ?? null,
+    body,
+    checkFields: body === null ? () => {} : bodyFields(body),
     upload: definition.upload ?? null,
     query_credential: definition.query_credential ?? false,
     socket,

@@ -35,6 +35,17 @@ export const textBytes = (bytes_max: number) =>
     error: `must not be larger than ${bytes_max} bytes`,
   });
 
+/** An optional field that is refused by name with 400. Null is the same as its absence. */
+export const refused = (error: string, description: string) =>
+  z
+    .unknown()
+    .refine((value) => value === undefined, { error })
+    .optional()
+    .meta({ type: "null", description });
+
+/** A field that existing clients send and this service does not use. */
+export const unused = (description: string) => z.unknown().optional().meta({ description });
+
 /** The complaint about a text that was sent under none of its names: 422, as of any other that is missing. */
 export const missingText = (name: string) => ({
   code: "invalid_type" as const,

@@ -86,10 +86,12 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
       const { bytes_max } = route.upload;
       stream = new RequestBody({ incoming, outgoing, clock: deps.clock, bytes_max, recheck });
     }
-    const body =
-      route.body === null || stream !== null
-        ? undefined
-        : validate(route.body, parseJson(await readBody(incoming, outgoing, deps.clock, share)));
+    let body: unknown;
+    if (route.body !== null && stream === null) {
+      const sent = parseJson(await readBody(incoming, outgoing, deps.clock, share));
+      route.checkFields(sent);
+      body = validate(route.body, sent);
+    }
     // A body may take longer than what its sender was let in with.
     const checked = body === undefined ? undefined : recheck();
     if (checked !== undefined) await checked;

@@ -10,7 +10,7 @@ describe("POST /api/functions", () => {
   it("registers a function in state pending and answers its whole record", async () => {
     const { status, body } = await daemon.call("POST", "/api/functions", {
       name: "whole",
-      cluster_id: "cl_1",
+      cluster_id: null,
       description: "every field",
       handler: "cat",
       runtime: "shell",
@@ -30,7 +30,7 @@ describe("POST /api/functions", () => {
       version: 1,
       current_version: 1,
       tenant_id: "default",
-      cluster_id: "cl_1",
+      cluster_id: null,
       description: "every field",
       handler: "cat",
       runtime: "shell",

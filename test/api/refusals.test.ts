@@ -10,7 +10,14 @@ let id = "";
 async function state(): Promise<unknown> {
   const { body } = await daemon.call("GET", "/api/functions?limit=1000");
   const records = await daemon.call("GET", `/api/functions/${id}/invocations`);
-  return { functions: body.functions, invocations: records.body.invocations };
+  const containers = await daemon.call("GET", "/api/containers");
+  const volumes = await daemon.call("GET", "/api/volumes");
+  return {
+    functions: body.functions,
+    invocations: records.body.invocations,
+    containers: containers.body.containers,
+    volumes: volumes.body.volumes,
+  };
 }
 
 beforeAll(async () => {
@@ -64,6 +71,7 @@ const CREATE: readonly [string, unknown, number, string][] = [
   ],
   ["a working directory that is a file", { ...good, working_directory: "/etc/passwd" }, 400, "INVALID_ARGUMENT"],
   ["source code", { ...good, source_code: "print(1)" }, 400, "INVALID_ARGUMENT"],
+  ["a cluster", { ...good, cluster_id: "cl_1" }, 400, "INVALID_ARGUMENT"],
   ["no name", { handler: "true" }, 422, "UNPROCESSABLE_ENTITY"],
   ["no handler", { name: "new" }, 422, "UNPROCESSABLE_ENTITY"],
   ["a number for a name", { ...good, name: 7 }, 422, "UNPROCESSABLE_ENTITY"],
@@ -80,14 +88,61 @@ describe("POST /api/functions refuses", () => {
   it.each(CREATE)("%s", (_what, body, status, code) => refused("POST", "/api/functions", body, status, code));
 });
 
+const box = { name: "box", image: "prod" };
+const UNKNOWN: readonly [path: string, body: object, field: string, meant: string][] = [
+  ["/api/functions", { ...good, memory_mb: 512 }, "memory_mb", "memory_limit_mb"],
+  ["/api/functions", { ...good, enviroment: { A: "1" } }, "enviroment", "environment"],
+  ["/api/functions", { ...good, env: { A: "1" } }, "env", "environment"],
+  ["/api/containers", { ...box, memory_mb: 512 }, "memory_mb", "memory_limit_mb"],
+  ["/api/containers", { ...box, enviroment: { A: "1" } }, "enviroment", "environment"],
+  ["/api/containers", { ...box, comand: ["true"] }, "comand", "command"],
+  ["/api/containers", { ...box, mounts: ["data:/data"] }, "mounts", "volumes"],
+  ["/api/containers", { ...box, ports: [{ containerport: 80 }] }, "ports.0.containerport", "container_port"],
+  ["/api/containers/batch", { items: [box, { ...box, comand: ["true"] }] }, "items.1.comand", "command"],
+  ["/api/volumes", { name: "v", lables: {} }, "lables", "labels"],
+  ["/api/tenants", { name: "t", limits: { function_max: 1 } }, "limits.function_max", "functions_max"],
+];
+
+describe("a field that the request does not have is refused by its name, and nothing is made:", () => {
+  it.each(UNKNOWN)("POST %s %j", async (path, body, field, meant) => {
+    await refused("POST", path, body, 422, "UNPROCESSABLE_ENTITY");
+    const { body: told } = await daemon.call("POST", path, body);
+    expect(told).toMatchObject({
+      error: `unknown field '${field}', did you mean '${meant}'?`,
+      details: { expected: [meant], received: field.split(".").at(-1) },
+      hint: `send '${meant}' instead`,
+    });
+  });
+
+  it("also of a call, an update, and a request that takes no fields at all", async () => {
+    await refused("POST", `/api/functions/${id}/invoke`, { playload: "x" }, 422, "UNPROCESSABLE_ENTITY");
+    await refused("PUT", `/api/functions/${id}`, { handler: "true", cpu: 5 }, 422, "UNPROCESSABLE_ENTITY");
+    await refused("POST", `/api/functions/${id}/deploy`, { min_instances: 1 }, 422, "UNPROCESSABLE_ENTITY");
+    expect((await daemon.call("POST", `/api/functions/${id}/deploy`, {})).status).toBe(200);
+  });
+
+  it("is async_mode where the work is done before the answer, and a cluster where there are none", async () => {
+    await refused("POST", "/api/containers", { ...box, async_mode: true }, 400, "INVALID_ARGUMENT");
+    await refused("POST", "/api/containers/none/stop", { async_mode: true }, 400, "INVALID_ARGUMENT");
+    await refused("POST", "/api/containers/none/kill", { async_mode: true }, 422, "UNPROCESSABLE_ENTITY");
+    await refused("PUT", `/api/functions/${id}`, { cluster_id: "cl_1" }, 400, "INVALID_ARGUMENT");
+    const nulls = { handler: "cat", cluster_id: null, source_code: null, memory_limit_mb: null, name: null };
+    expect(await daemon.call("PUT", `/api/functions/${id}`, nulls)).toMatchObject({
+      status: 200,
+      body: { cluster_id: null, memory_limit_mb: 256, name: "there" },
+    });
+  });
+});
+
 describe("invoke refuses", () => {
   it("an unknown function, by id and by name", async () => {
     await refused("POST", "/api/functions/fn_0000000000000000/invoke", {}, 404, "NOT_FOUND");
     await refused("POST", "/api/functions/invoke/nobody", {}, 404, "NOT_FOUND");
   });
 
-  it("a payload that is not text, and a deadline that is none", async () => {
-    await refused("POST", `/api/functions/${id}/invoke`, { payload: { a: 1 } }, 422, "UNPROCESSABLE_ENTITY");
+  it("a payload that is nested too deeply, and a deadline that is none", async () => {
+    const deep = `{"payload":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
+    await refused("POST", `/api/functions/${id}/invoke`, deep, 400, "INVALID_ARGUMENT");
     await refused("POST", `/api/functions/${id}/invoke`, { timeout_seconds: 0 }, 400, "INVALID_ARGUMENT");
     await refused("POST", `/api/functions/${id}/invoke`, { environment: { "": "x" } }, 400, "INVALID_ARGUMENT");
   });

@@ -1,6 +1,6 @@
 /** What was probably meant. */
 import { describe, expect, it } from "vitest";
-import { didYouMean, distance, nearest } from "../../src/cli/suggest.ts";
+import { didYouMean, distance, nearest } from "../../src/base/suggest.ts";
 
 const NAMES = ["hello", "help-desk", "report", "resize", "日本語"];
 

@@ -1,0 +1,138 @@
+/**
+ * Hot path. The fields of a JSON body: refuses those that its schema does not name, at any depth, and removes the null of
+ * an optional field that has no meaning of its own. Compiled once per route; the values are the schema's to check.
+ */
+import { z } from "zod";
+import { AppError, invariant } from "../base/errors.ts";
+import { nearest } from "../base/suggest.ts";
+import { pathText } from "./input.ts";
+
+type Path = readonly PropertyKey[];
+
+/** The first unknown field of a body, and how many there are. */
+interface Unknown {
+  count: number;
+  path: Path;
+  known: readonly string[];
+}
+
+/** Works through one value of a body and counts what its schema does not name. */
+type Step = (value: unknown, path: Path, unknown: Unknown) => void;
+
+/** Names of other services for fields of this API, where the spelling alone does not lead to them. */
+const MISNAMINGS: Readonly<Record<string, string>> = {
+  args: "command",
+  cmd: "command",
+  cpu: "cpu_limit_percent",
+  cpu_percent: "cpu_limit_percent",
+  cpus: "cpu_limit_percent",
+  cwd: "working_directory",
+  disk_mb: "disk_limit_mb",
+  env: "environment",
+  environment_variables: "environment",
+  input: "payload",
+  max_memory_mb: "memory_limit_mb",
+  memory: "memory_limit_mb",
+  memory_limit: "memory_limit_mb",
+  memory_mb: "memory_limit_mb",
+  mounts: "volumes",
+  timeout: "timeout_seconds",
+  tags: "labels",
+  workdir: "working_directory",
+};
+
+/** A body without fields: of routes that take none. */
+export const noFields = z.strictObject({});
+
+/** Throws UNPROCESSABLE_ENTITY for the first unknown field of a body, and removes nulls that mean nothing. */
+export function bodyFields(schema: z.ZodType): (body: unknown) => void {
+  const step = stepOf(schema);
+  return (body) => {
+    if (step === null) return;
+    const unknown: Unknown = { count: 0, path: [], known: [] };
+    step(body, [], unknown);
+    if (unknown.count > 0) throw unknownField(unknown);
+  };
+}
+
+/** Whether a null of this optional field is the same as its absence. */
+export function isNullAbsent(field: z.core.$ZodType): boolean {
+  return z.safeParse(field, undefined).success && !z.safeParse(field, null).success;
+}
+
+function unknownField({ path, known, count }: Unknown): AppError {
+  const name = String(path.at(-1));
+  const alias = MISNAMINGS[name];
+  const near = alias !== undefined && known.includes(alias) ? alias : nearest(name, known)[0];
+  const others = count === 1 ? "" : ` (and ${count - 1} more)`;
+  const meant = near === undefined ? "" : `, did you mean '${near}'?`;
+  return new AppError("UNPROCESSABLE_ENTITY", `unknown field '${pathText(path)}'${meant}${others}`, {
+    details: { expected: near === undefined ? known : [near], received: pathText([name]) },
+    hint: near === undefined ? "remove the field" : `send '${near}' instead`,
+  });
+}
+
+/** What a schema's objects ask for; null where it has none. */
+function stepOf(schema: z.core.$ZodType): Step | null {
+  const { def } = (schema as z.core.$ZodTypes)._zod;
+  switch (def.type) {
+    case "object":
+      return objectStep(def);
+    case "array":
+      return eachStep(stepOf(def.element));
+    case "record":
+      return eachStep(stepOf(def.valueType));
+    case "union":
+      return unionStep(def.options);
+    case "pipe":
+      return stepOf(def.in);
+    case "optional":
+    case "nullable":
+    case "default":
+    case "prefault":
+    case "readonly":
+      return stepOf(def.innerType);
+    default:
+      return null;
+  }
+}
+
+function note(unknown: Unknown, path: Path, known: readonly string[]): void {
+  if (unknown.count++ > 0) return;
+  unknown.path = path;
+  unknown.known = known;
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+function objectStep({ shape, catchall }: z.core.$ZodObjectDef): Step {
+  invariant(catchall === undefined || (catchall as z.core.$ZodTypes)._zod.def.type === "never", "no body is open");
+  const fields = new Map(
+    Object.entries(shape).map(([name, field]) => [name, { step: stepOf(field), is_null_absent: isNullAbsent(field) }]),
+  );
+  const known = [...fields.keys()];
+  return (value, path, unknown) => {
+    if (!isObject(value)) return;
+    for (const name of Object.keys(value)) {
+      const field = fields.get(name);
+      if (field === undefined) note(unknown, [...path, name], known);
+      else if (field.is_null_absent && value[name] === null) delete value[name];
+      else if (field.step !== null) field.step(value[name], [...path, name], unknown);
+    }
+  };
+}
+
+function eachStep(step: Step | null): Step | null {
+  if (step === null) return null;
+  return (value, path, unknown) => {
+    if (typeof value !== "object" || value === null) return;
+    for (const [key, one] of Object.entries(value)) step(one, [...path, key], unknown);
+  };
+}
+
+function unionStep(options: readonly z.core.$ZodType[]): Step | null {
+  const steps = options.map(stepOf).filter((step) => step !== null);
+  invariant(steps.length <= 1, "one alternative of a field has fields of its own");
+  return steps[0] ?? null;
+}
