@@ -32,7 +32,7 @@ const DESCRIPTION = `A function platform on one Linux machine. \`GET /api/functi
 
 A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Authorization: Bearer <key or token>\`, one of the two. A key may do what its scopes say: \`read\`, \`invoke\`, \`write\`, \`admin\`. What belongs to another tenant answers 404 as if it were not there.
 
-Bodies are JSON whatever the content type says, where a route does not take raw bytes, and unknown fields in them are passed over. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
+Bodies are JSON whatever the content type says, where a route does not take raw bytes. An unknown field is rejected with 422, at any depth; null in an optional field is the same as its absence unless the field says otherwise. Unknown query parameters are ignored. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
 
 Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: after 429 and 503 the same request may succeed later, and \`Retry-After\` says when.`;
 

@@ -123,6 +123,32 @@ describe("a container", () => {
     for (const name of ["keyed", "batched"]) await daemon.call("DELETE", `/api/containers/${name}`);
   });
 
+  it("is started, resumed and batched with what existing clients send beside, and async_mode decides nothing", async () => {
+    const batch = { items: [{ name: "sent", memory_limit_mb: null, labels: null }], async_mode: false };
+    const made = await daemon.call("POST", "/api/containers/batch", batch);
+    expect(made).toMatchObject({ status: 202, body: { operation_id: expect.any(String) } });
+    await daemon.call("GET", `/api/operations/${made.body.operation_id}?wait_seconds=30`);
+    const sent = {
+      async_mode: false,
+      placement_hint: "node-1",
+      ttl_seconds: null,
+      labels: { a: "b" },
+      dry_run: false,
+    };
+    for (const verb of ["start", "resume"]) {
+      await daemon.call("POST", "/api/containers/sent/kill", {});
+      const body = { ...sent, idempotency_key: verb };
+      const started = await daemon.call("POST", `/api/containers/sent/${verb}`, body);
+      const again = await daemon.call("POST", `/api/containers/sent/${verb}`, body);
+      expect([verb, started.status, again.body]).toEqual([verb, 202, started.body]);
+      await daemon.call("GET", `/api/operations/${started.body.operation_id}?wait_seconds=30`);
+      expect((await daemon.call("GET", "/api/containers/sent")).body).toMatchObject({ state: "running", labels: {} });
+    }
+    const dry = await daemon.call("POST", "/api/containers/sent/start", { dry_run: true });
+    expect(dry).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
+    await daemon.call("DELETE", "/api/containers/sent");
+  });
+
   it("is killed where it does not end by itself, and deleted while it runs", async () => {
     const command = ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"];
     const { container_id } = await create({ name: "stubborn", command });

@@ -180,6 +180,24 @@ describe("invoking", () => {
     expect(payload).toBe("héllo");
   });
 
+  it("passes a string payload as it is, any other JSON value as its text, and null or nothing as no input", async () => {
+    await daemon.deploy({ name: "json", handler: "cat" });
+    const cases: [payload: string, stdin: string][] = [
+      ['{"a": [1, "é\\n", null], "__proto__": {"b": 2}}', '{"a":[1,"é\\n",null],"__proto__":{"b":2}}'],
+      ["[]", "[]"],
+      ["-0.5e1", "-5"],
+      ["false", "false"],
+      ['"{\\"a\\": 1}"', '{"a": 1}'],
+      ["null", ""],
+    ];
+    for (const [payload, stdin] of cases) {
+      const { body } = await daemon.call("POST", "/api/functions/invoke/json", `{"payload":${payload}}`);
+      expect([payload, body.status, body.stdout]).toEqual([payload, "success", stdin]);
+    }
+    const nulls = { payload: null, environment: null, timeout_seconds: null };
+    expect((await daemon.call("POST", "/api/functions/invoke/json", nulls)).body.stdout).toBe("");
+  });
+
   it("passes a payload above 64 KiB on standard input alone, whole", async () => {
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the braces are the shell's.
     await daemon.deploy({ name: "large", handler: 'wc -c; printf %s "${HEARTH_PAYLOAD-unset}"' });

@@ -185,7 +185,7 @@ describe("POST /api/functions/<id>/rollback", () => {
     expect((await daemon.call("POST", path(id, "/rollback"), { version: "1" })).status).toBe(422);
     expect((await daemon.call("POST", path(id, "/rollback"), {})).status).toBe(422);
     expect((await daemon.call("POST", path(id, "/rollback"), { version: 0 })).status).toBe(400);
-    expect((await daemon.call("POST", path(id, "/rollback"), { version: 1, force: true })).status).toBe(400);
+    expect((await daemon.call("POST", path(id, "/rollback"), { version: 1, force: true })).status).toBe(422);
     const before = (await daemon.call("GET", path(id))).body;
     expect((await rollback(id, 1)).body).toEqual(before);
   });

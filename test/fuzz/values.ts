@@ -8,7 +8,7 @@ import { z } from "zod";
 import { LIMITS } from "../../src/base/limits.ts";
 
 type Schema = {
-  readonly type?: string;
+  readonly type?: string | readonly string[];
   readonly enum?: readonly unknown[];
   readonly const?: unknown;
   readonly anyOf?: readonly Schema[];
@@ -118,6 +118,8 @@ function valid(given: Schema, root: Schema, field: string): fc.Arbitrary<string>
   if (schema.enum !== undefined) return texts(schema.enum);
   if (schema.const !== undefined) return texts([schema.const]);
   if (schema.anyOf !== undefined) return fc.oneof(...schema.anyOf.map((one) => valid(one, root, field)));
+  if (Array.isArray(schema.type))
+    return fc.oneof(...schema.type.map((type) => valid({ ...schema, type }, root, field)));
   const { minimum = 0, maximum = 1_000_000, minLength = 0, maxLength = 20, minItems = 0 } = schema;
   switch (schema.type) {
     case "string":
@@ -178,7 +180,21 @@ function fieldText(schema: Schema, root: Schema, field: string): fc.Arbitrary<st
     .filter((text) => field !== "min_instances" || !isMany(text));
 }
 
-/** Fields of the schema, most of the required ones, now and then one twice or one that is nobody's. */
+/** Names of no field: of JavaScript, of records, and those that people send by mistake. */
+const UNKNOWN_FIELDS = [
+  "__proto__",
+  "constructor",
+  "tenant_id",
+  "state",
+  "extra",
+  "",
+  "memory_mb",
+  "enviroment",
+  "comand",
+  "mounts",
+];
+
+/** Fields of the schema, most of the required ones, now and then one twice, null, or one that is nobody's. */
 function objectOf(schema: Schema, root: Schema): fc.Arbitrary<string> {
   const { properties = {}, required = [] } = schema;
   const pairs = Object.entries(properties).map(([field, one]) => {
@@ -187,6 +203,7 @@ function objectOf(schema: Schema, root: Schema): fc.Arbitrary<string> {
     return fc.oneof(
       { weight: isRequired ? 30 : 4, arbitrary: pair },
       { weight: isRequired ? 1 : 8, arbitrary: fc.constant([]) },
+      { weight: isRequired ? 0 : 1, arbitrary: fc.constant([`${JSON.stringify(field)}:null`]) },
       { weight: isRequired ? 1 : 0, arbitrary: fc.tuple(pair, pair).map((both) => both.flat()) },
     );
   });
@@ -195,10 +212,7 @@ function objectOf(schema: Schema, root: Schema): fc.Arbitrary<string> {
     {
       weight: 1,
       arbitrary: fc
-        .tuple(
-          fc.constantFrom("__proto__", "constructor", "id", "tenant_id", "state", "extra"),
-          fc.constantFrom(...HOSTILE_JSON),
-        )
+        .tuple(fc.constantFrom(...UNKNOWN_FIELDS), fc.constantFrom(...HOSTILE_JSON))
         .map(([name, text]) => [`"${name}":${text}`]),
     },
   );

@@ -1,6 +1,6 @@
 /**
- * A copy of the interface's rows and tables for the areas that exist. A row that is not built yet is not mounted, and
- * not listed here. Types are the interface's words: an epoch or a count is an `integer`.
+ * A copy of the interface's rows, all of them, with the fields of those that are mounted. Types are the interface's words:
+ * an epoch or a count is an `integer`.
  */
 export type FieldType = "string" | "string or null" | "integer" | "number" | "boolean" | "object" | "array";
 export type Fields = Readonly<Record<string, FieldType>>;
@@ -125,7 +125,112 @@ const OPERATION: Fields = { operation_id: "string", status: "string" };
 
 const GUIDE: InterfaceRow = { query: { format: "string" } };
 
-export const INTERFACE: Readonly<Record<string, InterfaceRow>> = {
+/** Rows that are not mounted yet. The list may only shrink: a row leaves it with the change that mounts its route. */
+export const NOT_MOUNTED: readonly string[] = [
+  "GET /api/elasticity/help",
+  "GET /api/elasticity/examples",
+  "GET /api/elasticity/health",
+  "GET /api/nightly/help",
+  "GET /api/nightly/examples",
+  "GET /api/nightly/health",
+  "GET /api/oci/help",
+  "GET /api/oci/examples",
+  "GET /api/oci/health",
+  "GET /api/icc/help",
+  "GET /api/icc/examples",
+  "GET /api/icc/health",
+  "POST /api/containers/:container_id/snapshot",
+  "POST /api/containers/:container_id/fork",
+  "GET /api/snapshots",
+  "GET /api/snapshots/:snapshot_id",
+  "GET /api/snapshots/:snapshot_id/lineage",
+  "POST /api/snapshots/:snapshot_id/clone",
+  "POST /api/snapshots/:snapshot_id/pin",
+  "POST /api/snapshots/:snapshot_id/unpin",
+  "DELETE /api/snapshots/:snapshot_id",
+  "POST /api/build-contexts",
+  "POST /api/oci/images/build",
+  "POST /api/oci/images/pull",
+  "GET /api/oci/images",
+  "GET /api/oci/images/inspect",
+  "GET /api/oci/images/history",
+  "DELETE /api/oci/images",
+  "GET /api/elasticity/node/status",
+  "GET /api/elasticity/control/contract",
+  "GET /api/elasticity/control/operations/:operation_id",
+  "GET /api/elasticity/control/actions/:action_id/operations",
+  "POST /api/elasticity/containers/:container_id/resize",
+  "POST /api/elasticity/functions/:function_id/pool-target",
+  "POST /api/elasticity/control/containers/:container_id/resize",
+  "POST /api/elasticity/control/functions/:function_id/pool-target",
+  "PUT /api/elasticity/control/workloads/:workload_id/function-binding",
+  "GET /api/elasticity/control/workloads/:workload_id/function-binding",
+  "POST /api/elasticity/control/workloads/:workload_id/function-binding/rotate",
+  "PUT /api/elasticity/control/workloads/:workload_id/placement-preference",
+  "GET /api/elasticity/control/workloads/:workload_id/placement-preference",
+  "POST /api/elasticity/control/node-groups/:node_group/scale",
+  "POST /api/elasticity/control/actions/:action_id/rollback",
+  "GET /api/icc",
+  "GET /api/icc/streams",
+  "GET /api/icc/schema",
+  "GET /api/icc/types",
+  "GET /api/icc/proto",
+  "GET /api/icc/descriptor",
+  "GET /api/icc/dlq",
+  "GET /api/icc/messages",
+  "GET /api/icc/inbox/:container_id",
+  "GET /api/icc/containers/:container_id/state-version",
+  "GET /api/containers/:container_id/icc",
+  "GET /api/containers/:container_id/inbox",
+  "GET /api/containers/:container_id/messages",
+  "POST /api/icc/messages",
+  "POST /api/icc/messages/broadcast",
+  "POST /api/icc/exec/broadcast",
+  "POST /api/icc/publish",
+  "POST /api/icc/ack",
+  "POST /api/icc/replay",
+  "POST /api/icc/dlq/:stream_seq/replay",
+  "POST /api/containers/:container_id/icc/publish",
+  "POST /api/containers/:container_id/inbox/ack",
+  "POST /api/containers/:container_id/inbox/replay",
+  "POST /api/icc/inbox/:container_id/ack",
+  "POST /api/icc/messages/:msg_id/ack",
+  "POST /api/icc/inbox/:container_id/replay",
+  "POST /api/clusters",
+  "GET /api/clusters",
+  "GET /api/clusters/:cluster_id",
+  "DELETE /api/clusters/:cluster_id",
+  "POST /api/clusters/:cluster_id/reconcile",
+  "GET /api/clusters/:cluster_id/nodes",
+  "GET /api/clusters/:cluster_id/nodes/:node_id",
+  "DELETE /api/clusters/:cluster_id/nodes/:node_id",
+  "POST /api/clusters/:cluster_id/nodes/:node_id/drain",
+  "POST /api/clusters/:cluster_id/workloads",
+  "GET /api/clusters/:cluster_id/workloads",
+  "GET /api/clusters/:cluster_id/workloads/:workload_id",
+  "PUT /api/clusters/:cluster_id/workloads/:workload_id",
+  "DELETE /api/clusters/:cluster_id/workloads/:workload_id",
+  "GET /api/clusters/:cluster_id/placements",
+  "GET /api/clusters/:cluster_id/capabilities",
+  "POST /api/clusters/:cluster_id/join-tokens",
+  "POST /api/agent/clusters/:cluster_id/nodes/register",
+  "POST /api/agent/clusters/:cluster_id/nodes/:node_id/heartbeat",
+  "GET /api/agent/clusters/:cluster_id/nodes/:node_id/allocation",
+  "GET /api/agent/clusters/:cluster_id/nodes/:node_id/placements",
+  "POST /api/agent/clusters/:cluster_id/nodes/:node_id/placements/:placement_id/report",
+  "POST /api/agent/clusters/:cluster_id/nodes/:node_id/deregister",
+  "GET /api/k8s/schema",
+  "POST /api/k8s/validate",
+  "POST /api/k8s/diff",
+  "POST /api/k8s/apply",
+  "POST /api/k8s/export",
+  "GET /api/k8s/applies/:operation_id",
+  "GET /api/k8s/resources",
+  "GET /api/k8s/resources/:resource_id",
+  "DELETE /api/k8s/resources/:resource_id",
+];
+
+const MOUNTED: Readonly<Record<string, InterfaceRow>> = {
   "GET /health": { public: true },
   "GET /api/system/info": {},
   "GET /api/events": {},
@@ -190,6 +295,15 @@ export const INTERFACE: Readonly<Record<string, InterfaceRow>> = {
   "GET /api/functions/:function_id/pool": { answer: POOL },
   "GET /api/functions/pool/stats": { answer: POOL_TOTALS },
 };
+
+/** Every row of the interface. What is not mounted has no fields here. */
+export const INTERFACE: Readonly<Record<string, InterfaceRow>> = {
+  ...MOUNTED,
+  ...Object.fromEntries(NOT_MOUNTED.map((name) => [name, {}])),
+};
+
+/** Fields of the interface that are refused until what they name exists. */
+export const REFUSED_FIELDS: Readonly<Record<string, string>> = { cluster_id: "there are no clusters" };
 
 /** Fields that the interface's create and update have not: extras with a reason each, and what is refused by name. */
 export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
