@@ -23,6 +23,7 @@ import { Jobs } from "./containers/jobs.ts";
 import { Containers, type ResolvedImage } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
 import type { ContainerEngine, Engine } from "./engine/engine.ts";
+import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel-budgets.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
 import { Events } from "./events/service.ts";
 import { Concurrency } from "./functions/concurrency.ts";
@@ -304,6 +305,7 @@ async function startTelemetry(
   const sources = {
     pool: () => pool.totals(),
     store: () => store.stats(),
+    socket_memory: readSocketMemory,
     log_dropped_count: () => log.dropped_count,
   };
   const metrics = new Metrics({ version, node_id, sources });
@@ -334,11 +336,15 @@ function watch(
     readonly events: Events;
   },
 ): void {
+  const sockets = new SocketMemoryWatch(log);
   const watches = [
     every(
       () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
       log,
-      async () => pool.noteMemory(engine.memoryUsedMb(), config.memory_budget_mb),
+      async () => {
+        pool.noteMemory(engine.memoryUsedMb(), config.memory_budget_mb);
+        sockets.look(readSocketMemory());
+      },
     ),
     every(
       () => LIMITS.prune_interval_ms,

@@ -27,4 +27,6 @@ export const KERNEL_LIMITS = {
   dev_inodes_max: 1_024,
   /** Signals that wait and timers (timer_create) of one uid in a container or instance. */
   pending_signals_max: 4_096,
+  /** Part of net.ipv4.tcp_mem in use from which the daemon warns: from there to the whole it takes seconds. */
+  socket_memory_warn_ratio: 0.75,
 } as const;

@@ -11,13 +11,37 @@ const CGROUP2_MAGIC = 0x63677270;
 /** The kernel's default period; the quota is percent × 1,000 of it. */
 const CPU_PERIOD_US = 100_000;
 
+/** Of TCP by its name; the kernel charges UDP to it too. */
+const SOCKET_LIMIT = "memory.kmem.tcp.limit_in_bytes";
+
+export type SocketMemoryBound = "memory" | "own" | "none";
+
+export interface GroupKind {
+  readonly mode: CgroupMode;
+  readonly sockets: SocketMemoryBound;
+}
+
 export function detectCgroupMode(root = ROOT): CgroupMode {
   if (statfsSync(root).type === CGROUP2_MAGIC) return "v2";
   return existsSync(`${root}/unified/cgroup.procs`) ? "hybrid" : "v1";
 }
 
+/**
+ * How buffers of sockets are bounded: v2 charges them to the memory limit, v1 to a limit of their own. A kernel with
+ * neither bounds them only for the whole machine (net.ipv4.tcp_mem).
+ */
+export function socketMemoryBound(mode: CgroupMode, root = ROOT): SocketMemoryBound {
+  if (mode === "v2") return "memory";
+  return existsSync(`${root}/memory/${SOCKET_LIMIT}`) ? "own" : "none";
+}
+
 /** The files to write, in order, so that the group at `path` (`/parent/name`) has these limits. */
-export function limitWrites(mode: CgroupMode, path: string, limits: InstanceLimits, root = ROOT): [string, string][] {
+export function limitWrites(
+  { mode, sockets }: GroupKind,
+  path: string,
+  limits: InstanceLimits,
+  root = ROOT,
+): [string, string][] {
   const bytes = String(limits.memory_limit_mb * 1024 * 1024);
   const quota_us = limits.cpu_limit_percent === null ? null : Math.round(limits.cpu_limit_percent * 1_000);
   if (mode === "v2") {
@@ -29,11 +53,12 @@ export function limitWrites(mode: CgroupMode, path: string, limits: InstanceLimi
   return [
     [`${root}/memory${path}/memory.limit_in_bytes`, bytes],
     [`${root}/cpu${path}/cpu.cfs_quota_us`, String(quota_us ?? -1)],
+    ...(sockets === "own" ? [[`${root}/memory${path}/${SOCKET_LIMIT}`, bytes] as [string, string]] : []),
   ];
 }
 
-export function applyLimits(mode: CgroupMode, path: string, limits: InstanceLimits): void {
-  for (const [file, value] of limitWrites(mode, path, limits)) writeFileSync(file, value);
+export function applyLimits(kind: GroupKind, path: string, limits: InstanceLimits): void {
+  for (const [file, value] of limitWrites(kind, path, limits)) writeFileSync(file, value);
 }
 
 /** Where the group's files about memory are. */

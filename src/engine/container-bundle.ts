@@ -73,6 +73,8 @@ export interface ContainerSpec {
   readonly environment: readonly string[];
   readonly working_directory: string;
   readonly memory_limit_mb: number;
+  /** Whether control groups here have a limit of its own for the memory of sockets. */
+  readonly has_socket_limit: boolean;
   /** Percent of one core; null means no quota. */
   readonly cpu_limit_percent: number | null;
   readonly strict: boolean;
@@ -92,6 +94,7 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, bundle: string): object {
   const { strict, read_only_root, filter, user } = spec;
+  const bytes = spec.memory_limit_mb * 1024 * 1024;
   const capabilities = strict ? [] : CAPABILITIES;
   const pts = [
     "nosuid",
@@ -149,7 +152,7 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
           { allow: true, type: "c", major: 136, access: "rwm" },
           { allow: true, type: "c", major: 5, minor: 2, access: "rwm" },
         ],
-        memory: { limit: spec.memory_limit_mb * 1024 * 1024 },
+        memory: { limit: bytes, ...(spec.has_socket_limit ? { kernelTCP: bytes } : {}) },
         pids: { limit: LIMITS.container_pids_max },
         ...(spec.cpu_limit_percent === null
           ? {}

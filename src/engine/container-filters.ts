@@ -55,6 +55,7 @@ export class ContainerFilters {
         environment: [],
         working_directory: "/",
         memory_limit_mb: LIMITS.memory_limit_mb_default,
+        has_socket_limit: false,
         cpu_limit_percent: null,
         strict: true,
         read_only_root: true,

@@ -107,6 +107,7 @@ export class ContainerStarter {
       address: slot.address,
       netns: slot.netns,
       user: slot.user,
+      has_socket_limit: this.#host.groups.sockets === "own",
       filter,
       mounts: volumes.map(({ id, target }) => ({ source: this.#area().subvolume("volumes", id), target })),
     };

@@ -7,7 +7,17 @@ import type { ExitRecord } from "./container-log.ts";
 export interface ContainerPlan
   extends Omit<
     ContainerSpec,
-    "rootfs" | "minit" | "resolv_conf" | "slot_index" | "address" | "netns" | "user" | "cgroup" | "filter" | "mounts"
+    | "rootfs"
+    | "minit"
+    | "resolv_conf"
+    | "slot_index"
+    | "address"
+    | "netns"
+    | "user"
+    | "cgroup"
+    | "filter"
+    | "mounts"
+    | "has_socket_limit"
   > {
   readonly image: string;
   readonly disk_limit_mb: number | null;

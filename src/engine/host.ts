@@ -17,11 +17,11 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Places, remainsOf, runName } from "./adoption.ts";
-import { detectCgroupMode } from "./cgroup.ts";
+import { detectCgroupMode, type GroupKind, socketMemoryBound } from "./cgroup.ts";
 import type { Budget, CgroupMode } from "./engine.ts";
 import { type Filter, Filters } from "./filters.ts";
 import { type FoundImage, Images, type MountedImage } from "./images.ts";
-import { raiseBudgets } from "./kernel-budgets.ts";
+import { raiseBudgets, socketBudget } from "./kernel-budgets.ts";
 import type { LauncherClient } from "./launcher.ts";
 import { LauncherKeeper } from "./launcher-keeper.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
@@ -49,6 +49,7 @@ export interface HostOptions {
 export class EngineHost {
   readonly options: HostOptions;
   readonly mode: CgroupMode;
+  readonly groups: GroupKind;
   readonly network: Network;
   readonly images: Images;
   readonly users: UserNamespaces;
@@ -76,6 +77,7 @@ export class EngineHost {
     const { config, clock, log, minit } = options;
     this.options = options;
     this.mode = detectCgroupMode();
+    this.groups = { mode: this.mode, sockets: socketMemoryBound(this.mode) };
     const places = (name: string, suffix: string): Places => ({
       bundles: `${config.run_dir}/${name}`,
       runtime: `${config.run_dir}/oci${suffix}`,
@@ -114,7 +116,7 @@ export class EngineHost {
       mkdirSync(runtime, { recursive: true, mode: 0o700 });
     }
     this.network.claim();
-    this.#budgets = raiseBudgets(config.containers_max);
+    this.#budgets = [...raiseBudgets(config.containers_max), socketBudget(this.groups.sockets)];
     for (const { name, is_bounded, note } of this.#budgets)
       if (!is_bounded) log.warn("budget not bounded", { name, note });
     await outlive(clock, this.#socket, this.images.names_prefix);

@@ -5,6 +5,8 @@
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { SocketMemoryBound } from "./cgroup.ts";
 import type { Budget } from "./engine.ts";
 
 const SYSCTLS = "/proc/sys";
@@ -41,4 +43,52 @@ export function raiseBudgets(containers_max: number, root = SYSCTLS): Budget[] {
     ),
     shared("open_files", raise("fs/file-max", FILES_MAX, root), "charged to the memory limit"),
   ];
+}
+
+const SOCKET_NOTES: Record<SocketMemoryBound, string> = {
+  memory: "charged to the memory limit",
+  own: "memory_limit_mb again for TCP and UDP, some 75 kB more for each connection; unix sockets count as memory",
+  none: "this kernel's control groups do not count it; one container can use up net.ipv4.tcp_mem",
+};
+
+/** Buffers of sockets. */
+export function socketBudget(bound: SocketMemoryBound): Budget {
+  return { name: "socket_memory", is_bounded: bound !== "none", note: SOCKET_NOTES[bound] };
+}
+
+export interface SocketMemory {
+  readonly tcp_bytes: number;
+  readonly udp_bytes: number;
+  /** The kernel's own bound for TCP, above which connections of all containers and of the host suffer. */
+  readonly tcp_max_bytes: number;
+}
+
+const PAGE_BYTES = 4_096;
+
+/** Buffers of all sockets of this machine, in whatever network namespace. Two small reads. */
+export function readSocketMemory(root = "/proc"): SocketMemory {
+  const sockets = readFileSync(`${root}/net/sockstat`, "utf8");
+  const bytes = (protocol: string): number =>
+    Number(new RegExp(`^${protocol}:.* mem (\\d+)`, "m").exec(sockets)?.[1] ?? 0) * PAGE_BYTES;
+  const [, , tcp_pages_max] = readFileSync(`${root}/sys/net/ipv4/tcp_mem`, "utf8").trim().split(/\s+/);
+  return { tcp_bytes: bytes("TCP"), udp_bytes: bytes("UDP"), tcp_max_bytes: Number(tcp_pages_max) * PAGE_BYTES };
+}
+
+/** Warns when buffers of sockets come near the kernel's bound, and again only after they were well below it. */
+export class SocketMemoryWatch {
+  readonly #log: Log;
+  #isWarned = false;
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  look({ tcp_bytes, tcp_max_bytes }: SocketMemory): void {
+    const used_ratio = tcp_bytes / tcp_max_bytes;
+    if (used_ratio >= LIMITS.socket_memory_warn_ratio && !this.#isWarned) {
+      this.#log.warn("socket memory of this machine is nearly used up", { tcp_bytes, tcp_max_bytes });
+      this.#isWarned = true;
+    }
+    if (used_ratio < LIMITS.socket_memory_warn_ratio / 2) this.#isWarned = false;
+  }
 }

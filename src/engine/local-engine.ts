@@ -133,7 +133,7 @@ export class LocalEngine implements Engine {
   }
 
   limit(instance: Instance, limits: InstanceLimits): void {
-    applyLimits(this.#host.mode, this.#cgroup(instance.id), limits);
+    applyLimits(this.#host.groups, this.#cgroup(instance.id), limits);
   }
 
   oomKills(instance: Instance): number {

@@ -24,6 +24,11 @@ export interface MetricsOptions {
   readonly sources: {
     readonly pool: () => PoolTotals;
     readonly store: () => StoreStats;
+    readonly socket_memory: () => {
+      readonly tcp_bytes: number;
+      readonly udp_bytes: number;
+      readonly tcp_max_bytes: number;
+    };
     readonly log_dropped_count: () => number;
   };
 }
@@ -204,6 +209,8 @@ export class Metrics {
     const resident = this.#gauge("hearth_process_resident_memory_bytes", "Memory of the daemon that is in RAM.");
     const heap = this.#gauge("hearth_process_heap_used_bytes", "JavaScript heap in use.");
     const fds = this.#gauge("hearth_process_open_fds", "Open file descriptors of the daemon.");
+    const sockets = this.#gauge("hearth_socket_memory_bytes", "Buffers of all sockets of this machine.", ["protocol"]);
+    const sockets_max = this.#gauge("hearth_socket_memory_max_bytes", "The kernel's bound for buffers of TCP.");
     const uptime = this.#gauge("hearth_process_uptime_seconds", "Since the start of the daemon's process.");
     const dropped = this.#counter("hearth_log_lines_dropped_total", "Lines of the log that nobody took.");
     this.#refreshers.push(({ isOperator }) => {
@@ -222,6 +229,10 @@ export class Metrics {
       resident.set(rss);
       heap.set(heapUsed);
       fds.set(readdirSync("/proc/self/fd").length);
+      const { tcp_bytes, udp_bytes, tcp_max_bytes } = this.#sources.socket_memory();
+      sockets.set({ protocol: "tcp" }, tcp_bytes);
+      sockets.set({ protocol: "udp" }, udp_bytes);
+      sockets_max.set(tcp_max_bytes);
       uptime.set(process.uptime());
       setCounter(dropped, this.#sources.log_dropped_count());
     });

@@ -97,7 +97,12 @@ describe("the metrics of a daemon", () => {
       return one.of("hearth_calls_running") === 1 ? one : null;
     });
     expect(now.of("hearth_pool_instances", { state: "busy" })).toBe(1);
-    for (const name of ["hearth_process_resident_memory_bytes", "hearth_process_open_fds", "hearth_store_wal_bytes"]) {
+    for (const name of [
+      "hearth_process_resident_memory_bytes",
+      "hearth_process_open_fds",
+      "hearth_store_wal_bytes",
+      "hearth_socket_memory_max_bytes",
+    ]) {
       expect(now.of(name), name).toBeGreaterThan(0);
     }
     expect(now.of("hearth_process_cpu_seconds_total", { mode: "user" })).toBeGreaterThan(0);

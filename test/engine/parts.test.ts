@@ -14,17 +14,18 @@ import { UserNamespaces } from "../../src/engine/user-namespaces.ts";
 describe("limits", () => {
   const limits = { memory_limit_mb: 256, cpu_limit_percent: 12.5 };
 
-  it("are two writes on cgroup v1, hybrid or not", () => {
+  it("are three writes on cgroup v1, hybrid or not", () => {
     for (const mode of ["v1", "hybrid"] as const) {
-      expect(limitWrites(mode, "/h/i", limits, "/r")).toEqual([
+      expect(limitWrites({ mode, sockets: "own" }, "/h/i", limits, "/r")).toEqual([
         ["/r/memory/h/i/memory.limit_in_bytes", "268435456"],
         ["/r/cpu/h/i/cpu.cfs_quota_us", "12500"],
+        ["/r/memory/h/i/memory.kmem.tcp.limit_in_bytes", "268435456"],
       ]);
     }
   });
 
   it("are two writes on cgroup v2", () => {
-    expect(limitWrites("v2", "/h/i", limits, "/r")).toEqual([
+    expect(limitWrites({ mode: "v2", sockets: "memory" }, "/h/i", limits, "/r")).toEqual([
       ["/r/h/i/memory.max", "268435456"],
       ["/r/h/i/cpu.max", "12500 100000"],
     ]);
@@ -32,8 +33,10 @@ describe("limits", () => {
 
   it("lift the quota where there is no CPU limit", () => {
     const unlimited = { ...limits, cpu_limit_percent: null };
-    expect(limitWrites("v1", "/h/i", unlimited, "/r")[1]).toEqual(["/r/cpu/h/i/cpu.cfs_quota_us", "-1"]);
-    expect(limitWrites("v2", "/h/i", unlimited, "/r")[1]).toEqual(["/r/h/i/cpu.max", "max 100000"]);
+    const v1 = limitWrites({ mode: "v1", sockets: "none" }, "/h/i", unlimited, "/r");
+    expect(v1.slice(1)).toEqual([["/r/cpu/h/i/cpu.cfs_quota_us", "-1"]]);
+    const v2 = limitWrites({ mode: "v2", sockets: "memory" }, "/h/i", unlimited, "/r");
+    expect(v2[1]).toEqual(["/r/h/i/cpu.max", "max 100000"]);
   });
 });
 

@@ -189,3 +189,49 @@ while not os.path.exists("/tmp/seen"): time.sleep(0.01)`,
     expect(Number(other)).toBe(Number(await held));
   });
 });
+
+describe("memory of sockets", () => {
+  const CONNECTIONS = 200;
+  /** Fills buffers over loopback that nobody reads, and prints how many bytes the kernel took. */
+  const FILL = `import socket
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+server.bind(("127.0.0.1", 0))
+server.listen(${CONNECTIONS})
+ends, taken = [], 0
+for _ in range(${CONNECTIONS}):
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+    client.connect(server.getsockname())
+    client.setblocking(False)
+    ends += [client, server.accept()[0]]
+    try:
+        while True: taken += client.send(bytes(1 << 18))
+    except BlockingIOError: pass
+print(taken)`;
+  /** A connection has a little beyond the limit, so that none stands still. */
+  const MOST = (256 << 20) + CONNECTIONS * 160 * 1024;
+
+  it("of a function instance is bounded by its memory limit", async () => {
+    await daemon.deploy({ name: "sockets", handler: "python3 -", memory_limit_mb: 256 });
+    const { stdout, stderr } = await daemon.invoke("sockets", { payload: FILL });
+    expect(stderr).toBe("");
+    expect(Number(stdout)).toBeGreaterThan(16 << 20);
+    expect(Number(stdout)).toBeLessThan(MOST);
+  });
+
+  it("of a container is bounded by its memory limit", async () => {
+    const { container_id } = await containers.create({ name: "sockets", memory_limit_mb: 256 });
+    const taken = Number(await containers.python(container_id, FILL));
+    await containers.delete(container_id);
+    expect(taken).toBeGreaterThan(16 << 20);
+    expect(taken).toBeLessThan(MOST);
+  });
+
+  it("is shown for the whole machine", async () => {
+    const metrics = (await daemon.call("GET", "/metrics")).body;
+    expect(metrics).toMatch(/^hearth_socket_memory_bytes{[^}]*protocol="tcp"[^}]*} \d+$/m);
+    const { budgets } = (await daemon.call("GET", "/api/system/info")).body.engine;
+    expect(budgets.find(({ name }: { name: string }) => name === "socket_memory")).toMatchObject({ is_bounded: true });
+  });
+});
