@@ -145,6 +145,7 @@ const NAMES: Readonly<Record<string, readonly Names[]>> = {
   thing: [FUNCTION, CONTAINER],
   volume: [VOLUME],
   "volume:path": [VOLUME],
+  session: [["terminal", (session) => session.terminalIds()]],
   tenant: [["tenant", (session) => session.tenantNames()]],
 };
 

@@ -134,6 +134,39 @@ const LOOKS: readonly Verb[] = [
   },
 ];
 
+const ATTACH: Verb = {
+  name: "attach",
+  words: ["<session>"],
+  summary: "attach to a terminal that has no client, such as one left by Ctrl-P Ctrl-Q",
+  examples: ["hearth attach sess_3fa85f64c1d2"],
+  load: async () => (await import("./attach.ts")).reattach,
+};
+
+export const TERMINALS: Group = {
+  name: "terminals",
+  aliases: ["term"],
+  summary: "terminal sessions in containers",
+  verbs: [
+    {
+      name: "list",
+      aliases: ["ls"],
+      words: ["[container]"],
+      summary: "list terminal sessions, the newest first",
+      examples: ["hearth terminals list", "hearth terminals list box"],
+      load: async () => (await import("./terminals.ts")).listTerminals,
+    },
+    ATTACH,
+    {
+      name: "close",
+      aliases: ["rm"],
+      words: ["<session...>"],
+      summary: "end terminal sessions and what runs in them",
+      examples: ["hearth terminals close sess_3fa85f64c1d2"],
+      load: async () => (await import("./terminals.ts")).closeTerminals,
+    },
+  ],
+};
+
 const CHANGES: readonly Verb[] = [
   {
     name: "start",
@@ -164,13 +197,7 @@ const CHANGES: readonly Verb[] = [
     examples: ["hearth rename box crate"],
     load: async () => (await import("./containers.ts")).rename,
   },
-  {
-    name: "attach",
-    words: ["<session>"],
-    summary: "go back to a terminal that was left by Ctrl-P Ctrl-Q",
-    examples: ["hearth attach sess_3fa85f64c1d2"],
-    load: async () => (await import("./attach.ts")).reattach,
-  },
+  ATTACH,
   {
     name: "cp",
     words: ["<source>", "<target>"],

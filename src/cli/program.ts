@@ -4,7 +4,7 @@
  */
 import { styleText } from "node:util";
 import { Argument, Command, Option } from "commander";
-import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS } from "./container-verbs.ts";
+import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./container-verbs.ts";
 import { EXIT_HELP, usage } from "./failure.ts";
 import { FUNCTION_VERBS } from "./function-verbs.ts";
 import { OTHER_VERBS } from "./other-verbs.ts";
@@ -187,6 +187,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, functions, start);
   addGroup(program, CONTAINERS, start);
   addGroup(program, VOLUMES, start);
+  addGroup(program, TERMINALS, start);
   program.helpCommand("help [command]", "show what a command takes");
   for (const one of OTHER_VERBS) add(program, one, start);
   program

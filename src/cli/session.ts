@@ -133,6 +133,14 @@ export class Session {
     return this.#names(async (client, query) => (await client.request("GET /api/volumes", { query })).volumes);
   }
 
+  /** Ids of terminal sessions that have not ended. */
+  terminalIds(): Promise<string[]> {
+    return this.#names(async (client) => {
+      const { sessions } = await client.request("GET /api/terminal/sessions");
+      return sessions.map(({ session_id }) => ({ name: session_id }));
+    });
+  }
+
   /** None where the key is not the operator's. */
   tenantNames(): Promise<string[]> {
     return this.#names(async (client, query) => (await client.request("GET /api/tenants", { query })).tenants);

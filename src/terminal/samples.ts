@@ -10,6 +10,7 @@ const session: SessionRecord = {
   child_container_id: "ctr_c1v8hx2m9qk4te7b",
   state: "ready",
   shell: "/bin/bash",
+  is_shell: true,
   cols: 80,
   rows: 24,
   pid: 12,

@@ -63,6 +63,7 @@ export const sessionRecord = z
     child_container_id: z.string().describe("The same as container_id."),
     state: z.enum(TERMINAL_STATES).describe("active: a client is attached; ready: none was yet; idle: none is now."),
     shell: z.string().describe("What runs in it: the shell, or the first element of the command."),
+    is_shell: z.boolean().describe("False: it runs the command that was asked for."),
     cols: z.int().describe("Columns."),
     rows: z.int().describe("Rows."),
     pid: z.int().describe("Of the shell, inside the container."),

@@ -124,7 +124,15 @@ export class Terminals {
       };
       try {
         const id = `sess_${this.#options.ids.hex(ID_LENGTH)}`;
-        const session = new Session(this.#sessionOptions(id, tenant_id, row.id, { cols, rows }, request, release));
+        const session = new Session(
+          this.#sessionOptions(id, tenant_id, {
+            container_id: row.id,
+            size: { cols, rows },
+            is_shell: command === undefined,
+            request,
+            release,
+          }),
+        );
         await session.start(command !== undefined ? [command] : shell !== undefined ? [[shell]] : SHELLS);
         return session;
       } catch (error) {
@@ -215,24 +223,22 @@ export class Terminals {
   #sessionOptions(
     id: string,
     tenant_id: string,
-    container_id: string,
-    size: TerminalSize,
-    request: SessionOptions["request"],
-    release: () => void,
+    {
+      release,
+      ...asked
+    }: Pick<SessionOptions, "container_id" | "size" | "is_shell" | "request"> & { readonly release: () => void },
   ): SessionOptions {
     const { engine, clock, idle_ms, ttl_ms } = this.#options;
     return {
       id,
       number: ++this.#made_count,
       tenant_id,
-      container_id,
-      size,
-      request,
+      ...asked,
       clock,
       idle_ms,
       ttl_ms,
-      open: (run, listener) => engine.exec(container_id, run, listener),
-      isLive: () => engine.live(container_id)?.control.isOpen === true,
+      open: (run, listener) => engine.exec(asked.container_id, run, listener),
+      isLive: () => engine.live(asked.container_id)?.control.isOpen === true,
       changed: (session, change) => {
         if (change === "created") this.#sessions.set(id, session);
         if (change === "ended") {

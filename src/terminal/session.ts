@@ -48,6 +48,7 @@ export interface SessionOptions {
   readonly tenant_id: string;
   readonly container_id: string;
   readonly size: TerminalSize;
+  readonly is_shell: boolean;
   readonly request: Pick<RunRequest, "environment" | "working_directory" | "timeout_ms" | "grace_ms">;
   readonly clock: Clock;
   readonly idle_ms: number;
@@ -231,6 +232,7 @@ export class Session {
       child_container_id: container_id,
       state: this.#state,
       shell: this.#shell,
+      is_shell: this.#options.is_shell,
       ...this.#size,
       pid: this.#pid,
       attach_url: `/ws/terminal/attach?session_id=${id}`,

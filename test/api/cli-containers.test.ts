@@ -92,9 +92,25 @@ describe("exec", () => {
     terminal.child.stdin.write("X=kept\n\x10\x11");
     const { out: left } = await terminal.ended;
     const id = /hearth attach (sess_\w+)/.exec(left)?.[1] ?? "";
+    expect(await out("terminals", "list", "box")).toMatch(new RegExp(`^${id} +ctr_\\w+ +idle `, "m"));
+    expect(await out("__complete", "terminals", "close", "sess_")).toContain(id);
     const back = shell().terminal(`hearth attach ${id}`);
     back.child.stdin.write("echo was $X; exit 2\n");
     expect(await back.ended).toMatchObject({ code: 2, out: expect.stringContaining("was kept") });
+  });
+
+  it("lists and closes terminals", async () => {
+    const ids: string[] = [];
+    for (const _ of [1, 2]) {
+      const { body } = await daemon.call("POST", "/api/terminal/sessions", { container_id: "box" });
+      ids.push(body.session_id);
+    }
+    const listed = await answer("terminals", "list");
+    expect(listed.sessions.map(({ session_id }: { session_id: string }) => session_id)).toEqual([...ids].reverse());
+    expect(await out("terminals", "close", ...ids)).toBe(ids.map((id) => `${id} is closed\n`).join(""));
+    await eventually("both have ended", async () => (await answer("terminals", "list")).sessions.length === 0);
+    expect(await out("terminals", "list")).toBe("");
+    expect((await hearth("terminals", "close", "sess_none")).code).toBe(1);
   });
 });
 

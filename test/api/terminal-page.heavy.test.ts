@@ -159,6 +159,40 @@ describe("a terminal on the page", () => {
     await shows(page, /back-31/);
   });
 
+  it("is the shell that was left, each time that Terminal is opened, until a new one is asked for", async () => {
+    const page = await open();
+    await type(page, "kept=$((40 + 1))");
+    for (const round of [1, 2]) {
+      await page.getByRole("link", { name: "seen" }).click();
+      await eventually("nobody is attached", async () => (await sessions())[0].state === "idle");
+      await page.getByRole("link", { name: "Terminal" }).click();
+      await page.getByText("/bin/bash in").waitFor();
+      await type(page, `echo round-${round}-$kept`);
+      await shows(page, new RegExp(`round-${round}-41`));
+    }
+    expect(await sessions()).toHaveLength(1);
+    await page.getByRole("link", { name: "New shell" }).click();
+    await eventually("there are two", async () => (await sessions()).length === 2);
+    await shows(page, /# \s*$/);
+    const rows = page.getByRole("table", { name: "Terminals" }).getByRole("row");
+    await rows.filter({ hasText: "idle" }).waitFor();
+    await rows.filter({ hasText: "idle" }).getByRole("button").click();
+    await eventually("one is left", async () => (await sessions()).length === 1);
+    await rows.filter({ hasText: "idle" }).waitFor({ state: "detached" });
+    expect((await sessions())[0].state).toBe("active");
+  });
+
+  it("leaves a session alone that runs a command, and one that another client has", async () => {
+    const made = await daemon.call("POST", "/api/terminal/sessions", { container_id, command: ["sleep", "1000"] });
+    expect(made.body).toMatchObject({ is_shell: false, shell: "sleep" });
+    const first = await open();
+    const second = await open();
+    expect(new Set([first.url(), second.url()]).size).toBe(2);
+    const open_ids = (await sessions()).map(({ id }: { id: string }) => id);
+    expect(open_ids).toHaveLength(3);
+    expect(second.url().endsWith(made.body.session_id)).toBe(false);
+  });
+
   it("is drawn to the end of what is written faster than it can be", async () => {
     const page = await open();
     await type(page, "seq 1 3000000; echo end-$((1 + 1))");

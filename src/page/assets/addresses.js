@@ -3,7 +3,10 @@
 /** @param {string} container its id or name */
 export const containerHash = (container) => `#/containers/${encodeURIComponent(container)}`;
 
-/** @param {string} container @param {string} [session] */
+/** In the place of a session's id: a new one, whatever sessions there are. */
+export const NEW_SESSION = "new";
+
+/** Without a session: one that no client is attached to, or a new one. @param {string} container @param {string} [session] */
 export const terminalHash = (container, session = "") =>
   `${containerHash(container)}/terminal${session === "" ? "" : `/${session}`}`;
 

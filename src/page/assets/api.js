@@ -180,9 +180,13 @@ export class Api {
     return this.request("POST", "/api/terminal/sessions", { container_id, ...size });
   }
 
+  /** Terminal sessions that have not ended, newest first. @returns {Promise<{ sessions: SessionRecord[] }>} */
+  sessions() {
+    return this.request("GET", "/api/terminal/sessions");
+  }
+
   /** Whether a terminal session can be attached to. @param {string} id */
   async isSession(id) {
-    if (id === "") return false;
     try {
       const { state } = await this.request("GET", `/api/terminal/sessions/${encodeURIComponent(id)}`);
       return state !== "terminated" && state !== "error";

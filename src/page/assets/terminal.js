@@ -1,18 +1,21 @@
 /**
  * A shell in a container. The session's id stands in the address, so that a reload, or the way back, finds the same
  * shell; a connection that breaks is made again. What is shown is the daemon's bytes, drawn by xterm.js.
+ * An address without a session attaches to the container's newest shell that has no client.
  *
  * C1. Output that waits to be drawn is bounded: above it the connection is given up until all is drawn, and the daemon
  *     keeps the newest of what comes meanwhile.
  */
-import { containerHash, terminalHash } from "./addresses.js";
+import { containerHash, NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
-import { act, crumbs, problem } from "./parts.js";
+import { act, crumbs, isRefusal, problem } from "./parts.js";
 import { containersOf } from "./resources.js";
+import { sessionsCard } from "./sessions.js";
 import { loadLibrary, underPolicy } from "./xterm.js";
 
 /** @import { Terminal } from "@xterm/xterm" */
 /** @import { Context, View } from "./parts.js" */
+/** @import { SessionRecord } from "../wire.ts" */
 
 const RETRY_MS = 1_000;
 /** xterm.js refuses what is above 50 MB. */
@@ -29,6 +32,9 @@ class Shell {
   #session;
   /** What people call it. */
   #name;
+  /** Empty until the container was read. */
+  #container_id = "";
+  #others;
   #way = h("div");
   #status = h("p", { class: "hint", role: "status", "aria-live": "polite" });
   #box = h("div", { class: "terminal-box" });
@@ -46,12 +52,13 @@ class Shell {
   #observer = new ResizeObserver(() => this.#fit());
   #fit = () => {};
 
-  /** @param {Context} context @param {string} container @param {string} session empty: a new one */
+  /** @param {Context} context @param {string} container @param {string} session as in the address */
   constructor(context, container, session) {
     this.#context = context;
     this.#container = container;
     this.#session = session;
     this.#name = container;
+    this.#others = sessionsCard(context, container);
     this.element = h(
       "div",
       { class: "wide" },
@@ -66,6 +73,7 @@ class Shell {
         this.#status,
         h("span", { class: "hint" }, h("kbd", { text: "Ctrl+F6" }), " leaves the terminal"),
       ),
+      this.#others.element,
     );
     void this.#open().catch((error) => this.#trouble.update(error));
   }
@@ -90,7 +98,9 @@ class Shell {
 
   async #open() {
     const { Terminal, FitAddon } = await loadLibrary();
-    this.#name = (await containersOf(this.#context.api).get(this.#container)).name;
+    const { name, container_id } = await containersOf(this.#context.api).get(this.#container);
+    this.#name = name;
+    this.#container_id = container_id;
     /** @type {[string, string][]} */
     const above = [
       ["Containers", "#/containers"],
@@ -135,8 +145,25 @@ class Shell {
 
   #hangUp() {
     void act(this.#end, this.#trouble, async () => {
-      if (this.#session !== "") await this.#context.api.endSession(this.#session);
+      if (this.#session !== "" && this.#session !== NEW_SESSION) await this.#context.api.endSession(this.#session);
     });
+  }
+
+  async refresh() {
+    if (this.#container_id !== "") await this.#others.refresh(this.#container_id);
+  }
+
+  /** The newest shell of the container that clients have left, or a new one. */
+  async #leftSession() {
+    try {
+      const { sessions } = await this.#context.api.sessions();
+      const isLeft = (/** @type {SessionRecord} */ { container_id, state, is_shell }) =>
+        container_id === this.#container_id && state === "idle" && is_shell;
+      return sessions.find(isLeft)?.session_id ?? NEW_SESSION;
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      return NEW_SESSION;
+    }
   }
 
   /** Attaches to the session, or to a new one where there is none. */
@@ -147,11 +174,12 @@ class Shell {
     show(this.#again, false);
     setText(this.#status, "connecting");
     const { cols, rows } = terminal;
-    if (!(await api.isSession(this.#session))) {
+    if (this.#session === "") this.#session = await this.#leftSession();
+    if (this.#session === NEW_SESSION || !(await api.isSession(this.#session))) {
       this.#session = (await api.createSession(this.#container, { cols, rows })).session_id;
       terminal.reset();
-      history.replaceState(null, "", terminalHash(this.#container, this.#session));
     }
+    history.replaceState(null, "", terminalHash(this.#container, this.#session));
     const address = await api.terminalAddress({ session_id: this.#session, cols, rows });
     if (this.#isLeft) return;
     const socket = new WebSocket(address, "terminal");
@@ -190,7 +218,7 @@ class Shell {
     this.#socket = null;
     if (this.#isLeft) return;
     if (code === DONE) {
-      this.#session = "";
+      this.#session = NEW_SESSION;
       this.#offer("New shell");
     } else if (code === REPLACED) {
       setText(this.#status, "the terminal is open elsewhere");
@@ -235,7 +263,7 @@ export function terminalView(context, container, session) {
     element: shell.element,
     title: () => `${shell.name} terminal`,
     up: containerHash(container),
-    refresh: async () => {},
+    refresh: () => shell.refresh(),
     focus: () => shell.focus(),
     leave: () => shell.leave(),
   };
