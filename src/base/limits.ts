@@ -3,6 +3,7 @@
  * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
 import { CLI_LIMITS } from "./cli-limits.ts";
+import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
 
 export const LIMITS = {
@@ -262,34 +263,7 @@ export const LIMITS = {
   readiness_wait_ms: 1_000,
 
   // Engine
-  start_timeout_ms: 10_000,
-  remove_timeout_ms: 10_000,
-  /** How long the processes and groups of a killed container may take to go. */
-  reap_wait_ms: 5_000,
-  /** A failed removal is retried with growing pauses between these two, until it succeeds or the daemon ends. */
-  removal_retry_ms_min: 100,
-  removal_retry_ms: 5_000,
-  /** A request waits this long for the removal of a container: longer than two failed attempts take. */
-  removal_wait_ms: 30_000,
-  /** Of a container that was deleted; what is left then is removed at the next start. */
-  removal_attempts_max: 100,
-  /** An idle minit that an earlier process left answers at once; one that does not is removed. */
-  adopt_wait_ms: 500,
-  /** What was left is looked at so many at a time, and removed so many at a time where something waits for it. */
-  leftovers_at_once: 16,
-  /** Where nothing waits for it: starts and calls come first. */
-  leftovers_removed_at_once: 4,
-  /** How long a helper of an earlier process may take to end by itself. */
-  predecessor_wait_ms: 5_000,
-  /** How often what runs is held against what is known; a container that is nobody's goes at the second look. */
-  census_interval_ms: 5_000,
-  /** Containers looked at in one go, and the rest before the next go: half a millisecond of work in five. */
-  census_slice_count: 25,
-  census_rest_ms: 5,
-  /** Longest pause between two tries to start a launcher in place of one that ended. */
-  launcher_retry_ms_max: 5_000,
-  /** Attempts at work that needs the launcher, each with another one: a launcher that dies again and again has a cause. */
-  launcher_attempts_max: 3,
+  ...ENGINE_LIMITS,
   /** A call that minit has not answered this long after its deadline costs the instance its life. */
   deadline_grace_ms: 1_000,
   frame_bytes_max: 16 * 1024 * 1024,

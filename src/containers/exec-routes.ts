@@ -183,18 +183,19 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       summary: "What runs in it, by pid as seen inside.",
       params: byContainer,
       response: processList,
-      errors: ["NOT_FOUND", "NOT_RUNNING"],
+      errors: ["NOT_FOUND", "NOT_RUNNING", "CAPACITY_FULL"],
       example: {
         params: ID_EXAMPLE,
         response: { container_id: SAMPLES.running.container_id, processes: [SAMPLES.process] },
       },
       handler: async ({ caller, params }) => {
         const { id } = await running(caller.tenant_id, params.container_id);
-        const processes = engine.processes(id).map(({ started_s, ...process }) => ({
+        const { processes, isTruncated } = await engine.processes(id);
+        const listed = processes.map(({ started_s, ...process }) => ({
           ...process,
           started_at: toIsoTime(clock.epochMs() - (uptime() - started_s) * 1_000),
         }));
-        return { container_id: id, processes };
+        return { container_id: id, processes: listed, ...(isTruncated ? { truncated: true as const } : {}) };
       },
     }),
     route({

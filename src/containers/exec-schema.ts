@@ -100,7 +100,16 @@ export const processRecord = z
   .meta({ id: "ContainerProcess" });
 
 export const processList = z
-  .object({ container_id: containerId, processes: z.array(processRecord).describe("By pid.") })
+  .object({
+    container_id: containerId,
+    processes: z.array(processRecord).describe("By pid."),
+    truncated: z
+      .literal(true)
+      .optional()
+      .describe(
+        `Processes or ends of command lines are left out: above ${LIMITS.process_list_max} processes, ${LIMITS.command_line_bytes_max} bytes of a command line, or ${LIMITS.process_list_bytes_max} bytes of all.`,
+      ),
+  })
   .meta({ id: "ContainerProcessList" });
 
 const counter = (about: string) => z.int().min(0).describe(about);

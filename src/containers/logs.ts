@@ -1,6 +1,7 @@
 /** Log entries as the API shows them, and who follows them. */
 import { toIsoTime } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
+import { Gate } from "../base/gate.ts";
 import { LIMITS } from "../base/limits.ts";
 import { Shares } from "../base/shares.ts";
 import type { ContainerLog, LogLine } from "../engine/engine.ts";
@@ -25,27 +26,13 @@ export class LogReaders {
     each_max: LIMITS.log_followers_per_tenant_max,
     all_max: LIMITS.log_followers_max,
   });
-  #reading_count = 0;
-  readonly #waiting: (() => void)[] = [];
+  readonly #reads = new Gate(LIMITS.log_reads_max, LIMITS.log_reads_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many logs are read at the same time", { retry_after: 1 });
+  });
 
   /** Reads in its turn. Throws CAPACITY_FULL. */
-  async read<T>(read: () => Promise<T>): Promise<T> {
-    if (this.#reading_count < LIMITS.log_reads_max) {
-      this.#reading_count++;
-    } else {
-      if (this.#waiting.length >= LIMITS.log_reads_waiting_max) {
-        throw new AppError("CAPACITY_FULL", "too many logs are read at the same time", { retry_after: 1 });
-      }
-      await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    }
-    try {
-      return await read();
-    } finally {
-      // Whoever waits longest takes the place over.
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#reading_count--;
-      else next();
-    }
+  read<T>(read: () => Promise<T>): Promise<T> {
+    return this.#reads.run(read);
   }
 
   /** One follower more, until what is returned is called. Throws CONCURRENCY_LIMIT, CAPACITY_FULL. */

@@ -18,12 +18,13 @@ import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { containerProcesses, listGroups, readOomKills } from "./cgroup.ts";
+import { findProcesses } from "./command-lines.ts";
 import { each } from "./concurrency.ts";
 import type { CgroupMode } from "./engine.ts";
 import { MinitClient } from "./minit-client.ts";
 import type { Network, NetworkSlot } from "./network.ts";
 import type { OciRuntime } from "./oci-runtime.ts";
-import { commandLines, type Remains, reap } from "./reaper.ts";
+import { type Remains, reap } from "./reaper.ts";
 
 /** Where containers leave their traces; the names in each are container ids. */
 export interface Places {
@@ -118,7 +119,8 @@ export class Leftovers {
   async sort(): Promise<Sorted> {
     const { places, network, reserved } = this.#options;
     const begin = `${places.bundles}/`;
-    const starting = new Set(commandLines().flatMap(({ args }) => args.filter((arg) => arg.startsWith(begin))));
+    const starters = await findProcesses((args) => args.some((arg) => arg.startsWith(begin)));
+    const starting = new Set(starters.flatMap(({ args }) => args));
     const survivors: Survivor[] = [];
     const doomed: Doomed[] = [];
     const unknown: string[] = [];

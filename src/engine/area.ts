@@ -15,6 +15,7 @@ import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
 import { open, rename, stat, truncate } from "node:fs/promises";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { Gate } from "../base/gate.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { FRAME } from "./frames.ts";
@@ -68,8 +69,9 @@ export class StoreArea {
   readonly path: string;
   readonly #options: AreaOptions;
   readonly #file: string;
-  readonly #waiting: (() => void)[] = [];
-  #running_count = 0;
+  readonly #gate = new Gate(LIMITS.area_requests_at_once, LIMITS.area_requests_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many requests wait for the store area");
+  });
   /** What the area's total was last limited to (S3); 0: not yet. */
   #limit_bytes = 0;
   #room_bytes = Number.POSITIVE_INFINITY;
@@ -287,23 +289,8 @@ export class StoreArea {
   }
 
   /** Asks the launcher, with so many requests at once at most. */
-  async #ask(request: StorageRequest): Promise<StorageAnswer> {
-    if (this.#running_count >= LIMITS.area_requests_at_once) {
-      if (this.#waiting.length >= LIMITS.area_requests_waiting_max) {
-        throw new AppError("CAPACITY_FULL", "too many requests wait for the store area");
-      }
-      await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    } else {
-      this.#running_count++;
-    }
-    try {
-      return await this.#options.withLauncher((launcher) => launcher.storage(request));
-    } finally {
-      // Whoever waits longest takes the place over.
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#running_count--;
-      else next();
-    }
+  #ask(request: StorageRequest): Promise<StorageAnswer> {
+    return this.#gate.run(() => this.#options.withLauncher((launcher) => launcher.storage(request)));
   }
 }
 

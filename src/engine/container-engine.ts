@@ -16,6 +16,7 @@ import { LIMITS } from "../base/limits.ts";
 import { parseRun } from "./adoption.ts";
 import { StoreArea } from "./area.ts";
 import { listGroups, removeGroup } from "./cgroup.ts";
+import { findProcesses } from "./command-lines.ts";
 import { each, together } from "./concurrency.ts";
 import type { ContainerPlan, Ended, LiveContainer } from "./container.ts";
 import { CAPABILITIES, noteOf } from "./container-bundle.ts";
@@ -34,13 +35,13 @@ import { ContainerFilters } from "./container-filters.ts";
 import { ContainerLog } from "./container-log.ts";
 import { ContainerRuns, notRemoved } from "./container-runs.ts";
 import { ContainerStarter } from "./container-starter.ts";
-import { type ContainerMetrics, type ContainerProcess, readMetrics, readProcesses } from "./container-stats.ts";
+import { type ContainerMetrics, type ProcessList, readMetrics } from "./container-stats.ts";
 import { FileSessions } from "./files.ts";
 import type { EngineHost } from "./host.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import type { LauncherClient } from "./launcher.ts";
 import type { NetworkSlot } from "./network.ts";
-import { commandLines } from "./reaper.ts";
+import { ProcessLists } from "./process-lists.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
 
@@ -69,12 +70,14 @@ export class ContainerEngine {
   readonly #idle: IdleRoots;
   readonly #starter: ContainerStarter;
   readonly #runs: ContainerRuns;
+  readonly #processLists: ProcessLists;
 
   constructor(host: EngineHost) {
     this.#host = host;
     const { clock, minit, config } = host.options;
     this.#filters = new ContainerFilters(host);
     this.#starter = new ContainerStarter(host, () => this.area);
+    this.#processLists = new ProcessLists((group) => host.task("processes", { group }));
     this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
     this.#idle = new IdleRoots(
       async (id, image) => {
@@ -159,7 +162,8 @@ export class ContainerEngine {
     const runs = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...listGroups(mode, places.cgroup)]);
     this.#runs.keep(runs);
     const begin = `${places.bundles}/`;
-    const starting = new Set(commandLines().flatMap(({ args }) => args.filter((arg) => arg.startsWith(begin))));
+    const starters = await findProcesses((args) => args.some((arg) => arg.startsWith(begin)));
+    const starting = new Set(starters.flatMap(({ args }) => args));
     const slots: NetworkSlot[] = [];
     await each(runs, LIMITS.leftovers_at_once, async (run) => {
       const bundle = `${places.bundles}/${run}`;
@@ -378,11 +382,11 @@ export class ContainerEngine {
     return readMetrics(this.#host.mode, this.#runs.remains(held.run, false).cgroup, held.slot.host_interface);
   }
 
-  /** What runs in a container, by pid as seen inside. */
-  processes(id: string): ContainerProcess[] {
+  /** What runs in a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
+  processes(id: string): Promise<ProcessList> {
     const held = this.#held.get(id);
     invariant(held !== undefined, "the container runs");
-    return readProcesses(this.#host.mode, this.#runs.remains(held.run, false).cgroup);
+    return this.#processLists.get(this.#runs.remains(held.run, false).cgroup);
   }
 
   /** Where a container's log and exit lie. */

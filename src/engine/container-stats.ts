@@ -1,6 +1,8 @@
 /** What a container that runs uses, and what runs in it: read from its control groups, from /proc and from its link. */
 import { readFileSync } from "node:fs";
+import { LIMITS } from "../base/limits.ts";
 import { containerProcesses } from "./cgroup.ts";
+import { readCommandLine } from "./command-lines.ts";
 import type { CgroupMode } from "./engine.ts";
 
 const ROOT = "/sys/fs/cgroup";
@@ -55,11 +57,23 @@ export function readMetrics(mode: CgroupMode, group: string, link: string, root 
   };
 }
 
-/** What runs in a container, by pid; what ends meanwhile is left out. */
-export function readProcesses(mode: CgroupMode, group: string): ContainerProcess[] {
+/** What runs in a container. */
+export interface ProcessList {
+  /** By pid. */
+  readonly processes: readonly ContainerProcess[];
+  /** Something is left out: processes, or what command lines have beyond their bounds. */
+  readonly isTruncated: boolean;
+}
+
+/** What runs in a container, within bounds; what ends meanwhile is left out. Rests now and then: it takes processor. */
+export async function readProcesses(mode: CgroupMode, group: string, rest: () => Promise<void>): Promise<ProcessList> {
   const inside = new Map<number, number>();
   const found: { ppid: number; process: ContainerProcess }[] = [];
-  for (const pid of containerProcesses(mode, group)) {
+  const pids = containerProcesses(mode, group);
+  let isTruncated = pids.length > LIMITS.process_list_max;
+  let left_bytes: number = LIMITS.process_list_bytes_max;
+  for (const [i, pid] of pids.slice(0, LIMITS.process_list_max).entries()) {
+    if (i % LIMITS.census_slice_count === LIMITS.census_slice_count - 1) await rest();
     try {
       const status = readFileSync(`/proc/${pid}/status`, "utf8");
       const own = Number(/^NSpid:.*\t(\d+)$/m.exec(status)?.[1]);
@@ -67,14 +81,21 @@ export function readProcesses(mode: CgroupMode, group: string): ContainerProcess
       const { ppid, state, name, memory_kb, started_s } = parseStat(readFileSync(`/proc/${pid}/stat`, "utf8"));
       // Minit's own, between it and each command (runtimes/minit/proc.h, P4).
       if (name === GUARD) continue;
-      const line = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").join(" ").trim();
+      const bytes_max = Math.min(LIMITS.command_line_bytes_max, left_bytes);
+      const text = bytes_max === 0 ? "" : readCommandLine(pid, bytes_max);
+      const bytes = Buffer.byteLength(text);
+      // One that fills its bound may have more.
+      if (bytes >= bytes_max) isTruncated = true;
+      left_bytes = Math.max(0, left_bytes - bytes);
+      const line = text.split("\0").join(" ").trim();
       const command = line === "" ? `[${name}]` : line;
       found.push({ ppid, process: { pid: own, ppid: 0, command, state, memory_kb, started_s } });
     } catch {
       // It ended while we looked.
     }
   }
-  return found.map(({ ppid, process }) => ({ ...process, ppid: inside.get(ppid) ?? 0 })).sort((a, b) => a.pid - b.pid);
+  const processes = found.map(({ ppid, process }) => ({ ...process, ppid: inside.get(ppid) ?? 0 }));
+  return { processes: processes.sort((a, b) => a.pid - b.pid), isTruncated };
 }
 
 /** proc_pid_stat(5): the name is in parentheses and may hold anything. */

@@ -3,12 +3,13 @@
  * daemon or the launcher. The OCI runtime is asked first, but not believed: it knows nothing of a container whose
  * start was killed before its state was written. What counts is that nothing runs in its control groups.
  */
-import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { type Clock, sleep } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { groupProcesses, removeGroup } from "./cgroup.ts";
+import { findProcesses } from "./command-lines.ts";
 import type { CgroupMode } from "./engine.ts";
 import type { OciRuntime } from "./oci-runtime.ts";
 
@@ -39,9 +40,9 @@ export async function reap(reaper: Reaper, { id, bundle, cgroup, runtime_root, i
   const end_ms = clock.monotonicMs() + LIMITS.reap_wait_ms;
   // crun works on in a session of its own when the process that was asked is killed: it would bring up what is removed.
   while (isStarting && clock.monotonicMs() < end_ms) {
-    const starters = processesNaming(bundle);
+    const starters = await findProcesses((args) => args.includes(bundle));
     if (starters.length === 0) break;
-    for (const pid of starters) kill(pid);
+    for (const { pid } of starters) kill(pid);
     await sleep(clock, LOOK_INTERVAL_MS);
   }
   await runtime?.delete(id).catch(() => {});
@@ -69,33 +70,12 @@ export async function outlive(clock: Clock, launcher_socket: string, names_prefi
   for (;;) {
     const isLauncher = (args: readonly string[]) => args[1] === "launcher" && args[2] === launcher_socket;
     const isOnImage = (args: readonly string[]) => args.some((one) => one.startsWith(names_prefix));
-    const running = commandLines().filter(({ args }) => isLauncher(args) || isOnImage(args));
+    const running = await findProcesses((args) => isLauncher(args) || isOnImage(args));
     if (running.length === 0) return;
     const isLate = clock.monotonicMs() > end_ms;
     for (const { pid, args } of running) if (isLate || isLauncher(args)) kill(pid);
     await sleep(clock, LOOK_INTERVAL_MS);
   }
-}
-
-/** Processes that have `path` as an argument. */
-function processesNaming(path: string): number[] {
-  return commandLines()
-    .filter(({ args }) => args.includes(path))
-    .map(({ pid }) => pid);
-}
-
-/** What runs on this machine, with its arguments. */
-export function commandLines(): { pid: number; args: string[] }[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((pid) => {
-      try {
-        return [{ pid: Number(pid), args: readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0") }];
-      } catch {
-        // It ended while we looked.
-        return [];
-      }
-    });
 }
 
 function kill(pid: number): void {

@@ -11,6 +11,7 @@ import { LIMITS } from "../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
 import { containerProcesses, groupProcesses, groupsIn, hierarchies } from "./cgroup.ts";
 import { type ContainerSpec, writeContainerFiles } from "./container-bundle.ts";
+import { type ProcessList, readProcesses } from "./container-stats.ts";
 import type { CgroupMode } from "./engine.ts";
 import { LauncherClient } from "./launcher.ts";
 import { type Handover, OciRuntime } from "./oci-runtime.ts";
@@ -115,6 +116,11 @@ export async function census({ parent }: { readonly parent: string }): Promise<C
     if (containerProcesses(mode, path).length === 0 && groupProcesses(mode, path).length === 0) empty.push(id);
   }
   return { present, empty };
+}
+
+/** What runs in the container whose control groups are `group`. */
+export function processes({ group }: { readonly group: string }): Promise<ProcessList> {
+  return readProcesses(data.cgroup_mode, group, () => sleep(systemClock, LIMITS.census_rest_ms));
 }
 
 /** Kills what lives of a container and removes its state, groups and files. Safe to repeat. */

@@ -6,8 +6,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { commandLines } from "../../src/engine/reaper.ts";
-import { ContainerUser, identityOf, isAlive, type LogLine } from "../support/containers.ts";
+import { ContainerUser, commandLines, identityOf, isAlive, type LogLine } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const SETTINGS = { HEARTH_CELLS: "0" };

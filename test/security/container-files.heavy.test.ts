@@ -6,8 +6,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { commandLines } from "../../src/engine/reaper.ts";
-import { ContainerUser } from "../support/containers.ts";
+import { ContainerUser, commandLines } from "../support/containers.ts";
 import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemon = new Daemon();

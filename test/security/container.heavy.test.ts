@@ -8,8 +8,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import { createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { commandLines } from "../../src/engine/reaper.ts";
-import { ContainerUser, identityOf } from "../support/containers.ts";
+import { ContainerUser, commandLines, identityOf } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 /** Numbers of system calls on both architectures (arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h). */

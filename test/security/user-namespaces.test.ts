@@ -3,9 +3,8 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { commandLines } from "../../src/engine/reaper.ts";
 import { buildahCommand, profileImage, readDirectories } from "../../src/setup/paths.js";
-import { ContainerUser } from "../support/containers.ts";
+import { ContainerUser, commandLines } from "../support/containers.ts";
 import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const COUNT = LIMITS.user_namespace_ids;

@@ -1,5 +1,5 @@
 /** API containers of a daemon under test: the few things that every test of them asks for. */
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { type Daemon, eventually } from "./daemon.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: records as they came.
@@ -81,4 +81,18 @@ export function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
+}
+
+/** What runs on this machine, with its arguments. */
+export function commandLines(): { pid: number; args: string[] }[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((pid) => {
+      try {
+        return [{ pid: Number(pid), args: readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0") }];
+      } catch {
+        // It ended while we looked.
+        return [];
+      }
+    });
 }
