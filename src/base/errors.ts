@@ -92,6 +92,8 @@ export interface AppErrorOptions {
   readonly hint?: string;
   /** Seconds until another try makes sense. */
   readonly retry_after?: number;
+  /** Whether the same request may succeed later, where this refusal differs from its code. */
+  readonly retryable?: boolean;
   readonly cause?: unknown;
 }
 
@@ -101,6 +103,7 @@ export class AppError extends Error {
   readonly details: ErrorDetails | null;
   readonly hint: string | null;
   readonly retry_after: number | null;
+  readonly retryable: boolean;
 
   constructor(code: ErrorCode, message: string, options: AppErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -109,6 +112,7 @@ export class AppError extends Error {
     this.details = options.details ?? null;
     this.hint = options.hint ?? null;
     this.retry_after = options.retry_after ?? null;
+    this.retryable = options.retryable ?? ERRORS[code].retryable;
   }
 }
 

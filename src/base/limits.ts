@@ -67,6 +67,8 @@ export const LIMITS = {
   upload_stall_ms: 30_000,
   /** A client that takes nothing of a large answer for this long is cut: it holds what others could have. */
   answer_stall_ms: 30_000,
+  /** Headers of a long exec leave after this time at the latest: some clients wait 30 s for them. */
+  early_headers_ms: 15_000,
   /** A request that holds no more than this finds room when larger ones do not. */
   held_small_bytes_max: 16 * 1024,
   /** Requests sent on one connection before the one ahead is answered; hardly any client sends a second one. */
@@ -223,6 +225,8 @@ export const LIMITS = {
   arguments_max: 4_096,
   gpus_max: 64,
   batch_items_max: 100,
+  /** Failed items that the message of a batch names; `items` has all. An error text is some 100 characters. */
+  batch_failures_named_max: 5,
   /** Thirty days. */
   container_seconds_max: 30 * 24 * 3_600,
   exec_timeout_ms_default: 30_000,

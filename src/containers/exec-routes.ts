@@ -95,6 +95,7 @@ function runRoutes({ execs }: ExecRoutesOptions) {
       scope: "invoke",
       operation: "execInContainer",
       summary: "Runs a command to its end; whatever its exit code, the answer is 200.",
+      early_status: () => 200,
       params: byContainer,
       body: execRequest,
       response: execResult,

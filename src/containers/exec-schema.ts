@@ -7,7 +7,8 @@ import { argv, containerEnvironment } from "./schema.ts";
 
 const containerId = z.string().describe("Of the container.");
 const truncated = z.boolean().describe("Whether more was written than is kept.");
-const timeoutMs = whole(1, LIMITS.exec_timeout_ms_max)
+const deadline = whole(1, LIMITS.exec_timeout_ms_max);
+const timeoutMs = deadline
   .default(LIMITS.exec_timeout_ms_default)
   .describe("Milliseconds after which it is ended, with all that it started.");
 const stdinData = wellFormed.default("").describe("What it reads from standard input.");
@@ -20,7 +21,11 @@ export const execRequest = z
     workdir: directory,
     working_directory: directory,
     environment: ownEnvironment,
-    timeout_ms: timeoutMs,
+    timeout_ms: deadline
+      .nullish()
+      .describe(
+        `Milliseconds after which it is ended, with all that it started. Default: ${LIMITS.exec_timeout_ms_default}; with detach none.`,
+      ),
     stdin_data: stdinData,
     capture_output: z.boolean().default(true).describe("False: output is not kept."),
     detach: z.boolean().default(false).describe("Answers when it has begun; its job tells how it went."),

@@ -38,6 +38,7 @@ export interface Wanted {
   readonly working_directory?: string | null | undefined;
   readonly workdir?: string | null | undefined;
   readonly environment: Readonly<Record<string, string>>;
+  /** 0: none. */
   readonly timeout_ms: number;
 }
 
@@ -70,7 +71,8 @@ export class Execs {
    */
   async run(tenant_id: string, id: string, input: ExecInput, signal: AbortSignal): Promise<ExecResult> {
     const { clock, ids, jobs, engine } = this.#options;
-    const { row, request, release } = await this.begin(tenant_id, id, input);
+    const timeout_ms = input.timeout_ms ?? (input.detach ? 0 : LIMITS.exec_timeout_ms_default);
+    const { row, request, release } = await this.begin(tenant_id, id, { ...input, timeout_ms });
     const container_id = row.id;
     const job_id = ids.next("job");
     const started_at_ms = clock.epochMs();

@@ -36,6 +36,7 @@ export interface ContainerRoutesOptions extends ExecRoutesOptions {
 
 const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"] as const;
 const START_ERRORS = ["CAPACITY_FULL", "START_FAILED"] as const;
+const CREATE_ERRORS = ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", ...OPERATION_ERRORS, ...START_ERRORS] as const;
 const IDEMPOTENT = ["Idempotency-Key"] as const;
 const handle = { status: 202, response: acceptedOperation, example: SAMPLES.handle } as const;
 const record = { status: 200, response: containerRecord, example: SAMPLES.running };
@@ -142,7 +143,7 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       status: 201,
       response: containerRecord,
       other: handle,
-      errors: ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", ...OPERATION_ERRORS, ...START_ERRORS],
+      errors: CREATE_ERRORS,
       example: {
         body: { name: "box", image: "prod", ports: [{ container_port: 80 }] },
         response: SAMPLES.running,
@@ -171,7 +172,7 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       status: 202,
       response: acceptedOperation,
       other: { status: 200, response: operationRecord, example: SAMPLES.batch },
-      errors: OPERATION_ERRORS,
+      errors: CREATE_ERRORS,
       example: { body: { items: [{ name: "one" }, { name: "two" }] }, response: SAMPLES.handle },
       handler: async (request) => {
         const { caller, query, body } = request;
@@ -235,6 +236,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       scope: "write",
       operation: "stopContainer",
       summary: "Sends SIGTERM, kills what is left after the grace, and answers when it has ended.",
+      early_status: ({ execution }) => (execution === "async" ? null : 200),
       params: byContainer,
       query: z.object({ execution }),
       headers: IDEMPOTENT,
@@ -260,15 +262,15 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "killContainer",
-      summary: "Ends it by force, with everything in it.",
+      summary: "Ends it by force, with everything in it; one that does not run stays as it is.",
       params: byContainer,
       response: containerRecord.extend(acknowledgement.shape),
-      errors: ["NOT_FOUND", "WRONG_STATE"],
+      errors: ["NOT_FOUND"],
       example: { params: ID_EXAMPLE, response: SAMPLES.killed },
       handler: async ({ caller, params }) => ({
         ...(await containers.kill(caller.tenant_id, params.container_id)),
         success: true as const,
-        message: "the container was killed",
+        message: "the container has ended",
       }),
     }),
     route({
@@ -278,6 +280,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       scope: "write",
       operation: "deleteContainer",
       summary: "Removes it with its file system and log; one that runs is killed.",
+      early_status: ({ execution }) => (execution === "async" ? null : 200),
       params: byContainer,
       query: z.object({ execution }),
       headers: IDEMPOTENT,

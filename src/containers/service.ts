@@ -179,6 +179,7 @@ export class Containers {
     const { clock, resolveImage, volumes, containers_max } = this.#options;
     if (input.gpu_count > 0) {
       throw new AppError("CAPACITY_FULL", `this node has no GPU, ${input.gpu_count} were asked for`, {
+        retryable: false,
         hint: "leave gpu_count out, or ask a node with GPUs",
       });
     }
@@ -288,12 +289,9 @@ export class Containers {
     return this.get(tenant_id, row.id);
   }
 
-  /** Ends a container by force. Throws WRONG_STATE unless it runs. */
+  /** Ends a container by force. Nothing to do for one that does not run. */
   async kill(tenant_id: string, id: string): Promise<ContainerRecord> {
     const row = await this.row(tenant_id, id);
-    if (!containerStates.can(row.state, "exit")) {
-      throw new AppError("WRONG_STATE", `cannot kill a container that is ${row.state}`);
-    }
     await this.#end(row.id, (engine) => engine.kill(row.id));
     return this.get(tenant_id, row.id);
   }

@@ -1,8 +1,8 @@
 /** The verbs that are operations: what is accepted is journalled first, and goes on after a crash of the daemon. */
-import { AppError, errorText } from "../base/errors.ts";
+import { AppError, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { OperationRecord } from "../operations/schema.ts";
-import type { Operations } from "../operations/service.ts";
+import { failureOf, type OperationResult, type Operations } from "../operations/service.ts";
 import { registerUnpack, type Unpacking } from "../volumes/service.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { Containers } from "./service.ts";
@@ -12,6 +12,12 @@ const targeting = (container_id: string) => ({
   target_resource_id: container_id,
   container_id,
 });
+
+type BatchItem =
+  | { readonly name: string; readonly status: "succeeded"; readonly container_id: string }
+  | ({ readonly name: string; readonly status: "failed" } & ItemFailure);
+
+type ItemFailure = { readonly error_code: ErrorCode; readonly error: string; readonly retryable: boolean };
 
 interface OneContainer {
   readonly container_id: string;
@@ -26,6 +32,7 @@ export class ContainerVerbs {
     this.#operations = operations;
     const timeout_ms = LIMITS.container_operation_ms;
     operations.register<OneContainer & { readonly create: CreateContainer }>("container.create", {
+      makes_target: true,
       resumable: true,
       cancellable: false,
       timeout_ms,
@@ -68,7 +75,7 @@ export class ContainerVerbs {
         cancellable: true,
         timeout_ms: timeout_ms * LIMITS.batch_items_max,
         run: async (context) => {
-          const done: Record<string, unknown>[] = [];
+          const done: BatchItem[] = [];
           for (const { container_id, create } of context.input.items) {
             context.signal.throwIfAborted();
             done.push(await this.#item(context.tenant_id, create, container_id));
@@ -78,7 +85,7 @@ export class ContainerVerbs {
               `${done.length} of ${context.input.items.length} done`,
             );
           }
-          return { result: { created_count: done.filter(({ status }) => status === "succeeded").length } };
+          return batchResult(done);
         },
       },
     );
@@ -163,13 +170,30 @@ export class ContainerVerbs {
     });
   }
 
-  async #item(tenant_id: string, create: CreateContainer, container_id: string) {
+  async #item(tenant_id: string, create: CreateContainer, container_id: string): Promise<BatchItem> {
     try {
       await this.#made(tenant_id, create, container_id);
       return { name: create.name, status: "succeeded", container_id };
     } catch (error) {
-      const error_code = error instanceof AppError ? error.code : "INTERNAL";
-      return { name: create.name, status: "failed", container_id: null, error_code, error: errorText(error) };
+      const { code, message, retryable = false } = failureOf(error);
+      return { name: create.name, status: "failed", error_code: code, error: message, retryable };
     }
   }
+}
+
+/** The end of a batch: its message names the items that failed. Throws as the first item where no item succeeded. */
+function batchResult(items: readonly BatchItem[]): OperationResult {
+  const failed = items.filter((item) => item.status === "failed");
+  const retryable = failed.some((item) => item.retryable);
+  const created_count = items.length - failed.length;
+  const named = failed
+    .slice(0, LIMITS.batch_failures_named_max)
+    .map(({ name, error_code, error }) => `'${name}': ${error_code}, ${error}`);
+  const unnamed_count = failed.length - named.length;
+  const more = unnamed_count === 0 ? [] : [`and ${unnamed_count} more`];
+  const failures = failed.length === 0 ? "" : `; ${failed.length} failed: ${[...named, ...more].join("; ")}`;
+  const message = `${created_count} of ${items.length} containers created${failures}`;
+  const [first] = failed;
+  if (created_count === 0 && first !== undefined) throw new AppError(first.error_code, message, { retryable });
+  return { result: { created_count, failed_count: failed.length }, message };
 }

@@ -47,7 +47,7 @@ export function errorBody(thrown: unknown, request_id: string): ErrorBody {
     };
   }
   // Whoever is to come back is told when, even where the refuser could not say.
-  const retry_after = thrown.retry_after ?? (ERRORS[thrown.code].retryable ? 1 : null);
+  const retry_after = thrown.retry_after ?? (thrown.retryable ? 1 : null);
   return {
     error: thrown.message,
     error_code: thrown.code,

@@ -132,6 +132,11 @@ interface Definition<
   readonly other?: OtherAnswer<Other>;
   /** Of the normal answer; 200 unless given, 101 of a socket. */
   readonly status?: number;
+  /**
+   * For JSON answers that may take longer than clients wait for headers: the status with which these leave early
+   * (early.ts). A later refusal cuts the connection, so only for routes that refuse before they begin to work.
+   */
+  readonly early_status?: (query: Output<Query, undefined>) => number | null;
   /** Media types that it answers; `application/json` unless given. */
   readonly content?: readonly string[];
   /** Refusals beyond those that every route of its kind has. */
@@ -172,6 +177,7 @@ export interface Route {
   readonly response: z.ZodType | null;
   readonly other: OtherAnswer | null;
   readonly status: number;
+  readonly early_status: ((query: unknown) => number | null) | null;
   readonly content: readonly string[];
   readonly errors: readonly ErrorCode[];
   readonly example: RouteExample;
@@ -222,6 +228,8 @@ export function route<
     response: response ?? null,
     other: (definition.other as OtherAnswer | undefined) ?? null,
     status: definition.status ?? (socket === null ? 200 : 101),
+    // `serve` gives it what this very schema made of the query.
+    early_status: (definition.early_status as Route["early_status"] | undefined) ?? null,
     content: definition.content ?? (socket === null ? [JSON_TYPE] : []),
     errors: definition.errors ?? [],
     example: definition.example ?? {},

@@ -17,6 +17,7 @@ import type { Log } from "../base/log.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import { type Authenticator, type Caller, credentialOf, permit } from "./auth.ts";
 import { authenticated } from "./connections.ts";
+import { EarlyHeaders } from "./early.ts";
 import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import type { Held, Share } from "./held.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
@@ -63,6 +64,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   let error_code: ErrorCode | null = null;
   let response: Response;
   let stream: RequestBody | null = null;
+  let early: EarlyHeaders | null = null;
   try {
     let credential = "";
     if (route.auth !== "public") {
@@ -95,21 +97,15 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     // A body may take longer than what its sender was let in with.
     const checked = body === undefined ? undefined : recheck();
     if (checked !== undefined) await checked;
-    const request = new ServedRequest(c, route, deps, {
-      caller,
-      params,
-      query,
-      body,
-      stream,
-      request_id,
-      trace,
-      notes,
-      recheck,
-    });
-    const result = await route.handler(request);
+    const more_headers = taken?.headers;
+    const parts = { caller, params, query, body, stream, request_id, trace, notes, recheck };
+    const request = new ServedRequest(c, route, deps, parts);
+    early = earlyHeaders(c.env, route, query, { request_id, more_headers }, deps);
+    const result = await (early === null ? route.handler(request) : early.during(() => route.handler(request)));
     share.end();
-    response =
-      result instanceof Streamed
+    response = early?.areSent
+      ? finish(c.env, early, result, route.status, share)
+      : result instanceof Streamed
         ? begin(c.env, result, request_id, deps, taken?.headers)
         : result instanceof Upgrade
           ? upgrade(c.env, result, route, { recheck, headers: { "x-request-id": request_id, ...taken?.headers } }, deps)
@@ -118,6 +114,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     share.end();
     error_code = errorCodeOf(thrown);
     response = errorResponse(thrown, request_id, deps.log, taken?.headers);
+    if (early?.areSent) response = cut(c.env, error_code, request_id, deps);
   }
   // What was sent and not taken stands in the way of the next request.
   if (stream !== null && !(await stream.end()) && !outgoing.headersSent) marked(response, { connection: "close" });
@@ -168,6 +165,36 @@ function begin(
   send({ outgoing }, { ...streamed, headers }, held.stall_ms).catch((error) =>
     log.warn("answer cut", { request_id, error: errorText(error) }),
   );
+  return RESPONSE_ALREADY_SENT;
+}
+
+/** Null for a route that answers soon. */
+function earlyHeaders(
+  env: HttpBindings,
+  { early_status }: Route,
+  query: unknown,
+  { request_id, more_headers }: { readonly request_id: string; readonly more_headers: Taken["headers"] | undefined },
+  { clock }: AppDeps,
+): EarlyHeaders | null {
+  const status = early_status === null ? null : early_status(query);
+  if (status === null) return null;
+  const headers = { "content-type": JSON_TYPE, "x-request-id": request_id, ...more_headers };
+  return new EarlyHeaders(env, { clock, status, headers });
+}
+
+/** Sends the answer behind headers that left. Throws INTERNAL where they say another status, and CAPACITY_FULL. */
+function finish(env: HttpBindings, early: EarlyHeaders, result: unknown, status: number, share: Share): Response {
+  const { body, status: own } = result instanceof Answer ? result : new Answer(status, result);
+  const text = JSON.stringify(body);
+  if (text.length > LIMITS.held_small_bytes_max) hold(env, share, text.length);
+  if (!early.end(own, text)) throw new AppError("INTERNAL", `status ${own} came after headers of another status left`);
+  return RESPONSE_ALREADY_SENT;
+}
+
+/** Cuts a connection whose headers promised another answer. */
+function cut({ outgoing }: HttpBindings, error_code: ErrorCode, request_id: string, { log }: AppDeps): Response {
+  outgoing.destroy();
+  log.warn("answer cut", { request_id, error: error_code });
   return RESPONSE_ALREADY_SENT;
 }
 

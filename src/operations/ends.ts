@@ -12,17 +12,18 @@ export interface Failure {
   readonly hint?: string | null;
   readonly details?: ErrorDetails | null;
   readonly retry_after?: number | null;
+  readonly retryable?: boolean;
 }
 
 /** The end of a run, or one that came without: it was interrupted. */
 export type End = Exclude<Outcome, { readonly verb: null }> | { readonly verb: "fail"; readonly failure: Failure };
 
 /** What was thrown, in the form in which it is kept. A fault tells nothing of the inside. */
-export function failureOf(thrown: unknown): Failure {
+export function failureOf(thrown: unknown): Failure & { readonly code: ErrorCode } {
   if (!(thrown instanceof AppError)) return { code: "INTERNAL", message: "internal error" };
-  const { code, hint, details, retry_after } = thrown;
+  const { code, hint, details, retry_after, retryable } = thrown;
   const message = thrown.message.slice(0, LIMITS.operation_message_length_max);
-  return { code, message, hint, details, retry_after };
+  return { code, message, hint, details, retry_after, retryable };
 }
 
 /** The refusal for a request that has waited for an operation which did not succeed. */
@@ -39,6 +40,7 @@ export function refusalOf({ record, failure }: OperationRow): AppError {
     ...(failure.hint ? { hint: failure.hint } : {}),
     ...(failure.details ? { details: failure.details } : {}),
     ...(failure.retry_after ? { retry_after: failure.retry_after } : {}),
+    ...(failure.retryable === undefined ? {} : { retryable: failure.retryable }),
   };
   return new AppError(code, failure.message, options);
 }

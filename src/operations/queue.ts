@@ -50,6 +50,8 @@ export interface QueueOptions {
 }
 
 const IN_ALL = Symbol("in all");
+/** The target of an operation that was to make it and failed. */
+const UNMADE = { target_resource_id: null, container_id: null } as const;
 
 export class Queue {
   readonly #options: QueueOptions;
@@ -178,7 +180,9 @@ export class Queue {
   /** The last change of an operation. Rejects where it could not be stored for long; the next process finds it open. */
   async end(open: Open, end: End, notes: Readonly<Record<string, Value>> = {}): Promise<void> {
     const { clock, log } = this.#options;
-    const fields = { ...notes, ...endFields(end), completed_at: toEpochSeconds(clock.epochMs()) };
+    const isUnmade = end.verb === "fail" && this.#runners.get(open.type)?.makes_target === true;
+    const unmade = isUnmade ? UNMADE : {};
+    const fields = { ...notes, ...endFields(end), ...unmade, completed_at: toEpochSeconds(clock.epochMs()) };
     try {
       for (let attempt = 1; ; attempt++) {
         try {
@@ -275,7 +279,8 @@ export class Queue {
       const to = operationStates.next(open.status, verb);
       const move = rows.move(open.id, open.status, to, fields, toEpochSeconds(clock.epochMs()));
       const failure = typeof fields.failure === "string" ? (JSON.parse(fields.failure) as Failure) : null;
-      const { conflict } = await events.write([move], open.tenant_id, [this.event(open, to, failure)], { durable });
+      const told = fields.target_resource_id === null ? { ...open, ...UNMADE } : open;
+      const { conflict } = await events.write([move], open.tenant_id, [this.event(told, to, failure)], { durable });
       if (conflict !== null) {
         // A write that failed before may have been committed all the same.
         const row = await rows.byId(open.tenant_id, open.id);

@@ -31,6 +31,7 @@ import {
 } from "./schema.ts";
 import { hasEnded, operationStates } from "./states.ts";
 
+export { failureOf } from "./ends.ts";
 export type { Alongside, Json, OperationContext, OperationResult, Runner } from "./run.ts";
 
 export interface NewOperation {

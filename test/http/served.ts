@@ -1,7 +1,7 @@
 /** A real server on loopback with the routes a test needs, and a raw client for what `fetch` hides. */
 import { connect, type Socket } from "node:net";
 import { afterEach } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
+import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
 import { Traces } from "../../src/base/trace.ts";
@@ -41,6 +41,8 @@ export interface Place {
   /** API keys unless given. */
   readonly authenticator?: Authenticator;
   readonly held?: Held;
+  /** Of the routes; the system's unless given. */
+  readonly clock?: Clock;
   readonly socket_limits?: Partial<SocketLimits>;
 }
 
@@ -56,7 +58,11 @@ export function serving(): (
   afterEach(async () => {
     await Promise.all(servers.splice(0).map((server) => server.close(0)));
   });
-  return async (routes, limits, { host = "127.0.0.1", authenticator, held = new Held(), socket_limits } = {}) => {
+  return async (
+    routes,
+    limits,
+    { host = "127.0.0.1", authenticator, held = new Held(), clock = systemClock, socket_limits } = {},
+  ) => {
     const faults: Served["faults"] = [];
     const told: Told[] = [];
     const ignore = () => {};
@@ -74,7 +80,7 @@ export function serving(): (
     const app = createApp({
       log,
       ids,
-      clock: systemClock,
+      clock,
       authenticator: authenticator ?? keys,
       held,
       ...(socket_limits && { socket_limits }),

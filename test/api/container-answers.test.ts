@@ -1,0 +1,147 @@
+/** Answers that clients of containers rely on and would not notice if they were wrong: through the real API. */
+import { type IncomingMessage, request } from "node:http";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import { ContainerUser } from "../support/containers.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
+
+const daemon = new Daemon();
+const containers = new ContainerUser(daemon);
+const state = { id: "" };
+
+/** An exec whose headers and body are seen apart. */
+class SlowExec {
+  readonly headers: Promise<IncomingMessage>;
+  /** All of the body. Rejects where the connection is cut. */
+  readonly body: Promise<string>;
+  readonly begun_ms = performance.now();
+
+  constructor(id: string, command: readonly string[], timeout_ms: number) {
+    const sent = request(`${daemon.url}/api/containers/${id}/exec`, { method: "POST", headers: { "x-api-key": KEY } });
+    this.headers = new Promise((resolve, reject) => sent.once("response", resolve).once("error", reject));
+    this.body = this.headers.then(async (response) => {
+      const pieces: Buffer[] = [];
+      for await (const piece of response) pieces.push(piece);
+      return Buffer.concat(pieces).toString();
+    });
+    this.body.catch(() => {});
+    sent.end(JSON.stringify({ command, timeout_ms }));
+  }
+}
+
+/** What takes 15 s by its nature runs beside all other tests of this file. */
+const slow: { whole?: SlowExec; cut?: SlowExec } = {};
+
+beforeAll(async () => {
+  await daemon.start({ HEARTH_CELLS: "0" });
+  state.id = (await containers.create({ name: "box" })).container_id;
+  await containers.create({ name: "doomed" });
+  const line = "echo begun; while [ ! -e /go ]; do sleep 0.1; done; echo ended";
+  slow.whole = new SlowExec(state.id, ["sh", "-c", line], 120_000);
+  slow.cut = new SlowExec("doomed", ["sleep", "120"], 120_000);
+});
+afterAll(() => daemon.dispose());
+
+const ended = async (operation_id: string) =>
+  eventually("the operation ends", async () => {
+    const { body } = await daemon.call("GET", `/api/operations/${operation_id}?wait_seconds=5`);
+    return body.completed_at === null ? null : body;
+  });
+
+describe("a batch", () => {
+  const batch = (names: readonly string[], query = "") =>
+    daemon.call("POST", `/api/containers/batch${query}`, { items: names.map((name) => ({ name })) });
+
+  it("succeeds where one item does, and names the failed ones in its message and its items", async () => {
+    const { body } = await batch(["box", "b1", "doomed"]);
+    const record = await ended(body.operation_id);
+    expect(record).toMatchObject({ status: "succeeded", result: { created_count: 1, failed_count: 2 }, error: null });
+    for (const name of ["'box'", "'doomed'"]) expect(record.message).toContain(name);
+    const failed = { status: "failed", error_code: "NAME_TAKEN", retryable: false };
+    expect(record.items).toEqual([
+      { name: "box", ...failed, error: "a container named 'box' exists" },
+      { name: "b1", status: "succeeded", container_id: expect.stringMatching(/^ctr_/) },
+      { name: "doomed", ...failed, error: "a container named 'doomed' exists" },
+    ]);
+    await containers.delete("b1");
+  });
+
+  it("fails where no item succeeds, with its items all the same", async () => {
+    const { body } = await batch(["box", "doomed"]);
+    const record = await ended(body.operation_id);
+    expect(record).toMatchObject({ status: "failed", reason_code: "NAME_TAKEN", result: null });
+    for (const text of [record.message, record.error]) expect(text).toContain("'doomed': NAME_TAKEN");
+    expect(record.items.map(({ name, status }: Record<string, string>) => `${name} ${status}`)).toEqual([
+      "box failed",
+      "doomed failed",
+    ]);
+    expect(await batch(["box", "doomed"], "?execution=sync")).toMatchObject({
+      status: 409,
+      body: { error_code: "NAME_TAKEN", error: expect.stringContaining("'doomed': NAME_TAKEN") },
+    });
+  });
+});
+
+describe("a create that fails", () => {
+  it("leaves an operation that names no container, neither in its record nor in its events", async () => {
+    const { body } = await daemon.call("POST", "/api/containers?execution=async", { name: "box" });
+    expect(body.container_id).toBeUndefined();
+    const record = await ended(body.operation_id);
+    expect(record).toMatchObject({
+      status: "failed",
+      reason_code: "NAME_TAKEN",
+      container_id: null,
+      target_resource_id: null,
+      result_container_id: null,
+    });
+    expect(JSON.stringify(record)).not.toContain("ctr_");
+    const made = await daemon.call("POST", "/api/containers?execution=async", { name: "made" });
+    const { container_id, result, target_resource_id } = await ended(made.body.operation_id);
+    expect([container_id, target_resource_id]).toEqual([result.container_id, result.container_id]);
+    await containers.delete("made");
+  });
+
+  it("for want of a GPU asks for no other try, also by way of an operation", async () => {
+    const create = { name: "gpu", gpu_count: 1 };
+    for (const headers of [undefined, { "x-api-key": KEY, "idempotency-key": "gpu" }]) {
+      const answer = await daemon.call("POST", "/api/containers", create, headers);
+      expect(answer).toMatchObject({ status: 503, body: { error_code: "CAPACITY_FULL", retry_after: null } });
+      expect(answer.headers.get("retry-after")).toBeNull();
+    }
+  });
+});
+
+describe("kill", () => {
+  it("of a container that has ended is 200, and keeps its policy from starting it again", async () => {
+    const command = ["sh", "-c", "exit 3"];
+    const { container_id } = await containers.create({ name: "ends", command, restart: "always" });
+    await containers.until(container_id, "it ended some times", ({ restart_count }) => restart_count >= 2);
+    for (let i = 0; i < 2; i++) {
+      const killed = await daemon.call("POST", `/api/containers/${container_id}/kill`);
+      expect(killed).toMatchObject({ status: 200, body: { success: true, state: "exited", container_id } });
+    }
+    await containers.delete(container_id);
+    expect((await daemon.call("POST", `/api/containers/${container_id}/kill`)).status).toBe(404);
+  });
+});
+
+describe("a long exec", () => {
+  it("has its headers in time and its result when it ends", async () => {
+    const { whole } = slow as { whole: SlowExec };
+    const response = await whole.headers;
+    const waited_ms = performance.now() - whole.begun_ms;
+    expect(response.statusCode).toBe(200);
+    expect(response.headers["content-type"]).toContain("application/json");
+    expect(waited_ms).toBeGreaterThan(LIMITS.early_headers_ms - 1_000);
+    // It runs on: nothing but headers came.
+    expect((await containers.shell(state.id, "touch /go; echo went")).trim()).toBe("went");
+    expect(JSON.parse(await whole.body)).toMatchObject({ exit_code: 0, stdout: "begun\nended\n", timed_out: false });
+  });
+
+  it("whose container loses its first process after the headers is cut, and answers nothing false", async () => {
+    const { cut } = slow as { cut: SlowExec };
+    expect((await cut.headers).statusCode).toBe(200);
+    process.kill((await containers.get("doomed")).pid, "SIGKILL");
+    await expect(cut.body).rejects.toThrow("aborted");
+  });
+});
