@@ -16,6 +16,7 @@ import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
+import { listedHost, Outgoing } from "./base/outgoing.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { Traces } from "./base/trace.ts";
 import { Execs } from "./containers/exec.ts";
@@ -224,7 +225,11 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
   undo.add(() => store.close());
   const secret = ownSecret(config);
-  const tokens = new AccessTokens({ clock, ids, log, secret, outside: config.outside_issuer });
+  const outside = config.outside_issuer;
+  // The operator who sets a URL lists its host.
+  const allowed = [...config.outgoing_allowed, ...(outside === null ? [] : [listedHost(outside.jwks_url)])];
+  const outgoing = new Outgoing({ clock, subnet: config.subnet, allowed });
+  const tokens = new AccessTokens({ clock, ids, log, secret, outside, outgoing });
   const events = new Events({ store, clock, log });
   const keys = new Keys({ store, clock, ids, tokens, events });
   const key = ownKey(config, ids);

@@ -25,6 +25,8 @@ export interface Config {
   readonly bootstrap_key_file: string | null;
   /** Whose tokens are accepted beside the daemon's own; null: nobody's. */
   readonly outside_issuer: OutsideIssuer | null;
+  /** Hosts that the daemon may call wherever they are: `host` or `host:port`. */
+  readonly outgoing_allowed: readonly string[];
   readonly subnet: string;
   readonly bridge: string;
   /** `auto` probes crun, then runc; otherwise a name or path. */
@@ -116,6 +118,12 @@ export const SETTINGS = {
     variable: "HEARTH_JWT_TENANT_CLAIM",
     fallback: "tenant_id",
     about: "claim of such a token that names its tenant; its scopes stand in the claim scope",
+  },
+  outgoing_allowed: {
+    variable: "HEARTH_OUTGOING_ALLOWED",
+    fallback: "",
+    about:
+      "hosts that the daemon may call although they are at loopback, link-local or own addresses: host or host:port, comma-separated",
   },
   subnet: { variable: "HEARTH_SUBNET", fallback: "10.42.0.0/16", about: "addresses of instances, IPv4, /16 to /28" },
   bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge" },
@@ -282,6 +290,18 @@ function readKeyFile(file: string): string {
   }
 }
 
+const LISTED_HOST = /^([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:\d{1,5})?$/i;
+
+function outgoingHosts(read: (name: SettingName) => string): readonly string[] {
+  const hosts = read("outgoing_allowed")
+    .split(",")
+    .map((host) => host.trim())
+    .filter((host) => host !== "");
+  const wrong = hosts.find((host) => !LISTED_HOST.test(host));
+  if (wrong !== undefined) refuse("outgoing_allowed", wrong, "host or host:port, an IPv6 address in brackets");
+  return hosts;
+}
+
 function collectorUrl(read: (name: SettingName) => string): string | null {
   const url = read("otlp_url");
   if (url === "") return null;
@@ -353,6 +373,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bootstrap_key: bootstrapKey(read),
     bootstrap_key_file: read("bootstrap_key_file") || null,
     outside_issuer: outsideIssuer(read),
+    outgoing_allowed: outgoingHosts(read),
     subnet,
     bridge,
     oci_runtime: read("oci_runtime"),

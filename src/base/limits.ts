@@ -40,6 +40,10 @@ export const LIMITS = {
   jwks_cache_ms: 600_000,
   /** An issuer has a handful of keys of a kilobyte or so; what sends without end is not read on. */
   jwks_bytes_max: 1024 * 1024,
+  /** Requests that the daemon itself sends at once: each may hold a thread of the resolver and a descriptor. */
+  outgoing_requests_max: 64,
+  /** Redirects that one of them follows. */
+  outgoing_redirects_max: 5,
   /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
   connections_max: 8_000,
   /**

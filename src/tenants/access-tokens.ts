@@ -20,10 +20,11 @@ import {
 } from "jose";
 import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
 import { type OutsideIssuer, OWN_ISSUER } from "../base/config.ts";
-import { AppError, errorText } from "../base/errors.ts";
+import { errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Outgoing } from "../base/outgoing.ts";
 import { SCOPES, type Scope } from "../http/route.ts";
 
 const OWN_ALGORITHM = "HS256";
@@ -54,6 +55,7 @@ export interface AccessTokensOptions {
   /** At least 32 bytes. */
   readonly secret: Uint8Array;
   readonly outside: OutsideIssuer | null;
+  readonly outgoing: Outgoing;
 }
 
 /** Whether a credential has the form of a JWT; no API key begins like it. */
@@ -63,21 +65,6 @@ export function isAccessToken(credential: string): boolean {
 
 /** What jose says of a token, not of the keys that it needs: whoever sends bad tokens does not write the log. */
 const OF_TOKEN = /^ERR_(JWT|JWS|JOSE_ALG|JOSE_NOT_SUPPORTED)|^ERR_JWKS_(NO|MULTIPLE)_MATCHING_KEY/;
-
-/** An answer of at most `jwks_bytes_max`; jose reads whatever comes, and five seconds of it are gigabytes. */
-async function fetchBounded(url: string, init: RequestInit): Promise<Response> {
-  const response = await fetch(url, init);
-  const chunks: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const chunk of response.body ?? []) {
-    bytes += chunk.length;
-    // Leaving the loop ends the transfer.
-    if (bytes > LIMITS.jwks_bytes_max)
-      throw new AppError("INTERNAL", `the keys take more than ${LIMITS.jwks_bytes_max} bytes`);
-    chunks.push(chunk);
-  }
-  return new Response(Buffer.concat(chunks), { status: response.status });
-}
 
 export class AccessTokens {
   readonly #options: AccessTokensOptions;
@@ -93,8 +80,15 @@ export class AccessTokens {
             timeoutDuration: LIMITS.jwks_timeout_ms,
             cooldownDuration: LIMITS.jwks_cooldown_ms,
             cacheMaxAge: LIMITS.jwks_cache_ms,
-            [customFetch]: fetchBounded,
+            [customFetch]: (url, { signal }) => this.#fetch(url, signal),
           });
+  }
+
+  /** Fetches the issuer's keys through the guard. */
+  async #fetch(url: string, signal: AbortSignal): Promise<Response> {
+    const [timeout_ms, bytes_max] = [LIMITS.jwks_timeout_ms, LIMITS.jwks_bytes_max];
+    const { status, body } = await this.#options.outgoing.request(url, { timeout_ms, bytes_max, signal });
+    return new Response(body, { status });
   }
 
   /** A token of `ttl_seconds` for a key. */

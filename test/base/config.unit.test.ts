@@ -44,6 +44,12 @@ describe("the configuration", () => {
     expect(read("", "0")).toEqual([null, 0]);
   });
 
+  it("reads the hosts that the daemon may call", () => {
+    const read = (hosts: string) => readConfig({ HEARTH_OUTGOING_ALLOWED: hosts }, []).outgoing_allowed;
+    expect(read("")).toEqual([]);
+    expect(read("127.0.0.1:80, Host.test,[::1]:443")).toEqual(["127.0.0.1:80", "Host.test", "[::1]:443"]);
+  });
+
   it("names two data directories apart", () => {
     const tag = (data_dir: string) => readConfig({ HEARTH_DATA_DIR: data_dir }, []).host_tag;
     expect(tag("/a")).toMatch(/^[0-9a-f]{8}$/);
@@ -63,6 +69,8 @@ describe("the configuration", () => {
     ["HEARTH_OTLP_URL", "ftp://127.0.0.1"],
     ["HEARTH_TRACE_SAMPLE", "1.5"],
     ["HEARTH_TRACE_SAMPLE", "half"],
+    ["HEARTH_OUTGOING_ALLOWED", "http://host"],
+    ["HEARTH_OUTGOING_ALLOWED", "good.test,fe80::1"],
     ["HEARTH_CELLS", "-1"],
     ["HEARTH_INSTANCES_MAX", "0"],
     ["HEARTH_BOOTSTRAP_KEY", "short"],

@@ -12,6 +12,7 @@ import { AccessTokens } from "../../src/tenants/access-tokens.ts";
 import { Keys } from "../../src/tenants/keys.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";
+import { testOutgoing } from "./test-keys.ts";
 
 const refused = expect.objectContaining({ code: "UNAUTHORIZED" });
 const OPERATOR = "operator-key-0123456789";
@@ -29,7 +30,8 @@ describe("access tokens", () => {
         ? null
         : { issuer: "https://out.test", audience: "here", jwks_url, algorithms: ["ES256"], tenant_claim: "tenant_id" };
     const ids = randomIds();
-    const tokens = new AccessTokens({ clock, ids, log, secret: new Uint8Array(32).fill(7), outside });
+    const outgoing = testOutgoing(clock, outside);
+    const tokens = new AccessTokens({ clock, ids, log, secret: new Uint8Array(32).fill(7), outside, outgoing });
     const store = scratch().open();
     const keys = new Keys({ store, clock, ids, tokens, events: new Events({ store, clock, log }) });
     await keys.ensureBootstrap(OPERATOR);
@@ -149,6 +151,31 @@ describe("access tokens", () => {
       expect(warnings).toEqual([]);
     } finally {
       issuer.close();
+    }
+  });
+
+  it("of an issuer that redirects to another service of this machine are refused, and that one is not asked", async () => {
+    const { publicKey, privateKey } = await generateKeyPair("ES256");
+    const jwks = JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: "k1", alg: "ES256" }] });
+    const asked = { count: 0 };
+    const inside = createServer((_, response) => {
+      asked.count++;
+      response.end(jwks);
+    });
+    await new Promise((resolve) => inside.listen(0, "127.0.0.1", () => resolve(null)));
+    const location = `http://127.0.0.1:${(inside.address() as AddressInfo).port}/`;
+    const issuer = createServer((_, response) => response.writeHead(302, { location }).end());
+    await new Promise((resolve) => issuer.listen(0, "127.0.0.1", () => resolve(null)));
+    try {
+      const { keys, clock, warnings } = await open(`http://127.0.0.1:${(issuer.address() as AddressInfo).port}/`);
+      const claims = { iss: "https://out.test", aud: "here", tenant_id: "default", scope: "read", sub: "x" };
+      const token = new SignJWT({ ...claims, exp: clock.now_ms / 1000 + 600 });
+      const signed = await token.setProtectedHeader({ alg: "ES256", kid: "k1" }).sign(privateKey);
+      await expect(keys.caller(signed)).rejects.toEqual(refused);
+      expect(asked.count).toBe(0);
+      expect(warnings).toEqual(["keys of the issuer not read"]);
+    } finally {
+      for (const server of [inside, issuer]) server.close();
     }
   });
 

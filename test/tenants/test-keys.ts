@@ -4,10 +4,17 @@ import type { Clock } from "../../src/base/clock.ts";
 import type { OutsideIssuer } from "../../src/base/config.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { createLog } from "../../src/base/log.ts";
+import { listedHost, Outgoing } from "../../src/base/outgoing.ts";
 import { Events } from "../../src/events/service.ts";
 import type { Store } from "../../src/store/store.ts";
 import { AccessTokens } from "../../src/tenants/access-tokens.ts";
 import { Keys } from "../../src/tenants/keys.ts";
+
+/** The guard as the daemon makes it: the issuer's own host is listed. */
+export function testOutgoing(clock: Clock, outside: Pick<OutsideIssuer, "jwks_url"> | null): Outgoing {
+  const allowed = outside === null ? [] : [listedHost(outside.jwks_url)];
+  return new Outgoing({ clock, subnet: "10.42.0.0/16", allowed });
+}
 
 export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | null = null): Keys {
   const ids = randomIds();
@@ -17,6 +24,13 @@ export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | nu
     clock,
     ids,
     events: new Events({ store, clock, log }),
-    tokens: new AccessTokens({ clock, ids, log, secret: randomBytes(32), outside }),
+    tokens: new AccessTokens({
+      clock,
+      ids,
+      log,
+      secret: randomBytes(32),
+      outside,
+      outgoing: testOutgoing(clock, outside),
+    }),
   });
 }
