@@ -3,6 +3,7 @@
  * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
 import { CLI_LIMITS } from "./cli-limits.ts";
+import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
 
@@ -34,16 +35,6 @@ export const LIMITS = {
   /** Life of an access token. A leaked one is good for that long, unless its key is revoked. */
   access_token_seconds_default: 900,
   access_token_seconds_max: 3_600,
-  /** The keys of an outside issuer: how long a fetch may take, rest between two of them, how long an answer is good. */
-  jwks_timeout_ms: 5_000,
-  jwks_cooldown_ms: 30_000,
-  jwks_cache_ms: 600_000,
-  /** An issuer has a handful of keys of a kilobyte or so; what sends without end is not read on. */
-  jwks_bytes_max: 1024 * 1024,
-  /** Requests that the daemon itself sends at once: each may hold a thread of the resolver and a descriptor. */
-  outgoing_requests_max: 64,
-  /** Redirects that one of them follows. */
-  outgoing_redirects_max: 5,
   /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
   connections_max: 8_000,
   /**
@@ -77,21 +68,6 @@ export const LIMITS = {
   held_small_bytes_max: 16 * 1024,
   /** Requests sent on one connection before the one ahead is answered; hardly any client sends a second one. */
   pipelined_requests_max: 4,
-
-  // WebSockets
-  /** Open ones of one listener; each costs some 20 KiB beside what waits for it. */
-  sockets_max: 1_024,
-  /** A message of a client; a pasted text is one message. */
-  socket_message_bytes_max: 1024 * 1024,
-  /** Bytes that a client has not taken; above it the sender waits. As much as a terminal shows in a second. */
-  socket_buffer_bytes: 256 * 1024,
-  /** How often the credential and the silence of each socket are looked at. */
-  socket_tick_ms: 2_000,
-  /** A client is asked for a sign of life this often, and cut when none of any kind came for so long. */
-  socket_ping_ms: 20_000,
-  socket_silence_ms: 60_000,
-  /** What was sent before the end, and the client's word that it has understood, may take this long. */
-  socket_close_ms: 10_000,
 
   // Terminal sessions
   /** Each holds a shell, a connection to it, and of what nobody looked at up to `terminal_backlog_bytes`. */
@@ -435,30 +411,9 @@ export const LIMITS = {
   /** Above this size commits wait for the checkpoint, so the log cannot grow without end. */
   wal_bytes_max: 256 * 1024 * 1024,
 
-  // Telemetry
-  /** Log lines gather so long or up to so many characters before they are written: one write for many requests. */
-  log_flush_ms: 100,
-  log_chunk_length: 64 * 1024,
-  /** What a slow reader of the log has not taken; lines above it are dropped and counted. */
-  log_buffer_bytes_max: 1024 * 1024,
-  /** Functions with series of their own at /metrics; the least recently called go into one named `other`. */
-  metrics_functions_max: 1_000,
-  /** Characters of a `tracestate` that is handed on: what W3C asks every party to carry. */
-  tracestate_length_max: 512,
-  /** Spans that wait for the collector; above it they are dropped. Eight a call, sent in batches. */
-  spans_waiting_max: 4_096,
-  spans_batch_max: 512,
-  spans_interval_ms: 1_000,
-  /** How often metrics are sent to the collector. */
-  otlp_metrics_interval_ms: 15_000,
-  /** A collector may take so long to answer, and what is left at the end of the daemon may take so long to go. */
-  otlp_timeout_ms: 5_000,
-  otlp_end_ms: 2_000,
-  /** A collector that does not answer is named in the log so often. */
-  otlp_complaint_interval_ms: 60_000,
-
   ...CLI_LIMITS,
   ...KERNEL_LIMITS,
+  ...EDGE_LIMITS,
 
   // Process
   drain_ms: 20_000,

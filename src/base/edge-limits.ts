@@ -1,0 +1,51 @@
+/** Bounds of what the daemon exchanges with others beside requests: part of `LIMITS`, with the same rules. */
+export const EDGE_LIMITS = {
+  // Outgoing requests
+  /** The keys of an outside issuer: how long a fetch may take, rest between two of them, how long an answer is good. */
+  jwks_timeout_ms: 5_000,
+  jwks_cooldown_ms: 30_000,
+  jwks_cache_ms: 600_000,
+  /** An issuer has a handful of keys of a kilobyte or so; what sends without end is not read on. */
+  jwks_bytes_max: 1024 * 1024,
+  /** Requests that the daemon itself sends at once: each may hold a thread of the resolver and a descriptor. */
+  outgoing_requests_max: 64,
+  /** Redirects that one of them follows. */
+  outgoing_redirects_max: 5,
+
+  // WebSockets
+  /** Open ones of one listener; each costs some 20 KiB beside what waits for it. */
+  sockets_max: 1_024,
+  /** A message of a client; a pasted text is one message. */
+  socket_message_bytes_max: 1024 * 1024,
+  /** Bytes that a client has not taken; above it the sender waits. As much as a terminal shows in a second. */
+  socket_buffer_bytes: 256 * 1024,
+  /** How often the credential and the silence of each socket are looked at. */
+  socket_tick_ms: 2_000,
+  /** A client is asked for a sign of life this often, and cut when none of any kind came for so long. */
+  socket_ping_ms: 20_000,
+  socket_silence_ms: 60_000,
+  /** What was sent before the end, and the client's word that it has understood, may take this long. */
+  socket_close_ms: 10_000,
+
+  // Telemetry
+  /** Log lines gather so long or up to so many characters before they are written: one write for many requests. */
+  log_flush_ms: 100,
+  log_chunk_length: 64 * 1024,
+  /** What a slow reader of the log has not taken; lines above it are dropped and counted. */
+  log_buffer_bytes_max: 1024 * 1024,
+  /** Functions with series of their own at /metrics; the least recently called go into one named `other`. */
+  metrics_functions_max: 1_000,
+  /** Characters of a `tracestate` that is handed on: what W3C asks every party to carry. */
+  tracestate_length_max: 512,
+  /** Spans that wait for the collector; above it they are dropped. Eight a call, sent in batches. */
+  spans_waiting_max: 4_096,
+  spans_batch_max: 512,
+  spans_interval_ms: 1_000,
+  /** How often metrics are sent to the collector. */
+  otlp_metrics_interval_ms: 15_000,
+  /** A collector may take so long to answer, and what is left at the end of the daemon may take so long to go. */
+  otlp_timeout_ms: 5_000,
+  otlp_end_ms: 2_000,
+  /** A collector that does not answer is named in the log so often. */
+  otlp_complaint_interval_ms: 60_000,
+} as const;
