@@ -82,6 +82,17 @@ bool take_bytes(struct cursor *c, void *out, size_t len) {
   return true;
 }
 
+const uint8_t *take_room(struct cursor *c, size_t len) {
+  const uint8_t *at = c->at;
+  if (c->bad || c->left < len) {
+    c->bad = true;
+    return NULL;
+  }
+  c->at += len;
+  c->left -= len;
+  return at;
+}
+
 /* A string of the payload, in place. NULL unless it ends with its only NUL byte. */
 char *take_str(struct cursor *c) {
   uint32_t len;

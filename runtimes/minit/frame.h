@@ -40,6 +40,8 @@ struct cursor {
 };
 
 bool take_bytes(struct cursor *c, void *out, size_t len);
+/* Bytes of the payload, in place. NULL when there are not as many. */
+const uint8_t *take_room(struct cursor *c, size_t len);
 char *take_str(struct cursor *c);
 
 struct conn {

@@ -6,7 +6,7 @@
  * L1 It ends with its daemon: end of standard input is the end. Signals from a terminal do not reach it.
  * L2 It reaps whatever is reparented to it: it is the subreaper of detached containers.
  * L3 A job outlives its connection; its answer is dropped, and a namespace that nobody learned of is closed.
- * L4 No namespace is added while a request for the same link name is under way: none undoes what a newer one made.
+ * L4 While a link is being made, no other request for its name begins: none undoes what a newer one made.
  */
 #define _GNU_SOURCE
 #include "launcher.h"
@@ -49,14 +49,14 @@ enum {
   FD_NONE = -1,
 };
 
-enum kind { NO_JOB, COMMAND, ADDING, DELETING, STORING };
+enum kind { NO_JOB, COMMAND, ADDING, REMOVING, STORING };
 
 struct job {
   enum kind kind;
   struct conn *conn; /* NULL: the connection is gone */
   uint32_t id, result;
   struct proc proc; /* of the other kinds only the pid counts */
-  char host_ifname[IFNAMSIZ]; /* of the other kinds; cut off when it is too long to be one */
+  char host_ifname[IFNAMSIZ]; /* of ADDING; cut off when it is too long to be one */
   struct buf output[2]; /* the first begins with room for the head of the answer */
   bool ended;
   int status;
@@ -214,70 +214,106 @@ static void send_netns(struct conn *c, uint32_t id, const struct netns_result *r
   conn_send(c, NETNS, id, &head, sizeof head, text, head.len);
 }
 
-static bool is_name_busy(const char *host_ifname) {
+static bool is_being_made(const char *host_ifname, size_t len) {
   for (int i = 0; i < JOBS_MAX; i++) {
-    bool link = jobs[i].kind == ADDING || jobs[i].kind == DELETING;
-    if (link && strncmp(jobs[i].host_ifname, host_ifname, IFNAMSIZ - 1) == 0) return true;
+    const char *name = jobs[i].host_ifname;
+    if (jobs[i].kind == ADDING && strlen(name) == len && strncmp(name, host_ifname, len) == 0) return true;
   }
   return false;
 }
 
-/* Runs the work in a child with the launcher's descriptor table. The request may point into the receive buffer. */
-static void start_netns(struct conn *c, uint32_t id, enum kind kind, const struct netns_request *request) {
-  struct netns_result refused = {.fd = FD_NONE, .user_fd = FD_NONE, .step = "start"};
-  struct job *job = NULL;
+static bool is_one_being_made(const char *names) {
+  for (const char *end; (end = strchr(names, '\n')) != NULL; names = end + 1) {
+    if (is_being_made(names, (size_t)(end - names))) return true;
+  }
+  return false;
+}
+
+static void refuse_netns(struct conn *c, uint32_t id, const char *step, int error) {
+  struct netns_result refused = {.error = error, .fd = FD_NONE, .user_fd = FD_NONE};
+  snprintf(refused.step, sizeof refused.step, "%s", step);
+  send_netns(c, id, &refused);
+}
+
+/*
+ * Returns 0 in a child with the launcher's descriptor table, which does the work and ends; the job's result is its. The
+ * launcher gets another number, with the job or the refusal made. The request may point into the receive buffer.
+ */
+static pid_t fork_netns(struct conn *c, uint32_t id, enum kind kind, const char *name, struct netns_result **result) {
+  struct job *job = free_job();
   pid_t pid = -1;
-  if (kind == ADDING && is_name_busy(request->host_ifname)) errno = EBUSY;
-  else job = free_job();
   if (job != NULL) {
-    struct netns_result *result = &results[job - jobs];
-    *result = (struct netns_result){.error = EIO, .fd = FD_NONE, .user_fd = FD_NONE, .step = "child"};
+    *result = &results[job - jobs];
+    **result = (struct netns_result){.error = EIO, .fd = FD_NONE, .user_fd = FD_NONE, .step = "child"};
     pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
-    if (pid == 0) {
-      if (kind == ADDING) netns_add(request, result);
-      else netns_del(request->host_ifname, result);
-      _exit(0);
-    }
   }
-  if (pid < 0) {
-    refused.error = errno;
-    send_netns(c, id, &refused);
-    return;
+  if (pid < 0) refuse_netns(c, id, "start", errno);
+  else if (pid > 0) {
+    *job = (struct job){.kind = kind, .conn = c, .id = id, .proc.pid = pid};
+    strncpy(job->host_ifname, name, IFNAMSIZ - 1);
   }
-  *job = (struct job){.kind = kind, .conn = c, .id = id, .proc.pid = pid};
-  strncpy(job->host_ifname, request->host_ifname, IFNAMSIZ - 1);
+  return pid;
 }
 
 static void netns_add_request(struct conn *c, uint32_t id, struct cursor *payload) {
   struct wire_netns_add wire;
   bool read = take_bytes(payload, &wire, sizeof wire);
   struct netns_request request = {
-      .first_id = wire.first_id, .address = wire.address, .gateway = wire.gateway, .prefix_len = wire.prefix_len};
+      .first_id = wire.first_id, .address = wire.address, .gateway = wire.gateway, .group = wire.group};
   request.host_ifname = take_str(payload);
-  request.bridge = take_str(payload);
-  if (!read || payload->bad) c->dead = true;
-  else start_netns(c, id, ADDING, &request);
-}
-
-static bool is_namespace(int fd, int type) { return fd == FD_NONE || ioctl(fd, NS_GET_NSTYPE) == type; }
-
-static void netns_del_request(struct conn *c, uint32_t id, struct cursor *payload) {
-  int fds[2];
-  bool read = take_bytes(payload, fds, sizeof fds);
-  struct netns_request request = {.host_ifname = take_str(payload)};
   if (!read || payload->bad) {
     c->dead = true;
     return;
   }
-  /* Only descriptors of such namespaces are ever closed on request. */
-  if (!is_namespace(fds[0], CLONE_NEWNET) || !is_namespace(fds[1], CLONE_NEWUSER)) {
-    send_netns(c, id, &(struct netns_result){.error = EBADF, .fd = FD_NONE, .user_fd = FD_NONE, .step = "namespace"});
+  if (is_being_made(request.host_ifname, strnlen(request.host_ifname, IFNAMSIZ - 1))) {
+    refuse_netns(c, id, "start", EBUSY);
     return;
   }
-  for (int i = 0; i < 2; i++) {
-    if (fds[i] != FD_NONE) close(fds[i]);
+  struct netns_result *result;
+  if (fork_netns(c, id, ADDING, request.host_ifname, &result) != 0) return;
+  netns_add(&request, result);
+  _exit(0);
+}
+
+/* Only descriptors of such namespaces are ever closed on request. */
+static bool is_namespace(int fd) {
+  int type = ioctl(fd, NS_GET_NSTYPE);
+  return type == CLONE_NEWNET || type == CLONE_NEWUSER;
+}
+
+/* Once, whatever becomes of the rest: the numbers may soon be others'. */
+static bool close_namespaces(const uint8_t *fds, uint32_t count) {
+  bool closed = true;
+  for (uint32_t i = 0; i < count; i++) {
+    int fd;
+    memcpy(&fd, fds + i * sizeof fd, sizeof fd);
+    if (!is_namespace(fd)) closed = false;
+    else close(fd);
   }
-  start_netns(c, id, DELETING, &request);
+  return closed;
+}
+
+static void netns_end_request(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
+  struct wire_netns_end wire;
+  bool read = take_bytes(payload, &wire, sizeof wire);
+  const uint8_t *fds = take_room(payload, (size_t)wire.fds_count * sizeof(int));
+  struct address_set addresses = {.first = wire.first_address, .bytes = wire.bits_bytes};
+  addresses.bits = take_room(payload, wire.bits_bytes);
+  struct netns_group group = {.group = wire.group, .names = take_str(payload)};
+  if (!read || payload->bad) {
+    c->dead = true;
+    return;
+  }
+  int refused = !close_namespaces(fds, wire.fds_count) ? EBADF : is_one_being_made(group.names) ? EBUSY : 0;
+  if (refused != 0) {
+    refuse_netns(c, id, "namespaces", refused);
+    return;
+  }
+  struct netns_result *result;
+  if (fork_netns(c, id, REMOVING, "", &result) != 0) return;
+  if (type == NETNS_CUT) netns_cut(&group, result);
+  else netns_remove(&group, &addresses, result);
+  _exit(0);
 }
 
 static void finish_netns(struct job *job) {
@@ -329,7 +365,7 @@ static void stat_in_root(struct conn *c, uint32_t id, struct cursor *payload, ui
 static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
   if (type == SPAWN) spawn(c, id, payload);
   else if (type == NETNS_ADD) netns_add_request(c, id, payload);
-  else if (type == NETNS_DEL) netns_del_request(c, id, payload);
+  else if (type == NETNS_CUT || type == NETNS_REMOVE) netns_end_request(c, type, id, payload);
   else if (type == STAT_IN_ROOT) stat_in_root(c, id, payload, 0);
   else if (type == LSTAT_IN_ROOT) stat_in_root(c, id, payload, O_NOFOLLOW);
   else if (is_storage_request(type)) start_storage(c, type, id, payload);

@@ -4,8 +4,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if_bridge.h>
 #include <linux/if_link.h>
+#include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <linux/veth.h>
@@ -21,57 +21,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "netlink.h"
 #include "protocol.h"
 
-enum { MESSAGE_BYTES = 512, LOOPBACK_INDEX = 1 };
-
-struct message {
-  union {
-    struct nlmsghdr head;
-    uint8_t bytes[MESSAGE_BYTES];
-  };
-};
-
-/* The fixed part of a message goes right behind its header. */
-static void *begin(struct message *m, uint16_t type, uint16_t flags, size_t body_len) {
-  *m = (struct message){0};
-  m->head.nlmsg_type = type;
-  m->head.nlmsg_flags = (uint16_t)(NLM_F_REQUEST | NLM_F_ACK | flags);
-  m->head.nlmsg_len = NLMSG_LENGTH((uint32_t)body_len);
-  return NLMSG_DATA(&m->head);
-}
-
-/* All attributes together are far below MESSAGE_BYTES: names have at most 15 bytes, all else is fixed. */
-static void *put(struct message *m, uint16_t type, const void *value, size_t len) {
-  struct rtattr *attribute = (struct rtattr *)(m->bytes + NLMSG_ALIGN(m->head.nlmsg_len));
-  attribute->rta_type = type;
-  attribute->rta_len = (uint16_t)RTA_LENGTH(len);
-  if (len > 0) memcpy(RTA_DATA(attribute), value, len);
-  m->head.nlmsg_len = NLMSG_ALIGN(m->head.nlmsg_len) + RTA_ALIGN(attribute->rta_len);
-  return attribute;
-}
-
-static void put_text(struct message *m, uint16_t type, const char *text) { put(m, type, text, strlen(text) + 1); }
-static void put_u32(struct message *m, uint16_t type, uint32_t value) { put(m, type, &value, sizeof value); }
-static struct rtattr *nest(struct message *m, uint16_t type) { return put(m, type, NULL, 0); }
-
-static void end_nest(struct message *m, struct rtattr *attribute) {
-  attribute->rta_len = (uint16_t)(m->bytes + m->head.nlmsg_len - (uint8_t *)attribute);
-}
-
-/* Sends and waits for the acknowledgement. Returns 0 or an errno. */
-static int ask(int fd, struct message *m) {
-  if (send(fd, m->bytes, m->head.nlmsg_len, 0) < 0) return errno;
-  struct message answer;
-  ssize_t n;
-  do n = recv(fd, answer.bytes, sizeof answer.bytes, 0);
-  while (n < 0 && errno == EINTR);
-  if (n < 0) return errno;
-  if ((size_t)n < NLMSG_LENGTH(sizeof(struct nlmsgerr)) || answer.head.nlmsg_type != NLMSG_ERROR) return EPROTO;
-  return -((struct nlmsgerr *)NLMSG_DATA(&answer.head))->error;
-}
-
-static int open_rtnetlink(void) { return socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE); }
+enum { LOOPBACK_INDEX = 1, HARDWARE_BYTES = 6 };
 
 static int index_of(int fd, const char *name) {
   struct ifreq request = {0};
@@ -79,58 +32,51 @@ static int index_of(int fd, const char *name) {
   return ioctl(fd, SIOCGIFINDEX, &request) == 0 ? request.ifr_ifindex : 0;
 }
 
-static int link_up(int fd, int index) {
+static int set_flags(int fd, int index, unsigned flags) {
   struct message m;
-  struct ifinfomsg *link = begin(&m, RTM_NEWLINK, 0, sizeof *link);
+  struct ifinfomsg *link = message_begin(&m, RTM_NEWLINK, 0, sizeof *link);
   link->ifi_index = index;
-  link->ifi_flags = link->ifi_change = IFF_UP;
-  return ask(fd, &m);
+  link->ifi_flags = link->ifi_change = flags;
+  return netlink_ask(fd, &m);
 }
+
+/* Both ends' hardware addresses follow from the IP address. 02 marks them as locally given. */
+static void hardware_of(uint32_t address, uint8_t end, uint8_t hardware[HARDWARE_BYTES]) {
+  const uint8_t bytes[] = {2, end, (uint8_t)(address >> 24), (uint8_t)(address >> 16), (uint8_t)(address >> 8), (uint8_t)address};
+  memcpy(hardware, bytes, HARDWARE_BYTES);
+}
+
+enum { INSIDE = 1, OUTSIDE = 2 };
 
 /*
- * One message: the host end is made as a port of the bridge, the peer directly inside the namespace. Both are down. The
- * peer's hardware address follows from its IP address: whoever on this machine knew an earlier link of that IP address
- * would send to nobody for up to half a minute, until the kernel asks again. 02 marks it as locally given.
+ * One message: the host end is made in the group of links in use, so that no packet ever comes from it without the rules
+ * for that group; the peer is made directly inside the namespace. Both are down.
  */
-static int make_veth(int fd, const struct netns_request *request, int bridge_index, int netns_fd) {
+static int make_veth(int fd, const struct netns_request *request, int netns_fd) {
   struct message m;
-  begin(&m, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifinfomsg));
-  put_text(&m, IFLA_IFNAME, request->host_ifname);
-  put_u32(&m, IFLA_MASTER, (uint32_t)bridge_index);
-  put_u32(&m, IFLA_NUM_TX_QUEUES, 1);
-  put_u32(&m, IFLA_NUM_RX_QUEUES, 1);
-  struct rtattr *info = nest(&m, IFLA_LINKINFO);
-  put(&m, IFLA_INFO_KIND, "veth", 4);
-  struct rtattr *data = nest(&m, IFLA_INFO_DATA);
-  struct rtattr *peer = nest(&m, VETH_INFO_PEER);
+  uint8_t hardware[HARDWARE_BYTES];
+  message_begin(&m, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifinfomsg));
+  message_put_text(&m, IFLA_IFNAME, request->host_ifname);
+  message_put_u32(&m, IFLA_GROUP, request->group);
+  hardware_of(request->address, OUTSIDE, hardware);
+  message_put(&m, IFLA_ADDRESS, hardware, sizeof hardware);
+  message_put_u32(&m, IFLA_NUM_TX_QUEUES, 1);
+  message_put_u32(&m, IFLA_NUM_RX_QUEUES, 1);
+  struct rtattr *info = message_nest(&m, IFLA_LINKINFO);
+  message_put(&m, IFLA_INFO_KIND, "veth", 4);
+  struct rtattr *data = message_nest(&m, IFLA_INFO_DATA);
+  struct rtattr *peer = message_nest(&m, VETH_INFO_PEER);
   m.head.nlmsg_len += sizeof(struct ifinfomsg);
-  put_text(&m, IFLA_IFNAME, "eth0");
-  uint32_t address = request->address;
-  uint8_t hardware[6] = {2, 1, (uint8_t)(address >> 24), (uint8_t)(address >> 16), (uint8_t)(address >> 8), (uint8_t)address};
-  put(&m, IFLA_ADDRESS, hardware, sizeof hardware);
-  put_u32(&m, IFLA_NUM_TX_QUEUES, 1);
-  put_u32(&m, IFLA_NUM_RX_QUEUES, 1);
-  put_u32(&m, IFLA_NET_NS_FD, (uint32_t)netns_fd);
-  end_nest(&m, peer);
-  end_nest(&m, data);
-  end_nest(&m, info);
-  return ask(fd, &m);
-}
-
-/* Isolated ports do not reach each other. Set in the message that brings the port up, so it never is up without. */
-static int isolate_and_up(int fd, const char *host_ifname) {
-  struct message m;
-  struct ifinfomsg *link = begin(&m, RTM_NEWLINK, 0, sizeof *link);
-  link->ifi_flags = link->ifi_change = IFF_UP;
-  put_text(&m, IFLA_IFNAME, host_ifname);
-  struct rtattr *info = nest(&m, IFLA_LINKINFO);
-  put(&m, IFLA_INFO_SLAVE_KIND, "bridge", 6);
-  struct rtattr *data = nest(&m, IFLA_INFO_SLAVE_DATA);
-  uint8_t on = 1;
-  put(&m, IFLA_BRPORT_ISOLATED, &on, sizeof on);
-  end_nest(&m, data);
-  end_nest(&m, info);
-  return ask(fd, &m);
+  message_put_text(&m, IFLA_IFNAME, "eth0");
+  hardware_of(request->address, INSIDE, hardware);
+  message_put(&m, IFLA_ADDRESS, hardware, sizeof hardware);
+  message_put_u32(&m, IFLA_NUM_TX_QUEUES, 1);
+  message_put_u32(&m, IFLA_NUM_RX_QUEUES, 1);
+  message_put_u32(&m, IFLA_NET_NS_FD, (uint32_t)netns_fd);
+  message_end_nest(&m, peer);
+  message_end_nest(&m, data);
+  message_end_nest(&m, info);
+  return netlink_ask(fd, &m);
 }
 
 /*
@@ -139,41 +85,57 @@ static int isolate_and_up(int fd, const char *host_ifname) {
  */
 static int no_link_local(int fd, const char *host_ifname) {
   struct message m;
-  begin(&m, RTM_NEWLINK, 0, sizeof(struct ifinfomsg));
-  put_text(&m, IFLA_IFNAME, host_ifname);
-  struct rtattr *spec = nest(&m, IFLA_AF_SPEC);
-  struct rtattr *inet6 = nest(&m, AF_INET6);
+  message_begin(&m, RTM_NEWLINK, 0, sizeof(struct ifinfomsg));
+  message_put_text(&m, IFLA_IFNAME, host_ifname);
+  struct rtattr *spec = message_nest(&m, IFLA_AF_SPEC);
+  struct rtattr *inet6 = message_nest(&m, AF_INET6);
   uint8_t mode = IN6_ADDR_GEN_MODE_NONE;
-  put(&m, IFLA_INET6_ADDR_GEN_MODE, &mode, sizeof mode);
-  end_nest(&m, inet6);
-  end_nest(&m, spec);
-  int error = ask(fd, &m);
+  message_put(&m, IFLA_INET6_ADDR_GEN_MODE, &mode, sizeof mode);
+  message_end_nest(&m, inet6);
+  message_end_nest(&m, spec);
+  int error = netlink_ask(fd, &m);
   return error == EAFNOSUPPORT ? 0 : error;
 }
 
-static int add_address(int fd, int index, uint32_t address, uint8_t prefix_len) {
+static int add_address(int fd, int index, uint32_t address) {
   struct message m;
-  struct ifaddrmsg *body = begin(&m, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, sizeof *body);
+  struct ifaddrmsg *body = message_begin(&m, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, sizeof *body);
   body->ifa_family = AF_INET;
-  body->ifa_prefixlen = prefix_len;
+  body->ifa_prefixlen = 32;
   body->ifa_index = (uint32_t)index;
-  put_u32(&m, IFA_LOCAL, htonl(address));
-  put_u32(&m, IFA_ADDRESS, htonl(address));
-  if (prefix_len < 31) put_u32(&m, IFA_BROADCAST, htonl(address | (prefix_len == 0 ? ~0U : ~0U >> prefix_len)));
-  return ask(fd, &m);
+  message_put_u32(&m, IFA_LOCAL, htonl(address));
+  return netlink_ask(fd, &m);
 }
 
-static int add_default_route(int fd, int index, uint32_t gateway) {
+/* The route to one address, 0 for all; `via` and `source` are 0 where there is none. */
+static int add_route(int fd, int index, uint32_t address, uint32_t via, uint32_t source) {
   struct message m;
-  struct rtmsg *body = begin(&m, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, sizeof *body);
+  struct rtmsg *body = message_begin(&m, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, sizeof *body);
   body->rtm_family = AF_INET;
+  body->rtm_dst_len = address == 0 ? 0 : 32;
   body->rtm_table = RT_TABLE_MAIN;
   body->rtm_protocol = RTPROT_BOOT;
-  body->rtm_scope = RT_SCOPE_UNIVERSE;
+  body->rtm_scope = via == 0 ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE;
   body->rtm_type = RTN_UNICAST;
-  put_u32(&m, RTA_GATEWAY, htonl(gateway));
-  put_u32(&m, RTA_OIF, (uint32_t)index);
-  return ask(fd, &m);
+  if (address != 0) message_put_u32(&m, RTA_DST, htonl(address));
+  if (via != 0) message_put_u32(&m, RTA_GATEWAY, htonl(via));
+  if (source != 0) message_put_u32(&m, RTA_PREFSRC, htonl(source));
+  message_put_u32(&m, RTA_OIF, (uint32_t)index);
+  return netlink_ask(fd, &m);
+}
+
+/* The kernel neither asks for a permanent neighbour nor counts it: its table is one for the whole machine. */
+static int add_neighbour(int fd, int index, uint32_t address, uint32_t link_address, uint8_t end) {
+  struct message m;
+  uint8_t hardware[HARDWARE_BYTES];
+  hardware_of(link_address, end, hardware);
+  struct ndmsg *body = message_begin(&m, RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, sizeof *body);
+  body->ndm_family = AF_INET;
+  body->ndm_ifindex = index;
+  body->ndm_state = NUD_PERMANENT;
+  message_put_u32(&m, NDA_DST, htonl(address));
+  message_put(&m, NDA_LLADDR, hardware, sizeof hardware);
+  return netlink_ask(fd, &m);
 }
 
 /* /proc/sys/net is that of the reader's namespace. A kernel without IPv6 has no such file, and nothing to disable. */
@@ -189,22 +151,28 @@ static int disable_ipv6(const char *which) {
 
 static int delete_link(int fd, const char *host_ifname) {
   struct message m;
-  begin(&m, RTM_DELLINK, 0, sizeof(struct ifinfomsg));
-  put_text(&m, IFLA_IFNAME, host_ifname);
-  int error = ask(fd, &m);
+  message_begin(&m, RTM_DELLINK, 0, sizeof(struct ifinfomsg));
+  message_put_text(&m, IFLA_IFNAME, host_ifname);
+  int error = netlink_ask(fd, &m);
   return error == ENODEV ? 0 : error;
 }
 
-/*
- * Deletes what has the name when it is a port of the same bridge: the rest of a request whose answer nobody took.
- * Anything else of that name stays. Returns 0 when the name is free.
- */
-static int delete_leftover(int fd, const struct netns_request *request) {
-  struct ifreq port = {.ifr_ifindex = index_of(fd, request->host_ifname)};
-  if (port.ifr_ifindex == 0) return 0;
-  strcpy(port.ifr_name, request->bridge);
-  if (ioctl(fd, SIOCBRDELIF, &port) != 0) return EEXIST;
-  return delete_link(fd, request->host_ifname);
+/* A link that is gone is no error. */
+static int move_to_group(int fd, const char *host_ifname, uint32_t group) {
+  struct message m;
+  message_begin(&m, RTM_NEWLINK, 0, sizeof(struct ifinfomsg));
+  message_put_text(&m, IFLA_IFNAME, host_ifname);
+  message_put_u32(&m, IFLA_GROUP, group);
+  int error = netlink_ask(fd, &m);
+  return error == ENODEV ? 0 : error;
+}
+
+static int delete_group(int fd, uint32_t group) {
+  struct message m;
+  message_begin(&m, RTM_DELLINK, 0, sizeof(struct ifinfomsg));
+  message_put_u32(&m, IFLA_GROUP, group);
+  int error = netlink_ask(fd, &m);
+  return error == ENODEV ? 0 : error;
 }
 
 static bool failed(struct netns_result *result, const char *step, int error) {
@@ -277,33 +245,43 @@ static int make_plain(struct work *w) {
   return w->netns < 0 ? errno : 0;
 }
 
+static void add_inside(const struct netns_request *request, struct work *w, struct netns_result *result) {
+  uint32_t address = request->address, gateway = request->gateway;
+  int eth0 = index_of(w->inside, "eth0");
+  if (failed(result, "eth0", eth0 == 0 ? errno : 0)) return;
+  if (failed(result, "address", add_address(w->inside, eth0, address))) return;
+  if (failed(result, "eth0 up", set_flags(w->inside, eth0, IFF_UP | IFF_NOARP))) return;
+  if (failed(result, "neighbour", add_neighbour(w->inside, eth0, gateway, address, OUTSIDE))) return;
+  if (failed(result, "gateway", add_route(w->inside, eth0, gateway, 0, 0))) return;
+  failed(result, "route", add_route(w->inside, eth0, 0, gateway, 0));
+}
+
+static void add_outside(const struct netns_request *request, struct work *w, struct netns_result *result) {
+  uint32_t address = request->address;
+  int link = index_of(w->host, request->host_ifname);
+  if (failed(result, "link", link == 0 ? errno : 0)) return;
+  if (failed(result, "link-local", no_link_local(w->host, request->host_ifname))) return;
+  if (failed(result, "link up", set_flags(w->host, link, IFF_UP | IFF_NOARP))) return;
+  if (failed(result, "link neighbour", add_neighbour(w->host, link, address, address, INSIDE))) return;
+  failed(result, "link route", add_route(w->host, link, address, 0, request->gateway));
+}
+
 static void add_steps(const struct netns_request *request, struct work *w, struct netns_result *result) {
-  bool valid = is_name(request->host_ifname) && is_name(request->bridge) && request->prefix_len <= 32;
+  bool valid = is_name(request->host_ifname) && request->group != 0;
   if (failed(result, "arguments", valid ? 0 : EINVAL)) return;
-  w->host = open_rtnetlink();
+  w->host = netlink_open(NETLINK_ROUTE);
   if (failed(result, "rtnetlink socket", w->host < 0 ? errno : 0)) return;
-  int bridge_index = index_of(w->host, request->bridge);
-  if (failed(result, "bridge", bridge_index == 0 ? errno : 0)) return;
   if (request->first_id == 0 && failed(result, "namespace", make_plain(w))) return;
   if (request->first_id != 0 && failed(result, "user namespace", make_owned(w, request->first_id))) return;
-  w->inside = open_rtnetlink();
+  w->inside = netlink_open(NETLINK_ROUTE);
   if (failed(result, "rtnetlink socket inside", w->inside < 0 ? errno : 0)) return;
   if (failed(result, "disable ipv6", disable_ipv6("default"))) return;
   if (failed(result, "disable ipv6", disable_ipv6("all"))) return;
-  if (failed(result, "loopback up", link_up(w->inside, LOOPBACK_INDEX))) return;
-  int error = make_veth(w->host, request, bridge_index, w->netns);
-  if (error == EEXIST && (error = delete_leftover(w->host, request)) == 0) {
-    error = make_veth(w->host, request, bridge_index, w->netns);
-  }
-  if (failed(result, "veth", error)) return;
+  if (failed(result, "loopback up", set_flags(w->inside, LOOPBACK_INDEX, IFF_UP))) return;
+  if (failed(result, "veth", make_veth(w->host, request, w->netns))) return;
   w->linked = true;
-  int eth0 = index_of(w->inside, "eth0");
-  if (failed(result, "eth0", eth0 == 0 ? errno : 0)) return;
-  if (failed(result, "address", add_address(w->inside, eth0, request->address, request->prefix_len))) return;
-  if (failed(result, "eth0 up", link_up(w->inside, eth0))) return;
-  if (failed(result, "link-local", no_link_local(w->host, request->host_ifname))) return;
-  if (failed(result, "bridge port up", isolate_and_up(w->host, request->host_ifname))) return;
-  failed(result, "route", add_default_route(w->inside, eth0, request->gateway));
+  add_inside(request, w, result);
+  if (result->error == 0) add_outside(request, w, result);
 }
 
 void netns_add(const struct netns_request *request, struct netns_result *result) {
@@ -322,11 +300,25 @@ void netns_add(const struct netns_request *request, struct netns_result *result)
   if (w.user >= 0) close(w.user);
 }
 
-void netns_del(const char *host_ifname, struct netns_result *result) {
+void netns_cut(struct netns_group *cut, struct netns_result *result) {
   *result = (struct netns_result){.fd = -1, .user_fd = -1};
-  if (failed(result, "arguments", is_name(host_ifname) ? 0 : EINVAL)) return;
-  int fd = open_rtnetlink();
+  int fd = netlink_open(NETLINK_ROUTE);
   if (failed(result, "rtnetlink socket", fd < 0 ? errno : 0)) return;
-  failed(result, "delete link", delete_link(fd, host_ifname));
+  char *rest;
+  for (char *name = strtok_r(cut->names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest)) {
+    int error = is_name(name) ? move_to_group(fd, name, cut->group) : EINVAL;
+    if (error != 0) failed(result, "cut link", error);
+  }
+  close(fd);
+}
+
+void netns_remove(struct netns_group *removed, const struct address_set *addresses, struct netns_result *result) {
+  /* While no packet passes: one that did would be tracked again, and be sent to where the link was. */
+  netns_cut(removed, result);
+  if (result->error == 0) failed(result, "tracked connections", conntrack_flush(addresses));
+  if (result->error != 0) return;
+  int fd = netlink_open(NETLINK_ROUTE);
+  if (failed(result, "rtnetlink socket", fd < 0 ? errno : 0)) return;
+  failed(result, "delete links", delete_group(fd, removed->group));
   close(fd);
 }

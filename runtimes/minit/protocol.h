@@ -31,7 +31,7 @@ enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09 };
 enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR, SIGNALLED };
 
 /* Daemon to launcher, and the answers. */
-enum { SPAWN = 0x11, NETNS_ADD, NETNS_DEL, STAT_IN_ROOT, LAUNCHER_PING };
+enum { SPAWN = 0x11, NETNS_ADD, NETNS_CUT, STAT_IN_ROOT, LAUNCHER_PING, NETNS_REMOVE };
 enum { SPAWNED = 0x91, NETNS, STATED = 0x94, LAUNCHER_PONG };
 
 /* Flags of EXEC and RUN. */
@@ -178,19 +178,31 @@ struct PACKED wire_spawned {
 enum { USER_IDS = 65536 };
 
 /*
- * Then: str host_ifname, str bridge. Addresses are numbers: 10.42.0.1 is 0x0a2a0001. With a `first_id` the namespace is
- * that of a new user namespace, whose ids 0 to USER_IDS - 1 are those from there on outside.
+ * Then: str host_ifname. Addresses are numbers: 10.42.0.1 is 0x0a2a0001. With a `first_id` the namespace is that of a new
+ * user namespace, whose ids 0 to USER_IDS - 1 are those from there on outside.
  */
 struct PACKED wire_netns_add {
   uint32_t first_id; /* 0: none, it is the machine's */
   uint32_t address;
   uint32_t gateway;
-  uint8_t prefix_len;
+  uint32_t group; /* of the host end */
 };
 
 /*
- * Then: str message. Descriptors are the launcher's; others name the namespaces /proc/<launcher pid>/fd/<fd>.
- * `user_fd` is UINT32_MAX where there is no user namespace. NETNS_DEL has both descriptors, then str host_ifname.
+ * NETNS_CUT and NETNS_REMOVE. Then: fds_count x u32 descriptor of NETNS_ADD to be closed, bits_bytes of bits, str names of
+ * host ends, each with a newline behind it. NETNS_CUT moves them into the group. NETNS_REMOVE deletes all links of the
+ * group afterwards, and the tracked connections of each address first_address + n whose bit n is set.
+ */
+struct PACKED wire_netns_end {
+  uint32_t group;
+  uint32_t fds_count;
+  uint32_t first_address;
+  uint32_t bits_bytes;
+};
+
+/*
+ * The answer to all three. Then: str message. Descriptors are the launcher's; others name the namespaces
+ * /proc/<launcher pid>/fd/<fd>. UINT32_MAX where there is none: of a user namespace, or at all.
  */
 struct PACKED wire_netns {
   uint32_t error;

@@ -41,6 +41,8 @@ export interface Config {
   readonly cells_target: number;
   readonly instances_max: number;
   readonly containers_max: number;
+  /** Tracked connections of one address. */
+  readonly flows_max: number;
   readonly memory_budget_mb: number;
   /** Of containers' files and volumes; null: half of the disk. */
   readonly area_mb: number | null;
@@ -126,7 +128,7 @@ export const SETTINGS = {
       "hosts that the daemon may call although they are at loopback, link-local or own addresses: host or host:port, comma-separated",
   },
   subnet: { variable: "HEARTH_SUBNET", fallback: "10.42.0.0/16", about: "addresses of instances, IPv4, /16 to /28" },
-  bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge" },
+  bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge with the gateway's address" },
   oci_runtime: { variable: "HEARTH_OCI_RUNTIME", fallback: "auto", about: "auto, crun, runc, or a path" },
   user_namespaces: {
     variable: "HEARTH_USER_NAMESPACES",
@@ -154,6 +156,11 @@ export const SETTINGS = {
     variable: "HEARTH_CONTAINERS_MAX",
     fallback: String(LIMITS.containers_max),
     about: "API containers on this node",
+  },
+  flows_max: {
+    variable: "HEARTH_FLOWS_MAX",
+    fallback: String(LIMITS.flows_max),
+    about: "tracked connections of one instance or container; packets of more are dropped",
   },
   memory: {
     variable: "HEARTH_MEMORY_MB",
@@ -384,6 +391,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     cells_target: wholeNumber("cells", read("cells"), 0, 500),
     instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
     containers_max: wholeNumber("containers_max", read("containers_max"), 0, 10_000),
+    flows_max: wholeNumber("flows_max", read("flows_max"), 1, LIMITS.flows_max_max),
     memory_budget_mb:
       read("memory") === "" ? defaultMemoryMb() : wholeNumber("memory", read("memory"), 16, 100_000_000),
     area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),

@@ -55,6 +55,7 @@ export const FAILPOINTS = [
   "engine.remove.deleted",
   "engine.remove.emptied",
   "engine.remove.released",
+  "engine.network.cut",
   "engine.stop.begun",
   "engine.stop.unlinked",
   "store.commit.begun",

@@ -251,7 +251,7 @@ export const containerChecks = z
   .object({
     state_running: z.boolean().describe("Its state is running."),
     minit_responsive: z.boolean().describe("Its first process answers."),
-    network_configured: z.boolean().describe("It has an address and a link to the bridge."),
+    network_configured: z.boolean().describe("It has an address and a link to the gateway."),
     managed_image_valid: z.boolean().describe("Its image is in the store, and of the release that the profile names."),
   })
   .meta({ id: "ContainerChecks" });

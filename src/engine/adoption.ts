@@ -142,7 +142,7 @@ export class Leftovers {
   async #survivor(id: string, bundle: string, slot: NetworkSlot): Promise<Survivor | null> {
     const { clock, mode, places, network } = this.#options;
     const group = `${places.cgroup}/${id}`;
-    if (!network.isPort(slot) || readOomKills(mode, group) > 0) return null;
+    if (!network.isConnected(slot) || readOomKills(mode, group) > 0) return null;
     try {
       const processes = containerProcesses(mode, group);
       if (processes.length !== 1 || !processes.every(isInit)) return null;

@@ -394,10 +394,10 @@ export class ContainerEngine {
     return this.#starter.directory(id);
   }
 
-  /** Whether a container that runs is connected to the bridge. */
+  /** Whether a container that runs is connected to the gateway. */
   isLinked(id: string): boolean {
-    const link = this.#held.get(id)?.slot.host_interface;
-    return link !== undefined && existsSync(`/sys/class/net/${link}/brport`);
+    const slot = this.#held.get(id)?.slot;
+    return slot !== undefined && this.#host.network.isConnected(slot);
   }
 
   /** Whether somebody looks into one that does not run: it cannot be started before that is over. */

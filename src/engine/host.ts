@@ -102,7 +102,14 @@ export class EngineHost {
     const slots_max = config.instances_max + config.containers_max + SLOT_MARGIN;
     const isCurrent = (launcher_pid: number) => this.#keeper.isCurrent(launcher_pid);
     this.users = new UserNamespaces(config.user_namespaces, log);
-    this.network = new Network(() => this.#keeper.current, isCurrent, clock, this.users, { ...config, slots_max });
+    this.network = new Network({
+      launcher: () => this.#keeper.current,
+      isCurrent,
+      clock,
+      log,
+      users: this.users,
+      names: { ...config, slots_max },
+    });
     this.images = new Images(options.buildah, config.host_tag);
   }
 
@@ -252,7 +259,8 @@ export class EngineHost {
       await this.#pause(pause_ms);
       if (this.#isEnding) return false;
     }
-    const lost = (error: unknown) => log.warn("network slot lost", { id: remains.id, error: errorText(error) });
+    const lost = (error: unknown) =>
+      log.warn("network slot not ended, trying again later", { id: remains.id, error: errorText(error) });
     if (slot !== null) await this.network.release(slot).catch(lost);
     failpoint("engine.remove.released");
     return true;

@@ -49,9 +49,15 @@ export interface NetnsRequest {
   /** IPv4 addresses as numbers. */
   readonly address: number;
   readonly gateway: number;
-  readonly prefix_length: number;
   readonly host_interface: string;
-  readonly bridge: string;
+  /** Of the host's end of the link (`ip link show group`). */
+  readonly group: number;
+}
+
+/** Addresses by their bits: bit n of `bits` is `first` + n, the lowest bit of a byte first. */
+export interface AddressSet {
+  readonly first: number;
+  readonly bits: Uint8Array;
 }
 
 /** The launcher's descriptors. */
@@ -90,7 +96,7 @@ export interface OverlayRequest {
 
 /** In place of a descriptor. */
 const NO_FD = 0xffffffff;
-/** Of a link that is all there is. */
+/** Of a link whose namespace this process does not hold. */
 export const NO_NETNS: Netns = { fd: NO_FD, user: null };
 const STORAGE_READONLY = 1;
 const STORAGE_VALUES = 6;
@@ -181,37 +187,35 @@ export class LauncherClient {
     throw new AppError("INTERNAL", `${argv.join(" ")} ${why}: ${result.stderr.trim().slice(-2_000)}`);
   }
 
-  /** Makes a network namespace with an `eth0` on the bridge. */
+  /** Makes a network namespace with an `eth0`, and the route to it. */
   async addNetns(request: NetnsRequest): Promise<Netns> {
     const { first_id } = request;
-    const bytes = 13 + strBytes(request.host_interface) + strBytes(request.bridge);
+    const bytes = 16 + strBytes(request.host_interface);
     const answer = await this.#call(FRAME.NETNS_ADD, bytes, REPLY_GRACE_MS, (frame) => {
       frame
         .u32(first_id ?? 0)
         .u32(request.address)
         .u32(request.gateway)
-        .u8(request.prefix_length);
-      frame.str(request.host_interface).str(request.bridge);
+        .u32(request.group);
+      frame.str(request.host_interface);
     });
-    const errno = answer.readUInt32LE(0);
-    if (errno !== 0) {
-      throw new AppError("INTERNAL", `network namespace ${request.host_interface}: ${strAt(answer, 12)}`);
-    }
+    checkNetns(answer, request.host_interface);
     const user = first_id === null ? null : { fd: answer.readUInt32LE(8), first_id };
     return { fd: answer.readUInt32LE(4), user };
   }
 
-  /** Closes the descriptors and deletes the link. */
-  async deleteNetns({ fd, user }: Netns, host_interface: string): Promise<void> {
-    const answer = await this.#call(FRAME.NETNS_DEL, 8 + strBytes(host_interface), REPLY_GRACE_MS, (frame) =>
-      frame
-        .u32(fd)
-        .u32(user?.fd ?? NO_FD)
-        .str(host_interface),
-    );
-    if (answer.readUInt32LE(0) !== 0) {
-      throw new AppError("INTERNAL", `network namespace ${host_interface}: ${strAt(answer, 12)}`);
-    }
+  /**
+   * Moves links into a group and closes descriptors. A link that is gone is no error. The descriptors are closed even if
+   * the call rejects: no other call may name them.
+   */
+  async cutNetns(host_interfaces: readonly string[], group: number, closed: readonly Netns[]): Promise<void> {
+    const fds = closed.flatMap(({ fd, user }) => [fd, user?.fd ?? NO_FD]).filter((fd) => fd !== NO_FD);
+    await this.#endNetns(FRAME.NETNS_CUT, host_interfaces, group, fds, { first: 0, bits: new Uint8Array() });
+  }
+
+  /** Moves links into a group, then deletes the tracked connections of `addresses` and all links of the group. */
+  async removeNetns(host_interfaces: readonly string[], group: number, addresses: AddressSet): Promise<void> {
+    await this.#endNetns(FRAME.NETNS_REMOVE, host_interfaces, group, [], addresses);
   }
 
   /** Rejects when the launcher is lost or does not answer in time. */
@@ -276,6 +280,23 @@ export class LauncherClient {
     this.#socket.unref();
   }
 
+  async #endNetns(
+    type: number,
+    host_interfaces: readonly string[],
+    group: number,
+    fds: readonly number[],
+    { first, bits }: AddressSet,
+  ): Promise<void> {
+    const names = host_interfaces.map((name) => `${name}\n`).join("");
+    const bytes = 16 + 4 * fds.length + bits.length + strBytes(names);
+    const answer = await this.#call(type, bytes, LIMITS.network_removal_timeout_ms, (frame) => {
+      frame.u32(group).u32(fds.length).u32(first).u32(bits.length);
+      for (const fd of fds) frame.u32(fd);
+      frame.raw(bits).str(names);
+    });
+    checkNetns(answer, host_interfaces.join(" "));
+  }
+
   #call(type: number, bytes: number, deadline_ms: number, fill: (frame: FrameWriter) => void): Promise<Buffer> {
     if (!this.isOpen) return Promise.reject(new AppError("INTERNAL", "the launcher is gone"));
     const id = this.#next_id++ >>> 0;
@@ -298,6 +319,11 @@ export class LauncherClient {
     pending.cancel();
     pending.resolve(payload);
   }
+}
+
+function checkNetns(answer: Buffer, what: string): void {
+  if (answer.readUInt32LE(0) === 0) return;
+  throw new AppError("INTERNAL", `network namespace ${what.slice(0, 200)}: ${strAt(answer, 12)}`);
 }
 
 function strAt(buffer: Buffer, at: number): string {

@@ -1,31 +1,41 @@
 /**
- * The network of instances: one bridge, addresses from the subnet, NAT to the outside, and no way to a neighbour.
- * Neighbours are cut off twice: bridge ports are isolated (layer 2), and the forward chain drops what would be routed
- * back (layer 3); what comes from an instance to this machine itself is dropped but for answers and pings. The rules
- * themselves are rules.ts's; here they are put in force, with the policies of containers that have one.
+ * The network of instances: a link to each, routed to its one address; NAT to the outside, and no way to a neighbour:
+ * the forward chain drops packets from link to link. Packets from an instance to this machine itself are dropped but
+ * for answers and pings. The rules themselves are rules.ts's; here they are put in force, with the policies of
+ * containers that have one. A bridge without a port carries the gateway's address.
  *
- * Namespaces are slots, made before they are needed (`slots.ts`) and used again: an instance has no capability to
- * change its network, and its sockets end with its processes. The slot of an instance that an earlier process started
- * is counted as in use (its index, and so its address and uid, is nobody else's) and is not used again: its namespace
- * is held by that instance alone.
+ * Namespaces are slots, made before they are needed and used once (`slots.ts`): a socket of an instance may be held
+ * open elsewhere when the instance is gone. The slot of an instance that an earlier process started is counted as in
+ * use (its index, and so its address and uid, is nobody else's).
  *
  * W1 A policy stands before the first process in its slot starts, and until nothing is left of the last one. It is the
  *    kernel's: with the daemon gone it holds on, and the next daemon's first transaction has it again.
+ * W2 An index is used again only when nothing is left of its last use: no link, no policy, no tracked connection.
  */
-import { existsSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
-import { networkInterfaces } from "node:os";
-import { type Clock, sleep } from "../base/clock.ts";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
-import { each } from "./concurrency.ts";
-import { type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "./launcher.ts";
-import { type NetworkPolicy, noRules, type PolicyOf, policyRules, tableRules } from "./rules.ts";
+import type { Log } from "../base/log.ts";
+import { Gathering } from "./gathering.ts";
+import { type AddressSet, type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "./launcher.ts";
+import {
+  FLOWS_COUNTER,
+  type LinkGroups,
+  type NetworkPolicy,
+  noRules,
+  type PolicyOf,
+  policyRules,
+  tableRules,
+} from "./rules.ts";
 import { Slots } from "./slots.ts";
 import { UserNamespaces } from "./user-namespaces.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
 const NO_LAUNCHER = 0;
-const LINK_LOOK_INTERVAL_MS = 20;
+/** Link groups of all daemons: above those that people number by hand, four for each tag. */
+const GROUPS_BASE = 0x2000_0000;
 
 /** A ready network namespace with its address, and the uid that goes with it. */
 export interface NetworkSlot extends Netns {
@@ -77,66 +87,73 @@ export function instanceResolvConf(text: string): string {
     .join("\n");
 }
 
+export interface NetworkNames {
+  readonly bridge: string;
+  readonly subnet: string;
+  readonly host_tag: string;
+  readonly data_dir: string;
+  readonly run_dir: string;
+  readonly slots_max: number;
+  readonly flows_max: number;
+}
+
+export interface NetworkOptions {
+  readonly launcher: () => LauncherHandle;
+  readonly isCurrent: (launcher_pid: number) => boolean;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly users: UserNamespaces;
+  readonly names: NetworkNames;
+}
+
 export class Network {
   readonly subnet: Subnet;
-  readonly #text: {
-    bridge: string;
-    mac: string;
-    subnet: string;
-    table: string;
-    tag: string;
-    owner: string;
-    rules_file: string;
-  };
-  readonly #launcher: () => LauncherHandle;
+  readonly #options: NetworkOptions;
+  readonly #text: { mac: string; table: string; tag: string; owner: string; rules_file: string };
+  readonly #groups: LinkGroups;
   readonly #slots: Slots<NetworkSlot>;
-  readonly #users: UserNamespaces;
-  readonly #slots_max: number;
-  readonly #clock: Clock;
-  readonly #isCurrent: (launcher_pid: number) => boolean;
+  /** Indexes of slots, and so addresses. */
+  readonly #indexes_max: number;
   /** Whether bridge and rules are this object's: nothing of another daemon's is ever taken down. */
   #isOwner = false;
-  /** Whether the bridge of an earlier process is there and as it has to be. */
-  #isKept = false;
+  /** Whether the bridge is there and as it has to be. */
+  #isReady = false;
   readonly #ports = new Set<number>();
   /** Of slots in use that have one, by address. */
   readonly #policies = new Map<string, PolicyOf>();
-  /** The policies in force; null where that is not known, and the tables are made anew. */
+  /** The policies in force; null where that is not known, and the table is made anew. */
   #standing: readonly PolicyOf[] | null = null;
-  /** The last change of the rules: one at a time, or an older set could come last. */
-  #ruling: Promise<void> = Promise.resolve();
-  /** A change that has not begun: it takes up all that is wanted until it does. */
-  #waiting: Promise<void> | null = null;
+  /** One change of the rules at a time, or an older set could come last. */
+  readonly #ruling = new Gathering<null>(() => this.#apply());
+  readonly #cutting = new Gathering<NetworkSlot>((slots) => this.#cut(slots));
 
-  constructor(
-    launcher: () => LauncherHandle,
-    isCurrent: (launcher_pid: number) => boolean,
-    clock: Clock,
-    users: UserNamespaces,
-    names: { bridge: string; subnet: string; host_tag: string; data_dir: string; run_dir: string; slots_max: number },
-  ) {
-    this.#launcher = launcher;
-    this.#clock = clock;
-    this.#isCurrent = isCurrent;
-    this.#users = users;
+  constructor(options: NetworkOptions) {
+    const { clock, log, users, isCurrent, names } = options;
+    this.#options = options;
     this.subnet = parseSubnet(names.subnet);
     this.#text = {
-      bridge: names.bridge,
       // One of our own (02 marks it as such), and the same at every start.
       mac: ["02", "00", ...(names.host_tag.slice(0, 8).match(/../g) ?? [])].join(":"),
-      subnet: names.subnet,
       table: `hearth_${names.host_tag}`,
       tag: names.host_tag.slice(0, 6),
       owner: `hearth ${names.data_dir}`.slice(0, 255),
       rules_file: `${names.run_dir}/rules.nft`,
     };
-    this.#slots_max = Math.min(names.slots_max, this.subnet.size);
+    const live = GROUPS_BASE + 4 * Number.parseInt(names.host_tag.slice(0, 7), 16);
+    this.#groups = { live, dead: live + 1, doomed: live + 2 };
+    const slots_max = Math.min(names.slots_max, this.subnet.size);
+    const wanted = LIMITS.network_addresses_per_slot * slots_max;
+    this.#indexes_max = Math.min(wanted, this.subnet.size, UserNamespaces.slots_max);
     this.#slots = new Slots({
       clock,
-      ready_count: Math.min(LIMITS.network_slots_ready, names.slots_max),
-      slots_max: this.#slots_max,
+      ready_count: Math.min(LIMITS.network_slots_ready, slots_max),
+      slots_max,
+      indexes_max: this.#indexes_max,
       make: (index) => this.#make(index),
-      unmake: (slot) => this.#unmake(slot),
+      remnant: (index) => this.#slot(index, NO_NETNS, NO_LAUNCHER),
+      cut: (slot) => this.#cutting.add(slot),
+      remove: (slots) => this.#remove(slots),
+      onRemovalFailed: (error) => log.warn("links not removed, trying again later", { error: errorText(error) }),
       // A slot of a launcher that ended is gone with it. One with a user namespace is not for a container without: the
       // machine's root could be above what owns the network.
       isUsable: ({ launcher_pid, user }) => isCurrent(launcher_pid) && (user !== null) === users.areWanted,
@@ -150,9 +167,10 @@ export class Network {
 
   /** Looks at the bridge, before anything is changed. Throws WRONG_STATE when it is another daemon's. */
   claim(): void {
-    const { bridge, owner } = this.#text;
+    const { bridge } = this.#options.names;
+    const { owner, mac } = this.#text;
     if (existsSync(`/sys/class/net/${bridge}`)) {
-      const alias = readFileSync(`/sys/class/net/${bridge}/ifalias`, "utf8").trimEnd();
+      const alias = settingOf(bridge, "ifalias");
       if (alias !== owner) {
         const whose = alias === "" ? "something else" : `'${alias}'`;
         throw new AppError(
@@ -160,11 +178,8 @@ export class Network {
           `the bridge ${bridge} belongs to ${whose}: set HEARTH_BRIDGE and HEARTH_SUBNET`,
         );
       }
-      // Only interfaces that are up and have a carrier are listed: a bridge without a port is made again.
-      const addresses = networkInterfaces()[bridge] ?? [];
-      this.#isKept = addresses.some(
-        ({ cidr, mac }) => cidr === `${this.gateway}/${this.subnet.prefix_length}` && mac === this.#text.mac,
-      );
+      const isRouted = readFileSync("/proc/net/route", "utf8").includes(`\n${bridge}\t${this.#routeText()}`);
+      this.#isReady = isRouted && settingOf(bridge, "address") === mac && this.#isLive(bridge);
     }
     this.#isOwner = true;
   }
@@ -172,7 +187,7 @@ export class Network {
   /** The slot that goes with a uid, as an earlier process made it. Null when there is none such. */
   slotOfUid(uid: number): NetworkSlot | null {
     const index = uid - LIMITS.instance_uid_base;
-    if (!Number.isInteger(index) || index < 0 || index >= this.#slots_max) return null;
+    if (!Number.isInteger(index) || index < 0 || index >= this.#indexes_max) return null;
     return this.#slot(index, NO_NETNS, NO_LAUNCHER);
   }
 
@@ -181,14 +196,9 @@ export class Network {
     return this.slotOfUid(LIMITS.instance_uid_base + index);
   }
 
-  /** Whether a slot of an earlier process is still connected: its link a port of the bridge. */
-  isPort({ host_interface }: NetworkSlot): boolean {
-    if (!this.#isKept) return false;
-    try {
-      return readlinkSync(`/sys/class/net/${host_interface}/master`).endsWith(`/${this.#text.bridge}`);
-    } catch {
-      return false;
-    }
+  /** Whether a slot is connected: its link not cut, and the gateway there. */
+  isConnected({ host_interface }: NetworkSlot): boolean {
+    return this.#isReady && this.#isLive(host_interface);
   }
 
   /**
@@ -197,10 +207,11 @@ export class Network {
    */
   async boot(taken: readonly NetworkSlot[], isFilled: boolean): Promise<void> {
     for (const slot of taken) this.#slots.adopt(slot);
-    await this.#sweepLinks(new Set(taken.map(({ host_interface }) => host_interface)));
-    if (!this.#isKept) await this.#makeBridge();
+    if (!this.#isReady) await this.#makeBridge();
+    this.#isReady = true;
     writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
-    await this.#applyRules();
+    await this.#ruling.add(null);
+    await this.#sweep(taken);
     if (isFilled) await this.#slots.fill();
     else this.#slots.fillSoon();
   }
@@ -209,7 +220,7 @@ export class Network {
   async openPort(port: number): Promise<void> {
     this.#ports.add(port);
     this.#standing = null;
-    await this.#applyRules();
+    await this.#ruling.add(null);
   }
 
   /** Notes the policy of a slot that an earlier process made, for the rules that `boot` makes. */
@@ -222,7 +233,7 @@ export class Network {
   /** Resolves when the policy is in force for a slot that was taken. `release` ends it, after a failure too. */
   async setPolicy(slot: NetworkSlot, policy: NetworkPolicy): Promise<void> {
     this.keepPolicy(slot, policy);
-    if (this.#policies.has(slot.address)) await this.#applyRules();
+    if (this.#policies.has(slot.address)) await this.#ruling.add(null);
   }
 
   /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
@@ -230,88 +241,129 @@ export class Network {
     return this.#slots.acquire();
   }
 
-  /** Gives a slot back after its container is gone. Its policy ends first: nobody gets the address with it. */
+  /**
+   * Ends a slot after its container is gone: resolves when its link is cut and its policy ended. After a rejection both
+   * are tried again, and nobody gets the address before (W2).
+   */
   async release(slot: NetworkSlot): Promise<void> {
-    if (this.#policies.delete(slot.address)) await this.#applyRules();
+    const hadPolicy = this.#policies.delete(slot.address);
     await this.#slots.release(slot);
+    failpoint("engine.network.cut");
+    if (hadPolicy) await this.#ruling.add(null);
+  }
+
+  /** How many packets were dropped because their container had as many connections as it may. */
+  async flowsRefused(): Promise<number> {
+    const argv = ["nft", "-j", "list", "counter", "inet", this.#text.table, FLOWS_COUNTER];
+    const listed = JSON.parse(await this.#client.run(argv, COMMAND_TIMEOUT_MS)) as {
+      nftables: readonly { counter?: { packets: number } }[];
+    };
+    return listed.nftables.find(({ counter }) => counter !== undefined)?.counter?.packets ?? 0;
   }
 
   /** Removes all slots but those of containers that live on, and unless there are such the bridge and the rules too. */
   async shutdown(living: readonly NetworkSlot[]): Promise<void> {
     if (!this.#isOwner) return;
     await this.#slots.close();
-    // The link of a container that is gone goes by itself, a moment later.
-    await this.#sweepLinks(new Set(living.map(({ host_interface }) => host_interface)));
+    await this.#sweep(living);
     if (living.length > 0) return;
-    await (this.#waiting ?? this.#ruling).catch(() => {});
-    const { client } = this.#launcher();
-    await client.spawn({ argv: ["ip", "link", "delete", this.#text.bridge], timeout_ms: COMMAND_TIMEOUT_MS });
+    await this.#ruling.idle();
+    const argv = ["ip", "link", "delete", this.#options.names.bridge];
+    await this.#client.spawn({ argv, timeout_ms: COMMAND_TIMEOUT_MS });
     await this.#nft(noRules(this.#text.table));
   }
 
+  get #client(): LauncherClient {
+    return this.#options.launcher().client;
+  }
+
+  #isLive(link: string): boolean {
+    return settingOf(link, "netdev_group") === String(this.#groups.live);
+  }
+
+  /** The subnet's line in /proc/net/route: destination, gateway, and all up to the mask, as the kernel prints numbers. */
+  #routeText(): string {
+    const { base } = this.subnet;
+    const hex = [0, 8, 16, 24].map((shift) => ((base >>> shift) & 255).toString(16).padStart(2, "0")).join("");
+    return `${hex.toUpperCase()}\t00000000\t`;
+  }
+
   async #makeBridge(): Promise<void> {
-    const { bridge, owner, mac } = this.#text;
-    const { client } = this.#launcher();
+    const { bridge } = this.#options.names;
+    const { owner, mac } = this.#text;
+    const client = this.#client;
     const ip = (...args: string[]) => client.run(["ip", ...args], COMMAND_TIMEOUT_MS);
     await client.spawn({ argv: ["ip", "link", "delete", bridge], timeout_ms: COMMAND_TIMEOUT_MS });
-    // With its address set: else it takes the lowest of its ports', and whenever a port comes or goes that changes it,
-    // whoever inside an instance knew the gateway talks to nobody for seconds.
-    await ip("link", "add", bridge, "address", mac, "type", "bridge");
+    await ip("link", "add", bridge, "address", mac, "group", String(this.#groups.live), "type", "bridge");
     // As the instances' links: see no_link_local of the helper. Fails where the machine has no IPv6, and is not needed.
     await client.spawn({ argv: ["ip", "link", "set", bridge, "addrgenmode", "none"], timeout_ms: COMMAND_TIMEOUT_MS });
     await ip("link", "set", bridge, "alias", owner, "up");
     await ip("address", "add", `${this.gateway}/${this.subnet.prefix_length}`, "dev", bridge);
   }
 
-  /** Resolves when what is wanted now is in force. Calls that come while a change is being made share the next one. */
-  #applyRules(): Promise<void> {
-    this.#waiting ??= this.#ruling
-      .catch(() => {})
-      .then(() => {
-        this.#waiting = null;
-        this.#ruling = this.#apply();
-        return this.#ruling;
-      });
-    return this.#waiting;
-  }
-
   async #apply(): Promise<void> {
-    const { table, bridge, subnet } = this.#text;
+    const { names } = this.#options;
+    const { table } = this.#text;
     const policies = [...this.#policies.values()];
     const standing = this.#standing;
-    const names = { table, bridge, subnet, gateway: this.gateway, opened: [...this.#ports] };
-    const rules = standing === null ? tableRules(names, policies) : policyRules(table, standing, policies);
+    const rules =
+      standing !== null
+        ? policyRules(table, standing, policies)
+        : tableRules(
+            {
+              table,
+              groups: this.#groups,
+              subnet: names.subnet,
+              gateway: this.gateway,
+              opened: [...this.#ports],
+              flows_max: names.flows_max,
+              sources_max: this.#indexes_max,
+            },
+            policies,
+          );
     // After a change that failed the kernel has either.
     this.#standing = null;
     await this.#nft(rules);
     this.#standing = policies;
     // Never before the rules that make it harmless (P4 of rules.ts).
-    if (policies.some(({ policy }) => policy.ports.length > 0)) {
-      writeFileSync(`/proc/sys/net/ipv4/conf/${bridge}/route_localnet`, "1");
+    for (const one of policies) {
+      if (one.policy.ports.length > 0 && standing?.includes(one) !== true) openLoopback(one.host_interface);
     }
   }
 
   /** By way of a file: an argument may be 128 KiB at most. */
   async #nft(rules: string): Promise<void> {
     writeFileSync(this.#text.rules_file, rules, { mode: 0o600 });
-    await this.#launcher().client.run(["nft", "-f", this.#text.rules_file], COMMAND_TIMEOUT_MS);
+    await this.#client.run(["nft", "-f", this.#text.rules_file], COMMAND_TIMEOUT_MS);
   }
 
-  /** Deletes host ends that an earlier process left, but those of containers that are still there. */
-  async #sweepLinks(kept: ReadonlySet<string>): Promise<void> {
-    const { client } = this.#launcher();
+  /** Removes host ends that an earlier process left, and tracked connections, but those of slots that are still there. */
+  async #sweep(kept: readonly NetworkSlot[]): Promise<void> {
     const own = new RegExp(`^h${this.#text.tag}\\d+$`);
-    const links = readdirSync("/sys/class/net").filter((name) => own.test(name) && !kept.has(name));
-    // One that stays is replaced when its name is needed.
-    await each(links, LIMITS.leftovers_at_once, (name) => client.deleteNetns(NO_NETNS, name).catch(() => {}));
+    const keptNames = new Set(kept.map(({ host_interface }) => host_interface));
+    const keptIndexes = new Set(kept.map(({ index }) => index));
+    const links = readdirSync("/sys/class/net").filter((name) => own.test(name) && !keptNames.has(name));
+    const indexes = Array.from({ length: this.#indexes_max }, (_, i) => i).filter((index) => !keptIndexes.has(index));
+    await this.#client.removeNetns([], this.#groups.doomed, this.#addresses(indexes));
+    for (let at = 0; at < links.length; at += LIMITS.network_removal_slots_max) {
+      const batch = links.slice(at, at + LIMITS.network_removal_slots_max);
+      await this.#client.removeNetns(batch, this.#groups.doomed, this.#addresses([]));
+    }
+  }
+
+  #addresses(indexes: readonly number[]): AddressSet {
+    const bits = new Uint8Array(indexes.length === 0 ? 0 : Math.ceil(this.#indexes_max / 8));
+    for (const index of indexes) bits[index >> 3] = (bits[index >> 3] ?? 0) | (1 << (index & 7));
+    return { first: this.subnet.base + 2, bits };
   }
 
   async #make(index: number): Promise<NetworkSlot> {
-    const launcher = this.#launcher();
-    const first_id = this.#users.areWanted ? UserNamespaces.firstId(index) : null;
+    const { users } = this.#options;
+    const launcher = this.#options.launcher();
+    const first_id = users.areWanted ? UserNamespaces.firstId(index) : null;
     const netns = await this.#add(launcher, index, first_id).catch((error) => {
       const isRefused = first_id !== null && errorText(error).includes("user namespace: ");
-      if (isRefused && this.#users.goOnWithout(error)) return this.#add(launcher, index, null);
+      if (isRefused && users.goOnWithout(error)) return this.#add(launcher, index, null);
       throw error;
     });
     return this.#slot(index, netns, launcher.pid);
@@ -322,9 +374,8 @@ export class Network {
       first_id,
       address: this.subnet.base + 2 + index,
       gateway: this.subnet.base + 1,
-      prefix_length: this.subnet.prefix_length,
       host_interface: this.#interface(index),
-      bridge: this.#text.bridge,
+      group: this.#groups.live,
     });
   }
 
@@ -346,24 +397,39 @@ export class Network {
     };
   }
 
-  async #unmake(slot: NetworkSlot): Promise<void> {
-    if (slot.launcher_pid === NO_LAUNCHER) return this.#outlast(slot);
-    // The descriptor number of a launcher that ended may name another namespace by now; the kernel took the old one.
-    if (!this.#isCurrent(slot.launcher_pid)) return;
-    await this.#launcher().client.deleteNetns(slot, slot.host_interface);
+  /** Cuts links, and lets go of the namespaces: the kernel takes those that nothing holds, with their links. */
+  async #cut(slots: readonly NetworkSlot[]): Promise<void> {
+    // A descriptor number of a launcher that ended may name another namespace by now.
+    const held = slots.filter(({ launcher_pid }) => this.#options.isCurrent(launcher_pid));
+    await this.#client.cutNetns(namesOf(slots), this.#groups.dead, held);
   }
 
-  /**
-   * The namespace of a slot that no launcher holds ends with its container, and takes the link along a moment later:
-   * many at once, which the kernel does far quicker than it would by name. Only what stays is deleted.
-   */
-  async #outlast({ host_interface }: NetworkSlot): Promise<void> {
-    const end_ms = this.#clock.monotonicMs() + LIMITS.reap_wait_ms;
-    while (existsSync(`/sys/class/net/${host_interface}`)) {
-      if (this.#clock.monotonicMs() > end_ms) return this.#launcher().client.deleteNetns(NO_NETNS, host_interface);
-      await sleep(this.#clock, LINK_LOOK_INTERVAL_MS);
-    }
+  async #remove(slots: readonly NetworkSlot[]): Promise<void> {
+    const addresses = new Set(slots.map(({ address }) => address));
+    const isRuled = this.#standing === null || this.#standing.some(({ address }) => addresses.has(address));
+    if (isRuled) await this.#ruling.add(null);
+    const indexes = slots.map(({ index }) => index);
+    await this.#client.removeNetns(namesOf(slots), this.#groups.doomed, this.#addresses(indexes));
   }
+}
+
+function namesOf(slots: readonly NetworkSlot[]): readonly string[] {
+  return slots.map(({ host_interface }) => host_interface);
+}
+
+/** An attribute of a link; empty where there is no such link. */
+function settingOf(link: string, name: string): string {
+  try {
+    return readFileSync(`/sys/class/net/${link}/${name}`, "utf8").trimEnd();
+  } catch {
+    return "";
+  }
+}
+
+/** Lets packets with an address of this machine's loopback pass between it and a link. One that is gone needs nothing. */
+function openLoopback(link: string): void {
+  const file = `/proc/sys/net/ipv4/conf/${link}/route_localnet`;
+  if (existsSync(file)) writeFileSync(file, "1");
 }
 
 /** The machine's resolv.conf, as instances get it; empty where there is none. */

@@ -9,9 +9,16 @@
  *    refused audibly: whoever tries is told at once instead of waiting.
  * P3 What comes in is answers to what went out, and what was sent to a published port. Both maps are asked for every
  *    packet: a connection ends with the publication, and does not reach whoever has the address next.
- * P4 Published on 127.0.0.1 needs `route_localnet` on the bridge. That must not open this machine's loopback to
- *    containers (CVE-2020-8558): nothing from the bridge to 127.0.0.0/8 gets as far as routing.
- * P5 A container whose egress is restricted sends from its own address alone; checked where its link is still known.
+ * P4 Published on 127.0.0.1 needs `route_localnet` on the container's link. That must not open this machine's loopback to
+ *    containers (CVE-2020-8558): nothing from a link to 127.0.0.0/8 gets as far as routing.
+ * P5 Each container sends from its own address alone: the route to the source of a packet leads back to its link.
+ * P6 Nothing passes a link that was cut, in either direction, whatever socket is behind it, and nothing new is tracked.
+ *    Outwards that is looked at last, when every translation and the route that follows from it are made.
+ * P7 No container has more than `flows_max` tracked connections: the table is one for the whole machine. The kernel does
+ *    not count TCP connections that are over, so their entries end soon, and only so many begin in a second: together
+ *    they are at most twice `flows_max` more.
+ *
+ * Links are told apart by their group (`ip link show group`): one number to compare, known before the first packet.
  */
 import { createHash } from "node:crypto";
 
@@ -51,46 +58,58 @@ export interface PolicyOf {
   readonly policy: NetworkPolicy;
 }
 
+/** Groups of links of one daemon. */
+export interface LinkGroups {
+  /** In use or ready. The gateway's device is in it too: what is routed there is for an address that nobody has. */
+  readonly live: number;
+  /** Cut off, to be removed. */
+  readonly dead: number;
+  /** Being removed, all that are in it together. */
+  readonly doomed: number;
+}
+
 export interface RuleNames {
   readonly table: string;
-  readonly bridge: string;
+  readonly groups: LinkGroups;
   readonly subnet: string;
   readonly gateway: string;
   /** TCP ports of the gateway that all may reach. */
   readonly opened: readonly number[];
+  /** Tracked connections of one address. */
+  readonly flows_max: number;
+  /** Addresses that can have some. */
+  readonly sources_max: number;
 }
 
-/** The sets and maps that policies fill, with their types; `bridge` is where links are known by name. */
+/** The kernel's own are 120 and 10. */
+const CLOSED_SECONDS = 4;
+
+/** Counts the packets that P7 dropped. */
+export const FLOWS_COUNTER = "flows_refused";
+
+/** The sets and maps that policies fill, with their types. */
 const NAMED = [
-  { family: "inet", kind: "map", name: "egress", type: "ipv4_addr : verdict" },
-  { family: "inet", kind: "set", name: "published", type: "ipv4_addr . inet_proto . inet_service" },
-  { family: "inet", kind: "set", name: "host_ports", type: "inet_service" },
-  { family: "inet", kind: "map", name: "on_loopback", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
-  { family: "inet", kind: "map", name: "on_all", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
-  { family: "bridge", kind: "set", name: "restricted", type: "ifname" },
-  { family: "bridge", kind: "set", name: "sources", type: "ifname . ipv4_addr" },
+  { kind: "map", name: "egress", type: "ipv4_addr : verdict" },
+  { kind: "set", name: "published", type: "ipv4_addr . inet_proto . inet_service" },
+  { kind: "set", name: "host_ports", type: "inet_service" },
+  { kind: "map", name: "on_loopback", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
+  { kind: "map", name: "on_all", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
 ] as const;
 
 type Elements = Readonly<Record<(typeof NAMED)[number]["name"], ReadonlyMap<string, string>>>;
 
-/** Both tables with everything in them, in place of any earlier version. */
+/** The table with everything in it, in place of any earlier version. */
 export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): string {
-  const { table } = names;
-  const declared = (family: string) =>
-    NAMED.filter((one) => one.family === family).map(({ kind, name, type }) => `  ${kind} ${name} { type ${type}; }`);
+  const { table, sources_max } = names;
   return [
-    ...["inet", "bridge"].flatMap((family) => [`table ${family} ${table}`, `delete table ${family} ${table}`]),
+    noRules(table),
     `table inet ${table} {`,
-    ...declared("inet"),
+    ...NAMED.map(({ kind, name, type }) => `  ${kind} ${name} { type ${type}; }`),
+    `  set flows { type ipv4_addr; size ${sources_max}; flags dynamic; }`,
+    `  set begun { type ipv4_addr; size ${sources_max}; flags dynamic, timeout; timeout 1m; }`,
+    `  counter ${FLOWS_COUNTER} { }`,
+    `  ct timeout closed { protocol tcp; l3proto ip; policy = { time_wait: ${CLOSED_SECONDS}, close: ${CLOSED_SECONDS} }; }`,
     inetChains(names),
-    "}",
-    `table bridge ${table} {`,
-    ...declared("bridge"),
-    // Before the bridge knows a packet from routed ones (P5).
-    "  chain prerouting {",
-    "    type filter hook prerouting priority -300; policy accept;",
-    "    iifname @restricted iifname . ip saddr != @sources drop",
-    "  }",
     "}",
     fillRules(table, [], policies),
   ].join("\n");
@@ -111,9 +130,9 @@ export function policyRules(table: string, before: readonly PolicyOf[], policies
   ].join("\n");
 }
 
-/** Removes both tables, also where there are none. */
+/** Removes the table, also where there is none. */
 export function noRules(table: string): string {
-  return ["inet", "bridge"].map((family) => `table ${family} ${table}\ndelete table ${family} ${table}\n`).join("");
+  return `table inet ${table}\ndelete table inet ${table}\n`;
 }
 
 /** The chains that these policies need: one for each different list of where to, by what is in it. */
@@ -125,15 +144,35 @@ function listChains(policies: readonly PolicyOf[]): ReadonlyMap<string, readonly
   return chains;
 }
 
-function inetChains({ bridge, subnet, gateway, opened }: RuleNames): string {
-  const ports = opened.map((port) => `\n    iifname "${bridge}" ip daddr ${gateway} tcp dport ${port} accept`).join("");
+function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): string {
+  const { live } = groups;
+  const rate = Math.max(1, Math.floor(flows_max / CLOSED_SECONDS));
+  const cut = `{ ${groups.dead}, ${groups.doomed} }`;
+  const ports = opened.map((port) => `\n    iifgroup ${live} ip daddr ${gateway} tcp dport ${port} accept`).join("");
   return `  chain guard {
     type filter hook prerouting priority raw; policy accept;
-    iifname "${bridge}" ip daddr 127.0.0.0/8 drop
+    iifgroup ${cut} drop
+    iifgroup != ${live} accept
+    meta nfproto ipv6 drop
+    ip daddr 127.0.0.0/8 drop
+    fib saddr . iif oif missing drop
+  }
+  chain sent {
+    type filter hook postrouting priority raw; policy accept;
+    oifgroup ${cut} drop
+  }
+  chain tracked {
+    type filter hook prerouting priority mangle; policy accept;
+    iifgroup != ${live} accept
+    ct state != new accept
+    add @flows { ip saddr ct count over ${flows_max} } counter name ${FLOWS_COUNTER} drop
+    meta l4proto != tcp accept
+    update @begun { ip saddr limit rate over ${rate}/second burst ${flows_max} packets } counter name ${FLOWS_COUNTER} drop
+    ct timeout set "closed"
   }
   chain prerouting {
     type nat hook prerouting priority dstnat; policy accept;
-    iifname != "${bridge}" fib daddr type local meta l4proto { tcp, udp } dnat ip to meta l4proto . th dport map @on_all
+    iifgroup != ${live} fib daddr type local meta l4proto { tcp, udp } dnat ip to meta l4proto . th dport map @on_all
   }
   chain output {
     type nat hook output priority -100; policy accept;
@@ -142,9 +181,9 @@ function inetChains({ bridge, subnet, gateway, opened }: RuleNames): string {
   }
   chain forward {
     type filter hook forward priority filter; policy accept;
-    iifname "${bridge}" oifname "${bridge}" drop
-    oifname "${bridge}" goto inward
-    iifname "${bridge}" goto outward
+    iifgroup ${live} oifgroup ${live} drop
+    oifgroup ${live} goto inward
+    iifgroup ${live} goto outward
   }
   chain inward {
     ct state established ct direction reply accept
@@ -153,9 +192,7 @@ function inetChains({ bridge, subnet, gateway, opened }: RuleNames): string {
     drop
   }
   chain outward {
-    meta nfproto ipv6 drop
     ip daddr 169.254.0.0/16 drop
-    ip saddr != ${subnet} drop
     ct state established ct direction reply accept
     ct state related accept
     ip saddr vmap @egress
@@ -165,15 +202,15 @@ function inetChains({ bridge, subnet, gateway, opened }: RuleNames): string {
   }
   chain input {
     type filter hook input priority filter; policy accept;
-    iifname "${bridge}" ct state established,related accept
-    iifname "${bridge}" icmp type echo-request accept${ports}
-    iifname "${bridge}" drop
+    iifgroup ${live} ct state established,related accept
+    iifgroup ${live} icmp type echo-request accept${ports}
+    iifgroup ${live} drop
     iifname != "lo" ip daddr ${gateway} drop
   }
   chain postrouting {
     type nat hook postrouting priority srcnat; policy accept;
-    ip saddr ${subnet} oifname != "${bridge}" masquerade
-    ip saddr 127.0.0.0/8 oifname "${bridge}" masquerade
+    ip saddr ${subnet} oifgroup != ${live} masquerade
+    ip saddr 127.0.0.0/8 oifgroup ${live} snat ip to ${gateway}
   }`;
 }
 
@@ -194,10 +231,10 @@ function fillRules(table: string, before: readonly PolicyOf[], policies: readonl
 
 /** Adds or deletes the elements that are not in `others`, as they are there. */
 function elementRules(verb: "add" | "delete", table: string, elements: Elements, others: Elements): string[] {
-  return NAMED.flatMap(({ family, name }) => {
+  return NAMED.flatMap(({ name }) => {
     const own = [...elements[name]].filter(([key, element]) => others[name].get(key) !== element);
     if (own.length === 0) return [];
-    return [`${verb} element ${family} ${table} ${name} { ${own.map(([, element]) => element).join(", ")} }`];
+    return [`${verb} element inet ${table} ${name} { ${own.map(([, element]) => element).join(", ")} }`];
   });
 }
 
@@ -208,15 +245,11 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
   const host_ports = new Map<string, string>();
   const on_loopback = new Map<string, string>();
   const on_all = new Map<string, string>();
-  const restricted = new Map<string, string>();
-  const sources = new Map<string, string>();
   const add = (set: Map<string, string>, key: string) => set.set(key, key);
-  for (const { address, host_interface, policy } of policies) {
+  for (const { address, policy } of policies) {
     if (policy.egress !== "on") {
       const chain = policy.egress === "off" ? "refuse" : chainOf(policy.egress);
       egress.set(address, `${address} : goto ${chain}`);
-      add(restricted, `"${host_interface}"`);
-      add(sources, `"${host_interface}" . ${address}`);
     }
     for (const { container_port, host_port, host_address, protocol } of policy.ports) {
       const key = `${protocol} . ${host_port}`;
@@ -225,7 +258,7 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
       add(host_ports, String(host_port));
     }
   }
-  return { egress, published, host_ports, on_loopback, on_all, restricted, sources };
+  return { egress, published, host_ports, on_loopback, on_all };
 }
 
 /** By content, so that lists that are alike share a chain, and none ever changes. */

@@ -29,6 +29,9 @@ export class UserNamespaces {
     if (choice === "off") this.#info = { mode: "off", reason: "HEARTH_USER_NAMESPACES is off" };
   }
 
+  /** Slots that can have ids of their own: an id has 32 bits. */
+  static readonly slots_max = Math.floor((2 ** 32 - LIMITS.user_namespace_first_id) / LIMITS.user_namespace_ids) - 1;
+
   /** The first id of a slot, outside. */
   static firstId(slot_index: number): number {
     return LIMITS.user_namespace_first_id + slot_index * LIMITS.user_namespace_ids;

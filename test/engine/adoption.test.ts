@@ -137,7 +137,7 @@ describe.each(["crun", "runc"])("an engine on %s that comes after one that was k
     await eventually("the command runs", () => new Set(pidsOf("busy")).size === 2);
     await killIt();
     for (const pid of new Set(pidsOf("dead"))) process.kill(pid, "SIGKILL");
-    execFileSync("ip", ["link", "set", linkOf(left.get("unplugged") as Left), "nomaster"]);
+    execFileSync("ip", ["link", "set", linkOf(left.get("unplugged") as Left), "group", "0"]);
 
     const { engine, found } = await boot(with_runtime);
     const adopted = named(found);

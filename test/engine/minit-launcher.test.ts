@@ -1,6 +1,15 @@
 /** `minit launcher`: commands, listening sockets, network namespaces and files below a root, on the real machine. */
-import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -10,7 +19,7 @@ import { children, eventually, Native, Wire } from "../support/native.ts";
 const ENOENT = 2;
 const EBADF = 9;
 const EBUSY = 16;
-const ENODEV = 19;
+const EINVAL = 22;
 const MIB = 1024 * 1024;
 const FD_NONE = 0xffffffff;
 /** Of a range that no user of this machine has. */
@@ -174,10 +183,11 @@ describe("network namespaces of the launcher", () => {
   const bridge = `ht${process.pid}`;
   const links = [`${bridge}a`, `${bridge}b`] as const;
   const gateway = 0x0ac8_c801;
+  const [live, dead, doomed] = [7_700_001, 7_700_002, 7_700_003];
 
-  const request = async (first_id: number, address: number, link: string, on = bridge) => {
-    const answer = await native.ask(FRAME.NETNS_ADD, FRAME.NETNS, 13 + strBytes(link) + strBytes(on), (frame) =>
-      frame.u32(first_id).u32(address).u32(gateway).u8(24).str(link).str(on),
+  const request = async (first_id: number, address: number, link: string, group = live) => {
+    const answer = await native.ask(FRAME.NETNS_ADD, FRAME.NETNS, 16 + strBytes(link), (frame) =>
+      frame.u32(first_id).u32(address).u32(gateway).u32(group).str(link),
     );
     return {
       errno: answer.readUInt32LE(0),
@@ -186,19 +196,26 @@ describe("network namespaces of the launcher", () => {
       message: answer.toString("utf8", 16, answer.length - 1),
     };
   };
-  const add = async (address: number, link: string, on = bridge) => {
-    const { user_fd, ...made } = await request(0, address, link, on);
+  const add = async (address: number, link: string, group = live) => {
+    const { user_fd, ...made } = await request(0, address, link, group);
     expect(user_fd).toBe(FD_NONE);
     return made;
   };
-  const remove = async (fd: number, link: string, user_fd = FD_NONE) => {
-    const answer = await native.ask(FRAME.NETNS_DEL, FRAME.NETNS, 8 + strBytes(link), (frame) =>
-      frame.u32(fd).u32(user_fd).str(link),
-    );
+  const end = async (type: number, group: number, names: string, fds: readonly number[], first = 0, bits = [0]) => {
+    const bytes = 16 + 4 * fds.length + bits.length + strBytes(names);
+    const answer = await native.ask(type, FRAME.NETNS, bytes, (frame) => {
+      frame.u32(group).u32(fds.length).u32(first).u32(bits.length);
+      for (const fd of fds) frame.u32(fd);
+      frame.raw(Uint8Array.from(bits)).str(names);
+    });
     return answer.readUInt32LE(0);
   };
+  const cut = (link: string, ...fds: number[]) => end(FRAME.NETNS_CUT, dead, `${link}\n`, fds);
+  const remove = (...names: string[]) => end(FRAME.NETNS_REMOVE, doomed, names.map((name) => `${name}\n`).join(""), []);
   const inside = (fd: number, ...argv: string[]) =>
     execFileSync("nsenter", [`--net=/proc/${native.pid}/fd/${fd}`, ...argv]).toString();
+  const exists = (link: string) => existsSync(`/sys/class/net/${link}`);
+  const groupOf = (link: string) => readFileSync(`/sys/class/net/${link}/netdev_group`, "utf8").trim();
 
   beforeAll(() => {
     execFileSync("ip", ["link", "add", bridge, "type", "bridge"]);
@@ -210,18 +227,23 @@ describe("network namespaces of the launcher", () => {
     for (const link of [...links, bridge]) spawnSync("ip", ["link", "delete", link], { stdio: "ignore" });
   });
 
-  it("are made with an address, a route and no IPv6, reach the bridge, and not each other", async () => {
+  it("are made with one address, a route to the gateway alone and no IPv6, and reach it", async () => {
     const [first, second] = [await add(gateway + 1, links[0]), await add(gateway + 2, links[1])];
     expect([first.errno, second.errno, first.message]).toEqual([0, 0, ""]);
     expect(inside(first.fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(
-      /lo .*127\.0\.0\.1\/8.*\neth0.* 10\.200\.200\.2\/24/,
+      /lo .*127\.0\.0\.1\/8.*\neth0.* 10\.200\.200\.2\/32/,
     );
-    // The same for every link of that address: this machine remembers it.
-    expect(inside(first.fd, "ip", "link", "show", "eth0")).toContain("link/ether 02:01:0a:c8:c8:02 ");
-    expect(inside(first.fd, "ip", "route")).toMatch(/^default via 10\.200\.200\.1 dev eth0/);
+    expect(inside(first.fd, "ip", "link", "show", "eth0")).toMatch(/NOARP[\s\S]*link\/ether 02:01:0a:c8:c8:02 /);
+    expect(inside(first.fd, "ip", "route")).toMatch(
+      /^default via 10\.200\.200\.1 dev eth0 *\n10\.200\.200\.1 dev eth0 scope link *\n$/,
+    );
+    expect(inside(first.fd, "ip", "neigh").trim()).toBe("10.200.200.1 dev eth0 lladdr 02:02:0a:c8:c8:02 PERMANENT");
     expect(inside(first.fd, "ip", "-6", "address")).toBe("");
-    const port = JSON.parse(execFileSync("bridge", ["-j", "-d", "link", "show", "dev", links[0]]).toString());
-    expect(port[0]).toMatchObject({ master: bridge, isolated: true });
+    const here = (...argv: string[]) => execFileSync("ip", argv).toString().trim();
+    expect(here("neigh", "show", "dev", links[0])).toBe("10.200.200.2 lladdr 02:01:0a:c8:c8:02 PERMANENT");
+    expect(here("route", "show", "dev", links[0])).toBe("10.200.200.2 scope link src 10.200.200.1");
+    expect(here("-br", "address", "show", "dev", links[0])).toMatch(/ UP *$/);
+    expect([groupOf(links[0]), groupOf(links[1])]).toEqual([String(live), String(live)]);
     const server = createServer((socket) => socket.end("hello"));
     await new Promise<void>((resolve) => server.listen(0, "10.200.200.1", resolve));
     const address = server.address();
@@ -232,20 +254,18 @@ describe("network namespaces of the launcher", () => {
     });
     expect(reached.stdout).toBe("hello");
     server.close();
-    for (const { fd } of [first, second]) expect(await remove(fd, fd === first.fd ? links[0] : links[1])).toBe(0);
-    expect(links.filter((link) => existsSync(`/sys/class/net/${link}`))).toEqual([]);
+    for (const { fd } of [first, second]) expect(await cut(fd === first.fd ? links[0] : links[1], fd)).toBe(0);
+    expect(await remove(...links)).toBe(0);
+    expect(links.filter(exists)).toEqual([]);
     expect(existsSync(`/proc/${native.pid}/fd/${first.fd}`)).toBe(false);
   });
 
   it("leave nothing when they cannot be made", async () => {
     const open = () => readdirSync(`/proc/${native.pid}/fd`).length;
     const before = open();
-    expect(await add(gateway + 3, links[0], "no-bridge")).toEqual({
-      errno: ENODEV,
-      fd: FD_NONE,
-      message: "bridge: No such device",
-    });
-    expect((await add(gateway + 3, "a-name-that-is-too-long")).errno).toBe(22);
+    expect((await add(gateway + 3, "a-name-that-is-too-long")).errno).toBe(EINVAL);
+    // All other links of the machine are in that group.
+    expect((await add(gateway + 3, links[0], 0)).errno).toBe(EINVAL);
     execFileSync("ip", ["link", "add", links[0], "type", "veth", "peer", "name", links[1]]);
     const identity = () => readFileSync(`/sys/class/net/${links[0]}/ifindex`, "utf8");
     const foreign = identity();
@@ -255,39 +275,75 @@ describe("network namespaces of the launcher", () => {
     expect(open()).toBe(before);
   });
 
-  it("replace a link of the same name that an earlier request left on the bridge", async () => {
-    const open = () => readdirSync(`/proc/${native.pid}/fd`).length;
-    const before = open();
-    const first = await add(gateway + 3, links[0]);
-    const second = await add(gateway + 4, links[0]);
-    expect([first.errno, second.errno, second.message]).toEqual([0, 0, ""]);
-    expect(inside(first.fd, "ip", "-br", "link")).not.toContain("eth0");
-    expect(inside(second.fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(/eth0.* 10\.200\.200\.5\/24/);
-    const port = JSON.parse(execFileSync("bridge", ["-j", "-d", "link", "show", "dev", links[0]]).toString());
-    expect(port[0]).toMatchObject({ master: bridge, isolated: true });
-    for (const { fd } of [first, second]) expect(await remove(fd, links[0])).toBe(0);
-    expect(open()).toBe(before);
-    expect(existsSync(`/sys/class/net/${links[0]}`)).toBe(false);
+  it("are cut and removed although a socket of theirs is still open, and no link but those that were named goes", async () => {
+    const [first, second] = [await add(gateway + 3, links[0]), await add(gateway + 4, links[1])];
+    // A process that holds the namespace, as a socket that was passed on does.
+    const holder = spawn("nsenter", [`--net=/proc/${native.pid}/fd/${first.fd}`, "sleep", "60"]);
+    const isIn = () => readlinkSync(`/proc/${holder.pid}/ns/net`) !== readlinkSync("/proc/self/ns/net");
+    await eventually("the holder to be in the namespace", isIn);
+    expect(await cut(links[0], first.fd)).toBe(0);
+    expect(groupOf(links[0])).toBe(String(dead));
+    expect(await remove(links[0])).toBe(0);
+    expect([exists(links[0]), exists(links[1]), groupOf(links[1])]).toEqual([false, true, String(live)]);
+    const left = execFileSync("nsenter", [`--net=/proc/${holder.pid}/ns/net`, "ip", "-br", "link"]).toString();
+    expect(left).not.toContain("eth0");
+    holder.kill("SIGKILL");
+    expect(await cut(links[1], second.fd)).toBe(0);
+    expect(await remove(links[1])).toBe(0);
   });
 
-  it("are not added while another request for the same name is under way", async () => {
-    const bytes = [9_001, 9_002].map((id) => {
-      const frame = new FrameWriter(FRAME.NETNS_ADD, id, 13 + strBytes(links[0]) + strBytes(bridge));
+  it("take the tracked connections of their addresses along, and no others", async () => {
+    const [first, second] = [await add(gateway + 5, links[0]), await add(gateway + 6, links[1])];
+    const machine = "10.200.200.1";
+    const table = `hearth_test_${process.pid}`;
+    // Connections are tracked only where a rule asks for it.
+    execFileSync("nft", [
+      `table ip ${table} { chain c { type filter hook input priority 0; iifgroup ${live} ct state new counter; }; }`,
+    ]);
+    try {
+      const tracked = () =>
+        readFileSync("/proc/net/nf_conntrack", "utf8")
+          .split("\n")
+          .flatMap((line) => /^.*? src=(10\.200\.200\.\d+) /.exec(line)?.[1] ?? []);
+      for (const { fd } of [first, second])
+        inside(fd, "bash", "-c", `for p in 1 2 3; do echo > /dev/udp/${machine}/$p; done`);
+      const count = (address: string) => tracked().filter((one) => one === address).length;
+      expect([count("10.200.200.6"), count("10.200.200.7")]).toEqual([3, 3]);
+      expect(await end(FRAME.NETNS_REMOVE, doomed, "", [], gateway + 1, [1 << 4])).toBe(0);
+      expect([count("10.200.200.6"), count("10.200.200.7")]).toEqual([0, 3]);
+      expect(await end(FRAME.NETNS_REMOVE, doomed, "", [], gateway + 1, [0xff])).toBe(0);
+      expect([count("10.200.200.6"), count("10.200.200.7")]).toEqual([0, 0]);
+    } finally {
+      execFileSync("nft", ["delete", "table", "ip", table]);
+      await cut(links[0], first.fd);
+      await cut(links[1], second.fd);
+      expect(await remove(...links)).toBe(0);
+    }
+  });
+
+  it("are neither added nor cut while one of the same name is being made", async () => {
+    const frames = [9_001, 9_002].map((id) => {
+      const frame = new FrameWriter(FRAME.NETNS_ADD, id, 16 + strBytes(links[0]));
       return frame
         .u32(0)
         .u32(gateway + 3)
         .u32(gateway)
-        .u8(24)
-        .str(links[0])
-        .str(bridge).buffer;
+        .u32(live)
+        .str(links[0]).buffer;
     });
-    native.wire.socket.write(Buffer.concat(bytes));
-    const [first, second] = [
-      (await native.wire.next(FRAME.NETNS, 9_001)).payload,
-      (await native.wire.next(FRAME.NETNS, 9_002)).payload,
-    ];
-    expect([first.readUInt32LE(0), second.readUInt32LE(0)]).toEqual([0, EBUSY]);
-    expect(await remove(first.readUInt32LE(4), links[0])).toBe(0);
+    const names = `other\n${links[0]}\n`;
+    const cutting = new FrameWriter(FRAME.NETNS_CUT, 9_003, 16 + strBytes(names))
+      .u32(dead)
+      .u32(0)
+      .u32(0)
+      .u32(0)
+      .str(names);
+    native.wire.socket.write(Buffer.concat([...frames, cutting.buffer]));
+    const answers = [];
+    for (const id of [9_001, 9_002, 9_003]) answers.push((await native.wire.next(FRAME.NETNS, id)).payload);
+    expect(answers.map((answer) => answer.readUInt32LE(0))).toEqual([0, EBUSY, EBUSY]);
+    expect(await cut(links[0], answers[0]?.readUInt32LE(4) ?? 0)).toBe(0);
+    expect(await remove(links[0])).toBe(0);
   });
 
   it("belong to a user namespace of the ids that were asked for, whose root may set them up and nobody else", async () => {
@@ -300,14 +356,14 @@ describe("network namespaces of the launcher", () => {
     expect(enter("cat", "/proc/self/uid_map", "/proc/self/gid_map").stdout.toString().trim().split(/\s+/)).toEqual(
       [0, FIRST_ID, 65_536, 0, FIRST_ID, 65_536].map(String),
     );
-    expect(inside(fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(/eth0.* 10\.200\.200\.4\/24/);
+    expect(inside(fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(/eth0.* 10\.200\.200\.4\/32/);
     expect(enter("ip", "link", "set", "lo", "down").status).toBe(0);
     // The machine's root is not above it by being who made it: without its capabilities it may nothing.
     const bare = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all", "ip", "link", "set", "lo", "up"];
     expect(spawnSync("nsenter", [`--net=/proc/${native.pid}/fd/${fd}`, ...bare]).status).not.toBe(0);
     await eventually("nothing to be left that it was made with", () => children(native.pid).length === 0);
-    expect(await remove(fd, links[0], fd)).toBe(EBADF);
-    expect(await remove(fd, links[0], user_fd)).toBe(0);
+    expect(await cut(links[0], fd, user_fd)).toBe(0);
+    expect(await remove(links[0])).toBe(0);
     expect(open()).toBe(before);
     expect(await request(0xffff_0000, gateway + 3, links[0])).toMatchObject({
       fd: FD_NONE,
@@ -318,8 +374,9 @@ describe("network namespaces of the launcher", () => {
     expect([open(), existsSync(`/sys/class/net/${links[0]}`)]).toEqual([before, false]);
   });
 
-  it("are deleted only by a descriptor of a namespace, and a link that is gone is no error", async () => {
-    expect(await remove(0, links[0])).toBe(EBADF);
-    expect(await remove(FD_NONE, links[0])).toBe(0);
+  it("are ended only by descriptors of namespaces, and a link that is gone is no error", async () => {
+    expect(await cut(links[0], 0)).toBe(EBADF);
+    expect(await cut(links[0])).toBe(0);
+    expect(await remove(links[0])).toBe(0);
   });
 });

@@ -1,11 +1,12 @@
 /**
- * The rules in a kernel: a machine with a bridge, containers on it and a world behind it, each a network namespace. In
+ * The rules in a kernel: a machine, containers with links to it and a world behind it, each a network namespace. In
  * the containers of this test root has all capabilities, more than any real one: what holds here does not rest on them.
  */
 import { randomBytes } from "node:crypto";
 import { rmSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { noRules, type PolicyOf, policyRules, tableRules } from "../../src/engine/rules.ts";
+import { FLOWS_COUNTER, noRules, type PolicyOf, policyRules, tableRules } from "../../src/engine/rules.ts";
+import { NODE_PATH } from "../../src/setup/paths.js";
 import { eventually } from "../support/daemon.ts";
 import { Namespace, type Protocol } from "../support/namespaces.ts";
 
@@ -15,7 +16,17 @@ const world = new Namespace(`w-${tag}`);
 const containers = ["free", "closed", "listed", "function"].map((name) => new Namespace(`${name}-${tag}`));
 const [free, closed, listed, plain] = containers as [Namespace, Namespace, Namespace, Namespace];
 const rules_file = `/var/tmp/hearth-rules-${tag}`;
-const NAMES = { table: `t_${tag}`, bridge: "br0", subnet: "10.42.0.0/16", gateway: "10.42.0.1", opened: [8_701] };
+const GROUPS = { live: 7_701, dead: 7_702, doomed: 7_703 };
+const FLOWS_MAX = 50;
+const NAMES = {
+  table: `t_${tag}`,
+  groups: GROUPS,
+  subnet: "10.42.0.0/16",
+  gateway: "10.42.0.1",
+  opened: [8_701],
+  flows_max: FLOWS_MAX,
+  sources_max: 100,
+};
 const WORLD = "203.0.113.2";
 const OTHER = "203.0.113.3";
 const addressOf = (container: Namespace) => `10.42.0.${containers.indexOf(container) + 2}`;
@@ -60,7 +71,7 @@ const LISTED = of(listed, {
 const POLICIES = [FREE, CLOSED, LISTED];
 
 beforeAll(async () => {
-  machine.ip("link", "add", "br0", "type", "bridge");
+  machine.ip("link", "add", "br0", "group", String(GROUPS.live), "type", "bridge");
   machine.ip("address", "add", "10.42.0.1/16", "dev", "br0");
   machine.ip("link", "set", "br0", "up");
   machine.ip("link", "add", "w0", "type", "veth", "peer", "name", "eth0", "netns", world.name);
@@ -74,14 +85,18 @@ beforeAll(async () => {
   world.ip("address", "add", "169.254.169.254/32", "dev", "lo");
   machine.ip("route", "add", "169.254.169.254", "via", WORLD);
   for (const [i, container] of containers.entries()) {
-    machine.ip("link", "add", `h${i}`, "type", "veth", "peer", "name", "eth0", "netns", container.name);
-    machine.ip("link", "set", `h${i}`, "master", "br0", "up");
-    container.ip("address", "add", `${addressOf(container)}/16`, "dev", "eth0");
+    const [link, address] = [`h${i}`, addressOf(container)];
+    const peer = ["peer", "name", "eth0", "netns", container.name];
+    machine.ip("link", "add", link, "group", String(GROUPS.live), "type", "veth", ...peer);
+    machine.ip("link", "set", link, "up");
+    container.ip("address", "add", `${address}/32`, "dev", "eth0");
     container.ip("link", "set", "eth0", "up");
+    container.ip("route", "add", "10.42.0.1", "dev", "eth0");
     container.ip("route", "add", "default", "via", "10.42.0.1");
+    machine.ip("route", "add", address, "dev", link, "src", "10.42.0.1");
+    machine.setting(`ipv4/conf/${link}/route_localnet`, "1");
   }
   machine.setting("ipv4/ip_forward", "1");
-  machine.setting("ipv4/conf/br0/route_localnet", "1");
   await Promise.all([
     machine.serve(80, 8_701, 9_000),
     world.serve(53, 80, 81, 82),
@@ -202,15 +217,21 @@ describe("with the rules", () => {
     expect(await from.ask(protocol, host, port)).toBe("silence");
   });
 
-  it("a restricted container sends from no other address than its own", async () => {
-    pretend(closed, plain);
-    pretend(listed, free);
-    await closed.send("closed-as-plain", WORLD, 53, addressOf(plain));
-    await listed.send("listed-as-free", WORLD, 53, addressOf(free));
-    // Both would have come before this one.
-    await free.send("last", WORLD, 53);
+  it("no container sends from another address than its own", async () => {
+    for (const [container, other] of [
+      [closed, plain],
+      [listed, free],
+      [plain, free],
+      [free, plain],
+    ] as const) {
+      pretend(container, other);
+      await container.send(`${container.name}-as-${other.name}`, WORLD, 53, addressOf(other));
+      container.ip("address", "flush", "dev", "lo");
+    }
+    await plain.send("last", WORLD, 53);
+    // All others would have come before this one.
     await eventually("what came last", () => world.output.includes("got last"));
-    expect(world.output).not.toMatch(/closed-as-plain|listed-as-free/);
+    expect(world.output).not.toMatch(/-as-/);
   });
 
   it("the loopback of the machine is closed to a container that can send there (CVE-2020-8558)", async () => {
@@ -238,9 +259,75 @@ describe("with the rules", () => {
       chain === undefined ? [] : [chain.name],
     );
     expect(chains.filter((name: string) => name.startsWith("to_"))).toEqual([]);
-    expect(nftables.filter((one: { map?: object; set?: object }) => JSON.stringify(one).includes('"elem"'))).toEqual(
-      [],
+    const filled = nftables.filter(({ map, set }: { map?: object; set?: { name: string } }) =>
+      JSON.stringify(map ?? (set?.name === "flows" ? {} : set) ?? {}).includes('"elem"'),
     );
+    expect(filled).toEqual([]);
+  });
+
+  describe("bound the tracked connections of one container", () => {
+    const entries = () =>
+      machine
+        .run("cat", "/proc/net/nf_conntrack")
+        .split("\n")
+        .filter((line) => / src=(\S+)/.exec(line)?.[1] === addressOf(plain));
+    const refused = () => {
+      const said = machine.run("nft", "list", "counter", "inet", NAMES.table, FLOWS_COUNTER);
+      return Number(/packets (\d+)/.exec(said)?.[1]);
+    };
+
+    beforeAll(() => apply(tableRules(NAMES, POLICIES)));
+
+    it("of TCP when they are over: their entries end soon, and only so many begin", async () => {
+      const script = `let left = 400, at_once = 0;
+        const next = () => {
+          while (at_once < 20 && left > 0) {
+            left--, at_once++;
+            const s = require("net").connect({ host: "${WORLD}", port: 80 });
+            s.setTimeout(300, () => s.destroy());
+            s.once("data", () => s.end()).on("error", () => {}).on("close", () => { at_once--; next(); });
+          }
+        };
+        next();`;
+      plain.run(NODE_PATH, "-e", script);
+      expect(refused()).toBeGreaterThan(0);
+      expect(entries().length).toBeGreaterThan(FLOWS_MAX / 2);
+      expect(entries().length).toBeLessThan(3 * FLOWS_MAX);
+      await eventually("the entries of closed connections to be gone", () => !entries().join().includes("TIME_WAIT"));
+    });
+
+    it("of UDP, and count the packets that they drop", async () => {
+      const script = `const u = require("dgram").createSocket("udp4");
+        let left = 0;
+        for (let port = 1000; port < 1400; port++) u.send("x", port, "${WORLD}", () => ++left === 400 && u.close());`;
+      const before = refused();
+      plain.run(NODE_PATH, "-e", script);
+      expect(entries().length).toBeGreaterThan(FLOWS_MAX / 2);
+      // Connections that are over are not counted.
+      expect(entries().length).toBeLessThanOrEqual(FLOWS_MAX + 5);
+      expect(refused() - before).toBeGreaterThanOrEqual(400 - FLOWS_MAX - 5);
+      expect(await plain.ask("tcp", WORLD, 80)).toBe("silence");
+      expect(await free.ask("tcp", WORLD, 80)).toMatch(/^w-/);
+    });
+  });
+
+  it("let nothing pass a link that was cut, in connections that stand, published or tracked ones either", async () => {
+    apply(tableRules(NAMES, POLICIES));
+    const flow = () => world.ask("udp", "203.0.113.1", 20_003, `${WORLD}:40001`);
+    const local = () => machine.ask("tcp", "127.0.0.1", 20_001);
+    const direct = () => machine.ask("tcp", addressOf(free), 80);
+    for (const one of [flow, local, direct]) expect(await one()).toMatch(/^free/);
+    const held = await machine.hold("127.0.0.1", 20_001);
+    expect(await held.echo("before")).toBe("before");
+    for (const group of [GROUPS.dead, GROUPS.doomed]) {
+      machine.ip("link", "set", `h${containers.indexOf(free)}`, "group", String(group));
+      for (const one of [flow, local, direct]) expect(await one()).toBe("silence");
+      expect(await held.echo("after")).toBe("silence");
+      expect(await free.ask("tcp", WORLD, 80)).toBe("silence");
+      expect(await free.ask("tcp", "10.42.0.1", 8_701)).toBe("silence");
+      expect(await listed.ask("tcp", WORLD, 80)).toMatch(/^w-/);
+    }
+    held.close();
   });
 
   it("end without a trace", () => {

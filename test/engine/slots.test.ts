@@ -1,6 +1,7 @@
 /** The reserve of network slots, on a clock that the test moves. */
 import { describe, expect, it } from "vitest";
 import type { Clock } from "../../src/base/clock.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import { Slots } from "../../src/engine/slots.ts";
 
 interface Slot {
@@ -8,9 +9,22 @@ interface Slot {
   readonly generation: number;
 }
 
-function scene(slots_max = 10, ready_count = 3) {
+function scene(slots_max = 10, ready_count = 3, indexes_max = 4 * slots_max) {
   const timers: { at_ms: number; fn: () => void }[] = [];
-  const state = { now_ms: 0, generation: 1, isFailing: false, live: new Set<number>(), made_count: 0 };
+  const state = {
+    now_ms: 0,
+    generation: 1,
+    isFailing: false,
+    isStuck: false,
+    isUncut: false,
+    /** Made and not removed. */
+    live: new Set<number>(),
+    cut: new Set<number>(),
+    /** Indexes, in the order in which slots were made. */
+    made: [] as number[],
+    batches: [] as number[],
+    failures_count: 0,
+  };
   const clock: Clock = {
     epochMs: () => state.now_ms,
     monotonicMs: () => state.now_ms,
@@ -26,15 +40,30 @@ function scene(slots_max = 10, ready_count = 3) {
     clock,
     ready_count,
     slots_max,
+    indexes_max,
     async make(index) {
-      if (state.isFailing) throw new Error("no slot today");
       expect(state.live.has(index)).toBe(false);
+      if (state.isFailing) throw new Error("no slot today");
       state.live.add(index);
-      state.made_count++;
+      state.made.push(index);
       return { index, generation: state.generation };
     },
-    async unmake({ index }) {
-      expect(state.live.delete(index)).toBe(true);
+    remnant: (index) => ({ index, generation: 0 }),
+    async cut({ index }) {
+      if (state.isUncut) throw new Error("not cut today");
+      expect(state.live.has(index)).toBe(true);
+      state.cut.add(index);
+    },
+    async remove(removed) {
+      state.batches.push(removed.length);
+      if (state.isStuck) throw new Error("not removed today");
+      for (const { index } of removed) {
+        state.live.delete(index);
+        state.cut.delete(index);
+      }
+    },
+    onRemovalFailed: () => {
+      state.failures_count++;
     },
     isUsable: ({ generation }) => generation === state.generation,
   });
@@ -59,21 +88,78 @@ describe("a reserve of slots", () => {
     const { slots, state, pass } = scene();
     await slots.fill();
     await slots.acquire();
-    await slots.acquire();
     expect(state.live.size).toBe(3);
     await pass(100);
-    expect(state.live.size).toBe(5);
+    expect(state.live.size).toBe(4);
   });
 
-  it("gives out what came back before it makes another", async () => {
-    const { slots, state } = scene();
+  it("is refilled at once when less than half of it is left", async () => {
+    const { slots, state, pass } = scene(20, 8);
+    await slots.fill();
+    for (let n = 0; n < 4; n++) await slots.acquire();
+    await pass(0);
+    expect(state.made.length).toBe(8);
+    await slots.acquire();
+    await pass(0);
+    expect(state.made.length).toBe(13);
+  });
+
+  it("uses no slot twice, and no index before the slot is removed and all others were used", async () => {
+    const { slots, state, pass } = scene(4, 1, 8);
+    const seen = new Set<Slot>();
+    for (let n = 0; n < 40; n++) {
+      const slot = await slots.acquire();
+      expect(seen.has(slot)).toBe(false);
+      seen.add(slot);
+      await slots.release(slot);
+      expect([state.cut.has(slot.index), state.live.has(slot.index)]).toEqual([true, true]);
+      await pass(1_000);
+      expect(state.live.has(slot.index)).toBe(false);
+    }
+    // One slot waits in the reserve, so two neighbours may change places.
+    for (let at = 6; at < state.made.length; at++) {
+      expect(state.made.slice(at - 6, at)).not.toContain(state.made[at]);
+    }
+  });
+
+  it("removes many together, soon, and a full batch at once", async () => {
+    const { slots, state, pass } = scene(200, 1);
+    const taken = await Promise.all([...Array(120).keys()].map(() => slots.acquire()));
+    for (const slot of taken.slice(0, 30)) await slots.release(slot);
+    await pass(LIMITS.network_removal_wait_ms - 1);
+    expect(state.batches).toEqual([]);
+    await pass(1);
+    expect(state.batches).toEqual([30]);
+    for (const slot of taken.slice(30)) await slots.release(slot);
+    await pass(0);
+    expect(state.batches).toEqual([30, 50]);
+    await pass(LIMITS.network_removal_wait_ms);
+    expect(state.batches).toEqual([30, 50, 40]);
+  });
+
+  it("keeps the index of a slot that cannot be removed, and tries again until it can", async () => {
+    const { slots, state, pass } = scene(2, 1, 2);
     const first = await slots.acquire();
-    await slots.release(first);
-    expect(await slots.acquire()).toBe(first);
-    expect(state.made_count).toBe(1);
+    state.isStuck = true;
+    state.isUncut = true;
+    await expect(slots.release(first)).rejects.toThrow("not cut today");
+    await slots.acquire();
+    await expect(slots.acquire()).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+    await pass(10_000);
+    expect(state.batches.length).toBeGreaterThan(5);
+    expect(state.batches.length).toBeLessThan(15);
+    expect(state.failures_count).toBe(state.batches.length);
+    state.isStuck = false;
+    await pass(2_000);
+    expect((await slots.acquire()).index).toBe(first.index);
   });
 
-  it("never has more than its bound, and says when all are in use", async () => {
+  it("waits for the removal when no index is left, instead of refusing", async () => {
+    const { slots } = scene(2, 1, 2);
+    for (let n = 0; n < 10; n++) await slots.release(await slots.acquire());
+  });
+
+  it("never has more in use than its bound, and says when all are", async () => {
     const { slots, state, pass } = scene(4);
     const taken = await Promise.all([1, 2, 3, 4].map(() => slots.acquire()));
     expect(new Set(taken.map(({ index }) => index)).size).toBe(4);
@@ -81,17 +167,18 @@ describe("a reserve of slots", () => {
     await pass(100);
     expect(state.live.size).toBe(4);
     for (const slot of taken) await slots.release(slot);
-    expect((await slots.acquire()).index).toBeLessThan(4);
+    await slots.acquire();
   });
 
-  it("does not hand out what is no longer usable", async () => {
-    const { slots, state } = scene();
+  it("does not hand out a slot that is no longer usable", async () => {
+    const { slots, state, pass } = scene();
     await slots.fill();
     const old = await slots.acquire();
     state.generation = 2;
     expect((await slots.acquire()).generation).toBe(2);
     await slots.release(old);
-    expect([...state.live].length).toBe(1);
+    await pass(1_000);
+    expect(state.live.has(old.index)).toBe(false);
   });
 
   it("does not spin when none can be made, and recovers with the next one that is asked for", async () => {
@@ -99,36 +186,34 @@ describe("a reserve of slots", () => {
     state.isFailing = true;
     await expect(slots.acquire()).rejects.toThrow("no slot today");
     await pass(10_000);
+    // What a slot left that could not be made is removed like the slot.
+    expect(state.batches).toEqual([3]);
     state.isFailing = false;
     await slots.acquire();
     await pass(100);
     expect(state.live.size).toBe(4);
   });
 
-  it("gives up, one by one, what a burst had needed", async () => {
-    const { slots, state, pass } = scene();
-    const burst = await Promise.all([...Array(8).keys()].map(() => slots.acquire()));
-    for (const slot of burst) await slots.release(slot);
-    expect(state.live.size).toBe(8);
-    await pass(2_000);
-    expect(state.live.size).toBe(6);
-    await pass(20_000);
-    expect(state.live.size).toBe(3);
-  });
-
-  it("unmakes everything at the end, what is in use when it comes back", async () => {
+  it("removes everything at the end, slots in use when they come back", async () => {
     const { slots, state, pass } = scene();
     await slots.fill();
     const held = await slots.acquire();
     await slots.close();
     expect(state.live.size).toBe(1);
     await slots.release(held);
-    await pass(10_000);
+    await pass(0);
     expect(state.live.size).toBe(0);
   });
 
-  it("gives an adopted one's index to nobody until it is given back, and counts it", async () => {
-    const { slots, state, pass } = scene(6, 2);
+  it("says at the end when something cannot be removed", async () => {
+    const { slots, state } = scene();
+    await slots.fill();
+    state.isStuck = true;
+    await expect(slots.close()).rejects.toThrow("3 network slots are left");
+  });
+
+  it("gives an adopted one's index to nobody until it is removed, and counts it", async () => {
+    const { slots, state, pass } = scene(6, 2, 6);
     const adopted = [4, 1].map((index) => ({ index, generation: 0 }));
     for (const slot of adopted) {
       state.live.add(slot.index);
@@ -142,12 +227,12 @@ describe("a reserve of slots", () => {
     expect(taken.map(({ index }) => index).sort()).toEqual([0, 2, 3, 5]);
     await expect(slots.acquire()).rejects.toMatchObject({ code: "CAPACITY_FULL" });
     for (const slot of adopted) await slots.release(slot);
-    expect(state.live.has(4) || state.live.has(1)).toBe(false);
+    await pass(1_000);
     expect([(await slots.acquire()).index, (await slots.acquire()).index].sort()).toEqual([1, 4]);
     await expect(slots.acquire()).rejects.toMatchObject({ code: "CAPACITY_FULL" });
   });
 
-  it("is closed only when what was being made for it is unmade", async () => {
+  it("is closed only when a slot that was being made for it is removed", async () => {
     const { slots, state, pass } = scene();
     slots.fillSoon();
     const filling = pass(0);

@@ -79,6 +79,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "engine.remove.deleted": [...start, ...work(4), ...boxes(2)],
   "engine.remove.emptied": [...start, ...work(4), ...boxes(2)],
   "engine.remove.released": [...start, ...work(2)],
+  "engine.network.cut": [...start, ...work(2)],
   "engine.stop.begun": stop,
   "engine.stop.unlinked": stop,
   "store.commit.begun": [...start, ...work(30), calls(30)],

@@ -44,6 +44,24 @@ if (protocol === "tcp") {
   u.bind({ address: address || "0.0.0.0", port: Number(own ?? 0) }, () => u.connect(Number(port), host, () => u.send(protocol.slice(4) || "hello")));
 }`;
 
+/** Holds one TCP connection; each line of its input goes out, and what comes back is printed. */
+const HOLDER = `
+const [host, port] = process.argv.slice(1);
+const s = require("net").connect({ host, port: Number(port) });
+s.once("data", (greeting) => {
+  console.log(greeting.toString().trim());
+  s.on("data", (d) => console.log(d.toString().trim()));
+  process.stdin.on("data", (d) => s.write(d));
+});
+s.on("error", (e) => console.log(e.code));`;
+
+/** A connection that stays open. */
+export interface HeldConnection {
+  /** Sends a line. Resolves to the line that comes back, or to "silence". */
+  echo(line: string): Promise<string>;
+  close(): void;
+}
+
 export type Protocol = "tcp" | "udp";
 
 export class Namespace {
@@ -95,6 +113,30 @@ export class Namespace {
   /** Sends one datagram with this text. */
   async send(text: string, host: string, port: number, source = ""): Promise<void> {
     await ask(["ip", "netns", "exec", this.name], `udp:${text}`, host, port, source);
+  }
+
+  /** Opens a TCP connection from this namespace to an echo server. */
+  async hold(host: string, port: number): Promise<HeldConnection> {
+    const argv = ["netns", "exec", this.name, NODE_PATH, "-e", HOLDER, host, String(port)];
+    const child = spawn("ip", argv, { stdio: ["pipe", "pipe", "inherit"] });
+    this.#children.push(child);
+    const next = () =>
+      new Promise<string>((resolve) => {
+        const cancel = setTimeout(() => resolve("silence"), 1500);
+        child.stdout?.once("data", (data) => {
+          clearTimeout(cancel);
+          resolve(data.toString().trim());
+        });
+      });
+    await next();
+    return {
+      echo: (line) => {
+        const answer = next();
+        child.stdin?.write(line);
+        return answer;
+      },
+      close: () => child.kill("SIGKILL"),
+    };
   }
 
   close(): void {
