@@ -207,6 +207,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await execs.boot();
   await containers.boot();
   undo.add(async () => containers.close());
+  undo.add(async () => volumes.close());
   undo.add(async () => terminals.close());
   await operations.boot();
   void tenants.resume();

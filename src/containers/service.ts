@@ -6,13 +6,16 @@
  * L1 The verbs of one container take turns for as long as they change what runs.
  * L2 `running` in the store is written only after the container answered, `exited` only after nothing of it is left.
  *    Where a crash comes in between, `boot` moves the state to what is true.
+ * L3 A failed start leaves no container in `starting`, also when the store refuses to note it: that is repeated until
+ *    the store takes it.
  */
-import type { CancelTimer, Clock } from "../base/clock.ts";
+import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { Retries } from "../base/retries.ts";
 import { Turns } from "../base/turns.ts";
 import type { ContainerEngine } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
@@ -58,14 +61,16 @@ export class Containers {
   readonly #turns = new Turns();
   readonly #view: View;
   readonly #lives: Lives;
-  /** Removals that failed. */
-  readonly #cancelErase = new Map<string, CancelTimer>();
+  /** Removals that failed, and states that the store did not take (L3). */
+  readonly #retries: Retries;
 
   constructor(options: ContainersOptions) {
     this.#options = options;
     this.#rows = new ContainerRows(options.store);
     this.#ports = new Ports(options.ids);
     this.#view = new View(options.engine, options.clock);
+    const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
+    this.#retries = new Retries({ clock: options.clock, log: options.log, what: "container", later });
     this.#lives = new Lives({
       ...options,
       ended: (id, ended) => this.#turns.run(id, () => this.#noteEnd(id, ended)),
@@ -103,7 +108,7 @@ export class Containers {
       }
     }
     for (const row of dead) {
-      await this.#noteDeath(row).catch(failed(row.id));
+      await this.#settle(row.id, () => this.#noteDeath(row));
     }
     const leaving = await this.#rows.removing();
     for (const row of leaving) this.#ports.keep(row.id, row.make.ports);
@@ -126,7 +131,7 @@ export class Containers {
   /** Stops watching. What runs goes on. */
   close(): void {
     this.#lives.close();
-    for (const cancel of this.#cancelErase.values()) cancel();
+    this.#retries.close();
   }
 
   /** A container counts as used from now until what is returned is called. */
@@ -147,8 +152,10 @@ export class Containers {
         failpoint("containers.create.made");
         await this.#run(row);
       } catch (error) {
-        await this.#write([this.#rows.hide(id)], eventOf(row, "removed", row.state));
-        await this.#erase(id);
+        await this.#settle(id, async () => {
+          await this.#write([this.#rows.hide(id)], eventOf(row, "removed", row.state));
+          await this.#remove(id);
+        });
         throw error;
       }
       return this.get(tenant_id, id);
@@ -371,7 +378,7 @@ export class Containers {
     try {
       await this.#run(row);
     } catch (error) {
-      await this.#move(row, "fail", { error_message: errorText(error) });
+      await this.#settle(row.id, () => this.#move(row, "fail", { error_message: errorText(error) }));
       throw error;
     }
   }
@@ -438,27 +445,28 @@ export class Containers {
     if (row?.state === "running") await this.stop(row.tenant_id, id, LIMITS.stop_grace_ms_default);
   }
 
-  /** Removes what nobody can ask for any more. Where that fails it is tried again for a while, and at the next start. */
-  async #erase(id: string, attempts = 1): Promise<void> {
-    const { engine, store, clock, log } = this.#options;
+  /** Removes what nobody can ask for any more. A removal that fails is repeated for a while, and at the next start. */
+  #erase(id: string): Promise<void> {
+    return this.#retries.run(id, () => this.#remove(id));
+  }
+
+  async #remove(id: string): Promise<void> {
+    const { engine, store } = this.#options;
     this.#lives.forget(id);
-    try {
-      await engine.kill(id);
-      await engine.remove(id);
-      failpoint("containers.delete.removed");
-      await store.write([this.#rows.delete(id)], { durable: true });
-      this.#ports.release(id);
-    } catch (error) {
-      log.warn("container not removed", { container_id: id, attempts, error: errorText(error) });
-      if (attempts < LIMITS.removal_attempts_max) {
-        const again = () => {
-          this.#cancelErase.delete(id);
-          void this.#turns.run(id, () => this.#erase(id, attempts + 1)).catch(() => {});
-        };
-        this.#cancelErase.set(id, clock.after(LIMITS.removal_retry_ms, again));
-      }
-      throw error;
-    }
+    await engine.kill(id);
+    await engine.remove(id);
+    failpoint("containers.delete.removed");
+    await store.write([this.#rows.delete(id)], { durable: true });
+    this.#ports.release(id);
+  }
+
+  /** L3. Resolves after the first attempt, whichever way it went; a state that was changed meanwhile stands. */
+  async #settle(id: string, work: () => Promise<unknown>): Promise<void> {
+    const unlessMoved = (error: unknown) => {
+      if (!(error instanceof AppError) || error.code !== "WRONG_STATE") throw error;
+    };
+    const settling = this.#retries.run(id, () => work().then(() => {}, unlessMoved));
+    await settling.catch(() => {});
   }
 
   /** Throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */

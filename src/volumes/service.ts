@@ -7,10 +7,11 @@
  */
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
-import { AppError, errorText } from "../base/errors.ts";
+import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
+import { Retries } from "../base/retries.ts";
 import type { StoreArea } from "../engine/engine.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
@@ -38,22 +39,29 @@ export interface VolumesOptions {
 export class Volumes {
   readonly #options: VolumesOptions;
   readonly #rows: VolumeRows;
+  /** Removals that failed. */
+  readonly #retries: Retries;
 
   constructor(options: VolumesOptions) {
     this.#options = options;
     this.#rows = new VolumeRows(options.store);
+    const { clock, log } = options;
+    this.#retries = new Retries({ clock, log, what: "volume", later: (_id, attempt) => attempt() });
+  }
+
+  /** Begins no more attempts at removals. */
+  close(): void {
+    this.#retries.close();
   }
 
   /** Finds what a crash left, before anything is made, and removes it in the background. */
   async boot(): Promise<void> {
-    const { area, log } = this.#options;
+    const { area } = this.#options;
     const { all, ending } = await this.#rows.ids();
     const unknown = (await area().list("volumes")).filter((id) => !all.includes(id));
-    const failed = (volume_id: string) => (error: unknown) =>
-      log.warn("volume not cleared away", { volume_id, error: errorText(error) });
     const clear = async () => {
-      for (const id of unknown) await area().remove("volumes", id).catch(failed(id));
-      for (const id of ending) await this.#erase(id).catch(failed(id));
+      for (const id of unknown) await this.#sweep(id);
+      for (const id of ending) await this.#erase(id).catch(() => {});
     };
     void clear();
   }
@@ -62,14 +70,16 @@ export class Volumes {
   async create(tenant_id: string, input: CreateVolume): Promise<VolumeRecord> {
     const { area, ids } = this.#options;
     const id = ids.next("vol");
-    await area().create("volumes", id, input.quota_mb ?? null);
-    failpoint("volumes.create.made");
-    const statements = this.#rows.insert(tenant_id, id, input, this.#now());
-    const row = { id, name: input.name, tenant_id };
-    const { conflict } = await this.#write(statements, row, "created");
-    if (conflict !== null) {
-      await area().remove("volumes", id);
-      throw conflict === 0 ? unknownCredential() : nameTaken(input.name);
+    try {
+      await area().create("volumes", id, input.quota_mb ?? null);
+      failpoint("volumes.create.made");
+      const statements = this.#rows.insert(tenant_id, id, input, this.#now());
+      const row = { id, name: input.name, tenant_id };
+      const { conflict } = await this.#write(statements, row, "created");
+      if (conflict !== null) throw conflict === 0 ? unknownCredential() : nameTaken(input.name);
+    } catch (error) {
+      await this.#sweep(id);
+      throw error;
     }
     return this.get(tenant_id, input.name);
   }
@@ -139,11 +149,23 @@ export class Volumes {
     for (const id of await this.#rows.ofTenant(tenant_id)) await this.delete(id);
   }
 
-  async #erase(id: string): Promise<void> {
-    const row = await this.#rows.byId(id);
-    await this.#options.area().remove("volumes", id);
-    failpoint("volumes.delete.removed");
-    if (row !== null) await this.#write([this.#rows.delete(id)], row, "removed");
+  /** Removes a volume whose deletion was begun. A removal that fails is repeated for a while, and at the next start. */
+  #erase(id: string): Promise<void> {
+    return this.#retries.run(id, async () => {
+      const row = await this.#rows.byId(id);
+      await this.#options.area().remove("volumes", id);
+      failpoint("volumes.delete.removed");
+      if (row !== null) await this.#write([this.#rows.delete(id)], row, "removed");
+    });
+  }
+
+  /** Removes the files of a volume that the store does not know. Resolves after the first attempt; repeated like `#erase`. */
+  async #sweep(id: string): Promise<void> {
+    const sweeping = this.#retries.run(id, async () => {
+      // A write that was refused may have been carried out.
+      if ((await this.#rows.byId(id)) === null) await this.#options.area().remove("volumes", id);
+    });
+    await sweeping.catch(() => {});
   }
 
   #write(
