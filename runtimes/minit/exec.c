@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "exec-state.h"
 #include "init.h"
 #include "proc.h"
 #include "protocol.h"
@@ -21,21 +23,7 @@ enum {
   KILL_LATER_US = 1000000, /* once KILL_ROUNDS_MAX were of no use */
   KILL_ROUNDS_MAX = 200,   /* what sleeps in the kernel cannot be killed away */
   KILL_ROUNDS_PLAIN = 3,   /* after these, a tree is halted before it is killed */
-};
-
-enum state { FREE, RUNNING, ENDED, WIPING };
-
-struct exec {
-  enum state state;
-  struct proc proc;
-  struct conn *conn; /* NULL: the connection is gone and nobody is told */
-  uint32_t id, flags, result, grace_ms;
-  struct buf gathered[2];
-  int reads_left[2]; /* of an ended command's pipes; -1: not known yet */
-  uint64_t deadline_us, kill_us; /* UINT64_MAX: none; kill_us is set while the tree is being ended */
-  int kill_rounds;
-  struct ending ending;
-  uint64_t ended_us;
+  START_WAIT_US = 5000000, /* only a start that is stopped from outside takes so long */
 };
 
 static struct exec execs[EXECS_MAX];
@@ -45,7 +33,8 @@ static bool is_spoiled;
 
 static struct exec *find_exec(const struct conn *c, uint32_t id) {
   for (int i = 0; i < execs_top; i++) {
-    if (execs[i].state == RUNNING && execs[i].conn == c && execs[i].id == id) return &execs[i];
+    bool is_open = execs[i].state == STARTING || execs[i].state == RUNNING;
+    if (is_open && execs[i].conn == c && execs[i].id == id) return &execs[i];
   }
   return NULL;
 }
@@ -62,73 +51,6 @@ static struct exec *free_exec(void) {
 bool execs_any(void) { return execs_top > 0; }
 
 bool execs_spoiled(void) { return is_spoiled; }
-
-/* Output */
-
-static bool is_blocked(const struct exec *e) { return e->conn != NULL && buf_len(&e->conn->out) > OUT_PAUSE; }
-
-/* Whether output is read now. Nobody reads that of a command whose connection is gone: it is to end, unless detached. */
-static bool wants_output(const struct exec *e) {
-  return (e->conn != NULL || (e->flags & EXEC_DETACHED)) && !is_blocked(e);
-}
-
-static void send_output(struct exec *e, int stream, const uint8_t *bytes, size_t len) {
-  struct buf *gathered = &e->gathered[stream];
-  size_t before = buf_len(gathered);
-  if (before + len == 0) return;
-  uint8_t type = stream == 0 ? STDOUT : STDERR;
-  if (before + len <= OUTPUT_FRAME_MAX) {
-    conn_send(e->conn, type, e->id, gathered->data + gathered->start, before, bytes, len);
-  } else {
-    conn_send(e->conn, type, e->id, gathered->data + gathered->start, before, NULL, 0);
-    conn_send(e->conn, type, e->id, bytes, len, NULL, 0);
-  }
-  buf_take(gathered, before);
-}
-
-/* One read, straight into what is to be sent. */
-static enum proc_read forward_stream(struct exec *e, int stream) {
-  uint8_t *room = conn_room(e->conn, OUTPUT_FRAME_MAX);
-  if (room == NULL) return READ_NONE;
-  size_t len;
-  enum proc_read got = proc_read_into(&e->proc, stream, room, OUTPUT_FRAME_MAX, &len);
-  if (len > 0) conn_commit(e->conn, stream == 0 ? STDOUT : STDERR, e->id, len);
-  return got;
-}
-
-static enum proc_read forward(struct exec *e, int stream) {
-  if ((e->flags & EXEC_STREAM) && e->conn != NULL) return forward_stream(e, stream);
-  const uint8_t *bytes;
-  size_t len;
-  enum proc_read got = proc_read(&e->proc, stream, &bytes, &len);
-  if (len == 0 || e->conn == NULL) return got;
-  bool full = buf_len(&e->gathered[stream]) + len >= OUTPUT_FRAME_MAX;
-  if (full || !buf_append(&e->gathered[stream], bytes, len)) send_output(e, stream, bytes, len);
-  return got;
-}
-
-/* Reads what is in the pipes of an ended command, never waiting for their end. False: the reader is too slow. */
-static bool drain(struct exec *e) {
-  for (int stream = 0; stream < 2; stream++) {
-    int *fd = &e->proc.out_fd[stream], *left = &e->reads_left[stream];
-    /* A background process may go on writing, so what the pipe holds at once is the bound. */
-    for (bool more = *fd >= 0 && e->conn != NULL; more && *left != 0;) {
-      if (is_blocked(e)) return false;
-      const uint8_t *bytes;
-      size_t len;
-      enum proc_read got = proc_read(&e->proc, stream, &bytes, &len);
-      send_output(e, stream, bytes, len);
-      more = got == READ_FULL || (got == READ_SOME && e->proc.is_terminal);
-      if (more && *left < 0) *left = proc_reads_left(&e->proc, stream);
-      if (*left > 0) --*left;
-    }
-    send_output(e, stream, NULL, 0);
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-    e->proc.out_watched[stream] = false;
-  }
-  return true;
-}
 
 /* Killing */
 
@@ -153,9 +75,17 @@ static bool kill_round(struct exec *e, uint64_t now) {
 
 /* Ends the tree: with a signal (0: it got one in another way) and some time to follow it, or at once. */
 static void end_tree(struct exec *e, uint32_t why, int signal, uint32_t grace_ms) {
-  if (e->state != RUNNING) return;
+  if (e->state != RUNNING && e->state != STARTING) return;
   e->result |= why;
   uint64_t now = now_us();
+  if (e->state == STARTING) {
+    /* There is no command yet that could follow a signal; what comes of the start is killed as it appears. */
+    e->state = ENDED;
+    e->ending.status = SIGKILL;
+    e->ended_us = now;
+    kill_round(e, now);
+    return;
+  }
   if (grace_ms == 0 || (e->flags & EXEC_SOLE)) {
     kill_round(e, now);
   } else if (e->kill_us == UINT64_MAX) {
@@ -172,20 +102,60 @@ static void record_end(struct exec *e, struct ending ending) {
   e->ended_us = now_us();
 }
 
+static bool signal_command(const struct exec *e, uint32_t signal);
+
+static void begin(struct exec *e) {
+  e->state = RUNNING;
+  uint32_t pid = (uint32_t)e->proc.pid;
+  if (e->tells_start) conn_send(e->conn, STARTED, e->id, &pid, sizeof pid, NULL, 0);
+  if (e->early_signal != 0) signal_command(e, e->early_signal);
+}
+
+static void fail_start(struct exec *e) {
+  char text[512];
+  char *argv[] = {e->name, NULL};
+  struct command command = {.cwd = e->cwd, .argv = argv};
+  size_t len = proc_failure(&e->proc, &command, text, sizeof text);
+  if (len > e->proc.out_left[1]) len = e->proc.out_left[1];
+  exec_send_output(e, 1, (const uint8_t *)text, len);
+  e->state = ENDED;
+  e->result |= RESULT_SPAWN_FAILED;
+  e->ended_us = now_us();
+}
+
 static void take_news(struct exec *e) {
   struct ending ending;
-  enum guard_news news;
-  while ((news = proc_news(&e->proc, &ending)) == GUARD_ENDED) {
-    if (e->state == RUNNING) record_end(e, ending);
+  for (;;) {
+    switch (proc_news(&e->proc, &ending)) {
+      case GUARD_QUIET:
+        return;
+      case GUARD_STARTED:
+        if (e->state == STARTING) begin(e);
+        break;
+      case GUARD_FAILED:
+        if (e->state != STARTING) break;
+        proc_close(&e->proc);
+        fail_start(e);
+        return;
+      case GUARD_ENDED:
+        if (e->state == RUNNING) record_end(e, ending);
+        e->proc.pid = 0;
+        break;
+      case GUARD_GONE:
+        /* Nothing is below it any more, or it was killed: a round finds out which. */
+        if (e->kill_us != UINT64_MAX) e->kill_us = 0;
+        return;
+    }
   }
-  /* Nothing is below it any more, or it was killed: a round finds out which. */
-  if (news == GUARD_GONE && e->kill_us != UINT64_MAX) e->kill_us = 0;
 }
 
 void execs_reaped(pid_t pid, int status, const struct rusage *usage) {
   for (int i = 0; i < execs_top; i++) {
     struct exec *e = &execs[i];
+    /* A command that killed its guard at once may end before its start was noticed. */
+    if (e->state == STARTING) take_news(e);
     if (e->state == RUNNING && e->proc.pid == pid) record_end(e, proc_ending(status, usage));
+    if (e->proc.pid == pid) e->proc.pid = 0;
     if (e->proc.guard != pid) continue;
     take_news(e);
     e->proc.guard = 0;
@@ -255,7 +225,7 @@ static bool tree_left(struct exec *e, uint64_t now) {
 static void finish(struct exec *e, uint64_t now) {
   if (tree_left(e, now)) return;
   e->kill_us = UINT64_MAX;
-  if (!drain(e)) return;
+  if (!exec_drain(e)) return;
   proc_close(&e->proc);
   buf_free(&e->gathered[0]);
   buf_free(&e->gathered[1]);
@@ -271,13 +241,26 @@ static void finish(struct exec *e, uint64_t now) {
 }
 
 static void watch(struct exec *e, uint64_t now) {
-  bool output = now >= e->proc.watch_us && wants_output(e);
+  bool output = e->state != STARTING && now >= e->proc.watch_us && exec_wants_output(e);
   if (!proc_watch(&e->proc, &server, (uint32_t)(e - execs), output)) end_tree(e, RESULT_CANCELLED, SIGKILL, 0);
   if (e->conn != NULL && buf_len(&e->proc.in) > STDIN_QUEUE_MAX) e->conn->held = true;
 }
 
+static uint64_t start_deadline_us(const struct exec *e) { return e->proc.started_us + START_WAIT_US; }
+
 static void advance(struct exec *e, uint64_t now) {
-  if (e->state == RUNNING) {
+  if (e->state == STARTING) {
+    if (now >= e->deadline_us) {
+      end_tree(e, RESULT_TIMED_OUT, SIGKILL, 0);
+    } else if (now >= start_deadline_us(e)) {
+      e->proc.error = ETIMEDOUT;
+      e->proc.failed_at = "spawn";
+      fail_start(e);
+      kill_round(e, now);
+    } else {
+      watch(e, now);
+    }
+  } else if (e->state == RUNNING) {
     if (e->kill_us == UINT64_MAX && now >= e->deadline_us) end_tree(e, RESULT_TIMED_OUT, SIGTERM, e->grace_ms);
     else if (now >= e->kill_us) kill_round(e, now);
     watch(e, now);
@@ -301,16 +284,6 @@ static const char *why_refused(const struct conn *c, uint32_t id, const struct w
   if (find_exec(c, id) != NULL) return "a command with this id is running";
   *error = EINVAL;
   return request->argc == 0 ? "no command" : NULL;
-}
-
-static void fail_start(struct exec *e, const struct command *command) {
-  char text[512];
-  size_t len = proc_failure(&e->proc, command, text, sizeof text);
-  if (len > e->proc.out_left[1]) len = e->proc.out_left[1];
-  send_output(e, 1, (const uint8_t *)text, len);
-  e->state = ENDED;
-  e->result = RESULT_SPAWN_FAILED;
-  e->ended_us = now_us();
 }
 
 void exec_start(struct conn *c, uint32_t id, struct cursor *payload, bool is_run) {
@@ -352,20 +325,22 @@ void exec_start(struct conn *c, uint32_t id, struct cursor *payload, bool is_run
       .terminal = request.flags & EXEC_TTY ? &size : NULL,
       .null_fd = STDIN_FILENO,
   };
+  snprintf(e->name, sizeof e->name, "%s", command.argv[0]);
+  snprintf(e->cwd, sizeof e->cwd, "%s", command.cwd);
+  if (request.timeout_ms > 0) e->deadline_us = now_us() + (uint64_t)request.timeout_ms * 1000;
+  e->tells_start = is_run || (request.flags & EXEC_STREAM);
   if (!proc_start(&e->proc, &start)) {
-    fail_start(e, &command);
+    fail_start(e);
     return;
   }
   has_children = true;
-  e->state = RUNNING;
+  if (request.flags & EXEC_STREAM) e->proc.watch_us = 0;
+  e->state = STARTING;
+  if (!e->proc.starting) begin(e);
   int report_fd = e->proc.report_fd;
   if (report_fd >= 0 && !server_watch(&server, EPOLL_CTL_ADD, report_fd, EPOLLIN, TAG_REPORT, (uint32_t)(e - execs))) {
     end_tree(e, RESULT_CANCELLED, SIGKILL, 0);
   }
-  if (request.timeout_ms > 0) e->deadline_us = e->proc.started_us + (uint64_t)request.timeout_ms * 1000;
-  uint32_t pid = (uint32_t)e->proc.pid;
-  if (request.flags & EXEC_STREAM) e->proc.watch_us = 0;
-  if (is_run || (request.flags & EXEC_STREAM)) conn_send(c, STARTED, id, &pid, sizeof pid, NULL, 0);
 }
 
 void exec_input(struct conn *c, uint32_t id, struct cursor *payload) {
@@ -397,12 +372,16 @@ static pid_t signal_target(const struct exec *e) {
   return asked ? -group : -e->proc.session;
 }
 
+static bool signal_command(const struct exec *e, uint32_t signal) { return kill(signal_target(e), (int)signal) == 0; }
+
 void exec_kill(struct conn *c, uint32_t id, uint32_t signal) {
   struct exec *e = find_exec(c, id);
   if (e == NULL) return;
+  bool is_early = e->state == STARTING && signal > 0 && signal < NSIG;
+  if (is_early) e->early_signal = signal;
   if (signal == SIGKILL) {
     end_tree(e, RESULT_CANCELLED, SIGKILL, 0);
-  } else if (signal == 0 || signal >= NSIG || kill(signal_target(e), (int)signal) != 0) {
+  } else if (signal == 0 || signal >= NSIG || !(is_early || signal_command(e, signal))) {
     send_error(c, id, EINVAL, "signal not sent");
   } else if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT) {
     e->result |= RESULT_CANCELLED;
@@ -413,14 +392,14 @@ void exec_kill(struct conn *c, uint32_t id, uint32_t signal) {
 
 void execs_event(uint32_t tag, uint32_t slot) {
   struct exec *e = &execs[slot];
-  if (e->state != RUNNING && e->state != ENDED) return;
+  if (e->state != STARTING && e->state != RUNNING && e->state != ENDED) return;
   if (tag == TAG_REPORT) {
     take_news(e);
   } else if (tag == TAG_STDIN) {
     proc_feed(&e->proc);
   } else {
     int stream = tag == TAG_STDOUT ? 0 : 1;
-    for (int i = 0; i < READS_PER_EVENT && wants_output(e) && forward(e, stream) == READ_FULL; i++) continue;
+    for (int i = 0; i < READS_PER_EVENT && exec_wants_output(e) && exec_forward(e, stream) == READ_FULL; i++) continue;
   }
 }
 
@@ -436,8 +415,9 @@ uint64_t execs_wake_us(void) {
     if (e->state == WIPING) return 0;
     uint64_t at = e->kill_us;
     if (e->state == RUNNING && at == UINT64_MAX) at = e->deadline_us;
+    if (e->state == STARTING) at = e->deadline_us < start_deadline_us(e) ? e->deadline_us : start_deadline_us(e);
     if (at < wake) wake = at;
-    bool unwatched = e->state == RUNNING && wants_output(e) && proc_unwatched(&e->proc);
+    bool unwatched = e->state == RUNNING && exec_wants_output(e) && proc_unwatched(&e->proc);
     if (unwatched && e->proc.watch_us < wake) wake = e->proc.watch_us;
   }
   return wake;

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +21,6 @@ enum {
   CHILD_STACK_BYTES = 16 * 1024,
   PIPE_SURE_BYTES = 4096,
   TOUCHED_MIN = 4096,
-  GUARD_WAIT_MS = 5000, /* for the word that a command has started: only one that is stopped from outside takes so long */
   REPORT_FD = 3,        /* in the guard */
   TERMINAL_READS = 1024, /* each gives 4 KiB at most, often less: more than a terminal holds of output */
 };
@@ -190,52 +188,48 @@ static _Noreturn void guard_main(struct child *child) {
   }
 }
 
-/* Gives 0, or an errno. A command that killed its guard at once runs, and has told its pid. */
-static int await_start(struct proc *p, struct report *report) {
-  struct pollfd waited = {.fd = p->report_fd, .events = POLLIN};
-  while (poll(&waited, 1, GUARD_WAIT_MS) == 1) {
-    ssize_t n = read(p->report_fd, report, sizeof *report);
-    if (n == sizeof *report && report->error != EINPROGRESS) return report->error;
-    if (n > 0) continue;
-    close_fd(&p->report_fd);
-    return report->error == EINPROGRESS ? 0 : ECHILD;
-  }
-  tree_kill(p->guard, report->pid, report->pid, false);
-  return ETIMEDOUT;
-}
-
-/* Gives the command's pid, or 0 and why not. */
-static pid_t start_guarded(struct proc *p, struct child *child) {
+/* Gives 0, or an errno. The guard tells the rest (P5). */
+static int begin_guarded(struct proc *p, struct child *child) {
   int ends[2];
-  struct report report = {0};
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-    child->error = errno;
-    return 0;
-  }
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno;
   child->report_fd = ends[1];
   p->guard = fork();
   if (p->guard == 0) guard_main(child);
-  child->error = p->guard < 0 ? errno : 0;
+  int error = p->guard < 0 ? errno : 0;
   close_fd(&ends[1]);
   p->report_fd = ends[0];
-  if (child->error == 0) child->error = await_start(p, &report);
-  if (report.failed_at != NULL) child->failed_at = report.failed_at;
-  if (child->error == 0) return report.pid;
-  if (p->guard < 0) p->guard = 0;
-  proc_unguard(p);
-  return 0;
+  if (error != 0) p->guard = 0;
+  p->starting = error == 0;
+  return error;
+}
+
+static enum guard_news start_over(struct proc *p, int error, const char *failed_at) {
+  p->starting = false;
+  p->spawn_us = (uint32_t)(now_us() - p->started_us);
+  if (error == 0) return GUARD_STARTED;
+  p->pid = p->session = 0;
+  p->error = error;
+  p->failed_at = failed_at;
+  return GUARD_FAILED;
 }
 
 enum guard_news proc_news(struct proc *p, struct ending *ending) {
   struct report report;
-  ssize_t n = p->report_fd < 0 ? 0 : read(p->report_fd, &report, sizeof report);
-  if (n < 0) return GUARD_QUIET;
-  if (n == sizeof report) {
-    *ending = report.ending;
-    return GUARD_ENDED;
+  ssize_t n;
+  while ((n = p->report_fd < 0 ? 0 : read(p->report_fd, &report, sizeof report)) == sizeof report) {
+    if (!p->starting) {
+      *ending = report.ending;
+      return GUARD_ENDED;
+    }
+    if (report.error != EINPROGRESS && report.error != 0) return start_over(p, report.error, report.failed_at);
+    p->pid = p->session = report.pid;
+    if (report.error == 0) return start_over(p, 0, "");
   }
+  if (n < 0) return GUARD_QUIET;
   close_fd(&p->report_fd);
-  return GUARD_GONE;
+  if (!p->starting) return GUARD_GONE;
+  /* A command that killed its guard at once runs, and has told its pid. */
+  return start_over(p, p->pid > 0 ? 0 : ECHILD, "spawn");
 }
 
 void proc_unguard(struct proc *p) {
@@ -308,7 +302,8 @@ bool proc_start(struct proc *p, const struct start *start) {
     child.error = start->refused;
   } else if (p->is_terminal ? open_terminal(p, start, theirs) : open_pipes(p, start, theirs)) {
     for (int i = 0; i < 3; i++) child.fds[i] = theirs[i] >= 0 ? theirs[i] : start->null_fd;
-    p->pid = p->session = start->guarded ? start_guarded(p, &child) : start_child(&child);
+    if (start->guarded) child.error = begin_guarded(p, &child);
+    else p->pid = p->session = start_child(&child);
   } else {
     child.error = errno;
     if (p->is_terminal) child.failed_at = "terminal";

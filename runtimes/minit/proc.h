@@ -10,6 +10,7 @@
  *    whatever descends from the command stays below the guard, in whichever session, however often its parents end.
  *    It tells of the start and of the end of the command, and ends itself once nothing is left below it. Only a
  *    command that kills its own guard loses it: it is a child of PID 1 then, and known by its session and parents.
+ * P5 PID 1 never waits for a guard: code in the container can stop one. A guarded start is over when `proc_news` says so.
  */
 #ifndef MINIT_PROC_H
 #define MINIT_PROC_H
@@ -37,6 +38,7 @@ struct proc {
   pid_t session;
   pid_t guard;   /* 0: none, or reaped */
   int report_fd; /* of the guard, -1: none, or nothing more comes */
+  bool starting; /* the guard has not told yet how the start went (P5) */
   bool is_terminal;
   int in_fd, out_fd[2];
   bool in_open, in_watched, out_watched[2];
@@ -69,15 +71,21 @@ struct start {
   int passed_count;
 };
 
-/* Starts the command in a session of its own. False: nothing is left of it, `error` and `failed_at` say why. */
+/*
+ * Starts the command in a session of its own, a guarded one in the background (P5). False: nothing is left of it, `error`
+ * and `failed_at` say why.
+ */
 bool proc_start(struct proc *p, const struct start *start);
 /* Queues stdin. False when memory ran out; input for a command that closed its stdin is dropped. */
 bool proc_write(struct proc *p, const uint8_t *bytes, size_t len);
 void proc_write_end(struct proc *p);
 void proc_feed(struct proc *p);
 
-/* What the guard told since: that the command ended, and how. GUARD_GONE: it has ended, nothing more comes. */
-enum guard_news { GUARD_QUIET, GUARD_ENDED, GUARD_GONE };
+/*
+ * What the guard told since: that the command runs or could not be started, that it ended, and how. GUARD_GONE: the guard
+ * has ended, nothing more comes.
+ */
+enum guard_news { GUARD_QUIET, GUARD_STARTED, GUARD_FAILED, GUARD_ENDED, GUARD_GONE };
 enum guard_news proc_news(struct proc *p, struct ending *ending);
 /* Ends the guard: what is left below it belongs to PID 1 from then on. */
 void proc_unguard(struct proc *p);
