@@ -1,6 +1,7 @@
 /**
  * The `shell` runtime: a handler is one line for `/bin/sh -c`. A line without shell syntax is run directly, which
- * halves the time of a call (0.89 against 1.83 ms): no shell is started to start one command.
+ * halves the time of a call (0.89 against 1.83 ms): no shell is started to start one command. A handler that begins with
+ * `#!` is a script for the interpreter of that line, as execve(2) reads it.
  */
 import type { Runtime } from "./runtime.ts";
 
@@ -25,13 +26,34 @@ export function plainWords(line: string): string[] | null {
   return words;
 }
 
+/** Where a script lies for its interpreter. /tmp does not run programs, so the interpreter is started with its path. */
+const SCRIPT_FILE = "/tmp/.handler";
+
+/** Writes `$1` to the file and becomes the interpreter: each call has the whole script, whatever the last one left. */
+const WRITE_AND_RUN = `printf %s "$1" >${SCRIPT_FILE} && shift && exec "$@" ${SCRIPT_FILE}`;
+
+/** The command of a script: the interpreter, then all else on the line as one argument. Null: it names no interpreter. */
+function scriptCommand(script: string): string[] | null {
+  const line = script.slice("#!".length).split("\n", 1)[0]?.trim() ?? "";
+  if (!/^\/[^ \t]/.test(line) || script.includes("\r\n")) return null;
+  const end = line.search(/[ \t]/);
+  const words = end === -1 ? [line] : [line.slice(0, end), line.slice(end).trim()];
+  return ["/bin/sh", "-c", WRITE_AND_RUN, "sh", script, ...words];
+}
+
+const isScript = (handler: string): boolean => handler.startsWith("#!");
+
 export const shell: Runtime = {
   name: "shell",
   profile: "prod",
-  about: "one line for /bin/sh -c; a line without shell syntax is run directly",
-  command: (handler) => plainWords(handler) ?? ["/bin/sh", "-c", handler],
+  about: "one line for /bin/sh -c, run directly without shell syntax; or a script whose first line is #!<interpreter>",
+  command: (handler) =>
+    (isScript(handler) ? scriptCommand(handler) : plainWords(handler)) ?? ["/bin/sh", "-c", handler],
   complaint(handler) {
     if (handler.trim() === "") return "is empty";
+    if (isScript(handler) && scriptCommand(handler) === null) {
+      return "begins with #!, which needs the absolute path of an interpreter and lines that end without a carriage return";
+    }
     return handler.includes("\0") ? "holds a NUL character" : null;
   },
 };

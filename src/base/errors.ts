@@ -48,7 +48,7 @@ export const ERRORS = {
   IDEMPOTENCY_CONFLICT: row(409, "caller", "The Idempotency-Key was used before, for something else."),
   BODY_TOO_LARGE: row(413, "caller", "The body is larger than body_bytes_max."),
   RANGE_NOT_SATISFIABLE: row(416, "caller", "The file has no such bytes."),
-  UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing or of another JSON type."),
+  UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing, unknown or of another JSON type."),
   UPGRADE_REQUIRED: row(426, "caller", "The path is a WebSocket, and the request asks for none."),
   HEADERS_TOO_LARGE: row(431, "caller", "The request line and headers are larger than header_bytes_max."),
   CHAIN_TOO_DEEP: row(400, "caller", "Functions call functions deeper than chain_depth_max."),
@@ -79,6 +79,7 @@ export type ErrorCode = keyof typeof ERRORS;
 
 /** What a client may be told beside the message (wire-facts §2). */
 export interface ErrorDetails {
+  /** Values and bounds for programs (`write`, `integer`, `>= 256`, `<= 65536 bytes`), never sentences. */
   readonly expected?: readonly string[] | null;
   readonly received?: string | null;
   readonly example?: string | null;
@@ -94,6 +95,8 @@ export interface AppErrorOptions {
   readonly retry_after?: number;
   /** Whether the same request may succeed later, where this refusal differs from its code. */
   readonly retryable?: boolean;
+  /** A more specific reason for programs; the code itself unless given. */
+  readonly reason_code?: string;
   readonly cause?: unknown;
 }
 
@@ -104,6 +107,7 @@ export class AppError extends Error {
   readonly hint: string | null;
   readonly retry_after: number | null;
   readonly retryable: boolean;
+  readonly reason_code: string;
 
   constructor(code: ErrorCode, message: string, options: AppErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -113,6 +117,7 @@ export class AppError extends Error {
     this.hint = options.hint ?? null;
     this.retry_after = options.retry_after ?? null;
     this.retryable = options.retryable ?? ERRORS[code].retryable;
+    this.reason_code = options.reason_code ?? code;
   }
 }
 

@@ -61,7 +61,10 @@ const ENVIRONMENT: readonly Flag[] = [
   { flags: "--env-file <file>", about: "variables from a file of NAME=VALUE lines; repeatable", parse: collect },
 ];
 
-const HANDLER_FILE: Flag = { flags: "--handler-file <file>", about: "the handler from a file; - for standard input" };
+const HANDLER_FILE: Flag = {
+  flags: "--handler-file <file>",
+  about: "the handler from a file, a script with a #! line too; - for standard input",
+};
 
 function fieldFlags(isUpdate: boolean): Flag[] {
   return FIELDS.flatMap(({ name, value, about, ...field }) => {

@@ -45,7 +45,7 @@ function countDown(counts: Map<string, number>, id: string): void {
 
 function atLimit(whose: "function" | "tenant", id: string, limit: number): AppError {
   return new AppError("CONCURRENCY_LIMIT", `the concurrency limit of ${whose} ${id} is reached: ${limit}`, {
-    details: { expected: [`at most ${limit} calls of the ${whose} in flight`] },
+    details: { expected: [`<= ${limit}`] },
     hint: "wait for a call to end, or raise the limit",
     retry_after: 1,
   });

@@ -25,7 +25,7 @@ function wrongState(state: string): AppError {
 
 function tooDeep(): AppError {
   return new AppError("CHAIN_TOO_DEEP", `a chain of calls goes deeper than ${LIMITS.chain_depth_max}`, {
-    details: { expected: [`at most ${LIMITS.chain_depth_max} calls inside each other`] },
+    details: { expected: [`<= ${LIMITS.chain_depth_max}`] },
     hint: "look for functions that call each other in a circle",
   });
 }

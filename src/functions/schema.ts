@@ -26,7 +26,10 @@ const timeoutSeconds = whole(LIMITS.timeout_seconds_min, LIMITS.timeout_seconds_
 
 const runtimeName = z
   .string()
-  .refine((value) => RUNTIMES.has(value), { error: `expected one of ${runtimeNames.join(", ")}` })
+  .refine((value) => RUNTIMES.has(value), {
+    error: `expected one of ${runtimeNames.join(", ")}`,
+    params: { expected: runtimeNames },
+  })
   .meta({ enum: runtimeNames });
 const clusterId = refused(
   "is not supported: this service has no clusters",
@@ -45,7 +48,7 @@ const ABOUT = {
   name: "Unique in the tenant, and the function's for good. Without '/', control characters and spaces at its ends.",
   cluster_id: "Its cluster; null: none.",
   description: "For people; null: none.",
-  handler: `A line for /bin/sh -c, run directly where it has no shell syntax; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
+  handler: `A line for /bin/sh -c, run directly where it has no shell syntax, or a script that begins with #!<interpreter>; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
   runtime: "How the handler is run.",
   memory_limit_mb: "Memory of an instance, in MiB.",
   cpu_limit_percent: "Percent of one core for an instance; null: no quota.",

@@ -16,6 +16,10 @@ export interface ErrorBody {
   readonly hint: string | null;
   /** Seconds. */
   readonly retry_after: number | null;
+  /** As some clients read it: the code again unless the refusal is more specific. */
+  readonly reason_code: string;
+  readonly reason_message: string;
+  readonly retryable: boolean;
 }
 
 const NO_DETAILS: Required<ErrorDetails> = {
@@ -44,6 +48,9 @@ export function errorBody(thrown: unknown, request_id: string): ErrorBody {
       details: null,
       hint: "the log of the service names the cause under this request id",
       retry_after: null,
+      reason_code: "INTERNAL",
+      reason_message: "internal error",
+      retryable: false,
     };
   }
   // Whoever is to come back is told when, even where the refuser could not say.
@@ -55,6 +62,9 @@ export function errorBody(thrown: unknown, request_id: string): ErrorBody {
     details: thrown.details === null ? null : { ...NO_DETAILS, ...thrown.details },
     hint: thrown.hint,
     retry_after: retry_after === null ? null : Math.max(1, Math.ceil(retry_after)),
+    reason_code: thrown.reason_code,
+    reason_message: thrown.message,
+    retryable: thrown.retryable,
   };
 }
 

@@ -57,7 +57,7 @@ export function isWaiting({ headers }: Pick<IncomingMessage, "headers">): boolea
 /** The refusal of a body above its bound; `length` as it was announced. */
 export function tooLarge(bytes_max: number, length: string | undefined): AppError {
   return new AppError("BODY_TOO_LARGE", `the body is larger than ${bytes_max} bytes`, {
-    details: { expected: [`at most ${bytes_max} bytes`], received: length ? `${length} bytes` : null },
+    details: { expected: [`<= ${bytes_max} bytes`], received: length ? `${length} bytes` : null },
   });
 }
 
@@ -165,23 +165,48 @@ export function pathText(path: readonly PropertyKey[]): string {
     .join(".");
 }
 
-/** What the schema wanted, in words. Null where only its own message says it. */
-function expectation(issue: z.core.$ZodIssue): readonly string[] | null {
-  const unit = "origin" in issue && issue.origin === "string" ? " characters" : "";
+interface Expectation {
+  /** For the message. */
+  readonly words: string;
+  /** For programs: types, values, bounds. */
+  readonly values: readonly string[];
+}
+
+const bound = (how: string, sign: string, limit: number | bigint, origin: string): Expectation => ({
+  words: `${how} ${limit}${origin === "string" ? " characters" : ""}`,
+  values: [`${sign} ${limit}${UNITS[origin] ?? ""}`],
+});
+
+const UNITS: Readonly<Record<string, string>> = { string: " characters", array: " items" };
+
+const oneOf = (values: readonly string[]): Expectation => ({ words: values.join(" or "), values });
+
+/** What the schema wanted. Null where only its own message says it. */
+function expectation(issue: z.core.$ZodIssue): Expectation | null {
   switch (issue.code) {
     case "invalid_type":
-      return [issue.expected === "int" ? "integer" : issue.expected === "record" ? "object" : issue.expected];
+      return oneOf([issue.expected === "int" ? "integer" : issue.expected === "record" ? "object" : issue.expected]);
     case "invalid_value":
-      return issue.values.map(String);
+      return oneOf(issue.values.map(String));
     case "too_small":
-      return [`${issue.inclusive === false ? "more than" : "at least"} ${issue.minimum}${unit}`];
+      return issue.inclusive === false
+        ? bound("more than", ">", issue.minimum, issue.origin)
+        : bound("at least", ">=", issue.minimum, issue.origin);
     case "too_big":
-      return [`${issue.inclusive === false ? "less than" : "at most"} ${issue.maximum}${unit}`];
+      return issue.inclusive === false
+        ? bound("less than", "<", issue.maximum, issue.origin)
+        : bound("at most", "<=", issue.maximum, issue.origin);
     case "invalid_union":
-      return [...new Set(issue.errors.flat().flatMap((inner) => expectation(inner) ?? []))];
+      return oneOf([...new Set(issue.errors.flat().flatMap((inner) => expectation(inner)?.values ?? []))]);
     default:
       return null;
   }
+}
+
+/** What a refinement or a pattern accepts, for programs; null where no value says it. */
+function ownValues(issue: z.core.$ZodIssue): readonly string[] | null {
+  if (issue.code === "custom") return (issue.params?.expected as readonly string[] | undefined) ?? null;
+  return issue.code === "invalid_format" && issue.pattern !== undefined ? [issue.pattern] : null;
 }
 
 /** Whether the complaint is about the JSON type (422) and not the value (400). */
@@ -220,12 +245,12 @@ export function invalidInput(error: z.ZodError, input: unknown, always: ErrorCod
   const { issue, value, is_shape } = row;
   const expected = expectation(issue);
   const received = is_shape ? typeName(value) : shown(value, issue.path);
-  const wanted = expected === null ? wording(issue) : `expected ${expected.join(" or ")}`;
+  const wanted = expected === null ? wording(issue) : `expected ${expected.words}`;
   const others = rows.length === 1 ? "" : ` (and ${rows.length - 1} more)`;
   return new AppError(
     always ?? (is_shape ? "UNPROCESSABLE_ENTITY" : "INVALID_ARGUMENT"),
     `${pathText(issue.path)}: ${wanted}, received ${received}${others}`,
-    { details: { expected: expected ?? [wanted], received } },
+    { details: { expected: expected?.values ?? ownValues(issue), received } },
   );
 }
 

@@ -19,7 +19,7 @@ function refusalOf({ code = "" }: NodeJS.ErrnoException): AppError {
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new AppError("REQUEST_TIMEOUT", "the request was not sent in time", {
         details: {
-          expected: [`headers in ${LIMITS.headers_timeout_ms} ms, all of it in ${LIMITS.request_timeout_ms} ms`],
+          expected: [`headers <= ${LIMITS.headers_timeout_ms} ms`, `request <= ${LIMITS.request_timeout_ms} ms`],
         },
       });
     default:

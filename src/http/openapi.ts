@@ -78,7 +78,7 @@ export const errorSchema = z
     request_id: z.string().describe("As in the X-Request-Id header and in the log."),
     details: z
       .object({
-        expected: z.array(z.string()).nullable().describe("What would have been right."),
+        expected: z.array(z.string()).nullable().describe("Accepted values, types or bounds: active, integer, >= 256."),
         received: z.string().nullable().describe("What was there instead."),
         example: z.string().nullable().describe("Something that is right."),
         state: z.string().nullable().describe("What it is in, where that is in the way."),
@@ -88,6 +88,9 @@ export const errorSchema = z
       .describe("Null, or more on what was expected."),
     hint: z.string().nullable().describe("What the caller can do about it."),
     retry_after: z.int().nullable().describe("Seconds, as in the Retry-After header."),
+    reason_code: z.string().optional().describe("The error_code, or a more specific reason."),
+    reason_message: z.string().optional().describe("The same as error."),
+    retryable: z.boolean().optional().describe("Whether the same request may succeed later."),
   })
   .meta({
     id: "Error",
@@ -100,6 +103,9 @@ export const errorSchema = z
         details: { expected: ["active"], received: null, example: null, state: "paused", exit_code: null },
         hint: "resume it first",
         retry_after: null,
+        reason_code: "WRONG_STATE",
+        reason_message: "cannot invoke a function that is paused",
+        retryable: false,
       },
     ],
   });

@@ -15,7 +15,12 @@ export const acknowledgement = z
 
 /** A number without a fraction in [min, max]; a fraction is a bad value (400), not a wrong type (422). */
 export const whole = (min: number, max: number) =>
-  z.number().refine(Number.isInteger, { error: "expected a whole number" }).min(min).max(max).meta({ type: "integer" });
+  z
+    .number()
+    .refine(Number.isInteger, { error: "expected a whole number", params: { expected: ["integer"] } })
+    .min(min)
+    .max(max)
+    .meta({ type: "integer" });
 
 /** Text that comes back as it was sent: half a surrogate pair has no UTF-8, and would be kept as another character. */
 export const wellFormed = z
@@ -33,6 +38,7 @@ export const text = (length_max: number) => withoutNul.max(length_max);
 export const textBytes = (bytes_max: number) =>
   withoutNul.refine((value) => Buffer.byteLength(value) <= bytes_max, {
     error: `must not be larger than ${bytes_max} bytes`,
+    params: { expected: [`<= ${bytes_max} bytes`] },
   });
 
 /** An optional field that is refused by name with 400. Null is the same as its absence. */
@@ -68,6 +74,7 @@ export const environment = z
   .record(z.string(), wellFormed)
   .refine((map) => Object.keys(map).length <= LIMITS.environment_entries_max, {
     error: `must not have more than ${LIMITS.environment_entries_max} entries`,
+    params: { expected: [`<= ${LIMITS.environment_entries_max} entries`] },
   })
   .refine((map) => Object.keys(map).every((key) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(key)), {
     error: "names must be letters, digits and '_', not starting with a digit",
@@ -77,6 +84,7 @@ export const environment = z
   })
   .refine((map) => mapBytes(map) <= LIMITS.environment_bytes_max, {
     error: `must not be larger than ${LIMITS.environment_bytes_max} bytes`,
+    params: { expected: [`<= ${LIMITS.environment_bytes_max} bytes`] },
   });
 
 function mapBytes(map: Readonly<Record<string, string>>): number {
@@ -102,4 +110,5 @@ export const labels = z
   .record(text(LIMITS.label_length_max).min(1), text(LIMITS.label_length_max))
   .refine((map) => Object.keys(map).length <= LIMITS.labels_max, {
     error: `must not have more than ${LIMITS.labels_max} entries`,
+    params: { expected: [`<= ${LIMITS.labels_max} entries`] },
   });

@@ -198,6 +198,30 @@ describe("invoking", () => {
     expect((await daemon.call("POST", "/api/functions/invoke/json", nulls)).body.stdout).toBe("");
   });
 
+  it("runs a script by its first line, each time whole, with the payload on standard input", async () => {
+    const python = `#!/usr/bin/env python3
+import os, sys
+open(os.path.realpath(__file__), "a").write("raise SystemExit(9)\\n")
+print(sys.version_info.major, "it's $HOME", sys.stdin.read())
+# ${"é".repeat(20_000)}`;
+    await daemon.deploy({ name: "python", handler: python, cleanup_on_exit: false });
+    for (const payload of ["one", "two"]) {
+      expect(await daemon.invoke("python", { payload })).toMatchObject({
+        status: "success",
+        stdout: `3 it's $HOME ${payload}\n`,
+        stderr: "",
+      });
+    }
+    await daemon.deploy({ name: "strict-sh", handler: "#!/bin/sh -e\nfalse\necho not reached" });
+    expect(await daemon.invoke("strict-sh")).toMatchObject({ status: "failed", exit_code: 1, stdout: "" });
+    await daemon.deploy({ name: "nobody", handler: "#!/no/such/interpreter\n" });
+    expect(await daemon.invoke("nobody")).toMatchObject({
+      status: "failed",
+      exit_code: 127,
+      stderr: expect.stringContaining("/no/such/interpreter"),
+    });
+  });
+
   it("passes a payload above 64 KiB on standard input alone, whole", async () => {
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the braces are the shell's.
     await daemon.deploy({ name: "large", handler: 'wc -c; printf %s "${HEARTH_PAYLOAD-unset}"' });

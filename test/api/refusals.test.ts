@@ -1,6 +1,7 @@
 /** Bad input: each is refused with its status and code, and changes nothing. */
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { ERRORS, type ErrorCode } from "../../src/base/errors.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 
 const daemon = new Daemon();
@@ -26,7 +27,7 @@ beforeAll(async () => {
 });
 afterAll(() => daemon.dispose());
 
-async function refused(method: string, path: string, body: unknown, status: number, code: string): Promise<void> {
+async function refused(method: string, path: string, body: unknown, status: number, code: ErrorCode): Promise<void> {
   const before = await state();
   const answer = await daemon.call(method, path, body);
   expect([answer.status, answer.body.error_code, answer.body.error]).toEqual([status, code, expect.any(String)]);
@@ -37,12 +38,17 @@ async function refused(method: string, path: string, body: unknown, status: numb
     details: answer.body.details,
     hint: answer.body.hint,
     retry_after: answer.body.retry_after,
+    reason_code: code,
+    reason_message: answer.body.error,
+    retryable: ERRORS[code].retryable,
   });
+  // For programs: no sentence is among them.
+  for (const value of answer.body.details?.expected ?? []) expect(value).not.toMatch(/\b(must|at|expected)\b/);
   expect(await state()).toEqual(before);
 }
 
 const good = { name: "new", handler: "true" };
-const CREATE: readonly [string, unknown, number, string][] = [
+const CREATE: readonly [string, unknown, number, ErrorCode][] = [
   ["memory below 256 MB", { ...good, memory_limit_mb: 255 }, 400, "INVALID_ARGUMENT"],
   ["a fraction for an integer", { ...good, memory_limit_mb: 256.5 }, 400, "INVALID_ARGUMENT"],
   ["a fraction of a second", { ...good, timeout_seconds: 1.5 }, 400, "INVALID_ARGUMENT"],
@@ -70,6 +76,7 @@ const CREATE: readonly [string, unknown, number, string][] = [
     "INVALID_ARGUMENT",
   ],
   ["a working directory that is a file", { ...good, working_directory: "/etc/passwd" }, 400, "INVALID_ARGUMENT"],
+  ["a script without an interpreter", { ...good, handler: "#!python3\nprint(1)" }, 400, "INVALID_ARGUMENT"],
   ["source code", { ...good, source_code: "print(1)" }, 400, "INVALID_ARGUMENT"],
   ["a cluster", { ...good, cluster_id: "cl_1" }, 400, "INVALID_ARGUMENT"],
   ["no name", { handler: "true" }, 422, "UNPROCESSABLE_ENTITY"],

@@ -2,6 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { RUNTIMES } from "../../runtimes/index.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { createContainer } from "../../src/containers/schema.ts";
 import { callEnvironment, judge } from "../../src/functions/launch.ts";
 import { nextPortion, type ReadLengths } from "../../src/functions/portions.ts";
 import { createFunction } from "../../src/functions/schema.ts";
@@ -45,6 +46,38 @@ describe("the shell runtime", () => {
   ])("leaves %j to /bin/sh", (line) => {
     expect(shell?.command(line)).toEqual(["/bin/sh", "-c", line]);
   });
+});
+
+describe("the name of a function", () => {
+  it("follows the rule of a container's name", () => {
+    const names = ["a", "x".repeat(128), "it's é 日本", "-rf", "a b", "a:b", "$(id)"];
+    const refused = ["", " a", "a ", ".", "..", "a/b", "a\0", "a\nb", "\ud800", "x".repeat(129)];
+    const isTaken = (name: string) =>
+      [createFunction.safeParse({ name, handler: "true" }), createContainer.safeParse({ name })].map(
+        ({ success }) => success,
+      );
+    for (const name of names) expect([name, ...isTaken(name)]).toEqual([name, true, true]);
+    for (const name of refused) expect([name, ...isTaken(name)]).toEqual([name, false, false]);
+  });
+});
+
+describe("a script", () => {
+  it.each([
+    ["#!/bin/sh\necho 1", ["/bin/sh"]],
+    ["#! /usr/bin/env  python3 -u \nprint(1)", ["/usr/bin/env", "python3 -u"]],
+    ["#!/bin/cat", ["/bin/cat"]],
+  ])("%j is handed to the interpreter of its first line, which gets one argument", (script, words) => {
+    const argv = shell?.command(script) ?? [];
+    expect([argv[4], ...argv.slice(5)]).toEqual([script, ...words]);
+    expect(shell?.complaint(script)).toBe(null);
+  });
+
+  it.each(["#!", "#!\n/bin/sh", "#!python3\nprint(1)", "#!/\n", "#! /bin/sh\r\necho 1\r\n"])(
+    "%j is refused: no interpreter could read it",
+    (script) => {
+      expect(shell?.complaint(script)).toContain("absolute path of an interpreter");
+    },
+  );
 });
 
 describe("a portion of rows", () => {

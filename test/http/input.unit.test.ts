@@ -74,6 +74,22 @@ describe("a body", () => {
     }
   });
 
+  it("is refused with values for programs, and none where only a sentence says what is wrong", () => {
+    const wrong: [unknown, string[] | null][] = [
+      [{ name: "" }, [">= 1 characters"]],
+      [{ name: "x".repeat(11) }, ["<= 10 characters"]],
+      [{ name: "A1" }, ["/^[a-z]+$/"]],
+      [{ name: "a", memory_limit_mb: 255 }, [">= 256"]],
+      [{ name: "a", memory_limit_mb: 1_025 }, ["<= 1024"]],
+      [{ name: "a", memory_limit_mb: 256.5 }, ["integer"]],
+      [{ name: "a", share: 0 }, ["> 0"]],
+      [{ name: "a", runtime: "ruby" }, ["shell", "nodejs"]],
+      [{ name: "a", either: 5 }, ["string", "array"]],
+      [{ name: "a", min_instances: 2 }, null],
+    ];
+    for (const [input, expected] of wrong) expect([input, refusal(input).details?.expected]).toEqual([input, expected]);
+  });
+
   it("is refused with 422 where both kinds of mistake occur", () => {
     expect(refusal({ name: "A", memory_limit_mb: "x" })).toMatchObject({
       code: "UNPROCESSABLE_ENTITY",

@@ -319,6 +319,9 @@ describe("errors", () => {
       details: { expected: ["active"], received: null, example: null, state: "paused", exit_code: null },
       hint: "resume it first",
       retry_after: null,
+      reason_code: "WRONG_STATE",
+      reason_message: "cannot invoke a function that is paused",
+      retryable: false,
     });
   });
 

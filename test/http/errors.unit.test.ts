@@ -1,0 +1,32 @@
+/** The body of a refusal, from what was thrown. */
+import { expect, it } from "vitest";
+import { AppError } from "../../src/base/errors.ts";
+import { errorBody } from "../../src/http/errors.ts";
+
+it("a refusal carries its more specific reason, and says where another try makes no sense", () => {
+  const refusal = new AppError("CAPACITY_FULL", "no GPU", { reason_code: "NO_GPU", retryable: false });
+  expect(errorBody(refusal, "req_1")).toMatchObject({
+    error_code: "CAPACITY_FULL",
+    reason_code: "NO_GPU",
+    reason_message: "no GPU",
+    retryable: false,
+    retry_after: null,
+  });
+});
+
+it("a refusal without one carries its code, and whether the code is worth another try", () => {
+  expect(errorBody(new AppError("QUEUE_FULL", "full"), "req_1")).toMatchObject({
+    reason_code: "QUEUE_FULL",
+    reason_message: "full",
+    retryable: true,
+    retry_after: 1,
+  });
+});
+
+it("a fault tells nothing of the inside as its reason", () => {
+  expect(errorBody(new TypeError("secret of the inside"), "req_1")).toMatchObject({
+    reason_code: "INTERNAL",
+    reason_message: "internal error",
+    retryable: false,
+  });
+});
