@@ -31,7 +31,13 @@ export function containerMemory(daemon: Daemon, kind: "instances" | "containers"
   const parent = `/hearth-${daemon.tag}${kind === "containers" ? "-c" : ""}`;
   const chargeFile = (group: string): string =>
     mode === "v2" ? `/sys/fs/cgroup${group}/memory.current` : `/sys/fs/cgroup/memory${group}/memory.usage_in_bytes`;
-  return listGroups(mode, parent).map((name) => {
+  const names = listGroups(mode, parent);
+  // Those of API containers lie in their tenants' groups.
+  const groups =
+    kind === "instances"
+      ? names
+      : names.flatMap((tenant) => listGroups(mode, `${parent}/${tenant}`).map((run) => `${tenant}/${run}`));
+  return groups.map((name) => {
     const pids = groupProcesses(mode, `${parent}/${name}`);
     const pss_kib = pids.reduce((sum, pid) => sum + kibOf(`/proc/${pid}/smaps_rollup`, "Pss"), 0);
     const charge_bytes = Number(readFileSync(chargeFile(`${parent}/${name}`), "utf8"));

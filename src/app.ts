@@ -26,6 +26,7 @@ import { ContainerVerbs } from "./containers/verbs.ts";
 import type { ContainerEngine, Engine } from "./engine/engine.ts";
 import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel-budgets.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
+import { machineProcesses } from "./engine/tenant-groups.ts";
 import { Events } from "./events/service.ts";
 import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
@@ -157,7 +158,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
-  const quotas = new Quotas({ containers_max: config.containers_max });
+  const quotas = new Quotas({ containers_max: config.containers_max, processes_max: machineProcesses() });
+  engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   const parts = makeContainers(base, { store, engine: engine.containers, events, operations });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals } = parts;
   const tenants = new Tenants({

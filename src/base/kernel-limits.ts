@@ -27,6 +27,17 @@ export const KERNEL_LIMITS = {
   dev_inodes_max: 1_024,
   /** Signals that wait and timers (timer_create) of one uid in a container or instance. */
   pending_signals_max: 4_096,
+  /**
+   * Parts of this machine's processes (kernel.pid_max) and socket memory (net.ipv4.tcp_mem) for all function instances,
+   * and the same for all API containers: the rest is the host's own. And the part of one tenant's containers.
+   */
+  kind_processes_ratio: 0.4,
+  kind_sockets_ratio: 0.4,
+  tenant_sockets_ratio: 0.2,
+  tenant_processes_ratio: 0.1,
+  /** How often weights of instances follow the calls that run, and how many are written each time (some 5 µs each). */
+  weights_interval_ms: 100,
+  weights_written_max: 100,
   /** Part of net.ipv4.tcp_mem in use from which the daemon warns: from there to the whole it takes seconds. */
   socket_memory_warn_ratio: 0.75,
 } as const;

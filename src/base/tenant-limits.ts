@@ -13,6 +13,8 @@ export const DEFAULT_TENANT_ID = "default";
 /** What the shares are taken from. */
 export interface NodeBounds {
   readonly containers_max: number;
+  /** Processes and threads. */
+  readonly processes_max: number;
 }
 
 interface TenantLimitRow {
@@ -77,6 +79,15 @@ export const TENANT_LIMITS = {
     max: 100_000_000,
     isWhole: true,
     share: none,
+    used: null,
+  },
+  processes_max: {
+    about: "Processes and threads of all its containers together; a change holds from its next start of one.",
+    counts: "processes and threads of its containers together",
+    min: 0,
+    max: 4_194_304,
+    isWhole: true,
+    share: ({ processes_max }) => Math.floor(processes_max * LIMITS.tenant_processes_ratio),
     used: null,
   },
   storage_mb_max: {

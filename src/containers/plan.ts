@@ -7,6 +7,7 @@ export function planOf(row: ContainerRow): ContainerPlan {
   const { make } = row;
   return {
     id: row.id,
+    tenant_id: row.tenant_id,
     image: make.image,
     hostname: hostnameOf(row.name),
     argv: make.command,

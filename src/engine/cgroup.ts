@@ -61,6 +61,16 @@ export function applyLimits(kind: GroupKind, path: string, limits: InstanceLimit
   for (const [file, value] of limitWrites(kind, path, limits)) writeFileSync(file, value);
 }
 
+/** The kernel's default weight of a group, and its least: cpu.shares and cpu.weight. */
+const WEIGHTS = { v1: [1_024, 2], v2: [100, 1] } as const;
+
+/** Gives a group `share` (0 to 1) of the processor time that a group has by default, beside those next to it. */
+export function writeShare(mode: CgroupMode, path: string, share: number, root = ROOT): void {
+  const file = mode === "v2" ? `${root}${path}/cpu.weight` : `${root}/cpu${path}/cpu.shares`;
+  const [whole, least] = WEIGHTS[mode === "v2" ? "v2" : "v1"];
+  writeFileSync(file, String(Math.max(least, Math.round(whole * share))));
+}
+
 /** Where the group's files about memory are. */
 function memoryFolder(mode: CgroupMode, path: string, root: string): string {
   return mode === "v2" ? `${root}${path}` : `${root}/memory${path}`;

@@ -15,7 +15,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { parseRun } from "./adoption.ts";
 import { StoreArea } from "./area.ts";
-import { listGroups, removeGroup } from "./cgroup.ts";
+import { removeGroup } from "./cgroup.ts";
 import { findProcesses } from "./command-lines.ts";
 import { each, together } from "./concurrency.ts";
 import type { ContainerPlan, Ended, LiveContainer } from "./container.ts";
@@ -157,9 +157,9 @@ export class ContainerEngine {
    * found, those of the dead too: nobody may get them before nothing is left.
    */
   async takeOver(): Promise<readonly NetworkSlot[]> {
-    const { containers: places, mode, network } = this.#host;
+    const { containers: places, network, tenants } = this.#host;
     this.#starter.sweep();
-    const runs = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...listGroups(mode, places.cgroup)]);
+    const runs = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...tenants.found()]);
     this.#runs.keep(runs);
     const begin = `${places.bundles}/`;
     const starters = await findProcesses((args) => args.some((arg) => arg.startsWith(begin)));
@@ -210,11 +210,16 @@ export class ContainerEngine {
     const { options } = this.#host;
     const [image, filter] = await Promise.all([this.#host.image(options.image), this.#filters.get(CAPABILITIES)]);
     const parts = { host: this.#host, starter: this.#starter, area: this.area, files: this.files };
-    await probeUserNamespaces(parts, this.#runs.next(PROBE), image, filter).catch((error) => {
+    await probeUserNamespaces(parts, this.#runs.next(PROBE, PROBE), image, filter).catch((error) => {
       // It may have been a kept filter that is not whole: the next try is with one that is compiled for it.
       this.#filters.drop(CAPABILITIES);
       throw error;
     });
+  }
+
+  /** Tells how many processes and threads the containers of a tenant may have together; null: no limit. */
+  boundProcesses(processesMax: (tenant_id: string) => number | null): void {
+    this.#host.tenants.bound(processesMax);
   }
 
   /** One listener, told of every end of a container that was live. */
@@ -272,7 +277,7 @@ export class ContainerEngine {
 
   async #start(plan: ContainerPlan, launcher: LauncherClient): Promise<Ended | null> {
     const { id } = plan;
-    const run = this.#runs.next(id);
+    const run = this.#runs.next(id, plan.tenant_id);
     let slot: NetworkSlot | null = null;
     try {
       await this.#idle.left(id);

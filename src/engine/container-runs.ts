@@ -39,9 +39,11 @@ export class ContainerRuns {
     this.#exitFile = exitFile;
   }
 
-  /** The name of a new run. */
-  next(id: string): string {
-    return runName(id, ++this.#last_number);
+  /** The name of a new run. Its tenant's group is there until nothing is left of it. */
+  next(id: string, tenant_id: string): string {
+    const run = runName(id, ++this.#last_number);
+    this.#host.tenants.enter(run, tenant_id);
+    return run;
   }
 
   /** Has later runs named unlike these, which an earlier process left. */
@@ -50,7 +52,7 @@ export class ContainerRuns {
   }
 
   remains(run: string, isStarting: boolean): Remains {
-    return remainsOf(this.#host.containers, run, isStarting);
+    return { ...remainsOf(this.#host.containers, run, isStarting), cgroup: this.#host.tenants.path(run) };
   }
 
   /** Notes a run of an earlier process that is over, and how it ended: not when it ended with the machine. */

@@ -77,7 +77,8 @@ export class ContainerStarter {
 
   /** What a worker thread needs for the start, with its files' directory made. `run`: the run's name on the machine. */
   task(plan: ContainerPlan, run: string, rootfs: string, slot: NetworkSlot, filter: Filter): StartContainerTask {
-    const { bundle, cgroup, runtime_root } = remainsOf(this.#host.containers, run, true);
+    const { bundle, runtime_root } = remainsOf(this.#host.containers, run, true);
+    const cgroup = this.#host.tenants.path(run);
     const directory = this.directory(plan.id);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     rmSync(`${directory}/exit`, { force: true });
@@ -97,7 +98,7 @@ export class ContainerStarter {
 
   #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): Omit<ContainerSpec, "cgroup"> {
     const { options, resolv_conf } = this.#host;
-    const { image: _, disk_limit_mb: __, volumes, ...kept } = plan;
+    const { image: _, disk_limit_mb: __, tenant_id: ___, volumes, ...kept } = plan;
     return {
       ...kept,
       rootfs,

@@ -19,6 +19,7 @@ export interface ContainerPlan
     | "mounts"
     | "has_socket_limit"
   > {
+  readonly tenant_id: string;
   readonly image: string;
   readonly disk_limit_mb: number | null;
   /** Volumes by id, each mounted at a path inside. */

@@ -93,6 +93,11 @@ export interface Engine {
   mark(instance: Instance, text: string): void;
   /** Sets the limits of a running instance. Synchronous: four small writes, 16 µs. Throws when the container is gone. */
   limit(instance: Instance, limits: InstanceLimits): void;
+  /**
+   * Gives an instance a part of the processor time (0 to 1) that others have when all are busy. Synchronous: one small
+   * write. Does nothing when the container is gone.
+   */
+  weigh(instance: Instance, share: number): void;
   /** How often the kernel killed for memory in this instance. 0 when that is not known. */
   oomKills(instance: Instance): number;
   /**

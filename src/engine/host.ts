@@ -27,6 +27,7 @@ import { LauncherKeeper } from "./launcher-keeper.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
 import { OciRuntime } from "./oci-runtime.ts";
 import { outlive, type Remains } from "./reaper.ts";
+import { TenantGroups } from "./tenant-groups.ts";
 import type { LauncherNote, ThreadData } from "./thread.ts";
 import { UserNamespaces } from "./user-namespaces.ts";
 
@@ -50,6 +51,8 @@ export class EngineHost {
   readonly options: HostOptions;
   readonly mode: CgroupMode;
   readonly groups: GroupKind;
+  /** Of API containers. */
+  readonly tenants: TenantGroups;
   readonly network: Network;
   readonly images: Images;
   readonly users: UserNamespaces;
@@ -85,6 +88,7 @@ export class EngineHost {
     });
     this.instances = places("i", "");
     this.containers = places("c", "-c");
+    this.tenants = new TenantGroups(this.groups, this.containers.cgroup);
     this.resolv_conf = `${config.run_dir}/resolv.conf`;
     this.roots = `${config.run_dir}/r`;
     this.#socket = `${config.run_dir}/launcher.sock`;
@@ -126,6 +130,7 @@ export class EngineHost {
     this.#budgets = [...raiseBudgets(config.containers_max), socketBudget(this.groups.sockets)];
     for (const { name, is_bounded, note } of this.#budgets)
       if (!is_bounded) log.warn("budget not bounded", { name, note });
+    this.tenants.boot(this.instances.cgroup);
     await outlive(clock, this.#socket, this.images.names_prefix);
     await this.#keeper.start();
     const { client } = this.#keeper.current;
@@ -259,6 +264,7 @@ export class EngineHost {
       await this.#pause(pause_ms);
       if (this.#isEnding) return false;
     }
+    this.tenants.leave(remains.id);
     const lost = (error: unknown) =>
       log.warn("network slot not ended, trying again later", { id: remains.id, error: errorText(error) });
     if (slot !== null) await this.network.release(slot).catch(lost);

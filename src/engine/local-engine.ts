@@ -23,7 +23,7 @@ import {
   writeFingerprint,
 } from "./adoption.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
-import { applyLimits, readMemoryUsedMb, readOomKills, removeGroup } from "./cgroup.ts";
+import { applyLimits, readMemoryUsedMb, readOomKills, removeGroup, writeShare } from "./cgroup.ts";
 import { each, together } from "./concurrency.ts";
 import { ContainerEngine } from "./container-engine.ts";
 import type { Adopted, Engine, EngineInfo, Instance, InstanceLimits, StartTimings } from "./engine.ts";
@@ -134,6 +134,14 @@ export class LocalEngine implements Engine {
 
   limit(instance: Instance, limits: InstanceLimits): void {
     applyLimits(this.#host.groups, this.#cgroup(instance.id), limits);
+  }
+
+  weigh(instance: Instance, share: number): void {
+    try {
+      writeShare(this.#host.mode, this.#cgroup(instance.id), share);
+    } catch {
+      // It ends just now.
+    }
   }
 
   oomKills(instance: Instance): number {

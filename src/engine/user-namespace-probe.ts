@@ -27,6 +27,7 @@ const FILE = "/probe";
 
 const PLAN: ContainerPlan = {
   id: PROBE,
+  tenant_id: PROBE,
   hostname: PROBE,
   image: "",
   network: OPEN_POLICY,
@@ -66,7 +67,10 @@ export async function probeUserNamespaces(
     await look(parts, await start(parts, run, rootfs, slot, filter), slot.user.first_id);
   } finally {
     await starter.unmount(PROBE);
-    await host.within(LIMITS.removal_wait_ms, host.discard(remainsOf(host.containers, run, true), slot));
+    await host.within(
+      LIMITS.removal_wait_ms,
+      host.discard({ ...remainsOf(host.containers, run, true), cgroup: host.tenants.path(run) }, slot),
+    );
     const failed = (error: unknown) => host.options.log.warn("probe not removed", { error: errorText(error) });
     await area.remove("containers", PROBE).catch(failed);
     starter.forget(PROBE);

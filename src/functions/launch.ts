@@ -15,6 +15,7 @@ import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
 import type { InvocationRecord, InvocationTimings } from "./schema.ts";
 import type { Target } from "./target.ts";
 import type { InvocationTokens } from "./tokens.ts";
+import { Weights } from "./weights.ts";
 
 export interface Call {
   readonly target: Target;
@@ -122,6 +123,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #instances = new Map<string, Held>();
   readonly #starting = new Map<string, Promise<Instance>>();
   readonly #limits = new Map<string, GroupLimits>();
+  readonly #weights: Weights;
   #api_url = "";
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
@@ -131,6 +133,10 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     this.#engine = engine;
     this.#clock = clock;
     this.#log = log;
+    this.#weights = new Weights(clock, (id, share) => {
+      const held = this.#instances.get(id);
+      if (held !== undefined) engine.weigh(held.instance, share);
+    });
   }
 
   onCrash(listener: (instance: string, reason: string) => void): void {
@@ -178,6 +184,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     this.#instances.set(instance.id, { instance, oom_kills: 0 });
     instance.minit.onClosed(() => this.#onCrash(instance.id, "its minit closed the connection"));
     const limits = group === null ? undefined : this.#limits.get(group);
+    // An earlier process may have lowered it.
+    this.#engine.weigh(instance, 1);
     try {
       // It may have been marked and not yet limited. A group that is not open has no limits: the pool ends its instances.
       if (limits !== undefined) this.#engine.limit(instance, limits);
@@ -225,6 +233,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       isOverdue = true;
       instance.minit.close();
     });
+    this.#weights.began(target.record.tenant_id, id);
     try {
       const exit = await instance.minit.execSole({
         argv: target.argv,
@@ -270,6 +279,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       return { outcome, reuse: false, idle: Promise.resolve() };
     } finally {
       cancel();
+      this.#weights.ended(target.record.tenant_id, id);
       if (token !== null) this.#tokens.revoke(token);
     }
   }
@@ -292,6 +302,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     if (held === undefined) return;
     // Nobody asks again: what could not be removed is for the engine's reaper.
     this.#instances.delete(id);
+    this.#weights.forget(id);
     await this.#engine.remove(held.instance);
   }
 

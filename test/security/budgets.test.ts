@@ -1,9 +1,9 @@
 /** Budgets of the machine's kernel (src/engine/README.md): code in one container tries to use up those of all. */
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { ContainerUser } from "../support/containers.ts";
-import { Daemon } from "../support/daemon.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 const containers = new ContainerUser(daemon);
@@ -233,5 +233,47 @@ print(taken)`;
     expect(metrics).toMatch(/^hearth_socket_memory_bytes{[^}]*protocol="tcp"[^}]*} \d+$/m);
     const { budgets } = (await daemon.call("GET", "/api/system/info")).body.engine;
     expect(budgets.find(({ name }: { name: string }) => name === "socket_memory")).toMatchObject({ is_bounded: true });
+  });
+});
+
+describe("processes", () => {
+  const FORK = `import os, time
+count = 0
+try:
+    while count < 600:
+        if os.fork() == 0: time.sleep(600)
+        count += 1
+except OSError: pass
+print(count, flush=True)`;
+
+  it("of all containers of a tenant together are bounded, and another tenant's are not", async () => {
+    const made = await daemon.call("POST", "/api/tenants", { name: "forks", limits: { processes_max: 300 } });
+    const path = `/api/tenants/${made.body.tenant_id}`;
+    const { key: api_key } = (await daemon.call("POST", `${path}/api-keys`, { name: "forks" })).body;
+    const call = (method: string, to: string, body?: unknown) =>
+      daemon.call(method, to, body, { "x-api-key": api_key });
+    const create = async (name: string, command: string[]): Promise<string> =>
+      (await call("POST", "/api/containers", { name, command })).body.container_id;
+    const quiet = await create("quiet", ["sleep", "600"]);
+    const forking = await create("forking", ["python3", "-c", `${FORK}\nos.wait()`]);
+    const count = async (id: string): Promise<number> =>
+      (await call("GET", `/api/containers/${id}/metrics`)).body.processes_count;
+    await eventually("one has forked", async () => (await count(forking)) + (await count(quiet)) === 300);
+    // Nothing more can be started, in the other one either.
+    const refused = await call("POST", `/api/containers/${quiet}/exec`, { command: ["true"] });
+    expect(refused.body.exit_code).not.toBe(0);
+    expect(Number(await containers.python(ids.victim, `${FORK}\nos.killpg(0, 9)`).catch(() => "600"))).toBe(600);
+    await daemon.call("DELETE", `${path}?force=true`);
+  });
+
+  it("of all containers, and of all instances, leave some of the machine's to its host", () => {
+    const machine = Number(readFileSync("/proc/sys/kernel/pid_max", "utf8"));
+    for (const suffix of ["", "-c"]) {
+      const folder = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].find((root) =>
+        existsSync(`${root}/hearth-${daemon.tag}`),
+      );
+      const bound = Number(readFileSync(`${folder}/hearth-${daemon.tag}${suffix}/pids.max`, "utf8"));
+      expect(bound).toBeLessThan(machine / 2);
+    }
   });
 });

@@ -331,17 +331,17 @@ function loopsOf(data_dir: string): string[] {
     .filter((file) => existsSync(file) && readFileSync(file, "utf8").startsWith(`${data_dir}/`));
 }
 
-/** The groups of that name in all hierarchies, and the groups in them. */
+/** The groups of that name in all hierarchies, and the groups in them, two levels deep. */
 function cgroupsOf(name: string): string[] {
   const root = "/sys/fs/cgroup";
   const parents = [root, ...readdirSync(root).map((entry) => `${root}/${entry}`)];
   const found = parents.map((parent) => `${parent}/${name}`).filter((path) => existsSync(path));
-  const inside = found.flatMap((path) =>
+  const below = (path: string) =>
     readdirSync(path, { withFileTypes: true })
       .filter((entry) => entry.isDirectory())
-      .map((entry) => `${path}/${entry.name}`),
-  );
-  return [...found, ...inside];
+      .map((entry) => `${path}/${entry.name}`);
+  const inside = found.flatMap(below);
+  return [...found, ...inside, ...inside.flatMap(below)];
 }
 
 /** Where a link of /proc leads, or nothing when its process has ended meanwhile. */
