@@ -56,6 +56,7 @@ export const FAILPOINTS = [
   "engine.remove.emptied",
   "engine.remove.released",
   "engine.network.cut",
+  "engine.network.rules",
   "engine.stop.begun",
   "engine.stop.unlinked",
   "store.commit.begun",

@@ -323,6 +323,7 @@ export class Network {
           );
     // After a change that failed the kernel has either.
     this.#standing = null;
+    failpoint("engine.network.rules");
     await this.#nft(rules);
     this.#standing = policies;
     // Never before the rules that make it harmless (P4 of rules.ts).

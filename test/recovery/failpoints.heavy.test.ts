@@ -80,6 +80,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "engine.remove.emptied": [...start, ...work(4), ...boxes(2)],
   "engine.remove.released": [...start, ...work(2)],
   "engine.network.cut": [...start, ...work(2)],
+  "engine.network.rules": start,
   "engine.stop.begun": stop,
   "engine.stop.unlinked": stop,
   "store.commit.begun": [...start, ...work(30), calls(30)],

@@ -1,6 +1,8 @@
 /** The way out of an instance, to a machine that this test makes: a network namespace behind a link of its own. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { NODE_PATH } from "../../src/setup/paths.js";
 import { Daemon } from "../support/daemon.ts";
 
@@ -72,4 +74,45 @@ EOF`;
     const record = await daemon.invoke("listens");
     expect([record.stdout, record.stderr]).toEqual(["closed\n", ""]);
   });
+
+  it("makes no neighbour entry, whatever addresses it sends to", async () => {
+    const base = daemon.subnet.split(".").slice(0, 2).join(".");
+    const handler = `python3 - <<'EOF'
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range(12000): s.sendto(b"x", ("${base}.%d.%d" % (n // 250, n % 250 + 2), 9))
+print(len(open("/proc/net/arp").readlines()) - 1)
+EOF`;
+    await daemon.deploy({ name: "asks-all", handler });
+    expect((await daemon.invoke("asks-all")).stdout).toBe("1\n");
+    const neighbours = JSON.parse(ip("-j", "-4", "neigh", "show", "nud", "all").toString()) as Neighbour[];
+    const own = neighbours.filter(({ dev }) => dev === daemon.bridge || dev.startsWith(`h${daemon.tag.slice(0, 6)}`));
+    // The machine's own, of the group to which it says which groups it listens to.
+    const made = own.filter(({ state, dst }) => !state.includes("PERMANENT") && dst !== "224.0.0.22");
+    expect(made).toEqual([]);
+    expect((await daemon.invoke("goes-out")).stdout).toBe(`${HOST}\n`);
+  });
+
+  it("has so many tracked connections and no more, and leaves the others theirs", async () => {
+    const handler = `python3 - <<'EOF'
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for port in range(1, 20001): s.sendto(b"x", ("${SERVER}", port))
+t = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); t.connect(("${SERVER}", 1)); print(t.getsockname()[0])
+EOF`;
+    await daemon.deploy({ name: "asks-often", handler });
+    const address = (await daemon.invoke("asks-often")).stdout.trim();
+    const count = readFileSync("/proc/net/nf_conntrack", "utf8")
+      .split("\n")
+      .filter((line) => / src=(\S+)/.exec(line)?.[1] === address).length;
+    expect(count).toBeGreaterThan(LIMITS.flows_max / 2);
+    expect(count).toBeLessThanOrEqual(LIMITS.flows_max + 10);
+    expect((await daemon.invoke("goes-out")).stdout).toBe(`${HOST}\n`);
+  });
 });
+
+interface Neighbour {
+  readonly dev: string;
+  readonly dst: string;
+  readonly state: readonly string[];
+}
