@@ -281,7 +281,7 @@ function makeContainers(
     resolveImage,
     volumes,
   });
-  const jobs = new Jobs(store);
+  const jobs = new Jobs(store, events);
   const execs = new Execs({ containers, engine, jobs, clock, ids, log });
   const idle_ms = config.terminal_idle_seconds * 1_000;
   const ttl_ms = config.terminal_ttl_seconds * 1_000;

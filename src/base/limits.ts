@@ -218,6 +218,11 @@ export const LIMITS = {
   stream_buffer_bytes: 1024 * 1024,
   /** Between SIGTERM at the deadline and SIGKILL. */
   exec_grace_ms: 2_000,
+  /** An exec that runs for longer has its record and its event before its end. */
+  exec_noted_ms: 1_000,
+  /** Execs of a tenant that emit events, in a minute: two each, of the 10,000 events that are kept. */
+  exec_events_per_window_max: 60,
+  exec_events_window_ms: 60_000,
   /**
    * Records of execs that a container keeps, and of those with more output than this the number that keep it: with 1 MiB of
    * each stream some 45 MiB in all.

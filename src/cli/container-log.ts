@@ -123,8 +123,7 @@ export async function followToEnd(
 /** A line as it was written, on the stream that it was written to. */
 export function pass(session: Session, { stream, message, partial }: Entry): void {
   const end = partial ? "" : "\n";
-  if (stream === "minit") session.terminal.note(visible(message));
-  else if (stream === "stderr") session.terminal.err(`${message}${end}`);
+  if (stream === "stderr") session.terminal.err(`${message}${end}`);
   else session.terminal.out(`${message}${end}`);
 }
 

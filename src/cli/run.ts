@@ -134,7 +134,7 @@ async function inFront(session: Session, { container_id, name }: ContainerRecord
 function exitCode({ terminal }: Session, record: ContainerRecord | null): number {
   if (record === null) terminal.err("hearth: the container was deleted\n");
   if (record?.oom_killed === true) terminal.err("hearth: it ran out of memory\n");
-  if (record?.state === "error")
-    terminal.err(`hearth: it could not be started: ${visible(record.error_message ?? "")}\n`);
+  const error_message = record?.error_message ?? null;
+  if (error_message !== null) terminal.err(`hearth: it could not be started: ${visible(error_message)}\n`);
   return record?.exit_code ?? EXIT.refused;
 }

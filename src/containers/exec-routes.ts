@@ -267,7 +267,7 @@ function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
         const { id } = await containers.row(caller.tenant_id, params.container_id);
         const log = engine.log(id);
         const { limit, since, after_seq, follow } = query;
-        const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0 };
+        const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true };
         const entries = await readers.read(() => log.tail(wanted));
         if (!follow) return { container_id: id, logs: entries.map(entryOf) };
         const leave = readers.enter(caller.tenant_id);

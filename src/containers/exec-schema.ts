@@ -148,9 +148,11 @@ export const containerMetrics = z
 
 export const logEntry = z
   .object({
-    seq: z.int().describe("Counted from 1 over all runs of the container."),
+    seq: z
+      .int()
+      .describe("Counted from 1 over all runs of the container; a gap: lines that are no longer kept, or were lost."),
     timestamp: isoTime,
-    stream: z.enum(["stdout", "stderr", "minit"]).describe("minit: a word about the command, not of it."),
+    stream: z.enum(["stdout", "stderr"]).describe("Where the command wrote it."),
     level: z.enum(["info", "error"]).describe("info for standard output, error for standard error."),
     message: z.string().describe("A line without its end; a very long one comes in pieces."),
     partial: z.boolean().describe("The line goes on in the next entry."),

@@ -13,6 +13,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Shares } from "../base/shares.ts";
 import type { ContainerEngine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/engine.ts";
+import { ExecEvents } from "./exec-events.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
 import type { JobBegin, JobEnd, Jobs } from "./jobs.ts";
 import { hostnameOf } from "./plan.ts";
@@ -56,9 +57,11 @@ export class Execs {
   readonly #options: ExecsOptions;
   /** X1, by container. */
   readonly #shares = new Shares({ each_max: LIMITS.execs_per_container_max, all_max: LIMITS.execs_max });
+  readonly #events: ExecEvents;
 
   constructor(options: ExecsOptions) {
     this.#options = options;
+    this.#events = new ExecEvents(options.clock);
   }
 
   boot(): Promise<void> {
@@ -84,7 +87,8 @@ export class Execs {
       if (!input.detach && signal.aborted) return { ...UNENDED, error_message: "the client went while it ran" };
       throw unanswered(container_id, error);
     });
-    const begin = { job_id, container_id, command: input.command, started_at_ms };
+    const omitted_count = this.#events.admit(tenant_id);
+    const begin = { tenant_id, job_id, container_id, command: input.command, started_at_ms, omitted_count };
     if (input.detach) {
       // What cannot be started has an end and no beginning.
       const pid = await Promise.race([started.then(pidOf, nobody), ended.then(nobody)]);
@@ -95,9 +99,34 @@ export class Execs {
     }
     if (signal.aborted) close();
     signal.addEventListener("abort", close);
-    const end = await ended.finally(() => signal.removeEventListener("abort", close));
-    await jobs.record({ ...begin, pid: await started.then(pidOf, nobody) }, clock.epochMs(), end);
+    const end = await this.#noted(begin, started.then(pidOf, nobody), ended).finally(() =>
+      signal.removeEventListener("abort", close),
+    );
     return resultOf(container_id, job_id, end);
+  }
+
+  /** The end of a command, once its record has it. One that runs for long is in its record before. */
+  async #noted(begun: Omit<JobBegin, "pid">, pid: Promise<number | null>, ended: Promise<JobEnd>): Promise<JobEnd> {
+    const { clock, jobs } = this.#options;
+    const early: { noted: Promise<JobBegin> | null } = { noted: null };
+    const cancel = clock.after(LIMITS.exec_noted_ms, () => {
+      early.noted = pid.then(async (known) => {
+        const begin = { ...begun, pid: known };
+        await jobs.begin(begin);
+        return begin;
+      });
+      // Who waits for the end hears of it.
+      early.noted.catch(() => {});
+    });
+    const end = await ended.finally(cancel).catch((error) => {
+      if (early.noted !== null) {
+        void early.noted.then((begin) => this.#noteLater(begin, Promise.reject(error))).catch(() => {});
+      }
+      throw error;
+    });
+    if (early.noted === null) await jobs.record({ ...begun, pid: await pid }, clock.epochMs(), end);
+    else await jobs.end(await early.noted, clock.epochMs(), end);
+    return end;
   }
 
   /** A command's frames as they come, one JSON object a line. Refusals are thrown before the first. */

@@ -2,8 +2,10 @@
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Events } from "../events/service.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
+import { diedEvents, startedEvents } from "./exec-events.ts";
 import type { JobRecord } from "./exec-schema.ts";
 
 /** How something that was run came to its end. */
@@ -25,6 +27,9 @@ export interface JobBegin {
   readonly command: readonly string[];
   readonly pid: number | null;
   readonly started_at_ms: number;
+  readonly tenant_id: string;
+  /** As `ExecEvents.admit` says. */
+  readonly omitted_count: number | null;
 }
 
 const ENDED = `status = ?, exit_code = ?, completed_at = ?, duration_ms = ?, timed_out = ?, error_message = ?, stdout = ?,
@@ -42,9 +47,11 @@ const SUMMARY = `seq, id, container_id, command, status, exit_code, pid, started
 
 export class Jobs {
   readonly #store: Store;
+  readonly #events: Events;
 
-  constructor(store: Store) {
+  constructor(store: Store, events: Events) {
     this.#store = store;
+    this.#events = events;
   }
 
   /** What an earlier process saw begin and not end: minit ended it with the connection. */
@@ -63,28 +70,30 @@ export class Jobs {
 
   async begin(begin: JobBegin): Promise<void> {
     const { job_id, container_id, command, pid, started_at_ms } = begin;
-    await this.#store.write([
+    const statements = [
       {
         sql: `INSERT INTO exec_jobs (id, container_id, command, status, pid, started_at)
           SELECT ?, id, ?, 'running', ?, ? FROM containers WHERE id = ?`,
         args: [job_id, JSON.stringify(command), pid, toEpochSeconds(started_at_ms), container_id],
       },
       surplus(container_id),
-    ]);
+    ];
+    await this.#events.write(statements, begin.tenant_id, startedEvents(begin));
   }
 
   /** Notes the end of what `begin` noted. */
-  async end({ job_id, container_id }: JobBegin, ended_at_ms: number, end: JobEnd): Promise<void> {
-    await this.#store.write([
-      { sql: `UPDATE exec_jobs SET ${ENDED} WHERE id = ?`, args: [...ended(ended_at_ms, end), job_id] },
-      ...lighten(container_id, end),
-    ]);
+  async end(begin: JobBegin, ended_at_ms: number, end: JobEnd): Promise<void> {
+    const statements = [
+      { sql: `UPDATE exec_jobs SET ${ENDED} WHERE id = ?`, args: [...ended(ended_at_ms, end), begin.job_id] },
+      ...lighten(begin.container_id, end),
+    ];
+    await this.#events.write(statements, begin.tenant_id, diedEvents(begin, end));
   }
 
   /** Notes both at once. Where the container is gone by now there is nothing to note. */
   async record(begin: JobBegin, ended_at_ms: number, end: JobEnd): Promise<void> {
     const { job_id, container_id, command, pid, started_at_ms } = begin;
-    await this.#store.write([
+    const statements = [
       {
         sql: `INSERT INTO exec_jobs (status, exit_code, completed_at, duration_ms, timed_out, error_message, stdout,
           stderr, stdout_truncated, stderr_truncated, id, command, pid, started_at, container_id)
@@ -100,7 +109,8 @@ export class Jobs {
       },
       surplus(container_id),
       ...lighten(container_id, end),
-    ]);
+    ];
+    await this.#events.write(statements, begin.tenant_id, [...startedEvents(begin), ...diedEvents(begin, end)]);
   }
 
   /** Newest first. */

@@ -7,11 +7,12 @@ import { Shares } from "../base/shares.ts";
 import type { ContainerLog, LogLine } from "../engine/engine.ts";
 
 export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
+  const isError = stream === "stderr";
   return {
     seq,
     timestamp: toIsoTime(at_ms),
-    stream,
-    level: stream === "stderr" ? ("error" as const) : ("info" as const),
+    stream: isError ? ("stderr" as const) : ("stdout" as const),
+    level: isError ? ("error" as const) : ("info" as const),
     message,
     partial,
   };
@@ -59,6 +60,7 @@ export async function* followed(
   if (begun.length > 0) yield Buffer.concat(begun.map(line));
   for await (const entry of log.follow(begun.at(-1)?.seq ?? after_seq, signal)) {
     await recheck();
-    yield line(entry);
+    // A log holds what the command wrote, and no word of minit's.
+    if (entry.stream !== "minit") yield line(entry);
   }
 }

@@ -266,7 +266,7 @@ export const containerRecord = z
     pid: z.int().nullable().describe("Of its first process, on this machine; null: it does not run."),
     exit_code: z.int().nullable().describe("Of its last run; 128 and the signal's number where one ended it."),
     oom_killed: z.boolean().describe("Whether memory ran out in its last run."),
-    error_message: z.string().nullable().describe("Why it could not be started; null unless the state is error."),
+    error_message: z.string().nullable().describe("Why it or its command could not be started; null: it was."),
     restart_count: z.int().describe("How often its restart policy has started it again since it was last started."),
     ip_address: z.string().nullable().describe("Its address; null: it does not run."),
     created_at: isoTime,

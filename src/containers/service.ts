@@ -17,7 +17,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
 import { Turns } from "../base/turns.ts";
-import type { ContainerEngine } from "../engine/engine.ts";
+import type { ContainerEngine, Ended } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Listed, Place } from "../http/pages.ts";
@@ -389,18 +389,16 @@ export class Containers {
       if (row === null || !row.is_wanted || !containerStates.can(row.state, "start")) return;
       this.#checkLeft(id);
       const restart_count = row.restart_count + 1;
-      await this.#move(row, "start", { restart_count });
+      await this.#move(row, "start", { restart_count, error_message: null });
       await this.#runOrFail({ ...row, state: "starting", restart_count });
     });
   }
 
-  async #noteEnd(
-    id: string,
-    end: { exit_code: number; ended_at_ms: number; is_oom: boolean },
-  ): Promise<ContainerRow | null> {
+  async #noteEnd(id: string, end: Ended): Promise<ContainerRow | null> {
     const row = await this.#rows.byIdAlone(id);
     if (row === null || !containerStates.can(row.state, "exit")) return null;
-    const fields = { exit_code: end.exit_code, oom_killed: end.is_oom, exited_at_ms: end.ended_at_ms };
+    const error_message = await this.#unstarted(id, end);
+    const fields = { exit_code: end.exit_code, oom_killed: end.is_oom, exited_at_ms: end.ended_at_ms, error_message };
     await this.#move(row, "exit", fields);
     return { ...row, ...fields, state: "exited" };
   }
@@ -431,8 +429,16 @@ export class Containers {
     // A reboot takes all processes and leaves no word of theirs.
     const exit_code = exit?.exit_code ?? null;
     const exited_at_ms = exit?.ended_at_ms ?? clock.epochMs();
-    await this.#move(row, "exit", { exit_code, exited_at_ms, oom_killed: exit?.is_oom ?? false });
-    this.#lives.watch({ ...row, state: "exited", exit_code, exited_at_ms });
+    const error_message = exit === null ? null : await this.#unstarted(row.id, exit);
+    await this.#move(row, "exit", { exit_code, exited_at_ms, oom_killed: exit?.is_oom ?? false, error_message });
+    this.#lives.watch({ ...row, state: "exited", exit_code, exited_at_ms, error_message });
+  }
+
+  /** Why the command could not be started, which is minit's last word in the log; null: it was started. */
+  async #unstarted(id: string, { has_command, is_started }: Ended): Promise<string | null> {
+    if (!has_command || is_started) return null;
+    const [last] = await this.#options.engine.log(id).tail({ limit: 1 });
+    return last?.stream === "minit" ? last.message.replace(/^minit: /, "") : null;
   }
 
   async #expire(id: string): Promise<void> {

@@ -45,6 +45,8 @@ export interface TailOptions {
   readonly limit: number;
   readonly since_ms?: EpochMs;
   readonly after_seq?: number;
+  /** Only what the command wrote. */
+  readonly is_own?: boolean;
 }
 
 export interface ExitRecord {
@@ -116,7 +118,7 @@ async function readHeads(files: readonly FileHandle[]): Promise<Segment[]> {
 async function tailOf(
   segment: Segment,
   limit: number,
-  { since_ms = 0, after_seq = 0 }: TailOptions,
+  { since_ms = 0, after_seq = 0, is_own = false }: TailOptions,
 ): Promise<{ lines: LogLine[]; isDone: boolean }> {
   const bytes = await readAt(segment.file, 0, LIMITS.log_segment_bytes_max);
   const at: number[] = [];
@@ -129,7 +131,8 @@ async function tailOf(
     if (end === 0) break;
     const isNew = timeAt(bytes, begin) >= since_ms;
     if (!isNew) isDone = true;
-    if (isNew && seq > after_seq) at.push(begin);
+    const isWanted = !is_own || STREAMS[bytes[begin + 4] ?? 0] !== "minit";
+    if (isNew && isWanted && seq > after_seq) at.push(begin);
     begin = end;
   }
   return { lines: at.slice(-limit).map((place) => lineAt(bytes, place)), isDone };

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
+import { EventReader } from "../support/event-stream.ts";
 
 const daemon = new Daemon();
 const containers = new ContainerUser(daemon);
@@ -122,6 +123,74 @@ describe("kill", () => {
     }
     await containers.delete(container_id);
     expect((await daemon.call("POST", `/api/containers/${container_id}/kill`)).status).toBe(404);
+  });
+});
+
+describe("an exec", () => {
+  it("emits its start and its end, with its exit code, and names neither its command nor its output", async () => {
+    const reader = await EventReader.open(daemon.url, `?container_id=${state.id}&name=container_update`);
+    const { job_id } = await containers.exec(state.id, ["sh", "-c", "echo sesame; exit 7"]);
+    const detached = await containers.exec(state.id, ["sleep", "0.2"], { detach: true });
+    const types = () => reader.events.slice(1).map(({ data }) => [data.event_type, data.job_id, data.exit_code]);
+    await eventually("both have ended", () => types().filter(([type]) => type === "exec_died").length === 2);
+    expect(types()).toEqual([
+      ["exec_started", job_id, undefined],
+      ["exec_died", job_id, 7],
+      ["exec_started", detached.job_id, undefined],
+      ["exec_died", detached.job_id, 0],
+    ]);
+    expect(JSON.stringify(reader.events)).not.toContain("sesame");
+    reader.close();
+  });
+
+  it("that runs for long is among the jobs and the events while it runs", async () => {
+    const reader = await EventReader.open(daemon.url, `?container_id=${state.id}&type=exec_started`);
+    const sent = containers.exec(state.id, ["sh", "-c", "while [ ! -e /seen ]; do sleep 0.1; done; exit 4"]);
+    const started = await eventually("its start", () => reader.events[1]?.data);
+    const job = (await daemon.call("GET", `/api/containers/${state.id}/jobs/${started.job_id}`)).body;
+    expect(job).toMatchObject({ status: "running", exit_code: null, pid: started.pid });
+    await containers.shell(state.id, "touch /seen");
+    expect(await sent).toMatchObject({ job_id: started.job_id, exit_code: 4 });
+    reader.close();
+  });
+
+  it("that is one of very many emits no event, so that others stay in the log", async () => {
+    const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "many" })).body;
+    const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "k" })).body;
+    const headers = { "x-api-key": key };
+    const { container_id } = (await daemon.call("POST", "/api/containers", { name: "busy" }, headers)).body;
+    const exec = () => daemon.call("POST", `/api/containers/${container_id}/exec`, { command: ["true"] }, headers);
+    const count = LIMITS.exec_events_per_window_max + 40;
+    for (let i = 0; i < count; i += 10) await Promise.all(Array.from({ length: 10 }, exec));
+    await daemon.call("POST", `/api/containers/${container_id}/rename`, { new_name: "last" }, headers);
+    const reader = await EventReader.open(daemon.url, `?last_event_id=0&container_id=${container_id}`, headers);
+    await eventually("the last event", () => reader.types("container_update").includes("renamed"));
+    const types = reader.types("container_update");
+    for (const type of ["exec_started", "exec_died"]) {
+      expect(types.filter((one) => one === type).length).toBe(LIMITS.exec_events_per_window_max);
+    }
+    reader.close();
+    await daemon.call("DELETE", `/api/containers/${container_id}`, undefined, headers);
+  });
+});
+
+describe("a log", () => {
+  it("holds what the command wrote alone: no output of execs, no word of the runtime", async () => {
+    const command = ["sh", "-c", "echo own; while [ ! -e /go ]; do sleep 0.1; done; echo end >&2"];
+    const { container_id } = await containers.create({ name: "logs", command });
+    await containers.shell(container_id, "echo of an exec; echo of it too >&2; touch /go");
+    await containers.until(container_id, "it ends", ({ state }) => state === "exited");
+    const lines = (await containers.logs(container_id)).map(({ stream, message }) => `${stream} ${message}`);
+    expect(lines).toEqual(["stdout own", "stderr end"]);
+    await containers.delete(container_id);
+  });
+
+  it("is empty where the command cannot be started, and the record says why", async () => {
+    const { container_id } = await containers.create({ name: "none", command: ["no-such-command"] });
+    const record = await containers.until(container_id, "it ends", ({ state }) => state === "exited");
+    expect(record).toMatchObject({ exit_code: 127, error_message: "no-such-command: No such file or directory" });
+    expect(await containers.logs(container_id)).toEqual([]);
+    await containers.delete(container_id);
   });
 });
 

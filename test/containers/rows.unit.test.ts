@@ -1,13 +1,16 @@
 /** What the store holds of containers, and of what was run in them, where only SQL keeps a bound or a promise. */
 import { beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { type JobEnd, Jobs } from "../../src/containers/jobs.ts";
 import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
+import { Events } from "../../src/events/service.ts";
 import { firstPage } from "../../src/http/pages.ts";
 import type { Store } from "../../src/store/store.ts";
-import { scratchStores } from "../store/scratch.ts";
+import { quietLog, scratchStores } from "../store/scratch.ts";
 
 const scratch = scratchStores();
+const OWNER = { tenant_id: "a", omitted_count: 0 };
 
 const END: JobEnd = {
   status: "completed",
@@ -78,10 +81,17 @@ describe("containers in the store", () => {
 
   it("keep a bounded number of jobs, also of those that nobody waited for", async () => {
     await store.write([rows.insert(rowOf("ctr_1", "one"))]);
-    const jobs = new Jobs(store);
+    const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
     const end = END;
     for (let i = 0; i < LIMITS.jobs_per_container_max + 20; i++) {
-      const begin = { job_id: `job_${i}`, container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: i };
+      const begin = {
+        job_id: `job_${i}`,
+        container_id: "ctr_1",
+        command: ["true"],
+        pid: 1,
+        started_at_ms: i,
+        ...OWNER,
+      };
       await jobs.begin(begin);
       await jobs.end(begin, i, end);
     }
@@ -92,10 +102,17 @@ describe("containers in the store", () => {
 
   it("keep what was written by few of the jobs that write much", async () => {
     await store.write([rows.insert(rowOf("ctr_1", "one"))]);
-    const jobs = new Jobs(store);
+    const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
     const large = { ...END, stdout: "é".repeat(LIMITS.job_output_bytes_small) };
     for (let i = 0; i < LIMITS.jobs_large_max + 3; i++) {
-      const begin = { job_id: `job_${i}`, container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: i };
+      const begin = {
+        job_id: `job_${i}`,
+        container_id: "ctr_1",
+        command: ["true"],
+        pid: 1,
+        started_at_ms: i,
+        ...OWNER,
+      };
       await jobs.record(begin, i, i === 1 ? { ...END, stdout: "little" } : large);
     }
     const output = async (i: number) => {

@@ -1,0 +1,17 @@
+/** How many execs emit events: a bound for each tenant, and a count of those that did not. */
+import { expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import { ExecEvents } from "../../src/containers/exec-events.ts";
+import { HandClock } from "../pool/hand-clock.ts";
+
+it("execs above the bound emit no events, and the next one that does says how many did not", async () => {
+  const clock = new HandClock();
+  const events = new ExecEvents(clock);
+  for (let i = 0; i < LIMITS.exec_events_per_window_max; i++) expect(events.admit("a")).toBe(0);
+  for (let i = 0; i < 7; i++) expect(events.admit("a")).toBeNull();
+  expect(events.admit("b")).toBe(0);
+  await clock.pass(LIMITS.exec_events_window_ms - 1);
+  expect(events.admit("a")).toBeNull();
+  await clock.pass(1);
+  expect([events.admit("a"), events.admit("a"), events.admit("b")]).toEqual([8, 0, 0]);
+});
