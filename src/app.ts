@@ -38,6 +38,7 @@ import type { Authenticator } from "./http/auth.ts";
 import { Cursors } from "./http/pages.ts";
 import { Rates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
+import { Spools } from "./http/spool.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
@@ -195,8 +196,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     events: { events },
   });
   const routes = [...api, ...pageRoutes()];
+  const spools = new Spools(`${config.data_dir}/uploads`, ids);
+  await spools.begin();
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
-    const app = createApp({ ...base, authenticator, rates, cursors, observer });
+    const app = createApp({ ...base, authenticator, rates, spools, cursors, observer });
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };

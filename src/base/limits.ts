@@ -58,6 +58,12 @@ export const LIMITS = {
    * a thousand calls of 8 MiB would be more than the heap has.
    */
   held_bytes_max: 256 * 1024 * 1024,
+  /** A JSON body that carries a file or an archive in base64; the rest of it has the bound of every body. */
+  base64_body_bytes_max: 192 * 1024 * 1024,
+  /** Its decoded content is held in memory up to this, then in a file: so many of a tenant, so many in all (2.3 GB). */
+  spool_memory_bytes: 256 * 1024,
+  spools_per_tenant_max: 4,
+  spools_max: 16,
   /** A body that is handed on as it comes may take long, but each piece of it comes within this. */
   upload_stall_ms: 30_000,
   /** A client that takes nothing of a large answer for this long is cut: it holds what others could have. */

@@ -5,7 +5,7 @@ import { acknowledgement } from "../http/schema.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { archiveBody, archiveQuery, downloadQuery, fileList, listQuery } from "../volumes/schema.ts";
-import { downloadArchive, listed, sent, unpacked } from "../volumes/service.ts";
+import { downloadArchive, listed, unpacked, unpackingOf } from "../volumes/service.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";
 import { SAMPLES } from "./samples.ts";
 import type { Containers } from "./service.ts";
@@ -53,6 +53,7 @@ export function fileRoutes({ containers, verbs, operations }: FileRoutesOptions)
       params: byContainer,
       query: archiveQuery.extend({ execution: executionField }),
       body: archiveBody,
+      base64_field: "content",
       upload: { bytes_max: LIMITS.upload_bytes_max, content: ["application/gzip", "application/x-tar"] },
       status: 202,
       response: acceptedOperation,
@@ -60,8 +61,8 @@ export function fileRoutes({ containers, verbs, operations }: FileRoutesOptions)
       errors: [...FILE_ERRORS, ...UPLOAD_ERRORS],
       example: { params: ID_EXAMPLE, body: SAMPLES.archive, response: SAMPLES.handle },
       handler: async ({ caller, params, query, body, stream, signal }) => {
-        const { source, how } = sent(stream, body, query);
-        const operation = await verbs.unpack(caller.tenant_id, params.container_id, source, how);
+        const how = unpackingOf(body, query);
+        const operation = await verbs.unpack(caller.tenant_id, params.container_id, stream, how);
         return unpacked(operations, caller.tenant_id, operation, query.execution, signal);
       },
     }),

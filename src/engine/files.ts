@@ -11,6 +11,7 @@ import { join } from "node:path";
 import type { Clock } from "../base/clock.ts";
 import { AppError, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { giveBack } from "../base/memory.ts";
 import { type ShareBounds, Shares } from "../base/shares.ts";
 import {
   CONTENT_BYTES_MAX,
@@ -244,7 +245,10 @@ export class FileSession {
     return { ...entryOf(first.value), stream: stream() };
   }
 
-  /** Makes or replaces a regular file at once, missing directories too. A link is replaced, not followed. */
+  /**
+   * Makes or replaces a regular file at once, missing directories too. A link is replaced, not followed. Pieces of an
+   * iterable are the session's: it frees them when they are on their way.
+   */
   async write(
     path: FilePath,
     content: Uint8Array | AsyncIterable<Uint8Array>,
@@ -252,11 +256,12 @@ export class FileSession {
   ): Promise<void> {
     const writer = this.beginWrite(path, attributes);
     try {
-      const all = content instanceof Uint8Array ? [content] : content;
-      for await (const bytes of all) {
+      const isWhole = content instanceof Uint8Array;
+      for await (const bytes of isWhole ? [content] : content) {
         let isWanted = true;
         for (const piece of pieces(bytes)) {
-          isWanted = writer.add(piece);
+          const isLast = piece.byteOffset + piece.length === bytes.byteOffset + bytes.length;
+          isWanted = writer.add(piece, isLast && !isWhole ? () => giveBack(bytes) : undefined);
           if (!this.hasRoom) await this.room();
         }
         if (!isWanted) break;

@@ -32,7 +32,7 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Strea
   readonly params: Params;
   readonly query: Query;
   readonly body: Body;
-  /** The raw body of a route with `upload`; null where its body came as JSON. */
+  /** The raw body of a route with `upload`, or its `base64_field`; null where its body came as JSON. */
   readonly stream: Stream;
   readonly request_id: string;
   /** Its place in a trace: what its handler calls goes under `span_id`. */
@@ -104,6 +104,7 @@ interface Definition<
   Response extends z.ZodType | undefined,
   Other extends z.ZodType | undefined,
   Sent extends UploadOptions | undefined,
+  Field extends string | undefined,
 > {
   readonly method: M;
   /** `/api/functions/:function_id`; a last segment `*` takes the rest of the path, as the parameter `path`. */
@@ -122,6 +123,8 @@ interface Definition<
   readonly body?: Body;
   /** The body is handed on raw, as `stream`; beside `body`, unless it is sent as `application/json`. */
   readonly upload?: Sent;
+  /** The field of a JSON body that holds a file in base64: it is handed on decoded, as `stream`, and is empty in `body`. */
+  readonly base64_field?: Field;
   /** Takes the credential as `?token=` too, for clients that cannot send headers: event streams of browsers. */
   readonly query_credential?: boolean;
   /** The request becomes a WebSocket; whatever else comes is refused. Only for GET, and a path without parameters. */
@@ -148,7 +151,13 @@ interface Definition<
       Output<Params, Readonly<Record<string, string>>>,
       Output<Query, undefined>,
       Sent extends UploadOptions ? Output<Body, undefined> | undefined : Output<Body, undefined>,
-      Sent extends UploadOptions ? (Body extends z.ZodType ? Upload | null : Upload) : null
+      Field extends string
+        ? Upload
+        : Sent extends UploadOptions
+          ? Body extends z.ZodType
+            ? Upload | null
+            : Upload
+          : null
     >,
   ) => Outcome<Response, Other> | Promise<Outcome<Response, Other>>;
 }
@@ -172,6 +181,7 @@ export interface Route {
   /** Refuses unknown fields of a body, before `body` validates it. */
   readonly checkFields: (body: unknown) => void;
   readonly upload: UploadOptions | null;
+  readonly base64_field: string | null;
   readonly query_credential: boolean;
   readonly socket: SocketOptions | null;
   readonly response: z.ZodType | null;
@@ -203,8 +213,9 @@ export function route<
   Response extends z.ZodType | undefined = undefined,
   Other extends z.ZodType | undefined = undefined,
   const Sent extends UploadOptions | undefined = undefined,
+  const Field extends string | undefined = undefined,
 >(
-  definition: Definition<M, P, Auth, Params, Query, Body, Response, Other, Sent>,
+  definition: Definition<M, P, Auth, Params, Query, Body, Response, Other, Sent, Field>,
 ): TypedRoute<M, P, Input<Query>, Input<Body>, Output<Response, unknown> | Output<Other, never>> {
   const { method, path, auth, scope, operation, summary, params, query, response } = definition;
   const { socket = null } = definition;
@@ -223,6 +234,7 @@ export function route<
     body,
     checkFields: body === null ? () => {} : bodyFields(body),
     upload: definition.upload ?? null,
+    base64_field: definition.base64_field ?? null,
     query_credential: definition.query_credential ?? false,
     socket,
     response: response ?? null,

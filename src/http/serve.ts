@@ -25,6 +25,7 @@ import type { Observer, RequestNotes } from "./observer.ts";
 import { type Cursors, Page, type pageQuery } from "./pages.ts";
 import type { Rates, Taken } from "./rates.ts";
 import { Answer, type AuthClass, JSON_TYPE, type Route, type RouteRequest } from "./route.ts";
+import type { Spool, Spools } from "./spool.ts";
 import { Streamed, send } from "./stream.ts";
 import { mediaType, RequestBody, type Upload, type UploadOptions } from "./upload.ts";
 import { checkUpgrade, type Opening, type Sockets, Upgrade } from "./websocket.ts";
@@ -40,6 +41,8 @@ export interface AppDeps {
   readonly cursors: Cursors;
   /** What all requests of this application hold. */
   readonly held: Held;
+  /** Of all listeners together. */
+  readonly spools: Spools;
   /** What requests of this application have become. */
   readonly sockets: Sockets;
   readonly traces: Traces;
@@ -64,6 +67,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   let error_code: ErrorCode | null = null;
   let response: Response;
   let stream: RequestBody | null = null;
+  let spool: Spool | null = null;
   let early: EarlyHeaders | null = null;
   try {
     let credential = "";
@@ -84,13 +88,16 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const query =
       route.query === null ? undefined : validate(route.query, parseQuery(incoming.url ?? ""), "INVALID_ARGUMENT");
     if (route.socket !== null) checkUpgrade(incoming);
-    if (isRaw(route, incoming)) {
-      const { bytes_max } = route.upload;
-      stream = new RequestBody({ incoming, outgoing, clock: deps.clock, bytes_max, recheck });
-    }
+    const bytes_max = streamedMax(route, incoming);
+    if (bytes_max !== null) stream = new RequestBody({ incoming, outgoing, clock: deps.clock, bytes_max, recheck });
     let body: unknown;
-    if (route.body !== null && stream === null) {
-      const sent = parseJson(await readBody(incoming, outgoing, deps.clock, share));
+    if (route.body !== null && !isRaw(route, incoming)) {
+      let sent: unknown;
+      if (stream === null || route.base64_field === null) {
+        sent = parseJson(await readBody(incoming, outgoing, deps.clock, share));
+      } else {
+        ({ sent, spool } = await deps.spools.read(caller?.tenant_id ?? "", stream, route.base64_field, share));
+      }
       route.checkFields(sent);
       body = validate(route.body, sent);
     }
@@ -98,7 +105,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const checked = body === undefined ? undefined : recheck();
     if (checked !== undefined) await checked;
     const more_headers = taken?.headers;
-    const parts = { caller, params, query, body, stream, request_id, trace, notes, recheck };
+    const parts = { caller, params, query, body, stream: spool ?? stream, request_id, trace, notes, recheck };
     const request = new ServedRequest(c, route, deps, parts);
     early = earlyHeaders(c.env, route, query, { request_id, more_headers }, deps);
     const result = await (early === null ? route.handler(request) : early.during(() => route.handler(request)));
@@ -116,6 +123,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     response = errorResponse(thrown, request_id, deps.log, taken?.headers);
     if (early?.areSent) response = cut(c.env, error_code, request_id, deps);
   }
+  await spool?.end();
   // What was sent and not taken stands in the way of the next request.
   if (stream !== null && !(await stream.end()) && !outgoing.headersSent) marked(response, { connection: "close" });
   const status = response === RESPONSE_ALREADY_SENT ? outgoing.statusCode : response.status;
@@ -141,6 +149,12 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
 
 function isRaw(route: Route, incoming: IncomingMessage): route is Route & { upload: UploadOptions } {
   return route.upload !== null && (route.body === null || mediaType(incoming) !== JSON_TYPE);
+}
+
+/** The bound of a body that is read in pieces; null for one that is read whole. */
+function streamedMax(route: Route, incoming: IncomingMessage): number | null {
+  if (isRaw(route, incoming)) return route.upload.bytes_max;
+  return route.base64_field === null ? null : LIMITS.base64_body_bytes_max;
 }
 
 /** The credential in a query; null where there is none. Nothing else ever looks at it. */

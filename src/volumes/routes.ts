@@ -28,7 +28,7 @@ import {
   writtenFile,
 } from "./schema.ts";
 import type { Volumes } from "./service.ts";
-import { sent, unpacked, type VolumeVerbs } from "./verbs.ts";
+import { unpacked, unpackingOf, type VolumeVerbs } from "./verbs.ts";
 
 export interface VolumeRoutesOptions {
   readonly volumes: Volumes;
@@ -181,6 +181,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       summary: "Makes or replaces one file at once, and the directories above it.",
       params: byVolume,
       body: writeFile,
+      base64_field: "content",
       response: writtenFile,
       errors: [...FILE_ERRORS, "STORAGE_FULL"],
       example: {
@@ -188,11 +189,10 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
         body: { path: "notes/a.txt", content: "aGVsbG8K", mode: 644 },
         response: SAMPLES.written,
       },
-      handler: async ({ caller, params, body }) => {
+      handler: async ({ caller, params, body, stream }) => {
         const { root } = await volumes.root(caller.tenant_id, params.name);
         const mode = body.mode === undefined ? 0o644 : modeOf(body.mode);
-        const content = Buffer.from(body.content, "base64");
-        await files.with(caller.tenant_id, root, 0, (session) => session.write(body.path, content, { mode }));
+        await files.with(caller.tenant_id, root, 0, (session) => session.write(body.path, stream, { mode }));
         return { success: true as const, message: "the file was written", path: plain(body.path) };
       },
     }),
@@ -253,6 +253,7 @@ function archiveRoutes({ volumes, verbs, files, operations }: VolumeRoutesOption
       params: byVolume,
       query: archiveQuery.extend({ execution: executionField }),
       body: archiveBody,
+      base64_field: "content",
       upload: { bytes_max: LIMITS.upload_bytes_max, content: ["application/gzip", "application/x-tar"] },
       status: 202,
       response: acceptedOperation,
@@ -260,8 +261,8 @@ function archiveRoutes({ volumes, verbs, files, operations }: VolumeRoutesOption
       errors: [...FILE_ERRORS, ...UPLOAD_ERRORS],
       example: { params: NAME_EXAMPLE, body: SAMPLES.archive, response: SAMPLES.handle },
       handler: async ({ caller, params, query, body, stream, signal }) => {
-        const { source, how } = sent(stream, body, query);
-        const operation = await verbs.unpack(caller.tenant_id, params.name, source, how);
+        const how = unpackingOf(body, query);
+        const operation = await verbs.unpack(caller.tenant_id, params.name, stream, how);
         return unpacked(operations, caller.tenant_id, operation, query.execution, signal);
       },
     }),

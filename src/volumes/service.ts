@@ -20,7 +20,7 @@ import type { Listed, Place } from "../http/pages.ts";
 import type { Store } from "../store/store.ts";
 
 export { downloadArchive, listed } from "./files.ts";
-export { registerUnpack, sent, type Unpacking, unpacked } from "./verbs.ts";
+export { registerUnpack, type Unpacking, unpacked, unpackingOf } from "./verbs.ts";
 
 import { type VolumeRow, VolumeRows } from "./rows.ts";
 import type { CreateVolume, VolumeRecord } from "./schema.ts";

@@ -82,20 +82,10 @@ export function registerUnpack<Input extends object>(
   });
 }
 
-/** The archive of a request and what is to be done with it, in either form of its body. */
-export function sent(
-  stream: AsyncIterable<Uint8Array> | null,
-  body: z.output<typeof archiveBody> | undefined,
-  query: Unpacking,
-): { readonly source: AsyncIterable<Uint8Array>; readonly how: Unpacking } {
+/** Says how an archive is unpacked, in either form of the request. */
+export function unpackingOf(body: z.output<typeof archiveBody> | undefined, query: Unpacking): Unpacking {
   const path = body?.path ?? query.path;
-  const strip_components = body?.strip_components ?? query.strip_components;
-  const source = stream ?? one(Buffer.from(body?.content ?? "", "base64"));
-  return { source, how: { path, strip_components } };
-}
-
-async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  yield bytes;
+  return { path, strip_components: body?.strip_components ?? query.strip_components };
 }
 
 /** The answer to an upload comes when its body was read to the end: most clients look at none before. */

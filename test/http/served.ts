@@ -1,5 +1,7 @@
 /** A real server on loopback with the routes a test needs, and a raw client for what `fetch` hides. */
+
 import { connect, type Socket } from "node:net";
+import { join } from "node:path";
 import { afterEach } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
@@ -12,6 +14,7 @@ import { Cursors } from "../../src/http/pages.ts";
 import { Rates } from "../../src/http/rates.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
+import { Spools } from "../../src/http/spool.ts";
 import type { SocketLimits } from "../../src/http/websocket.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { Keys } from "../../src/tenants/keys.ts";
@@ -73,10 +76,13 @@ export function serving(): (
       error: (message, fields = {}) => faults.push({ message, fields }),
     };
     const ids = randomIds();
-    const store = scratch().open();
+    const made = scratch();
+    const store = made.open();
     const keys = testKeys(store, systemClock);
     await keys.ensureBootstrap(KEY);
     const rates = new Rates(systemClock);
+    const spools = new Spools(join(made.directory, "uploads"), ids);
+    await spools.begin();
     const app = createApp({
       log,
       ids,
@@ -85,6 +91,7 @@ export function serving(): (
       held,
       ...(socket_limits && { socket_limits }),
       rates,
+      spools,
       cursors: new Cursors(Buffer.alloc(32)),
       traces: new Traces(ids, 0),
       observer: { served: (one) => told.push(one) },

@@ -1,0 +1,162 @@
+/**
+ * Bytes of a request that are read whole before anything is done with them: in memory while they are few, then in a
+ * file of the data directory that has no name.
+ *
+ * U1. A file loses its name as soon as it is open, so no end of the daemon leaves one. `begin` removes a name that a
+ *     crash left.
+ * U2. A tenant has at most `spools_per_tenant_max` files at once, all tenants `spools_max`.
+ */
+import { type FileHandle, mkdir, open, rm } from "node:fs/promises";
+import { AppError } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import { giveBack } from "../base/memory.ts";
+import { Shares } from "../base/shares.ts";
+import { Base64Field } from "./base64-field.ts";
+import type { Share } from "./held.ts";
+import type { Upload } from "./upload.ts";
+
+const PIECE_BYTES = 64 * 1024;
+
+export class Spools {
+  readonly #directory: string;
+  readonly #ids: Ids;
+  /** U2. */
+  readonly #shares = new Shares({ each_max: LIMITS.spools_per_tenant_max, all_max: LIMITS.spools_max });
+
+  constructor(directory: string, ids: Ids) {
+    this.#directory = directory;
+    this.#ids = ids;
+  }
+
+  /** Before the first request. */
+  async begin(): Promise<void> {
+    await rm(this.#directory, { recursive: true, force: true });
+    await mkdir(this.#directory, { mode: 0o700 });
+  }
+
+  /** The JSON body of a tenant's request, and what its base64 field holds. Throws as base64-field.ts, and by U2. */
+  async read(tenant_id: string, source: AsyncIterable<Uint8Array>, field: string, share: Share) {
+    const spool = new Spool(() => this.#open(tenant_id));
+    const hold = (bytes: number): void => {
+      const refusal = share.add(bytes);
+      if (refusal !== undefined) throw refusal;
+    };
+    const json = new Base64Field(field, (bytes) => spool.add(bytes, hold), hold);
+    try {
+      for await (const piece of source) {
+        await json.add(piece as Buffer);
+        giveBack(piece);
+      }
+      return { sent: json.end(), spool };
+    } catch (error) {
+      await spool.end();
+      throw error;
+    }
+  }
+
+  async #open(tenant_id: string): Promise<{ readonly file: FileHandle; readonly release: () => void }> {
+    const release = this.#shares.take(tenant_id, (reached) =>
+      reached === "each_max"
+        ? new AppError(
+            "CONCURRENCY_LIMIT",
+            `too many large uploads of the tenant (limit ${LIMITS.spools_per_tenant_max})`,
+          )
+        : new AppError("CAPACITY_FULL", `too many large uploads (limit ${LIMITS.spools_max})`),
+    );
+    const path = `${this.#directory}/${this.#ids.next("spool")}`;
+    try {
+      const file = await open(path, "wx+", 0o600);
+      await rm(path);
+      return { file, release };
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+}
+
+/** Read once; what was not begun by the end of its request is not read any more. */
+export class Spool implements Upload {
+  readonly content_type = "application/octet-stream";
+  readonly #open: () => Promise<{ readonly file: FileHandle; readonly release: () => void }>;
+  #pieces: Buffer[] = [];
+  #bytes = 0;
+  #file: { readonly file: FileHandle; readonly release: () => void } | null = null;
+  #isBegun = false;
+  #isEnded = false;
+
+  constructor(openFile: () => Promise<{ readonly file: FileHandle; readonly release: () => void }>) {
+    this.#open = openFile;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Few bytes are held in memory, as `hold` is told. */
+  async add(bytes: Uint8Array, hold: (bytes: number) => void): Promise<void> {
+    if (this.#file === null && this.#bytes + bytes.length <= LIMITS.spool_memory_bytes) {
+      hold(bytes.length);
+      this.#pieces.push(Buffer.from(bytes));
+      this.#bytes += bytes.length;
+      return;
+    }
+    if (this.#file === null) {
+      this.#file = await this.#open();
+      const before = Buffer.concat(this.#pieces);
+      this.#pieces = [];
+      await this.#write(this.#file.file, before, 0);
+    }
+    await this.#write(this.#file.file, bytes, this.#bytes);
+    this.#bytes += bytes.length;
+  }
+
+  [Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void> {
+    return this.#all();
+  }
+
+  /** The end of its request. One that is being read stays until it was. */
+  async end(): Promise<void> {
+    if (!this.#isBegun) await this.#close();
+  }
+
+  async *#all(): AsyncGenerator<Uint8Array, void> {
+    if (this.#isEnded)
+      throw new AppError("INVALID_ARGUMENT", "the client closed the connection before its upload was used");
+    this.#isBegun = true;
+    try {
+      yield* this.#pieces;
+      for (let at = 0; this.#file !== null && at < this.#bytes; ) {
+        const wanted = Buffer.allocUnsafeSlow(Math.min(PIECE_BYTES, this.#bytes - at));
+        const { bytesRead } = await this.#file.file.read(wanted, 0, wanted.length, at);
+        if (bytesRead === 0) throw new AppError("INTERNAL", "a spooled upload is shorter than what was written");
+        at += bytesRead;
+        yield wanted.subarray(0, bytesRead);
+      }
+    } finally {
+      await this.#close();
+    }
+  }
+
+  async #write(file: FileHandle, bytes: Uint8Array, at: number): Promise<void> {
+    try {
+      for (let done = 0; done < bytes.length; ) {
+        done += (await file.write(bytes, done, bytes.length - done, at + done)).bytesWritten;
+      }
+    } catch (cause) {
+      if ((cause as NodeJS.ErrnoException).code !== "ENOSPC") throw cause;
+      throw new AppError("CAPACITY_FULL", "the data directory has no room for an upload", { cause });
+    }
+  }
+
+  async #close(): Promise<void> {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    this.#pieces = [];
+    const opened = this.#file;
+    this.#file = null;
+    await opened?.file.close();
+    opened?.release();
+  }
+}
