@@ -46,6 +46,8 @@ export interface Config {
   readonly memory_budget_mb: number;
   /** Of containers' files and volumes; null: half of the disk. */
   readonly area_mb: number | null;
+  /** Of the area's loop device. */
+  readonly disk_scheduler: DiskScheduler;
   readonly terminal_idle_seconds: number;
   readonly terminal_ttl_seconds: number;
   readonly queue_max: number;
@@ -57,6 +59,9 @@ export interface Config {
 
 const USER_NAMESPACE_CHOICES = ["auto", "on", "off"] as const;
 export type UserNamespaceChoice = (typeof USER_NAMESPACE_CHOICES)[number];
+
+const DISK_SCHEDULERS = ["keep", "bfq"] as const;
+export type DiskScheduler = (typeof DISK_SCHEDULERS)[number];
 
 /** An issuer of access tokens beside this daemon. */
 export interface OutsideIssuer {
@@ -172,6 +177,11 @@ export const SETTINGS = {
     fallback: "",
     about:
       "disk for files of containers and volumes, taken as they grow; default half of the disk; can be raised later",
+  },
+  disk_scheduler: {
+    variable: "HEARTH_DISK_SCHEDULER",
+    fallback: "keep",
+    about: "bfq: busy tenants have equal parts of the disk for files of containers, which costs throughput; or keep",
   },
   terminal_idle: {
     variable: "HEARTH_TERMINAL_IDLE_SECONDS",
@@ -370,6 +380,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (user_namespaces === undefined) {
     refuse("user_namespaces", read("user_namespaces"), USER_NAMESPACE_CHOICES.join(", "));
   }
+  const disk_scheduler = DISK_SCHEDULERS.find((choice) => choice === read("disk_scheduler"));
+  if (disk_scheduler === undefined) refuse("disk_scheduler", read("disk_scheduler"), DISK_SCHEDULERS.join(", "));
   return {
     listen_host: (listen[1] ?? "").replace(/^\[(.*)\]$/, "$1"),
     listen_port: port,
@@ -394,6 +406,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     flows_max: wholeNumber("flows_max", read("flows_max"), 1, LIMITS.flows_max_max),
     memory_budget_mb:
       read("memory") === "" ? defaultMemoryMb() : wholeNumber("memory", read("memory"), 16, 100_000_000),
+    disk_scheduler,
     area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle"), 1, LIMITS.terminal_seconds_max),
     terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl"), 1, LIMITS.terminal_seconds_max),

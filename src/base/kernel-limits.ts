@@ -38,6 +38,8 @@ export const KERNEL_LIMITS = {
   /** How often weights of instances follow the calls that run, and how many are written each time (some 5 µs each). */
   weights_interval_ms: 100,
   weights_written_max: 100,
+  /** How long bfq waits for the next request of a reader: longer is fairer and slower. */
+  disk_slice_idle_us: 600,
   /** Part of net.ipv4.tcp_mem in use from which the daemon warns: from there to the whole it takes seconds. */
   socket_memory_warn_ratio: 0.75,
 } as const;

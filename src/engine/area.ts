@@ -68,7 +68,8 @@ export class StoreArea {
   /** Where the area is mounted: a path for the launcher and for what it starts. */
   readonly path: string;
   readonly #options: AreaOptions;
-  readonly #file: string;
+  /** What the area lies in, where it has a device of its own. */
+  readonly file: string;
   readonly #gate = new Gate(LIMITS.area_requests_at_once, LIMITS.area_requests_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many requests wait for the store area");
   });
@@ -81,7 +82,7 @@ export class StoreArea {
   private constructor(options: AreaOptions) {
     this.#options = options;
     this.path = `${options.data_dir}/area`;
-    this.#file = `${options.data_dir}/area.btrfs`;
+    this.file = `${options.data_dir}/area.btrfs`;
   }
 
   /** Makes the area where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
@@ -95,15 +96,15 @@ export class StoreArea {
   /** Mounts the area for a launcher: each new one needs it, before anything is started with it. Safe to repeat. */
   async mount(launcher: LauncherClient): Promise<void> {
     if (!(await this.#mountHere(launcher))) {
-      if (!existsSync(this.#file)) await this.#makeFile(launcher);
+      if (!existsSync(this.file)) await this.#makeFile(launcher);
       mkdirSync(this.path, { recursive: true, mode: 0o700 });
       const bytes = this.#wantedBytes();
-      const held_bytes = (await stat(this.#file)).size;
+      const held_bytes = (await stat(this.file)).size;
       if (held_bytes > bytes && this.#options.size_mb !== null) {
         this.#options.log.info("the store area keeps its size", { size_mb: held_bytes / MIB });
       }
-      const answer = await launcher.storage({ type: FRAME.AREA_OPEN, texts: [this.#file, this.path], bytes });
-      if (answer.errno !== 0) throw mountError(this.#file, answer);
+      const answer = await launcher.storage({ type: FRAME.AREA_OPEN, texts: [this.file, this.path], bytes });
+      if (answer.errno !== 0) throw mountError(this.file, answer);
     }
     this.#limit_bytes = 0;
     await this.#look(launcher);
@@ -195,7 +196,7 @@ export class StoreArea {
 
   /** Opens the area on the data directory's own file system. False where that cannot hold one. */
   async #mountHere(launcher: LauncherClient): Promise<boolean> {
-    if (existsSync(this.#file) || statfsSync(this.#options.data_dir).type !== BTRFS_MAGIC) return false;
+    if (existsSync(this.file) || statfsSync(this.#options.data_dir).type !== BTRFS_MAGIC) return false;
     const wasHere = existsSync(`${this.path}/containers`);
     const answer = await launcher.storage({ type: FRAME.AREA_OPEN, texts: ["", this.path] });
     if (answer.errno === 0) return true;
@@ -212,7 +213,7 @@ export class StoreArea {
 
   /** S2. */
   async #makeFile(launcher: LauncherClient): Promise<void> {
-    const made = `${this.#file}.new`;
+    const made = `${this.file}.new`;
     rmSync(made, { force: true });
     const file = await open(made, "wx", 0o600);
     try {
@@ -228,7 +229,7 @@ export class StoreArea {
     } finally {
       await file.close();
     }
-    await rename(made, this.#file);
+    await rename(made, this.file);
     const directory = await open(this.#options.data_dir);
     await directory.sync().finally(() => directory.close());
   }
@@ -240,11 +241,11 @@ export class StoreArea {
     const [written_bytes = 0, , , area_free_bytes = 0, area_bytes = 0, waiting_bytes = 0] = answer.values;
     const { bavail, bsize } = statfsSync(this.#options.data_dir);
     const host_free_bytes = Math.max(0, bavail * bsize - LIMITS.area_host_reserve_bytes);
-    const inFile = existsSync(this.#file);
+    const inFile = existsSync(this.file);
     const whole_bytes = inFile ? area_bytes : Math.min(area_bytes, this.#wantedBytes());
     const size_bytes = Math.floor(whole_bytes * (1 - LIMITS.area_spare_ratio));
     // What is reserved (fallocate), or waits in memory, is not on the disk yet: it will need of what is free.
-    const stored_bytes = inFile ? Math.min(written_bytes, statSync(this.#file).blocks * 512) : written_bytes;
+    const stored_bytes = inFile ? Math.min(written_bytes, statSync(this.file).blocks * 512) : written_bytes;
     const limit_bytes = Math.min(size_bytes, written_bytes + area_free_bytes, stored_bytes + host_free_bytes);
     return { size_bytes, used_bytes: written_bytes + waiting_bytes, limit_bytes };
   }

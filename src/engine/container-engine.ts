@@ -36,6 +36,7 @@ import { ContainerLog } from "./container-log.ts";
 import { ContainerRuns, notRemoved } from "./container-runs.ts";
 import { ContainerStarter } from "./container-starter.ts";
 import { type ContainerMetrics, type ProcessList, readMetrics } from "./container-stats.ts";
+import { shareDisk } from "./disk-scheduler.ts";
 import { FileSessions } from "./files.ts";
 import type { EngineHost } from "./host.ts";
 import { IdleRoots } from "./idle-roots.ts";
@@ -99,6 +100,7 @@ export class ContainerEngine {
     const { data_dir, area_mb: size_mb } = config;
     const area = await StoreArea.open({ withLauncher, data_dir, size_mb, clock, log });
     this.#area = area;
+    this.#host.note(shareDisk(config.disk_scheduler, area.file));
     this.#host.onReplaced((client) => area.mount(client));
   }
 

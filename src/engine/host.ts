@@ -177,6 +177,11 @@ export class EngineHost {
     return this.#runtime;
   }
 
+  /** Adds to the budgets what is known only later. */
+  note(budget: Budget): void {
+    this.#budgets = [...this.#budgets, budget];
+  }
+
   /** Which of the kernel's resources are bounded for each container. */
   get budgets(): readonly Budget[] {
     return this.#budgets;
