@@ -5,6 +5,8 @@
  * `crun spec` writes, `/bin/cat` with empty standard input as its command: no network but loopback, no limits, no seccomp
  * filter, nothing kept. It runs below the compiled launcher, whose private mount namespace crun needs on a hybrid
  * cgroup host, and the time is the launcher's own, from its fork to the exit: neither Node's spawn nor a hop is in it.
+ * With a network, a script first makes a fresh network namespace with a link to a bridge, an address and a route; the
+ * script does not remove it, as hearth's instances stay.
  *
  * `SpawnServer`: the unisolated server of `spawn-server.ts`, or for streams of `stream-server.ts`, in a fresh process.
  */
@@ -15,12 +17,19 @@ import { systemClock } from "../src/base/clock.ts";
 import { volatileDirectory } from "../src/base/config.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/launcher.ts";
 import { NODE_PATH } from "../src/setup/paths.js";
+import { WITH_NETWORK } from "./container-peer.ts";
 import { installedHelper, temporaryDirectory } from "./daemon.ts";
 import type { LoadOptions, LoadResult } from "./load.ts";
 
 const RUN_TIMEOUT_MS = 30_000;
 
 export type ContainerCommand = "crun" | "runc";
+const BRIDGE_PREFIX = "10.198.";
+const GATEWAY = `${BRIDGE_PREFIX}0.1`;
+
+interface Config {
+  readonly linux: { readonly namespaces: { readonly type: string; path?: string }[] };
+}
 
 export class ContainerRunner {
   readonly #directory: string;
@@ -28,7 +37,11 @@ export class ContainerRunner {
   readonly #state: string;
   readonly #process: LauncherProcess;
   readonly #client: LauncherClient;
+  readonly #bridge = `hbn-${process.pid}`;
   #run_count = 0;
+  #bridging: Promise<void> | null = null;
+  /** Namespaces that runs with a network left. */
+  #networks: string[] = [];
 
   private constructor(directory: string, process: LauncherProcess, client: LauncherClient) {
     this.#directory = directory;
@@ -61,11 +74,49 @@ export class ContainerRunner {
     return result.duration_ms;
   }
 
+  /** The same in a fresh network. `removeNetworks` removes those of all runs. */
+  async runNetworked(): Promise<number> {
+    this.#bridging ??= this.#makeBridge();
+    await this.#bridging;
+    const index = this.#networks.length;
+    const id = `${this.#bridge}-${index}`;
+    this.#networks.push(id);
+    const bundle = join(this.#directory, "b");
+    const config = JSON.parse(readFileSync(join(bundle, "config.json"), "utf8")) as Config;
+    const network = config.linux.namespaces.find(({ type }) => type === "network");
+    if (network !== undefined) network.path = `/run/netns/${id}`;
+    const file = join(this.#directory, `${id}.json`);
+    writeFileSync(file, JSON.stringify(config));
+    const address = `${BRIDGE_PREFIX}${(index >> 7) + 1}.${(index & 127) + 1}`;
+    const run = ["crun", "--root", join(this.#state, "crun"), "run", "--bundle", bundle, "--config", file, id];
+    const argv = ["sh", "-c", WITH_NETWORK, "sh", id, `hn${process.pid}-${index}`, address, this.#bridge, GATEWAY];
+    const result = await this.#client.spawn({ argv: [...argv, ...run], timeout_ms: RUN_TIMEOUT_MS });
+    if (result.exit_code !== 0) throw new Error(`crun run in a network: ${result.stderr.slice(-500)}`);
+    return result.duration_ms;
+  }
+
+  async removeNetworks(): Promise<void> {
+    const remove = (...argv: string[]) => this.#client.spawn({ argv: ["ip", ...argv], timeout_ms: RUN_TIMEOUT_MS });
+    // The kernel takes the link along with its namespace.
+    for (const id of this.#networks) await remove("netns", "delete", id);
+    if (this.#bridging !== null) await remove("link", "delete", this.#bridge);
+    this.#bridging = null;
+    this.#networks = [];
+  }
+
+  async #makeBridge(): Promise<void> {
+    const add = (...argv: string[]) => this.#client.run(["ip", ...argv], RUN_TIMEOUT_MS);
+    await add("link", "add", this.#bridge, "type", "bridge");
+    await add("address", "add", `${GATEWAY}/16`, "dev", this.#bridge);
+    await add("link", "set", this.#bridge, "up");
+  }
+
   async version(command: ContainerCommand): Promise<string> {
     return (await this.#client.run([command, "--version"], RUN_TIMEOUT_MS)).split("\n", 1)[0] ?? command;
   }
 
   async close(): Promise<void> {
+    await this.removeNetworks();
     this.#client.close();
     await this.#process.stop(systemClock);
     for (const path of [this.#directory, this.#state]) rmSync(path, { recursive: true, force: true });

@@ -26,7 +26,7 @@ const SMALL_FILES = ["config.json", "hosts", "hostname"];
 const BRIDGE_PREFIX = "10.199.";
 
 /** $1: name of the namespace and the container, $2: link, $3: its address, $4: bridge, $5: gateway; then the command. */
-const WITH_NETWORK = `set -e
+export const WITH_NETWORK = `set -e
 name=$1 link=$2 address=$3 bridge=$4 gateway=$5
 shift 5
 ip netns add $name

@@ -63,7 +63,8 @@ export function availableMb(): number {
   return (kibOf("/proc/meminfo", "MemAvailable") * KIB) / MB;
 }
 
-/** Network slots that exist, in use or in reserve: each is a port of the daemon's bridge. */
+/** Network slots that exist, in use or in reserve: each has a link. */
 export function networkSlotCount(daemon: Daemon): number {
-  return readdirSync(`/sys/class/net/${daemon.bridge}/brif`).length;
+  const own = `h${daemon.tag.slice(0, 6)}`;
+  return readdirSync("/sys/class/net").filter((name) => name.startsWith(own)).length;
 }

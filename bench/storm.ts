@@ -77,10 +77,12 @@ class HearthSide {
 class CrunSide {
   readonly runs: Samples;
   readonly last: Samples;
+  readonly #run: (runner: ContainerRunner) => Promise<number>;
 
-  constructor(how: string) {
-    this.runs = new Samples(`crun run, ${how}`);
-    this.last = new Samples(`crun run, all of them, ${how}`);
+  constructor(what: string, how: string, run: (runner: ContainerRunner) => Promise<number>) {
+    this.runs = new Samples(`${what}, ${how}`);
+    this.last = new Samples(`${what}, all of them, ${how}`);
+    this.#run = run;
   }
 
   get subjects(): readonly Samples[] {
@@ -90,11 +92,12 @@ class CrunSide {
   async round(runner: ContainerRunner, count: number, lanes_count: number): Promise<void> {
     const samples: number[] = [];
     const took_ms = await inLanes(count, lanes_count, async () => {
-      const duration_ms = await runner.run("crun").catch((error) => this.runs.fail(String(error)));
+      const duration_ms = await this.#run(runner).catch((error) => this.runs.fail(String(error)));
       if (typeof duration_ms === "number") samples.push(duration_ms);
     });
     this.runs.rounds.push(samples);
     this.last.rounds.push([took_ms]);
+    await runner.removeNetworks();
   }
 }
 
@@ -106,9 +109,11 @@ function rateComparison(label: string, hearth: Samples, crun: Samples): Comparis
 export async function benchStorm(plan: StormPlan): Promise<Section> {
   const { storm_count, sustained_count } = plan;
   const hearth = { storm: new HearthSide("at once"), sustained: new HearthSide(`${LANES} at a time`) };
+  const bare = (runner: ContainerRunner) => runner.run("crun");
   const crun = {
-    storm: new CrunSide(`up to ${CRUN_LANES_MAX} at a time`),
-    sustained: new CrunSide(`${LANES} at a time`),
+    storm: new CrunSide("crun run", `up to ${CRUN_LANES_MAX} at a time`, bare),
+    sustained: new CrunSide("crun run", `${LANES} at a time`, bare),
+    networked: new CrunSide("crun run in a fresh network", `${LANES} at a time`, (runner) => runner.runNetworked()),
   };
   const hearthRound = (): Promise<void> =>
     withDaemon({ cells: null }, async (daemon) => {
@@ -119,6 +124,7 @@ export async function benchStorm(plan: StormPlan): Promise<Section> {
     const runner = await ContainerRunner.open();
     await crun.storm.round(runner, storm_count, Math.min(storm_count, CRUN_LANES_MAX));
     await crun.sustained.round(runner, sustained_count, LANES);
+    await crun.networked.round(runner, sustained_count, LANES);
     await runner.close();
   };
   for (let round = 0; round < plan.rounds_count; round++) {
@@ -127,7 +133,7 @@ export async function benchStorm(plan: StormPlan): Promise<Section> {
   const rate = (last: Samples, count: number): string =>
     `${((count * 1_000) / median(last.rounds.flat())).toFixed(0)} a second`;
   const storm = [...hearth.storm.subjects, ...crun.storm.subjects];
-  const sustained = [...hearth.sustained.subjects, ...crun.sustained.subjects];
+  const sustained = [...hearth.sustained.subjects, ...crun.sustained.subjects, ...crun.networked.subjects];
   const ours = [...hearth.storm.subjects, ...hearth.sustained.subjects];
   const failed_count = ours.reduce((sum, { failed_count }) => sum + failed_count, 0);
   return {
@@ -135,10 +141,11 @@ export async function benchStorm(plan: StormPlan): Promise<Section> {
     method:
       "Each function is called once. A hit found a ready cell, a miss waited for a container start; the reserve is full " +
       "before. The instances stay: after its call a function is warm. crun run: as many busybox containers, " +
-      `${CRUN_LANES_MAX} and ${LANES} at a time, from start to removal.`,
+      `${CRUN_LANES_MAX} and ${LANES} at a time, from start to removal. In a fresh network: a script makes a ` +
+      "namespace, a link to a bridge, an address and a route for each; these stay.",
     rows: [...storm, ...sustained].map((subject) => {
       if (subject === hearth.storm.last || subject === crun.storm.last) return subject.row(rate(subject, storm_count));
-      if (subject === hearth.sustained.last || subject === crun.sustained.last) {
+      if ([hearth.sustained.last, crun.sustained.last, crun.networked.last].includes(subject)) {
         return subject.row(rate(subject, sustained_count));
       }
       return subject.row();
@@ -153,6 +160,7 @@ export async function benchStorm(plan: StormPlan): Promise<Section> {
     comparisons: [
       rateComparison("rate of starts, all at once, of crun run", hearth.storm.last, crun.storm.last),
       rateComparison(`rate of starts, ${LANES} at a time, of crun run`, hearth.sustained.last, crun.sustained.last),
+      rateComparison("the same, of crun run in a fresh network each", hearth.sustained.last, crun.networked.last),
     ],
     plots: [
       distribution(`${storm_count} at once`, [hearth.storm.hits, hearth.storm.misses, crun.storm.runs]),
