@@ -128,9 +128,10 @@ describe("kill", () => {
 
 describe("an exec", () => {
   it("emits its start and its end, with its exit code, and names neither its command nor its output", async () => {
-    const reader = await EventReader.open(daemon.url, `?container_id=${state.id}&name=container_update`);
-    const { job_id } = await containers.exec(state.id, ["sh", "-c", "echo sesame; exit 7"]);
-    const detached = await containers.exec(state.id, ["sleep", "0.2"], { detach: true });
+    const { container_id } = await containers.create({ name: "told" });
+    const reader = await EventReader.open(daemon.url, `?container_id=${container_id}&name=container_update`);
+    const { job_id } = await containers.exec(container_id, ["sh", "-c", "echo sesame; exit 7"]);
+    const detached = await containers.exec(container_id, ["sleep", "0.2"], { detach: true });
     const types = () => reader.events.slice(1).map(({ data }) => [data.event_type, data.job_id, data.exit_code]);
     await eventually("both have ended", () => types().filter(([type]) => type === "exec_died").length === 2);
     expect(types()).toEqual([
@@ -141,17 +142,20 @@ describe("an exec", () => {
     ]);
     expect(JSON.stringify(reader.events)).not.toContain("sesame");
     reader.close();
+    await containers.delete(container_id);
   });
 
   it("that runs for long is among the jobs and the events while it runs", async () => {
-    const reader = await EventReader.open(daemon.url, `?container_id=${state.id}&type=exec_started`);
-    const sent = containers.exec(state.id, ["sh", "-c", "while [ ! -e /seen ]; do sleep 0.1; done; exit 4"]);
+    const { container_id } = await containers.create({ name: "long" });
+    const reader = await EventReader.open(daemon.url, `?container_id=${container_id}&type=exec_started`);
+    const sent = containers.exec(container_id, ["sh", "-c", "while [ ! -e /seen ]; do sleep 0.1; done; exit 4"]);
     const started = await eventually("its start", () => reader.events[1]?.data);
-    const job = (await daemon.call("GET", `/api/containers/${state.id}/jobs/${started.job_id}`)).body;
+    const job = (await daemon.call("GET", `/api/containers/${container_id}/jobs/${started.job_id}`)).body;
     expect(job).toMatchObject({ status: "running", exit_code: null, pid: started.pid });
-    await containers.shell(state.id, "touch /seen");
+    await containers.shell(container_id, "touch /seen");
     expect(await sent).toMatchObject({ job_id: started.job_id, exit_code: 4 });
     reader.close();
+    await containers.delete(container_id);
   });
 
   it("that is one of very many emits no event, so that others stay in the log", async () => {
