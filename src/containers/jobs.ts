@@ -45,6 +45,19 @@ const LIGHTEN = `UPDATE exec_jobs SET stdout = '', stderr = '', stdout_truncated
 const SUMMARY = `seq, id, container_id, command, status, exit_code, pid, started_at, completed_at, duration_ms, timed_out,
   error_message, stdout_truncated, stderr_truncated`;
 
+/** The end of what ran when the daemon ended. */
+const CUT: JobEnd = {
+  status: "failed",
+  exit_code: null,
+  duration_ms: null,
+  timed_out: false,
+  error_message: "the daemon ended while it ran",
+  stdout: "",
+  stderr: "",
+  stdout_truncated: false,
+  stderr_truncated: false,
+};
+
 export class Jobs {
   readonly #store: Store;
   readonly #events: Events;
@@ -56,16 +69,19 @@ export class Jobs {
 
   /** What an earlier process saw begin and not end: minit ended it with the connection. */
   async boot(now_ms: number): Promise<void> {
-    await this.#store.write(
-      [
-        {
-          sql: `UPDATE exec_jobs SET status = 'failed', completed_at = ?,
-            error_message = 'the daemon ended while it ran' WHERE status = 'running'`,
-          args: [toEpochSeconds(now_ms)],
-        },
-      ],
-      { durable: true },
+    const left = await this.#store.read(
+      `SELECT exec_jobs.id, container_id, tenant_id FROM exec_jobs JOIN containers ON containers.id = container_id
+        WHERE status = 'running'`,
     );
+    for (const { id, container_id, tenant_id } of left) {
+      const job = { job_id: String(id), container_id: String(container_id), pid: null, omitted_count: 0 };
+      const statement = {
+        sql: "UPDATE exec_jobs SET status = ?, completed_at = ?, error_message = ? WHERE id = ?",
+        args: [CUT.status, toEpochSeconds(now_ms), CUT.error_message, job.job_id],
+      };
+      // A crash before these are synced leaves them to the next start.
+      await this.#events.write([statement], String(tenant_id), diedEvents(job, CUT));
+    }
   }
 
   async begin(begin: JobBegin): Promise<void> {

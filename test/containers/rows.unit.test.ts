@@ -100,6 +100,27 @@ describe("containers in the store", () => {
     expect((await jobs.list("ctr_1", firstPage())).items[0]?.job_id).toBe(`job_${LIMITS.jobs_per_container_max + 19}`);
   });
 
+  it("have an end, told as an event, for each job that ran when the daemon ended", async () => {
+    await store.write([rows.insert(rowOf("ctr_1", "one"))]);
+    const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
+    const begin = { container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: 0, ...OWNER };
+    await jobs.begin({ ...begin, job_id: "job_left" });
+    await jobs.record({ ...begin, job_id: "job_done" }, 1, END);
+    await jobs.boot(5_000);
+    const ended = await Promise.all(["job_left", "job_done"].map((id) => jobs.get("ctr_1", id, false)));
+    expect(ended.map(({ status, completed_at }) => [status, completed_at])).toEqual([
+      ["failed", 5],
+      ["completed", 0],
+    ]);
+    const events = await store.read("SELECT event_type, data FROM events ORDER BY seq");
+    expect(events.map(({ event_type, data }) => [event_type, JSON.parse(String(data)).job_id])).toEqual([
+      ["exec_started", "job_left"],
+      ["exec_started", "job_done"],
+      ["exec_died", "job_done"],
+      ["exec_died", "job_left"],
+    ]);
+  });
+
   it("keep what was written by few of the jobs that write much", async () => {
     await store.write([rows.insert(rowOf("ctr_1", "one"))]);
     const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
