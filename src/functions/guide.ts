@@ -18,7 +18,7 @@ const STATES: Readonly<Record<FunctionState, string>> = {
 export const functionsGuide: Guide<"functions"> = {
   concern: "functions",
   about:
-    "A function is a name, a handler (one line of shell) and its settings, in versions. A call runs the handler in a warm container of that function and answers its record, which is kept. The payload is the handler's standard input, its standard output is the result.",
+    "A function is a name, a handler (one line of shell, or a script that begins with #!) and its settings, in versions. A call runs the handler in a warm container of that function and answers its record, which is kept. The payload is the handler's standard input, its standard output is the result.",
   steps: [
     "GET /health: the daemon lives.",
     "GET /api/functions/health: the status is ok, so calls can be served.",
