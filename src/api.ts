@@ -44,6 +44,7 @@ const TAGS = {
   containers: "Processes with a file system and an address of their own, kept until they are deleted.",
   volumes: "Files that containers mount and that outlive them.",
   terminal: "Shells on terminals in containers.",
+  tenant: "The caller's own tenant: its limits, and what it has in use.",
   tenants: "Who owns what. The operator's.",
   "api-keys": "A tenant's own keys.",
   auth: "Short-lived tokens.",

@@ -18,6 +18,7 @@ import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { listedHost, Outgoing } from "./base/outgoing.ts";
 import { Quotas } from "./base/tenant-limits.ts";
+import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
 import { Execs } from "./containers/exec.ts";
 import { Jobs } from "./containers/jobs.ts";
@@ -159,10 +160,11 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
-  const quotas = new Quotas({ containers_max: config.containers_max, processes_max: machineProcesses() });
+  const { size_mb: disk_mb } = await engine.containers.area.statistics();
+  const quotas = new Quotas({ ...config, disk_mb, processes_max: machineProcesses() });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
-  const parts = makeContainers(base, { store, engine: engine.containers, events, operations });
-  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals } = parts;
+  const parts = makeContainers(base, { store, engine: engine.containers, events, operations, quotas });
+  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares } = parts;
   const tenants = new Tenants({
     ...base,
     store,
@@ -174,6 +176,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     events,
     rates,
     quotas,
+    shares,
   });
   const api = apiRoutes({
     system: {
@@ -187,7 +190,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       },
     },
     functions: { functions, invoker, invocations, pool },
-    containers: { containers, engine: engine.containers, execs, jobs, verbs, operations, clock },
+    containers: { containers, engine: engine.containers, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.containers.files, operations },
     terminal: { terminals },
     tenants: { tenants, keys },
@@ -269,10 +272,12 @@ function makeContainers(
     readonly engine: ContainerEngine;
     readonly events: Events;
     readonly operations: Operations;
+    readonly quotas: Quotas;
   },
 ) {
-  const { store, engine, events, operations } = parts;
-  const volumes = new Volumes({ store, area: () => engine.area, events, clock, ids, log });
+  const { store, engine, events, operations, quotas } = parts;
+  const shares = new TenantShares(quotas);
+  const volumes = new Volumes({ store, area: () => engine.area, events, clock, ids, log, quotas });
   const containers = new Containers({
     store,
     engine,
@@ -281,17 +286,18 @@ function makeContainers(
     log,
     ids,
     containers_max: config.containers_max,
+    quotas,
     resolveImage,
     volumes,
   });
   const jobs = new Jobs(store, events);
-  const execs = new Execs({ containers, engine, jobs, clock, ids, log });
+  const execs = new Execs({ containers, engine, jobs, shares, clock, ids, log });
   const idle_ms = config.terminal_idle_seconds * 1_000;
   const ttl_ms = config.terminal_ttl_seconds * 1_000;
-  const terminals = new Terminals({ shells: execs, engine, events, clock, ids, log, idle_ms, ttl_ms });
+  const terminals = new Terminals({ shells: execs, shares, engine, events, clock, ids, log, idle_ms, ttl_ms });
   const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
   const verbs = new ContainerVerbs(containers, operations);
-  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals };
+  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares };
 }
 
 /** What a container's `image` stands for on this node. */

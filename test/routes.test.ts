@@ -35,6 +35,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/containers/:container_id/jobs": "what existing clients read after an exec (wire-facts §1)",
   "GET /api/containers/:container_id/jobs/:job_id": "the same",
   "POST /api/tenants": "somebody has to make those to whom keys belong",
+  "GET /api/tenant": "a tenant sees its limits beside what it has in use",
   "GET /api/tenants": "the same",
   "GET /api/tenants/:tenant_id": "the same",
   "PATCH /api/tenants/:tenant_id": "their limits",

@@ -43,6 +43,10 @@ export interface Config {
   readonly containers_max: number;
   /** Tracked connections of one address. */
   readonly flows_max: number;
+  /** That running containers may have together: the machine's times a factor. */
+  readonly container_memory_mb: number;
+  /** Of a container or volume for which none is given. */
+  readonly disk_limit_mb: number;
   readonly memory_budget_mb: number;
   /** Of containers' files and volumes; null: half of the disk. */
   readonly area_mb: number | null;
@@ -166,6 +170,16 @@ export const SETTINGS = {
     variable: "HEARTH_FLOWS_MAX",
     fallback: String(LIMITS.flows_max),
     about: "tracked connections of one instance or container; packets of more are dropped",
+  },
+  memory_overcommit: {
+    variable: "HEARTH_MEMORY_OVERCOMMIT",
+    fallback: String(LIMITS.memory_overcommit_default),
+    about: "memory_limit_mb of all running containers together, as a multiple of the machine's memory; above it 503",
+  },
+  disk_limit: {
+    variable: "HEARTH_DISK_LIMIT_MB",
+    fallback: String(LIMITS.disk_limit_mb_default),
+    about: "disk of a container or volume for which none is given; not of the operator's tenant, which has no limit",
   },
   memory: {
     variable: "HEARTH_MEMORY_MB",
@@ -350,11 +364,18 @@ export function volatileDirectory(): string {
   return !isInMemory("/run") && isInMemory("/dev/shm") ? "/dev/shm" : "/run";
 }
 
-/** Megabytes that instances may use together unless set: three quarters of what this machine, or its control group, has. */
-function defaultMemoryMb(): number {
+/** Megabytes that this machine, or its control group, has. */
+function machineMemoryMb(): number {
   const constrained = process.constrainedMemory();
   const bytes = constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
-  return Math.floor((bytes * 3) / 4 / 2 ** 20);
+  return bytes / 2 ** 20;
+}
+
+function overcommit(read: (name: SettingName) => string): number {
+  const text = read("memory_overcommit");
+  const factor = /^\d{1,3}(\.\d{1,3})?$/.test(text) ? Number(text) : 0;
+  if (factor <= 0) refuse("memory_overcommit", text, "a number above 0, at most 999");
+  return factor;
 }
 
 /** Builds the configuration. Throws INVALID_ARGUMENT with the variable, the value and what was expected. */
@@ -404,8 +425,12 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
     containers_max: wholeNumber("containers_max", read("containers_max"), 0, 10_000),
     flows_max: wholeNumber("flows_max", read("flows_max"), 1, LIMITS.flows_max_max),
+    container_memory_mb: Math.floor(machineMemoryMb() * overcommit(read)),
+    disk_limit_mb: wholeNumber("disk_limit", read("disk_limit"), LIMITS.disk_limit_mb_min, LIMITS.disk_limit_mb_max),
     memory_budget_mb:
-      read("memory") === "" ? defaultMemoryMb() : wholeNumber("memory", read("memory"), 16, 100_000_000),
+      read("memory") === ""
+        ? Math.floor((machineMemoryMb() * 3) / 4)
+        : wholeNumber("memory", read("memory"), 16, 100_000_000),
     disk_scheduler,
     area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle"), 1, LIMITS.terminal_seconds_max),

@@ -77,7 +77,6 @@ export const LIMITS = {
 
   // Terminal sessions
   /** Each holds a shell, a connection to it, and of what nobody looked at up to `terminal_backlog_bytes`. */
-  terminal_sessions_per_tenant_max: 50,
   terminal_sessions_max: 256,
   /** A session ends so long after its last client has gone, and so long after it was made. */
   terminal_idle_seconds_default: 1_800,
@@ -186,6 +185,13 @@ export const LIMITS = {
   // Containers
   /** API containers on this node. */
   containers_max: 500,
+  /** Memory of running containers together, as a multiple of the machine's: most use far less than their limit. */
+  memory_overcommit_default: 4,
+  /** Disk of a container or volume for which none is given, in MiB: a system with its packages. */
+  disk_limit_mb_default: 1_024,
+  /** Volumes and terminal sessions of a tenant, unless the operator sets others. */
+  tenant_volumes_default: 100,
+  tenant_terminals_default: 50,
   container_memory_mb_default: 512,
   container_volumes_max: 32,
   container_ports_max: 32,
@@ -276,9 +282,8 @@ export const LIMITS = {
   /** Logs that are looked at at once, each a segment in memory, and requests that wait for their turn. */
   log_reads_max: 4,
   log_reads_waiting_max: 1_000,
-  /** Followers of one tenant, and of all: each holds log_segments files open. */
-  log_followers_per_tenant_max: 128,
-  log_followers_max: 1_024,
+  /** Followers of logs, each of which holds log_segments files open, and streams of commands. */
+  streams_max: 1_024,
   /** What a follower reads at a time, and how often it looks: at most and at least. */
   log_read_bytes: 256 * 1024,
   log_poll_ms_min: 20,

@@ -2,7 +2,8 @@
 import type { AppError } from "./errors.ts";
 
 export interface ShareBounds {
-  readonly each_max: number;
+  /** Of each holder alike, or of one; null: no bound but that of all. */
+  readonly each_max: number | ((holder: string) => number | null);
   readonly all_max: number;
 }
 
@@ -15,15 +16,21 @@ export class Shares {
     this.#bounds = bounds;
   }
 
+  /** Places that a holder has. */
+  countOf(holder: string): number {
+    return this.#counts.get(holder) ?? 0;
+  }
+
   /**
    * Takes a place until what is returned is called, which is harmless when repeated. Throws what `refused` says of the bound
-   * that is reached, the holder's own first.
+   * that is reached and its value, the holder's own first.
    */
-  take(holder: string, refused: (reached: keyof ShareBounds) => AppError): () => void {
+  take(holder: string, refused: (reached: keyof ShareBounds, max: number) => AppError): () => void {
     const { each_max, all_max } = this.#bounds;
-    const count = this.#counts.get(holder) ?? 0;
-    if (count >= each_max) throw refused("each_max");
-    if (this.#count >= all_max) throw refused("all_max");
+    const count = this.countOf(holder);
+    const own_max = (typeof each_max === "number" ? each_max : each_max(holder)) ?? Number.POSITIVE_INFINITY;
+    if (count >= own_max) throw refused("each_max", own_max);
+    if (this.#count >= all_max) throw refused("all_max", all_max);
     this.#counts.set(holder, count + 1);
     this.#count++;
     let isHeld = true;

@@ -5,6 +5,7 @@
  * Q1. A tenant without a limit of its own has the default of the row, a share of this node. `null` set by the operator
  *     means none. The operator's tenant has no defaults: it may use the whole node.
  */
+import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 
 /** The operator's own tenant. */
@@ -15,6 +16,12 @@ export interface NodeBounds {
   readonly containers_max: number;
   /** Processes and threads. */
   readonly processes_max: number;
+  /** That running containers may have together. */
+  readonly container_memory_mb: number;
+  /** Of the store area. */
+  readonly disk_mb: number;
+  /** Of a container or volume for which none is given. */
+  readonly disk_limit_mb: number;
 }
 
 interface TenantLimitRow {
@@ -104,6 +111,87 @@ export const TENANT_LIMITS = {
       sql: "(SELECT coalesce(sum(stored_bytes), 0) FROM functions WHERE tenant_id = tenants.id)",
     },
   },
+  containers_max: {
+    about: "API containers at the same time, those that do not run included.",
+    counts: "containers",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: ({ containers_max }) => Math.ceil(containers_max / 10),
+    used: {
+      name: "containers",
+      about: "Its containers.",
+      sql: "(SELECT count(*) FROM containers WHERE tenant_id = tenants.id)",
+    },
+  },
+  volumes_max: {
+    about: "Volumes at the same time.",
+    counts: "volumes",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.tenant_volumes_default,
+    used: {
+      name: "volumes",
+      about: "Its volumes.",
+      sql: "(SELECT count(*) FROM volumes WHERE tenant_id = tenants.id)",
+    },
+  },
+  disk_mb_max: {
+    about: "Sum of disk_limit_mb of its containers and quota_mb of its volumes, in MiB.",
+    counts: "MB of disk that its containers and volumes may take",
+    min: 0,
+    max: 1_000_000_000,
+    isWhole: true,
+    share: ({ disk_mb }) => Math.floor(disk_mb / 4),
+    used: {
+      name: "disk_mb",
+      about: "What its containers and volumes may take: disk_limit_mb and quota_mb, in MiB.",
+      sql: `((SELECT coalesce(sum(make ->> 'disk_limit_mb'), 0) FROM containers WHERE tenant_id = tenants.id)
+        + (SELECT coalesce(sum(quota_mb), 0) FROM volumes WHERE tenant_id = tenants.id))`,
+    },
+  },
+  container_memory_mb_max: {
+    about: "Sum of memory_limit_mb of its containers that run or start.",
+    counts: "MB of memory that its running containers may use together",
+    min: 0,
+    max: 100_000_000,
+    isWhole: true,
+    share: ({ container_memory_mb }) => Math.floor(container_memory_mb / 4),
+    used: {
+      name: "container_memory_mb",
+      about: "Sum of memory_limit_mb of its containers that run or start.",
+      sql: `(SELECT coalesce(sum(memory_limit_mb), 0) FROM containers
+        WHERE tenant_id = tenants.id AND state IN ('starting', 'running'))`,
+    },
+  },
+  execs_max: {
+    about: "Commands, streams and terminals in its containers at the same time.",
+    counts: "commands at the same time",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.execs_max / 4,
+    used: { name: "execs", about: "Commands, streams and terminals that run in its containers.", sql: null },
+  },
+  streams_max: {
+    about: "Open streams of commands and followers of logs.",
+    counts: "streams of commands and followers of logs",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.streams_max / 8,
+    used: { name: "streams", about: "Its open streams of commands and followers of logs.", sql: null },
+  },
+  terminals_max: {
+    about: "Terminal sessions at the same time.",
+    counts: "terminal sessions",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.tenant_terminals_default,
+    used: { name: "terminals", about: "Its terminal sessions.", sql: null },
+  },
 } as const satisfies Record<string, TenantLimitRow>;
 
 export type LimitName = keyof typeof TENANT_LIMITS;
@@ -136,10 +224,15 @@ export const limitColumn = (name: LimitName): string => `(tenants.limits ->> '${
 
 /** The limits that hold (Q1), in memory: each concern asks before it makes something. */
 export class Quotas {
+  /** Of all containers that run or start, those of the operator's tenant included. */
+  readonly container_memory_mb: number;
+  readonly #disk_limit_mb: number;
   readonly #defaults: TenantLimits;
   readonly #set = new Map<string, TenantLimits>();
 
   constructor(node: NodeBounds) {
+    this.container_memory_mb = node.container_memory_mb;
+    this.#disk_limit_mb = node.disk_limit_mb;
     this.#defaults = eachLimit((_, { share }) => share(node));
   }
 
@@ -160,4 +253,42 @@ export class Quotas {
   of(tenant_id: string): TenantLimits {
     return this.#set.get(tenant_id) ?? this.effective(tenant_id, {});
   }
+
+  /** The disk of a container or volume that is asked for with this limit. Null, no limit, only where the tenant has none. */
+  diskLimitMb(tenant_id: string, wanted_mb: number | null | undefined): number | null {
+    return wanted_mb ?? (this.of(tenant_id).disk_mb_max === null ? null : this.#disk_limit_mb);
+  }
+
+  /** Stands before what adds to a use that the store knows: no two requests at once pass the limit together. */
+  guards(tenant_id: string, adds: Partial<Record<LimitName, number>>): QuotaGuard[] {
+    const limits = this.of(tenant_id);
+    return LIMIT_NAMES.flatMap((limit) => {
+      const [added = 0, max] = [adds[limit], limits[limit]];
+      const use = TENANT_USES.find((one) => one.limit === limit)?.sql ?? null;
+      if (added === 0 || max === null || use === null) return [];
+      return [{ statement: tenantGuard(tenant_id, `${use} + ? <= ?`, [added, max]), limit, max, added }];
+    });
+  }
+}
+
+/** A statement that changes nothing; a conflict means that the tenant does not meet the condition. */
+export function tenantGuard(tenant_id: string, condition: string, args: readonly number[] = []) {
+  const sql = `UPDATE tenants SET state = state WHERE id = ? AND ${condition}`;
+  return { sql, args: [tenant_id, ...args], expect_changes: 1 };
+}
+
+export interface QuotaGuard {
+  readonly statement: ReturnType<typeof tenantGuard>;
+  readonly limit: LimitName;
+  readonly max: number;
+  readonly added: number;
+}
+
+/** The refusal of what missed a guard. */
+export function quotaExceeded({ limit, max, added }: QuotaGuard): AppError {
+  const asked = added === 1 ? "" : `, ${added} more asked for`;
+  return new AppError("QUOTA_EXCEEDED", `the tenant would exceed ${limit} (limit ${max}${asked})`, {
+    details: { expected: [String(max)] },
+    hint: `delete or stop what is not needed, or ask the operator for a higher ${limit}; GET /api/tenant shows what is in use`,
+  });
 }

@@ -4,6 +4,7 @@ import { z } from "zod";
 import { type Clock, toEpochSeconds, toIsoTime } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { TenantShares } from "../base/tenant-shares.ts";
 import type { ContainerEngine } from "../engine/engine.ts";
 import { queryFlag, queryLimit, queryNumber } from "../http/input.ts";
 import { pageQuery } from "../http/pages.ts";
@@ -31,12 +32,13 @@ export interface ExecRoutesOptions {
   readonly containers: Containers;
   readonly engine: ContainerEngine;
   readonly execs: Execs;
+  readonly shares: TenantShares;
   readonly jobs: Jobs;
   readonly clock: Clock;
 }
 
 const NDJSON = "application/x-ndjson";
-const EXEC_ERRORS = ["NOT_FOUND", "NOT_RUNNING", "NOT_RESPONDING", "CAPACITY_FULL"] as const;
+const EXEC_ERRORS = ["NOT_FOUND", "NOT_RUNNING", "NOT_RESPONDING", "CONCURRENCY_LIMIT", "CAPACITY_FULL"] as const;
 
 /** As kill(1) names them, with or without SIG. */
 const SIGNALS = {
@@ -225,7 +227,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
   ];
 }
 
-function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
+function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
   const readers = new LogReaders();
   return [
     route({
@@ -270,7 +272,7 @@ function watchRoutes({ containers, engine, clock }: ExecRoutesOptions) {
         const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true };
         const entries = await readers.read(() => log.tail(wanted));
         if (!follow) return { container_id: id, logs: entries.map(entryOf) };
-        const leave = readers.enter(caller.tenant_id);
+        const leave = shares.take("streams", caller.tenant_id);
         const source = followed(log, entries, after_seq ?? 0, signal, () => request.recheck());
         return new Streamed(closing(source, leave), { content_type: NDJSON });
       },

@@ -2,8 +2,8 @@
  * What is run in containers: to its end with its output in one answer, or as a stream of frames, on a connection of its
  * own to the container's minit. The connection's end is the command's.
  *
- * X1 At most `execs_per_container_max` run in one container and `execs_max` on this node, streams and terminals among
- *    them.
+ * X1 At most `execs_per_container_max` run in one container, `execs_max` of its limits for one tenant and `execs_max`
+ *    of LIMITS on this node, streams and terminals among them.
  * X2 A reader that does not read stops its own command, by the pipe, and nobody else's.
  */
 import type { Clock } from "../base/clock.ts";
@@ -12,6 +12,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Shares } from "../base/shares.ts";
+import type { TenantShares } from "../base/tenant-shares.ts";
 import type { ContainerEngine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/engine.ts";
 import { ExecEvents } from "./exec-events.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
@@ -28,6 +29,7 @@ export interface ExecsOptions {
   readonly containers: Containers;
   readonly engine: ContainerEngine;
   readonly jobs: Jobs;
+  readonly shares: TenantShares;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -56,7 +58,7 @@ const nobody = () => null;
 export class Execs {
   readonly #options: ExecsOptions;
   /** X1, by container. */
-  readonly #shares = new Shares({ each_max: LIMITS.execs_per_container_max, all_max: LIMITS.execs_max });
+  readonly #ofContainers = new Shares({ each_max: LIMITS.execs_per_container_max, all_max: LIMITS.execs_max });
   readonly #events: ExecEvents;
 
   constructor(options: ExecsOptions) {
@@ -131,10 +133,23 @@ export class Execs {
 
   /** A command's frames as they come, one JSON object a line. Refusals are thrown before the first. */
   async stream(tenant_id: string, id: string, input: StreamInput): Promise<AsyncIterableIterator<Uint8Array>> {
-    const { row, request, release } = await this.begin(tenant_id, id, input);
-    const stdin = Buffer.from(input.stdin_data);
-    const wanted = { ...request, output_bytes_max: null, is_stream: true, stdin };
-    return new Frames(row.id, (listener) => this.#options.engine.exec(row.id, wanted, listener), release);
+    const giveStream = this.#options.shares.take("streams", tenant_id);
+    try {
+      const { row, request, release } = await this.begin(tenant_id, id, input);
+      const stdin = Buffer.from(input.stdin_data);
+      const wanted = { ...request, output_bytes_max: null, is_stream: true, stdin };
+      return new Frames(
+        row.id,
+        (listener) => this.#options.engine.exec(row.id, wanted, listener),
+        () => {
+          release();
+          giveStream();
+        },
+      );
+    } catch (error) {
+      giveStream();
+      throw error;
+    }
   }
 
   /** What a command needs, counted from now until `release` is called. */
@@ -151,7 +166,7 @@ export class Execs {
       timeout_ms: wanted.timeout_ms,
       grace_ms: LIMITS.exec_grace_ms,
     };
-    return { row, request, release: this.#take(row.id) };
+    return { row, request, release: this.#take(row) };
   }
 
   #noteLater(begin: JobBegin, ended: Promise<JobEnd>): void {
@@ -163,19 +178,28 @@ export class Execs {
   }
 
   /** X1. */
-  #take(id: string): () => void {
-    const give = this.#shares.take(id, (reached) => {
-      const whose = reached === "each_max" ? `container ${id}` : "this node";
-      return new AppError("CAPACITY_FULL", `as many commands run in ${whose} as may`, { retry_after: 1 });
-    });
-    const unuse = this.#options.containers.use(id);
-    let isReleased = false;
-    return () => {
-      if (isReleased) return;
-      isReleased = true;
-      give();
-      unuse();
-    };
+  #take({ id, tenant_id }: ContainerRow): () => void {
+    const giveTenants = this.#options.shares.take("execs", tenant_id);
+    try {
+      const give = this.#ofContainers.take(id, (reached, max) => {
+        const whose = reached === "each_max" ? `container ${id}` : "this node";
+        return new AppError("CAPACITY_FULL", `too many concurrent commands in ${whose} (limit ${max})`, {
+          retry_after: 1,
+        });
+      });
+      const unuse = this.#options.containers.use(id);
+      let isReleased = false;
+      return () => {
+        if (isReleased) return;
+        isReleased = true;
+        give();
+        giveTenants();
+        unuse();
+      };
+    } catch (error) {
+      giveTenants();
+      throw error;
+    }
   }
 }
 

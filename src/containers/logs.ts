@@ -3,7 +3,6 @@ import { toIsoTime } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { Gate } from "../base/gate.ts";
 import { LIMITS } from "../base/limits.ts";
-import { Shares } from "../base/shares.ts";
 import type { ContainerLog, LogLine } from "../engine/engine.ts";
 
 export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
@@ -18,15 +17,8 @@ export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
   };
 }
 
-/**
- * Readers of logs, within bounds: each that looks at a log holds a segment in memory for that moment, and each that
- * follows one its files open.
- */
+/** Readers of logs, within bounds: each that looks at a log holds a segment in memory for that moment. */
 export class LogReaders {
-  readonly #followers = new Shares({
-    each_max: LIMITS.log_followers_per_tenant_max,
-    all_max: LIMITS.log_followers_max,
-  });
   readonly #reads = new Gate(LIMITS.log_reads_max, LIMITS.log_reads_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many logs are read at the same time", { retry_after: 1 });
   });
@@ -34,17 +26,6 @@ export class LogReaders {
   /** Reads in its turn. Throws CAPACITY_FULL. */
   read<T>(read: () => Promise<T>): Promise<T> {
     return this.#reads.run(read);
-  }
-
-  /** One follower more, until what is returned is called. Throws CONCURRENCY_LIMIT, CAPACITY_FULL. */
-  enter(tenant_id: string): () => void {
-    return this.#followers.take(tenant_id, (reached) =>
-      reached === "each_max"
-        ? new AppError("CONCURRENCY_LIMIT", `the tenant follows ${LIMITS.log_followers_per_tenant_max} logs already`, {
-            retry_after: 5,
-          })
-        : new AppError("CAPACITY_FULL", "as many logs are followed as may be", { retry_after: 5 }),
-    );
   }
 }
 

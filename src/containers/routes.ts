@@ -35,7 +35,7 @@ export interface ContainerRoutesOptions extends ExecRoutesOptions {
 }
 
 const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"] as const;
-const START_ERRORS = ["CAPACITY_FULL", "START_FAILED"] as const;
+const START_ERRORS = ["QUOTA_EXCEEDED", "CAPACITY_FULL", "START_FAILED"] as const;
 const CREATE_ERRORS = ["NAME_TAKEN", "PORT_TAKEN", "NOT_FOUND", ...OPERATION_ERRORS, ...START_ERRORS] as const;
 const IDEMPOTENT = ["Idempotency-Key"] as const;
 const handle = { status: 202, response: acceptedOperation, example: SAMPLES.handle } as const;

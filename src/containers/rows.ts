@@ -1,6 +1,7 @@
 /** Containers in the store: the SQL of this concern, and rows turned into what the service works with. */
 import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import { DEFAULT_TENANT_ID, tenantGuard } from "../base/tenant-limits.ts";
 import type { PublishedPort } from "../engine/engine.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
@@ -114,15 +115,30 @@ export class ContainerRows {
 
   /** Conflict: the tenant is being deleted. Stands before what makes something for it. */
   guard(tenant_id: string): Statement {
-    // Changes nothing: what counts is whether there is such a row.
-    const sql = "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'";
-    return { sql, args: [tenant_id], expect_changes: 1 };
+    return tenantGuard(tenant_id, "state = 'active'");
   }
 
   /** Conflict: there are as many on this node as may be, those that are being removed among them. */
   room(tenant_id: string, containers_max: number): Statement {
-    const sql = "UPDATE tenants SET state = state WHERE id = ? AND (SELECT count(*) FROM containers) < ?";
-    return { sql, args: [tenant_id, containers_max], expect_changes: 1 };
+    return tenantGuard(tenant_id, "(SELECT count(*) FROM containers) < ?", [containers_max]);
+  }
+
+  /** Conflict: the containers of this node that run or start have all the memory that they may have. */
+  memory(tenant_id: string, memory_mb: number, container_memory_mb: number): Statement {
+    const used = "SELECT coalesce(sum(memory_limit_mb), 0) FROM containers WHERE state IN ('starting', 'running')";
+    return tenantGuard(tenant_id, `(${used}) + ? <= ?`, [memory_mb, container_memory_mb]);
+  }
+
+  /** Those without a limit of their disk, of tenants that must have one. */
+  async withoutDiskLimit(): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
+    const sql = "SELECT id, tenant_id FROM containers WHERE make ->> 'disk_limit_mb' IS NULL AND tenant_id <> ?";
+    const rows = await this.#store.read(sql, [DEFAULT_TENANT_ID]);
+    return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
+  }
+
+  setDiskLimit(id: string, disk_limit_mb: number): Statement {
+    const sql = "UPDATE containers SET make = json_set(make, '$.disk_limit_mb', ?) WHERE id = ?";
+    return { sql, args: [disk_limit_mb, id] };
   }
 
   /** Conflict: the name is taken. */

@@ -16,20 +16,21 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
+import type { Quotas } from "../base/tenant-limits.ts";
 import { Turns } from "../base/turns.ts";
 import type { ContainerEngine, Ended } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
-import { unknownCredential } from "../http/auth.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
+import { type Admission, type Check, insertChecks, limitDisks, startChecks } from "./admission.ts";
 import { Lives } from "./lives.ts";
 import { planOf } from "./plan.ts";
 import { Ports } from "./ports.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
-import { EVENTS, eventOf, filesInUse, nameTaken, nodeFull } from "./told.ts";
+import { EVENTS, eventOf, filesInUse, nameTaken, stateChanged } from "./told.ts";
 import { View } from "./view.ts";
 
 const SIGTERM = 15;
@@ -49,6 +50,7 @@ export interface ContainersOptions {
   readonly ids: Ids;
   readonly log: Log;
   readonly containers_max: number;
+  readonly quotas: Quotas;
   /** Throws INVALID_ARGUMENT where there is no such profile. */
   resolveImage(selector: string, oci: boolean): ResolvedImage;
   readonly volumes: Volumes;
@@ -57,6 +59,7 @@ export interface ContainersOptions {
 export class Containers {
   readonly #options: ContainersOptions;
   readonly #rows: ContainerRows;
+  readonly #admission: Admission;
   readonly #ports: Ports;
   readonly #turns = new Turns();
   readonly #view: View;
@@ -67,6 +70,7 @@ export class Containers {
   constructor(options: ContainersOptions) {
     this.#options = options;
     this.#rows = new ContainerRows(options.store);
+    this.#admission = { ...options, rows: this.#rows };
     this.#ports = new Ports(options.ids);
     this.#view = new View(options.engine, options.clock);
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
@@ -84,6 +88,7 @@ export class Containers {
   /** Takes up where an earlier process stopped. What lives on runs on; what died meanwhile is told, and started again where that is wanted. */
   async boot(): Promise<void> {
     const { engine, log } = this.#options;
+    await limitDisks(this.#admission, this.#options);
     const known = new Set<string>();
     const dead: ContainerRow[] = [];
     const failed = (id: string) => (error: unknown) =>
@@ -183,7 +188,7 @@ export class Containers {
 
   /** Notes a container in state `starting`. Nothing of it is there yet. */
   async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
-    const { clock, resolveImage, volumes, containers_max } = this.#options;
+    const { clock, resolveImage, volumes, quotas } = this.#options;
     if (input.gpu_count > 0) {
       throw new AppError("CAPACITY_FULL", `this node has no GPU, ${input.gpu_count} were asked for`, {
         retryable: false,
@@ -210,7 +215,7 @@ export class Containers {
         restart: input.restart,
         ttl_seconds: input.ttl_seconds ?? null,
         idle_seconds: input.idle_seconds ?? null,
-        disk_limit_mb: input.disk_limit_mb ?? null,
+        disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
         gpu_count: input.gpu_count,
         gpu_ids: input.gpu_ids,
         ports,
@@ -229,18 +234,10 @@ export class Containers {
       started_at_ms: null,
       exited_at_ms: null,
     };
-    const mounted = row.make.volumes.map((volume) => this.#rows.mount(tenant_id, id, volume.id, volume.target));
-    const guards = [this.#rows.guard(tenant_id), this.#rows.room(tenant_id, containers_max)];
-    const made = [...guards, this.#rows.insert(row), ...mounted];
-    const conflict = await this.#write(made, eventOf(row, "created", "starting")).catch((error) => {
+    await this.#writeAll(insertChecks(this.#admission, row), eventOf(row, "created", "starting")).catch((error) => {
       this.#ports.release(id);
       throw error;
     });
-    if (conflict !== null) this.#ports.release(id);
-    if (conflict === 0) throw unknownCredential();
-    if (conflict === 1) throw nodeFull(containers_max);
-    if (conflict === 2) throw nameTaken(input.name);
-    if (conflict !== null) throw new AppError("NOT_FOUND", "one of the volumes was deleted just now");
     this.#lives.watch(row);
     return row;
   }
@@ -283,7 +280,8 @@ export class Containers {
   start(tenant_id: string, id: string): Promise<ContainerRecord> {
     return this.#turns.run(id, async () => {
       const row = await this.checkStart(tenant_id, id);
-      await this.#move(row, "start", { is_wanted: true, restart_count: 0, error_message: null });
+      const fields = { is_wanted: true, restart_count: 0, error_message: null };
+      await this.#move(row, "start", fields, startChecks(this.#admission, row));
       await this.#runOrFail({ ...row, state: "starting" });
       return this.get(tenant_id, id);
     });
@@ -389,7 +387,7 @@ export class Containers {
       if (row === null || !row.is_wanted || !containerStates.can(row.state, "start")) return;
       this.#checkLeft(id);
       const restart_count = row.restart_count + 1;
-      await this.#move(row, "start", { restart_count, error_message: null });
+      await this.#move(row, "start", { restart_count, error_message: null }, startChecks(this.#admission, row));
       await this.#runOrFail({ ...row, state: "starting", restart_count });
     });
   }
@@ -475,14 +473,28 @@ export class Containers {
     await settling.catch(() => {});
   }
 
-  /** Throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */
-  async #move(row: ContainerRow, verb: ContainerVerb, fields: MoveFields): Promise<void> {
+  /**
+   * Moves the state together with `checks`, whose refusals it throws. Throws WRONG_STATE when the verb is not legal or
+   * somebody else moved it meanwhile.
+   */
+  async #move(
+    row: ContainerRow,
+    verb: ContainerVerb,
+    fields: MoveFields,
+    checks: readonly Check[] = [],
+  ): Promise<void> {
     const to = containerStates.next(row.state, verb);
-    const statement = this.#rows.move(row.id, row.state, to, fields);
-    if ((await this.#write([statement], eventOf(row, EVENTS[to], to, fields.exit_code))) === null) return;
-    throw new AppError("WRONG_STATE", `cannot ${verb} the container: its state changed at the same time`, {
-      hint: "read the container and try again",
-    });
+    const moved: Check = [this.#rows.move(row.id, row.state, to, fields), () => stateChanged(verb)];
+    await this.#writeAll([...checks, moved], eventOf(row, EVENTS[to], to, fields.exit_code));
+  }
+
+  /** Throws the refusal of the check that was missed. */
+  async #writeAll(checks: readonly Check[], told: ReturnType<typeof eventOf>): Promise<void> {
+    const conflict = await this.#write(
+      checks.map(([statement]) => statement),
+      told,
+    );
+    if (conflict !== null) throw checks[conflict]?.[1]();
   }
 
   /** The number of the statement that was missed, or null. */

@@ -23,8 +23,29 @@ export const EVENTS: Readonly<Record<ContainerState, string>> = {
 };
 
 export function nodeFull(containers_max: number): AppError {
-  return new AppError("CAPACITY_FULL", `this node has the ${containers_max} containers that it may have`, {
+  return new AppError("CAPACITY_FULL", `container limit of this node reached (${containers_max})`, {
     hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
+  });
+}
+
+export function memoryFull(wanted_mb: number, max_mb: number): AppError {
+  return new AppError(
+    "CAPACITY_FULL",
+    `this node has no ${wanted_mb} MB left for containers (limit ${max_mb} MB in all)`,
+    {
+      details: { expected: [String(max_mb)], received: String(wanted_mb) },
+      hint: "stop containers, ask for less memory_limit_mb, or ask the operator for a higher HEARTH_MEMORY_OVERCOMMIT",
+    },
+  );
+}
+
+export function volumeGone(): AppError {
+  return new AppError("NOT_FOUND", "one of the volumes was deleted just now");
+}
+
+export function stateChanged(verb: string): AppError {
+  return new AppError("WRONG_STATE", `cannot ${verb} the container: its state changed at the same time`, {
+    hint: "read the container and try again",
   });
 }
 

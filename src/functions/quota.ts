@@ -4,7 +4,7 @@
  */
 import { AppError } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
-import { limitColumn, TENANT_LIMITS } from "../base/tenant-limits.ts";
+import { limitColumn, TENANT_LIMITS, tenantGuard } from "../base/tenant-limits.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Statement, Store } from "../store/store.ts";
 import { deleteOldest } from "./portions.ts";
@@ -16,13 +16,6 @@ const MEGABYTE = 1024 * 1024;
  */
 const TRIMMED_MEGABYTE = Math.floor(0.9 * MEGABYTE);
 
-const guard = (tenant_id: string, condition: string): Statement => ({
-  // Changes nothing: what counts is whether there is such a row.
-  sql: `UPDATE tenants SET state = state WHERE id = ? AND ${condition}`,
-  args: [tenant_id],
-  expect_changes: 1,
-});
-
 const STORED = TENANT_LIMITS.storage_mb_max.used.sql;
 const STORAGE_MB_MAX = limitColumn("storage_mb_max");
 const FUNCTIONS_MAX = limitColumn("functions_max");
@@ -30,10 +23,15 @@ const FUNCTIONS_MAX = limitColumn("functions_max");
 /** Stand before the statements of a change; `refusal` reads which of them was missed. */
 export function guards(tenant_id: string, { isNewFunction }: { readonly isNewFunction: boolean }): Statement[] {
   return [
-    guard(tenant_id, "state = 'active'"),
-    guard(tenant_id, `(${STORAGE_MB_MAX} IS NULL OR ${STORAGE_MB_MAX} * ${MEGABYTE} > ${STORED})`),
+    tenantGuard(tenant_id, "state = 'active'"),
+    tenantGuard(tenant_id, `(${STORAGE_MB_MAX} IS NULL OR ${STORAGE_MB_MAX} * ${MEGABYTE} > ${STORED})`),
     ...(isNewFunction
-      ? [guard(tenant_id, `(${FUNCTIONS_MAX} IS NULL OR ${FUNCTIONS_MAX} > ${TENANT_LIMITS.functions_max.used.sql})`)]
+      ? [
+          tenantGuard(
+            tenant_id,
+            `(${FUNCTIONS_MAX} IS NULL OR ${FUNCTIONS_MAX} > ${TENANT_LIMITS.functions_max.used.sql})`,
+          ),
+        ]
       : []),
   ];
 }

@@ -36,7 +36,7 @@ export interface TenantRoutesOptions {
 }
 
 export function tenantRoutes(options: TenantRoutesOptions) {
-  return [...operatorRoutes(options), ...operatorKeyRoutes(options), ...keyRoutes(options)];
+  return [...operatorRoutes(options), ...operatorKeyRoutes(options), ...ownRoutes(options), ...keyRoutes(options)];
 }
 
 function operatorRoutes({ tenants }: TenantRoutesOptions) {
@@ -47,7 +47,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "createTenant",
-      summary: "Makes a tenant, with limits or without.",
+      summary: "Makes a tenant; each limit that is absent has the default of this node.",
       body: createTenant,
       status: 201,
       response: tenantRecord,
@@ -80,13 +80,13 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "getTenant",
-      summary: "A tenant with its limits and what it owns.",
+      summary: "A tenant with its limits and what it has in use.",
       params: byTenant,
       response: tenantDetail,
       errors: ["NOT_FOUND"],
       example: {
         params: TENANT_EXAMPLE,
-        response: { ...SAMPLES.tenant, usage: { api_keys: 1, functions: 2, storage_bytes: 9_215 } },
+        response: SAMPLES.detail,
       },
       handler: ({ params }) => tenants.get(params.tenant_id),
     }),
@@ -96,7 +96,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "updateTenant",
-      summary: "Renames a tenant or changes its limits; what is absent stays, a limit of null is off.",
+      summary: "Renames a tenant or changes its limits; what is absent stays, a limit of null means none.",
       params: byTenant,
       body: updateTenant,
       response: tenantRecord,
@@ -186,6 +186,23 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
         await keys.revoke(params.tenant_id, params.key_id);
         return { success: true as const, message: "api key revoked" };
       },
+    }),
+  ];
+}
+
+function ownRoutes({ tenants }: TenantRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/tenant",
+      auth: "tenant",
+      scope: "read",
+      operation: "getOwnTenant",
+      summary: "The caller's tenant with its limits and what it has in use.",
+      response: tenantDetail,
+      errors: ["NOT_FOUND"],
+      example: { response: SAMPLES.detail },
+      handler: ({ caller }) => tenants.get(caller.tenant_id),
     }),
   ];
 }

@@ -1,12 +1,21 @@
 /** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
 import { eachLimit } from "../base/tenant-limits.ts";
-import type { AccessToken, ApiKeyRecord, TenantRecord } from "./schema.ts";
+import type { AccessToken, ApiKeyRecord, TenantDetail, TenantRecord } from "./schema.ts";
+
+/** Whose shares the sample has. */
+const NODE = {
+  containers_max: 500,
+  container_memory_mb: 98_304,
+  disk_mb: 122_568,
+  disk_limit_mb: 1_024,
+  processes_max: 32_768,
+};
 
 const tenant: TenantRecord = {
   tenant_id: "ten_6y8kwhcm0mksj007",
   name: "acme",
   state: "active",
-  limits: { ...eachLimit(() => null), requests_per_second: 100, functions_max: 50 },
+  limits: { ...eachLimit((_, { share }) => share(NODE)), requests_per_second: 100, functions_max: 50 },
   created_at: 1795250210,
 };
 
@@ -20,8 +29,22 @@ const key: ApiKeyRecord = {
   expires_at: null,
 };
 
+const usage: TenantDetail["usage"] = {
+  api_keys: 1,
+  functions: 2,
+  storage_bytes: 9_215,
+  containers: 3,
+  volumes: 1,
+  disk_mb: 4_096,
+  container_memory_mb: 1_024,
+  execs: 1,
+  streams: 1,
+  terminals: 0,
+};
+
 export const SAMPLES = {
   tenant,
+  detail: { ...tenant, usage } satisfies TenantDetail,
   limited: {
     ...tenant,
     limits: { ...tenant.limits, requests_per_second: null, instances_max: 20 },

@@ -22,6 +22,7 @@ import {
   type TenantLimits,
   type UseName,
 } from "../base/tenant-limits.ts";
+import { isCounted, type TenantShares } from "../base/tenant-shares.ts";
 import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
@@ -55,6 +56,7 @@ export interface TenantsOptions {
   readonly volumes: Volumes;
   readonly rates: Rates;
   readonly quotas: Quotas;
+  readonly shares: TenantShares;
 }
 
 export class Tenants {
@@ -118,10 +120,12 @@ export class Tenants {
   async get(tenant_id: string): Promise<TenantDetail> {
     const row = await this.#options.store.readOne(`${SELECT_USES} WHERE id = ?`, [tenant_id]);
     if (row === null) throw notFound(tenant_id);
-    const stored = Object.fromEntries(TENANT_USES.map(({ name }) => [name, Number(row[name])])) as Record<
-      UseName,
-      number
-    >;
+    const { shares } = this.#options;
+    const uses = TENANT_USES.map(({ name }) => [
+      name,
+      isCounted(name) ? shares.countOf(name, tenant_id) : Number(row[name]),
+    ]);
+    const stored = Object.fromEntries(uses) as Record<UseName, number>;
     return { ...this.#record(row), usage: { api_keys: Number(row.api_keys), ...stored } };
   }
 

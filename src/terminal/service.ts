@@ -2,7 +2,7 @@
  * Terminal sessions: made, found, ended, by tenant. They live in memory: a shell hangs on this process's connection to
  * it, so no session outlives the daemon, and its id is nobody's then.
  *
- * T1. A tenant has at most `terminal_sessions_per_tenant_max` and the node `terminal_sessions_max`, those being made too.
+ * T1. A tenant has at most its limit `terminals_max` and the node `terminal_sessions_max`, those being made too.
  * T2. A session that has ended leaves the list; of the newest `terminal_ended_kept` it can still be read how they ended.
  *     What nobody saw of them is kept up to `terminal_unseen_bytes_max`, all together.
  */
@@ -12,7 +12,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { type ShareBounds, Shares } from "../base/shares.ts";
+import type { TenantShares } from "../base/tenant-shares.ts";
 import type { ContainerEngine, RunRequest } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
 import { type Listed, type Place, pageOf } from "../http/pages.ts";
@@ -43,6 +43,7 @@ export interface Shells {
 
 export interface TerminalsOptions {
   readonly shells: Shells;
+  readonly shares: TenantShares;
   readonly engine: Pick<ContainerEngine, "exec" | "live">;
   readonly events: Pick<Events, "emit">;
   readonly clock: Clock;
@@ -68,11 +69,6 @@ export class Terminals {
     maxSize: LIMITS.terminal_unseen_bytes_max,
     sizeCalculation: ({ length }) => Math.max(1, length),
   });
-  /** T1, by tenant. */
-  readonly #shares = new Shares({
-    each_max: LIMITS.terminal_sessions_per_tenant_max,
-    all_max: LIMITS.terminal_sessions_max,
-  });
   #isClosed = false;
 
   constructor(options: TerminalsOptions) {
@@ -97,7 +93,12 @@ export class Terminals {
       });
     }
     if (this.#isClosed) throw shuttingDown();
-    const session = await this.#start(tenant_id, container_id, wanted, this.#shares.take(tenant_id, tooMany));
+    const session = await this.#start(
+      tenant_id,
+      container_id,
+      wanted,
+      this.#options.shares.take("terminals", tenant_id),
+    );
     if (!this.#isClosed) return session;
     session.hangUp();
     throw shuttingDown();
@@ -265,17 +266,3 @@ export class Terminals {
 }
 
 const shuttingDown = (): AppError => new AppError("SHUTTING_DOWN", "the daemon is about to end");
-
-/** T1. */
-function tooMany(reached: keyof ShareBounds): AppError {
-  return reached === "each_max"
-    ? new AppError(
-        "CONCURRENCY_LIMIT",
-        `the tenant has ${LIMITS.terminal_sessions_per_tenant_max} terminal sessions already`,
-        {
-          hint: "end some with DELETE /api/terminal/sessions/{session_id}",
-          retry_after: 5,
-        },
-      )
-    : new AppError("CAPACITY_FULL", "this node has as many terminal sessions as may be", { retry_after: 5 });
-}

@@ -78,7 +78,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       body: createVolume,
       status: 201,
       response: volumeRecord,
-      errors: ["NAME_TAKEN", "CAPACITY_FULL"],
+      errors: ["NAME_TAKEN", "QUOTA_EXCEEDED", "CAPACITY_FULL"],
       example: { body: { name: "data" }, response: SAMPLES.volume },
       handler: ({ caller, body }) => volumes.create(caller.tenant_id, body),
     }),

@@ -1,5 +1,6 @@
 /** Volumes in the store: the SQL of this concern. */
 import { LIMITS } from "../base/limits.ts";
+import { DEFAULT_TENANT_ID, tenantGuard } from "../base/tenant-limits.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateVolume } from "./schema.ts";
@@ -58,15 +59,15 @@ export class VolumeRows {
     return rows.map(({ container_id }) => String(container_id));
   }
 
-  /** Conflict 0: the tenant is being deleted; 1: the name is taken. */
-  insert(tenant_id: string, id: string, { name, labels, quota_mb }: CreateVolume, now: number): Statement[] {
+  /** Conflict: the tenant is being deleted; the name is taken. */
+  insert(
+    tenant_id: string,
+    id: string,
+    { name, labels, quota_mb }: Pick<CreateVolume, "name" | "labels" | "quota_mb">,
+    now: number,
+  ): readonly [Statement, Statement] {
     return [
-      // Changes nothing: what counts is whether there is such a row.
-      {
-        sql: "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'",
-        args: [tenant_id],
-        expect_changes: 1,
-      },
+      tenantGuard(tenant_id, "state = 'active'"),
       {
         sql: `INSERT INTO volumes (id, tenant_id, name, labels, quota_mb, status, created_at, updated_at)
           VALUES (?, ?, ?, ?, ?, 'active', ?, ?) ON CONFLICT DO NOTHING`,
@@ -74,6 +75,17 @@ export class VolumeRows {
         expect_changes: 1,
       },
     ];
+  }
+
+  /** Those without a quota, of tenants whose volumes must have one. */
+  async withoutQuota(): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
+    const sql = "SELECT id, tenant_id FROM volumes WHERE quota_mb IS NULL AND tenant_id <> ?";
+    const rows = await this.#store.read(sql, [DEFAULT_TENANT_ID]);
+    return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
+  }
+
+  setQuota(id: string, quota_mb: number): Statement {
+    return { sql: "UPDATE volumes SET quota_mb = ? WHERE id = ?", args: [quota_mb, id] };
   }
 
   /** Conflict: another has the name, or it is being deleted. */

@@ -7,11 +7,12 @@
  */
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
+import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
+import { type Quotas, quotaExceeded } from "../base/tenant-limits.ts";
 import type { StoreArea } from "../engine/engine.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
@@ -34,6 +35,7 @@ export interface VolumesOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  readonly quotas: Quotas;
 }
 
 export class Volumes {
@@ -59,6 +61,7 @@ export class Volumes {
     const { area } = this.#options;
     const { all, ending } = await this.#rows.ids();
     const unknown = (await area().list("volumes")).filter((id) => !all.includes(id));
+    await this.#limitAll();
     const clear = async () => {
       for (const id of unknown) await this.#sweep(id);
       for (const id of ending) await this.#erase(id).catch(() => {});
@@ -66,17 +69,38 @@ export class Volumes {
     void clear();
   }
 
-  /** Throws NAME_TAKEN, CAPACITY_FULL. */
+  /** Gives a quota to volumes that were made before every tenant's had one. */
+  async #limitAll(): Promise<void> {
+    const { area, quotas, store, log } = this.#options;
+    for (const { id, tenant_id } of await this.#rows.withoutQuota()) {
+      const quota_mb = quotas.diskLimitMb(tenant_id, null);
+      if (quota_mb === null) continue;
+      try {
+        await area().setLimit("volumes", id, quota_mb);
+        await store.write([this.#rows.setQuota(id, quota_mb)]);
+      } catch (error) {
+        log.warn("volume not limited", { volume_id: id, error: errorText(error) });
+      }
+    }
+  }
+
+  /** Throws NAME_TAKEN, QUOTA_EXCEEDED, CAPACITY_FULL. */
   async create(tenant_id: string, input: CreateVolume): Promise<VolumeRecord> {
-    const { area, ids } = this.#options;
+    const { area, ids, quotas } = this.#options;
     const id = ids.next("vol");
+    const quota_mb = quotas.diskLimitMb(tenant_id, input.quota_mb);
     try {
-      await area().create("volumes", id, input.quota_mb ?? null);
+      await area().create("volumes", id, quota_mb);
       failpoint("volumes.create.made");
-      const statements = this.#rows.insert(tenant_id, id, input, this.#now());
+      const guards = quotas.guards(tenant_id, { volumes_max: 1, disk_mb_max: quota_mb ?? 0 });
+      const [tenant, insert] = this.#rows.insert(tenant_id, id, { ...input, quota_mb }, this.#now());
+      const statements = [tenant, ...guards.map(({ statement }) => statement), insert];
       const row = { id, name: input.name, tenant_id };
       const { conflict } = await this.#write(statements, row, "created");
-      if (conflict !== null) throw conflict === 0 ? unknownCredential() : nameTaken(input.name);
+      if (conflict === 0) throw unknownCredential();
+      const guard = conflict === null ? undefined : guards[conflict - 1];
+      if (guard !== undefined) throw quotaExceeded(guard);
+      if (conflict !== null) throw nameTaken(input.name);
     } catch (error) {
       await this.#sweep(id);
       throw error;

@@ -410,13 +410,16 @@ describe("what is refused", () => {
   });
 
   it("more sessions than a tenant may have, until one ends", async () => {
-    const made = await Promise.all(
-      Array.from({ length: LIMITS.terminal_sessions_per_tenant_max }, () => make({ shell: "/bin/sh" })),
-    );
+    const patch = (terminals_max: number | null) =>
+      daemon.call("PATCH", "/api/tenants/default", { limits: { terminals_max } });
+    const open = (await daemon.call("GET", "/api/tenant")).body.usage.terminals;
+    await patch(open + 5);
+    const made = await Promise.all(Array.from({ length: 5 }, () => make({ shell: "/bin/sh" })));
     const over = await daemon.call("POST", "/api/terminal/sessions", { container_id });
     expect(over).toMatchObject({ status: 429, body: { error_code: "CONCURRENCY_LIMIT" } });
-    await daemon.call("DELETE", `/api/terminal/sessions/${made[0].id}`);
+    await daemon.call("DELETE", `/api/terminal/sessions/${made[0]?.id}`);
     await make();
+    await patch(null);
   });
 });
 

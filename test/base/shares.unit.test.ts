@@ -16,6 +16,16 @@ describe("a place", () => {
     expect(() => shares.take("one", refused)).toThrow("each_max");
   });
 
+  it("is bounded for each holder apart where the bounds say so", () => {
+    const shares = new Shares({ each_max: (holder) => (holder === "free" ? null : 1), all_max: 3 });
+    shares.take("bound", refused);
+    expect(() => shares.take("bound", refused)).toThrow("each_max");
+    shares.take("free", refused);
+    shares.take("free", refused);
+    expect([shares.countOf("free"), shares.countOf("none")]).toEqual([2, 0]);
+    expect(() => shares.take("free", refused)).toThrow("all_max");
+  });
+
   it("is free again when it is given back, once", () => {
     const shares = new Shares({ each_max: 2, all_max: 2 });
     const give = shares.take("one", refused);
