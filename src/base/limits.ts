@@ -2,6 +2,7 @@
  * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows them and
  * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
+import { AREA_LIMITS } from "./area-limits.ts";
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
@@ -327,37 +328,8 @@ export const LIMITS = {
   /** What may follow the end of an archive: writers fill up a record, usually of ten kilobytes. */
   archive_trailer_bytes_max: 1024 * 1024,
 
-  // The store area
-  /** Below this btrfs is not worth its own bookkeeping. */
-  area_mb_min: 1_024,
-  /** Ids of subvolumes; those of the API have about twenty characters. */
-  area_id_length_max: 64,
-  /** Requests that the launcher works on at once, each in a process of its own; it has room for 64 of all kinds. */
-  area_requests_at_once: 8,
-  /** As many as requests of the API may be under way. */
-  area_requests_waiting_max: 8_000,
-  /** A request may have to wait for a commit of all that was written, and the last one for all of it. */
-  storage_timeout_ms: 60_000,
-  /**
-   * What the files of containers leave free on the disk that the area's file lies on: a write that finds no room there would
-   * end the whole area, not the writer. The total is limited to what fits, looked at every so often, and more often when
-   * little is left.
-   */
-  area_host_reserve_bytes: 256 * 1024 * 1024,
-  area_look_ms: 2_000,
-  area_pressed_look_ms: 250,
-  area_pressed_bytes: 4 * 1024 * 1024 * 1024,
-  /**
-   * Up to this size files and the area's bookkeeping share its pieces: a piece of their own, a tenth of the whole, the
-   * files may have taken before there was any for the bookkeeping, and then not even a removal can be written down.
-   */
-  area_mixed_mb_max: 8 * 1_024,
-  /** Part of the area that is left to its bookkeeping. */
-  area_spare_ratio: 0.05,
-  /** A change of the total's limit upwards by less than this can wait. */
-  area_limit_step_bytes: 64 * 1024 * 1024,
-  /** With less room than this nothing new is made. */
-  area_room_bytes_min: 16 * 1024 * 1024,
+  ...AREA_LIMITS,
+
   // Events
   /** Of one tenant; the oldest go first. A reader that comes back later is told that some are missing. */
   events_kept_per_tenant: 10_000,
