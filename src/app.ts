@@ -9,7 +9,7 @@ import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
 import { apiRoutes } from "./api.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
-import type { Config } from "./base/config.ts";
+import { type Config, ownPorts } from "./base/config.ts";
 import { AppError, errorText } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
@@ -22,6 +22,7 @@ import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
 import { Execs } from "./containers/exec.ts";
 import { Jobs } from "./containers/jobs.ts";
+import { Ports } from "./containers/ports.ts";
 import { Containers, type ResolvedImage } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
 import type { ContainerEngine, Engine } from "./engine/engine.ts";
@@ -164,7 +165,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const quotas = new Quotas({ ...config, disk_mb, processes_max: machineProcesses() });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   const parts = makeContainers(base, { store, engine: engine.containers, events, operations, quotas });
-  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares } = parts;
+  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const tenants = new Tenants({
     ...base,
     store,
@@ -220,6 +221,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await operations.boot();
   void tenants.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
+  for (const listener of [serving.outer, serving.inner]) {
+    ports.reserve(listener.port);
+    await checkReached(listener, ports, config.host_tag);
+  }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
   watch(base, { pool, engine, invocations, operations, events });
@@ -277,6 +282,12 @@ function makeContainers(
 ) {
   const { store, engine, events, operations, quotas } = parts;
   const shares = new TenantShares(quotas);
+  const ports = new Ports({
+    ids,
+    range: config.host_ports,
+    own: ownPorts(config),
+    publications: () => engine.publications(),
+  });
   const volumes = new Volumes({ store, area: () => engine.area, events, clock, ids, log, quotas });
   const containers = new Containers({
     store,
@@ -287,6 +298,7 @@ function makeContainers(
     ids,
     containers_max: config.containers_max,
     quotas,
+    ports,
     resolveImage,
     volumes,
   });
@@ -297,7 +309,7 @@ function makeContainers(
   const terminals = new Terminals({ shells: execs, shares, engine, events, clock, ids, log, idle_ms, ttl_ms });
   const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
   const verbs = new ContainerVerbs(containers, operations);
-  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares };
+  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports };
 }
 
 /** What a container's `image` stands for on this node. */
@@ -334,6 +346,27 @@ async function startTelemetry(
   const otlp = startOtlp({ url: config.otlp_url, version, node_id, clock, log, traces, registries });
   undo.add(() => otlp.close());
   return { metrics, observer: new Telemetry(log, metrics, otlp.spans) };
+}
+
+/**
+ * Throws PORT_TAKEN where connections to a listener's address arrive elsewhere: at a container that has published the
+ * port, which would receive the keys of clients. Names whose it is.
+ */
+async function checkReached(listener: Listening, ports: Ports, host_tag: string): Promise<void> {
+  const unreached = await listener.unreached();
+  if (unreached === null) return;
+  const { port } = listener;
+  const holder = (await ports.publications()).find((one) => one.protocol === "tcp" && one.host_port === port);
+  const container_id = ports.ownerOf({ protocol: "tcp", host_port: port });
+  const whose =
+    holder === undefined
+      ? "another process or a rule of the packet filter has it"
+      : holder.table === `hearth_${host_tag}`
+        ? `container ${container_id ?? holder.target} of this daemon publishes it`
+        : `the container at ${holder.target} of the hearth daemon ${holder.table} publishes it`;
+  throw new AppError("PORT_TAKEN", `${unreached.address}:${port} does not lead to this daemon: ${whose}`, {
+    hint: "delete that container, or set another HEARTH_LISTEN",
+  });
 }
 
 /** What is done again and again for as long as the daemon runs. */

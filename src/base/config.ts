@@ -27,6 +27,8 @@ export interface Config {
   readonly outside_issuer: OutsideIssuer | null;
   /** Hosts that the daemon may call wherever they are: `host` or `host:port`. */
   readonly outgoing_allowed: readonly string[];
+  /** Ports of this machine that tenants' containers may publish. */
+  readonly host_ports: PortRange;
   readonly subnet: string;
   readonly bridge: string;
   /** `auto` probes crun, then runc; otherwise a name or path. */
@@ -66,6 +68,11 @@ export type UserNamespaceChoice = (typeof USER_NAMESPACE_CHOICES)[number];
 
 const DISK_SCHEDULERS = ["keep", "bfq"] as const;
 export type DiskScheduler = (typeof DISK_SCHEDULERS)[number];
+
+export interface PortRange {
+  readonly first: number;
+  readonly last: number;
+}
 
 /** An issuer of access tokens beside this daemon. */
 export interface OutsideIssuer {
@@ -138,6 +145,11 @@ export const SETTINGS = {
   },
   subnet: { variable: "HEARTH_SUBNET", fallback: "10.42.0.0/16", about: "addresses of instances, IPv4, /16 to /28" },
   bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge with the gateway's address" },
+  host_ports: {
+    variable: "HEARTH_HOST_PORTS",
+    fallback: `${LIMITS.host_port_first}-${LIMITS.host_port_last}`,
+    about: "ports of this machine that tenants' containers may publish; the operator's may publish any from 1024",
+  },
   oci_runtime: { variable: "HEARTH_OCI_RUNTIME", fallback: "auto", about: "auto, crun, runc, or a path" },
   user_namespaces: {
     variable: "HEARTH_USER_NAMESPACES",
@@ -340,6 +352,22 @@ function collectorUrl(read: (name: SettingName) => string): string | null {
   return url.replace(/\/+$/, "");
 }
 
+function portRange(read: (name: SettingName) => string): PortRange {
+  const text = read("host_ports");
+  const [, first, last] = /^(\d{1,5})-(\d{1,5})$/.exec(text)?.map(Number) ?? [];
+  if (first === undefined || last === undefined || first < LIMITS.host_port_min || last < first || last > 65_535) {
+    refuse("host_ports", text, `<first>-<last>, from ${LIMITS.host_port_min} to 65535`);
+  }
+  return { first, last };
+}
+
+/** Ports that this daemon listens on or connects to, as far as the settings tell: no container publishes them. */
+export function ownPorts({ listen_port, otlp_url, outside_issuer }: Config): number[] {
+  const urls = [otlp_url, outside_issuer?.jwks_url ?? null].filter((url) => url !== null).map((url) => new URL(url));
+  const called = urls.map(({ port, protocol }) => Number(port) || (protocol === "https:" ? 443 : 80));
+  return [listen_port, ...called];
+}
+
 function sampleRatio(read: (name: SettingName) => string): number {
   const text = read("trace_sample");
   if (!/^(0|1|0?\.\d{1,9}|[01]\.0*)$/.test(text)) refuse("trace_sample", text, "a number from 0 to 1");
@@ -414,6 +442,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bootstrap_key_file: read("bootstrap_key_file") || null,
     outside_issuer: outsideIssuer(read),
     outgoing_allowed: outgoingHosts(read),
+    host_ports: portRange(read),
     subnet,
     bridge,
     oci_runtime: read("oci_runtime"),

@@ -76,6 +76,14 @@ export const LIMITS = {
   /** Requests sent on one connection before the one ahead is answered; hardly any client sends a second one. */
   pipelined_requests_max: 4,
 
+  /**
+   * At its start the daemon connects to its own address: how long until that has arrived, how often it looks, and how many
+   * addresses of a machine it tries.
+   */
+  self_check_ms: 5_000,
+  self_check_look_ms: 5,
+  self_check_addresses_max: 16,
+
   // Terminal sessions
   /** Each holds a shell, a connection to it, and of what nobody looked at up to `terminal_backlog_bytes`. */
   terminal_sessions_max: 256,
@@ -200,7 +208,7 @@ export const LIMITS = {
   egress_rule_length_max: 64,
   /** Ports of this machine that containers may publish: those below are for its own services. */
   host_port_min: 1_024,
-  /** Where a port is chosen: below those that Linux gives to clients (ip_local_port_range). */
+  /** Ports of tenants' containers unless set: below those that Linux gives to clients (ip_local_port_range). */
   host_port_first: 20_000,
   host_port_last: 29_999,
   /** A container's own file system. */

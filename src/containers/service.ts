@@ -26,7 +26,7 @@ import type { Volumes } from "../volumes/service.ts";
 import { type Admission, type Check, insertChecks, limitDisks, startChecks } from "./admission.ts";
 import { Lives } from "./lives.ts";
 import { planOf } from "./plan.ts";
-import { Ports } from "./ports.ts";
+import type { Ports } from "./ports.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
@@ -51,6 +51,7 @@ export interface ContainersOptions {
   readonly log: Log;
   readonly containers_max: number;
   readonly quotas: Quotas;
+  readonly ports: Ports;
   /** Throws INVALID_ARGUMENT where there is no such profile. */
   resolveImage(selector: string, oci: boolean): ResolvedImage;
   readonly volumes: Volumes;
@@ -71,7 +72,7 @@ export class Containers {
     this.#options = options;
     this.#rows = new ContainerRows(options.store);
     this.#admission = { ...options, rows: this.#rows };
-    this.#ports = new Ports(options.ids);
+    this.#ports = options.ports;
     this.#view = new View(options.engine, options.clock);
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
     this.#retries = new Retries({ clock: options.clock, log: options.log, what: "container", later });
@@ -198,7 +199,7 @@ export class Containers {
     const { reference, release } = resolveImage(input.image, input.oci);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.row(tenant_id, volume)));
-    const ports = await this.#ports.claim(id, input.ports);
+    const ports = await this.#ports.claim(tenant_id, id, input.ports);
     const row: ContainerRow = {
       id,
       tenant_id,

@@ -9,6 +9,7 @@
  *    removed, its slot given back, and the listener told, exactly once.
  * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
  */
+
 import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
@@ -43,6 +44,7 @@ import { IdleRoots } from "./idle-roots.ts";
 import type { LauncherClient } from "./launcher.ts";
 import type { NetworkSlot } from "./network.ts";
 import { ProcessLists } from "./process-lists.ts";
+import { type Publication, readPublications } from "./publications.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
 
@@ -91,6 +93,11 @@ export class ContainerEngine {
     );
     const withLauncher = host.retried.bind(host);
     this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock });
+  }
+
+  /** Ports of this machine that lead into containers, those of other daemons too. */
+  async publications(): Promise<readonly Publication[]> {
+    return readPublications(await this.#host.launcher());
   }
 
   /** Part of the engine's boot: makes or mounts the store area. */

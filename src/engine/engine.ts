@@ -13,6 +13,7 @@ export type { ContainerEngine } from "./container-engine.ts";
 export type { ContainerLog, LogLine } from "./container-log.ts";
 export type { FileEntry, FileSession, FileSessions } from "./files.ts";
 export type { ExecOutcome, ExecRequest } from "./minit-client.ts";
+export type { Publication } from "./publications.ts";
 export type { AllowRule, NetworkPolicy, PublishedPort } from "./rules.ts";
 
 /** Where the time of a start went, in milliseconds. */

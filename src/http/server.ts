@@ -23,6 +23,7 @@ import { type ConnectionLimits, Connections, DrainingResponse } from "./connecti
 import { Held } from "./held.ts";
 import { answerMalformed, refuseExpectations } from "./malformed.ts";
 import type { Route } from "./route.ts";
+import { firstUnreached, type Unreached } from "./self-check.ts";
 import { type AppDeps, type Env, refuse, refuseUnserved, serve } from "./serve.ts";
 import { asksUpgrade, type SocketLimits, Sockets, serveUpgrades } from "./websocket.ts";
 
@@ -123,6 +124,8 @@ export interface Listening {
   /** What was really bound: `http://127.0.0.1:8700`. */
   readonly url: string;
   readonly port: number;
+  /** Whether connections to the address arrive here: the first address that leads elsewhere, or null. */
+  unreached(): Promise<Unreached | null>;
   /** Stops accepting and waits for running requests, at most `drain_ms`. Returns how many connections had to be cut. */
   close(drain_ms: number): Promise<{ readonly cut_count: number }>;
 }
@@ -138,6 +141,7 @@ export async function listen(app: App, { host, port, clock, log, limits }: Liste
   return {
     url: `http://${shown_host}:${bound_port}`,
     port: bound_port,
+    unreached: () => firstUnreached(server, host, bound_port, clock),
     close: (drain_ms) => {
       app.sockets.close();
       return connections.drain(server, clock, drain_ms);
