@@ -45,17 +45,21 @@ function ofFunction(at_ms: number, answer: FunctionPool, record: FunctionRecord)
   };
 }
 
+/** Without the counts of the node, which the operator alone is told. */
+const given = (counts: readonly (readonly [string, number | undefined])[]) =>
+  counts.flatMap(([name, count]) => (count === undefined ? [] : [[name, count] as const]));
+
 function ofAll(at_ms: number, answer: PoolStats): Look {
   return {
     at_ms,
     answer,
     title: "all functions",
-    levels: [
+    levels: given([
       ["queued", answer.queued],
       ["cells", answer.cells],
       ["cells starting", answer.cells_starting],
-    ],
-    counters: [
+    ]),
+    counters: given([
       ["started", answer.started_count],
       ["failed to start", answer.start_failed_count],
       ["crashed", answer.crashed_count],
@@ -63,7 +67,7 @@ function ofAll(at_ms: number, answer: PoolStats): Look {
       ["expired", answer.expired_count],
       ["cold with a cell", answer.cell_hit_count],
       ["cold without", answer.cell_miss_count],
-    ],
+    ]),
     error: null,
   };
 }

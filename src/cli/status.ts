@@ -27,8 +27,12 @@ export async function status(session: Session): Promise<void> {
         ["network", `${engine.subnet} on ${engine.bridge}`],
         ["instances", instances],
         ["queued", String(pool.queued)],
-        ["cells", `${pool.cells} ready, ${pool.cells_starting} starting`],
-        ["cold calls", `${pool.cell_hit_count} with a cell, ${pool.cell_miss_count} without`],
+        ...(pool.cells === undefined
+          ? []
+          : ([
+              ["cells", `${pool.cells} ready, ${pool.cells_starting} starting`],
+              ["cold calls", `${pool.cell_hit_count} with a cell, ${pool.cell_miss_count} without`],
+            ] as const)),
       ])
     );
   });

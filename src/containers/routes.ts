@@ -1,5 +1,6 @@
 /** Every route of the container concern: its life here, what runs in it in exec-routes.ts. */
 import { z } from "zod";
+import type { Caller } from "../http/auth.ts";
 import { guideRoutes } from "../http/guide.ts";
 import { validate } from "../http/input.ts";
 import { pageQuery } from "../http/pages.ts";
@@ -54,7 +55,7 @@ export function containerRoutes(options: ContainerRoutesOptions) {
   const readiness = {
     schema: containersReadiness,
     example: { status: "ok" as const, concern: "containers" as const, running_count: 1, reason: null },
-    look: () => options.containers.readiness(),
+    look: ({ tenant_id }: Caller) => options.containers.readiness(tenant_id),
   };
   return [...guideRoutes(containersGuide, routes, readiness), ...routes];
 }

@@ -136,6 +136,12 @@ export class ContainerRows {
     return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
   }
 
+  async runningCount(tenant_id: string): Promise<number> {
+    const sql =
+      "SELECT count(*) AS count FROM containers WHERE tenant_id = ? AND state = 'running' AND is_removing = 0";
+    return Number((await this.#store.readOne(sql, [tenant_id]))?.count);
+  }
+
   setDiskLimit(id: string, disk_limit_mb: number): Statement {
     const sql = "UPDATE containers SET make = json_set(make, '$.disk_limit_mb', ?) WHERE id = ?";
     return { sql, args: [disk_limit_mb, id] };

@@ -333,7 +333,7 @@ export const containersReadiness = z
   .object({
     status: z.enum(["ok", "degraded"]).describe("degraded: no container can be started; reason says why."),
     concern: z.literal("containers").describe("Whose readiness this is."),
-    running_count: z.int().describe("Containers of all tenants that run."),
+    running_count: z.int().describe("Containers of the tenant that run."),
     reason: z.string().nullable().describe("Why it is degraded; null: it is not."),
   })
   .meta({ id: "ContainersHealth" });

@@ -27,10 +27,11 @@ import { type Admission, type Check, insertChecks, limitDisks, startChecks } fro
 import { Lives } from "./lives.ts";
 import { planOf } from "./plan.ts";
 import type { Ports } from "./ports.ts";
+import { unready } from "./readiness.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
-import { EVENTS, eventOf, filesInUse, nameTaken, stateChanged } from "./told.ts";
+import { EVENTS, eventOf, filesInUse, nameTaken, noGpu, stateChanged } from "./told.ts";
 import { View } from "./view.ts";
 
 const SIGTERM = 15;
@@ -169,18 +170,11 @@ export class Containers {
   }
 
   /** Whether containers can be started. */
-  async readiness() {
+  async readiness(tenant_id: string) {
     const { engine, resolveImage } = this.#options;
-    const { reference, release } = resolveImage("prod", false);
-    const isImage = await engine.isRelease(reference, release);
-    const { free_mb } = await engine.area.statistics();
-    const reason = !isImage
-      ? "the image of the profile prod is not in the store"
-      : free_mb < LIMITS.disk_limit_mb_min
-        ? "the disk has no room for files of containers"
-        : null;
+    const reason = await unready(engine, resolveImage("prod", false));
     const status = reason === null ? ("ok" as const) : ("degraded" as const);
-    return { status, concern: "containers" as const, running_count: engine.ids.length, reason };
+    return { status, concern: "containers" as const, running_count: await this.#rows.runningCount(tenant_id), reason };
   }
 
   newId(): string {
@@ -190,12 +184,7 @@ export class Containers {
   /** Notes a container in state `starting`. Nothing of it is there yet. */
   async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
     const { clock, resolveImage, volumes, quotas } = this.#options;
-    if (input.gpu_count > 0) {
-      throw new AppError("CAPACITY_FULL", `this node has no GPU, ${input.gpu_count} were asked for`, {
-        retryable: false,
-        hint: "leave gpu_count out, or ask a node with GPUs",
-      });
-    }
+    if (input.gpu_count > 0) throw noGpu(input.gpu_count);
     const { reference, release } = resolveImage(input.image, input.oci);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.row(tenant_id, volume)));

@@ -49,6 +49,13 @@ export function stateChanged(verb: string): AppError {
   });
 }
 
+export function noGpu(gpu_count: number): AppError {
+  return new AppError("CAPACITY_FULL", `this node has no GPU, ${gpu_count} were asked for`, {
+    retryable: false,
+    hint: "leave gpu_count out, or ask a node with GPUs",
+  });
+}
+
 export function nameTaken(name: string): AppError {
   return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {
     hint: "delete it, or choose another name",

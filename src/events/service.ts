@@ -2,7 +2,8 @@
  * What happens to a tenant's things, in a durable log: each event is written in the very batch that makes the change, so
  * that neither is there without the other. Readers of the stream get them from here.
  *
- * E5. An event's number is higher than that of all before it, over all tenants, and is never given again.
+ * E5. An event's number is the next of its tenant: higher than that of all before it, never given again, and without a
+ *     trace of other tenants' events. The order over all tenants (`seq`) stays inside.
  * E6. What is deleted of the log is noted per tenant, so that a reader who asks for it is told (`gap`).
  * E7. All that follow are fed from one reading of what is new, however many they are.
  */
@@ -21,7 +22,11 @@ import {
   type LoggedEvent,
 } from "./stream.ts";
 
-const SELECT = "SELECT seq, tenant_id, name, event_type, container_id, operation_id, snapshot_id, data FROM events";
+/** Of the tenant's newest event, those that are no longer kept included; takes the tenant twice. */
+const NEWEST = `max(coalesce((SELECT max(number) FROM events WHERE tenant_id = ?), 0),
+  coalesce((SELECT number FROM event_horizons WHERE tenant_id = ?), 0))`;
+const SELECT =
+  "SELECT seq, number, tenant_id, name, event_type, container_id, operation_id, snapshot_id, data FROM events";
 
 export interface EventsOptions {
   readonly store: Store;
@@ -74,9 +79,12 @@ export class Events implements EventLog {
     this.#uncounted.set(tenant_id, (this.#uncounted.get(tenant_id) ?? 0) + 1);
     return {
       // Nothing is told of a tenant that is gone.
-      sql: `INSERT INTO events (tenant_id, at_ms, name, event_type, container_id, operation_id, snapshot_id, data)
-        SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM tenants WHERE id = ?)`,
-      args: [tenant_id, at_ms, name, event_type, container_id, operation_id, snapshot_id, data, tenant_id],
+      sql: `INSERT INTO events (tenant_id, number, at_ms, name, event_type, container_id, operation_id, snapshot_id, data)
+        SELECT ?, ${NEWEST} + 1, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM tenants WHERE id = ?)`,
+      args: [
+        ...[tenant_id, tenant_id, tenant_id, at_ms, name, event_type],
+        ...[container_id, operation_id, snapshot_id, data, tenant_id],
+      ],
     };
   }
 
@@ -146,15 +154,15 @@ export class Events implements EventLog {
     }
   }
 
-  async page(tenant_id: string, seq: number): Promise<EventPage> {
-    const gone = "SELECT seq FROM event_horizons WHERE tenant_id = ?";
+  async page(tenant_id: string, number: number): Promise<EventPage> {
+    const gone = "SELECT number FROM event_horizons WHERE tenant_id = ?";
     // In one statement: between two of them events may be deleted.
     const rows = await this.#store.read(
-      `${SELECT.replace(" FROM", `, (${gone}) AS gone FROM`)} WHERE tenant_id = ? AND seq > ? ORDER BY seq LIMIT ?`,
-      [tenant_id, tenant_id, seq, LIMITS.event_page_rows],
+      `${SELECT.replace(" FROM", `, (${gone}) AS gone FROM`)} WHERE tenant_id = ? AND number > ? ORDER BY number LIMIT ?`,
+      [tenant_id, tenant_id, number, LIMITS.event_page_rows],
     );
-    const gone_seq = rows[0] === undefined ? (await this.#store.readOne(gone, [tenant_id]))?.seq : rows[0].gone;
-    return { events: rows.map(loggedEvent), gone_seq: Number(gone_seq ?? 0) };
+    const gone_number = rows[0] === undefined ? (await this.#store.readOne(gone, [tenant_id]))?.number : rows[0].gone;
+    return { events: rows.map(loggedEvent), gone_number: Number(gone_number ?? 0) };
   }
 
   /** Deletes what is too old or too much. */
@@ -171,14 +179,14 @@ export class Events implements EventLog {
     for (const [tenant_id, count] of this.#uncounted) {
       if (count < LIMITS.events_counted_every) continue;
       this.#uncounted.delete(tenant_id);
-      const own = "SELECT seq FROM events WHERE tenant_id = ?";
+      const own = "SELECT number FROM events WHERE tenant_id = ?";
       const args = [tenant_id, LIMITS.events_kept_per_tenant];
-      const end = await this.#store.readOne(`${own} ORDER BY seq DESC LIMIT 1 OFFSET ?`, args);
+      const end = await this.#store.readOne(`${own} ORDER BY number DESC LIMIT 1 OFFSET ?`, args);
       for (;;) {
-        const pass = `SELECT max(seq) AS seq FROM (${own} AND seq <= ? ORDER BY seq LIMIT ?)`;
-        const row = await this.#store.readOne(pass, [tenant_id, end?.seq ?? 0, rows_max]);
-        if (row === null || row.seq === null) break;
-        await this.#forget("tenant_id = ? AND seq <= ?", [tenant_id, Number(row.seq)]);
+        const pass = `SELECT max(number) AS number FROM (${own} AND number <= ? ORDER BY number LIMIT ?)`;
+        const row = await this.#store.readOne(pass, [tenant_id, end?.number ?? 0, rows_max]);
+        if (row === null || row.number === null) break;
+        await this.#forget("tenant_id = ? AND number <= ?", [tenant_id, Number(row.number)]);
       }
     }
   }
@@ -231,25 +239,21 @@ export class Events implements EventLog {
   async #begin(
     tenant_id: string,
     last_event_id: number | null,
-  ): Promise<Pick<EventStreamOptions, "seq" | "newest_seq" | "strange_id">> {
-    const row = await this.#store.readOne(
-      `SELECT max(coalesce((SELECT max(seq) FROM events WHERE tenant_id = ?), 0),
-        coalesce((SELECT seq FROM event_horizons WHERE tenant_id = ?), 0)) AS newest`,
-      [tenant_id, tenant_id],
-    );
-    const newest_seq = Number(row?.newest);
-    if (last_event_id === null) return { seq: newest_seq, newest_seq, strange_id: null };
+  ): Promise<Pick<EventStreamOptions, "number" | "newest_number" | "strange_id">> {
+    const row = await this.#store.readOne(`SELECT ${NEWEST} AS newest`, [tenant_id, tenant_id]);
+    const newest_number = Number(row?.newest);
+    if (last_event_id === null) return { number: newest_number, newest_number, strange_id: null };
     // An id that this log has not given yet is another log's: nothing says what its reader has seen of this one.
-    if (last_event_id > newest_seq) return { seq: 0, newest_seq, strange_id: last_event_id };
-    return { seq: last_event_id, newest_seq, strange_id: null };
+    if (last_event_id > newest_number) return { number: 0, newest_number, strange_id: last_event_id };
+    return { number: last_event_id, newest_number, strange_id: null };
   }
 
   /** Deletes events and notes how far they reached (E6). */
   async #forget(condition: string, args: readonly (string | number)[]): Promise<void> {
     await this.#store.write([
       {
-        sql: `INSERT INTO event_horizons (tenant_id, seq) SELECT tenant_id, max(seq) FROM events WHERE ${condition}
-          GROUP BY tenant_id ON CONFLICT (tenant_id) DO UPDATE SET seq = max(seq, excluded.seq)`,
+        sql: `INSERT INTO event_horizons (tenant_id, number) SELECT tenant_id, max(number) FROM events WHERE ${condition}
+          GROUP BY tenant_id ON CONFLICT (tenant_id) DO UPDATE SET number = max(number, excluded.number)`,
         args,
       },
       { sql: `DELETE FROM events WHERE ${condition}`, args },
@@ -259,16 +263,16 @@ export class Events implements EventLog {
 
 function loggedEvent(row: Row): LoggedEvent {
   const textOrNull = (value: unknown): string | null => (value === null ? null : String(value));
-  const seq = Number(row.seq);
+  const number = Number(row.number);
   const name = String(row.name);
   return {
-    seq,
+    number,
     tenant_id: String(row.tenant_id),
     name,
     event_type: String(row.event_type),
     container_id: textOrNull(row.container_id),
     operation_id: textOrNull(row.operation_id),
     snapshot_id: textOrNull(row.snapshot_id),
-    text: eventText(name, seq, `{"event_id":"${seq}",${String(row.data).slice(1)}`),
+    text: eventText(name, number, `{"event_id":"${number}",${String(row.data).slice(1)}`),
   };
 }

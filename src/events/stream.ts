@@ -16,7 +16,7 @@ import type { EventFilter } from "./schema.ts";
 
 /** A row of the log, in the form in which it is sent. */
 export interface LoggedEvent {
-  readonly seq: number;
+  readonly number: number;
   readonly tenant_id: string;
   readonly name: string;
   readonly event_type: string;
@@ -28,7 +28,7 @@ export interface LoggedEvent {
 
 export interface EventPage {
   readonly events: readonly LoggedEvent[];
-  readonly gone_seq: number;
+  readonly gone_number: number;
 }
 
 /** The log, as a stream reads it. */
@@ -36,8 +36,8 @@ export interface EventLog {
   readonly clock: Clock;
   /** Up to which event everything was pushed to all streams that follow. */
   readonly pushed_seq: number;
-  /** A tenant's next events behind `seq`, at most `event_page_rows`, and up to where its events are gone. */
-  page(tenant_id: string, seq: number): Promise<EventPage>;
+  /** A tenant's next events behind `number`, at most `event_page_rows`, and up to where its events are gone. */
+  page(tenant_id: string, number: number): Promise<EventPage>;
   /** Looks for what nobody has told of. */
   published(): void;
 }
@@ -46,9 +46,9 @@ export interface EventStreamOptions {
   readonly tenant_id: string;
   readonly filter: EventFilter;
   /** The id behind which it begins. */
-  readonly seq: number;
+  readonly number: number;
   /** Of the tenant's newest event. */
-  readonly newest_seq: number;
+  readonly newest_number: number;
   /** The id that was asked for where this log has not given it: it is another log's, and all that is kept is sent. */
   readonly strange_id: number | null;
   readonly recheck: () => Promise<void> | undefined;
@@ -65,13 +65,13 @@ export class EventStream implements AsyncIterable<Uint8Array> {
   readonly tenant_id: string;
   readonly #options: EventStreamOptions;
   readonly #log: EventLog;
-  #seq: number;
+  #number: number;
   #texts: string[] = [];
   #bytes = 0;
   #isFollowing = false;
   #isOpen = true;
   /** Of the last event that the reader was given. */
-  #given_seq: number;
+  #given_number: number;
   /** Until the reader is told. */
   #strange_id: number | null;
   #wake: () => void = () => {};
@@ -81,8 +81,8 @@ export class EventStream implements AsyncIterable<Uint8Array> {
     this.#log = log;
     this.#options = options;
     this.tenant_id = options.tenant_id;
-    this.#seq = options.seq;
-    this.#given_seq = options.seq;
+    this.#number = options.number;
+    this.#given_number = options.number;
     this.#strange_id = options.strange_id;
   }
 
@@ -99,14 +99,14 @@ export class EventStream implements AsyncIterable<Uint8Array> {
 
   /** Takes a new event, where it follows. */
   push(event: LoggedEvent): void {
-    if (!this.#isFollowing || event.seq <= this.#seq) return;
-    this.#seq = event.seq;
+    if (!this.#isFollowing || event.number <= this.#number) return;
+    this.#number = event.number;
     if (!this.#wants(event)) return;
     this.#add(event.text);
     if (this.#bytes > LIMITS.event_stream_bytes_max) {
       this.#isFollowing = false;
       this.#forget();
-      this.#seq = this.#given_seq;
+      this.#number = this.#given_number;
     }
     this.#wake();
   }
@@ -147,18 +147,18 @@ export class EventStream implements AsyncIterable<Uint8Array> {
   #take(): Buffer {
     const text = this.#texts.join("");
     this.#forget();
-    this.#given_seq = this.#seq;
+    this.#given_number = this.#number;
     return Buffer.from(text);
   }
 
   async *#pieces(): AsyncGenerator<Uint8Array, void> {
-    const { signal, recheck, seq, newest_seq } = this.#options;
+    const { signal, recheck, number, newest_number } = this.#options;
     if (signal.aborted) this.end();
     else signal.addEventListener("abort", this.#onAbort);
     try {
-      const ids = { last_event_id: String(seq), newest_event_id: String(newest_seq) };
+      const ids = { last_event_id: String(number), newest_event_id: String(newest_number) };
       const ready = JSON.stringify({ ...ids, heartbeat_ms: LIMITS.event_heartbeat_ms });
-      yield Buffer.from(`retry: ${LIMITS.event_retry_ms}\n${eventText("ready", seq, ready)}`);
+      yield Buffer.from(`retry: ${LIMITS.event_retry_ms}\n${eventText("ready", number, ready)}`);
       this.#beat();
       while (this.#isOpen || (this.#isFollowing && this.#bytes > 0)) {
         if (!this.#isFollowing) await this.#catchUp();
@@ -182,19 +182,19 @@ export class EventStream implements AsyncIterable<Uint8Array> {
   /** The next page; from one that is not full on the stream is pushed what follows, unless that was pushed meanwhile. */
   async #catchUp(): Promise<void> {
     const { pushed_seq } = this.#log;
-    const { events, gone_seq } = await this.#log.page(this.tenant_id, this.#seq);
+    const { events, gone_number } = await this.#log.page(this.tenant_id, this.#number);
     const strange_id = this.#strange_id;
     this.#strange_id = null;
-    if (strange_id !== null || gone_seq > this.#seq) this.#addGap(strange_id ?? this.#seq, gone_seq);
+    if (strange_id !== null || gone_number > this.#number) this.#addGap(strange_id ?? this.#number, gone_number);
     for (const event of events) {
-      this.#seq = event.seq;
+      this.#number = event.number;
       if (this.#wants(event)) this.#add(event.text);
     }
     if (events.length < LIMITS.event_page_rows && this.#log.pushed_seq === pushed_seq) this.#isFollowing = true;
   }
 
   #addGap(after: number, until: number): void {
-    this.#seq = until;
+    this.#number = until;
     const gap = { after_event_id: String(after), until_event_id: String(until) };
     this.#add(eventText("gap", until, JSON.stringify(gap)));
   }
@@ -208,7 +208,7 @@ export class EventStream implements AsyncIterable<Uint8Array> {
         this.#log.published();
         // A reader that has not taken the last one needs no other.
         const at = toEpochSeconds(clock.epochMs());
-        const id = this.#isFollowing ? this.#seq : null;
+        const id = this.#isFollowing ? this.#number : null;
         if (this.#bytes === 0) this.#add(eventText("heartbeat", id, JSON.stringify({ at })));
         this.#wake();
         this.#beat();

@@ -3,7 +3,7 @@ import type { PoolTotals } from "../../pool/index.ts";
 import { RUNTIMES } from "../../runtimes/index.ts";
 import type { Guide } from "../http/guide.ts";
 import { FUNCTION_EXAMPLES } from "./examples.ts";
-import type { FunctionsReadiness } from "./schema.ts";
+import type { FunctionsReadiness, PoolStats } from "./schema.ts";
 import { type FunctionState, functionStates } from "./states.ts";
 
 const STATES: Readonly<Record<FunctionState, string>> = {
@@ -66,14 +66,14 @@ export const functionsGuide: Guide<"functions"> = {
 
 /**
  * Readiness of the concern: `ok` when calls can be served; `degraded` when since the start of the daemon containers
- * failed to start and none came up, with the counts that led to it.
+ * failed to start and none came up. `shown`: the counts that the caller may see.
  */
-export function functionsHealth(totals: PoolTotals): FunctionsReadiness {
+export function functionsHealth(totals: PoolTotals, shown: PoolStats): FunctionsReadiness {
   const canStart = totals.start_failed_count === 0 || totals.started_count > 0;
   return {
     status: canStart ? "ok" : "degraded",
     concern: "functions",
     runtimes: [...RUNTIMES.keys()],
-    pool: totals,
+    pool: shown,
   };
 }

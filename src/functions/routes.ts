@@ -1,6 +1,7 @@
 /** Hot path. Every route of the function concern, in full, with what it takes and answers. */
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
+import type { Caller } from "../http/auth.ts";
 import { guideRoutes } from "../http/guide.ts";
 import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
@@ -71,7 +72,10 @@ export function functionRoutes(options: FunctionRoutesOptions) {
   const readiness = {
     schema: functionsReadiness,
     example: SAMPLES.health,
-    look: () => functionsHealth(options.pool.totals()),
+    look: async ({ is_operator, tenant_id }: Caller) => {
+      const totals = options.pool.totals();
+      return functionsHealth(totals, is_operator ? totals : await options.functions.poolTotals(tenant_id));
+    },
   };
   return [...guideRoutes(functionsGuide, routes, readiness), ...routes];
 }
@@ -84,10 +88,11 @@ function poolRoutes({ functions, pool }: FunctionRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "poolStats",
-      summary: "Instances of all functions by state, and the cells in reserve.",
+      summary:
+        "Instances of the tenant's functions by state; to the operator those of all tenants, and the cells in reserve.",
       response: poolStats,
       example: { response: SAMPLES.pool_stats },
-      handler: () => pool.totals(),
+      handler: ({ caller }) => (caller.is_operator ? pool.totals() : functions.poolTotals(caller.tenant_id)),
     }),
     route({
       method: "GET",

@@ -327,21 +327,30 @@ export const functionPools = z
   })
   .meta({ id: "FunctionPools" });
 
+/** Of the node and all tenants: in answers to the operator alone. */
+const nodeCounts = {
+  cells: count.optional().describe("Started containers that belong to no function yet."),
+  cells_starting: count.optional().describe("Cells that are being started."),
+  started_count: count.optional().describe("Containers started since the start of the daemon, as are all that follow."),
+  start_failed_count: count.optional().describe("Starts that failed."),
+  crashed_count: count.optional().describe("Instances that ended by themselves."),
+  evicted_count: count.optional().describe("Idle instances removed because their room or memory was needed."),
+  expired_count: count.optional().describe("Idle instances removed because nothing had called them for long."),
+  remove_failed_count: count.optional().describe("Removals that failed and are tried again."),
+  cell_hit_count: count.optional().describe("Cold calls that found a cell."),
+  cell_miss_count: count.optional().describe("Cold calls that found no cell."),
+};
+
 export const poolStats = instanceCounts
   .extend({
-    cells: count.describe("Started containers that belong to no function yet."),
-    cells_starting: count.describe("Cells that are being started."),
     queued: count.describe("Calls that wait for an instance."),
-    started_count: count.describe("Containers started since the start of the daemon, as are all that follow."),
-    start_failed_count: count.describe("Starts that failed."),
-    crashed_count: count.describe("Instances that ended by themselves."),
-    evicted_count: count.describe("Idle instances removed because their room or memory was needed."),
-    expired_count: count.describe("Idle instances removed because nothing had called them for long."),
-    remove_failed_count: count.describe("Removals that failed and are tried again."),
-    cell_hit_count: count.describe("Cold calls that found a cell."),
-    cell_miss_count: count.describe("Cold calls that found no cell."),
+    ...nodeCounts,
   })
-  .meta({ id: "PoolStats" });
+  .meta({
+    id: "PoolStats",
+    description: "To the operator of all tenants; to others of their own functions, without the counts of the node.",
+  });
+export type PoolStats = z.output<typeof poolStats>;
 
 export const functionList = z
   .object({ functions: z.array(functionRecord).describe("Newest first."), next_cursor })

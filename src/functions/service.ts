@@ -26,7 +26,7 @@ import type { CallObserver } from "./observer.ts";
 import { ALL_RECORDS, deleteExpired } from "./portions.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, FunctionRows } from "./rows.ts";
-import type { CreateFunction, FunctionRecord } from "./schema.ts";
+import type { CreateFunction, FunctionRecord, PoolStats } from "./schema.ts";
 import { type FunctionState, type FunctionVerb, functionStates } from "./states.ts";
 import { prepareTarget, type Target, TargetCache } from "./target.ts";
 import { checkDirectory, type FunctionParts, functionEvent, Versions } from "./versions.ts";
@@ -161,6 +161,18 @@ export class Functions {
     const { groups, rows } = this.#parts;
     const functions = await rows.currentVersions(tenant_id, groups.inUse(tenant_id));
     return functions.map((found) => ({ function_id: found.id, ...groups.status(found) }));
+  }
+
+  /** Instances of all functions of a tenant together, and its waiting calls. */
+  async poolTotals(tenant_id: string): Promise<PoolStats> {
+    const totals = { warming_count: 0, ready_count: 0, busy_count: 0, recycling_count: 0, terminating_count: 0 };
+    let [total_count, queued] = [0, 0];
+    for (const status of await this.pools(tenant_id)) {
+      for (const name of Object.keys(totals) as (keyof typeof totals)[]) totals[name] += status[name];
+      total_count += status.total_count;
+      queued += status.queued_count;
+    }
+    return { ...totals, total_count, queued };
   }
 
   /** Hot path: what a call by id needs. Throws NOT_FOUND. */

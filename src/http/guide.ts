@@ -7,6 +7,7 @@ import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Machine } from "../base/machine.ts";
 import { preferredType } from "./accept.ts";
+import type { Caller } from "./auth.ts";
 import { bullets, document, fenced, heading, inlineCode, numbered, paragraph, table } from "./markdown.ts";
 import { errorsOf, templateOf } from "./openapi.ts";
 import { Answer, JSON_TYPE, type Output, type Route, route, SCOPES, type Scope } from "./route.ts";
@@ -143,7 +144,7 @@ const guideQuery = z.object({
 export interface Readiness<Schema extends z.ZodType> {
   readonly schema: Schema;
   readonly example: Output<Schema, unknown>;
-  readonly look: () => Output<Schema, unknown> | Promise<Output<Schema, unknown>>;
+  readonly look: (caller: Caller) => Output<Schema, unknown> | Promise<Output<Schema, unknown>>;
 }
 
 /** The three routes of a guide. `routes` are the concern's others, which the help lists after them. */
@@ -184,7 +185,8 @@ export function guideRoutes<const Concern extends string, Schema extends z.ZodTy
       summary: `Whether ${concern} can be served.`,
       response: readiness.schema,
       example: { response: readiness.example },
-      handler: async (request) => inForm(request, await readiness.look(), (body) => healthMarkdown(concern, body)),
+      handler: async (request) =>
+        inForm(request, await readiness.look(request.caller), (body) => healthMarkdown(concern, body)),
     }),
   ] as const;
   all.routes = [...own, ...routes];

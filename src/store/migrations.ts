@@ -285,6 +285,17 @@ export const MIGRATIONS: readonly Migration[] = [
         json(CASE WHEN json_extract(make, '$.strict') THEN 'true' ELSE 'false' END))`,
     ],
   },
+  {
+    version: 8,
+    statements: [
+      // Readers see numbers of their tenant alone, which tell nothing of others. Those given before stay as they are.
+      "ALTER TABLE events ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
+      "UPDATE events SET number = seq",
+      "DROP INDEX events_of_tenant",
+      "CREATE UNIQUE INDEX events_of_tenant ON events (tenant_id, number)",
+      "ALTER TABLE event_horizons RENAME COLUMN seq TO number",
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

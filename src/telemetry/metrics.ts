@@ -37,8 +37,6 @@ export interface MetricsOptions {
 interface Now {
   readonly pool: PoolTotals;
   readonly store: StoreStats;
-  /** Whether it is the operator who reads. */
-  readonly isOperator: boolean;
 }
 
 /** Seconds, from the fastest warm call to the longest timeout. */
@@ -136,11 +134,13 @@ export class Metrics {
     this.#commits.observe(duration_ms / 1000);
   }
 
-  /** All of the node's series as they stand, with those of the functions of `tenant_id`, or of all tenants for null. */
+  /** For null, the operator, all series as they stand; for a tenant those of its functions: the node's tell of others. */
   registries(tenant_id: string | null): readonly Registry[] {
-    const now = { pool: this.#sources.pool(), store: this.#sources.store(), isOperator: tenant_id === null };
+    const functions = this.#functions.registry(tenant_id);
+    if (tenant_id !== null) return [functions];
+    const now = { pool: this.#sources.pool(), store: this.#sources.store() };
     for (const refresh of this.#refreshers) refresh(now);
-    return [this.#registry, this.#functions.registry(tenant_id)];
+    return [this.#registry, functions];
   }
 
   /** Ends the sampling of the event loop. */
@@ -213,14 +213,13 @@ export class Metrics {
     const sockets_max = this.#gauge("hearth_socket_memory_max_bytes", "The kernel's bound for buffers of TCP.");
     const uptime = this.#gauge("hearth_process_uptime_seconds", "Since the start of the daemon's process.");
     const dropped = this.#counter("hearth_log_lines_dropped_total", "Lines of the log that nobody took.");
-    this.#refreshers.push(({ isOperator }) => {
+    this.#refreshers.push(() => {
       for (const quantile of LAG_QUANTILES) {
         const ns = quantile === 1 ? this.#lag.max : this.#lag.percentile(quantile * 100);
         const is_empty = this.#lag.count === 0;
         lag.set({ quantile: String(quantile) }, is_empty ? 0 : Math.max(0, ns / 1e9 - LAG_RESOLUTION_MS / 1e3));
       }
-      // A tenant that reads all the time would have the operator see nothing.
-      if (isOperator) this.#lag.reset();
+      this.#lag.reset();
       const { user, system } = process.cpuUsage();
       cpu.reset();
       cpu.inc({ mode: "user" }, user / 1e6);

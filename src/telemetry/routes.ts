@@ -15,7 +15,8 @@ export function telemetryRoutes({ metrics }: TelemetryRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "readMetrics",
-      summary: "The node's metrics in Prometheus' text format, with the series of the caller's own functions.",
+      summary:
+        "Metrics in Prometheus' text format: the series of the tenant's own functions; to the operator those of all, and of the node.",
       content: ["text/plain"],
       handler: async ({ caller }) => {
         const registries = metrics.registries(caller.is_operator ? null : caller.tenant_id);

@@ -6,7 +6,7 @@ const volume: VolumeRecord = {
   name: "data",
   tenant_id: "default",
   driver: "local",
-  mount_point: "/var/lib/hearth/area/volumes/vol_h2m9qk4te7bc1v8x",
+  mount_point: "/volumes/data",
   labels: {},
   options: {},
   quota_mb: null,

@@ -43,7 +43,9 @@ export const volumeRecord = z
     name: z.string().describe(ABOUT.name),
     tenant_id: z.string().describe("Of its owner."),
     driver: z.literal("local").describe("Where it is: on this node."),
-    mount_point: z.string().describe("Where it is on the node; for the operator."),
+    mount_point: z
+      .string()
+      .describe("A name for existing clients, /volumes/<name>: no path on the node or in a container."),
     labels: z.record(z.string(), z.string()).describe("For whoever looks for it."),
     options: z.record(z.string(), z.string()).describe("None exist yet."),
     quota_mb: z.int().nullable().describe(ABOUT.quota_mb),

@@ -210,7 +210,7 @@ export class Volumes {
       ...row,
       labels: { ...row.labels },
       driver: "local",
-      mount_point: this.#options.area().subvolume("volumes", row.id),
+      mount_point: `/volumes/${row.name}`,
       options: {},
     };
   }

@@ -145,10 +145,37 @@ describe("what the suite is generated from", () => {
       const as = route.auth === "operator" ? KEY : b.key;
       const own = await send(daemon, requestOf(route, b.ids), asKey(as));
       expect([own.status, own.text]).toEqual([200, own.text]);
+      for (const path of [daemon.data_dir, daemon.run_dir]) expect(own.text).not.toContain(path);
       if (route.auth === "tenant") expectSilent(own);
       else if (parametersOf(route).length === 0) expect(own.text).toContain(a.ids.tenant_id);
     },
   );
+});
+
+describe("what all tenants share", () => {
+  it("tells one that has nothing neither of others' things nor how many there are", async () => {
+    const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "delta" })).body;
+    const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "d" })).body;
+    const get = async (path: string, as = key) =>
+      (await send(daemon, { method: "GET", path, body: null }, asKey(as))).text;
+    const counts = { warming_count: 0, ready_count: 0, busy_count: 0, recycling_count: 0, terminating_count: 0 };
+    const none = { ...counts, total_count: 0, queued: 0 };
+    expect(JSON.parse(await get("/api/functions/pool/stats"))).toEqual(none);
+    expect(JSON.parse(await get("/api/functions/health")).pool).toEqual(none);
+    expect(JSON.parse(await get("/api/containers/health")).running_count).toBe(0);
+    expect((await get("/metrics")).replace(/^#.*\n/gm, "").trim()).toBe("");
+    const everything = JSON.parse(await get("/api/functions/pool/stats", KEY));
+    expect(everything.total_count).toBeGreaterThan(0);
+    expect(everything).toHaveProperty("cells");
+    expect(await get("/metrics", KEY)).toContain("hearth_event_loop_lag_seconds");
+    const abort = new AbortController();
+    const events = await fetch(`${daemon.url}/api/events`, { headers: asKey(key), signal: abort.signal });
+    const { value } = (await events.body?.getReader().read()) ?? {};
+    abort.abort();
+    // Its own making, and that of its key.
+    expect(Buffer.from(value ?? []).toString()).toContain('"newest_event_id":"2"');
+    await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`);
+  });
 });
 
 describe("what is another tenant's", () => {

@@ -3,8 +3,8 @@ import { totalmem } from "node:os";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { LIMIT_NAMES } from "../../src/base/tenant-limits.ts";
-import { Connection } from "../../src/store/connection.ts";
 import { type Answer, Daemon, eventually } from "../support/daemon.ts";
+import { plant } from "../support/planted.ts";
 
 const HELD = ["containers_max", "volumes_max", "disk_mb_max", "container_memory_mb_max"] as const;
 const COUNTED = ["execs_max", "streams_max", "terminals_max"] as const;
@@ -258,10 +258,11 @@ describe("containers and volumes of an earlier version, without a limit of their
     const { container_id } = await a.box("old");
     await a.call("POST", "/api/volumes", { name: "old" });
     await daemon.stop();
-    const connection = new Connection(`${daemon.data_dir}/hearth.db`, LIMITS);
-    connection.exec("UPDATE volumes SET quota_mb = NULL");
-    connection.exec("UPDATE containers SET make = json_remove(make, '$.disk_limit_mb')");
-    connection.close();
+    plant(
+      daemon,
+      { sql: "UPDATE volumes SET quota_mb = NULL" },
+      { sql: "UPDATE containers SET make = json_remove(make, '$.disk_limit_mb')" },
+    );
     await daemon.start(SETTINGS);
     expect((await a.call("GET", "/api/volumes/old")).body.quota_mb).toBe(64);
     expect((await a.call("GET", `/api/containers/${container_id}`)).body.disk_limit_mb).toBe(64);

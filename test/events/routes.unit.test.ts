@@ -32,8 +32,8 @@ describe("GET /api/events", () => {
     await store.write([
       {
         sql: `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)
-          INSERT INTO events (tenant_id, at_ms, name, event_type, data)
-          SELECT 'default', 0, 'container_update', 'planted', json_object('text', ?) FROM n`,
+          INSERT INTO events (tenant_id, number, at_ms, name, event_type, data)
+          SELECT 'default', 1000 + i, 0, 'container_update', 'planted', json_object('text', ?) FROM n`,
         args: ["x".repeat(3_500)],
       },
     ]);

@@ -44,8 +44,8 @@ export function plantEvents({ data_dir }: Pick<Daemon, "data_dir">, count: numbe
   const connection = new Connection(`${data_dir}/hearth.db`, LIMITS);
   connection.run(
     `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-      INSERT INTO events (tenant_id, at_ms, name, event_type, data)
-      SELECT 'default', ?, 'container_update', 'planted', json_object('n', i, 'text', ?) FROM n`,
+      INSERT INTO events (tenant_id, number, at_ms, name, event_type, data)
+      SELECT 'default', i + (SELECT coalesce(max(number), 0) FROM events WHERE tenant_id = 'default'), ?, 'container_update', 'planted', json_object('n', i, 'text', ?) FROM n`,
     [count, Date.now(), "x".repeat(length)],
   );
   connection.close();
