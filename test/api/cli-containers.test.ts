@@ -44,6 +44,19 @@ describe("run", () => {
     expect((await hearth("inspect", "once")).code).toBe(1);
   });
 
+  it("says why a command could not be started", async () => {
+    expect(await hearth("run", "--rm", "--name", "none", "--", "no-such-command")).toEqual({
+      code: 127,
+      out: "",
+      err: "hearth: it could not be started: no-such-command: No such file or directory\n",
+    });
+  });
+
+  it("makes a root that cannot be written to with --read-only", async () => {
+    const ran = await hearth("run", "--rm", "--read-only", "--name", "ro", "--", "touch", "/file");
+    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining("Read-only file system") });
+  });
+
   it("stops it at Ctrl-C", async () => {
     const running = shell().start("hearth", ["run", "--name", "long", "--", "sh", "-c", "echo up; exec sleep 100"]);
     await running.shows(/up/);
