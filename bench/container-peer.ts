@@ -8,16 +8,17 @@
  * It runs below the compiled launcher, as the runners of baselines.ts: neither Node's spawn nor a shell's start-up of
  * its own is in the time but one `sh` for the whole script, and the runtime's state lies in memory as hearth's does.
  */
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../src/base/clock.ts";
 import { volatileDirectory } from "../src/base/config.ts";
+import { AppError } from "../src/base/errors.ts";
 import { LIMITS } from "../src/base/limits.ts";
 import { detectCgroupMode, removeGroup } from "../src/engine/cgroup.ts";
 import { ContainerControl } from "../src/engine/container-client.ts";
 import { Images } from "../src/engine/images.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/launcher.ts";
-import { buildahCommand, profileImage } from "../src/setup/paths.js";
+import { buildahCommand, imageStore, profileImage } from "../src/setup/paths.js";
 import type { ContainerCommand } from "./baselines.ts";
 import { type Daemon, installedHelper, installedImages, temporaryDirectory } from "./daemon.ts";
 
@@ -81,7 +82,7 @@ export class PeerContainers {
     this.#state = mkdtempSync(join(volatileDirectory(), "hearth-bench-"));
     this.#process = process;
     this.#client = client;
-    this.#images = new Images(buildahCommand(installedImages()), this.#name);
+    this.#images = new Images(buildahCommand(installedImages()), this.#name, imageStore(installedImages()).images_file);
   }
 
   /** `id`: of a container of the daemon, whose bundle is the model. */
@@ -91,7 +92,10 @@ export class PeerContainers {
     const launcher = await LauncherProcess.start(installedHelper(), socket, true, systemClock);
     const peer = new PeerContainers(directory, launcher, new LauncherClient(socket, systemClock));
     try {
-      peer.#model = `${daemon.runDirectory}/c/${id}`;
+      const bundles = `${daemon.runDirectory}/c`;
+      const run = readdirSync(bundles).find((name) => name.startsWith(`${id}.`));
+      if (run === undefined) throw new AppError("NOT_FOUND", `container ${id} has no bundle`);
+      peer.#model = `${bundles}/${run}`;
       // The container may go before the last copy is made.
       for (const name of SMALL_FILES) cpSync(join(peer.#model, name), join(directory, name));
       const image = await peer.#images.find(peer.#client, profileImage("prod").reference);

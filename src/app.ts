@@ -43,7 +43,7 @@ import { createApp, type Listening, type ListenOptions, listen } from "./http/se
 import { Spools } from "./http/spool.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
-import { buildahCommand, helperPath, profileImage } from "./setup/paths.js";
+import { buildahCommand, helperPath, imageStore, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
 import type { Store } from "./store/store.ts";
 import { Metrics } from "./telemetry/metrics.ts";
@@ -260,6 +260,7 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
     log,
     minit: helperPath(config.data_dir),
     buildah: buildahCommand(config.image_dir),
+    images_file: imageStore(config.image_dir).images_file,
     image: profileImage("prod").reference,
   });
   undo.add(() => engine.shutdown());

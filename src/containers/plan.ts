@@ -8,7 +8,7 @@ export function planOf(row: ContainerRow): ContainerPlan {
   return {
     id: row.id,
     tenant_id: row.tenant_id,
-    image: make.image,
+    image: imageOf(row),
     hostname: hostnameOf(row.name),
     argv: make.command,
     environment: Object.entries(row.environment).map(([name, value]) => `${name}=${value}`),
@@ -21,6 +21,11 @@ export function planOf(row: ContainerRow): ContainerPlan {
     network: { egress: egressOf(make.egress), ports: make.ports },
     volumes: make.volumes,
   };
+}
+
+/** The image that a container's root lies on: it stays the same when its reference comes to stand for another. */
+export function imageOf({ make }: ContainerRow): string {
+  return make.image_id ?? make.image;
 }
 
 /** What of a name can be a host's: letters, digits and dashes, at most 63 (RFC 1123). */

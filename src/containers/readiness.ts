@@ -5,10 +5,10 @@ import type { ResolvedImage } from "./service.ts";
 
 /** The reason, or null where they can be. `image`: of the profile that every node has. */
 export async function unready(
-  engine: Pick<ContainerEngine, "isRelease" | "area">,
+  engine: Pick<ContainerEngine, "images" | "area">,
   image: ResolvedImage,
 ): Promise<string | null> {
-  if (!(await engine.isRelease(image.reference, image.release)))
+  if (!(await engine.images.isRelease(image.reference, image.release)))
     return "the image of the profile prod is not in the store";
   const { free_mb } = await engine.area.statistics();
   return free_mb < LIMITS.disk_limit_mb_min ? "the disk has no room for files of containers" : null;

@@ -12,6 +12,8 @@ import type { ContainerState } from "./states.ts";
 export interface ContainerMake {
   /** The reference that the engine mounts. */
   readonly image: string;
+  /** What that stood for when the container was made; null: it was made before this was noted. */
+  readonly image_id?: string | null;
   /** The release that a profile promises; null: the image is nobody's profile. */
   readonly release: string | null;
   readonly command: readonly string[];

@@ -25,7 +25,7 @@ import type { Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import { type Admission, type Check, insertChecks, limitDisks, startChecks } from "./admission.ts";
 import { Lives } from "./lives.ts";
-import { planOf } from "./plan.ts";
+import { imageOf, planOf } from "./plan.ts";
 import type { Ports } from "./ports.ts";
 import { unready } from "./readiness.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
@@ -186,6 +186,7 @@ export class Containers {
     const { clock, resolveImage, volumes, quotas } = this.#options;
     if (input.gpu_count > 0) throw noGpu(input.gpu_count);
     const { reference, release } = resolveImage(input.image, input.oci);
+    const { id: image_id } = await this.#options.engine.images.find(reference);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.row(tenant_id, volume)));
     const ports = await this.#ports.claim(tenant_id, id, input.ports);
@@ -197,6 +198,7 @@ export class Containers {
       is_wanted: true,
       make: {
         image: reference,
+        image_id,
         release,
         command: input.command ?? [],
         working_directory: input.working_directory ?? "/",
@@ -262,8 +264,7 @@ export class Containers {
   }
 
   #checkLeft(id: string): void {
-    if (!this.#options.engine.isLookedInto(id)) return;
-    throw filesInUse(id);
+    if (this.#options.engine.isLookedInto(id)) throw filesInUse(id);
   }
 
   /** Starts a container that does not run. Resolves when it is ready. Throws as `checkStart`, START_FAILED, CAPACITY_FULL. */
@@ -396,7 +397,7 @@ export class Containers {
     const row = await this.row(tenant_id, id);
     const unuse = this.use(row.id);
     try {
-      const { session, close } = await this.#options.engine.openFiles(row, row.make.image);
+      const { session, close } = await this.#options.engine.openFiles(row, imageOf(row));
       return {
         session,
         close: () => {
@@ -459,8 +460,7 @@ export class Containers {
     const unlessMoved = (error: unknown) => {
       if (!(error instanceof AppError) || error.code !== "WRONG_STATE") throw error;
     };
-    const settling = this.#retries.run(id, () => work().then(() => {}, unlessMoved));
-    await settling.catch(() => {});
+    await this.#retries.run(id, () => work().then(() => {}, unlessMoved)).catch(() => {});
   }
 
   /**

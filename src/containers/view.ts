@@ -22,7 +22,7 @@ export class View {
         () => true,
         () => false,
       ) ?? false,
-      this.#engine.isRelease(row.make.image, row.make.release),
+      this.#engine.images.isRelease(row.make.image, row.make.release),
     ]);
     return this.#made(row, isResponsive, isValid);
   }

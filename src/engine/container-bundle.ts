@@ -40,6 +40,8 @@ export const CAPABILITIES: readonly string[] = [
 export const SLOT_ANNOTATION = "hearth.slot";
 /** Notes the first id of its user namespace, where it has one, for the same. */
 export const FIRST_ID_ANNOTATION = "hearth.first-id";
+/** Notes the image that its root lies on, for the same. */
+export const IMAGE_ANNOTATION = "hearth.image";
 /** Notes the policy of its network, as JSON, for the same. */
 export const NETWORK_ANNOTATION = "hearth.network";
 
@@ -53,6 +55,7 @@ export interface Mount {
 export interface ContainerSpec {
   readonly id: string;
   readonly hostname: string;
+  readonly image_id: string;
   readonly rootfs: string;
   /** The minit binary and resolv.conf on the host. */
   readonly minit: string;
@@ -111,6 +114,7 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
     root: { path: spec.rootfs, readonly: read_only_root },
     annotations: {
       [SLOT_ANNOTATION]: String(spec.slot_index),
+      [IMAGE_ANNOTATION]: spec.image_id,
       [NETWORK_ANNOTATION]: JSON.stringify(spec.network),
       ...(user === null ? {} : { [FIRST_ID_ANNOTATION]: String(user.first_id) }),
       ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
@@ -172,6 +176,8 @@ export interface StartNote {
   /** Of its user namespace; 0 when it has none. */
   readonly first_id: number;
   readonly policy: NetworkPolicy;
+  /** Empty when there is nothing to be read. */
+  readonly image_id: string;
 }
 
 /** What the start noted in the configuration. */
@@ -182,8 +188,9 @@ export function noteOf(bundle: string): StartNote {
     };
     const policy: NetworkPolicy = JSON.parse(annotations[NETWORK_ANNOTATION] ?? "");
     const slot_index = Number(annotations[SLOT_ANNOTATION] ?? Number.NaN);
-    return { slot_index, first_id: Number(annotations[FIRST_ID_ANNOTATION] ?? 0), policy };
+    const image_id = annotations[IMAGE_ANNOTATION] ?? "";
+    return { slot_index, first_id: Number(annotations[FIRST_ID_ANNOTATION] ?? 0), policy, image_id };
   } catch {
-    return { slot_index: Number.NaN, first_id: 0, policy: OPEN_POLICY };
+    return { slot_index: Number.NaN, first_id: 0, policy: OPEN_POLICY, image_id: "" };
   }
 }

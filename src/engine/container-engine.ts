@@ -42,6 +42,7 @@ import { FileSessions } from "./files.ts";
 import type { EngineHost } from "./host.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import type { LauncherClient } from "./launcher.ts";
+import type { EnteredImage, MountedImages } from "./mounted-images.ts";
 import type { NetworkSlot } from "./network.ts";
 import { ProcessLists } from "./process-lists.ts";
 import { type Publication, readPublications } from "./publications.ts";
@@ -51,6 +52,8 @@ import { checkTargets } from "./writable-root.ts";
 interface Held extends LiveContainer {
   /** Name of the run on the machine: its bundle, its groups, its id with the OCI runtime. */
   readonly run: string;
+  /** Lets go of the image that its root lies on. */
+  readonly leaveImage: () => void;
   readonly slot: NetworkSlot;
   readonly ended: PromiseWithResolvers<void>;
 }
@@ -83,12 +86,7 @@ export class ContainerEngine {
     this.#processLists = new ProcessLists((group) => host.task("processes", { group }));
     this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
     this.#idle = new IdleRoots(
-      async (id, image) => {
-        const mounted = await host.image(image);
-        if (this.#moving.has(id)) throw new AppError("WRONG_STATE", `container ${id} is starting`);
-        const launcher = await host.launcher();
-        return { root: await this.#starter.mount(launcher, id, mounted, null), launcher };
-      },
+      (id, image) => this.#starter.mountIdle(id, image, () => this.#moving.has(id)),
       (id) => this.#starter.unmount(id),
     );
     const withLauncher = host.retried.bind(host);
@@ -177,7 +175,7 @@ export class ContainerEngine {
     await each(runs, LIMITS.leftovers_at_once, async (run) => {
       const bundle = `${places.bundles}/${run}`;
       const { id } = parseRun(run);
-      const { slot_index, policy, first_id } = noteOf(bundle);
+      const { slot_index, policy, first_id, image_id } = noteOf(bundle);
       const slot = network.slotOfIndex(slot_index);
       if (slot !== null) {
         slots.push(slot);
@@ -185,7 +183,8 @@ export class ContainerEngine {
       }
       const isDead = slot === null || starting.has(bundle) || id === PROBE;
       const control = isDead ? null : await this.#connect(bundle).catch(() => null);
-      if (slot !== null && control !== null) this.#hold(id, run, slot, control, first_id);
+      if (slot !== null && control !== null)
+        this.#hold({ id, run, slot, control, first_id, leaveImage: this.#host.images.hold(image_id) });
       else this.#runs.doom(id, run, slot);
     });
     if (runs.size > 0) {
@@ -201,6 +200,7 @@ export class ContainerEngine {
    */
   async begin(): Promise<void> {
     void this.#runs.clearAll();
+    void this.#host.images.sweep();
     const deciding = this.#decide().catch((error) => {
       this.#host.options.log.warn("user namespaces not tried out", { error: errorText(error) });
       // Who has to have them is told; a machine that has no room now is asked again by every start.
@@ -216,8 +216,8 @@ export class ContainerEngine {
   /** Of the OCI runtime, too: with the image, the filter and the kinds of mounts that containers are started with. */
   async #probe(): Promise<void> {
     await this.#runs.whenCleared(PROBE);
-    const { options } = this.#host;
-    const [image, filter] = await Promise.all([this.#host.image(options.image), this.#filters.get(CAPABILITIES)]);
+    const image = this.#host.images.pinned;
+    const filter = await this.#filters.get(CAPABILITIES);
     const parts = { host: this.#host, starter: this.#starter, area: this.area, files: this.files };
     await probeUserNamespaces(parts, this.#runs.next(PROBE, PROBE), image, filter).catch((error) => {
       // It may have been a kept filter that is not whole: the next try is with one that is compiled for it.
@@ -288,14 +288,13 @@ export class ContainerEngine {
     const { id } = plan;
     const run = this.#runs.next(id, plan.tenant_id);
     let slot: NetworkSlot | null = null;
+    let entered: EnteredImage | null = null;
     try {
       await this.#idle.left(id);
       const capabilities = plan.strict ? [] : CAPABILITIES;
-      const [image, filter, hasUser] = await Promise.all([
-        this.#host.image(plan.image),
-        this.#filters.get(capabilities),
-        this.#decide(),
-      ]);
+      entered = await this.#host.images.enter(plan.image);
+      const { image } = entered;
+      const [filter, hasUser] = await Promise.all([this.#filters.get(capabilities), this.#decide()]);
       slot = await this.#host.acquire();
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
@@ -305,7 +304,7 @@ export class ContainerEngine {
       const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
       const targets = plan.volumes.map(({ target }) => target);
       await checkTargets(launcher, rootfs, targets);
-      await this.#host.task("startContainer", this.#starter.task(plan, run, rootfs, slot, filter));
+      await this.#host.task("startContainer", this.#starter.task(plan, run, { image, rootfs, slot, filter }));
       // The next launcher does not see the root: what it started would run in an empty one.
       if (!launcher.isOpen) throw new AppError("INTERNAL", "the launcher died during the start");
       const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {
@@ -315,13 +314,15 @@ export class ContainerEngine {
       });
       if (!(control instanceof ContainerControl)) {
         await this.#runs.remove(id, run, slot, false);
+        entered.leave();
         return control;
       }
       failpoint("containers.start.ready");
-      this.#hold(id, run, slot, control, slot.user?.first_id ?? 0);
+      this.#hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage: entered.leave });
       return null;
     } catch (cause) {
       await this.#runs.remove(id, run, slot, true);
+      entered?.leave();
       if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
       throw new AppError("START_FAILED", errorText(cause), { cause });
     } finally {
@@ -419,10 +420,8 @@ export class ContainerEngine {
     return this.#idle.isUsed(id);
   }
 
-  /** Whether an image is in the store, and where a release is given of that release. */
-  async isRelease(reference: string, release: string | null): Promise<boolean> {
-    const image = await this.#host.image(reference).catch(() => null);
-    return image !== null && (release === null || image.release === release);
+  get images(): Pick<MountedImages, "find" | "isRelease"> {
+    return this.#host.images;
   }
 
   /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
@@ -449,22 +448,14 @@ export class ContainerEngine {
     return ContainerControl.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
   }
 
-  #hold(id: string, run: string, slot: NetworkSlot, control: ContainerControl, first_id: number): Held {
+  #hold(taken: Pick<Held, "id" | "run" | "slot" | "control" | "first_id" | "leaveImage">): void {
+    const { id, run, slot, control } = taken;
     const { bundle } = this.#runs.remains(run, false);
-    const held: Held = {
-      id,
-      run,
-      pid: Number(readFileSync(`${bundle}/pid`, "utf8")),
-      address: slot.address,
-      first_id,
-      socket_path: `${bundle}/s`,
-      control,
-      slot,
-      ended: Promise.withResolvers(),
-    };
+    const pid = Number(readFileSync(`${bundle}/pid`, "utf8"));
+    const socket_path = `${bundle}/s`;
+    const held: Held = { ...taken, pid, address: slot.address, socket_path, ended: Promise.withResolvers() };
     this.#held.set(id, held);
     control.onClosed(() => void this.#tracked(this.#ended(held)));
-    return held;
   }
 
   /** Rejects with NOT_RESPONDING when a container that was asked to end is not gone in time. */
@@ -487,6 +478,7 @@ export class ContainerEngine {
     const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
     // The next daemon finds what is left of it otherwise, and tells.
     if (!(await this.#host.discard(this.#runs.remains(run, false), slot))) return;
+    held.leaveImage();
     failpoint("containers.end.cleared");
     this.#held.delete(id);
     this.#onEnded(id, ended);

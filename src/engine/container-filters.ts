@@ -33,15 +33,16 @@ export class ContainerFilters {
   }
 
   async #make(capabilities: readonly string[]): Promise<Filter> {
-    const { filters, options, resolv_conf } = this.#host;
+    const { filters, images, options, resolv_conf } = this.#host;
     if (!filters.areKept) return filters.rules(capabilities);
     const kept = filters.kept(capabilities);
     if (kept !== null) return kept;
-    const { path } = await this.#host.image(options.image);
+    const { path } = images.pinned;
     return this.#host.compile(COMPILER, capabilities, (slot, { bundle, cgroup }) => {
       const spec = {
         id: COMPILER,
         hostname: COMPILER,
+        image_id: "",
         rootfs: path,
         minit: options.minit,
         resolv_conf,

@@ -12,11 +12,20 @@ import type { ContainerPlan } from "./container.ts";
 import type { ContainerSpec } from "./container-bundle.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
+import type { IdleRoot } from "./idle-roots.ts";
 import type { MountedImage } from "./images.ts";
 import type { LauncherClient, UserNamespace } from "./launcher.ts";
 import type { NetworkSlot } from "./network.ts";
 import type { StartContainerTask } from "./thread.ts";
 import { mountWritable } from "./writable-root.ts";
+
+/** What a start has taken for its container. */
+export interface StartParts {
+  readonly image: MountedImage;
+  readonly rootfs: string;
+  readonly slot: NetworkSlot;
+  readonly filter: Filter;
+}
 
 export class ContainerStarter {
   readonly #host: EngineHost;
@@ -61,6 +70,19 @@ export class ContainerStarter {
     return target;
   }
 
+  /** Mounts the root of a container that does not run. Rejects with WRONG_STATE when it is being started by then. */
+  async mountIdle(id: string, reference: string, isStarting: () => boolean): Promise<IdleRoot> {
+    const { image, leave } = await this.#host.images.enter(reference);
+    try {
+      if (isStarting()) throw new AppError("WRONG_STATE", `container ${id} is starting`);
+      const launcher = await this.#host.launcher();
+      return { root: await this.mount(launcher, id, image, null), launcher, letGo: leave };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
   async unmount(id: string): Promise<void> {
     const target = `${this.#roots}/${id}`;
     await this.#host
@@ -76,7 +98,7 @@ export class ContainerStarter {
   }
 
   /** What a worker thread needs for the start, with its files' directory made. `run`: the run's name on the machine. */
-  task(plan: ContainerPlan, run: string, rootfs: string, slot: NetworkSlot, filter: Filter): StartContainerTask {
+  task(plan: ContainerPlan, run: string, { image, rootfs, slot, filter }: StartParts): StartContainerTask {
     const { bundle, runtime_root } = remainsOf(this.#host.containers, run, true);
     const cgroup = this.#host.tenants.path(run);
     const directory = this.directory(plan.id);
@@ -87,7 +109,7 @@ export class ContainerStarter {
       file_paths: [...this.segments(plan.id), `${directory}/exit`],
       pid_file: `${bundle}/pid`,
     };
-    const spec = { ...this.#spec(plan, rootfs, slot, filter), id: run, cgroup };
+    const spec = { ...this.#spec(plan, rootfs, slot, filter), id: run, cgroup, image_id: image.id };
     return { spec, bundle, runtime_root, handover };
   }
 
@@ -96,7 +118,12 @@ export class ContainerStarter {
     return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
   }
 
-  #spec(plan: ContainerPlan, rootfs: string, slot: NetworkSlot, filter: Filter): Omit<ContainerSpec, "cgroup"> {
+  #spec(
+    plan: ContainerPlan,
+    rootfs: string,
+    slot: NetworkSlot,
+    filter: Filter,
+  ): Omit<ContainerSpec, "cgroup" | "image_id"> {
     const { options, resolv_conf } = this.#host;
     const { image: _, disk_limit_mb: __, tenant_id: ___, volumes, ...kept } = plan;
     return {

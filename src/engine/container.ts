@@ -7,6 +7,7 @@ import type { ExitRecord } from "./container-log.ts";
 export interface ContainerPlan
   extends Omit<
     ContainerSpec,
+    | "image_id"
     | "rootfs"
     | "minit"
     | "resolv_conf"

@@ -8,7 +8,6 @@
  */
 import { chmodSync, lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { LRUCache } from "lru-cache";
 import { Piscina } from "piscina";
 import type { Clock } from "../base/clock.ts";
 import type { Config } from "../base/config.ts";
@@ -20,10 +19,11 @@ import { type Places, remainsOf, runName } from "./adoption.ts";
 import { detectCgroupMode, type GroupKind, socketMemoryBound } from "./cgroup.ts";
 import type { Budget, CgroupMode } from "./engine.ts";
 import { type Filter, Filters } from "./filters.ts";
-import { type FoundImage, Images, type MountedImage } from "./images.ts";
+import { type FoundImage, Images } from "./images.ts";
 import { raiseBudgets, socketBudget } from "./kernel-budgets.ts";
 import type { LauncherClient } from "./launcher.ts";
 import { LauncherKeeper } from "./launcher-keeper.ts";
+import { MountedImages } from "./mounted-images.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
 import { OciRuntime } from "./oci-runtime.ts";
 import { outlive, type Remains } from "./reaper.ts";
@@ -43,6 +43,8 @@ export interface HostOptions {
   readonly minit: string;
   /** buildah with its global flags. */
   readonly buildah: readonly string[];
+  /** Where the image store lists its images. */
+  readonly images_file: string;
   /** The image of function instances. */
   readonly image: string;
 }
@@ -54,7 +56,7 @@ export class EngineHost {
   /** Of API containers. */
   readonly tenants: TenantGroups;
   readonly network: Network;
-  readonly images: Images;
+  readonly images: MountedImages;
   readonly users: UserNamespaces;
   readonly instances: Places;
   readonly containers: Places;
@@ -63,10 +65,7 @@ export class EngineHost {
   readonly roots: string;
   readonly #keeper: LauncherKeeper;
   readonly #socket: string;
-  /** By the image's id. */
-  readonly #mounted = new Map<string, Promise<MountedImage>>();
-  /** Ids by what images were asked for by. */
-  readonly #references = new LRUCache<string, string>({ max: LIMITS.image_references_max });
+  readonly #store: Images;
   readonly #onReplaced: ((launcher: LauncherClient) => Promise<void>)[] = [];
   #runtime: OciRuntime | null = null;
   #filters: Filters | null = null;
@@ -99,7 +98,7 @@ export class EngineHost {
       socket_path: this.#socket,
       private_tmp: ![config.data_dir, config.image_dir, minit].some((path) => path.startsWith("/tmp/")),
       onReplaced: async ({ client }) => {
-        await this.#mountAgain(client);
+        await this.images.mountAgain(client);
         for (const listener of this.#onReplaced) await listener(client);
       },
     });
@@ -114,7 +113,8 @@ export class EngineHost {
       users: this.users,
       names: { ...config, slots_max },
     });
-    this.images = new Images(options.buildah, config.host_tag);
+    this.#store = new Images(options.buildah, config.host_tag, options.images_file);
+    this.images = new MountedImages({ images: this.#store, log, withLauncher: this.retried.bind(this) });
   }
 
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
@@ -131,12 +131,12 @@ export class EngineHost {
     for (const { name, is_bounded, note } of this.#budgets)
       if (!is_bounded) log.warn("budget not bounded", { name, note });
     this.tenants.boot(this.instances.cgroup);
-    await outlive(clock, this.#socket, this.images.names_prefix);
+    await outlive(clock, this.#socket, this.#store.names_prefix);
     await this.#keeper.start();
     const { client } = this.#keeper.current;
     const [runtime, found] = await Promise.all([
       OciRuntime.find(() => this.launcher(), config.oci_runtime, this.instances.runtime),
-      this.images.find(client, image).catch((error) => {
+      this.#store.find(client, image).catch((error) => {
         throw new AppError("INTERNAL", `${errorText(error)}: ${errorText(error.cause)}`, { cause: error });
       }),
     ]);
@@ -221,24 +221,6 @@ export class EngineHost {
   /** Has `listener` bring up again, in a new launcher's mount namespace, what ended with the old one. */
   onReplaced(listener: (launcher: LauncherClient) => Promise<void>): void {
     this.#onReplaced.push(listener);
-  }
-
-  /** Mounts an image for as long as the launcher lives. `isInUse`: see `Images.mount`. */
-  mount(image: FoundImage, isInUse: boolean): Promise<MountedImage> {
-    const mounting = this.launcher().then((client) => this.images.mount(client, image, isInUse));
-    this.#mounted.set(image.id, mounting);
-    this.#references.set(image.reference, image.id);
-    mounting.catch(() => this.#mounted.delete(image.id));
-    return mounting;
-  }
-
-  /** An image that is mounted, or mounted now. Rejects with NOT_FOUND. */
-  async image(reference: string): Promise<MountedImage> {
-    const known = this.#mounted.get(this.#references.get(reference) ?? "");
-    if (known !== undefined) return known;
-    const found = await this.images.find(await this.launcher(), reference);
-    this.#references.set(reference, found.id);
-    return this.#mounted.get(found.id) ?? this.mount(found, true);
   }
 
   /** Runs a task of thread.ts. */
@@ -337,20 +319,11 @@ export class EngineHost {
   async end(isEmpty: boolean): Promise<void> {
     const failed = (error: unknown) => this.options.log.warn("images not taken down", { error: errorText(error) });
     if (this.#keeper.isRunning && isEmpty) {
-      await this.images.shutdown(this.#keeper.current.client).catch(failed);
+      await this.#store.shutdown(this.#keeper.current.client).catch(failed);
     }
     await this.#keeper.stop();
     if (isEmpty) rmSync(this.options.config.run_dir, { recursive: true, force: true });
     else rmSync(this.#socket, { force: true });
-  }
-
-  async #mountAgain(client: LauncherClient): Promise<void> {
-    for (const mounting of [...this.#mounted.values()]) {
-      const image = await mounting.catch(() => null);
-      if (image === null) continue;
-      const mounted = await this.images.mount(client, image, true);
-      this.#mounted.set(image.id, Promise.resolve(mounted));
-    }
   }
 }
 

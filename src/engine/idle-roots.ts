@@ -9,6 +9,8 @@ import type { LauncherClient } from "./launcher.ts";
 export interface IdleRoot {
   readonly root: string;
   readonly launcher: LauncherClient;
+  /** Called when it is unmounted. */
+  letGo(): void;
 }
 
 interface Root {
@@ -73,6 +75,7 @@ export class IdleRoots {
   async #end(id: string, root: Root): Promise<void> {
     try {
       await this.#unmount(id);
+      (await root.mounted.catch(() => null))?.letGo();
     } finally {
       this.#roots.delete(id);
       root.gone.resolve();

@@ -4,7 +4,7 @@
  * left of a crashed daemon is a buildah working container. It stays while containers of it live: an overlay that loses
  * its upper directory has an empty root to whoever lists it.
  */
-import { readFileSync, realpathSync } from "node:fs";
+import { readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError } from "../base/errors.ts";
 import type { LauncherClient } from "./launcher.ts";
@@ -32,10 +32,23 @@ export class Images {
   /** What the name of every working container of this daemon begins with: an argument of every command on one. */
   readonly names_prefix: string;
 
-  /** `buildah`: the command with its global flags (store, run root, driver). `tag` tells daemons apart that share a store. */
-  constructor(buildah: readonly string[], tag: string) {
+  /** The store's list of images: another file after each change. */
+  readonly #list_file: string;
+
+  /**
+   * `buildah`: the command with its global flags (store, run root, driver). `tag` tells daemons apart that share a store.
+   * `list_file`: where the store lists its images.
+   */
+  constructor(buildah: readonly string[], tag: string, list_file: string) {
     this.#buildah = buildah;
+    this.#list_file = list_file;
     this.names_prefix = `hearth-${tag}-`;
+  }
+
+  /** A text that differs after every change of the store's images. */
+  state(): string {
+    const { ino, size, mtimeNs } = statSync(this.#list_file, { bigint: true });
+    return `${ino} ${size} ${mtimeNs}`;
   }
 
   /** Looks an image up. Rejects with NOT_FOUND when the store does not hold it; why is the cause, and not for tenants. */
@@ -55,28 +68,36 @@ export class Images {
    * the store is mounted once more; where that does not work, as without it, it is made anew.
    */
   async mount(launcher: LauncherClient, image: FoundImage, isInUse: boolean): Promise<MountedImage> {
-    const name = this.#nameOf(image);
+    const name = `${this.names_prefix}${this.keyOf(image.id)}`;
     if (isInUse) {
       const path = await this.#run(launcher, "mount", name).catch(() => null);
       if (path !== null) return { ...image, path, layers: layersOf(path) };
     }
     await this.#remove(launcher, name);
-    await this.#run(launcher, "from", "--pull-never", "--name", name, "--", image.reference);
+    await this.#run(launcher, "from", "--pull-never", "--name", name, "--", image.id);
     const path = await this.#run(launcher, "mount", name);
     return { ...image, path, layers: layersOf(path) };
   }
 
-  /** Unmounts every image of this daemon, those too that an earlier process mounted. */
-  async shutdown(launcher: LauncherClient): Promise<void> {
-    const names = (await this.#run(launcher, "containers", "--noheading", "--format", "{{.ContainerName}}")).split(
-      "\n",
-    );
-    for (const name of names.filter((one) => one.startsWith(this.names_prefix))) await this.#remove(launcher, name);
+  /** Names a mount by its content: an image has many references (names, and every beginning of its id), and one mount. */
+  keyOf(id: string): string {
+    return id.slice(0, NAME_ID_LENGTH);
   }
 
-  /** By content: an image has many references (names, and every beginning of its id), and one mount. */
-  #nameOf({ id }: FoundImage): string {
-    return `${this.names_prefix}${id.slice(0, NAME_ID_LENGTH)}`;
+  /** Keys of what this daemon mounted, and of what an earlier process did. */
+  async mountedKeys(launcher: LauncherClient): Promise<string[]> {
+    const text = await this.#run(launcher, "containers", "--noheading", "--format", "{{.ContainerName}}");
+    const names = text.split("\n").filter((name) => name.startsWith(this.names_prefix));
+    return names.map((name) => name.slice(this.names_prefix.length));
+  }
+
+  async unmount(launcher: LauncherClient, key: string): Promise<void> {
+    await this.#remove(launcher, `${this.names_prefix}${key}`);
+  }
+
+  /** Unmounts every image of this daemon, those too that an earlier process mounted. */
+  async shutdown(launcher: LauncherClient): Promise<void> {
+    for (const key of await this.mountedKeys(launcher)) await this.unmount(launcher, key);
   }
 
   async #remove(launcher: LauncherClient, name: string): Promise<void> {

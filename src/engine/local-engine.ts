@@ -29,7 +29,7 @@ import { ContainerEngine } from "./container-engine.ts";
 import type { Adopted, Engine, EngineInfo, Instance, InstanceLimits, StartTimings } from "./engine.ts";
 import type { Filter } from "./filters.ts";
 import { EngineHost, type HostOptions } from "./host.ts";
-import type { FoundImage, MountedImage } from "./images.ts";
+import type { FoundImage } from "./images.ts";
 import { PROTOCOL_VERSION } from "./minit-answers.ts";
 import { MinitClient } from "./minit-client.ts";
 import type { NetworkSlot } from "./network.ts";
@@ -68,7 +68,6 @@ export class LocalEngine implements Engine {
   /** Removals of what an earlier process left. */
   #clearing: Promise<unknown> = Promise.resolve();
   readonly #fingerprint_file: string;
-  #image: MountedImage | null = null;
   #filter: Filter | null = null;
 
   constructor(options: EngineOptions) {
@@ -95,9 +94,7 @@ export class LocalEngine implements Engine {
     const areAlike = isFingerprint(this.#fingerprint_file, this.#fingerprint(found));
     if (!areAlike) await this.#leftovers.remove(this.#leftovers.ids(), runtime);
     host.writeResolvConf();
-    const mounting = host.mount(found, areAlike).then((mounted) => {
-      this.#image = mounted;
-    });
+    const mounting = host.images.pin(found, areAlike);
     const [{ survivors, doomed }] = await together(this.#takeOver(), mounting, this.containers.openArea());
     failpoint("engine.boot.adopted");
     host.startThreads();
@@ -169,8 +166,7 @@ export class LocalEngine implements Engine {
   }
 
   async hasDirectory(path: string): Promise<boolean> {
-    invariant(this.#image !== null, "the engine has booted");
-    const { path: root } = this.#image;
+    const { path: root } = this.#host.images.pinned;
     const mode = await this.#host.retried((launcher) => launcher.statInRoot(root, path));
     return mode !== null && (mode & 0o170000) === 0o040000;
   }
@@ -182,8 +178,8 @@ export class LocalEngine implements Engine {
       oci_runtime: runtime.command,
       oci_runtime_version: runtime.version,
       cgroup_mode: this.#host.mode,
-      image: this.#image?.reference ?? "",
-      image_release: this.#image?.release ?? "",
+      image: this.#host.images.pinned.reference,
+      image_release: this.#host.images.pinned.release,
       subnet: config.subnet,
       gateway: this.#host.network.gateway,
       bridge: config.bridge,
@@ -278,10 +274,10 @@ export class LocalEngine implements Engine {
   }
 
   #spec(id: string, slot: NetworkSlot): InstanceSpec {
-    invariant(this.#image !== null && this.#filter !== null, "the engine has booted");
+    invariant(this.#filter !== null, "the engine has booted");
     return {
       id,
-      rootfs: this.#image.path,
+      rootfs: this.#host.images.pinned.path,
       minit: this.#host.options.minit,
       resolv_conf: this.#host.resolv_conf,
       uid: slot.uid,

@@ -10,12 +10,11 @@ import type { StoreArea } from "./area.ts";
 import type { ContainerPlan } from "./container.ts";
 import { writeContainerFiles } from "./container-bundle.ts";
 import { ContainerControl } from "./container-client.ts";
-import type { ContainerStarter } from "./container-starter.ts";
+import type { ContainerStarter, StartParts } from "./container-starter.ts";
 import type { FileSessions } from "./files.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
 import type { MountedImage } from "./images.ts";
-import type { NetworkSlot } from "./network.ts";
 import { OciRuntime } from "./oci-runtime.ts";
 import { OPEN_POLICY } from "./rules.ts";
 
@@ -64,7 +63,7 @@ export async function probeUserNamespaces(
     await area.remove("containers", PROBE);
     await area.create("containers", PROBE, null);
     const rootfs = await starter.mount(await host.launcher(), PROBE, image, slot.user);
-    await look(parts, await start(parts, run, rootfs, slot, filter), slot.user.first_id);
+    await look(parts, await start(parts, run, { image, rootfs, slot, filter }), slot.user.first_id);
   } finally {
     await starter.unmount(PROBE);
     await host.within(
@@ -78,14 +77,8 @@ export async function probeUserNamespaces(
 }
 
 /** Resolves to the first process's pid. Not by way of a thread, where a test's failpoints are for containers. */
-async function start(
-  { host, starter, area }: ProbeParts,
-  run: string,
-  rootfs: string,
-  slot: NetworkSlot,
-  filter: Filter,
-): Promise<number> {
-  const { spec, bundle, handover } = starter.task(PLAN, run, rootfs, slot, filter);
+async function start({ host, starter, area }: ProbeParts, run: string, taken: StartParts): Promise<number> {
+  const { spec, bundle, handover } = starter.task(PLAN, run, taken);
   const { command, version } = host.runtime;
   const { clock } = host.options;
   const mounts = [{ source: area.subvolume("containers", PROBE), target: VOLUME }];

@@ -16,7 +16,7 @@ import { readConfig } from "../../src/base/config.ts";
 import { createLog } from "../../src/base/log.ts";
 import type { ExecRequest, Instance } from "../../src/engine/engine.ts";
 import { LocalEngine } from "../../src/engine/local-engine.ts";
-import { buildahCommand, helperPath, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 import { eventually } from "../support/daemon.ts";
 
 const { data_dir: installed, image_dir } = readDirectories(process.env, []);
@@ -57,6 +57,7 @@ describe.each([
       log: createLog("error", systemClock),
       minit: helperPath(installed),
       buildah: buildahCommand(config.image_dir),
+      images_file: imageStore(config.image_dir).images_file,
       image: profileImage().reference,
     });
   const engine = make();

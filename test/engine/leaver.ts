@@ -4,7 +4,7 @@ import { readConfig } from "../../src/base/config.ts";
 import { createLog } from "../../src/base/log.ts";
 import type { ExecRequest } from "../../src/engine/engine.ts";
 import { LocalEngine } from "../../src/engine/local-engine.ts";
-import { buildahCommand, helperPath, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 
 /** One instance, and what is done to it before the kill. */
 export interface Step {
@@ -32,6 +32,7 @@ export function engineWith(flags: readonly string[]): LocalEngine {
     log: createLog("error", systemClock),
     minit: helperPath(data_dir),
     buildah: buildahCommand(image_dir),
+    images_file: imageStore(image_dir).images_file,
     image: profileImage().reference,
   });
 }

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, wr
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { StoreArea } from "../../src/engine/area.ts";
 import { Images, type MountedImage } from "../../src/engine/images.ts";
-import { buildahCommand, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 import { Ground } from "../support/area.ts";
 import { eventually } from "../support/native.ts";
 
@@ -98,7 +98,7 @@ describe("a container on the image of the functions, with a volume", () => {
 
   beforeEach(async () => {
     const { image_dir } = readDirectories(process.env, []);
-    images = new Images(buildahCommand(image_dir), `area-${process.pid}`);
+    images = new Images(buildahCommand(image_dir), `area-${process.pid}`, imageStore(image_dir).images_file);
     image = await images.mount(ground.client, await images.find(ground.client, profileImage().reference), false);
     lower = image.path;
     bundle = mkdtempSync("/dev/shm/hearth-area-");

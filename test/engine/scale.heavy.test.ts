@@ -7,7 +7,7 @@ import { readConfig } from "../../src/base/config.ts";
 import { createLog } from "../../src/base/log.ts";
 import type { Instance } from "../../src/engine/engine.ts";
 import { LocalEngine } from "../../src/engine/local-engine.ts";
-import { buildahCommand, helperPath, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 
 const COUNT = 1_500;
 /** Of a bridge on Linux (BR_MAX_PORTS, 1,023): as many links again lie above it. */
@@ -24,6 +24,7 @@ const engine = new LocalEngine({
   log: createLog("error", systemClock),
   minit: helperPath(installed),
   buildah: buildahCommand(config.image_dir),
+  images_file: imageStore(config.image_dir).images_file,
   image: profileImage().reference,
 });
 const instances: Instance[] = [];

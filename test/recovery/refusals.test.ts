@@ -89,16 +89,19 @@ describe("code in a container that stops the guards of commands", () => {
     await eventually("it stops what it finds", async () =>
       (await user.logs(id)).some(({ message }) => message === "up"),
     );
-    const stopped = [1, 2, 3].map(() =>
-      daemon.call("POST", `/api/containers/${id}/exec`, { command: ["true"], timeout_ms: 1_500 }),
-    );
-    let isOver = false;
-    const all = Promise.all(stopped).finally(() => {
-      isOver = true;
-    });
+    const command = ["true"];
     const seen: boolean[] = [];
-    while (!isOver) seen.push((await user.get(id)).checks.minit_responsive);
-    await all;
+    await eventually("a guard was stopped", async () => {
+      const state = { isOver: false };
+      const stopped = [1, 2, 3].map(() =>
+        daemon.call("POST", `/api/containers/${id}/exec`, { command, timeout_ms: 1_500 }),
+      );
+      const all = Promise.all(stopped).finally(() => {
+        state.isOver = true;
+      });
+      while (!state.isOver) seen.push((await user.get(id)).checks.minit_responsive);
+      return (await all).some(({ body }) => body.exit_code !== 0);
+    });
     expect(seen).not.toContain(false);
     await user.delete(id);
   });

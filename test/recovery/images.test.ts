@@ -1,0 +1,68 @@
+/** Images that are replaced in the store under a name that containers are made from. */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { buildahCommand, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { ContainerUser } from "../support/containers.ts";
+import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+
+const NAME = `localhost/hearth-test-retag-${process.pid}`;
+const [buildah = "", ...flags] = buildahCommand(readDirectories(process.env, []).image_dir);
+const build = (...args: string[]) =>
+  execFileSync(buildah, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] })
+    .toString()
+    .trim();
+
+const daemon = new Daemon();
+const user = new ContainerUser(daemon);
+const made: string[] = [];
+beforeAll(() => daemon.start({ HEARTH_CELLS: "0" }));
+afterAll(async () => {
+  await daemon.dispose();
+  for (const id of made) build("rmi", "--force", id);
+});
+
+/** Makes an image whose /version holds `text`, and gives it the name. */
+function tag(text: string): string {
+  const container = build("from", "--pull-never", "--", profileImage("prod").reference);
+  build("config", "--label", `version=${text}`, "--env", `VERSION=${text}`, container);
+  const directory = mkdtempSync("/var/tmp/hearth-retag-");
+  execFileSync("sh", ["-c", `echo ${text} > ${directory}/version`]);
+  build("copy", container, `${directory}/version`, "/version");
+  const id = build("commit", "--quiet", container, NAME);
+  build("rm", container);
+  rmSync(directory, { recursive: true, force: true });
+  made.push(id);
+  return id;
+}
+
+const create = (name: string) => user.create({ name, image: NAME, oci: true });
+const mountedOf = (id: string) => daemon.leftovers().image_containers.filter((name) => name.endsWith(id.slice(0, 12)));
+
+describe("a name that comes to stand for another image", () => {
+  it("is the new image to the next container, the old one to containers made before, until none needs that", async () => {
+    const first_id = tag("first");
+    const { container_id: old } = await create("old");
+    expect(await user.shell(old, "cat /version")).toBe("first\n");
+    const second_id = tag("second");
+    const { container_id: next } = await create("next");
+    expect(await user.shell(next, "cat /version")).toBe("second\n");
+
+    await daemon.call("POST", `/api/containers/${old}/stop`, { timeout_ms: 0 });
+    await eventually("the old image is unmounted", () => mountedOf(first_id).length === 0);
+    await daemon.call("POST", `/api/containers/${old}/start?execution=sync`);
+    expect(await user.shell(old, "cat /version")).toBe("first\n");
+
+    // Another daemon keeps what the containers need that live on.
+    await daemon.stop("SIGKILL");
+    await daemon.start({ HEARTH_CELLS: "0" });
+    expect([mountedOf(first_id).length, mountedOf(second_id).length]).toEqual([1, 1]);
+    expect(await user.shell(old, "cat /version; ls / | wc -l")).toMatch(/^first\n1\d\n$|^first\n2\d\n$/);
+    await user.delete(old);
+    await eventually("the old image is unmounted", () => mountedOf(first_id).length === 0);
+    expect(await user.shell(next, "cat /version")).toBe("second\n");
+    await user.delete(next);
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
