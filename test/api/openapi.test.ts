@@ -33,6 +33,7 @@ const ORDER = [
   "listInvocations",
   "getInvocation",
   "functionPool",
+  "functionPools",
   "updateFunction",
   "listVersions",
   "rollbackFunction",
