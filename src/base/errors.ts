@@ -131,6 +131,16 @@ export function invariant(condition: unknown, message: string): asserts conditio
   if (!condition) throw new InvariantError(message);
 }
 
+/** Whether it is a fault: its text tells of the inside, such as paths of the node, and is for the log alone. */
+export function isFault(thrown: unknown): boolean {
+  return !(thrown instanceof AppError) || thrown.code === "INTERNAL";
+}
+
+/** The text that a tenant may read of anything that was thrown. */
+export function publicText(thrown: unknown): string {
+  return isFault(thrown) ? "internal error" : errorText(thrown);
+}
+
 /** The text of anything that was thrown. */
 export function errorText(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : String(thrown);

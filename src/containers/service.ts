@@ -10,7 +10,7 @@
  *    the store takes it.
  */
 import type { Clock } from "../base/clock.ts";
-import { AppError, errorText } from "../base/errors.ts";
+import { AppError, errorText, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -367,7 +367,7 @@ export class Containers {
     try {
       await this.#run(row);
     } catch (error) {
-      await this.#settle(row.id, () => this.#move(row, "fail", { error_message: errorText(error) }));
+      await this.#settle(row.id, () => this.#move(row, "fail", { error_message: publicText(error) }));
       throw error;
     }
   }

@@ -10,7 +10,7 @@
 import type { OwnerLimits, Pool } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
-import { AppError, errorText } from "../base/errors.ts";
+import { AppError, errorText, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
@@ -287,7 +287,7 @@ export class Functions {
     } catch (error) {
       if (isNew) {
         const closed = await moves.run(record.id, async () => {
-          await this.#move(record, "fail", errorText(error));
+          await this.#move(record, "fail", publicText(error));
           return { promise: groups.close(record.id, "failed") };
         });
         await closed.promise;

@@ -2,7 +2,7 @@
  * Turns whatever was thrown into the one error body of the interface. The only reader of the status column of
  * base/errors.ts, and the only place that knows which headers go with which refusal.
  */
-import { AppError, ERRORS, type ErrorCode, type ErrorDetails, errorText } from "../base/errors.ts";
+import { AppError, ERRORS, type ErrorCode, type ErrorDetails, errorText, isFault, publicText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
@@ -40,9 +40,9 @@ const HEADERS: { readonly [Code in ErrorCode]?: Readonly<Record<string, string>>
 
 /** A refusal tells its own text; a fault tells nothing of the inside and is logged with its cause. */
 export function errorBody(thrown: unknown, request_id: string): ErrorBody {
-  if (!(thrown instanceof AppError)) {
+  if (!(thrown instanceof AppError) || isFault(thrown)) {
     return {
-      error: "internal error",
+      error: publicText(thrown),
       error_code: "INTERNAL",
       request_id,
       details: null,

@@ -1,5 +1,13 @@
 /** How operations end: what is kept of it in the row, and what a request hears that has waited for it. */
-import { AppError, type AppErrorOptions, ERRORS, type ErrorCode, type ErrorDetails } from "../base/errors.ts";
+import {
+  AppError,
+  type AppErrorOptions,
+  ERRORS,
+  type ErrorCode,
+  type ErrorDetails,
+  isFault,
+  publicText,
+} from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Value } from "../store/store.ts";
 import type { OperationRow } from "./rows.ts";
@@ -20,7 +28,7 @@ export type End = Exclude<Outcome, { readonly verb: null }> | { readonly verb: "
 
 /** What was thrown, in the form in which it is kept. A fault tells nothing of the inside. */
 export function failureOf(thrown: unknown): Failure & { readonly code: ErrorCode } {
-  if (!(thrown instanceof AppError)) return { code: "INTERNAL", message: "internal error" };
+  if (!(thrown instanceof AppError) || isFault(thrown)) return { code: "INTERNAL", message: publicText(thrown) };
   const { code, hint, details, retry_after, retryable } = thrown;
   const message = thrown.message.slice(0, LIMITS.operation_message_length_max);
   return { code, message, hint, details, retry_after, retryable };

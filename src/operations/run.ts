@@ -7,7 +7,7 @@
  *     longer than `operation_stop_ms`. What it has achieved all the same counts: a run that succeeds has succeeded.
  */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
-import { AppError, errorText, invariant } from "../base/errors.ts";
+import { AppError, errorText, invariant, isFault } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
@@ -145,7 +145,7 @@ export class Run implements OperationContext {
     const outcome = await Promise.race([work, this.#late.promise.then(() => this.#failed(null))]);
     this.#isOver = true;
     this.#cancelNote?.();
-    if (outcome.verb === "fail" && !(outcome.error instanceof AppError)) {
+    if (outcome.verb === "fail" && isFault(outcome.error)) {
       const { error } = outcome;
       const stack = error instanceof Error ? error.stack : undefined;
       log.error("operation failed", { operation_id: this.operation_id, error: errorText(error), stack });

@@ -30,3 +30,10 @@ it("a fault tells nothing of the inside as its reason", () => {
     retryable: false,
   });
 });
+
+it("a fault with a code tells no path or command of the node either", () => {
+  const text = "nft -f /run/hearth/1a2b3c4d/rules.nft exited with 1";
+  const body = errorBody(new AppError("INTERNAL", text, { hint: "look at /run/hearth" }), "req_1");
+  expect(body).toMatchObject({ error: "internal error", error_code: "INTERNAL", reason_message: "internal error" });
+  expect(JSON.stringify(body)).not.toContain("/run/hearth");
+});
