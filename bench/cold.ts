@@ -135,7 +135,7 @@ export async function benchCold(plan: ColdPlan): Promise<Section> {
       crunPacked.row(),
     ],
     bars: [
-      ratioBar("cold with a cell, p50, of crun run", withCell, crun, "p50", 0.5),
+      ratioBar("cold with a cell, p50, of crun run", withCell, crun, "p50", 0.25),
       ratioBar("cold without a cell, p50, of crun run", without, crun, "p50", 2),
     ],
     comparisons: [

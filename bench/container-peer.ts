@@ -44,6 +44,13 @@ route add default via $gateway
 END
 exec "$@"`;
 
+/** The name of a container's present run, which its bundle and the OCI runtime have. */
+function runOf(daemon: Daemon, id: string): string {
+  const run = readdirSync(`${daemon.runDirectory}/c`).find((name) => name.startsWith(`${id}.`));
+  if (run === undefined) throw new AppError("NOT_FOUND", `container ${id} has no bundle`);
+  return run;
+}
+
 /** A container that is ready to be started. */
 export interface Bundle {
   readonly id: string;
@@ -92,10 +99,7 @@ export class PeerContainers {
     const launcher = await LauncherProcess.start(installedHelper(), socket, true, systemClock);
     const peer = new PeerContainers(directory, launcher, new LauncherClient(socket, systemClock));
     try {
-      const bundles = `${daemon.runDirectory}/c`;
-      const run = readdirSync(bundles).find((name) => name.startsWith(`${id}.`));
-      if (run === undefined) throw new AppError("NOT_FOUND", `container ${id} has no bundle`);
-      peer.#model = `${bundles}/${run}`;
+      peer.#model = `${daemon.runDirectory}/c/${runOf(daemon, id)}`;
       // The container may go before the last copy is made.
       for (const name of SMALL_FILES) cpSync(join(peer.#model, name), join(directory, name));
       const image = await peer.#images.find(peer.#client, profileImage("prod").reference);
@@ -175,7 +179,7 @@ export class PeerContainers {
 
   /** `crun exec` of a command in a container of the daemon: the launcher's own time, from its fork to the exit. */
   async exec(daemon: Daemon, id: string, command: readonly string[]): Promise<number> {
-    const argv = ["crun", "--root", `${daemon.runDirectory}/oci-c`, "exec", id, ...command];
+    const argv = ["crun", "--root", `${daemon.runDirectory}/oci-c`, "exec", runOf(daemon, id), ...command];
     const result = await this.#client.spawn({ argv, timeout_ms: TIMEOUT_MS });
     if (result.exit_code !== 0) throw new Error(`crun exec: ${result.stderr.slice(-500)}`);
     return result.duration_ms;

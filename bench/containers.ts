@@ -257,7 +257,7 @@ export async function benchContainers(plan: ContainersPlan): Promise<Section> {
       "same bundles with roots mounted ahead, in network namespaces with nothing in them. The idle ones are hearth's.",
     rows: subjects.map((samples) => samples.row()),
     bars: [
-      ratioBar("create to ready, p50, of crun run with its network", created, crun, "p50", 1.5),
+      ratioBar("create to ready, p50, of crun run with its network", created, crun, "p50", 1.3),
       pairedBar(`${plan.batch_count} containers, ${LANES} at a time, of runc run -d`, batch, runc, "p50", 1),
       {
         label: "idle containers held",

@@ -52,7 +52,7 @@ export interface Adopted {
 
 /** A resource of this machine's kernel that containers share, and whether one of them can use up all of it. */
 export interface Budget {
-  readonly name: "terminals" | "open_files" | "socket_memory" | "disk_io";
+  readonly name: "terminals" | "open_files" | "socket_memory" | "disk_io" | "tracked_connections";
   readonly is_bounded: boolean;
   /** The bound, or the reason why there is none. */
   readonly note: string;

@@ -56,6 +56,12 @@ export function socketBudget(bound: SocketMemoryBound): Budget {
   return { name: "socket_memory", is_bounded: bound !== "none", note: SOCKET_NOTES[bound] };
 }
 
+/** Entries of the kernel's table of connections. `refused_count`: packets dropped because of the bound. */
+export function connectionBudget(flows_max: number, refused_count: number): Budget {
+  const note = `${flows_max} for each address; ${refused_count} packets dropped above that`;
+  return { name: "tracked_connections", is_bounded: true, note };
+}
+
 export interface SocketMemory {
   readonly tcp_bytes: number;
   readonly udp_bytes: number;

@@ -30,6 +30,7 @@ import type { Adopted, Engine, EngineInfo, Instance, InstanceLimits, StartTiming
 import type { Filter } from "./filters.ts";
 import { EngineHost, type HostOptions } from "./host.ts";
 import type { FoundImage } from "./images.ts";
+import { connectionBudget } from "./kernel-budgets.ts";
 import { PROTOCOL_VERSION } from "./minit-answers.ts";
 import { MinitClient } from "./minit-client.ts";
 import type { NetworkSlot } from "./network.ts";
@@ -64,6 +65,8 @@ export class LocalEngine implements Engine {
   readonly #moving = new Set<string>();
   /** Containers that were nobody's at the last look. */
   #strays: readonly string[] = [];
+  /** Packets that the bound on tracked connections dropped, at the last look. */
+  #refused_count = 0;
   #cancelLook: CancelTimer = () => {};
   /** Removals of what an earlier process left. */
   #clearing: Promise<unknown> = Promise.resolve();
@@ -184,7 +187,7 @@ export class LocalEngine implements Engine {
       gateway: this.#host.network.gateway,
       bridge: config.bridge,
       user_namespaces: this.#host.users.info,
-      budgets: this.#host.budgets,
+      budgets: [...this.#host.budgets, connectionBudget(config.flows_max, this.#refused_count)],
     };
   }
 
@@ -327,6 +330,7 @@ export class LocalEngine implements Engine {
       const held = this.#held.get(id);
       if (held?.isRemoving === false) held.minit.close();
     }
+    this.#refused_count = await this.#host.network.flowsRefused();
   }
 
   /**

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { NODE_PATH } from "../../src/setup/paths.js";
-import { Daemon } from "../support/daemon.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 const outside = `out${daemon.tag}`;
@@ -107,6 +107,11 @@ EOF`;
       .filter((line) => / src=(\S+)/.exec(line)?.[1] === address).length;
     expect(count).toBeGreaterThan(LIMITS.flows_max / 2);
     expect(count).toBeLessThanOrEqual(LIMITS.flows_max + 10);
+    await eventually("the daemon to say how many packets were dropped", async () => {
+      const { budgets } = (await daemon.call("GET", "/api/system/info")).body.engine;
+      const { note } = budgets.find(({ name }: { name: string }) => name === "tracked_connections");
+      return Number(/; (\d+) packets/.exec(note)?.[1]) > 0;
+    });
     expect((await daemon.invoke("goes-out")).stdout).toBe(`${HOST}\n`);
   });
 });
