@@ -256,7 +256,7 @@ describe("fields of the network", () => {
     [{ ports: [{ container_port: 0 }] }, 400],
     [{ ports: [{ container_port: 65_536 }] }, 400],
     [{ ports: [{ container_port: 80, host_port: 1_023 }] }, 400],
-    [{ ports: [{ container_port: 80, hostPort: 20_000 }] }, 400],
+    [{ ports: [{ container_port: 80, hostPort: 20_000 }] }, 422],
     [{ ports: [{ container_port: 80, host_address: "::1" }] }, 400],
     [{ ports: [{ container_port: 80, protocol: "sctp" }] }, 400],
     [
@@ -269,7 +269,6 @@ describe("fields of the network", () => {
       400,
     ],
     [{ egress: 3 }, 422],
-    [{ egress: null }, 422],
     [{ egress: "some" }, 400],
     [{ egress: ["example.com"] }, 400],
     [{ egress: ["1.2.3.4/8"] }, 400],
