@@ -3,6 +3,7 @@
  * of the client are read from. A new concern is a line here.
  */
 
+import { type AuditRoutesOptions, auditRoutes } from "./audit/routes.ts";
 import { type ContainerRoutesOptions, containerRoutes } from "./containers/routes.ts";
 import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
@@ -25,6 +26,7 @@ export interface ApiOptions {
   readonly telemetry: TelemetryRoutesOptions;
   readonly operations: OperationRoutesOptions;
   readonly events: EventRoutesOptions;
+  readonly audit: AuditRoutesOptions;
 }
 
 /** What holds for all of it. Backquotes mark code. */
@@ -50,10 +52,11 @@ const TAGS = {
   auth: "Short-lived tokens.",
   operations: "Work that was accepted and is done in its own time.",
   events: "What happens to a tenant's things, as it happens.",
+  audit: "Who changed what, and what was refused.",
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, volumes, terminal, tenants, telemetry, operations, events } = options;
+  const { system, functions, containers, volumes, terminal, tenants, telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
     ...systemRoutes(system),
@@ -73,6 +76,7 @@ export function apiRoutes(options: ApiOptions) {
     ...telemetryRoutes(telemetry),
     ...operationRoutes(operations),
     ...eventRoutes(events),
+    ...auditRoutes(audit),
   ];
   all.routes = routes;
   return routes;

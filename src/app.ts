@@ -8,6 +8,7 @@ import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
 import { apiRoutes } from "./api.ts";
+import { Audit } from "./audit/service.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import { type Config, ownPorts } from "./base/config.ts";
 import { AppError, errorText } from "./base/errors.ts";
@@ -37,6 +38,7 @@ import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts
 import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
 import type { Authenticator } from "./http/auth.ts";
+import type { Observer } from "./http/observer.ts";
 import { Cursors } from "./http/pages.ts";
 import { Rates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
@@ -142,7 +144,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
   const { store, events, keys, cursors, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
-  const { metrics, observer } = await startTelemetry(base, { store, pool, node_id });
+  const audit = new Audit({ store, clock });
+  const { metrics, observer } = await startTelemetry(base, { store, pool, node_id, audit });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
   const operations = new Operations({ ...base, store, events });
   // What still runs may call the API until it is over.
@@ -198,12 +201,13 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     telemetry: { metrics },
     operations: { operations },
     events: { events },
+    audit: { audit },
   });
   const routes = [...api, ...pageRoutes()];
   const spools = new Spools(`${config.data_dir}/uploads`, ids);
   await spools.begin();
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
-    const app = createApp({ ...base, authenticator, rates, spools, cursors, observer });
+    const app = createApp({ ...base, authenticator, rates, spools, cursors, observer: inTurn(observer, audit) });
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
@@ -227,7 +231,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  watch(base, { pool, engine, invocations, operations, events });
+  watch(base, { pool, engine, invocations, operations, events, audit });
   undo.add(async () => failpoint("app.stop.begun"));
   log.info("ready", { url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
   return { url, new_key, stop: () => undo.all(log) };
@@ -326,10 +330,29 @@ function resolveImage(selector: string, oci: boolean): ResolvedImage {
   return { reference, release };
 }
 
+/** Tells each of them of every request. */
+function inTurn(...observers: readonly Observer[]): Observer {
+  return {
+    served(request) {
+      for (const observer of observers) observer.served(request);
+    },
+  };
+}
+
 /** What watches all other parts. Spans and metrics are sent away only where a collector is set. */
 async function startTelemetry(
   { config, clock, log, traces, undo }: Base,
-  { store, pool, node_id }: { readonly store: Store; readonly pool: Pool<Call, Outcome>; readonly node_id: string },
+  {
+    store,
+    pool,
+    node_id,
+    audit,
+  }: {
+    readonly store: Store;
+    readonly pool: Pool<Call, Outcome>;
+    readonly node_id: string;
+    readonly audit: Audit;
+  },
 ) {
   const version = packageVersion();
   const sources = {
@@ -337,6 +360,7 @@ async function startTelemetry(
     store: () => store.stats(),
     socket_memory: readSocketMemory,
     log_dropped_count: () => log.dropped_count,
+    audit: () => audit.stats(),
   };
   const metrics = new Metrics({ version, node_id, sources });
   undo.add(async () => metrics.close());
@@ -379,12 +403,14 @@ function watch(
     invocations,
     operations,
     events,
+    audit,
   }: {
     readonly pool: Pool<Call, Outcome>;
     readonly engine: Engine;
     readonly invocations: Invocations;
     readonly operations: Operations;
     readonly events: Events;
+    readonly audit: Audit;
   },
 ): void {
   const sockets = new SocketMemoryWatch(log);
@@ -408,6 +434,7 @@ function watch(
       async () => {
         await operations.prune();
         await events.prune();
+        await audit.prune();
       },
     ),
   ];

@@ -25,6 +25,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "POST /api/terminal/sessions/:session_id/resize": "the same",
   "DELETE /api/terminal/sessions/:session_id": "the same",
   "GET /ws/terminal/attach": "the same",
+  "GET /api/audit": "who changed what is asked after the fact",
   "GET /api/api-keys": "the interface leaves the issuance of keys open (Authentication 7)",
   "POST /api/api-keys": "the same",
   "DELETE /api/api-keys/:key_id": "the same",

@@ -21,6 +21,7 @@ const TOP = new Set("package.json package-lock.json tsconfig.json src pool runti
 /** Concerns and the concerns whose `service` and `schema` they may use (all may use events and operations). */
 const CONCERN_EDGES: Record<string, readonly string[]> = {
   system: [],
+  audit: [],
   events: [],
   operations: [],
   terminal: ["containers"],

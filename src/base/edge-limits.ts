@@ -12,6 +12,27 @@ export const EDGE_LIMITS = {
   /** Redirects that one of them follows. */
   outgoing_redirects_max: 5,
 
+  // Audit log
+  /** Days and entries that are kept: of a tenant's changes and of its refusals, some 30 MB together. */
+  audit_kept_seconds: 90 * 24 * 3_600,
+  audit_changes_kept_per_tenant: 50_000,
+  audit_refusals_kept_per_tenant: 10_000,
+  /** Entries of a tenant are counted after so many new ones. */
+  audit_counted_every: 100,
+  /** Refusals of one source that are recorded: at once, and for long. A flood of them would fill the disk. */
+  audit_refusals_burst: 60,
+  audit_refusals_per_second: 1,
+  /** A tenant with all its keys, or all callers without one, has so many times that. */
+  audit_sources_factor: 10,
+  /** Sources whose rate is known; the one seen longest ago is forgotten. */
+  audit_sources_max: 10_000,
+  /** Characters of a target: the path of a file may be long. */
+  audit_target_length_max: 512,
+  /** A read looks at so many entries, some milliseconds, and takes so many; an answer makes so many reads. */
+  audit_window_rows: 10_000,
+  audit_rows_per_read: 500,
+  audit_windows_per_answer: 50,
+
   // WebSockets
   /** Open ones of one listener; each costs some 20 KiB beside what waits for it. */
   sockets_max: 1_024,

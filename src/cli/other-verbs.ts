@@ -1,6 +1,6 @@
 /** The verbs beside those of functions, as they are described; what they do is loaded when one is called. */
 import { LIMIT_FLAGS, NO_LIMIT_FLAGS } from "./tenant-fields.ts";
-import { collect, eventNumber, type Flag, type Group, LIMIT, type Verb } from "./verb.ts";
+import { collect, eventNumber, type Flag, type Group, LIMIT, moment, type Verb } from "./verb.ts";
 
 const SCOPES: Flag = {
   flags: "--scopes <list>",
@@ -243,6 +243,24 @@ const EVENTS: Verb = {
   load: async () => (await import("./events.ts")).events,
 };
 
+const AUDIT: Verb = {
+  name: "audit",
+  summary: "who changed what, and what was refused",
+  flags: [
+    LIMIT,
+    { flags: "--since <when>", about: "a time ago (2h) or a date", parse: moment },
+    { flags: "--until <when>", about: "a time ago (1h) or a date", parse: moment },
+    { flags: "--key-id <id>", about: "only those of a key" },
+    { flags: "--route <pattern>", about: "only those of a route, such as /api/functions/:function_id" },
+    { flags: "--target <id>", about: "only those with this target" },
+    { flags: "--result <result>", about: "only those with this result", choices: ["success", "refused", "failed"] },
+    { flags: "--tenant <tenant>", about: "only those of a tenant, of all unless given (the operator's)" },
+    { flags: "--ndjson", about: "all of them, one JSON object a line" },
+  ],
+  examples: ["hearth audit --since 1d --result refused", "hearth audit --ndjson > audit.ndjson"],
+  load: async () => (await import("./audit.ts")).listAudit,
+};
+
 const STATUS: Verb = {
   name: "status",
   summary: "the daemon on one screen",
@@ -276,6 +294,7 @@ export const OTHER_VERBS: readonly (Verb | Group)[] = [
   STATUS,
   OPERATIONS,
   EVENTS,
+  AUDIT,
   KEYS,
   TOKENS,
   TENANTS,

@@ -22,6 +22,14 @@ export interface Served {
   readonly method: string;
   /** The route's pattern; null where no route answers. The path that was sent is not told. */
   readonly route: string | null;
+  /** The route's name in the description of the API; null where no route answers. */
+  readonly operation: string | null;
+  /** Of the other end of the connection; null once it has gone. */
+  readonly address: string | null;
+  /** Whether it asked for a change: of things, credentials, or what runs. */
+  readonly is_change: boolean;
+  /** Path parameters and the id of what was made, of a change or a refusal. */
+  readonly target: string | null;
   readonly status: number;
   /** Null unless the request was refused or failed. */
   readonly error_code: ErrorCode | null;

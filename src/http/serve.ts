@@ -69,6 +69,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   let stream: RequestBody | null = null;
   let spool: Spool | null = null;
   let early: EarlyHeaders | null = null;
+  let result: unknown;
   try {
     let credential = "";
     if (route.auth !== "public") {
@@ -108,7 +109,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const parts = { caller, params, query, body, stream: spool ?? stream, request_id, trace, notes, recheck };
     const request = new ServedRequest(c, route, deps, parts);
     early = earlyHeaders(c.env, route, query, { request_id, more_headers }, deps);
-    const result = await (early === null ? route.handler(request) : early.during(() => route.handler(request)));
+    result = await (early === null ? route.handler(request) : early.during(() => route.handler(request)));
     share.end();
     response = early?.areSent
       ? finish(c.env, early, result, route.status, share)
@@ -130,10 +131,15 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   const ended_ms = deps.clock.monotonicMs();
   const { method, path } = route;
   const is_poll = method === "GET" && incoming.headers[POLL_HEADER] !== undefined;
+  const is_change = method !== "GET" || status === SWITCHING;
   const told = {
     request_id,
     method,
     route: path,
+    operation: route.operation,
+    address: addressOf(incoming),
+    is_change,
+    target: is_change || error_code !== null ? targetOf(c.req.param(), result) : null,
     status,
     error_code,
     is_poll,
@@ -145,6 +151,28 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   };
   deps.observer.served(told);
   return response;
+}
+
+/** Of an upgraded request. */
+const SWITCHING = 101;
+
+function addressOf({ socket }: IncomingMessage): string | null {
+  return socket.remoteAddress?.replace(/^::ffff:(?=\d+\.)/, "") ?? null;
+}
+
+/** Fields of answers that name what was made. */
+const ID_FIELDS = ["id", "session_id", "job_id", "operation_id", "tenant_id", "name"] as const;
+
+/** What a change or refusal is about: ids and names, nothing else of the request or its answer. */
+function targetOf(params: Readonly<Record<string, string>>, result: unknown): string | null {
+  const parts = Object.values(params);
+  const body = result instanceof Answer ? result.body : result;
+  if (typeof body === "object" && body !== null && !(body instanceof Response)) {
+    const fields = body as Readonly<Record<string, unknown>>;
+    const id = ID_FIELDS.map((name) => fields[name]).find((value) => typeof value === "string");
+    if (typeof id === "string" && !parts.includes(id)) parts.push(id);
+  }
+  return parts.length === 0 ? null : parts.join("/").slice(0, LIMITS.audit_target_length_max);
 }
 
 function isRaw(route: Route, incoming: IncomingMessage): route is Route & { upload: UploadOptions } {
@@ -390,6 +418,10 @@ export function refuseUnserved(
     request_id,
     method,
     route: null,
+    operation: null,
+    address: null,
+    is_change: false,
+    target: null,
     status,
     error_code,
     is_poll: false,

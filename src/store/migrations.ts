@@ -296,6 +296,32 @@ export const MIGRATIONS: readonly Migration[] = [
       "ALTER TABLE event_horizons RENAME COLUMN seq TO number",
     ],
   },
+  {
+    version: 9,
+    statements: [
+      // `tenant_id` is empty where no credential was accepted.
+      `CREATE TABLE audit (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms INTEGER NOT NULL,
+        tenant_id TEXT NOT NULL,
+        credential TEXT,
+        key_id TEXT,
+        address TEXT,
+        method TEXT NOT NULL,
+        route TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        target TEXT,
+        status INTEGER NOT NULL,
+        error_code TEXT,
+        request_id TEXT NOT NULL,
+        is_refusal INTEGER NOT NULL,
+        suppressed_count INTEGER NOT NULL
+      )`,
+      "CREATE INDEX audit_of_tenant ON audit (tenant_id, seq)",
+      "CREATE INDEX audit_of_kind ON audit (tenant_id, is_refusal, seq)",
+      "CREATE INDEX audit_by_time ON audit (at_ms)",
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

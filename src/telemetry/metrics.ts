@@ -30,6 +30,8 @@ export interface MetricsOptions {
       readonly tcp_max_bytes: number;
     };
     readonly log_dropped_count: () => number;
+    /** Entries of the audit log that were not written. */
+    readonly audit: () => { readonly dropped_count: number; readonly suppressed_count: number };
   };
 }
 
@@ -101,6 +103,7 @@ export class Metrics {
     this.#commits = this.#distribution(commits, "Time that one commit held the event loop.", COMMIT_BUCKETS).series();
     this.#readPool();
     this.#readStore();
+    this.#readAudit();
     this.#readProcess();
     const info = this.#gauge("hearth_build_info", "Always 1; what runs is in the labels.", [
       "version",
@@ -196,6 +199,16 @@ export class Metrics {
       items.set(store.queue_count);
       bytes.set(store.queue_bytes);
       wal.set(store.wal_bytes);
+    });
+  }
+
+  #readAudit(): void {
+    const dropped = this.#counter("hearth_audit_dropped_total", "Entries that the store did not take.");
+    const suppressed = this.#counter("hearth_audit_suppressed_total", "Refusals above the rate that is recorded.");
+    this.#refreshers.push(() => {
+      const { dropped_count, suppressed_count } = this.#sources.audit();
+      setCounter(dropped, dropped_count);
+      setCounter(suppressed, suppressed_count);
     });
   }
 

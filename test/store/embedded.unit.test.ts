@@ -155,7 +155,7 @@ describe("migrations", () => {
     expect(rows.map(({ name }) => name).sort()).toEqual(
       [
         ...["api_keys", "function_versions", "functions", "invocations", "meta", "tenants"],
-        ...["event_horizons", "events", "operations"],
+        ...["audit", "event_horizons", "events", "operations"],
         ...["containers", "container_volumes", "exec_jobs", "volumes"],
       ].sort(),
     );

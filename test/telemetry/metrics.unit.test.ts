@@ -15,6 +15,7 @@ describe("the lag of the event loop", () => {
       store: () => ({ queue_count: 0, queue_bytes: 0, wal_bytes: 0 }),
       socket_memory: () => ({ tcp_bytes: 0, udp_bytes: 0, tcp_max_bytes: 1 }),
       log_dropped_count: () => 0,
+      audit: () => ({ dropped_count: 0, suppressed_count: 0 }),
     };
     metrics = new Metrics({ version: "1", node_id: "node_1", sources });
   });
