@@ -2,8 +2,7 @@
  * Composition root: makes each part once, in the order in which they need each other, and takes them down in the
  * reverse order. Nothing else knows how the parts are put together.
  */
-import { randomBytes } from "node:crypto";
-import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
@@ -18,6 +17,7 @@ import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { listedHost, Outgoing } from "./base/outgoing.ts";
+import { keptSecret, writeSecret } from "./base/secret-file.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
@@ -52,7 +52,9 @@ import { Metrics } from "./telemetry/metrics.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
 import { Keys, newKeyText } from "./tenants/keys.ts";
+import { OperatorKey } from "./tenants/operator-key.ts";
 import { Tenants } from "./tenants/service.ts";
+import { newTokenKey, TokenKeys } from "./tenants/token-keys.ts";
 import { Terminals } from "./terminal/service.ts";
 import { Volumes } from "./volumes/service.ts";
 import { VolumeVerbs } from "./volumes/verbs.ts";
@@ -67,32 +69,23 @@ export interface Hearth {
 
 /** Profiles whose image set-up makes. */
 const PROFILES: readonly string[] = ["prod"];
-/** As many as the digest of HS256 has (RFC 7518 §3.2). */
-const TOKEN_SECRET_BYTES = 32;
-
-/**
- * A secret that is made at the first start and kept in the data directory: a file that is whole or not there, since a
- * full disk or a kill in the middle would leave an empty one, which nobody could use. Such a one is made again.
- */
-function keptSecret(file: string, make: () => string): { text: string; isNew: boolean } {
-  const found = existsSync(file) ? readFileSync(file, "utf8").trim() : "";
-  if (found !== "") return { text: found, isNew: false };
-  const text = make();
-  writeFileSync(`${file}.new`, `${text}\n`, { mode: 0o600, flush: true });
-  renameSync(`${file}.new`, file);
-  return { text, isNew: true };
+/** The file of the operator's key; null if a setting gives the key. */
+function ownKeyFile({ bootstrap_key, data_dir }: Config): string | null {
+  return bootstrap_key === null ? `${data_dir}/key` : null;
 }
 
 /** The operator's key: from the settings, from the data directory, or made now and kept there for the command line. */
-function ownKey(config: Config, ids: Ids): { text: string; isNew: boolean } {
-  if (config.bootstrap_key !== null) return { text: config.bootstrap_key, isNew: false };
-  return keptSecret(`${config.data_dir}/key`, () => newKeyText(ids).text);
+function ownKey(config: Config, ids: Ids): { readonly text: string; readonly isNew: boolean } {
+  const file = ownKeyFile(config);
+  if (file === null) return { text: config.bootstrap_key ?? "", isNew: false };
+  return keptSecret(file, () => newKeyText(ids).text);
 }
 
 /** What own access tokens are signed with. Whoever takes the file away ends all of them. */
-function ownSecret({ data_dir }: Config): Uint8Array {
-  const { text } = keptSecret(`${data_dir}/token-secret`, () => randomBytes(TOKEN_SECRET_BYTES).toString("hex"));
-  return Buffer.from(text, "hex");
+function ownTokenKeys({ data_dir }: Config, clock: Clock): TokenKeys {
+  const file = `${data_dir}/token-secret`;
+  const { text } = keptSecret(file, newTokenKey);
+  return new TokenKeys({ clock, text, keep: (next) => writeSecret(file, next) });
 }
 
 /** Steps that take down what was made, in the order of making; `all` runs them backwards, each whatever the others did. */
@@ -142,7 +135,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 });
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
-  const { store, events, keys, cursors, new_key, node_id, start_number } = await openState(base);
+  const { store, events, keys, operator_key, cursors, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
   const { metrics, observer } = await startTelemetry(base, { store, pool, node_id, audit });
@@ -197,7 +190,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     containers: { containers, engine: engine.containers, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.containers.files, operations },
     terminal: { terminals },
-    tenants: { tenants, keys },
+    tenants: { tenants, keys, operator_key },
     telemetry: { metrics },
     operations: { operations },
     events: { events },
@@ -242,18 +235,20 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const reserve_bytes = LIMITS.store_reserve_bytes;
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
   undo.add(() => store.close());
-  const secret = ownSecret(config);
+  const token_keys = ownTokenKeys(config, clock);
   const outside = config.outside_issuer;
   // The operator who sets a URL lists its host.
   const allowed = [...config.outgoing_allowed, ...(outside === null ? [] : [listedHost(outside.jwks_url)])];
   const outgoing = new Outgoing({ clock, subnet: config.subnet, allowed });
-  const tokens = new AccessTokens({ clock, ids, log, secret, outside, outgoing });
+  const tokens = new AccessTokens({ clock, ids, log, token_keys, outside, outgoing });
   const events = new Events({ store, clock, log });
   const keys = new Keys({ store, clock, ids, tokens, events });
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  const cursors = new Cursors(secret);
-  return { store, events, keys, cursors, new_key: key.isNew ? key.text : null, ...(await noteStart(store, ids)) };
+  const cursors = new Cursors(token_keys.newest.secret);
+  const operator_key = new OperatorKey({ file: ownKeyFile(config), keys, ids });
+  const new_key = key.isNew ? key.text : null;
+  return { store, events, keys, operator_key, cursors, new_key, ...(await noteStart(store, ids)) };
 }
 
 /** The engine, with what outlived the last process, and the pool of instances above it. */

@@ -35,6 +35,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/containers/:container_id/ls": "the twin of a volume's: who fetches a file looks for it first",
   "GET /api/containers/:container_id/jobs": "what existing clients read after an exec (wire-facts §1)",
   "GET /api/containers/:container_id/jobs/:job_id": "the same",
+  "POST /api/operator/key/rotate": "a key that leaked is replaced while the daemon runs",
+  "POST /api/operator/token-key/rotate": "the same",
   "POST /api/tenants": "somebody has to make those to whom keys belong",
   "GET /api/tenant": "a tenant sees its limits beside what it has in use",
   "GET /api/tenants": "the same",

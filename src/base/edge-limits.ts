@@ -12,6 +12,12 @@ export const EDGE_LIMITS = {
   /** Redirects that one of them follows. */
   outgoing_redirects_max: 5,
 
+  // Rotation of keys
+  /** Keys of own access tokens that verify at the same time; a token without a key id is tried with each. */
+  token_keys_max: 8,
+  /** The operator's previous key is good for at most a week. */
+  operator_key_overlap_seconds_max: 7 * 24 * 3_600,
+
   // Audit log
   /** Days and entries that are kept: of a tenant's changes and of its refusals, some 30 MB together. */
   audit_kept_seconds: 90 * 24 * 3_600,

@@ -23,6 +23,7 @@ export const FAILPOINTS = [
   "functions.delete.closed",
   "functions.delete.erased",
   "tenants.key.stored",
+  "tenants.operator.kept",
   "tenants.delete.moved",
   "tenants.delete.emptied",
   "functions.bind.begun",

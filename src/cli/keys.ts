@@ -124,3 +124,19 @@ export async function createToken(session: Session, _words: Words, flags: Flags)
   if (session.flags.json === true) return;
   session.terminal.note(`a token that may ${made.scopes.join(", ")} for ${span(made.expires_in)}`);
 }
+
+export async function rotateOperatorKey(session: Session, _words: Words, flags: Flags): Promise<void> {
+  const overlap_seconds = flags.overlap as number | undefined;
+  const body = overlap_seconds === undefined ? {} : { overlap_seconds };
+  const made = await session.client().request("POST /api/operator/key/rotate", { body });
+  session.show(made, () => `${made.key}\n`);
+  if (session.flags.json === true) return;
+  session.terminal.note(`the previous key ends ${relative(made.previous_expires_at, session.now)}`);
+}
+
+export async function rotateTokenKey(session: Session, _words: Words, flags: Flags): Promise<void> {
+  const overlap_seconds = flags.overlap as number | undefined;
+  const body = overlap_seconds === undefined ? {} : { overlap_seconds };
+  const made = await session.client().request("POST /api/operator/token-key/rotate", { body });
+  session.show(made, () => `earlier tokens end ${relative(made.previous_expires_at, session.now)} at the latest\n`);
+}

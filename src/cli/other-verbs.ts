@@ -1,6 +1,6 @@
 /** The verbs beside those of functions, as they are described; what they do is loaded when one is called. */
 import { LIMIT_FLAGS, NO_LIMIT_FLAGS } from "./tenant-fields.ts";
-import { collect, eventNumber, type Flag, type Group, LIMIT, moment, type Verb } from "./verb.ts";
+import { collect, eventNumber, type Flag, type Group, LIMIT, moment, seconds, type Verb } from "./verb.ts";
 
 const SCOPES: Flag = {
   flags: "--scopes <list>",
@@ -38,6 +38,15 @@ const KEYS: Group = {
       examples: ["hearth keys revoke key_7c1f0e2m9qkx4d3b"],
       load: async () => (await import("./keys.ts")).revokeKey,
     },
+    {
+      name: "rotate-operator",
+      summary: "replace the operator's key and its file (the operator's)",
+      flags: [
+        { flags: "--overlap <span>", about: "how long the previous key is good (0; at most 7d)", parse: seconds },
+      ],
+      examples: ["hearth keys rotate-operator --overlap 10m"],
+      load: async () => (await import("./keys.ts")).rotateOperatorKey,
+    },
   ],
 };
 
@@ -51,6 +60,15 @@ const TOKENS: Group = {
       flags: [SCOPES, { flags: "--expires-in <span>", about: "seconds, or like 15m (15m; at most 1h)" }],
       examples: ["hearth tokens create --scopes invoke --expires-in 5m"],
       load: async () => (await import("./keys.ts")).createToken,
+    },
+    {
+      name: "rotate-key",
+      summary: "replace the key that tokens are signed with (the operator's)",
+      flags: [
+        { flags: "--overlap <span>", about: "how long earlier tokens are good at most (1h); 0: not", parse: seconds },
+      ],
+      examples: ["hearth tokens rotate-key --overlap 0"],
+      load: async () => (await import("./keys.ts")).rotateTokenKey,
     },
   ],
 };

@@ -13,6 +13,7 @@ import {
   createRemoteJWKSet,
   customFetch,
   decodeJwt,
+  decodeProtectedHeader,
   type JWTPayload,
   type JWTVerifyGetKey,
   jwtVerify,
@@ -26,6 +27,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Outgoing } from "../base/outgoing.ts";
 import { SCOPES, type Scope } from "../http/route.ts";
+import type { TokenKeys } from "./token-keys.ts";
 
 const OWN_ALGORITHM = "HS256";
 const CLOCK_TOLERANCE_SECONDS = 5;
@@ -37,12 +39,12 @@ export interface Proven {
   readonly subject: string;
   readonly scopes: readonly Scope[];
   readonly expires_at: EpochSeconds;
-  /** `keyProof` of the key that an own token was made from; null for an outside one. */
-  readonly key_proof: string | null;
+  /** Whether an own token was made from the key with this digest; null for an outside one. */
+  readonly isOfKey: ((secret_sha256: string) => boolean) | null;
 }
 
-/** The key that a token is made from. */
-export interface TokenKey {
+/** The API key that a token is made from. */
+interface SourceKey {
   readonly tenant_id: string;
   readonly key_id: string;
   readonly secret_sha256: string;
@@ -52,8 +54,7 @@ export interface AccessTokensOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** At least 32 bytes. */
-  readonly secret: Uint8Array;
+  readonly token_keys: TokenKeys;
   readonly outside: OutsideIssuer | null;
   readonly outgoing: Outgoing;
 }
@@ -65,6 +66,11 @@ export function isAccessToken(credential: string): boolean {
 
 /** What jose says of a token, not of the keys that it needs: whoever sends bad tokens does not write the log. */
 const OF_TOKEN = /^ERR_(JWT|JWS|JOSE_ALG|JOSE_NOT_SUPPORTED)|^ERR_JWKS_(NO|MULTIPLE)_MATCHING_KEY/;
+
+/** Stands for an API key in its tokens (T2). Not the digest itself: an operator's key may be one that can be guessed. */
+function keyProof(secret: Uint8Array, secret_sha256: string): string {
+  return createHmac("sha256", secret).update(secret_sha256).digest("base64url");
+}
 
 export class AccessTokens {
   readonly #options: AccessTokensOptions;
@@ -93,51 +99,58 @@ export class AccessTokens {
 
   /** A token of `ttl_seconds` for a key. */
   async issue(
-    { tenant_id, key_id, secret_sha256 }: TokenKey,
+    { tenant_id, key_id, secret_sha256 }: SourceKey,
     scopes: readonly Scope[],
     ttl_seconds: number,
   ): Promise<string> {
     const now = toEpochSeconds(this.#options.clock.epochMs());
-    return new SignJWT({ tenant_id, scope: scopes.join(" "), key: this.keyProof(secret_sha256) })
-      .setProtectedHeader({ alg: OWN_ALGORITHM, typ: "JWT" })
+    const { kid, secret } = this.#options.token_keys.newest;
+    return new SignJWT({ tenant_id, scope: scopes.join(" "), key: keyProof(secret, secret_sha256) })
+      .setProtectedHeader({ alg: OWN_ALGORITHM, typ: "JWT", kid })
       .setIssuer(OWN_ISSUER)
       .setAudience(OWN_ISSUER)
       .setSubject(key_id)
       .setJti(this.#options.ids.random(16))
       .setIssuedAt(now)
       .setExpirationTime(now + ttl_seconds)
-      .sign(this.#options.secret);
+      .sign(secret);
   }
 
-  /** Stands for a key in its tokens (T2). Not the digest itself: an operator's key may be one that can be guessed. */
-  keyProof(secret_sha256: string): string {
-    return createHmac("sha256", this.#options.secret).update(secret_sha256).digest("base64url");
+  /** As `TokenKeys.rotate`. */
+  rotate(overlap_seconds: number): EpochSeconds {
+    return this.#options.token_keys.rotate(overlap_seconds);
   }
 
   /** Null for whatever is not to be trusted. Never rejects. */
   async verify(token: string): Promise<Proven | null> {
     try {
-      const isOwn = decodeJwt(token).iss === OWN_ISSUER;
-      const payload = isOwn ? await this.#verifyOwn(token) : await this.#verifyOutside(token);
-      return payload === null ? null : this.#proven(payload, isOwn);
+      return decodeJwt(token).iss === OWN_ISSUER ? await this.#verifyOwn(token) : await this.#verifyOutside(token);
     } catch (error) {
       this.#note(error);
       return null;
     }
   }
 
-  async #verifyOwn(token: string): Promise<JWTPayload> {
-    const { payload } = await jwtVerify(token, this.#options.secret, {
-      issuer: OWN_ISSUER,
-      audience: OWN_ISSUER,
-      algorithms: [OWN_ALGORITHM],
-      requiredClaims: ["exp", "sub"],
-      currentDate: new Date(this.#options.clock.epochMs()),
-    });
-    return payload;
+  async #verifyOwn(token: string): Promise<Proven | null> {
+    const keys = this.#options.token_keys.good(decodeProtectedHeader(token).kid);
+    for (const [i, { secret, until }] of keys.entries()) {
+      try {
+        const { payload } = await jwtVerify(token, secret, {
+          issuer: OWN_ISSUER,
+          audience: OWN_ISSUER,
+          algorithms: [OWN_ALGORITHM],
+          requiredClaims: ["exp", "sub"],
+          currentDate: new Date(this.#options.clock.epochMs()),
+        });
+        return this.#proven(payload, { secret, until: until ?? Number.POSITIVE_INFINITY });
+      } catch (error) {
+        if (i === keys.length - 1) throw error;
+      }
+    }
+    return null;
   }
 
-  async #verifyOutside(token: string): Promise<JWTPayload | null> {
+  async #verifyOutside(token: string): Promise<Proven | null> {
     const { outside, clock } = this.#options;
     if (outside === null || this.#jwks === null) return null;
     const { payload } = await jwtVerify(token, this.#jwks, {
@@ -148,11 +161,13 @@ export class AccessTokens {
       clockTolerance: CLOCK_TOLERANCE_SECONDS,
       currentDate: new Date(clock.epochMs()),
     });
-    return payload;
+    return this.#proven(payload, null);
   }
 
-  #proven(payload: JWTPayload, is_own: boolean): Proven | null {
+  /** `own`: the key that has signed it; null for an outside token. */
+  #proven(payload: JWTPayload, own: { readonly secret: Uint8Array; readonly until: number } | null): Proven | null {
     const { outside, clock } = this.#options;
+    const is_own = own !== null;
     const tenant_id = payload[is_own ? "tenant_id" : (outside?.tenant_claim ?? "")];
     const { exp = 0, sub = "", scope, key } = payload;
     if (is_own && typeof key !== "string") return null;
@@ -163,7 +178,9 @@ export class AccessTokens {
     // It is a name in the log and nowhere else.
     const subject = is_own ? sub : `jwt:${sub.slice(0, LIMITS.request_id_length_max).replace(/[^\x21-\x7e]/g, "?")}`;
     const scopes = SCOPES.filter((name) => given.includes(name));
-    return { tenant_id, subject, scopes, expires_at: exp, key_proof: is_own ? String(key) : null };
+    if (own === null) return { tenant_id, subject, scopes, expires_at: exp, isOfKey: null };
+    const isOfKey = (secret_sha256: string): boolean => keyProof(own.secret, secret_sha256) === key;
+    return { tenant_id, subject, scopes, expires_at: Math.min(exp, own.until), isOfKey };
   }
 
   /** An issuer that cannot be reached refuses everybody: said in the log, once in a while, not for each token. */

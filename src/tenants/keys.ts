@@ -27,6 +27,10 @@ import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } fr
 
 /** The operator's key. At most one, replaced when the setting changes. */
 export const BOOTSTRAP_KEY_ID = "bootstrap";
+/** The operator's key before the last rotation, for as long as both are good. */
+export const PREVIOUS_BOOTSTRAP_KEY_ID = "bootstrap_previous";
+
+const isOperatorKey = (id: string): boolean => id === BOOTSTRAP_KEY_ID || id === PREVIOUS_BOOTSTRAP_KEY_ID;
 /** 5 bits each: 60 name a key, 160 keep it. */
 const NAME_LENGTH = 12;
 const SECRET_LENGTH = 32;
@@ -208,7 +212,7 @@ export class Keys implements Authenticator {
   async revoke(tenant_id: string, key_id: string): Promise<void> {
     if (key_id === BOOTSTRAP_KEY_ID && tenant_id === DEFAULT_TENANT_ID) {
       throw new AppError("WRONG_STATE", "the operator's key is not revoked here", {
-        hint: "stop the daemon, set HEARTH_BOOTSTRAP_KEY or remove the file 'key' of the data directory, start it",
+        hint: "rotate it with POST /api/operator/key/rotate",
       });
     }
     const statement: Statement = {
@@ -253,16 +257,44 @@ export class Keys implements Authenticator {
           sql: "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
           args: [DEFAULT_TENANT_ID, DEFAULT_TENANT_ID, now],
         },
-        { sql: "DELETE FROM api_keys WHERE id = ? OR secret_sha256 = ?", args: [BOOTSTRAP_KEY_ID, digest] },
         {
-          sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at)
-            VALUES (?, ?, ?, ?, ?, ?)`,
-          args: [BOOTSTRAP_KEY_ID, DEFAULT_TENANT_ID, "bootstrap", digest, JSON.stringify(SCOPES), now],
+          sql: "DELETE FROM api_keys WHERE id IN (?, ?) OR secret_sha256 = ?",
+          args: [BOOTSTRAP_KEY_ID, PREVIOUS_BOOTSTRAP_KEY_ID, digest],
         },
+        insertBootstrap(digest, now),
       ],
       { durable: true },
     );
-    this.forget(({ key_id }) => key_id === BOOTSTRAP_KEY_ID);
+    this.forget(({ key_id }) => isOperatorKey(key_id));
+  }
+
+  /** Makes `key` the operator's; the one before is good for `overlap_seconds` more. Returns when it ends. */
+  async rotateBootstrap(key: string, overlap_seconds: number): Promise<EpochSeconds> {
+    const now = toEpochSeconds(this.#clock.epochMs());
+    const until = now + overlap_seconds;
+    const statements: Statement[] = [
+      { sql: "DELETE FROM api_keys WHERE id = ?", args: [PREVIOUS_BOOTSTRAP_KEY_ID] },
+      overlap_seconds === 0
+        ? { sql: "DELETE FROM api_keys WHERE id = ?", args: [BOOTSTRAP_KEY_ID] }
+        : {
+            sql: "UPDATE api_keys SET id = ?, name = ?, expires_at = ? WHERE id = ?",
+            args: [PREVIOUS_BOOTSTRAP_KEY_ID, "bootstrap before its rotation", until, BOOTSTRAP_KEY_ID],
+          },
+      insertBootstrap(digestOf(key), now),
+    ];
+    const event = { name: "api_key_update", event_type: "rotated", data: { key_id: BOOTSTRAP_KEY_ID } } as const;
+    await this.#events
+      .write(statements, DEFAULT_TENANT_ID, [event], { durable: true })
+      // After a failure too: it may be committed and not be synced.
+      .finally(() => this.forget(({ key_id }) => isOperatorKey(key_id)));
+    return until;
+  }
+
+  /** Makes a new key for own tokens; those of earlier ones are good for `overlap_seconds` more. Returns that time. */
+  rotateTokenKey(overlap_seconds: number): EpochSeconds {
+    const until = this.#tokens.rotate(overlap_seconds);
+    this.forget(({ kind }) => kind === "token");
+    return until;
   }
 
   #isOver(expires_at: EpochSeconds | null): boolean {
@@ -274,7 +306,7 @@ export class Keys implements Authenticator {
     const row = await this.#find("k.secret_sha256 = ?", digest);
     // The index finds it; the comparison in constant time is what decides.
     if (row === null || !timingSafeEqual(Buffer.from(row.secret_sha256), Buffer.from(digest))) return null;
-    const is_operator = row.id === BOOTSTRAP_KEY_ID;
+    const is_operator = isOperatorKey(row.id);
     const scopes = JSON.parse(row.scopes) as Scope[];
     const { tenant_id, id: key_id, expires_at } = row;
     return { caller: { tenant_id, kind: "key", key_id, scopes, is_operator, invocation: null }, expires_at };
@@ -284,8 +316,8 @@ export class Keys implements Authenticator {
   async #byToken(credential: string): Promise<Grant | null> {
     const proven = await this.#tokens.verify(credential);
     if (proven === null) return null;
-    const { tenant_id, subject, scopes, key_proof } = proven;
-    const until = key_proof === null ? await this.#tenantUntil(proven) : await this.#keyUntil(proven);
+    const { tenant_id, subject, scopes, isOfKey } = proven;
+    const until = isOfKey === null ? await this.#tenantUntil(proven) : await this.#keyUntil(proven, isOfKey);
     if (until === null) return null;
     const expires_at = Math.min(proven.expires_at, until);
     const caller = { tenant_id, kind: "token", key_id: subject, scopes, is_operator: false, invocation: null } as const;
@@ -293,12 +325,18 @@ export class Keys implements Authenticator {
   }
 
   /** How long the key behind an own token stands; null: not any more. */
-  async #keyUntil({ subject, tenant_id, key_proof }: Proven): Promise<EpochSeconds | null> {
-    const row = await this.#find("k.id = ?", subject);
-    if (row === null || row.tenant_id !== tenant_id || this.#tokens.keyProof(row.secret_sha256) !== key_proof) {
-      return null;
+  async #keyUntil(
+    { subject, tenant_id }: Proven,
+    isOfKey: (secret_sha256: string) => boolean,
+  ): Promise<EpochSeconds | null> {
+    // The operator's key moves to the other id when it is rotated.
+    const ids = subject === BOOTSTRAP_KEY_ID ? [subject, PREVIOUS_BOOTSTRAP_KEY_ID] : [subject];
+    for (const id of ids) {
+      const row = await this.#find("k.id = ?", id);
+      if (row === null || row.tenant_id !== tenant_id || !isOfKey(row.secret_sha256)) continue;
+      return row.expires_at ?? Number.POSITIVE_INFINITY;
     }
-    return row.expires_at ?? Number.POSITIVE_INFINITY;
+    return null;
   }
 
   /** How long the tenant of an outside issuer's token stands; null: not any more. */
@@ -312,9 +350,16 @@ export class Keys implements Authenticator {
   }
 }
 
+function insertBootstrap(digest: string, now: EpochSeconds): Statement {
+  return {
+    sql: "INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+    args: [BOOTSTRAP_KEY_ID, DEFAULT_TENANT_ID, "bootstrap", digest, JSON.stringify(SCOPES), now],
+  };
+}
+
 /** How a key begins, for people who look for it; null for the operator's, which may have any form. */
 function prefixOf(key_id: string): string | null {
-  return key_id === BOOTSTRAP_KEY_ID ? null : key_id.replace(/^key_/, "hk_");
+  return isOperatorKey(key_id) ? null : key_id.replace(/^key_/, "hk_");
 }
 
 function recordOf({ id, tenant_id, name, scopes, created_at, expires_at }: KeyRow): ApiKeyRecord {

@@ -6,6 +6,7 @@ import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import type { Keys } from "./keys.ts";
+import type { OperatorKey } from "./operator-key.ts";
 import { SAMPLES } from "./samples.ts";
 import {
   accessToken,
@@ -15,6 +16,10 @@ import {
   deleteTenant,
   newApiKey,
   requestToken,
+  rotatedKey,
+  rotatedTokenKey,
+  rotateOperatorKey,
+  rotateTokenKey,
   tenantDetail,
   tenantList,
   tenantRecord,
@@ -33,10 +38,17 @@ const TENANT_EXAMPLE = { tenant_id: "{tenant_id}" };
 export interface TenantRoutesOptions {
   readonly tenants: Tenants;
   readonly keys: Keys;
+  readonly operator_key: OperatorKey;
 }
 
 export function tenantRoutes(options: TenantRoutesOptions) {
-  return [...operatorRoutes(options), ...operatorKeyRoutes(options), ...ownRoutes(options), ...keyRoutes(options)];
+  return [
+    ...operatorRoutes(options),
+    ...operatorKeyRoutes(options),
+    ...rotationRoutes(options),
+    ...ownRoutes(options),
+    ...keyRoutes(options),
+  ];
 }
 
 function operatorRoutes({ tenants }: TenantRoutesOptions) {
@@ -203,6 +215,36 @@ function ownRoutes({ tenants }: TenantRoutesOptions) {
       errors: ["NOT_FOUND"],
       example: { response: SAMPLES.detail },
       handler: ({ caller }) => tenants.get(caller.tenant_id),
+    }),
+  ];
+}
+
+function rotationRoutes({ keys, operator_key }: TenantRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/operator/key/rotate",
+      auth: "operator",
+      scope: "admin",
+      operation: "rotateOperatorKey",
+      summary: "Replaces the operator's key and its file; refused where a setting gives the key.",
+      body: rotateOperatorKey,
+      response: rotatedKey,
+      errors: ["WRONG_STATE"],
+      handler: ({ body }) => operator_key.rotate(body.overlap_seconds),
+    }),
+    route({
+      method: "POST",
+      path: "/api/operator/token-key/rotate",
+      auth: "operator",
+      scope: "admin",
+      operation: "rotateTokenKey",
+      summary: "Replaces the key that access tokens are signed with; earlier tokens are good for the overlap.",
+      body: rotateTokenKey,
+      response: rotatedTokenKey,
+      errors: ["QUOTA_EXCEEDED"],
+      example: { body: { overlap_seconds: 3_600 }, response: { previous_expires_at: 1_795_229_416 } },
+      handler: ({ body }) => ({ previous_expires_at: keys.rotateTokenKey(body.overlap_seconds) }),
     }),
   ];
 }

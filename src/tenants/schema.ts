@@ -133,3 +133,33 @@ export const accessToken = z
   })
   .meta({ id: "AccessToken" });
 export type AccessToken = z.output<typeof accessToken>;
+
+export const rotateOperatorKey = z
+  .object({
+    overlap_seconds: whole(0, LIMITS.operator_key_overlap_seconds_max)
+      .default(0)
+      .describe("Seconds for which the previous key and its tokens are good; 0: they end at once."),
+  })
+  .meta({ id: "RotateOperatorKey" });
+
+export const rotatedKey = z
+  .object({
+    key: z.string().describe("The new key, also in the key file of the data directory."),
+    previous_expires_at: epochSeconds.describe("When the previous key ends, seconds since the Unix epoch."),
+  })
+  .meta({ id: "RotatedKey" });
+export type RotatedKey = Readonly<z.output<typeof rotatedKey>>;
+
+export const rotateTokenKey = z
+  .object({
+    overlap_seconds: whole(0, LIMITS.access_token_seconds_max)
+      .default(LIMITS.access_token_seconds_max)
+      .describe("Seconds for which tokens of earlier keys are good, unless they expire before; 0: they end at once."),
+  })
+  .meta({ id: "RotateTokenKey" });
+
+export const rotatedTokenKey = z
+  .object({
+    previous_expires_at: epochSeconds.describe("When earlier keys verify no token any more, seconds since the epoch."),
+  })
+  .meta({ id: "RotatedTokenKey" });

@@ -1,7 +1,7 @@
 /** Access tokens and what ends them, with the time held by hand and a real store. */
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { exportJWK, generateKeyPair, SignJWT } from "jose";
+import { decodeJwt, exportJWK, generateKeyPair, SignJWT } from "jose";
 import { describe, expect, it } from "vitest";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
@@ -10,6 +10,7 @@ import { Events } from "../../src/events/service.ts";
 import { SCOPES } from "../../src/http/route.ts";
 import { AccessTokens } from "../../src/tenants/access-tokens.ts";
 import { Keys } from "../../src/tenants/keys.ts";
+import { newTokenKey, TokenKeys } from "../../src/tenants/token-keys.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { testOutgoing } from "./test-keys.ts";
@@ -31,12 +32,14 @@ describe("access tokens", () => {
         : { issuer: "https://out.test", audience: "here", jwks_url, algorithms: ["ES256"], tenant_claim: "tenant_id" };
     const ids = randomIds();
     const outgoing = testOutgoing(clock, outside);
-    const tokens = new AccessTokens({ clock, ids, log, secret: new Uint8Array(32).fill(7), outside, outgoing });
+    const kept: string[] = [];
+    const token_keys = new TokenKeys({ clock, text: newTokenKey(), keep: (text) => kept.push(text) });
+    const tokens = new AccessTokens({ clock, ids, log, token_keys, outside, outgoing });
     const store = scratch().open();
     const keys = new Keys({ store, clock, ids, tokens, events: new Events({ store, clock, log }) });
     await keys.ensureBootstrap(OPERATOR);
     const operator = await keys.caller(OPERATOR);
-    return { clock, keys, operator, warnings };
+    return { clock, keys, operator, warnings, kept };
   };
   const later = (clock: HandClock, seconds: number) => {
     clock.now_ms += seconds * 1000;
@@ -74,6 +77,69 @@ describe("access tokens", () => {
     await expect(keys.caller(access_token)).rejects.toEqual(refused);
     const { access_token: newer } = await keys.token(await keys.caller("another-operator-key"), { expires_in: 900 });
     expect(await keys.caller(newer)).toMatchObject({ key_id: "bootstrap", kind: "token" });
+  });
+
+  it("of an earlier key are good for the overlap of a rotation, after a restart too, and not longer", async () => {
+    const { keys, operator, clock, kept } = await open();
+    const { access_token: old } = await keys.token(operator, { expires_in: 3_600 });
+    await keys.caller(old);
+    expect(keys.rotateTokenKey(600)).toBe(clock.now_ms / 1000 + 600);
+    const { access_token: newer } = await keys.token(operator, { expires_in: 3_600 });
+    const kid = (token: string) => JSON.parse(Buffer.from(token.split(".")[0] ?? "", "base64url").toString()).kid;
+    expect(kid(newer)).not.toBe(kid(old));
+    // What a restart finds.
+    const [text = ""] = kept;
+    const again = new TokenKeys({ clock, text, keep: () => {} });
+    expect(again.newest.kid).toBe(kid(newer));
+    expect(again.good(kid(old))).toHaveLength(1);
+    later(clock, 599);
+    for (const token of [old, newer]) expect(await keys.caller(token)).toMatchObject({ key_id: "bootstrap" });
+    later(clock, 1);
+    expect(keys.cached(old)).toBeNull();
+    await expect(keys.caller(old)).rejects.toEqual(refused);
+    expect(again.good(kid(old))).toEqual([]);
+    expect(await keys.caller(newer)).toMatchObject({ kind: "token" });
+  });
+
+  it("all end at once where a rotation has no overlap, also those that are cached", async () => {
+    const { keys, operator } = await open();
+    const { access_token } = await keys.token(operator, { expires_in: 3_600 });
+    await keys.caller(access_token);
+    keys.rotateTokenKey(0);
+    expect(keys.cached(access_token)).toBeNull();
+    await expect(keys.caller(access_token)).rejects.toEqual(refused);
+  });
+
+  it("of versions without key ids are good, and a bounded number of keys verifies", async () => {
+    const { keys, operator, kept } = await open();
+    keys.rotateTokenKey(3_600);
+    const secret = Buffer.from(kept[0]?.split("\n")[0] ?? "", "hex");
+    const { access_token } = await keys.token(operator, { expires_in: 3_600 });
+    const bare = await new SignJWT(decodeJwt(access_token)).setProtectedHeader({ alg: "HS256" }).sign(secret);
+    // Two keys verify already.
+    for (let i = 2; i < LIMITS.token_keys_max; i++) keys.rotateTokenKey(3_600);
+    for (const token of [access_token, bare]) expect(await keys.caller(token)).toMatchObject({ kind: "token" });
+    const full = expect.objectContaining({ code: "QUOTA_EXCEEDED" });
+    expect(() => keys.rotateTokenKey(3_600)).toThrow(full);
+    expect(kept).toHaveLength(LIMITS.token_keys_max - 1);
+    expect(() => keys.rotateTokenKey(0)).not.toThrow();
+    for (const token of [access_token, bare]) await expect(keys.caller(token)).rejects.toEqual(refused);
+  });
+
+  it("of the operator's previous key are good for as long as that key", async () => {
+    const { keys, operator, clock } = await open();
+    const { access_token } = await keys.token(operator, { expires_in: 3_600 });
+    await keys.caller(access_token);
+    await keys.rotateBootstrap("another-operator-key", 60);
+    for (const credential of [OPERATOR, "another-operator-key"]) {
+      expect(await keys.caller(credential)).toMatchObject({ is_operator: true });
+    }
+    expect(await keys.caller(access_token)).toMatchObject({ key_id: "bootstrap" });
+    later(clock, 60);
+    for (const credential of [OPERATOR, access_token]) await expect(keys.caller(credential)).rejects.toEqual(refused);
+    await keys.rotateBootstrap("a-third-operator-key", 0);
+    await expect(keys.caller("another-operator-key")).rejects.toEqual(refused);
+    expect(await keys.caller("a-third-operator-key")).toMatchObject({ is_operator: true });
   });
 
   it("are not made of a key that was revoked meanwhile", async () => {

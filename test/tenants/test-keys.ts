@@ -1,5 +1,4 @@
 /** The keys of a store, with real tokens. */
-import { randomBytes } from "node:crypto";
 import type { Clock } from "../../src/base/clock.ts";
 import type { OutsideIssuer } from "../../src/base/config.ts";
 import { randomIds } from "../../src/base/ids.ts";
@@ -9,11 +8,17 @@ import { Events } from "../../src/events/service.ts";
 import type { Store } from "../../src/store/store.ts";
 import { AccessTokens } from "../../src/tenants/access-tokens.ts";
 import { Keys } from "../../src/tenants/keys.ts";
+import { newTokenKey, TokenKeys } from "../../src/tenants/token-keys.ts";
 
 /** The guard as the daemon makes it: the issuer's own host is listed. */
 export function testOutgoing(clock: Clock, outside: Pick<OutsideIssuer, "jwks_url"> | null): Outgoing {
   const allowed = outside === null ? [] : [listedHost(outside.jwks_url)];
   return new Outgoing({ clock, subnet: "10.42.0.0/16", allowed });
+}
+
+/** Keys of tokens that are kept nowhere. */
+export function testTokenKeys(clock: Clock): TokenKeys {
+  return new TokenKeys({ clock, text: newTokenKey(), keep: () => {} });
 }
 
 export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | null = null): Keys {
@@ -28,7 +33,7 @@ export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | nu
       clock,
       ids,
       log,
-      secret: randomBytes(32),
+      token_keys: testTokenKeys(clock),
       outside,
       outgoing: testOutgoing(clock, outside),
     }),

@@ -1,0 +1,54 @@
+/**
+ * The operator's key while the daemon runs. It is kept in a file of the data directory for the command line, unless a
+ * setting gives it.
+ *
+ * P1. A new key is in the file before the store knows it: after a crash in between, the next start takes it from there.
+ *     A store that refuses it leaves the file as it was.
+ */
+import { AppError } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { Ids } from "../base/ids.ts";
+import { readSecret, writeSecret } from "../base/secret-file.ts";
+import { type Keys, newKeyText } from "./keys.ts";
+import type { RotatedKey } from "./schema.ts";
+
+export interface OperatorKeyOptions {
+  /** Null if a setting gives the key. */
+  readonly file: string | null;
+  readonly keys: Keys;
+  readonly ids: Ids;
+}
+
+export class OperatorKey {
+  readonly #options: OperatorKeyOptions;
+  #isRotating = false;
+
+  constructor(options: OperatorKeyOptions) {
+    this.#options = options;
+  }
+
+  /** Makes a new key; the one before is good for `overlap_seconds` more. Throws WRONG_STATE. */
+  async rotate(overlap_seconds: number): Promise<RotatedKey> {
+    const { file, keys, ids } = this.#options;
+    if (file === null) {
+      throw new AppError("WRONG_STATE", "the operator's key is a setting of the daemon", {
+        hint: "change HEARTH_BOOTSTRAP_KEY or the file of HEARTH_BOOTSTRAP_KEY_FILE and restart the daemon",
+      });
+    }
+    if (this.#isRotating) throw new AppError("WRONG_STATE", "the operator's key is being rotated");
+    this.#isRotating = true;
+    const previous = readSecret(file);
+    try {
+      const { text } = newKeyText(ids);
+      writeSecret(file, text);
+      failpoint("tenants.operator.kept");
+      const previous_expires_at = await keys.rotateBootstrap(text, overlap_seconds);
+      return { key: text, previous_expires_at };
+    } catch (error) {
+      writeSecret(file, previous);
+      throw error;
+    } finally {
+      this.#isRotating = false;
+    }
+  }
+}
