@@ -38,6 +38,7 @@ import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts
 import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
 import type { Authenticator } from "./http/auth.ts";
+import type { Admission } from "./http/connections.ts";
 import type { Observer } from "./http/observer.ts";
 import { Cursors } from "./http/pages.ts";
 import { Rates } from "./http/rates.ts";
@@ -204,7 +205,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
-  serving.inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS });
+  const admit: Admission = (address) => launcher.apiTenantAt(address);
+  serving.inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS, admit });
   await engine.openPort(serving.inner.port);
   launcher.setApiUrl(serving.inner.url);
   await tenants.boot();
@@ -440,6 +442,7 @@ function watch(
 const INNER_LIMITS = {
   connections_max: LIMITS.inner_connections_max,
   per_address_connections_max: LIMITS.inner_per_address_connections_max,
+  per_tenant_connections_max: LIMITS.inner_per_tenant_connections_max,
 };
 
 function makePool(config: Config, log: Log, launcher: FunctionLauncher, start_number: number): Pool<Call, Outcome> {

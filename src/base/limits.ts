@@ -44,6 +44,8 @@ export const LIMITS = {
    */
   inner_connections_max: 1_024,
   inner_per_address_connections_max: 32,
+  /** Those of all instances of one tenant: half, so that it leaves the others theirs. */
+  inner_per_tenant_connections_max: 512,
   header_bytes_max: 16 * 1024,
   /** A client has this long to send its headers, its whole request, and its next request on the same connection. */
   headers_timeout_ms: 15_000,

@@ -124,6 +124,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #starting = new Map<string, Promise<Instance>>();
   readonly #limits = new Map<string, GroupLimits>();
   readonly #weights: Weights;
+  /** Tenants of running calls that may use the API, by the address of their instance. */
+  readonly #api_tenants = new Map<string, string>();
   #api_url = "";
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
@@ -227,6 +229,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     };
     const token = target.record.api_access ? this.#token(call, begun_ms + timeout_ms) : null;
     const api = token === null ? null : { url: this.#api_url, token };
+    if (api !== null) this.#api_tenants.set(instance.address, target.record.tenant_id);
     // minit keeps the deadline; where it cannot, the container is ended from outside.
     let isOverdue = false;
     const cancel = this.#clock.after(timeout_ms + LIMITS.deadline_grace_ms, () => {
@@ -280,8 +283,16 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     } finally {
       cancel();
       this.#weights.ended(target.record.tenant_id, id);
-      if (token !== null) this.#tokens.revoke(token);
+      if (token !== null) {
+        this.#tokens.revoke(token);
+        this.#api_tenants.delete(instance.address);
+      }
     }
+  }
+
+  /** The tenant of the call with `api_access` that runs in the instance at this address; null where none runs. */
+  apiTenantAt(address: string): string | null {
+    return this.#api_tenants.get(address) ?? null;
   }
 
   /** A credential that acts for the function's tenant until the call ends. */

@@ -5,7 +5,8 @@
  *     oldest stranger of the source with the most strangers, so that connections without a key shut nobody out.
  * C2. Without strangers it displaces the oldest authenticated connection that waits for its next request. Connections
  *     with a request in progress, and WebSockets, stay; if all are like that, the new connection is closed.
- * C3. A connection above the bound of its own address is closed before anything of it is read.
+ * C3. A connection above the bound of its own address or of its tenant, or from an address that may not connect, is closed
+ *     before anything of it is read.
  * C4. `drain` closes connections without a request in progress at once, and each other one after its last answer was
  *     flushed, whether or not that answer had announced it.
  */
@@ -57,7 +58,12 @@ export interface ConnectionLimits {
   readonly connections_max: number;
   /** Of these, from one remote address. Unbounded unless given. */
   readonly per_address_connections_max?: number;
+  /** Of these, from the addresses of one tenant, where `Admission` tells it. Unbounded unless given. */
+  readonly per_tenant_connections_max?: number;
 }
+
+/** Whose an address is; null: nobody's who may connect. */
+export type Admission = (address: string) => string | null;
 
 export class Connections {
   readonly #limits: ConnectionLimits;
@@ -66,10 +72,13 @@ export class Connections {
   /** In the order in which they were authenticated. */
   readonly #proven = new Set<Socket>();
   readonly #upgraded = new WeakSet<Socket>();
-  readonly #counts = new Map<string, number>();
+  readonly #admit: Admission | null;
+  readonly #of_address = new Map<string, number>();
+  readonly #of_tenant = new Map<string, number>();
 
-  constructor(server: Server, limits: ConnectionLimits) {
+  constructor(server: Server, limits: ConnectionLimits, admit: Admission | null = null) {
     this.#limits = limits;
+    this.#admit = admit;
     server.on("connection", (socket) => this.#add(socket));
     server.on("upgrade", ({ socket }) => this.#upgraded.add(socket));
   }
@@ -105,23 +114,30 @@ export class Connections {
   #add(socket: Socket): void {
     // Undefined when the peer has already gone.
     const address = socket.remoteAddress;
-    const { connections_max, per_address_connections_max = Number.POSITIVE_INFINITY } = this.#limits;
-    const count = this.#counts.get(address ?? "") ?? 0;
-    const isRefused = address === undefined || count >= per_address_connections_max;
-    if (isRefused || (this.#open.size >= connections_max && !this.#displace())) {
+    const tenant_id = address === undefined ? null : this.#admit === null ? "" : this.#admit(address);
+    if (address === undefined || tenant_id === null || !this.#hasRoom(address, tenant_id)) {
       socket.destroy();
       return;
     }
     this.#open.add(socket);
-    this.#counts.set(address, count + 1);
+    count(this.#of_address, address, 1);
+    count(this.#of_tenant, tenant_id, 1);
     this.#strangers.add(socket, sourceOf(address));
     STRANGERS.set(socket, this);
     socket.once("close", () => {
       this.#forget(socket);
-      const left = (this.#counts.get(address) ?? 1) - 1;
-      if (left === 0) this.#counts.delete(address);
-      else this.#counts.set(address, left);
+      count(this.#of_address, address, -1);
+      count(this.#of_tenant, tenant_id, -1);
     });
+  }
+
+  /** Displaces another connection where that makes room. */
+  #hasRoom(address: string, tenant_id: string): boolean {
+    const { connections_max, per_address_connections_max, per_tenant_connections_max } = this.#limits;
+    const unbounded = Number.POSITIVE_INFINITY;
+    if ((this.#of_address.get(address) ?? 0) >= (per_address_connections_max ?? unbounded)) return false;
+    if ((this.#of_tenant.get(tenant_id) ?? 0) >= (per_tenant_connections_max ?? unbounded)) return false;
+    return this.#open.size < connections_max || this.#displace();
   }
 
   /** Makes room for one connection. Returns false if there is none to displace (C1, C2). */
@@ -143,6 +159,13 @@ export class Connections {
     this.#proven.delete(socket);
     this.#strangers.delete(socket);
   }
+}
+
+/** Keys without any take no memory. */
+function count(counts: Map<string, number>, key: string, change: number): void {
+  const sum = (counts.get(key) ?? 0) + change;
+  if (sum > 0) counts.set(key, sum);
+  else counts.delete(key);
 }
 
 /** Sockets by source, oldest first. All calls take constant time. */

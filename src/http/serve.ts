@@ -76,6 +76,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
       credential = credentialOf(incoming.headers, route.query_credential ? queriedToken(incoming.url ?? "") : null);
       caller = deps.authenticator.cached(credential) ?? (await deps.authenticator.caller(credential));
       authenticated(incoming.socket);
+      share.belongTo(caller.tenant_id);
       taken = deps.rates.take(caller.tenant_id);
       if (taken !== null && taken.refusal !== null) throw taken.refusal;
       permit(route, caller);

@@ -19,7 +19,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { type ConnectionLimits, Connections, DrainingResponse } from "./connections.ts";
+import { type Admission, type ConnectionLimits, Connections, DrainingResponse } from "./connections.ts";
 import { Held } from "./held.ts";
 import { answerMalformed, refuseExpectations } from "./malformed.ts";
 import type { Route } from "./route.ts";
@@ -118,6 +118,8 @@ export interface ListenOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly limits?: Partial<ServerLimits>;
+  /** Who may connect; everybody unless given. */
+  readonly admit?: Admission;
 }
 
 export interface Listening {
@@ -131,9 +133,9 @@ export interface Listening {
 }
 
 /** Throws INTERNAL with the address and the reason when it cannot be bound. */
-export async function listen(app: App, { host, port, clock, log, limits }: ListenOptions): Promise<Listening> {
+export async function listen(app: App, { host, port, clock, log, limits, admit }: ListenOptions): Promise<Listening> {
   const bounds: ServerLimits = { ...LIMITS, ...limits };
-  const { server, connections } = makeServer(app, bounds);
+  const { server, connections } = makeServer(app, bounds, admit ?? null);
   await bind(server, host, port);
   server.on("error", (error) => log.error("http server", { error: errorText(error) }));
   const { port: bound_port } = server.address() as AddressInfo;
@@ -152,7 +154,11 @@ export async function listen(app: App, { host, port, clock, log, limits }: Liste
 /** New connections in one turn of the event loop; those that they displace are closed at its end. */
 const BACKLOG = 1_024;
 
-function makeServer(app: App, limits: ServerLimits): { server: Server; connections: Connections } {
+function makeServer(
+  app: App,
+  limits: ServerLimits,
+  admit: Admission | null,
+): { server: Server; connections: Connections } {
   const handle = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
     hostname: "localhost",
     // What hono never sees: a request target or Host header that makes no URL.
@@ -178,7 +184,7 @@ function makeServer(app: App, limits: ServerLimits): { server: Server; connectio
   answerMalformed(server, app.failed);
   refuseExpectations(server, app.failed);
   server.maxConnections = limits.connections_max + BACKLOG;
-  return { server, connections: new Connections(server, limits) };
+  return { server, connections: new Connections(server, limits, admit) };
 }
 
 type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => unknown;

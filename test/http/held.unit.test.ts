@@ -5,6 +5,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
+import type { Caller } from "../../src/http/auth.ts";
 import { Held } from "../../src/http/held.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
@@ -12,10 +13,31 @@ import { KEY, rawClient, serving } from "./served.ts";
 
 const KIB = 1024;
 
+const ACME = "ten_acme";
+
 describe("what requests hold", () => {
+  it("is half of the bound at most for one tenant, small requests too, and all for the operator's", () => {
+    const held = new Held(400 * KIB);
+    const [first, second, other, own] = [held.share(), held.share(), held.share(), held.share()];
+    for (const share of [first, second]) share.belongTo(ACME);
+    other.belongTo("ten_other");
+    own.belongTo("default");
+    expect(first.add(190 * KIB)).toBeUndefined();
+    expect(second.add(10 * KIB)).toBeUndefined();
+    expect(second.add(1)).toMatchObject({ code: "CAPACITY_FULL", retry_after: 1 });
+    expect(other.add(50 * KIB)).toBeUndefined();
+    expect(own.add(50 * KIB)).toBeUndefined();
+    first.end();
+    expect(second.add(150 * KIB)).toBeUndefined();
+    for (const share of [second, other, own]) share.end();
+    expect(held.bytes).toBe(0);
+    expect(own.add(300 * KIB)).toBeUndefined();
+  });
+
   it("never passes its bound, whose last quarter is for requests that hold little", () => {
     const held = new Held(400 * KIB);
     const [large, other, small] = [held.share(), held.share(), held.share()];
+    for (const share of [large, other, small]) share.belongTo("default");
     expect(large.add(200 * KIB)).toBeUndefined();
     expect(other.add(101 * KIB)).toMatchObject({ code: "CAPACITY_FULL", retry_after: 1 });
     expect(other.add(100 * KIB)).toBeUndefined();
@@ -69,6 +91,45 @@ describe("a listener", () => {
     expect([(await first).status, (await small).status]).toEqual([200, 200]);
     expect(held.bytes).toBe(0);
     expect((await call("POST", "/keeps", body)).status).toBe(200);
+  });
+
+  it("refuses the bodies of a tenant that holds half of the memory, and takes those of another", async () => {
+    const { opened, open } = gate();
+    const held = new Held(400 * KIB);
+    const seen = { count: 0 };
+    const keeps = route({
+      method: "POST",
+      path: "/keeps",
+      auth: "tenant",
+      operation: "tested",
+      summary: "Answers late.",
+      body: z.object({ text: z.string().default("") }),
+      handler: async () => {
+        seen.count += 1;
+        await opened;
+        return {};
+      },
+    });
+    const callerOf = (tenant_id: string): Caller => ({
+      tenant_id,
+      kind: "key",
+      key_id: tenant_id,
+      scopes: [],
+      is_operator: false,
+      invocation: null,
+    });
+    const authenticator = { cached: callerOf, caller: async (tenant_id: string) => callerOf(tenant_id) };
+    const { fetch } = await serve([keeps], {}, { held, authenticator });
+    const send = async (tenant_id: string, text: string) =>
+      (await fetch("/keeps", { method: "POST", headers: { "x-api-key": tenant_id }, body: text })).status;
+    const kept = [send(ACME, body)];
+    await eventually("it is kept", () => seen.count === 1);
+    expect([await send(ACME, body), await send(ACME, body)]).toEqual([503, 503]);
+    const others = send("ten_other", body);
+    await eventually("another tenant's is kept", () => seen.count === 2);
+    open();
+    expect(await Promise.all([...kept, others])).toEqual([200, 200]);
+    expect(held.bytes).toBe(0);
   });
 
   it.each([

@@ -136,4 +136,33 @@ describe("the inner listener", () => {
       .toBe("served");
     other.socket.destroy();
   });
+
+  it("closes at once what a tenant opens above its bound from all its addresses, and what nobody may open", async () => {
+    const { tokens } = await both();
+    const tenants: Record<string, string> = { "127.0.0.1": "a", "127.0.0.3": "a", "127.0.0.4": "b" };
+    const { server } = await serve(
+      routes,
+      { per_tenant_connections_max: 2 },
+      { host: INNER_HOST, authenticator: tokens, admit: (address) => tenants[address] ?? null },
+    );
+    const open = async (from: string) => {
+      const client = await rawClient(server.port, INNER_HOST, from);
+      client.socket.write("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+      return client;
+    };
+    const held = [await open("127.0.0.1"), await open("127.0.0.3")];
+    for (const client of held) await client.until(/"ok"/);
+    expect(await (await open("127.0.0.1")).closed()).toBe("");
+    await (await open("127.0.0.4")).until(/"ok"/);
+    expect(await (await open("127.0.0.5")).closed()).toBe("");
+    held[0]?.socket.destroy();
+    await expect
+      .poll(async () =>
+        (await open("127.0.0.3")).until(/"ok"/).then(
+          () => "served",
+          () => "closed",
+        ),
+      )
+      .toBe("served");
+  });
 });

@@ -8,6 +8,7 @@ import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
 import { Traces } from "../../src/base/trace.ts";
 import type { Authenticator } from "../../src/http/auth.ts";
+import type { Admission } from "../../src/http/connections.ts";
 import { Held } from "../../src/http/held.ts";
 import type { Served as Told } from "../../src/http/observer.ts";
 import { Cursors } from "../../src/http/pages.ts";
@@ -47,6 +48,7 @@ export interface Place {
   /** Of the routes; the system's unless given. */
   readonly clock?: Clock;
   readonly socket_limits?: Partial<SocketLimits>;
+  readonly admit?: Admission;
 }
 
 /** Call in a describe block. What a test serves is taken down after it. */
@@ -64,7 +66,7 @@ export function serving(): (
   return async (
     routes,
     limits,
-    { host = "127.0.0.1", authenticator, held = new Held(), clock = systemClock, socket_limits } = {},
+    { host = "127.0.0.1", authenticator, held = new Held(), clock = systemClock, admit, socket_limits } = {},
   ) => {
     const faults: Served["faults"] = [];
     const told: Told[] = [];
@@ -97,7 +99,7 @@ export function serving(): (
       observer: { served: (one) => told.push(one) },
     });
     app.mount(routes);
-    const server = await listen(app, { host, port: 0, clock: systemClock, log, limits });
+    const server = await listen(app, { host, port: 0, clock: systemClock, log, limits, ...(admit && { admit }) });
     servers.push(server);
     const get = (path: string, init?: RequestInit) => fetch(`${server.url}${path}`, init);
     return {

@@ -70,3 +70,30 @@ s.sendall(request("POST /api/functions/invoke/quick", len(small)) + small); prin
     expect(said).toBe("refused True\nHTTP/1.1 200\n");
   });
 });
+
+describe("the API as seen from inside", () => {
+  const PROBE = `import socket, sys
+host, port = sys.argv[1].split(":")
+try:
+  s = socket.create_connection((host, int(port)), 5); s.settimeout(5)
+  s.sendall(b"GET /health HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+  print(s.recv(12).decode() or "closed")
+except ConnectionError: print("closed")
+except TimeoutError: print("nothing")`;
+
+  it("is open to the calls of functions with api_access alone", async () => {
+    await daemon.deploy({ name: "asks-where", handler: "echo $HEARTH_URL", api_access: true });
+    const where = (await daemon.invoke("asks-where")).stdout.trim().replace("http://", "");
+    const handler = `python3 -c '${PROBE}' ${where}`;
+    await daemon.deploy({ name: "with", handler, api_access: true });
+    await daemon.deploy({ name: "without", handler });
+    expect((await daemon.invoke("with")).stdout).toBe("HTTP/1.1 200\n");
+    expect((await daemon.invoke("without")).stdout).toBe("closed\n");
+    const { body: made } = await daemon.call("POST", "/api/containers", { name: "probes", image: "prod" });
+    const { body: ended } = await daemon.call("POST", `/api/containers/${made.id}/exec`, {
+      command: ["python3", "-c", PROBE, where],
+    });
+    expect(ended.stdout).toMatch(/^(closed|nothing)\n$/);
+    await daemon.call("DELETE", `/api/containers/${made.id}`);
+  });
+});
