@@ -48,6 +48,7 @@ const TAGS = {
   terminal: "Shells on terminals in containers.",
   tenant: "The caller's own tenant: its limits, and what it has in use.",
   tenants: "Who owns what. The operator's.",
+  operator: "Keys of the daemon itself. The operator's.",
   "api-keys": "A tenant's own keys.",
   auth: "Short-lived tokens.",
   operations: "Work that was accepted and is done in its own time.",

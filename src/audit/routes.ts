@@ -65,7 +65,7 @@ export function auditRoutes({ audit }: AuditRoutesOptions) {
       content: [JSON_TYPE, NDJSON_TYPE],
       response: auditPage,
       errors: ["FORBIDDEN"],
-      example: { query: { limit: "10", result: "refused" }, response: { entries: [SAMPLE], next_cursor: null } },
+      example: { query: { limit: "10" }, response: { entries: [SAMPLE], next_cursor: null } },
       handler: async (request) => {
         const { limit: _limit, cursor: _cursor, format, tenant_id, ...rest } = request.query;
         const filter = { ...rest, tenant_id: visibleTenant(request.caller, tenant_id) };

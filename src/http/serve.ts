@@ -162,7 +162,7 @@ function addressOf({ socket }: IncomingMessage): string | null {
 }
 
 /** Fields of answers that name what was made. */
-const ID_FIELDS = ["id", "session_id", "job_id", "operation_id", "tenant_id", "name"] as const;
+const ID_FIELDS = ["id", "container_id", "session_id", "job_id", "operation_id", "tenant_id", "name"] as const;
 
 /** What a change or refusal is about: ids and names, nothing else of the request or its answer. */
 function targetOf(params: Readonly<Record<string, string>>, result: unknown): string | null {

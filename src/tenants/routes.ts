@@ -231,6 +231,10 @@ function rotationRoutes({ keys, operator_key }: TenantRoutesOptions) {
       body: rotateOperatorKey,
       response: rotatedKey,
       errors: ["WRONG_STATE"],
+      example: {
+        body: { overlap_seconds: 600 },
+        response: { key: "hk_w2fz7h9xq4mt_0c8b5v1kd6p0sj3c2n8v1k5wd7r4t9yq", previous_expires_at: 1_795_229_416 },
+      },
       handler: ({ body }) => operator_key.rotate(body.overlap_seconds),
     }),
     route({

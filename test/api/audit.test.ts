@@ -89,6 +89,19 @@ describe("GET /api/audit", () => {
     expect(String(entry?.address)).toMatch(/^10\./);
   });
 
+  it("names what was created as its target", async () => {
+    const { call } = await makeTenant("makes");
+    const { body: volume } = await call("POST", "/api/volumes", { name: "data" });
+    const { body: container } = await call("POST", "/api/containers", { name: "box", image: "prod" });
+    expect((await call("DELETE", `/api/containers/${container.container_id}`)).status).toBe(200);
+    const found = (await entriesOf(call)).map(({ operation, target }) => [operation, target]);
+    expect(found).toEqual([
+      ["deleteContainer", container.container_id],
+      ["createContainer", container.container_id],
+      ["createVolume", volume.id],
+    ]);
+  });
+
   it("exports as NDJSON what its pages have, and keeps it across a kill of the daemon", async () => {
     const { call, key } = await makeTenant("exported");
     for (let i = 0; i < 5; i++) await call("POST", "/api/functions", { name: `f${i}`, handler: "cat" });

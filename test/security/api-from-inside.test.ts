@@ -90,10 +90,10 @@ except TimeoutError: print("nothing")`;
     expect((await daemon.invoke("with")).stdout).toBe("HTTP/1.1 200\n");
     expect((await daemon.invoke("without")).stdout).toBe("closed\n");
     const { body: made } = await daemon.call("POST", "/api/containers", { name: "probes", image: "prod" });
-    const { body: ended } = await daemon.call("POST", `/api/containers/${made.id}/exec`, {
+    const { body: ended } = await daemon.call("POST", `/api/containers/${made.container_id}/exec`, {
       command: ["python3", "-c", PROBE, where],
     });
     expect(ended.stdout).toMatch(/^(closed|nothing)\n$/);
-    await daemon.call("DELETE", `/api/containers/${made.id}`);
+    await daemon.call("DELETE", `/api/containers/${made.container_id}`);
   });
 });
