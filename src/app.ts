@@ -17,7 +17,6 @@ import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { listedHost, Outgoing } from "./base/outgoing.ts";
-import { keptSecret, writeSecret } from "./base/secret-file.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
@@ -52,10 +51,10 @@ import type { Store } from "./store/store.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
-import { Keys, newKeyText } from "./tenants/keys.ts";
+import { Keys } from "./tenants/keys.ts";
 import { OperatorKey } from "./tenants/operator-key.ts";
+import { ownKey, ownKeyFile, ownTokenKeys } from "./tenants/own-keys.ts";
 import { Tenants } from "./tenants/service.ts";
-import { newTokenKey, TokenKeys } from "./tenants/token-keys.ts";
 import { Terminals } from "./terminal/service.ts";
 import { Volumes } from "./volumes/service.ts";
 import { VolumeVerbs } from "./volumes/verbs.ts";
@@ -70,25 +69,6 @@ export interface Hearth {
 
 /** Profiles whose image set-up makes. */
 const PROFILES: readonly string[] = ["prod"];
-/** The file of the operator's key; null if a setting gives the key. */
-function ownKeyFile({ bootstrap_key, data_dir }: Config): string | null {
-  return bootstrap_key === null ? `${data_dir}/key` : null;
-}
-
-/** The operator's key: from the settings, from the data directory, or made now and kept there for the command line. */
-function ownKey(config: Config, ids: Ids): { readonly text: string; readonly isNew: boolean } {
-  const file = ownKeyFile(config);
-  if (file === null) return { text: config.bootstrap_key ?? "", isNew: false };
-  return keptSecret(file, () => newKeyText(ids).text);
-}
-
-/** What own access tokens are signed with. Whoever takes the file away ends all of them. */
-function ownTokenKeys({ data_dir }: Config, clock: Clock): TokenKeys {
-  const file = `${data_dir}/token-secret`;
-  const { text } = keptSecret(file, newTokenKey);
-  return new TokenKeys({ clock, text, keep: (next) => writeSecret(file, next) });
-}
-
 /** Steps that take down what was made, in the order of making; `all` runs them backwards, each whatever the others did. */
 class Undo {
   readonly #steps: (() => Promise<unknown>)[] = [];

@@ -1,0 +1,26 @@
+/** The daemon's own keys as its settings and its data directory have them. */
+import type { Clock } from "../base/clock.ts";
+import type { Config } from "../base/config.ts";
+import type { Ids } from "../base/ids.ts";
+import { keptSecret, writeSecret } from "../base/secret-file.ts";
+import { newKeyText } from "./keys.ts";
+import { newTokenKey, TokenKeys } from "./token-keys.ts";
+
+/** The file of the operator's key; null if a setting gives the key. */
+export function ownKeyFile({ bootstrap_key, data_dir }: Config): string | null {
+  return bootstrap_key === null ? `${data_dir}/key` : null;
+}
+
+/** The operator's key: from the settings, from the data directory, or made now and kept there for the command line. */
+export function ownKey(config: Config, ids: Ids): { readonly text: string; readonly isNew: boolean } {
+  const file = ownKeyFile(config);
+  if (file === null) return { text: config.bootstrap_key ?? "", isNew: false };
+  return keptSecret(file, () => newKeyText(ids).text);
+}
+
+/** What own access tokens are signed with. Whoever takes the file away ends all of them. */
+export function ownTokenKeys({ data_dir }: Config, clock: Clock): TokenKeys {
+  const file = `${data_dir}/token-secret`;
+  const { text } = keptSecret(file, newTokenKey);
+  return new TokenKeys({ clock, text, keep: (next) => writeSecret(file, next) });
+}
