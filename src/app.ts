@@ -38,6 +38,7 @@ import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
 import type { Authenticator } from "./http/auth.ts";
 import type { Admission } from "./http/connections.ts";
+import { Idempotency } from "./http/idempotency.ts";
 import type { Observer } from "./http/observer.ts";
 import { Cursors } from "./http/pages.ts";
 import { Rates } from "./http/rates.ts";
@@ -138,6 +139,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
+  const idempotency = new Idempotency({ store, clock, log });
   const { size_mb: disk_mb } = await engine.containers.area.statistics();
   const quotas = new Quotas({ ...config, disk_mb, processes_max: machineProcesses() });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
@@ -155,6 +157,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     rates,
     quotas,
     shares,
+    idempotency,
   });
   const api = apiRoutes({
     system: {
@@ -181,7 +184,15 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const spools = new Spools(`${config.data_dir}/uploads`, ids);
   await spools.begin();
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
-    const app = createApp({ ...base, authenticator, rates, spools, cursors, observer: inTurn(observer, audit) });
+    const app = createApp({
+      ...base,
+      authenticator,
+      rates,
+      spools,
+      cursors,
+      idempotency,
+      observer: inTurn(observer, audit),
+    });
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
@@ -206,7 +217,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  watch(base, { pool, engine, invocations, operations, events, audit });
+  watch(base, { pool, engine, invocations, operations, events, audit, idempotency });
   undo.add(async () => failpoint("app.stop.begun"));
   log.info("ready", { url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
   return { url, new_key, stop: () => undo.all(log) };
@@ -381,6 +392,7 @@ function watch(
     operations,
     events,
     audit,
+    idempotency,
   }: {
     readonly pool: Pool<Call, Outcome>;
     readonly engine: Engine;
@@ -388,6 +400,7 @@ function watch(
     readonly operations: Operations;
     readonly events: Events;
     readonly audit: Audit;
+    readonly idempotency: Idempotency;
   },
 ): void {
   const sockets = new SocketMemoryWatch(log);
@@ -412,6 +425,7 @@ function watch(
         await operations.prune();
         await events.prune();
         await audit.prune();
+        await idempotency.prune();
       },
     ),
   ];

@@ -391,7 +391,18 @@ export const LIMITS = {
   /** An end that cannot be stored is tried again so often, at this interval; the next start then finds it open. */
   operation_end_attempts_max: 30,
   operation_end_retry_ms: 1_000,
+
+  // Idempotency-Keys
   idempotency_key_length_max: 255,
+  /** A client that saw no answer tries again within minutes; a queue of the client's own may take hours. */
+  idempotency_kept_seconds: 24 * 3600,
+  /** Records of one tenant; the oldest go first. A record takes about a kilobyte. */
+  idempotency_keys_per_tenant_max: 10_000,
+  idempotency_bytes_per_tenant_max: 16 * 1024 * 1024,
+  /** A tenant's records are counted again after so many new ones, or as many bytes as one answer may have. */
+  idempotency_counted_every: 500,
+  /** Of one answer. The result of an operation is the largest part that an answer has, and is bounded by 1 MiB. */
+  idempotency_body_bytes_max: 4 * 1024 * 1024,
 
   // Store
   writer_queue_max: 20_000,

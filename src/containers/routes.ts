@@ -151,9 +151,9 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       },
       handler: async (request) => {
         const { caller, query, body } = request;
-        const key = request.header("idempotency-key");
-        if (query.execution !== "async" && key === null) return containers.create(caller.tenant_id, body);
-        return operations.answer(caller.tenant_id, await verbs.create(caller.tenant_id, body, key), {
+        const { once } = request;
+        if (query.execution !== "async" && once === null) return containers.create(caller.tenant_id, body);
+        return operations.answer(caller.tenant_id, await verbs.create(caller.tenant_id, body, once), {
           execution: query.execution ?? "sync",
           signal: request.signal,
           finished: ({ result_container_id }) => containers.get(caller.tenant_id, result_container_id ?? ""),
@@ -177,7 +177,7 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       example: { body: { items: [{ name: "one" }, { name: "two" }] }, response: SAMPLES.handle },
       handler: async (request) => {
         const { caller, query, body } = request;
-        const operation = await verbs.batch(caller.tenant_id, body.items, request.header("idempotency-key"));
+        const operation = await verbs.batch(caller.tenant_id, body.items, request.once);
         return operations.answer(caller.tenant_id, operation, {
           execution: query.execution ?? "async",
           signal: request.signal,
@@ -211,10 +211,9 @@ function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
         response: SAMPLES.handle,
       },
       handler: async (request) => {
-        const { params, query, body } = request;
+        const { params, query } = request;
         const { tenant_id } = request.caller;
-        const key = request.header("idempotency-key") ?? body.idempotency_key ?? null;
-        const operation = await verbs.start(tenant_id, params.container_id, key);
+        const operation = await verbs.start(tenant_id, params.container_id, request.once);
         return operations.answer(tenant_id, operation, {
           execution: query.execution ?? "async",
           signal: request.signal,
@@ -250,8 +249,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
         const { params, query, body } = request;
         const { tenant_id } = request.caller;
         if (query.execution === "async") {
-          const key = request.header("idempotency-key");
-          return accepted(await verbs.stop(tenant_id, params.container_id, body.timeout_ms, key));
+          return accepted(await verbs.stop(tenant_id, params.container_id, body.timeout_ms, request.once));
         }
         const stopped = await containers.stop(tenant_id, params.container_id, body.timeout_ms);
         return { ...stopped, success: true as const, message: "the container has ended" };
@@ -292,8 +290,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       handler: async (request) => {
         const { caller, params, query } = request;
         if (query.execution === "async") {
-          const key = request.header("idempotency-key");
-          return accepted(await verbs.delete(caller.tenant_id, params.container_id, key));
+          return accepted(await verbs.delete(caller.tenant_id, params.container_id, request.once));
         }
         await containers.delete(caller.tenant_id, params.container_id);
         return { success: true as const, message: "the container was deleted" };

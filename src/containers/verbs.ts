@@ -1,6 +1,7 @@
 /** The verbs that are operations: what is accepted is journalled first, and goes on after a crash of the daemon. */
 import { AppError, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Once } from "../http/route.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import { failureOf, type OperationResult, type Operations } from "../operations/service.ts";
 import { registerUnpack, type Unpacking } from "../volumes/service.ts";
@@ -91,48 +92,34 @@ export class ContainerVerbs {
     );
   }
 
-  create(tenant_id: string, create: CreateContainer, idempotency_key: string | null): Promise<OperationRecord> {
-    const asked = { type: "container.create", request: create, idempotency_key };
-    return this.#operations.acceptOnce(tenant_id, asked, () => {
-      const container_id = this.#containers.newId();
-      return { ...targeting(container_id), input: { container_id, create } };
-    });
+  create(tenant_id: string, create: CreateContainer, once: Once | null): Promise<OperationRecord> {
+    const container_id = this.#containers.newId();
+    const input = { container_id, create };
+    return this.#operations.accept(tenant_id, { type: "container.create", ...targeting(container_id), input, once });
   }
 
-  batch(
-    tenant_id: string,
-    items: readonly CreateContainer[],
-    idempotency_key: string | null,
-  ): Promise<OperationRecord> {
-    const asked = { type: "container.batch", request: items, idempotency_key };
-    return this.#operations.acceptOnce(tenant_id, asked, () => ({
-      target_resource_type: "container",
-      input: { items: items.map((create) => ({ container_id: this.#containers.newId(), create })) },
-    }));
+  batch(tenant_id: string, creates: readonly CreateContainer[], once: Once | null): Promise<OperationRecord> {
+    const items = creates.map((create) => ({ container_id: this.#containers.newId(), create }));
+    const asked = { type: "container.batch", target_resource_type: "container", input: { items }, once };
+    return this.#operations.accept(tenant_id, asked);
   }
 
-  start(tenant_id: string, id: string, idempotency_key: string | null): Promise<OperationRecord> {
-    const asked = { type: "container.start", request: { id }, idempotency_key };
-    return this.#operations.acceptOnce(tenant_id, asked, async () => {
-      const { id: container_id } = await this.#containers.checkStart(tenant_id, id);
-      return { ...targeting(container_id), input: { container_id } };
-    });
+  async start(tenant_id: string, id: string, once: Once | null): Promise<OperationRecord> {
+    const { id: container_id } = await this.#containers.checkStart(tenant_id, id);
+    const input = { container_id };
+    return this.#operations.accept(tenant_id, { type: "container.start", ...targeting(container_id), input, once });
   }
 
-  stop(tenant_id: string, id: string, grace_ms: number, idempotency_key: string | null): Promise<OperationRecord> {
-    const asked = { type: "container.stop", request: { id, grace_ms }, idempotency_key };
-    return this.#operations.acceptOnce(tenant_id, asked, async () => {
-      const { id: container_id } = await this.#containers.row(tenant_id, id);
-      return { ...targeting(container_id), input: { container_id, grace_ms } };
-    });
+  async stop(tenant_id: string, id: string, grace_ms: number, once: Once | null): Promise<OperationRecord> {
+    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    const input = { container_id, grace_ms };
+    return this.#operations.accept(tenant_id, { type: "container.stop", ...targeting(container_id), input, once });
   }
 
-  delete(tenant_id: string, id: string, idempotency_key: string | null): Promise<OperationRecord> {
-    const asked = { type: "container.delete", request: { id }, idempotency_key };
-    return this.#operations.acceptOnce(tenant_id, asked, async () => {
-      const { id: container_id } = await this.#containers.row(tenant_id, id);
-      return { ...targeting(container_id), input: { container_id } };
-    });
+  async delete(tenant_id: string, id: string, once: Once | null): Promise<OperationRecord> {
+    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    const input = { container_id };
+    return this.#operations.accept(tenant_id, { type: "container.delete", ...targeting(container_id), input, once });
   }
 
   /** Unpacks an archive that is being sent. */

@@ -59,11 +59,10 @@ const HEEDED: Readonly<
     parameter: {
       name: "Idempotency-Key",
       in: "header",
-      description:
-        "The same request with the same key again answers with the operation that there is. Passed over where the request makes no operation.",
-      schema: { type: "string", maxLength: LIMITS.idempotency_key_length_max },
+      description: `The same request with the same key, unique per route, gets the first answer again for ${LIMITS.idempotency_kept_seconds / 3600} hours, with the header Idempotent-Replayed. Refusals are not recorded.`,
+      schema: { type: "string", minLength: 1, maxLength: LIMITS.idempotency_key_length_max },
     },
-    errors: ["IDEMPOTENCY_CONFLICT", "INVALID_ARGUMENT"],
+    errors: ["IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_IN_PROGRESS", "INVALID_ARGUMENT"],
   },
 };
 /** To what is no upgrade to a WebSocket, or one with a handshake that is not whole. */
@@ -208,6 +207,10 @@ const HEADERS = {
     schema: { type: "string" },
     example: "bytes 0-1023/4096",
   },
+  "Idempotent-Replayed": {
+    description: "Where this is the answer of an earlier request with the same Idempotency-Key.",
+    schema: { type: "string", enum: ["true"] },
+  },
   "WWW-Authenticate": { description: "That a credential is wanted.", schema: { type: "string" } },
 } as const;
 type HeaderName = keyof typeof HEADERS;
@@ -250,7 +253,7 @@ class Components {
       description: codes.map((code) => `\`${code}\`: ${ERRORS[code].about}`).join("\n\n"),
       headers: headersOf(
         "X-Request-Id",
-        ...(status === 429 || status === 503 ? (["Retry-After"] as const) : []),
+        ...(codes.some((code) => ERRORS[code].retryable) ? (["Retry-After"] as const) : []),
         ...(status === 401 ? (["WWW-Authenticate"] as const) : []),
         ...rates,
       ),
@@ -399,9 +402,14 @@ function responsesOf(route: Route, components: Components): Json {
         : { schema: { type: "string" } },
     ]),
   );
+  const every: readonly HeaderName[] = [
+    "X-Request-Id",
+    ...(isLimited ? (["RateLimit", "RateLimit-Policy"] as const) : []),
+    ...(route.headers.includes("Idempotency-Key") ? (["Idempotent-Replayed"] as const) : []),
+  ];
   const normal = (status: number, content: Json, ...more: readonly HeaderName[]): Json => ({
     description: STATUS_CODES[status] ?? "",
-    headers: headersOf("X-Request-Id", ...(isLimited ? (["RateLimit", "RateLimit-Policy"] as const) : []), ...more),
+    headers: headersOf(...every, ...more),
     content,
   });
   const responses: Record<string, unknown> = { [route.status]: normal(route.status, content) };

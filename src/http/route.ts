@@ -6,6 +6,7 @@
 import type { z } from "zod";
 import type { ErrorCode } from "../base/errors.ts";
 import type { Trace } from "../base/trace.ts";
+import type { Statement } from "../store/store.ts";
 import type { Caller } from "./auth.ts";
 import { bodyFields, noFields } from "./body.ts";
 import type { RequestNotes } from "./observer.ts";
@@ -26,6 +27,12 @@ export type AuthClass = "public" | "tenant" | "operator";
 export const SCOPES = ["read", "invoke", "write", "admin"] as const;
 export type Scope = (typeof SCOPES)[number];
 
+/** A request that an Idempotency-Key lets run once. */
+export interface Once {
+  /** Records this answer in a batch of the handler's, last: no crash then separates the work from its record. */
+  record(status: number, body: unknown): Statement;
+}
+
 export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Stream = null> {
   readonly caller: Auth extends "public" ? null : Caller;
   /** Decoded path parameters. */
@@ -39,6 +46,8 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Strea
   readonly trace: Trace;
   /** Aborted when the client goes away before the answer. Made on first use: leave it alone where it is not needed. */
   readonly signal: AbortSignal;
+  /** Null where the request carries no Idempotency-Key, or its route takes none. */
+  readonly once: Once | null;
   /** The part of a list that a route with `pageQuery` is asked for. Throws INVALID_ARGUMENT for a foreign cursor. */
   page(): Page;
   /** A request header by its lower-case name. */
@@ -117,7 +126,10 @@ interface Definition<
   readonly summary: string;
   readonly params?: Params;
   readonly query?: Query;
-  /** Request headers that it heeds. With `Range` it answers parts of its content with 206. */
+  /**
+   * Request headers that it heeds. With `Range` it answers parts of its content with 206. With `Idempotency-Key` it
+   * answers JSON, which is recorded with all that it tells: no route that shows a secret takes it.
+   */
   readonly headers?: readonly RequestHeader[];
   /** Without it a POST, PUT or PATCH takes an object without fields, and a body of the others is not read. */
   readonly body?: Body;

@@ -20,11 +20,12 @@ import { authenticated } from "./connections.ts";
 import { EarlyHeaders } from "./early.ts";
 import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import type { Held, Share } from "./held.ts";
+import { type Idempotency, keyedRequest } from "./idempotency.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
 import type { Observer, RequestNotes } from "./observer.ts";
 import { type Cursors, Page, type pageQuery } from "./pages.ts";
 import type { Rates, Taken } from "./rates.ts";
-import { Answer, type AuthClass, JSON_TYPE, type Route, type RouteRequest } from "./route.ts";
+import { Answer, type AuthClass, JSON_TYPE, type Once, type Route, type RouteRequest } from "./route.ts";
 import type { Spool, Spools } from "./spool.ts";
 import { Streamed, send } from "./stream.ts";
 import { mediaType, RequestBody, type Upload, type UploadOptions } from "./upload.ts";
@@ -39,6 +40,7 @@ export interface AppDeps {
   /** Of all listeners together. */
   readonly rates: Rates;
   readonly cursors: Cursors;
+  readonly idempotency: Idempotency;
   /** What all requests of this application hold. */
   readonly held: Held;
   /** Of all listeners together. */
@@ -93,10 +95,12 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const bytes_max = streamedMax(route, incoming);
     if (bytes_max !== null) stream = new RequestBody({ incoming, outgoing, clock: deps.clock, bytes_max, recheck });
     let body: unknown;
+    let bytes: Buffer | null = null;
     if (route.body !== null && !isRaw(route, incoming)) {
       let sent: unknown;
       if (stream === null || route.base64_field === null) {
-        sent = parseJson(await readBody(incoming, outgoing, deps.clock, share));
+        bytes = await readBody(incoming, outgoing, deps.clock, share);
+        sent = parseJson(bytes);
       } else {
         ({ sent, spool } = await deps.spools.read(caller?.tenant_id ?? "", stream, route.base64_field, share));
       }
@@ -108,9 +112,11 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     if (checked !== undefined) await checked;
     const more_headers = taken?.headers;
     const parts = { caller, params, query, body, stream: spool ?? stream, request_id, trace, notes, recheck };
-    const request = new ServedRequest(c, route, deps, parts);
+    const handle = (once: Once | null) => route.handler(new ServedRequest(c, route, deps, parts, once));
+    const keyed = caller === null ? null : keyedRequest(route, caller.tenant_id, incoming, bytes, body);
+    const run = () => (keyed === null ? handle(null) : deps.idempotency.once(keyed, handle));
     early = earlyHeaders(c.env, route, query, { request_id, more_headers }, deps);
-    result = await (early === null ? route.handler(request) : early.during(() => route.handler(request)));
+    result = await (early === null ? run() : early.during(run));
     share.end();
     response = early?.areSent
       ? finish(c.env, early, result, route.status, share)
@@ -345,9 +351,10 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
   readonly request_id: string;
   readonly trace: Trace;
   readonly recheck: () => Promise<void> | undefined;
+  readonly once: Once | null;
   readonly #notes: RequestNotes;
 
-  constructor(context: Context<Env>, route: Route, { cursors }: AppDeps, parts: Parts) {
+  constructor(context: Context<Env>, route: Route, { cursors }: AppDeps, parts: Parts, once: Once | null) {
     const { caller, params, query, body, stream, request_id, trace, notes, recheck } = parts;
     this.#context = context;
     this.#route = route;
@@ -360,6 +367,7 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
     this.recheck = recheck;
     this.request_id = request_id;
     this.trace = trace;
+    this.once = once;
     this.#notes = notes;
   }
 

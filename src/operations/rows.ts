@@ -41,8 +41,6 @@ export interface NewRow {
   readonly operation_type: string;
   readonly target_resource_type: string | null;
   readonly target_resource_id: string | null;
-  readonly idempotency_key: string | null;
-  readonly request_sha256: string | null;
   readonly input: string;
   readonly container_id: string | null;
   readonly snapshot_id: string | null;
@@ -66,14 +64,6 @@ export class OperationRows {
     const sql = `SELECT ${SHORT}, result, items FROM operations WHERE tenant_id = ? AND id = ?`;
     const row = await this.#store.readOne(sql, [tenant_id, id]);
     return row === null ? null : operationRow(row);
-  }
-
-  async byKey(
-    tenant_id: string,
-    key: string,
-  ): Promise<{ readonly id: string; readonly request_sha256: string } | null> {
-    const sql = "SELECT id, request_sha256 FROM operations WHERE tenant_id = ? AND idempotency_key = ?";
-    return this.#store.readOne<{ id: string; request_sha256: string }>(sql, [tenant_id, key]);
   }
 
   /** Newest first, without results and items. */
@@ -104,7 +94,7 @@ export class OperationRows {
     }
   }
 
-  /** Behind a guard that the tenant is there. Its conflict: the key was used before. */
+  /** Behind a guard that the tenant is there. */
   insert(row: NewRow, now: EpochSeconds): readonly [Statement, Statement] {
     const fields = { ...row, status: "accepted", journal: "{}", created_at: now, updated_at: now };
     return [
@@ -118,9 +108,8 @@ export class OperationRows {
         sql: `INSERT INTO operations (${Object.keys(fields).join(", ")})
           VALUES (${Object.keys(fields)
             .map(() => "?")
-            .join(", ")}) ON CONFLICT DO NOTHING`,
+            .join(", ")})`,
         args: Object.values(fields),
-        expect_changes: 1,
       },
     ];
   }

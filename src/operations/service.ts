@@ -7,16 +7,15 @@
  *
  * Turns, bounds and states are queue.ts's (O2 to O4), one run is run.ts's.
  */
-import { createHash } from "node:crypto";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
-import { AppError, invariant } from "../base/errors.ts";
+import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Listed, Place } from "../http/pages.ts";
-import type { Answer } from "../http/route.ts";
+import type { Answer, Once } from "../http/route.ts";
 import type { Store } from "../store/store.ts";
 import { refusalOf } from "./ends.ts";
 import { Queue } from "./queue.ts";
@@ -47,18 +46,8 @@ export interface NewOperation {
   readonly timeout_ms?: number;
   readonly container_id?: string;
   readonly snapshot_id?: string;
-  /** The same key, type and request again: the operation that there is, and nothing is done twice. */
-  readonly idempotency_key?: string | null;
-  /** What was asked for, where that is not target and input: an id that was chosen for it is not. */
-  readonly request?: unknown;
-}
-
-/** What a client asks for, as it would ask again. */
-export interface Asked {
-  readonly type: string;
-  readonly request: unknown;
-  /** Null where it sent none. */
-  readonly idempotency_key: string | null;
+  /** Of a request with an Idempotency-Key: its record, the handle, is accepted together with the operation. */
+  readonly once?: Once | null;
 }
 
 export interface Waiting {
@@ -106,11 +95,11 @@ export class Operations {
 
   /**
    * Accepts an operation, in one durable batch with what stands `alongside`. Throws QUEUE_FULL, CAPACITY_FULL,
-   * SHUTTING_DOWN, IDEMPOTENCY_CONFLICT, INVALID_ARGUMENT for a key that is too long, and what `alongside` refuses; then nothing has changed.
+   * SHUTTING_DOWN, and what `alongside` refuses; then nothing has changed.
    */
   async accept(tenant_id: string, asked: NewOperation, alongside: Alongside = NOTHING): Promise<OperationRecord> {
     const { ids, clock, events } = this.#options;
-    const { type, idempotency_key = null } = asked;
+    const { type, once = null } = asked;
     const timeout_ms = Math.min(
       asked.timeout_ms ?? this.#queue.runner(type).timeout_ms,
       LIMITS.operation_timeout_ms_max,
@@ -119,9 +108,6 @@ export class Operations {
     if (Buffer.byteLength(input) > LIMITS.operation_input_bytes_max) {
       throw new AppError("BODY_TOO_LARGE", "the operation is asked to do more than an operation can hold");
     }
-    const request_sha256 = idempotency_key === null ? null : digestOf(asked, input);
-    const repeated = await this.#repeated(tenant_id, idempotency_key, request_sha256);
-    if (repeated !== null) return repeated;
     this.#checkRoom(tenant_id);
     const fields = {
       tenant_id,
@@ -136,8 +122,6 @@ export class Operations {
       {
         ...fields,
         operation_type: type,
-        idempotency_key,
-        request_sha256,
         input,
         is_attached: asked.attachment === undefined ? 0 : 1,
         deadline_ms: Math.floor(clock.epochMs()) + timeout_ms,
@@ -145,8 +129,10 @@ export class Operations {
       toEpochSeconds(clock.epochMs()),
     );
     const event = this.#queue.event(open, "accepted");
+    const handle = accepted({ operation_id: open.id });
+    const record = once === null ? [] : [once.record(handle.status, handle.body)];
     const { conflict } = await events
-      .write([...own, ...alongside.statements], tenant_id, [event], { durable: true })
+      .write([...own, ...alongside.statements, ...record], tenant_id, [event], { durable: true })
       .catch(async (error) => {
         // It may be committed and not be synced; then it is there, and is done.
         if ((await this.#rows.byId(tenant_id, open.id).catch(() => null)) === null) this.#queue.dismiss(open);
@@ -160,25 +146,7 @@ export class Operations {
     }
     this.#queue.dismiss(open);
     if (conflict === 0) throw unknownCredential();
-    if (conflict >= own.length) throw alongside.refusal(conflict - own.length);
-    const first = await this.#repeated(tenant_id, idempotency_key, request_sha256);
-    invariant(first !== null, `operation ${open.id} was not inserted`);
-    return first;
-  }
-
-  /**
-   * Accepts what `make` says; `make` may refuse. Where the key was used for the same before, the operation that there is,
-   * and `make` is not asked: what was to be changed may be changed by now.
-   */
-  async acceptOnce(
-    tenant_id: string,
-    asked: Asked,
-    make: () => Omit<NewOperation, keyof Asked> | Promise<Omit<NewOperation, keyof Asked>>,
-  ): Promise<OperationRecord> {
-    const { idempotency_key } = asked;
-    const repeated =
-      idempotency_key === null ? null : await this.#repeated(tenant_id, idempotency_key, digestOf(asked, ""));
-    return repeated ?? this.accept(tenant_id, { ...(await make()), ...asked });
+    throw alongside.refusal(conflict - own.length);
   }
 
   /** Throws NOT_FOUND. */
@@ -293,20 +261,6 @@ export class Operations {
     return row;
   }
 
-  /** The operation that a key was used for before. Throws IDEMPOTENCY_CONFLICT where that was another one. */
-  async #repeated(tenant_id: string, key: string | null, sha256: string | null): Promise<OperationRecord | null> {
-    if ((key?.length ?? 0) > LIMITS.idempotency_key_length_max) {
-      const expected = [`at most ${LIMITS.idempotency_key_length_max} characters`];
-      throw new AppError("INVALID_ARGUMENT", "the Idempotency-Key is too long", { details: { expected } });
-    }
-    const found = key === null ? null : await this.#rows.byKey(tenant_id, key);
-    if (found === null) return null;
-    if (found.request_sha256 === sha256) return this.get(tenant_id, found.id);
-    throw new AppError("IDEMPOTENCY_CONFLICT", "the Idempotency-Key was used for another request", {
-      hint: "send each request with a key of its own",
-    });
-  }
-
   #checkRoom(tenant_id: string): void {
     if (this.#queue.isDraining) throw new AppError("SHUTTING_DOWN", "the daemon is about to end");
     if (this.#queue.openCountOf(tenant_id) >= LIMITS.operations_open_per_tenant_max) {
@@ -316,11 +270,4 @@ export class Operations {
       throw new AppError("CAPACITY_FULL", "as many operations are under way as may be", { retry_after: 1 });
     }
   }
-}
-
-function digestOf({ type, target_resource_type, target_resource_id, request }: NewOperation, input: string): string {
-  const own = [target_resource_type ?? null, target_resource_id ?? null, input];
-  return createHash("sha256")
-    .update(JSON.stringify([type, request ?? own]))
-    .digest("hex");
 }

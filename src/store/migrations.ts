@@ -322,6 +322,28 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX audit_by_time ON audit (at_ms)",
     ],
   },
+  {
+    version: 10,
+    statements: [
+      "DROP INDEX operations_once",
+      "ALTER TABLE operations DROP COLUMN idempotency_key",
+      "ALTER TABLE operations DROP COLUMN request_sha256",
+      // Answers of requests that carried an Idempotency-Key. `route` is the name of the operation in the API.
+      `CREATE TABLE idempotency_keys (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL,
+        route TEXT NOT NULL,
+        key TEXT NOT NULL,
+        request_sha256 TEXT NOT NULL,
+        status INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        UNIQUE (tenant_id, route, key)
+      )`,
+      "CREATE INDEX idempotency_keys_of_tenant ON idempotency_keys (tenant_id, seq)",
+      "CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at)",
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

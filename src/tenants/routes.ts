@@ -60,6 +60,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       scope: "admin",
       operation: "createTenant",
       summary: "Makes a tenant; each limit that is absent has the default of this node.",
+      headers: ["Idempotency-Key"],
       body: createTenant,
       status: 201,
       response: tenantRecord,

@@ -26,6 +26,7 @@ import { isCounted, type TenantShares } from "../base/tenant-shares.ts";
 import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
+import type { Idempotency } from "../http/idempotency.ts";
 import { firstPage, type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Rates } from "../http/rates.ts";
 import type { Operations } from "../operations/service.ts";
@@ -55,6 +56,7 @@ export interface TenantsOptions {
   readonly containers: Containers;
   readonly volumes: Volumes;
   readonly rates: Rates;
+  readonly idempotency: Pick<Idempotency, "erase">;
   readonly quotas: Quotas;
   readonly shares: TenantShares;
 }
@@ -195,7 +197,7 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions, containers, volumes, operations, events } = this.#options;
+    const { store, functions, containers, volumes, operations, events, idempotency } = this.#options;
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
     for (;;) {
@@ -206,6 +208,7 @@ export class Tenants {
     await operations.erase(tenant_id);
     failpoint("tenants.delete.emptied");
     await events.erase(tenant_id);
+    await idempotency.erase(tenant_id);
     await store.write([{ sql: "DELETE FROM tenants WHERE id = ?", args: [tenant_id] }], { durable: true });
     this.#options.quotas.forget(tenant_id);
     this.#tell(

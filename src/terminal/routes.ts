@@ -42,6 +42,7 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       scope: "invoke",
       operation: "createTerminalSession",
       summary: `Starts a shell on a terminal in a container. Without a client it ends, after ${LIMITS.terminal_idle_seconds_default} seconds unless set.`,
+      headers: ["Idempotency-Key"],
       body: createSession,
       status: 201,
       response: sessionRecord,

@@ -75,6 +75,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       scope: "write",
       operation: "createVolume",
       summary: "Makes an empty volume.",
+      headers: ["Idempotency-Key"],
       body: createVolume,
       status: 201,
       response: volumeRecord,
@@ -142,7 +143,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       example: { params: NAME_EXAMPLE, response: SAMPLES.handle },
       handler: async (request) => {
         const { caller, params, query } = request;
-        const operation = await verbs.delete(caller.tenant_id, params.name, request.header("idempotency-key"));
+        const operation = await verbs.delete(caller.tenant_id, params.name, request.once);
         return operations.answer(caller.tenant_id, operation, {
           execution: query.execution ?? "async",
           signal: request.signal,

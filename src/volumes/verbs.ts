@@ -2,7 +2,7 @@
 import type { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import type { FileSessions } from "../engine/engine.ts";
-import { Answer } from "../http/route.ts";
+import { Answer, type Once } from "../http/route.ts";
 import { accepted, type Execution, type OperationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { type OpenTree, unpack } from "./files.ts";
@@ -35,12 +35,10 @@ export class VolumeVerbs {
     );
   }
 
-  delete(tenant_id: string, name: string, idempotency_key: string | null): Promise<OperationRecord> {
-    const asked = { type: "volume.delete", request: { name }, idempotency_key };
-    return this.#operations.acceptOnce(tenant_id, asked, async () => {
-      const { id } = await this.#volumes.checkDelete(tenant_id, name);
-      return { target_resource_type: "volume", target_resource_id: id, input: { volume_id: id } };
-    });
+  async delete(tenant_id: string, name: string, once: Once | null): Promise<OperationRecord> {
+    const { id } = await this.#volumes.checkDelete(tenant_id, name);
+    const target = { target_resource_type: "volume", target_resource_id: id };
+    return this.#operations.accept(tenant_id, { type: "volume.delete", ...target, input: { volume_id: id }, once });
   }
 
   async unpack(

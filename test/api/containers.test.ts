@@ -118,8 +118,8 @@ describe("a container", () => {
         items: [{ error_code: "NAME_TAKEN" }, { name: "batched", status: "succeeded" }],
       },
     });
-    const again = await once("/batch", { items }, "k2");
-    expect(again).toMatchObject({ status: 202, body: { operation_id: batch.body.operation_id } });
+    expect(await once("/batch?execution=sync", { items }, "k2")).toMatchObject({ status: 200, body: batch.body });
+    expect(await once("/batch", { items }, "k2")).toMatchObject({ body: { error_code: "IDEMPOTENCY_CONFLICT" } });
     for (const name of ["keyed", "batched"]) await daemon.call("DELETE", `/api/containers/${name}`);
   });
 

@@ -209,6 +209,8 @@ async function provoke({ operation, path, body, headers, code }: Provoked): Prom
   ]);
   const headersDescribed = Object.keys(document().response(operation, answer.status)?.headers ?? {});
   for (const name of ["Retry-After", "WWW-Authenticate"]) {
+    // 409 is of codes that time mends and of others.
+    if (answer.status === 409) continue;
     expect([operationId, code, name, headersDescribed.includes(name)]).toEqual([
       operationId,
       code,

@@ -102,7 +102,7 @@ describe("a terminal session", () => {
     expect((await processes()).get(made.pid)).toBe("/bin/bash");
     expect(await sessions()).toEqual([made]);
     const inMaster = await daemon.call("GET", "/api/terminal/sessions?target=master");
-    expect(inMaster.body).toEqual({ sessions: [] });
+    expect(inMaster.body).toEqual({ sessions: [], next_cursor: null });
     const tab = await attach({ session_id: made.id });
     await tab.frame("ready");
     expect((await get(made.id)).state).toBe("active");
@@ -402,6 +402,7 @@ describe("what is refused", () => {
     expect(inContainer).toMatchObject({ status: 404 });
     expect((await daemon.call("GET", "/api/terminal/sessions", undefined, { "x-api-key": key })).body).toEqual({
       sessions: [],
+      next_cursor: null,
     });
     const unscoped = await refusalOf(attachUrl({ session_id: id }), { "x-api-key": reader });
     expect(unscoped).toMatchObject({ status: 403, body: { error_code: "FORBIDDEN" } });

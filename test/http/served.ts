@@ -10,6 +10,7 @@ import { Traces } from "../../src/base/trace.ts";
 import type { Authenticator } from "../../src/http/auth.ts";
 import type { Admission } from "../../src/http/connections.ts";
 import { Held } from "../../src/http/held.ts";
+import { Idempotency } from "../../src/http/idempotency.ts";
 import type { Served as Told } from "../../src/http/observer.ts";
 import { Cursors } from "../../src/http/pages.ts";
 import { Rates } from "../../src/http/rates.ts";
@@ -94,6 +95,7 @@ export function serving(): (
       ...(socket_limits && { socket_limits }),
       rates,
       spools,
+      idempotency: new Idempotency({ store, clock: systemClock, log }),
       cursors: new Cursors(Buffer.alloc(32)),
       traces: new Traces(ids, 0),
       observer: { served: (one) => told.push(one) },

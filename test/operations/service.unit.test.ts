@@ -116,31 +116,22 @@ describe("an operation", () => {
     await expect(operations.accept("b", { type: "box.fill" })).rejects.toMatchObject({ code: "UNAUTHORIZED" });
   });
 
-  it("is the same one for the same idempotency key, and no other request's", async () => {
-    const { operations } = await makeOperations(scratch().open());
-    const { runner, begun } = byHand();
-    operations.register("box.fill", runner);
-    const asked = { type: "box.fill", input: { with: "sand" }, idempotency_key: "k" };
-    const twice = await Promise.all([operations.accept("a", asked), operations.accept("a", asked)]);
-    const again = await operations.accept("a", asked);
-    expect(new Set([...twice, again].map(({ operation_id }) => operation_id)).size).toBe(1);
-    await expect(operations.accept("a", { ...asked, input: { with: "tar" } })).rejects.toMatchObject({
-      code: "IDEMPOTENCY_CONFLICT",
+  it("is accepted together with the record of its Idempotency-Key, or not at all", async () => {
+    const { operations, store } = await makeOperations(scratch().open());
+    operations.register("box.fill", byHand().runner);
+    const recorded: unknown[] = [];
+    const record = (status: number, body: unknown) => {
+      recorded.push([status, body]);
+      return { sql: "INSERT INTO meta (key, value) VALUES ('record', '')" };
+    };
+    const { operation_id } = await operations.accept("a", { type: "box.fill", once: { record } });
+    const status_url = `/api/operations/${operation_id}`;
+    expect(recorded).toEqual([[202, { success: true, operation_id, status_url }]]);
+    expect(await store.readOne("SELECT value FROM meta WHERE key = 'record'")).not.toBeNull();
+    await expect(operations.accept("a", { type: "box.fill", once: { record } })).rejects.toMatchObject({
+      code: "INTERNAL",
     });
-    await expect(operations.accept("a", { ...asked, idempotency_key: "k".repeat(256) })).rejects.toMatchObject({
-      code: "INVALID_ARGUMENT",
-    });
-    const chosen = (id: string) => () => ({ target_resource_id: id, input: { id } });
-    const request = { type: "box.fill", request: { name: "x" }, idempotency_key: "chosen" };
-    const once = await operations.acceptOnce("a", request, chosen("one"));
-    const more = operations.acceptOnce("a", request, () => Promise.reject(new Error("it is asked")));
-    expect((await more).operation_id).toBe(once.operation_id);
-    await expect(operations.acceptOnce("a", { ...request, request: {} }, chosen("two"))).rejects.toMatchObject({
-      code: "IDEMPOTENCY_CONFLICT",
-    });
-    // Keys are a tenant's own.
-    await operations.accept("b", asked);
-    await eventually("all run", () => begun.length === 3);
+    expect((await operations.list("a", {}, all)).items).toHaveLength(1);
   });
 
   it("is listed newest first, by state, type and thing", async () => {
