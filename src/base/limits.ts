@@ -197,7 +197,7 @@ export const LIMITS = {
   /** API containers on this node. */
   containers_max: 500,
   /** Memory of running containers together, as a multiple of the machine's: most use far less than their limit. */
-  memory_overcommit_default: 4,
+  memory_overcommit_default: 6,
   /** Disk of a container or volume for which none is given, in MiB: a system with its packages. */
   disk_limit_mb_default: 1_024,
   /** Volumes and terminal sessions of a tenant, unless the operator sets others. */
