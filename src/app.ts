@@ -158,6 +158,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     quotas,
     shares,
     idempotency,
+    processCount: (tenant_id) => engine.containers.processCount(tenant_id),
   });
   const api = apiRoutes({
     system: {

@@ -41,7 +41,7 @@ interface TenantLimitRow {
 interface TenantUse {
   readonly name: string;
   readonly about: string;
-  /** An SQL expression beside a row of `tenants`; null: the daemon counts it in memory. */
+  /** An SQL expression beside a row of `tenants`; null: the daemon or the kernel counts it. */
   readonly sql: string | null;
 }
 
@@ -95,7 +95,7 @@ export const TENANT_LIMITS = {
     max: 4_194_304,
     isWhole: true,
     share: ({ processes_max }) => Math.floor(processes_max * LIMITS.tenant_processes_ratio),
-    used: null,
+    used: { name: "processes", about: "Processes and threads of its containers.", sql: null },
   },
   storage_mb_max: {
     about:

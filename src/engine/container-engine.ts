@@ -231,6 +231,11 @@ export class ContainerEngine {
     this.#host.tenants.bound(processesMax);
   }
 
+  /** What they have of that now. */
+  processCount(tenant_id: string): number {
+    return this.#host.tenants.processCount(tenant_id);
+  }
+
   /** One listener, told of every end of a container that was live. */
   onEnded(listener: (id: string, ended: Ended) => void): void {
     this.#onEnded = listener;

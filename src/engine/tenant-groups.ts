@@ -77,6 +77,16 @@ export class TenantGroups {
     });
   }
 
+  /** Processes and threads of a tenant's containers, as the kernel counts them against its bound. 0 without a group. */
+  processCount(tenant_id: string): number {
+    try {
+      const folder = this.#folder("pids", `${this.#parent}/${tenant_id}`);
+      return Number(readFileSync(`${folder}/pids.current`, "utf8"));
+    } catch {
+      return 0;
+    }
+  }
+
   /** Notes that nothing is left of a run (T1). Safe to repeat. */
   leave(run: string): void {
     const tenant_id = this.#tenants.get(run);
@@ -99,14 +109,18 @@ export class TenantGroups {
   }
 
   #make(path: string, { processes_max, sockets_bytes }: Bounds): void {
-    const { mode, sockets } = this.#kind;
+    const { sockets } = this.#kind;
     const write = (controller: string, file: string, value: string) => {
-      const folder = mode === "v2" ? `${this.#root}${path}` : `${this.#root}/${controller}${path}`;
+      const folder = this.#folder(controller, path);
       mkdirSync(folder, { recursive: true });
       // With v2 the OCI runtime hands a controller down when it makes the first container.
       if (existsSync(`${folder}/${file}`)) writeFileSync(`${folder}/${file}`, value);
     };
     write("pids", "pids.max", processes_max === null ? "max" : String(processes_max));
     if (sockets === "own") write("memory", "memory.kmem.tcp.limit_in_bytes", String(sockets_bytes));
+  }
+
+  #folder(controller: string, path: string): string {
+    return this.#kind.mode === "v2" ? `${this.#root}${path}` : `${this.#root}/${controller}${path}`;
   }
 }

@@ -32,6 +32,7 @@ const key: ApiKeyRecord = {
 const usage: TenantDetail["usage"] = {
   api_keys: 1,
   functions: 2,
+  processes: 7,
   storage_bytes: 9_215,
   containers: 3,
   volumes: 1,

@@ -59,6 +59,8 @@ export interface TenantsOptions {
   readonly idempotency: Pick<Idempotency, "erase">;
   readonly quotas: Quotas;
   readonly shares: TenantShares;
+  /** Processes and threads of a tenant's containers. */
+  readonly processCount: (tenant_id: string) => number;
 }
 
 export class Tenants {
@@ -122,13 +124,13 @@ export class Tenants {
   async get(tenant_id: string): Promise<TenantDetail> {
     const row = await this.#options.store.readOne(`${SELECT_USES} WHERE id = ?`, [tenant_id]);
     if (row === null) throw notFound(tenant_id);
-    const { shares } = this.#options;
-    const uses = TENANT_USES.map(({ name }) => [
-      name,
-      isCounted(name) ? shares.countOf(name, tenant_id) : Number(row[name]),
-    ]);
-    const stored = Object.fromEntries(uses) as Record<UseName, number>;
-    return { ...this.#record(row), usage: { api_keys: Number(row.api_keys), ...stored } };
+    const { shares, processCount } = this.#options;
+    const countOf = (use: UseName): number => {
+      if (use === "processes") return processCount(tenant_id);
+      return isCounted(use) ? shares.countOf(use, tenant_id) : Number(row[use]);
+    };
+    const uses = Object.fromEntries(TENANT_USES.map(({ name }) => [name, countOf(name)])) as Record<UseName, number>;
+    return { ...this.#record(row), usage: { api_keys: Number(row.api_keys), ...uses } };
   }
 
   /** Changes what is given. A limit below what is in use stops what is new, not what is there. Throws NOT_FOUND, NAME_TAKEN. */

@@ -171,6 +171,18 @@ describe("the limits of a tenant", () => {
     await a.call("DELETE", `/api/containers/${id}?execution=sync`);
   });
 
+  it("on processes stand beside what the kernel counts, of all containers that run, and 0 where none does", async () => {
+    const [a, b] = [await makeTenant("processes-a"), await makeTenant("processes-b")];
+    const command = ["sh", "-c", "for i in $(seq 20); do sleep 100000 & done; wait"];
+    const boxes = [await a.box("one", { command }), await a.box("two", { command })];
+    await eventually("all are counted", async () => (await a.usage()).processes >= 2 * 21);
+    const { usage, limits } = (await daemon.call("GET", `/api/tenants/${a.tenant_id}`)).body;
+    expect(usage.processes).toBeLessThan(limits.processes_max);
+    expect((await b.usage()).processes).toBe(0);
+    for (const { container_id } of boxes) await a.call("POST", `/api/containers/${container_id}/stop`, {});
+    await eventually("none is left", async () => (await a.usage()).processes === 0);
+  });
+
   it("on commands count all of its containers together", async () => {
     const [a, b] = [await makeTenant("exec-a", { execs_max: 3 }), await makeTenant("exec-b")];
     const boxes = [await a.box("one"), await a.box("two")].map(({ container_id }) => container_id);

@@ -9,6 +9,7 @@ import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../s
 import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/frames.ts";
 import { formatAddress, instanceResolvConf, parseSubnet } from "../../src/engine/network.ts";
 import { narrowProfile } from "../../src/engine/seccomp.ts";
+import { TenantGroups } from "../../src/engine/tenant-groups.ts";
 import { UserNamespaces } from "../../src/engine/user-namespaces.ts";
 
 describe("limits", () => {
@@ -122,6 +123,11 @@ describe("what the groups tell", () => {
     writeFileSync(`${root}/h/memory.stat`, `anon 5\ninactive_file ${MIB}\nactive_file ${MIB}\n`);
     expect([readMemoryUsedMb("v1", "/h", root), readMemoryUsedMb("v2", "/h", root)]).toEqual([5, 6]);
     expect(readMemoryUsedMb("v1", "/none", root)).toBe(0);
+    mkdirSync(`${root}/pids/h/i`, { recursive: true });
+    writeFileSync(`${root}/pids/h/i/pids.current`, "21\n");
+    writeFileSync(`${root}/h/i/pids.current`, "22\n");
+    const [v1, v2] = (["v1", "v2"] as const).map((mode) => new TenantGroups({ mode, sockets: "none" }, "/h", root));
+    expect([v1?.processCount("i"), v2?.processCount("i"), v2?.processCount("none")]).toEqual([21, 22, 0]);
     expect(listGroups("v1", "/h", root)).toEqual(["i"]);
     expect(listGroups("v2", "/h", root)).toEqual(["i"]);
     rmSync(root, { recursive: true });
