@@ -9,6 +9,7 @@ import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { giveBack } from "../base/memory.ts";
 import { parseJson, tooLarge } from "./input.ts";
+import { Pieces } from "./pieces.ts";
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -30,7 +31,7 @@ export class Base64Field {
   readonly #name: string;
   readonly #sink: Sink;
   readonly #hold: (bytes: number) => void;
-  readonly #rest: Buffer[] = [];
+  readonly #rest = new Pieces();
   #rest_bytes = 0;
   #depth = 0;
   #isObject = false;
@@ -70,7 +71,7 @@ export class Base64Field {
   end(): unknown {
     if (this.#isContent) throw new AppError("INVALID_JSON", `the body is not valid JSON: it ends inside ${this.#name}`);
     this.#decoder.end();
-    const body = parseJson(Buffer.concat(this.#rest, this.#rest_bytes));
+    const body = parseJson(this.#rest.bytes());
     const value = typeof body === "object" && body !== null ? (body as Record<string, unknown>)[this.#name] : "";
     // Written with escapes in its name, or twice: what was read is not what JSON says.
     if (typeof value === "string" && value !== "") {
@@ -151,7 +152,7 @@ export class Base64Field {
     this.#rest_bytes += end - begin;
     if (this.#rest_bytes > LIMITS.body_bytes_max) throw tooLarge(LIMITS.body_bytes_max, undefined);
     this.#hold(end - begin);
-    this.#rest.push(Buffer.from(piece.subarray(begin, end)));
+    this.#rest.add(Buffer.from(piece.subarray(begin, end)));
   }
 }
 

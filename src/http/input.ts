@@ -12,6 +12,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Share } from "./held.ts";
+import { Pieces } from "./pieces.ts";
 
 export interface BodyLimits {
   readonly body_bytes_max: number;
@@ -67,7 +68,7 @@ export function tooLarge(bytes_max: number, length: string | undefined): AppErro
  */
 function collect(incoming: IncomingMessage, share: Share, bytes_max: number): Promise<Buffer | AppError | null> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
+    const pieces = new Pieces();
     let bytes = 0;
     const settle = (body: Buffer | AppError | null): void => {
       incoming.off("data", onData).off("end", onEnd).off("error", onError).off("close", onClose);
@@ -77,14 +78,14 @@ function collect(incoming: IncomingMessage, share: Share, bytes_max: number): Pr
       bytes += chunk.length;
       const refusal = bytes > bytes_max ? null : share.add(chunk.length);
       if (refusal === undefined) {
-        chunks.push(chunk);
+        pieces.add(chunk);
       } else {
-        chunks.length = 0;
+        pieces.clear();
         incoming.pause();
         settle(refusal);
       }
     };
-    const onEnd = (): void => settle(chunks.length === 1 ? (chunks[0] ?? EMPTY) : Buffer.concat(chunks, bytes));
+    const onEnd = (): void => settle(pieces.bytes());
     const onError = (cause: Error): void => {
       reject(new AppError("INVALID_ARGUMENT", "the client closed the connection inside the body", { cause }));
     };

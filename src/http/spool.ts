@@ -14,6 +14,7 @@ import { giveBack } from "../base/memory.ts";
 import { Shares } from "../base/shares.ts";
 import { Base64Field } from "./base64-field.ts";
 import type { Share } from "./held.ts";
+import { Pieces } from "./pieces.ts";
 import type { Upload } from "./upload.ts";
 
 const PIECE_BYTES = 64 * 1024;
@@ -80,7 +81,7 @@ export class Spools {
 export class Spool implements Upload {
   readonly content_type = "application/octet-stream";
   readonly #open: () => Promise<{ readonly file: FileHandle; readonly release: () => void }>;
-  #pieces: Buffer[] = [];
+  readonly #pieces = new Pieces();
   #bytes = 0;
   #file: { readonly file: FileHandle; readonly release: () => void } | null = null;
   #isBegun = false;
@@ -98,14 +99,14 @@ export class Spool implements Upload {
   async add(bytes: Uint8Array, hold: (bytes: number) => void): Promise<void> {
     if (this.#file === null && this.#bytes + bytes.length <= LIMITS.spool_memory_bytes) {
       hold(bytes.length);
-      this.#pieces.push(Buffer.from(bytes));
+      this.#pieces.add(Buffer.from(bytes));
       this.#bytes += bytes.length;
       return;
     }
     if (this.#file === null) {
       this.#file = await this.#open();
-      const before = Buffer.concat(this.#pieces);
-      this.#pieces = [];
+      const before = this.#pieces.bytes();
+      this.#pieces.clear();
       await this.#write(this.#file.file, before, 0);
     }
     await this.#write(this.#file.file, bytes, this.#bytes);
@@ -126,7 +127,7 @@ export class Spool implements Upload {
       throw new AppError("INVALID_ARGUMENT", "the client closed the connection before its upload was used");
     this.#isBegun = true;
     try {
-      yield* this.#pieces;
+      if (this.#file === null && this.#bytes > 0) yield this.#pieces.bytes();
       for (let at = 0; this.#file !== null && at < this.#bytes; ) {
         const wanted = Buffer.allocUnsafeSlow(Math.min(PIECE_BYTES, this.#bytes - at));
         const { bytesRead } = await this.#file.file.read(wanted, 0, wanted.length, at);
@@ -153,7 +154,7 @@ export class Spool implements Upload {
   async #close(): Promise<void> {
     if (this.#isEnded) return;
     this.#isEnded = true;
-    this.#pieces = [];
+    this.#pieces.clear();
     const opened = this.#file;
     this.#file = null;
     await opened?.file.close();

@@ -1,0 +1,69 @@
+/** Bytes that come in pieces: what is held of them, and what a listener takes for a body that comes byte by byte. */
+import { describe, expect, it } from "vitest";
+import { z } from "zod";
+import { Pieces } from "../../src/http/pieces.ts";
+import { route } from "../../src/http/route.ts";
+import { KEY, rawClient, serving } from "./served.ts";
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+
+describe("pieces", () => {
+  it("are the bytes that came, in their order, however they were cut", () => {
+    for (const sizes of [
+      [],
+      [1],
+      [5000],
+      [1, 1, 1],
+      [1, 4096, 1, 20_000, 3],
+      [4095, 4095, 4095, 4095, 4095, 1, 9000],
+    ]) {
+      const sent = sizes.map((size, i) => Buffer.alloc(size, i + 1));
+      const pieces = new Pieces();
+      for (const piece of sent) pieces.add(piece);
+      expect(pieces.bytes().equals(Buffer.concat(sent))).toBe(true);
+      pieces.clear();
+      expect(pieces.bytes()).toHaveLength(0);
+    }
+  });
+
+  it("keep a single one as it came, and few Buffers of many small ones", () => {
+    const [one, many] = [new Pieces(), new Pieces()];
+    const piece = Buffer.from("{}");
+    one.add(piece);
+    expect(one.bytes()).toBe(piece);
+    for (let i = 0; i < MIB; i++) many.add(piece.subarray(0, 1));
+    expect(many.count).toBeLessThan(100);
+    expect(many.bytes()).toHaveLength(MIB);
+  });
+});
+
+describe("a listener", () => {
+  const serve = serving();
+
+  it("takes little more memory for a body that comes byte by byte than the body has", async () => {
+    let largest = 0;
+    const measures = route({
+      method: "POST",
+      path: "/measures",
+      auth: "tenant",
+      operation: "tested",
+      summary: "Tells what is held before the body is parsed.",
+      body: z.object({ text: z.string() }),
+      handler: () => {
+        largest = Math.max(largest, process.memoryUsage().rss);
+        return {};
+      },
+    });
+    const { server } = await serve([measures]);
+    const client = await rawClient(server.port);
+    const before = process.memoryUsage().rss;
+    const head = `POST /measures HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${KEY}\r\nTransfer-Encoding: chunked\r\n\r\n`;
+    const text = '{"text":"x"';
+    client.socket.write(`${head}${text.length.toString(16)}\r\n${text}\r\n`);
+    for (let i = 0; i < 100; i++) client.socket.write("1\r\n \r\n".repeat(10_000));
+    client.socket.write("1\r\n}\r\n0\r\n\r\n");
+    expect(await client.until(/\r\n\r\n/, 50_000)).toContain("HTTP/1.1 200");
+    expect(largest - before).toBeLessThan(200 * MIB);
+  }, 60_000);
+});
