@@ -28,7 +28,7 @@ import { ContainerVerbs } from "./containers/verbs.ts";
 import type { ContainerEngine, Engine } from "./engine/engine.ts";
 import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel-budgets.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
-import { machineProcesses } from "./engine/tenant-groups.ts";
+import { nodeBounds } from "./engine/node-bounds.ts";
 import { Events } from "./events/service.ts";
 import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
@@ -132,17 +132,17 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     return Promise.all([serving.outer?.close(LIMITS.drain_ms), ...ended]);
   });
 
-  const invocations = new Invocations(store, base.ids, node_id, log);
+  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.containers, config.data_dir)) });
+  engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
+  const invocations = new Invocations({ ...base, store, node_id, quotas });
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
-  const functions = new Functions({ ...base, store, pool, launcher, engine, queue_max, node_id, observer, events });
+  const owned = { ...base, store, engine, node_id, events, quotas };
+  const functions = new Functions({ ...owned, pool, launcher, queue_max, observer });
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
   const idempotency = new Idempotency({ store, clock, log });
-  const { size_mb: disk_mb } = await engine.containers.area.statistics();
-  const quotas = new Quotas({ ...config, disk_mb, processes_max: machineProcesses() });
-  engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   const parts = makeContainers(base, { store, engine: engine.containers, events, operations, quotas });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const tenants = new Tenants({

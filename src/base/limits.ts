@@ -203,6 +203,8 @@ export const LIMITS = {
   /** Volumes and terminal sessions of a tenant, unless the operator sets others. */
   tenant_volumes_default: 100,
   tenant_terminals_default: 50,
+  /** Part of the store's disk that functions, versions and records of one tenant may take, unless the operator sets another. */
+  tenant_storage_ratio: 0.1,
   container_memory_mb_default: 512,
   container_volumes_max: 32,
   container_ports_max: 32,

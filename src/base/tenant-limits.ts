@@ -22,6 +22,8 @@ export interface NodeBounds {
   readonly disk_mb: number;
   /** Of a container or volume for which none is given. */
   readonly disk_limit_mb: number;
+  /** Of the disk that the store lies on. */
+  readonly store_disk_mb: number;
 }
 
 interface TenantLimitRow {
@@ -104,7 +106,7 @@ export const TENANT_LIMITS = {
     min: 0,
     max: 100_000_000,
     isWhole: true,
-    share: none,
+    share: ({ store_disk_mb }) => Math.floor(store_disk_mb * LIMITS.tenant_storage_ratio),
     used: {
       name: "storage_bytes",
       about: "What its functions, versions and records take.",
@@ -218,9 +220,6 @@ export const TENANT_USES: readonly (TenantUse & { readonly name: UseName; readon
 export function eachLimit<T>(value: (name: LimitName, row: TenantLimitRow) => T): Record<LimitName, T> {
   return Object.fromEntries(LIMIT_NAMES.map((name) => [name, value(name, TENANT_LIMITS[name])])) as never;
 }
-
-/** The limit of a tenant's row in SQL, as the operator set it. */
-export const limitColumn = (name: LimitName): string => `(tenants.limits ->> '${name}')`;
 
 /** The limits that hold (Q1), in memory: each concern asks before it makes something. */
 export class Quotas {

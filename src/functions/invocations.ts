@@ -9,6 +9,7 @@ import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Quotas } from "../base/tenant-limits.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Append, Row, Store } from "../store/store.ts";
 import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";
@@ -59,21 +60,31 @@ export interface InvocationNumber {
   readonly id: string;
 }
 
+export interface InvocationsOptions {
+  readonly store: Store;
+  readonly ids: Ids;
+  readonly node_id: string;
+  readonly log: Log;
+  readonly quotas: Quotas;
+}
+
 export class Invocations {
   readonly #store: Store;
   readonly #ids: Ids;
   readonly #node_id: string;
   readonly #log: Log;
+  readonly #quotas: Quotas;
   readonly #append: Append;
   #next = 0;
   #reserved = 0;
   #isReserving = false;
 
-  constructor(store: Store, ids: Ids, node_id: string, log: Log) {
+  constructor({ store, ids, node_id, log, quotas }: InvocationsOptions) {
     this.#store = store;
     this.#ids = ids;
     this.#node_id = node_id;
     this.#log = log;
+    this.#quotas = quotas;
     this.#append = store.appender("invocations", COLUMNS);
   }
 
@@ -162,7 +173,7 @@ export class Invocations {
     for (const { seq } of await this.#store.read(OWNERLESS)) {
       await deleteExpired(this.#store, Number(seq), ALL_RECORDS, isLate);
     }
-    await trimStorage(this.#store, this.#log, isLate);
+    await trimStorage(this.#store, this.#quotas, this.#log, isLate);
   }
 
   async #pruneOne(

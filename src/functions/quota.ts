@@ -3,8 +3,9 @@
  * together and nothing is made in a tenant that is being deleted. The limits are those of src/base/tenant-limits.ts.
  */
 import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { limitColumn, TENANT_LIMITS, tenantGuard } from "../base/tenant-limits.ts";
+import { type Quotas, quotaExceeded, TENANT_LIMITS, tenantGuard } from "../base/tenant-limits.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Statement, Store } from "../store/store.ts";
 import { deleteOldest } from "./portions.ts";
@@ -17,67 +18,79 @@ const MEGABYTE = 1024 * 1024;
 const TRIMMED_MEGABYTE = Math.floor(0.9 * MEGABYTE);
 
 const STORED = TENANT_LIMITS.storage_mb_max.used.sql;
-const STORAGE_MB_MAX = limitColumn("storage_mb_max");
-const FUNCTIONS_MAX = limitColumn("functions_max");
 
-/** Stand before the statements of a change; `refusal` reads which of them was missed. */
-export function guards(tenant_id: string, { isNewFunction }: { readonly isNewFunction: boolean }): Statement[] {
+/** A statement that stands before those of a change, and the refusal where it was missed. */
+export interface Guard {
+  readonly statement: Statement;
+  readonly refusal: () => AppError;
+}
+
+/** In the order of the batch; `refusalOf` reads which of them was missed. */
+export function guards(
+  quotas: Quotas,
+  tenant_id: string,
+  { isNewFunction }: { readonly isNewFunction: boolean },
+): Guard[] {
+  const { storage_mb_max } = quotas.of(tenant_id);
+  const room = (max_mb: number): Guard => ({
+    statement: tenantGuard(tenant_id, `${STORED} < ?`, [max_mb * MEGABYTE]),
+    refusal: noStorage,
+  });
+  const counted = quotas.guards(tenant_id, isNewFunction ? { functions_max: 1 } : {});
   return [
-    tenantGuard(tenant_id, "state = 'active'"),
-    tenantGuard(tenant_id, `(${STORAGE_MB_MAX} IS NULL OR ${STORAGE_MB_MAX} * ${MEGABYTE} > ${STORED})`),
-    ...(isNewFunction
-      ? [
-          tenantGuard(
-            tenant_id,
-            `(${FUNCTIONS_MAX} IS NULL OR ${FUNCTIONS_MAX} > ${TENANT_LIMITS.functions_max.used.sql})`,
-          ),
-        ]
-      : []),
+    { statement: tenantGuard(tenant_id, "state = 'active'"), refusal: unknownCredential },
+    ...(storage_mb_max === null ? [] : [room(storage_mb_max)]),
+    ...counted.map((guard) => ({ statement: guard.statement, refusal: () => quotaExceeded(guard) })),
   ];
 }
 
-/** The refusal for the guard that was missed. */
-export function refusalOf(conflict: number): AppError | null {
-  switch (conflict) {
-    case 0:
-      return unknownCredential();
-    case 1:
-      return new AppError("QUOTA_EXCEEDED", "the tenant's functions and records take all the storage it may use", {
-        hint: "wait a minute for the oldest records to go, delete functions, or ask the operator for a higher storage_mb_max",
-      });
-    case 2:
-      return new AppError("QUOTA_EXCEEDED", "the tenant has as many functions as it may have", {
-        hint: "delete functions, or ask the operator for a higher functions_max",
-      });
-    default:
-      return null;
-  }
+function noStorage(): AppError {
+  return new AppError("QUOTA_EXCEEDED", "the tenant's functions and records take all the storage it may use", {
+    hint: "wait a minute for the oldest records to go, delete functions, or ask the operator for a higher storage_mb_max",
+  });
+}
+
+/** The refusal for the guard that was missed; null where it was another statement of the batch. */
+export function refusalOf(quota: readonly Guard[], conflict: number): AppError | null {
+  return quota[conflict]?.refusal() ?? null;
 }
 
 /**
  * Deletes the oldest records, of the largest function first, of tenants that have used up their storage, until a tenth
  * of it is free. Ends when `isLate`.
  */
-export async function trimStorage(store: Store, log: Log, isLate: () => boolean): Promise<void> {
-  const over = await store.read<{ readonly id: string; readonly excess: number }>(
-    `SELECT id, ${STORED} - ${STORAGE_MB_MAX} * ${TRIMMED_MEGABYTE} AS excess FROM tenants
-      WHERE ${STORAGE_MB_MAX} IS NOT NULL AND ${STORED} >= ${STORAGE_MB_MAX} * ${MEGABYTE} LIMIT 1000`,
-  );
-  for (const { id, excess } of over) {
-    let left = excess;
-    while (left > 0 && !isLate()) {
-      const largest = await store.readOne(
-        `SELECT seq FROM functions WHERE tenant_id = ? AND EXISTS (SELECT 1 FROM invocations WHERE function_seq = functions.seq)
-          ORDER BY stored_bytes DESC LIMIT 1`,
-        [id],
-      );
-      // What is left are functions, which only their owner deletes.
-      if (largest === null) break;
-      const freed = await deleteOldest(store, Number(largest.seq), left);
-      // More was recorded meanwhile than deleted: the next round goes on.
-      if (freed <= 0) break;
-      left -= freed;
+export async function trimStorage(store: Store, quotas: Quotas, log: Log, isLate: () => boolean): Promise<void> {
+  for (let after = ""; ; ) {
+    const page = await store.read<{ readonly id: string; readonly bytes: number }>(
+      `SELECT id, ${STORED} AS bytes FROM tenants WHERE id > ? ORDER BY id LIMIT ?`,
+      [after, LIMITS.list_limit_max],
+    );
+    for (const { id, bytes } of page) {
+      const max_mb = quotas.of(id).storage_mb_max;
+      if (max_mb === null || bytes < max_mb * MEGABYTE) continue;
+      const freed = await trimOne(store, id, bytes - max_mb * TRIMMED_MEGABYTE, isLate);
+      if (freed > 0) log.info("records deleted for want of storage", { tenant_id: id, bytes: freed });
     }
-    if (left < excess) log.info("records deleted for want of storage", { tenant_id: id, bytes: excess - left });
+    if (page.length < LIMITS.list_limit_max) break;
+    after = page.at(-1)?.id ?? "";
   }
+}
+
+/** Resolves with the bytes that were freed. */
+async function trimOne(store: Store, tenant_id: string, excess: number, isLate: () => boolean): Promise<number> {
+  let left = excess;
+  while (left > 0 && !isLate()) {
+    const largest = await store.readOne(
+      `SELECT seq FROM functions WHERE tenant_id = ? AND EXISTS (SELECT 1 FROM invocations WHERE function_seq = functions.seq)
+        ORDER BY stored_bytes DESC LIMIT 1`,
+      [tenant_id],
+    );
+    // What is left are functions, which only their owner deletes.
+    if (largest === null) break;
+    const freed = await deleteOldest(store, Number(largest.seq), left);
+    // More was recorded meanwhile than deleted: the next round goes on.
+    if (freed <= 0) break;
+    left -= freed;
+  }
+  return excess - left;
 }

@@ -14,6 +14,7 @@ import { AppError, errorText, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
+import type { Quotas } from "../base/tenant-limits.ts";
 import { Turns } from "../base/turns.ts";
 import type { Adopted, Engine } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
@@ -43,6 +44,7 @@ export interface FunctionsOptions {
   readonly node_id: string;
   readonly observer: Pick<CallObserver, "deleted">;
   readonly events: Events;
+  readonly quotas: Quotas;
 }
 
 /** What a reader of events is told of the verbs that move a state; calls tell nothing. */
@@ -112,15 +114,16 @@ export class Functions {
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async create(tenant_id: string, input: CreateFunction): Promise<FunctionRecord> {
-    const { ids, engine, clock, rows, events } = this.#parts;
+    const { ids, engine, clock, rows, events, quotas } = this.#parts;
     await checkDirectory(engine, input.working_directory ?? null);
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");
     const statements = rows.insert(tenant_id, id, ids.next("fv"), input, now);
     const made = { id, name: input.name, version: 1 };
+    const quota = guards(quotas, tenant_id, { isNewFunction: true });
     const { conflict } = await events.write(
-      [...guards(tenant_id, { isNewFunction: true }), ...statements],
+      [...quota.map(({ statement }) => statement), ...statements],
       tenant_id,
       [functionEvent("created", { ...made, state: "pending" })],
       { durable: true },
@@ -128,7 +131,7 @@ export class Functions {
     failpoint("functions.create.stored");
     if (conflict !== null) {
       throw (
-        refusalOf(conflict) ??
+        refusalOf(quota, conflict) ??
         new AppError("NAME_TAKEN", `a function named '${input.name}' exists`, {
           hint: "change it with PUT /api/functions/<id>, or choose another name",
         })

@@ -15,6 +15,7 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Quotas } from "../base/tenant-limits.ts";
 import type { Turns } from "../base/turns.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { NewEvent } from "../events/schema.ts";
@@ -22,7 +23,7 @@ import type { Events } from "../events/service.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Statement, Store } from "../store/store.ts";
 import type { Groups } from "./groups.ts";
-import { guards, refusalOf } from "./quota.ts";
+import { type Guard, guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
 import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionRecord } from "./schema.ts";
 import { functionStates } from "./states.ts";
@@ -36,6 +37,7 @@ export interface FunctionParts {
   readonly ids: Ids;
   readonly log: Log;
   readonly events: Events;
+  readonly quotas: Quotas;
   readonly rows: FunctionRows;
   readonly targets: TargetCache;
   readonly groups: Groups;
@@ -84,7 +86,7 @@ export function updated(record: FunctionRecord, input: UpdateFunction): Function
 /** What moves a pointer: statements that must find the tenant within its limits, then those that do it. */
 interface Change {
   readonly event_type: string;
-  readonly quota: readonly Statement[];
+  readonly quota: readonly Guard[];
   readonly move: () => readonly Statement[];
 }
 
@@ -107,7 +109,7 @@ export class Versions {
    * may not have them; the pointer then stays, and nothing is changed.
    */
   update(tenant_id: string, id: string, input: UpdateFunction): Promise<FunctionRecord> {
-    const { changes, engine, rows, ids, clock } = this.#parts;
+    const { changes, engine, rows, ids, clock, quotas } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
       const row = await this.#row(tenant_id, id);
@@ -119,7 +121,7 @@ export class Versions {
       const version = (await rows.newestVersion(row.function_seq)) + 1;
       const next: FunctionRecord = { ...merged, version, current_version: version };
       const version_id = ids.next("fv");
-      const quota = guards(tenant_id, { isNewFunction: false });
+      const quota = guards(quotas, tenant_id, { isNewFunction: false });
       await this.#activate(row.record, next, begun_ms, {
         event_type: "updated",
         quota,
@@ -232,9 +234,9 @@ export class Versions {
   async #commit(from: FunctionRecord, next: FunctionRecord, { event_type, quota, move }: Change): Promise<void> {
     const { events, targets } = this.#parts;
     const { conflict } = await events
-      .write([...quota, ...move()], from.tenant_id, [functionEvent(event_type, next)])
+      .write([...quota.map(({ statement }) => statement), ...move()], from.tenant_id, [functionEvent(event_type, next)])
       .finally(() => targets.forget(from));
-    if (conflict !== null) throw (conflict < quota.length ? refusalOf(conflict) : null) ?? changedMeanwhile();
+    if (conflict !== null) throw refusalOf(quota, conflict) ?? changedMeanwhile();
   }
 
   async #row(tenant_id: string, id: string): Promise<FunctionRow> {

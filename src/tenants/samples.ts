@@ -9,6 +9,7 @@ const NODE = {
   disk_mb: 122_568,
   disk_limit_mb: 1_024,
   processes_max: 32_768,
+  store_disk_mb: 245_136,
 };
 
 const tenant: TenantRecord = {

@@ -6,7 +6,7 @@ import { LIMIT_NAMES } from "../../src/base/tenant-limits.ts";
 import { type Answer, Daemon, eventually } from "../support/daemon.ts";
 import { plant } from "../support/planted.ts";
 
-const HELD = ["containers_max", "volumes_max", "disk_mb_max", "container_memory_mb_max"] as const;
+const HELD = ["storage_mb_max", "containers_max", "volumes_max", "disk_mb_max", "container_memory_mb_max"] as const;
 const COUNTED = ["execs_max", "streams_max", "terminals_max"] as const;
 /** Room for three containers of the greatest size and no fourth. */
 const NODE_MB = 3.5 * LIMITS.memory_limit_mb_max;

@@ -13,6 +13,7 @@ import type { InvocationRecord } from "../../src/functions/schema.ts";
 import { firstPage } from "../../src/http/pages.ts";
 import { openEmbedded } from "../../src/store/embedded.ts";
 import type { Row, Store, Value } from "../../src/store/store.ts";
+import { nodeQuotas } from "./node-quotas.ts";
 
 const DAY_SECONDS = 86_400;
 const NOW_SECONDS = 2_000_000_000;
@@ -23,10 +24,19 @@ let store: Store;
 let invocations: Invocations;
 const key = { function_seq: 1, id: "fn_1", name: "f" };
 
+const makeInvocations = () =>
+  new Invocations({
+    store,
+    ids: randomIds(),
+    node_id: "node_1",
+    log: createLog("silent", systemClock),
+    quotas: nodeQuotas(),
+  });
+
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "hearth-invocations-"));
   store = openEmbedded({ path: join(folder, "hearth.db"), clock: systemClock, log: createLog("error", systemClock) });
-  invocations = new Invocations(store, randomIds(), "node_1", createLog("silent", systemClock));
+  invocations = makeInvocations();
   await invocations.boot();
   await store.write([
     {
@@ -152,7 +162,7 @@ describe("invocation records", () => {
 
   it("never get a number that an earlier process may have given out", async () => {
     const { seq } = invocations.number();
-    const later = new Invocations(store, randomIds(), "node_1", createLog("silent", systemClock));
+    const later = makeInvocations();
     await later.boot();
     expect(later.number().seq).toBeGreaterThan(seq + 100_000);
   });

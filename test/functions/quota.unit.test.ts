@@ -1,19 +1,21 @@
 /** What a tenant may own, and what is taken from one that has more, against a real store. */
 import { describe, expect, it } from "vitest";
+import { DEFAULT_TENANT_ID, type TenantLimits } from "../../src/base/tenant-limits.ts";
 import { guards, refusalOf, trimStorage } from "../../src/functions/quota.ts";
 import type { Store } from "../../src/store/store.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
+import { nodeQuotas } from "./node-quotas.ts";
 
 const MEGABYTE = 1024 * 1024;
 const never = () => false;
+/** Of a node whose store's disk has 20 MB: a tenth of it is the default. */
+const quotas = nodeQuotas({ store_disk_mb: 20 });
 
-async function makeTenant(store: Store, id: string, storage_mb_max: number | null, state = "active"): Promise<void> {
-  await store.write([
-    {
-      sql: "INSERT INTO tenants (id, name, created_at, state, limits) VALUES (?, ?, 0, ?, ?)",
-      args: [id, id, state, JSON.stringify({ storage_mb_max })],
-    },
-  ]);
+/** `limits`: as the operator set them. */
+async function makeTenant(store: Store, id: string, limits: Partial<TenantLimits>, state = "active"): Promise<void> {
+  const sql = "INSERT INTO tenants (id, name, created_at, state) VALUES (?, ?, 0, ?)";
+  await store.write([{ sql, args: [id, id, state] }]);
+  quotas.set(id, limits);
 }
 
 async function makeFunction(store: Store, seq: number, tenant_id: string, handler = "cat"): Promise<void> {
@@ -55,9 +57,9 @@ describe("what a tenant has above its storage", () => {
 
   it("goes from the oldest records of its largest function, just as much as needed, and from nobody else's", async () => {
     const store = scratch().open();
-    await makeTenant(store, "over", 1);
-    await makeTenant(store, "other", 1);
-    await makeTenant(store, "free", null);
+    await makeTenant(store, "over", { storage_mb_max: 1 });
+    await makeTenant(store, "other", { storage_mb_max: 1 });
+    await makeTenant(store, "free", { storage_mb_max: null });
     await makeFunction(store, 1, "over");
     await makeFunction(store, 2, "over");
     await makeFunction(store, 3, "other");
@@ -66,7 +68,7 @@ describe("what a tenant has above its storage", () => {
     await makeRecords(store, 2, [1, 2], 50_000);
     await makeRecords(store, 3, [3, 4], 300_000);
     await makeRecords(store, 4, [5, 6, 7], 1_000_000);
-    await trimStorage(store, quietLog, never);
+    await trimStorage(store, quotas, quietLog, never);
     // 1,305,000 and a little: two of 200,500 are the fewest that bring it below nine tenths of 1,048,576.
     expect(await recordsOf(store, 1)).toEqual([12, 13, 14, 15]);
     expect(await storedOf(store, "over")).toBeLessThanOrEqual(0.9 * MEGABYTE);
@@ -75,18 +77,34 @@ describe("what a tenant has above its storage", () => {
       [3, 4],
       [5, 6, 7],
     ]);
-    await trimStorage(store, quietLog, never);
+    await trimStorage(store, quotas, quietLog, never);
     expect(await recordsOf(store, 1)).toEqual([12, 13, 14, 15]);
+  });
+
+  it("goes above the default too, where the operator set no limit, but for the operator's own tenant", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "plain", {});
+    await makeTenant(store, DEFAULT_TENANT_ID, {});
+    await makeFunction(store, 1, "plain");
+    await makeFunction(store, 2, DEFAULT_TENANT_ID);
+    for (const [seq, first] of [
+      [1, 1],
+      [2, 11],
+    ] as const) {
+      await makeRecords(store, seq, [first, first + 1, first + 2], 1_000_000);
+    }
+    await trimStorage(store, quotas, quietLog, never);
+    expect([await recordsOf(store, 1), await recordsOf(store, 2)]).toEqual([[3], [11, 12, 13]]);
   });
 
   it("goes from one function after the other when the largest has no more records", async () => {
     const store = scratch().open();
-    await makeTenant(store, "over", 0);
+    await makeTenant(store, "over", { storage_mb_max: 0 });
     await makeFunction(store, 1, "over");
     await makeFunction(store, 2, "over", "x".repeat(60_000));
     await makeRecords(store, 1, [1, 2, 3], 1_000);
     await makeRecords(store, 2, [4], 1_000);
-    await trimStorage(store, quietLog, never);
+    await trimStorage(store, quotas, quietLog, never);
     expect([await recordsOf(store, 1), await recordsOf(store, 2)]).toEqual([[], []]);
     // The functions themselves are their owner's to delete.
     expect(await store.read("SELECT id FROM functions")).toHaveLength(2);
@@ -94,7 +112,7 @@ describe("what a tenant has above its storage", () => {
 
   it("is more than one portion, and stays for the next round where there is no time", async () => {
     const store = scratch().open();
-    await makeTenant(store, "over", 2);
+    await makeTenant(store, "over", { storage_mb_max: 2 });
     await makeFunction(store, 1, "over");
     await makeRecords(
       store,
@@ -103,11 +121,11 @@ describe("what a tenant has above its storage", () => {
       1_000_000,
     );
     const looks = { count: 0 };
-    await trimStorage(store, quietLog, () => looks.count++ > 0);
+    await trimStorage(store, quotas, quietLog, () => looks.count++ > 0);
     const left = await recordsOf(store, 1);
     expect(left.length).toBeLessThan(12);
     expect(left.length).toBeGreaterThan(1);
-    await trimStorage(store, quietLog, never);
+    await trimStorage(store, quotas, quietLog, never);
     expect(await recordsOf(store, 1)).toEqual([12]);
   });
 });
@@ -115,14 +133,15 @@ describe("what a tenant has above its storage", () => {
 describe("what is made in a tenant", () => {
   const scratch = scratchStores();
   const refusal = async (store: Store, tenant_id: string, isNewFunction = true) => {
-    const { conflict } = await store.write(guards(tenant_id, { isNewFunction }));
-    return conflict === null ? null : refusalOf(conflict)?.code;
+    const quota = guards(quotas, tenant_id, { isNewFunction });
+    const { conflict } = await store.write(quota.map(({ statement }) => statement));
+    return conflict === null ? null : refusalOf(quota, conflict)?.code;
   };
 
   it("needs a tenant that is there and not about to go", async () => {
     const store = scratch().open();
-    await makeTenant(store, "here", null);
-    await makeTenant(store, "going", null, "deleting");
+    await makeTenant(store, "here", { storage_mb_max: null });
+    await makeTenant(store, "going", { storage_mb_max: null }, "deleting");
     expect(await refusal(store, "here")).toBeNull();
     expect(await refusal(store, "going")).toBe("UNAUTHORIZED");
     expect(await refusal(store, "nowhere")).toBe("UNAUTHORIZED");
@@ -130,24 +149,37 @@ describe("what is made in a tenant", () => {
 
   it("needs room for a function and in the storage; a version needs the second alone", async () => {
     const store = scratch().open();
-    await makeTenant(store, "t", 1);
-    await store.write([{ sql: "UPDATE tenants SET limits = json_set(limits, '$.functions_max', 1)" }]);
+    await makeTenant(store, "t", { storage_mb_max: 1 });
+    quotas.set("t", { storage_mb_max: 1, functions_max: 1 });
     expect(await refusal(store, "t")).toBeNull();
     await makeFunction(store, 1, "t");
     expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", null]);
     await makeRecords(store, 1, [1, 2], 600_000);
-    await store.write([{ sql: "UPDATE tenants SET limits = json_set(limits, '$.functions_max', json('null'))" }]);
+    quotas.set("t", { storage_mb_max: 1, functions_max: null });
     expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", "QUOTA_EXCEEDED"]);
+  });
+
+  it("needs room in the default where the operator set no limit, and none where the limit is null", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "plain", {});
+    await makeTenant(store, DEFAULT_TENANT_ID, {});
+    await makeTenant(store, "free", { storage_mb_max: null });
+    for (const [seq, id] of ["plain", "free", DEFAULT_TENANT_ID].entries()) {
+      await makeFunction(store, seq + 1, id);
+      await makeRecords(store, seq + 1, [10 * seq + 1, 10 * seq + 2, 10 * seq + 3], 1_000_000);
+    }
+    expect(await refusal(store, "plain")).toBe("QUOTA_EXCEEDED");
+    expect([await refusal(store, "free"), await refusal(store, DEFAULT_TENANT_ID)]).toEqual([null, null]);
   });
 
   it("finds room again once records have gone, also while calls add more", async () => {
     const store = scratch().open();
-    await makeTenant(store, "t", 1);
+    await makeTenant(store, "t", { storage_mb_max: 1 });
     await makeFunction(store, 1, "t");
     const seqs = Array.from({ length: 110 }, (_, n) => n + 1);
     await makeRecords(store, 1, seqs, 10_000);
     expect(await refusal(store, "t", false)).toBe("QUOTA_EXCEEDED");
-    await trimStorage(store, quietLog, never);
+    await trimStorage(store, quotas, quietLog, never);
     await makeRecords(store, 1, [111, 112], 10_000);
     expect(await refusal(store, "t", false)).toBeNull();
   });

@@ -1,0 +1,17 @@
+/** What this node has, of which the default limits of tenants are shares. */
+import { statfs } from "node:fs/promises";
+import type { NodeBounds } from "../base/tenant-limits.ts";
+import type { ContainerEngine } from "./container-engine.ts";
+import { machineProcesses } from "./tenant-groups.ts";
+
+const MEGABYTE = 1024 * 1024;
+
+/** Call when the store area is open. `data_dir`: where the store lies. */
+export async function nodeBounds(
+  containers: ContainerEngine,
+  data_dir: string,
+): Promise<Pick<NodeBounds, "disk_mb" | "store_disk_mb" | "processes_max">> {
+  const { size_mb: disk_mb } = await containers.area.statistics();
+  const { blocks, bsize } = await statfs(data_dir);
+  return { disk_mb, store_disk_mb: Math.floor((blocks * bsize) / MEGABYTE), processes_max: machineProcesses() };
+}
