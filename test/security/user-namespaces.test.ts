@@ -165,7 +165,7 @@ open("/data/mine", "a").write("y"); os.chown("/data/mine", 34, 5); os.chmod("/da
     expect(said).toMatch(/^mine 33 5\nroots 0 0\n01000002[0-9a-f]* b'kept'\n$/);
     expect(await containers.shell(state.a, "stat -c %u:%a /data/*")).toBe("34:644\n0:600\n");
     const { body } = await daemon.call("GET", "/api/volumes/shared/inspect");
-    expect(onDisk(`volumes/${body.mount_point.split("/").pop()}/mine`)).toBe("34:5");
+    expect(onDisk(`volumes/${body.id}/mine`)).toBe("34:5");
   });
 
   it("has a network, a /sys and terminals that are its own", async () => {
