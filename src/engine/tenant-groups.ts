@@ -67,14 +67,19 @@ export class TenantGroups {
     return [...this.#tenants.keys()];
   }
 
-  /** Makes the group of a run's tenant (T1) and sets its bounds as they are now. */
+  /** Makes the group of a run's tenant (T1) and sets its bounds as they are now. Throws when the kernel refuses. */
   enter(run: string, tenant_id: string): void {
     invariant(/^[\w-]+$/.test(tenant_id), "a tenant's id is a name of a directory");
     this.#tenants.set(run, tenant_id);
-    this.#make(`${this.#parent}/${tenant_id}`, {
-      processes_max: this.#processesMax(tenant_id),
-      sockets_bytes: Math.floor(readSocketMemory().tcp_max_bytes * LIMITS.tenant_sockets_ratio),
-    });
+    try {
+      this.#make(`${this.#parent}/${tenant_id}`, {
+        processes_max: this.#processesMax(tenant_id),
+        sockets_bytes: Math.floor(readSocketMemory().tcp_max_bytes * LIMITS.tenant_sockets_ratio),
+      });
+    } catch (error) {
+      this.leave(run);
+      throw error;
+    }
   }
 
   /** Processes and threads of a tenant's containers, as the kernel counts them against its bound. 0 without a group. */

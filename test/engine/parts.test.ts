@@ -41,6 +41,21 @@ describe("limits", () => {
   });
 });
 
+describe("the group of a tenant", () => {
+  it("is forgotten for a run whose group the kernel refuses", () => {
+    const root = mkdtempSync(join(tmpdir(), "hearth-groups-"));
+    try {
+      mkdirSync(`${root}/pids`);
+      writeFileSync(`${root}/pids/c`, "");
+      const groups = new TenantGroups({ mode: "v1", sockets: "none" }, "/c", root);
+      expect(() => groups.enter("ctr_a.1", "acme")).toThrow("ENOTDIR");
+      expect(groups.path("ctr_a.1")).toBe("/c/ctr_a.1");
+    } finally {
+      rmSync(root, { recursive: true });
+    }
+  });
+});
+
 describe("user namespaces", () => {
   const log = { debug() {}, info() {}, warn() {}, error() {} };
   const refused = new AppError("START_FAILED", "crun says no");
