@@ -74,8 +74,9 @@ export function keyedRequest(
   if (key === null) return null;
   const { idempotency_key_length_max: length_max } = LIMITS;
   if (key.length === 0 || key.length > length_max) {
-    const expected = [`1 to ${length_max} characters`];
-    throw new AppError("INVALID_ARGUMENT", `Idempotency-Key: must have ${expected}`, { details: { expected } });
+    throw new AppError("INVALID_ARGUMENT", `Idempotency-Key: must have 1 to ${length_max} characters`, {
+      details: { expected: [">= 1 characters", `<= ${length_max} characters`] },
+    });
   }
   const hash = createHash("sha256").update(`${method} ${url}\n`);
   const request_sha256 = hash.update(bytes ?? "").digest("hex");

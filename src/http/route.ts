@@ -4,7 +4,7 @@
  * Mounting is server.ts's, serving serve.ts's.
  */
 import type { z } from "zod";
-import type { ErrorCode } from "../base/errors.ts";
+import { type ErrorCode, invariant } from "../base/errors.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Statement } from "../store/store.ts";
 import type { Caller } from "./auth.ts";
@@ -128,7 +128,8 @@ interface Definition<
   readonly query?: Query;
   /**
    * Request headers that it heeds. With `Range` it answers parts of its content with 206. With `Idempotency-Key` it
-   * answers JSON, which is recorded with all that it tells: no route that shows a secret takes it.
+   * answers JSON, which is recorded with all that it tells: no route that shows a secret takes it. Its body is read whole,
+   * since the hash of the request covers it.
    */
   readonly headers?: readonly RequestHeader[];
   /** Without it a POST, PUT or PATCH takes an object without fields, and a body of the others is not read. */
@@ -230,7 +231,9 @@ export function route<
   definition: Definition<M, P, Auth, Params, Query, Body, Response, Other, Sent, Field>,
 ): TypedRoute<M, P, Input<Query>, Input<Body>, Output<Response, unknown> | Output<Other, never>> {
   const { method, path, auth, scope, operation, summary, params, query, response } = definition;
-  const { socket = null } = definition;
+  const { socket = null, headers = [] } = definition;
+  const isStreamed = definition.upload !== undefined || definition.base64_field !== undefined;
+  invariant(!headers.includes("Idempotency-Key") || !isStreamed, `${operation} would repeat a request unread`);
   const isSent = method === "POST" || method === "PUT" || method === "PATCH";
   const body = definition.body ?? (isSent && definition.upload === undefined ? noFields : null);
   return {
@@ -242,7 +245,7 @@ export function route<
     summary,
     params: params ?? null,
     query: query ?? null,
-    headers: definition.headers ?? [],
+    headers,
     body,
     checkFields: body === null ? () => {} : bodyFields(body),
     upload: definition.upload ?? null,

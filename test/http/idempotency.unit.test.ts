@@ -135,12 +135,35 @@ describe("a request with an Idempotency-Key", () => {
       ["", "{}"],
       [null, '{"idempotency_key":""}'],
     ] as const) {
-      expect(await send(key, { body: sent })).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
+      expect(await send(key, { body: sent })).toMatchObject({
+        status: 400,
+        body: { error_code: "INVALID_ARGUMENT", details: { expected: [">= 1 characters", "<= 255 characters"] } },
+      });
     }
     expect(await send("k".repeat(LIMITS.idempotency_key_length_max))).toMatchObject({
       replayed: null,
       body: { run: 3 },
     });
+  });
+});
+
+describe("a route whose body is not read whole", () => {
+  it("cannot declare the header: the hash of a request would not cover its content", () => {
+    const declare = () =>
+      route({
+        method: "POST",
+        path: "/api/things",
+        auth: "tenant",
+        scope: "write",
+        operation: "makeThing",
+        summary: "Makes a thing.",
+        headers: ["Idempotency-Key"],
+        body: z.object({ content: z.string() }),
+        base64_field: "content",
+        response: z.object({}),
+        handler: () => ({}),
+      });
+    expect(declare).toThrow("makeThing");
   });
 });
 
