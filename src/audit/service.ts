@@ -134,7 +134,7 @@ export class Audit implements Observer {
   /** Deletes what is too old or too much. */
   async prune(): Promise<void> {
     const expired_ms = this.#clock.epochMs() - LIMITS.audit_kept_seconds * 1000;
-    await this.#delete("at_ms < ? AND ? >= 0", [expired_ms, 0], "ORDER BY at_ms");
+    await this.#delete("at_ms < ?", [expired_ms], "ORDER BY at_ms");
     for (const [tenant_id, count] of this.#uncounted) {
       if (count < LIMITS.audit_counted_every) continue;
       this.#uncounted.delete(tenant_id);

@@ -57,8 +57,11 @@ const nobody = () => null;
 
 export class Execs {
   readonly #options: ExecsOptions;
-  /** X1, by container. */
-  readonly #ofContainers = new Shares({ each_max: LIMITS.execs_per_container_max, all_max: LIMITS.execs_max });
+  /** X1, by container; `shares` has the other bounds. */
+  readonly #ofContainers = new Shares({
+    each_max: LIMITS.execs_per_container_max,
+    all_max: Number.POSITIVE_INFINITY,
+  });
   readonly #events: ExecEvents;
 
   constructor(options: ExecsOptions) {
@@ -181,9 +184,8 @@ export class Execs {
   #take({ id, tenant_id }: ContainerRow): () => void {
     const giveTenants = this.#options.shares.take("execs", tenant_id);
     try {
-      const give = this.#ofContainers.take(id, (reached, max) => {
-        const whose = reached === "each_max" ? `container ${id}` : "this node";
-        return new AppError("CAPACITY_FULL", `too many concurrent commands in ${whose} (limit ${max})`, {
+      const give = this.#ofContainers.take(id, (_reached, max) => {
+        return new AppError("CAPACITY_FULL", `too many concurrent commands in container ${id} (limit ${max})`, {
           retry_after: 1,
         });
       });

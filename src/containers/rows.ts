@@ -31,13 +31,6 @@ export interface ContainerMake {
   readonly volumes: readonly { readonly id: string; readonly target: string }[];
 }
 
-/** How a run ended. */
-export interface RunEnd {
-  readonly exit_code: number | null;
-  readonly oom_killed: boolean;
-  readonly exited_at_ms: EpochMs;
-}
-
 export interface ContainerRow {
   readonly id: string;
   readonly tenant_id: string;

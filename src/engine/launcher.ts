@@ -220,7 +220,7 @@ export class LauncherClient {
 
   /** Rejects when the launcher is lost or does not answer in time. */
   async ping(): Promise<void> {
-    await this.statInRoot("/", "/");
+    await this.#call(FRAME.LAUNCHER_PING, 0, REPLY_GRACE_MS, () => {});
   }
 
   /** File mode of `path` below `root`, resolved as inside of it (no link leads out). Null when there is no such file. */

@@ -90,7 +90,6 @@ export const writeFile = z
     mode: octalMode.optional().describe("Its permission bits as octal digits, such as 644."),
   })
   .meta({ id: "WriteFile" });
-export type WriteFile = z.output<typeof writeFile>;
 
 /** The form of older clients, where they ask for JSON. */
 export const fileContent = z
