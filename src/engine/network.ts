@@ -87,6 +87,12 @@ export function instanceResolvConf(text: string): string {
     .join("\n");
 }
 
+/** An address as /proc/net/route has it. */
+function hexOf(address: number): string {
+  const octets = [0, 8, 16, 24].map((shift) => ((address >>> shift) & 255).toString(16).padStart(2, "0"));
+  return octets.join("").toUpperCase();
+}
+
 export interface NetworkNames {
   readonly bridge: string;
   readonly subnet: string;
@@ -207,10 +213,12 @@ export class Network {
    */
   async boot(taken: readonly NetworkSlot[], isFilled: boolean): Promise<void> {
     for (const slot of taken) this.#slots.adopt(slot);
+    await this.#cutStrange(taken);
+    // Before an old bridge goes: what it held apart passes the rules then.
+    await this.#ruling.add(null);
     if (!this.#isReady) await this.#makeBridge();
     this.#isReady = true;
     writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
-    await this.#ruling.add(null);
     await this.#sweep(taken);
     if (isFilled) await this.#slots.fill();
     else this.#slots.fillSoon();
@@ -283,9 +291,26 @@ export class Network {
 
   /** The subnet's line in /proc/net/route: destination, gateway, and all up to the mask, as the kernel prints numbers. */
   #routeText(): string {
-    const { base } = this.subnet;
-    const hex = [0, 8, 16, 24].map((shift) => ((base >>> shift) & 255).toString(16).padStart(2, "0")).join("");
-    return `${hex.toUpperCase()}\t00000000\t`;
+    return `${hexOf(this.subnet.base)}\t00000000\t`;
+  }
+
+  /**
+   * Cuts links that are not as this process makes them, as after a change of the subnet or of the program: the rules do
+   * not hold for a link of no group, and no route leads to a container with another address.
+   */
+  async #cutStrange(taken: readonly NetworkSlot[]): Promise<void> {
+    const routes = readFileSync("/proc/net/route", "utf8");
+    const strange = taken.filter(({ index, host_interface }) => {
+      if (settingOf(host_interface, "ifindex") === "") return false;
+      const isRouted = routes.includes(`\n${host_interface}\t${hexOf(this.subnet.base + 2 + index)}\t`);
+      return !(this.#isReady && isRouted && this.#isLive(host_interface));
+    });
+    if (strange.length === 0) return;
+    await this.#cut(strange);
+    this.#options.log.warn("containers that run have no network until they are started again", {
+      links: namesOf(strange).join(" "),
+      reason: "their links were made for another subnet or bridge, or by another version",
+    });
   }
 
   async #makeBridge(): Promise<void> {
@@ -294,6 +319,9 @@ export class Network {
     const client = this.#client;
     const ip = (...args: string[]) => client.run(["ip", ...args], COMMAND_TIMEOUT_MS);
     await client.spawn({ argv: ["ip", "link", "delete", bridge], timeout_ms: COMMAND_TIMEOUT_MS });
+    // An earlier version's.
+    const argv = ["nft", "delete", "table", "bridge", this.#text.table];
+    await client.spawn({ argv, timeout_ms: COMMAND_TIMEOUT_MS });
     await ip("link", "add", bridge, "address", mac, "group", String(this.#groups.live), "type", "bridge");
     // As the instances' links: see no_link_local of the helper. Fails where the machine has no IPv6, and is not needed.
     await client.spawn({ argv: ["ip", "link", "set", bridge, "addrgenmode", "none"], timeout_ms: COMMAND_TIMEOUT_MS });
