@@ -105,7 +105,7 @@ describe("POST /api/functions/<id>/deploy", () => {
 
 describe("invoking", () => {
   it("answers the whole record, by name and by id, and keeps it", async () => {
-    const { id } = await daemon.deploy({ name: "echo", handler: "cat" });
+    const { id } = await daemon.deploy({ name: "echo", handler: "cat", max_instances: 1 });
     const first = await daemon.invoke("echo", { payload: '{"n":1}' });
     expect(first).toMatchObject({
       function_id: id,
@@ -230,7 +230,7 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
   });
 
   it("records a failing handler as failed in a 200 answer, and uses its instance again", async () => {
-    await daemon.deploy({ name: "fails", handler: "echo out; echo err >&2; exit 3" });
+    await daemon.deploy({ name: "fails", handler: "echo out; echo err >&2; exit 3", max_instances: 1 });
     const first = await daemon.invoke("fails");
     expect(first).toMatchObject({
       status: "failed",
@@ -279,11 +279,12 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
 
   it("empties /tmp between calls, unless cleanup_on_exit is off", async () => {
     const handler = "ls -A /tmp /dev/shm; mkdir -p /tmp/d/e; touch /tmp/d/e/f /dev/shm/g /tmp/.h";
-    await daemon.deploy({ name: "clean", handler });
+    // One instance: a call that comes during the clean-up does not start another.
+    await daemon.deploy({ name: "clean", handler, max_instances: 1 });
     const first = await daemon.invoke("clean");
     const second = await daemon.invoke("clean");
     expect(second).toMatchObject({ instance_nonce: first.instance_nonce, stdout: first.stdout });
-    await daemon.deploy({ name: "keeps", handler, cleanup_on_exit: false });
+    await daemon.deploy({ name: "keeps", handler, max_instances: 1, cleanup_on_exit: false });
     await daemon.invoke("keeps");
     expect((await daemon.invoke("keeps")).stdout).toContain("g\n");
   });
