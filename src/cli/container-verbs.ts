@@ -14,7 +14,7 @@ export interface PublishedPort {
 /** `[[<address>:]<host port>:]<container port>[/udp]`; which addresses there may be is the API's to say. */
 export function publishedPort(text: string): PublishedPort {
   const match = /^(?:(?:(\d{1,3}(?:\.\d{1,3}){3}):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/.exec(text);
-  if (match === null) throw new InvalidArgumentError("expected [[address:]port:]port[/udp], as 8080:80");
+  if (match === null) throw new InvalidArgumentError("expected [[address:]port:]port[/udp], as 20080:80");
   const [, host_address, host_port, container_port, protocol] = match;
   return {
     container_port: Number(container_port),
@@ -73,7 +73,7 @@ const RUN: Verb = {
   isCommand: true,
   examples: [
     "hearth run --rm -- sh -c 'echo hello'",
-    "hearth run -d --name web -p 8080:80 -v site:/srv -- python3 -m http.server -d /srv 80",
+    "hearth run -d --name web -p 20080:80 -v site:/srv -- python3 -m http.server -d /srv 80",
     "hearth run -it --rm",
   ],
   load: async () => (await import("./run.ts")).run,
@@ -83,14 +83,14 @@ const EXEC: Verb = {
   name: "exec",
   words: ["<container>", "[command...]"],
   summary: "run a command in a container",
-  more: "Its output comes as it is written, its exit code is this command's. With -it it runs on a terminal, or a shell does; Ctrl-P Ctrl-Q leaves that there. --json, and -d, print the API's answer when it has ended, and the id of its job.",
+  more: "Its output comes as it is written, its exit code is this command's. With -it it runs on a terminal, or a shell does; Ctrl-P Ctrl-Q leaves that there. --json prints the API's answer when it has ended, -d the id of its job when it has begun.",
   flags: [
     { flags: "-i, --interactive", about: "pass standard input, whole" },
     { flags: "-t, --tty", about: "on a terminal" },
     { flags: "-d, --detach", about: "answer when it has begun, with its job" },
     ...ENVIRONMENT,
     WORKDIR,
-    { flags: "--timeout <s>", about: "end it after so long (1h)", parse: seconds },
+    { flags: "--timeout <s>", about: "end it after so long (1h; with -d never)", parse: seconds },
   ],
   isCommand: true,
   examples: ["hearth exec box -- ls -l /", "hearth exec -i box -- wc -l < letter.txt", "hearth exec -it box"],

@@ -19,6 +19,12 @@ export function commandOf(words: Words): string[] {
   return given[0] === "--" ? given.slice(1) : given.slice();
 }
 
+/** In milliseconds. A command that is detached has none unless it is given one. */
+export function deadline({ timeout, detach }: Flags): number | undefined {
+  if (timeout !== undefined) return (timeout as number) * 1_000;
+  return detach === true ? undefined : LIMITS.exec_timeout_ms_max;
+}
+
 export async function exec(session: Session, [name = "", ...rest]: Words, flags: Flags): Promise<void> {
   const command = commandOf(rest);
   const environment = await environmentOf(flags);
@@ -41,7 +47,7 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
     command,
     environment,
     working_directory,
-    timeout_ms: ((flags.timeout as number | undefined) ?? LIMITS.exec_timeout_ms_max / 1_000) * 1_000,
+    timeout_ms: deadline(flags),
     stdin_data: flags.interactive === true ? await readInput("-") : undefined,
   };
   const params = { container_id: await session.containerId(name) };

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { publishedPort } from "../../src/cli/container-verbs.ts";
 import { Content } from "../../src/cli/content.ts";
 import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
-import { commandOf } from "../../src/cli/exec.ts";
+import { commandOf, deadline } from "../../src/cli/exec.ts";
 import { frames } from "../../src/cli/frames.ts";
 import { egressOf } from "../../src/cli/run.ts";
 import { cpuPercent } from "../../src/cli/stats.ts";
@@ -24,6 +24,11 @@ describe("words of containers", () => {
   it("have a command behind --, or without it", () => {
     expect(commandOf(["--", "ls", "--", "-l"])).toEqual(["ls", "--", "-l"]);
     expect(commandOf(["ls", "-l"])).toEqual(["ls", "-l"]);
+  });
+
+  it("give a command an hour, and a detached one no end, unless they say", () => {
+    expect([deadline({}), deadline({ detach: true })]).toEqual([3_600_000, undefined]);
+    expect([deadline({ timeout: 5 }), deadline({ timeout: 5, detach: true })]).toEqual([5_000, 5_000]);
   });
 
   it("publish a port with what stands before and behind it", () => {
