@@ -36,7 +36,7 @@ A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Author
 
 Bodies are JSON whatever the content type says, where a route does not take raw bytes. An unknown field is rejected with 422, at any depth; null in an optional field is the same as its absence unless the field says otherwise. Unknown query parameters are ignored. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
 
-Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: after 429 and 503 the same request may succeed later, and \`Retry-After\` says when.`;
+Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: where \`retryable\` is true the same request may succeed later, and \`Retry-After\`, if it is there, says when.`;
 
 /** What the areas of the API stand for. */
 const TAGS = {

@@ -70,7 +70,7 @@ export const ERRORS = {
     true,
   ),
   STORAGE_FULL: row(507, "caller", "The volume or container has no room left."),
-  START_FAILED: row(503, "platform", "No instance of the function could be started.", true),
+  START_FAILED: row(503, "platform", "No instance of the function, or the container, could be started.", true),
   TIMEOUT: row(504, "platform", "It did not end before its deadline, and was stopped."),
   NOT_RESPONDING: row(503, "platform", "The container runs, and its first process does not answer.", true),
   SHUTTING_DOWN: row(503, "platform", "The daemon is about to end.", true),

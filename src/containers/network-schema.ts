@@ -55,7 +55,7 @@ const wantedPort = z.strictObject({
   host_port: whole(LIMITS.host_port_min, PORT_MAX)
     .nullish()
     .describe(
-      `Where it is reached on this machine; a free one unless given. From ${LIMITS.host_port_first} to ${LIMITS.host_port_last} unless the node is set otherwise; the operator's tenant may have any.`,
+      `Where it is reached on this machine; a free one unless given. From ${LIMITS.host_port_first} to ${LIMITS.host_port_last} unless the node is set otherwise; the operator's tenant may have any from ${LIMITS.host_port_min}.`,
     ),
   host_address: host_address.default("127.0.0.1"),
   protocol: protocol.default("tcp"),

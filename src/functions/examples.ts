@@ -34,7 +34,7 @@ api /api/functions/invoke/guide-hello -d '{"payload": "world"}' | get stdout
   ),
   example(
     "A payload from a file",
-    "A payload is a text, JSON or not, and goes into the body as a JSON string.",
+    "A file goes into the body as a JSON string, which the handler gets byte for byte; other JSON values it gets as JSON text.",
     USE,
     String.raw`
 file=$(mktemp)

@@ -249,7 +249,7 @@ function helpMarkdown({ concern, about, steps, routes, initial_state, states, li
     heading(2, "Routes"),
     table(
       ["Method", "Path", "Scope", "What it does"],
-      routes.map(({ method, path, scope, summary }) => [method, inlineCode(path), scope ?? "none", summary]),
+      routes.map(({ method, path, scope, summary }) => [method, inlineCode(path), scope ?? "any", summary]),
     ),
     heading(2, "States"),
     paragraph(`A new one is ${initial_state}.`),

@@ -19,7 +19,7 @@ const items = (text) =>
 /** @param {string} text `[[address:]port:]port[/udp]` */
 function port(text) {
   const match = PORT.exec(text);
-  if (match === null) throw new TypeError(`'${text}' is no port: expected [[address:]port:]port[/udp], as 8080:80`);
+  if (match === null) throw new TypeError(`'${text}' is no port: expected [[address:]port:]port[/udp], as 20080:80`);
   const [, host_address, host_port, container_port, protocol] = match;
   return {
     container_port: Number(container_port),
@@ -49,7 +49,7 @@ function fields() {
   const command = h("textarea", { id: "container-command", ...lines });
   const memory = h("input", { id: "container-memory", type: "number", min: 256, step: 1, placeholder: "512" });
   const volumes = h("textarea", { id: "container-volumes", placeholder: "data:/data", ...lines });
-  const ports = h("input", { id: "container-ports", placeholder: "8080:80, 53/udp", ...plain });
+  const ports = h("input", { id: "container-ports", placeholder: "20080:80, 53/udp", ...plain });
   const egress = h(
     "select",
     { id: "container-egress" },
