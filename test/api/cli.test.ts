@@ -336,7 +336,7 @@ describe("keys, tokens and tenants", () => {
     });
     const updated = await answer("tenants", "update", made.tenant_id, "--no-requests-per-second", "--name", "acme inc");
     expect(updated).toMatchObject({ name: "acme inc", limits: { functions_max: 1, requests_per_second: null } });
-    expect(await out("tenants", "get", "acme inc")).toMatch(/functions +1 of 1\nstorage +\d+ B\n/);
+    expect(await out("tenants", "get", "acme inc")).toMatch(/^functions +1 of 1$[\s\S]*^storage +\d+ B of /m);
     expect(await out("tenants", "list")).toMatch(/acme inc .* functions_max=1 /);
     expect((await hearth("tenants", "get", "acme in")).err).toContain("did you mean 'acme inc'?");
     expect(await hearth("tenants", "delete", "acme inc")).toMatchObject({

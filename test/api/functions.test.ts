@@ -83,7 +83,7 @@ describe("reading functions", () => {
     const list = await daemon.call("GET", "/api/functions?limit=1");
     expect(byId.body).toEqual(created);
     expect(byName.body).toEqual({ ...created, found: true });
-    expect(list.body).toEqual({ functions: [created], next_cursor: null });
+    expect(list.body.functions).toEqual([created]);
   });
 });
 
