@@ -265,7 +265,8 @@ export class Quotas {
       const [added = 0, max] = [adds[limit], limits[limit]];
       const use = TENANT_USES.find((one) => one.limit === limit)?.sql ?? null;
       if (added === 0 || max === null || use === null) return [];
-      return [{ statement: tenantGuard(tenant_id, `${use} + ? <= ?`, [added, max]), limit, max, added }];
+      const statement = tenantGuard(tenant_id, `${use} + ? <= ?`, [added, max]);
+      return [{ statement, refusal: () => quotaExceeded(limit, max, added) }];
     });
   }
 }
@@ -276,15 +277,13 @@ export function tenantGuard(tenant_id: string, condition: string, args: readonly
   return { sql, args: [tenant_id, ...args], expect_changes: 1 };
 }
 
-export interface QuotaGuard {
+/** A `Guard` of the store. */
+interface QuotaGuard {
   readonly statement: ReturnType<typeof tenantGuard>;
-  readonly limit: LimitName;
-  readonly max: number;
-  readonly added: number;
+  readonly refusal: () => AppError;
 }
 
-/** The refusal of what missed a guard. */
-export function quotaExceeded({ limit, max, added }: QuotaGuard): AppError {
+function quotaExceeded(limit: LimitName, max: number, added: number): AppError {
   const asked = added === 1 ? "" : `, ${added} more asked for`;
   return new AppError("QUOTA_EXCEEDED", `the tenant would exceed ${limit} (limit ${max}${asked})`, {
     details: { expected: [String(max)] },

@@ -1,15 +1,12 @@
 /** The checks before a container is made or started, each a statement of the batch that makes the change. */
-import { type AppError, errorText } from "../base/errors.ts";
+import { errorText } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
-import { type LimitName, type Quotas, quotaExceeded } from "../base/tenant-limits.ts";
+import type { LimitName, Quotas } from "../base/tenant-limits.ts";
 import type { ContainerEngine } from "../engine/engine.ts";
 import { unknownCredential } from "../http/auth.ts";
-import type { Statement, Store } from "../store/store.ts";
+import type { Guard, Store } from "../store/store.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
 import { memoryFull, nameTaken, nodeFull, volumeGone } from "./told.ts";
-
-/** A statement of a batch, and the refusal where it is missed. */
-export type Check = readonly [Statement, () => AppError];
 
 export interface Admission {
   readonly rows: ContainerRows;
@@ -22,28 +19,30 @@ export function startChecks(
   { rows, quotas }: Admission,
   { tenant_id, memory_limit_mb }: ContainerRow,
   adds: Partial<Record<LimitName, number>> = {},
-): Check[] {
+): Guard[] {
   const { container_memory_mb } = quotas;
-  const guards = quotas.guards(tenant_id, { ...adds, container_memory_mb_max: memory_limit_mb });
   return [
-    ...guards.map((guard): Check => [guard.statement, () => quotaExceeded(guard)]),
-    [
-      rows.memory(tenant_id, memory_limit_mb, container_memory_mb),
-      () => memoryFull(memory_limit_mb, container_memory_mb),
-    ],
+    ...quotas.guards(tenant_id, { ...adds, container_memory_mb_max: memory_limit_mb }),
+    {
+      statement: rows.memory(tenant_id, memory_limit_mb, container_memory_mb),
+      refusal: () => memoryFull(memory_limit_mb, container_memory_mb),
+    },
   ];
 }
 
 /** The whole batch that makes a container. */
-export function insertChecks(admission: Admission, row: ContainerRow): Check[] {
+export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
   const { rows, containers_max } = admission;
   const { id, tenant_id, make } = row;
   return [
-    [rows.guard(tenant_id), unknownCredential],
+    { statement: rows.guard(tenant_id), refusal: unknownCredential },
     ...startChecks(admission, row, { containers_max: 1, disk_mb_max: make.disk_limit_mb ?? 0 }),
-    [rows.room(tenant_id, containers_max), () => nodeFull(containers_max)],
-    [rows.insert(row), () => nameTaken(row.name)],
-    ...make.volumes.map((volume): Check => [rows.mount(tenant_id, id, volume.id, volume.target), volumeGone]),
+    { statement: rows.room(tenant_id, containers_max), refusal: () => nodeFull(containers_max) },
+    { statement: rows.insert(row), refusal: () => nameTaken(row.name) },
+    ...make.volumes.map((volume) => ({
+      statement: rows.mount(tenant_id, id, volume.id, volume.target),
+      refusal: volumeGone,
+    })),
   ];
 }
 

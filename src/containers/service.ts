@@ -21,9 +21,9 @@ import { Turns } from "../base/turns.ts";
 import type { ContainerEngine, Ended } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
 import type { Listed, Place } from "../http/pages.ts";
-import type { Statement, Store } from "../store/store.ts";
+import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
-import { type Admission, type Check, insertChecks, limitDisks, startChecks } from "./admission.ts";
+import { type Admission, insertChecks, limitDisks, startChecks } from "./admission.ts";
 import { Lives } from "./lives.ts";
 import { imageOf, planOf } from "./plan.ts";
 import type { Ports } from "./ports.ts";
@@ -471,20 +471,20 @@ export class Containers {
     row: ContainerRow,
     verb: ContainerVerb,
     fields: MoveFields,
-    checks: readonly Check[] = [],
+    checks: readonly Guard[] = [],
   ): Promise<void> {
     const to = containerStates.next(row.state, verb);
-    const moved: Check = [this.#rows.move(row.id, row.state, to, fields), () => stateChanged(verb)];
+    const moved = { statement: this.#rows.move(row.id, row.state, to, fields), refusal: () => stateChanged(verb) };
     await this.#writeAll([...checks, moved], eventOf(row, EVENTS[to], to, fields.exit_code));
   }
 
   /** Throws the refusal of the check that was missed. */
-  async #writeAll(checks: readonly Check[], told: ReturnType<typeof eventOf>): Promise<void> {
+  async #writeAll(checks: readonly Guard[], told: ReturnType<typeof eventOf>): Promise<void> {
     const conflict = await this.#write(
-      checks.map(([statement]) => statement),
+      checks.map(({ statement }) => statement),
       told,
     );
-    if (conflict !== null) throw checks[conflict]?.[1]();
+    if (conflict !== null) throw checks[conflict]?.refusal();
   }
 
   /** The number of the statement that was missed, or null. */

@@ -5,9 +5,9 @@
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { type Quotas, quotaExceeded, TENANT_LIMITS, tenantGuard } from "../base/tenant-limits.ts";
+import { type Quotas, TENANT_LIMITS, tenantGuard } from "../base/tenant-limits.ts";
 import { unknownCredential } from "../http/auth.ts";
-import type { Statement, Store } from "../store/store.ts";
+import type { Guard, Store } from "../store/store.ts";
 import { deleteOldest } from "./portions.ts";
 
 const MEGABYTE = 1024 * 1024;
@@ -18,12 +18,6 @@ const MEGABYTE = 1024 * 1024;
 const TRIMMED_MEGABYTE = Math.floor(0.9 * MEGABYTE);
 
 const STORED = TENANT_LIMITS.storage_mb_max.used.sql;
-
-/** A statement that stands before those of a change, and the refusal where it was missed. */
-export interface Guard {
-  readonly statement: Statement;
-  readonly refusal: () => AppError;
-}
 
 /** In the order of the batch; `refusalOf` reads which of them was missed. */
 export function guards(
@@ -36,11 +30,10 @@ export function guards(
     statement: tenantGuard(tenant_id, `${STORED} < ?`, [max_mb * MEGABYTE]),
     refusal: noStorage,
   });
-  const counted = quotas.guards(tenant_id, isNewFunction ? { functions_max: 1 } : {});
   return [
     { statement: tenantGuard(tenant_id, "state = 'active'"), refusal: unknownCredential },
     ...(storage_mb_max === null ? [] : [room(storage_mb_max)]),
-    ...counted.map((guard) => ({ statement: guard.statement, refusal: () => quotaExceeded(guard) })),
+    ...quotas.guards(tenant_id, isNewFunction ? { functions_max: 1 } : {}),
   ];
 }
 

@@ -10,6 +10,7 @@
  * S4. `read` sees every write whose promise has resolved.
  * S5. Batches commit in the order of their calls. Rows of an appender keep their order among themselves only.
  */
+import type { AppError } from "../base/errors.ts";
 
 /**
  * Numbers are bound as they are; a column declared INTEGER keeps whole ones exactly up to 2^53. Booleans are written
@@ -25,6 +26,12 @@ export interface Statement {
   readonly args?: readonly Value[];
   /** Compare-and-set: unless exactly this many rows change, the whole batch is rolled back and reported as a conflict. */
   readonly expect_changes?: number;
+}
+
+/** A statement of a batch that expects a change, and the refusal where it misses it. */
+export interface Guard {
+  readonly statement: Statement;
+  readonly refusal: () => AppError;
 }
 
 export interface WriteOptions {

@@ -12,13 +12,13 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
-import { type Quotas, quotaExceeded } from "../base/tenant-limits.ts";
+import type { Quotas } from "../base/tenant-limits.ts";
 import type { StoreArea } from "../engine/engine.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
 import type { Listed, Place } from "../http/pages.ts";
-import type { Store } from "../store/store.ts";
+import type { Guard, Store } from "../store/store.ts";
 
 export { downloadArchive, listed } from "./files.ts";
 export { registerUnpack, type Unpacking, unpacked, unpackingOf } from "./verbs.ts";
@@ -92,15 +92,15 @@ export class Volumes {
     try {
       await area().create("volumes", id, quota_mb);
       failpoint("volumes.create.made");
-      const guards = quotas.guards(tenant_id, { volumes_max: 1, disk_mb_max: quota_mb ?? 0 });
       const [tenant, insert] = this.#rows.insert(tenant_id, id, { ...input, quota_mb }, this.#now());
-      const statements = [tenant, ...guards.map(({ statement }) => statement), insert];
-      const row = { id, name: input.name, tenant_id };
-      const { conflict } = await this.#write(statements, row, "created");
-      if (conflict === 0) throw unknownCredential();
-      const guard = conflict === null ? undefined : guards[conflict - 1];
-      if (guard !== undefined) throw quotaExceeded(guard);
-      if (conflict !== null) throw nameTaken(input.name);
+      const checks: readonly Guard[] = [
+        { statement: tenant, refusal: unknownCredential },
+        ...quotas.guards(tenant_id, { volumes_max: 1, disk_mb_max: quota_mb ?? 0 }),
+        { statement: insert, refusal: () => nameTaken(input.name) },
+      ];
+      const statements = checks.map(({ statement }) => statement);
+      const { conflict } = await this.#write(statements, { id, name: input.name, tenant_id }, "created");
+      if (conflict !== null) throw checks[conflict]?.refusal();
     } catch (error) {
       await this.#sweep(id);
       throw error;
