@@ -191,7 +191,8 @@ export const SETTINGS = {
   disk_limit: {
     variable: "HEARTH_DISK_LIMIT_MB",
     fallback: String(LIMITS.disk_limit_mb_default),
-    about: "disk of a container or volume for which none is given; not of the operator's tenant, which has no limit",
+    about:
+      "disk of a container or volume for which none is given; a tenant without disk_mb_max, as the operator's, has no limit then",
   },
   memory: {
     variable: "HEARTH_MEMORY_MB",

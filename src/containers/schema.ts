@@ -107,7 +107,7 @@ const ABOUT = {
   restart: "What is done when the command ends: nothing, start it again after a failure, or start it again always.",
   ttl_seconds: "Seconds after which the container is deleted, whatever it does; null: never.",
   idle_seconds: "Seconds without an exec, a stream or a terminal after which it is stopped; null: never.",
-  disk_limit_mb: `What it may write to its own file system, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; no limit (null) only for a tenant without disk_mb_max.`,
+  disk_limit_mb: `What it may write to its own file system, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
   ports: "Ports of this machine that lead to it; other containers do not reach them.",
   egress:
     "What it may send to: on, everything outside; off, nothing, not even name servers; or a list of addresses and networks, each with ports and protocol if need be, as 203.0.113.0/24:443/tcp. Never this machine, other containers or link-local addresses.",

@@ -11,7 +11,7 @@ const volumeName = resourceName.refine((value) => !value.includes(":"), { error:
 
 const ABOUT = {
   name: "Unique among the tenant's volumes. Without '/', ':', control characters and spaces at its ends.",
-  quota_mb: `What it may hold, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; no limit (null) only for a tenant without disk_mb_max.`,
+  quota_mb: `What it may hold, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
   path: "A path in the tree, with or without a slash in front.",
 } as const;
 
