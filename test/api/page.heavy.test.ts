@@ -285,6 +285,13 @@ describe("a function on the page", () => {
     await page.getByRole("button", { name: "Delete" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
     expect((await daemon.call("GET", `/api/functions/${id}`)).status).toBe(200);
+    // The answer comes when the page has had a whole round since the function went: it asks for nothing that is gone.
+    await page.route(`**/api/functions/${id}`, async (route) => {
+      if (route.request().method() !== "DELETE") return route.continue();
+      const response = await route.fetch();
+      for (let i = 0; i < 2; i++) await page.waitForRequest("**/api/functions/pools");
+      await route.fulfill({ response });
+    });
     await page.getByRole("button", { name: "Delete" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
     await page.getByRole("heading", { name: "Functions" }).waitFor();

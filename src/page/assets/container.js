@@ -11,11 +11,11 @@ import { portText, stateKind, stateText, uptime } from "./containers.js";
 import { askName, confirm } from "./dialogs.js";
 import { h, setText, show } from "./dom.js";
 import { dateTime, epochSeconds } from "./format.js";
-import { act, badge, card, crumbs, facts, isRefusal, problem } from "./parts.js";
+import { act, badge, card, crumbs, facts, isRefusal, problem, untilDeleted } from "./parts.js";
 import { processesCard, usageCard } from "./processes.js";
 import { containersOf } from "./resources.js";
 
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, Removal, View } from "./parts.js" */
 /** @import { ContainerMetrics, ContainerProcess, ContainerRecord } from "../wire.ts" */
 
 /** @param {string | null} iso @param {string} none */
@@ -73,8 +73,9 @@ function factsCard() {
  * @param {ReturnType<typeof problem>} trouble
  * @param {() => ContainerRecord | null} current
  * @param {() => void} onMoved
+ * @param {Removal} end
  */
-function lifeButtons({ api, say }, trouble, current, onMoved) {
+function lifeButtons({ api, say }, trouble, current, onMoved, end) {
   const containers = containersOf(api);
   /**
    * @param {string} text
@@ -125,7 +126,7 @@ function lifeButtons({ api, say }, trouble, current, onMoved) {
   const remove = button("Delete", "danger", async ({ container_id, name, state }) => {
     const running = state === "running" ? "It runs and is killed. " : "";
     if (!(await confirm(`Delete ${name}?`, `${running}Its files and its log go with it.`, "Delete"))) return null;
-    await containers.remove(container_id);
+    await end(() => containers.remove(container_id));
     location.hash = "#/containers";
     return `${name} was deleted`;
   });
@@ -142,8 +143,8 @@ function lifeButtons({ api, say }, trouble, current, onMoved) {
   };
 }
 
-/** @param {Context} context @param {() => ContainerRecord | null} current @param {() => void} onMoved */
-function header(context, current, onMoved) {
+/** @param {Context} context @param {() => ContainerRecord | null} current @param {() => void} onMoved @param {Removal} end */
+function header(context, current, onMoved, end) {
   const { api, clock } = context;
   const trouble = problem();
   const name = h("h1", { tabindex: -1 });
@@ -153,7 +154,7 @@ function header(context, current, onMoved) {
   const failure = h("p", { class: "problem" });
   const terminal = h("a", { class: "button", text: "Terminal" });
   const files = h("a", { class: "button", text: "Files" });
-  const buttons = lifeButtons(context, trouble, current, onMoved);
+  const buttons = lifeButtons(context, trouble, current, onMoved, end);
   const readOnly = h("p", { class: "hint", text: "This key may not write: what changes a container is not offered." });
   return {
     element: h(
@@ -192,14 +193,23 @@ export function containerView(context, id) {
   /** @type {ContainerRecord | null} */
   let shown = null;
   let change_count = 0;
-  const top = header(
-    context,
-    () => shown,
-    () => {
-      change_count++;
-      context.refresh();
-    },
-  );
+  const rounds = untilDeleted(async () => {
+    try {
+      await round();
+      trouble.update(null);
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      show(loading, false);
+      show(element, false);
+      log.leave();
+      trouble.update(error);
+    }
+  });
+  const moved = () => {
+    change_count++;
+    context.refresh();
+  };
+  const top = header(context, () => shown, moved, rounds.remove);
   const idOf = () => shown?.container_id ?? id;
   const run = runCard(context, idOf);
   const log = logCard(context, idOf);
@@ -238,18 +248,7 @@ export function containerView(context, id) {
     element: h("div", {}, trouble.element, loading, element),
     title: () => shown?.name ?? "Container",
     up: "#/containers",
-    async refresh() {
-      try {
-        await round();
-        trouble.update(null);
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        show(loading, false);
-        show(element, false);
-        log.leave();
-        trouble.update(error);
-      }
-    },
+    refresh: rounds.refresh,
     focus: () => (shown === null ? undefined : top.focus()),
     rest: log.rest,
     leave: log.leave,

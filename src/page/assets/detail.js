@@ -9,7 +9,7 @@ import { confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { counted } from "./format.js";
 import { invokeCard } from "./invoke.js";
-import { act, badge, crumbs, hasInstances, isRefusal, meter, problem } from "./parts.js";
+import { act, badge, crumbs, hasInstances, isRefusal, meter, problem, untilDeleted } from "./parts.js";
 import { plotsCard } from "./plots.js";
 import { Recent } from "./recent.js";
 import { recordsCard } from "./records.js";
@@ -29,8 +29,13 @@ const MOVES = {
   paused: ["resume", "Resume", "is resumed"],
 };
 
-/** @param {Context} context @param {() => FunctionRecord | null} current @param {() => void} onMoved */
-function header({ api, say }, current, onMoved) {
+/**
+ * @param {Context} context
+ * @param {() => FunctionRecord | null} current
+ * @param {() => void} onMoved
+ * @param {(record: FunctionRecord) => Promise<void>} remove
+ */
+function header({ api, say }, current, onMoved, remove) {
   const trouble = problem();
   const name = h("h1", { tabindex: -1 });
   const crumb = crumbs([["Functions", "#/"]], "");
@@ -60,7 +65,7 @@ function header({ api, say }, current, onMoved) {
       if (record === null) return;
       const question = "Its versions and all records go with it. Running calls get ten seconds to finish.";
       if (!(await confirm(`Delete ${record.name}?`, question, "Delete"))) return;
-      await api.remove(record.id);
+      await remove(record);
       say(`${record.name} is deleted`);
       location.hash = "#/";
     }),
@@ -116,9 +121,10 @@ function header({ api, say }, current, onMoved) {
  * @param {Context} context
  * @param {() => FunctionRecord | null} current
  * @param {(record: FunctionRecord | null) => void} onChanged null: it has, in a way that the next round will tell
+ * @param {(record: FunctionRecord) => Promise<void>} remove
  */
-function cards(context, current, onChanged) {
-  const top = header(context, current, () => onChanged(null));
+function cards(context, current, onChanged, remove) {
+  const top = header(context, current, () => onChanged(null), remove);
   const invoke = invokeCard(context);
   const records = recordsCard(context);
   const plots = plotsCard(records.open);
@@ -161,15 +167,25 @@ export function detailView(context, id) {
   let shown = null;
   let versions_of = "";
   let change_count = 0;
-  const parts = cards(
-    context,
-    () => shown?.record ?? null,
-    (record) => {
-      change_count++;
-      if (record !== null && shown !== null) draw({ ...shown, record });
-      refresh();
-    },
-  );
+  /** @param {FunctionRecord | null} record */
+  const changed = (record) => {
+    change_count++;
+    if (record !== null && shown !== null) draw({ ...shown, record });
+    refresh();
+  };
+  /** @param {FunctionRecord} record */
+  const remove = async (record) => {
+    try {
+      await rounds.remove(() => {
+        changed({ ...record, state: "deleting" });
+        return api.remove(record.id);
+      });
+    } catch (error) {
+      changed(record);
+      throw error;
+    }
+  };
+  const parts = cards(context, () => shown?.record ?? null, changed, remove);
   /** @param {Shown} next */
   const draw = (next) => {
     shown = next;
@@ -187,19 +203,20 @@ export function detailView(context, id) {
     draw({ record, pool, versions: versions ?? [] });
     if (await recent.follow(record)) parts.updateRecords(recent.records);
   };
+  const rounds = untilDeleted(async () => {
+    try {
+      await round();
+      trouble.update(null);
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      show(loading, false);
+      trouble.update(error);
+    }
+  });
   return {
     element: h("div", {}, trouble.element, loading, parts.element),
     title: () => shown?.record.name ?? "Function",
-    async refresh() {
-      try {
-        await round();
-        trouble.update(null);
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        show(loading, false);
-        trouble.update(error);
-      }
-    },
+    refresh: rounds.refresh,
     focus: () => (shown === null ? undefined : parts.focus()),
     move: parts.move,
   };

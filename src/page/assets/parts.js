@@ -193,3 +193,32 @@ export function sendOnEnter(event) {
   event.preventDefault();
   if (event.target instanceof HTMLTextAreaElement) event.target.form?.requestSubmit();
 }
+
+/** @typedef {(work: () => Promise<unknown>) => Promise<void>} Removal */
+
+/**
+ * The rounds of a view from which its subject is deleted: what is going or gone is not asked for.
+ * @param {() => Promise<void>} round
+ */
+export function untilDeleted(round) {
+  let running = Promise.resolve();
+  let isDeleted = false;
+  return {
+    refresh() {
+      if (!isDeleted) running = round();
+      return running;
+    },
+    /** Lets the round under way end first, and no other begin unless `work` fails. @type {Removal} */
+    async remove(work) {
+      isDeleted = true;
+      try {
+        // How it failed is told to those who began it.
+        await running.catch(() => {});
+        await work();
+      } catch (error) {
+        isDeleted = false;
+        throw error;
+      }
+    },
+  };
+}

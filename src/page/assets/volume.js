@@ -4,7 +4,7 @@ import { askName, confirm } from "./dialogs.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { filesCard } from "./files.js";
 import { bytes, dateTime } from "./format.js";
-import { act, card, crumbs, facts, isRefusal, problem } from "./parts.js";
+import { act, card, crumbs, facts, isRefusal, problem, untilDeleted } from "./parts.js";
 import { volumesOf } from "./resources.js";
 import { quotaText } from "./volumes.js";
 
@@ -71,7 +71,7 @@ export function volumeView(context, name, place) {
   remove.addEventListener("click", () =>
     act(remove, trouble, async () => {
       if (!(await confirm(`Delete ${name}?`, "All its files go with it.", "Delete"))) return;
-      await volumes.remove(name);
+      await rounds.remove(() => volumes.remove(name));
       say(`${name} was deleted`);
       location.hash = "#/volumes";
       refresh();
@@ -89,25 +89,26 @@ export function volumeView(context, name, place) {
     ),
     h("div", { class: "detail" }, files.element, h("div", { class: "side" }, about.element)),
   );
+  const rounds = untilDeleted(async () => {
+    try {
+      const record = await volumes.inspect(name);
+      about.update(record);
+      setText(holds, bytes(record.used_bytes));
+      for (const button of [rename, remove]) show(button, api.may("write"));
+      show(body, true);
+      missing.update(null);
+      await files.refresh();
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      show(body, false);
+      missing.update(error);
+    }
+  });
   return {
     element: h("div", {}, missing.element, body),
     title: () => name,
     up: "#/volumes",
-    async refresh() {
-      try {
-        const record = await volumes.inspect(name);
-        about.update(record);
-        setText(holds, bytes(record.used_bytes));
-        for (const button of [rename, remove]) show(button, api.may("write"));
-        show(body, true);
-        missing.update(null);
-        await files.refresh();
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        show(body, false);
-        missing.update(error);
-      }
-    },
+    refresh: rounds.refresh,
     focus: () => title.focus(),
     move: files.move,
     leave: files.leave,
