@@ -36,6 +36,12 @@ export const LIMITS = {
   /** Life of an access token. A leaked one is good for that long, unless its key is revoked. */
   access_token_seconds_default: 900,
   access_token_seconds_max: 3_600,
+  /**
+   * A body in chunks smaller than this on average, after so many of them, ends its connection: each costs some 2 µs and 400
+   * bytes, of what is read from a connection at once some hundred thousand.
+   */
+  body_chunk_bytes_min: 16,
+  body_small_chunks_max: 4_096,
   /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
   connections_max: 8_000,
   /**

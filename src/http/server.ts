@@ -165,7 +165,10 @@ function makeServer(
     errorHandler: (cause) =>
       app.failed(new AppError("INVALID_ARGUMENT", "the request target or Host header is not usable", { cause })),
   });
-  const listener = unlessCrowded(handle);
+  const listener = unlessCrowded((incoming, outgoing) => {
+    boundChunks(incoming);
+    return handle(incoming, outgoing);
+  });
   const server = createServer(
     {
       ServerResponse: DrainingResponse,
@@ -185,6 +188,25 @@ function makeServer(
   refuseExpectations(server, app.failed);
   server.maxConnections = limits.connections_max + BACKLOG;
   return { server, connections: new Connections(server, limits, admit) };
+}
+
+/**
+ * Ends the connection of a body that comes in very small chunks. Whoever sends them needs no key, and while they are taken
+ * apart nobody is answered. Below all readers of the body, some of which only throw it away.
+ */
+function boundChunks(incoming: IncomingMessage): void {
+  if (incoming.headers["transfer-encoding"] === undefined) return;
+  const push = incoming.push.bind(incoming);
+  let count = 0;
+  let bytes = 0;
+  incoming.push = (chunk: Buffer | null, encoding?: BufferEncoding) => {
+    count++;
+    bytes += chunk?.length ?? 0;
+    const isBad = count > LIMITS.body_small_chunks_max && bytes < count * LIMITS.body_chunk_bytes_min;
+    if (chunk === null || !isBad) return push(chunk, encoding);
+    incoming.socket.destroy();
+    return false;
+  };
 }
 
 type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => unknown;
