@@ -56,6 +56,15 @@ function rowOf(id: string, name: string): ContainerRow {
   };
 }
 
+const beginOf = (i: number) => ({
+  job_id: `job_${i}`,
+  container_id: "ctr_1",
+  command: ["true"],
+  pid: 1,
+  started_at_ms: i,
+  ...OWNER,
+});
+
 describe("containers in the store", () => {
   let store: Store;
   let rows: ContainerRows;
@@ -84,14 +93,7 @@ describe("containers in the store", () => {
     const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
     const end = END;
     for (let i = 0; i < LIMITS.jobs_per_container_max + 20; i++) {
-      const begin = {
-        job_id: `job_${i}`,
-        container_id: "ctr_1",
-        command: ["true"],
-        pid: 1,
-        started_at_ms: i,
-        ...OWNER,
-      };
+      const begin = beginOf(i);
       await jobs.begin(begin);
       await jobs.end(begin, i, end);
     }
@@ -126,14 +128,7 @@ describe("containers in the store", () => {
     const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
     const large = { ...END, stdout: "é".repeat(LIMITS.job_output_bytes_small) };
     for (let i = 0; i < LIMITS.jobs_large_max + 3; i++) {
-      const begin = {
-        job_id: `job_${i}`,
-        container_id: "ctr_1",
-        command: ["true"],
-        pid: 1,
-        started_at_ms: i,
-        ...OWNER,
-      };
+      const begin = beginOf(i);
       await jobs.record(begin, i, i === 1 ? { ...END, stdout: "little" } : large);
     }
     const output = async (i: number) => {
