@@ -3,7 +3,8 @@
  * setting gives it.
  *
  * P1. A new key is in the file before the store knows it: after a crash in between, the next start takes it from there.
- *     A store that refuses it leaves the file as it was.
+ *     A rotation that fails leaves file and store with the key before it, also where the store made the change and
+ *     could not sync it. Where they cannot be restored, the next start takes the key in the file.
  */
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
@@ -15,7 +16,7 @@ import type { RotatedKey } from "./schema.ts";
 export interface OperatorKeyOptions {
   /** Null if a setting gives the key. */
   readonly file: string | null;
-  readonly keys: Keys;
+  readonly keys: Pick<Keys, "rotateBootstrap" | "ensureBootstrap">;
   readonly ids: Ids;
 }
 
@@ -45,10 +46,16 @@ export class OperatorKey {
       const previous_expires_at = await keys.rotateBootstrap(text, overlap_seconds);
       return { key: text, previous_expires_at };
     } catch (error) {
-      writeSecret(file, previous);
+      // The first failure is the one that is told (P1).
+      await this.#restore(file, previous).catch(() => {});
       throw error;
     } finally {
       this.#isRotating = false;
     }
+  }
+
+  async #restore(file: string, previous: string): Promise<void> {
+    writeSecret(file, previous);
+    if (previous !== "") await this.#options.keys.ensureBootstrap(previous);
   }
 }
