@@ -286,6 +286,13 @@ const STATUS: Verb = {
   load: async () => (await import("./status.ts")).status,
 };
 
+const LIMITS_OF_TENANT: Verb = {
+  name: "limits",
+  summary: "the limits of the tenant whose key is in use, and what it uses",
+  examples: ["hearth limits", "hearth limits --json"],
+  load: async () => (await import("./tenants.ts")).showLimits,
+};
+
 const BENCH: Verb = {
   name: "bench",
   words: ["[args...]"],
@@ -316,6 +323,7 @@ export const OTHER_VERBS: readonly (Verb | Group)[] = [
   KEYS,
   TOKENS,
   TENANTS,
+  LIMITS_OF_TENANT,
   LOGIN,
   PROFILES,
   COMPLETION,

@@ -1,5 +1,5 @@
-/** Tenants and their limits: the operator's. */
-import { LIMIT_NAMES, TENANT_USES } from "../base/tenant-limits.ts";
+/** Tenants and their limits, the operator's; and `hearth limits`, which shows a tenant its own. */
+import { LIMIT_NAMES, type LimitName, TENANT_LIMITS, TENANT_USES } from "../base/tenant-limits.ts";
 import { usage } from "./failure.ts";
 import { entriesOf } from "./functions.ts";
 import { readList } from "./pages.ts";
@@ -40,11 +40,37 @@ export async function listTenants(session: Session, _words: Words, flags: Flags)
   session.noteCut(answer.tenants.length, limit, answer);
 }
 
+const unitOf = (limit: string): string => (limit.includes("_mb_") ? " MB" : "");
+const usedText = (name: string, count: number, limit: string): string =>
+  name.endsWith("_bytes") ? bytes(count) : `${count}${unitOf(limit)}`;
+
 /** A row of the record: what is in use, of how much. */
 function useOf(name: string, count: number, limit: string, max: number | null): [string, string] {
-  const unit = limit.includes("_mb_") ? " MB" : "";
-  const used = name.endsWith("_bytes") ? bytes(count) : `${count}${unit}`;
-  return [name.replace(/_bytes$|_mb$/, ""), max === null ? used : `${used} of ${max}${unit}`];
+  const used = usedText(name, count, limit);
+  return [name.replace(/_bytes$|_mb$/, ""), max === null ? used : `${used} of ${max}${unitOf(limit)}`];
+}
+
+/** Of the tenant whose key is in use. */
+export async function showLimits(session: Session): Promise<void> {
+  const own = await session.client().request("GET /api/tenant");
+  const columns: Column<LimitName>[] = [
+    { title: "LIMIT", value: (limit) => limit },
+    {
+      title: "USED",
+      side: "right",
+      value: (limit) => {
+        const use = TENANT_USES.find((one) => one.limit === limit);
+        return use === undefined ? null : usedText(use.name, own.usage[use.name], limit);
+      },
+    },
+    {
+      title: "MAX",
+      side: "right",
+      value: (limit) => (own.limits[limit] === null ? "none" : `${own.limits[limit]}${unitOf(limit)}`),
+    },
+    { title: "COUNTS", value: (limit) => TENANT_LIMITS[limit].counts, isLong: true },
+  ];
+  session.show(own, () => session.table(columns, LIMIT_NAMES, "no limits"));
 }
 
 export async function getTenant(session: Session, [tenant = ""]: Words): Promise<void> {

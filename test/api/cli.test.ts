@@ -334,6 +334,9 @@ describe("keys, tokens and tenants", () => {
       code: 1,
       err: expect.stringContaining("[QUOTA_EXCEEDED]"),
     });
+    const limits = (await hearthAs(key, "limits")).out;
+    expect(limits).toMatch(/^LIMIT +USED +MAX +COUNTS\n[\s\S]*functions_max +1 +1 +f[\s\S]*processes_max +0 +\d+ /);
+    expect(limits).toMatch(/instances_max +- +none [\s\S]*storage_mb_max +\d+ B +\d+ MB /);
     const updated = await answer("tenants", "update", made.tenant_id, "--no-requests-per-second", "--name", "acme inc");
     expect(updated).toMatchObject({ name: "acme inc", limits: { functions_max: 1, requests_per_second: null } });
     expect(await out("tenants", "get", "acme inc")).toMatch(/^functions +1 of 1$[\s\S]*^storage +\d+ B of /m);
