@@ -54,6 +54,8 @@ export interface Config {
   readonly area_mb: number | null;
   /** Of the area's loop device. */
   readonly disk_scheduler: DiskScheduler;
+  /** Null: tenants do not share it. */
+  readonly uplink: Uplink | null;
   readonly terminal_idle_seconds: number;
   readonly terminal_ttl_seconds: number;
   readonly queue_max: number;
@@ -72,6 +74,12 @@ export type DiskScheduler = (typeof DISK_SCHEDULERS)[number];
 export interface PortRange {
   readonly first: number;
   readonly last: number;
+}
+
+/** A network device, and what it can send. */
+export interface Uplink {
+  readonly device: string;
+  readonly mbit: number;
 }
 
 /** An issuer of access tokens beside this daemon. */
@@ -209,6 +217,11 @@ export const SETTINGS = {
     variable: "HEARTH_DISK_SCHEDULER",
     fallback: "keep",
     about: "bfq: busy tenants have equal parts of the disk for files of containers, which costs throughput; or keep",
+  },
+  uplink: {
+    variable: "HEARTH_UPLINK",
+    fallback: "",
+    about: "<device>:<Mbit/s>, as eth0:900: tenants that send at once have equal parts of it; default: no shares",
   },
   terminal_idle: {
     variable: "HEARTH_TERMINAL_IDLE_SECONDS",
@@ -369,6 +382,14 @@ export function ownPorts({ listen_port, otlp_url, outside_issuer }: Config): num
   return [listen_port, ...called];
 }
 
+function uplink(read: (name: SettingName) => string): Uplink | null {
+  const text = read("uplink");
+  if (text === "") return null;
+  const [, device, mbit = ""] = /^([\w.-]{1,15}):([1-9]\d{0,5})$/.exec(text) ?? [];
+  if (device === undefined) refuse("uplink", text, "<device>:<Mbit/s>, from 1 to 999999");
+  return { device, mbit: Number(mbit) };
+}
+
 function sampleRatio(read: (name: SettingName) => string): number {
   const text = read("trace_sample");
   if (!/^(0|1|0?\.\d{1,9}|[01]\.0*)$/.test(text)) refuse("trace_sample", text, "a number from 0 to 1");
@@ -462,6 +483,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
         ? Math.floor((machineMemoryMb() * 3) / 4)
         : wholeNumber("memory", read("memory"), 16, 100_000_000),
     disk_scheduler,
+    uplink: uplink(read),
     area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle"), 1, LIMITS.terminal_seconds_max),
     terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl"), 1, LIMITS.terminal_seconds_max),

@@ -40,6 +40,17 @@ export const KERNEL_LIMITS = {
   weights_written_max: 100,
   /** How long bfq waits for the next request of a reader: longer is fairer and slower. */
   disk_slice_idle_us: 600,
+  /**
+   * Classes of the uplink: tenants beyond so many share them. And how long the kernel's map of classes may lag.
+   */
+  uplink_classes: 64,
+  uplink_lag_ms: 250,
+  /**
+   * What waits in a class: a tenth of a second of the whole uplink, within these. No control group is charged for it; with
+   * the smallest packets it is some ten times as much memory.
+   */
+  uplink_queue_bytes_min: 131_072,
+  uplink_queue_bytes_max: 524_288,
   /** Part of net.ipv4.tcp_mem in use from which the daemon warns: from there to the whole it takes seconds. */
   socket_memory_warn_ratio: 0.75,
 } as const;

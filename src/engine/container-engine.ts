@@ -180,6 +180,8 @@ export class ContainerEngine {
       if (slot !== null) {
         slots.push(slot);
         network.keepPolicy(slot, policy);
+        const tenant_id = tenants.tenantOf(run);
+        if (tenant_id !== null) network.attribute(slot, tenant_id);
       }
       const isDead = slot === null || starting.has(bundle) || id === PROBE;
       const control = isDead ? null : await this.#connect(bundle).catch(() => null);
@@ -305,6 +307,7 @@ export class ContainerEngine {
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
       await this.area.create("containers", id, plan.disk_limit_mb);
+      this.#host.network.attribute(slot, plan.tenant_id);
       const policing = this.#host.network.setPolicy(slot, plan.network);
       const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
       const targets = plan.volumes.map(({ target }) => target);

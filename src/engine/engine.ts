@@ -52,7 +52,7 @@ export interface Adopted {
 
 /** A resource of this machine's kernel that containers share, and whether one of them can use up all of it. */
 export interface Budget {
-  readonly name: "terminals" | "open_files" | "socket_memory" | "disk_io" | "tracked_connections";
+  readonly name: "terminals" | "open_files" | "socket_memory" | "disk_io" | "uplink" | "tracked_connections";
   readonly is_bounded: boolean;
   /** The bound, or the reason why there is none. */
   readonly note: string;
@@ -99,6 +99,8 @@ export interface Engine {
    * write. Does nothing when the container is gone.
    */
   weigh(instance: Instance, share: number): void;
+  /** Counts what an instance sends as a tenant's, from a moment later on: its share of the uplink. Once it is bound. */
+  attribute(instance: Instance, tenant_id: string): void;
   /** How often the kernel killed for memory in this instance. 0 when that is not known. */
   oomKills(instance: Instance): number;
   /**

@@ -29,6 +29,7 @@ import { OciRuntime } from "./oci-runtime.ts";
 import { outlive, type Remains } from "./reaper.ts";
 import { TenantGroups } from "./tenant-groups.ts";
 import type { LauncherNote, ThreadData } from "./thread.ts";
+import { Uplink } from "./uplink.ts";
 import { UserNamespaces } from "./user-namespaces.ts";
 
 /** Slots beyond those that may be in use: containers being removed still hold theirs. */
@@ -111,6 +112,7 @@ export class EngineHost {
       clock,
       log,
       users: this.users,
+      uplink: new Uplink({ ...config, setting: config.uplink }),
       names: { ...config, slots_max },
     });
     this.#store = new Images(options.buildah, config.host_tag, options.images_file);
@@ -134,6 +136,7 @@ export class EngineHost {
     await outlive(clock, this.#socket, this.#store.names_prefix);
     await this.#keeper.start();
     const { client } = this.#keeper.current;
+    this.note(await this.network.shareUplink());
     const [runtime, found] = await Promise.all([
       OciRuntime.find(() => this.launcher(), config.oci_runtime, this.instances.runtime),
       this.#store.find(client, image).catch((error) => {

@@ -144,6 +144,11 @@ export class LocalEngine implements Engine {
     }
   }
 
+  attribute({ id }: Instance, tenant_id: string): void {
+    const held = this.#held.get(id);
+    if (held?.isRemoving === false) this.#host.network.attribute(held.slot, tenant_id);
+  }
+
   oomKills(instance: Instance): number {
     return readOomKills(this.#host.mode, this.#cgroup(instance.id));
   }

@@ -13,11 +13,12 @@
  * W2 An index is used again only when nothing is left of its last use: no link, no policy, no tracked connection.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import type { Clock } from "../base/clock.ts";
+import type { CancelTimer, Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Budget } from "./engine.ts";
 import { Gathering } from "./gathering.ts";
 import { type AddressSet, type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "./launcher.ts";
 import {
@@ -25,11 +26,14 @@ import {
   type LinkGroups,
   type NetworkPolicy,
   noRules,
+  OPEN_POLICY,
   type PolicyOf,
   policyRules,
   tableRules,
 } from "./rules.ts";
 import { Slots } from "./slots.ts";
+import { formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
+import type { Uplink } from "./uplink.ts";
 import { UserNamespaces } from "./user-namespaces.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
@@ -56,41 +60,12 @@ export interface LauncherHandle {
   readonly pid: number;
 }
 
-export interface Subnet {
-  readonly base: number;
-  readonly prefix_length: number;
-  /** Addresses for instances: all but network, gateway and broadcast. */
-  readonly size: number;
-}
-
-export function parseSubnet(text: string): Subnet {
-  const [address = "", prefix = ""] = text.split("/");
-  const octets = address.split(".").map(Number);
-  const prefix_length = Number(prefix);
-  const number = octets.reduce((sum, octet) => sum * 256 + octet, 0);
-  const block = 2 ** (32 - prefix_length);
-  if (octets.some((octet) => octet > 255) || number % block !== 0) {
-    throw new AppError("INVALID_ARGUMENT", `HEARTH_SUBNET is '${text}', expected a network's base address`);
-  }
-  return { base: number, prefix_length, size: block - 3 };
-}
-
-export function formatAddress(address: number): string {
-  return [24, 16, 8, 0].map((shift) => (address >>> shift) & 255).join(".");
-}
-
 /** `resolv.conf` for instances: the machine's, without name servers that only the machine itself reaches. */
 export function instanceResolvConf(text: string): string {
   return text
     .split("\n")
     .filter((line) => !/^\s*nameserver\s+(127\.|::1|0\.0\.0\.0)/.test(line))
     .join("\n");
-}
-
-/** An address as /proc/net/route has it. */
-function hexOf(address: number): string {
-  const octets = [0, 8, 16, 24].map((shift) => ((address >>> shift) & 255).toString(16).padStart(2, "0"));
-  return octets.join("").toUpperCase();
 }
 
 export interface NetworkNames {
@@ -109,6 +84,7 @@ export interface NetworkOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly users: UserNamespaces;
+  readonly uplink: Uplink;
   readonly names: NetworkNames;
 }
 
@@ -125,12 +101,15 @@ export class Network {
   /** Whether the bridge is there and as it has to be. */
   #isReady = false;
   readonly #ports = new Set<number>();
-  /** Of slots in use that have one, by address. */
+  /** Of slots in use that have one or a class of the uplink, by address. */
   readonly #policies = new Map<string, PolicyOf>();
   /** The policies in force; null where that is not known, and the table is made anew. */
   #standing: readonly PolicyOf[] | null = null;
   /** One change of the rules at a time, or an older set could come last. */
   readonly #ruling = new Gathering<null>(() => this.#apply());
+  /** Whether the rules are this object's: with some policies not noted yet, older rules must stand (W1). */
+  #isRuled = false;
+  #cancelRuling: CancelTimer | null = null;
   readonly #cutting = new Gathering<NetworkSlot>((slots) => this.#cut(slots));
 
   constructor(options: NetworkOptions) {
@@ -216,6 +195,7 @@ export class Network {
     await this.#cutStrange(taken);
     // Before an old bridge goes: what it held apart passes the rules then.
     await this.#ruling.add(null);
+    this.#isRuled = true;
     if (!this.#isReady) await this.#makeBridge();
     this.#isReady = true;
     writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
@@ -235,13 +215,29 @@ export class Network {
   keepPolicy(slot: NetworkSlot, policy: NetworkPolicy): void {
     if (policy.egress === "on" && policy.ports.length === 0) return;
     const { address, host_interface } = slot;
-    this.#policies.set(address, { address, host_interface, policy });
+    const uplink_class = this.#policies.get(address)?.uplink_class ?? null;
+    this.#policies.set(address, { address, host_interface, policy, uplink_class });
+  }
+
+  /** Brings up the shares of the uplink. Before `boot`. Never rejects; returns what came of it. */
+  shareUplink(): Promise<Budget> {
+    return this.#options.uplink.begin(this.#client);
+  }
+
+  /** Has packets of a slot leave in the class of a tenant, from a moment later on. `release` ends it. */
+  attribute({ address, host_interface }: NetworkSlot, tenant_id: string): void {
+    const { uplink } = this.#options;
+    if (!uplink.isShared) return;
+    const policy = this.#policies.get(address)?.policy ?? OPEN_POLICY;
+    const uplink_class = uplink.enter(address, tenant_id);
+    this.#policies.set(address, { address, host_interface, policy, uplink_class });
+    this.#ruleLater();
   }
 
   /** Resolves when the policy is in force for a slot that was taken. `release` ends it, after a failure too. */
   async setPolicy(slot: NetworkSlot, policy: NetworkPolicy): Promise<void> {
     this.keepPolicy(slot, policy);
-    if (this.#policies.has(slot.address)) await this.#ruling.add(null);
+    if (this.#isRestricted(slot)) await this.#ruling.add(null);
   }
 
   /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
@@ -254,7 +250,9 @@ export class Network {
    * are tried again, and nobody gets the address before (W2).
    */
   async release(slot: NetworkSlot): Promise<void> {
-    const hadPolicy = this.#policies.delete(slot.address);
+    const hadPolicy = this.#isRestricted(slot);
+    this.#policies.delete(slot.address);
+    this.#options.uplink.leave(slot.address);
     await this.#slots.release(slot);
     failpoint("engine.network.cut");
     if (hadPolicy) await this.#ruling.add(null);
@@ -272,13 +270,32 @@ export class Network {
   /** Removes all slots but those of containers that live on, and unless there are such the bridge and the rules too. */
   async shutdown(living: readonly NetworkSlot[]): Promise<void> {
     if (!this.#isOwner) return;
+    const { uplink, log } = this.#options;
+    this.#cancelRuling?.();
     await this.#slots.close();
+    const failed = (error: unknown) => log.warn("the uplink keeps its classes", { error: errorText(error) });
+    await uplink.end(this.#client).catch(failed);
     await this.#sweep(living);
     if (living.length > 0) return;
     await this.#ruling.idle();
     const argv = ["ip", "link", "delete", this.#options.names.bridge];
     await this.#client.spawn({ argv, timeout_ms: COMMAND_TIMEOUT_MS });
     await this.#nft(noRules(this.#text.table));
+  }
+
+  #isRestricted({ address }: NetworkSlot): boolean {
+    return (this.#policies.get(address)?.policy ?? OPEN_POLICY) !== OPEN_POLICY;
+  }
+
+  /** Fairness may lag, and one change costs as much as many. After a failure the next change makes the table anew. */
+  #ruleLater(): void {
+    if (!this.#isRuled) return;
+    this.#cancelRuling ??= this.#options.clock.after(LIMITS.uplink_lag_ms, () => {
+      this.#cancelRuling = null;
+      this.#ruling
+        .add(null)
+        .catch((error) => this.#options.log.warn("classes of the uplink not set", { error: errorText(error) }));
+    });
   }
 
   get #client(): LauncherClient {
@@ -346,9 +363,11 @@ export class Network {
               opened: [...this.#ports],
               flows_max: names.flows_max,
               sources_max: this.#indexes_max,
+              isUplinkShared: this.#options.uplink.isShared,
             },
             policies,
           );
+    if (rules.trim() === "") return;
     // After a change that failed the kernel has either.
     this.#standing = null;
     failpoint("engine.network.rules");

@@ -56,6 +56,8 @@ export interface PolicyOf {
   readonly address: string;
   readonly host_interface: string;
   readonly policy: NetworkPolicy;
+  /** The class of the uplink that its packets leave in; null: that of the machine. */
+  readonly uplink_class: string | null;
 }
 
 /** Groups of links of one daemon. */
@@ -79,6 +81,8 @@ export interface RuleNames {
   readonly flows_max: number;
   /** Addresses that can have some. */
   readonly sources_max: number;
+  /** Whether packets leave in classes. */
+  readonly isUplinkShared: boolean;
 }
 
 /** The kernel's own are 120 and 10. */
@@ -94,6 +98,7 @@ const NAMED = [
   { kind: "set", name: "host_ports", type: "inet_service" },
   { kind: "map", name: "on_loopback", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
   { kind: "map", name: "on_all", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
+  { kind: "map", name: "uplink_classes", type: "ipv4_addr : classid" },
 ] as const;
 
 type Elements = Readonly<Record<(typeof NAMED)[number]["name"], ReadonlyMap<string, string>>>;
@@ -110,6 +115,7 @@ export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): str
     `  counter ${FLOWS_COUNTER} { }`,
     `  ct timeout closed { protocol tcp; l3proto ip; policy = { time_wait: ${CLOSED_SECONDS}, close: ${CLOSED_SECONDS} }; }`,
     inetChains(names),
+    ...(names.isUplinkShared ? [uplinkChain(names)] : []),
     "}",
     fillRules(table, [], policies),
   ].join("\n");
@@ -214,6 +220,14 @@ function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): 
   }`;
 }
 
+/** Before translation, when a packet still has the address of its container; routing has set the priority by then. */
+function uplinkChain({ groups }: RuleNames): string {
+  return `  chain uplink {
+    type filter hook forward priority mangle; policy accept;
+    iifgroup ${groups.live} meta priority set ip saddr map @uplink_classes
+  }`;
+}
+
 /** Adds what these policies need beyond what those `before` needed. */
 function fillRules(table: string, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
   const standing = listChains(before);
@@ -245,8 +259,10 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
   const host_ports = new Map<string, string>();
   const on_loopback = new Map<string, string>();
   const on_all = new Map<string, string>();
+  const uplink_classes = new Map<string, string>();
   const add = (set: Map<string, string>, key: string) => set.set(key, key);
-  for (const { address, policy } of policies) {
+  for (const { address, policy, uplink_class } of policies) {
+    if (uplink_class !== null) uplink_classes.set(address, `${address} : ${uplink_class}`);
     if (policy.egress !== "on") {
       const chain = policy.egress === "off" ? "refuse" : chainOf(policy.egress);
       egress.set(address, `${address} : goto ${chain}`);
@@ -258,7 +274,7 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
       add(host_ports, String(host_port));
     }
   }
-  return { egress, published, host_ports, on_loopback, on_all };
+  return { egress, published, host_ports, on_loopback, on_all, uplink_classes };
 }
 
 /** By content, so that lists that are alike share a chain, and none ever changes. */

@@ -100,6 +100,11 @@ export class TenantGroups {
     this.#removeEmpty(tenant_id);
   }
 
+  /** Null: that of a run that never got a group is not known. */
+  tenantOf(run: string): string | null {
+    return this.#tenants.get(run) ?? null;
+  }
+
   /** `/parent/tenant/run` */
   path(run: string): string {
     const tenant_id = this.#tenants.get(run);

@@ -60,6 +60,7 @@ const KILLED = 137;
 
 /** What a version asks of an instance; set when the group is made. */
 interface GroupLimits {
+  readonly tenant_id: string;
   readonly memory_limit_mb: number;
   readonly cpu_limit_percent: number | null;
 }
@@ -190,7 +191,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     this.#engine.weigh(instance, 1);
     try {
       // It may have been marked and not yet limited. A group that is not open has no limits: the pool ends its instances.
-      if (limits !== undefined) this.#engine.limit(instance, limits);
+      if (limits !== undefined) this.#limit(instance, limits);
     } catch (error) {
       this.#log.warn("an instance of an earlier process is lost", { instance: instance.id, error: errorText(error) });
       instance.minit.close();
@@ -334,6 +335,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     return held.oom_kills > before;
   }
 
+  #limit(instance: Instance, limits: GroupLimits): void {
+    this.#engine.limit(instance, limits);
+    this.#engine.attribute(instance, limits.tenant_id);
+  }
+
   /** Binds an instance to a group: its limits. Returns the milliseconds it took. */
   #bind(instance: Instance, group: string): number {
     const limits = this.#limits.get(group);
@@ -343,7 +349,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     try {
       this.#engine.mark(instance, group);
       failpoint("functions.bind.marked");
-      this.#engine.limit(instance, limits);
+      this.#limit(instance, limits);
       failpoint("functions.bind.limited");
     } catch (cause) {
       throw new AppError("START_FAILED", `the instance ended before it was bound: ${errorText(cause)}`, { cause });

@@ -50,6 +50,11 @@ describe("the configuration", () => {
     expect(read("127.0.0.1:80, Host.test,[::1]:443")).toEqual(["127.0.0.1:80", "Host.test", "[::1]:443"]);
   });
 
+  it("reads what tenants share of which device", () => {
+    expect(readConfig({}, []).uplink).toBeNull();
+    expect(readConfig({ HEARTH_UPLINK: "enp1s0.7:900" }, []).uplink).toEqual({ device: "enp1s0.7", mbit: 900 });
+  });
+
   it("names two data directories apart", () => {
     const tag = (data_dir: string) => readConfig({ HEARTH_DATA_DIR: data_dir }, []).host_tag;
     expect(tag("/a")).toMatch(/^[0-9a-f]{8}$/);
@@ -71,6 +76,9 @@ describe("the configuration", () => {
     ["HEARTH_TRACE_SAMPLE", "half"],
     ["HEARTH_OUTGOING_ALLOWED", "http://host"],
     ["HEARTH_OUTGOING_ALLOWED", "good.test,fe80::1"],
+    ["HEARTH_UPLINK", "eth0"],
+    ["HEARTH_UPLINK", "eth0:0"],
+    ["HEARTH_UPLINK", "eth0 root:10"],
     ["HEARTH_CELLS", "-1"],
     ["HEARTH_INSTANCES_MAX", "0"],
     ["HEARTH_BOOTSTRAP_KEY", "short"],

@@ -26,6 +26,7 @@ const NAMES = {
   opened: [8_701],
   flows_max: FLOWS_MAX,
   sources_max: 100,
+  isUplinkShared: true,
 };
 const WORLD = "203.0.113.2";
 const OTHER = "203.0.113.3";
@@ -39,6 +40,7 @@ const of = (container: Namespace, policy: PolicyOf["policy"]): PolicyOf => ({
   address: addressOf(container),
   host_interface: `h${containers.indexOf(container)}`,
   policy,
+  uplink_class: "1a2b:10",
 });
 const all = { prefix_length: 32, port_min: 1, port_max: 65_535, protocol: null };
 const FREE = of(free, {

@@ -7,8 +7,9 @@ import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/cgroup.ts";
 import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/frames.ts";
-import { formatAddress, instanceResolvConf, parseSubnet } from "../../src/engine/network.ts";
+import { instanceResolvConf } from "../../src/engine/network.ts";
 import { narrowProfile } from "../../src/engine/seccomp.ts";
+import { formatAddress, parseSubnet } from "../../src/engine/subnet.ts";
 import { TenantGroups } from "../../src/engine/tenant-groups.ts";
 import { UserNamespaces } from "../../src/engine/user-namespaces.ts";
 

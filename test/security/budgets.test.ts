@@ -150,7 +150,7 @@ except OSError: print("no more")`,
     );
     const { budgets } = (await daemon.call("GET", "/api/system/info")).body.engine;
     const unbounded = budgets.filter(({ is_bounded }: { is_bounded: boolean }) => !is_bounded);
-    expect(unbounded.map(({ name }: { name: string }) => name)).toEqual(["disk_io"]);
+    expect(unbounded.map(({ name }: { name: string }) => name)).toEqual(["uplink", "disk_io"]);
   });
 
   it("are left to another container while one holds all that it may have", async () => {
