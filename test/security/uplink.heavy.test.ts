@@ -23,7 +23,7 @@ const SETTINGS = { HEARTH_CELLS: "9", HEARTH_UPLINK: `${device}:${MBIT}` };
 const GREEDY_COUNT = 8;
 const OWNERS: readonly Name[] = [...Array.from({ length: GREEDY_COUNT }, () => "greedy" as const), "modest"];
 const PORTS = OWNERS.map((_, n) => 9_000 + n);
-/** Measured 50 % in each test. A ninth is the part of one of nine senders, and without shares chance gave it up to 25 %. */
+/** Measured 50 % in each test. A ninth is the part of one of nine senders, measured 13 %. */
 const SHARE_MIN = 0.4;
 
 /** Sends some 19 Mbit/s, as long as it runs. */
@@ -41,6 +41,13 @@ const uplink = async () => {
   const { budgets } = (await daemon.call("GET", "/api/system/info")).body.engine;
   return budgets.find(({ name }: { name: string }) => name === "uplink");
 };
+
+/** The class of each address that has one. */
+function classes(): [string, string][] {
+  const listed = execFileSync("nft", ["-j", "list", "map", "inet", `hearth_${daemon.tag}`, "uplink_classes"]);
+  const { nftables } = JSON.parse(listed.toString());
+  return nftables.flatMap(({ map }: { map?: { elem?: [string, string][] } }) => map?.elem ?? []);
+}
 
 /** Bytes that arrived, by sender. */
 function arrived(): number[] {
@@ -125,7 +132,10 @@ describe("the uplink", () => {
     }
     const share = await modestShare();
     expect(share).toBeGreaterThan(SHARE_MIN);
+    expect(classes()).toHaveLength(OWNERS.length);
+    expect(new Set(classes().map(([, one]) => one)).size).toBe(2);
     for (const { name, id } of containers) await call(name, "DELETE", `/api/containers/${id}`);
+    await eventually("no address is left with a class", () => classes().length === 0);
   });
 
   it("is shared by tenants whose functions run", async () => {
