@@ -121,6 +121,8 @@ export const LIMITS = {
   /** PATH_MAX of Linux counts the NUL behind it. */
   path_bytes_max: 4_095,
   environment_entries_max: 256,
+  /** Of any map of names in a body; some have less. */
+  map_entries_max: 256,
   /** Names and values together, per map. */
   environment_bytes_max: 128 * 1024,
   memory_limit_mb_min: 256,

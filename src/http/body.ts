@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import { AppError, invariant } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
 import { nearest } from "../base/suggest.ts";
 import { pathText } from "./input.ts";
 
@@ -81,7 +82,7 @@ function stepOf(schema: z.core.$ZodType): Step | null {
     case "array":
       return eachStep(stepOf(def.element));
     case "record":
-      return eachStep(stepOf(def.valueType));
+      return mapStep(stepOf(def.valueType));
     case "union":
       return unionStep(def.options);
     case "pipe":
@@ -128,6 +129,25 @@ function eachStep(step: Step | null): Step | null {
   return (value, path, unknown) => {
     if (typeof value !== "object" || value === null) return;
     for (const [key, one] of Object.entries(value)) step(one, [...path, key], unknown);
+  };
+}
+
+/**
+ * A map with far too many entries is refused here: the schema looks at each of them before it counts, and a body has room for
+ * half a million, which takes seconds.
+ */
+function mapStep(step: Step | null): Step {
+  const each = eachStep(step);
+  return (value, path, unknown) => {
+    if (!isObject(value)) return;
+    if (Object.keys(value).length > LIMITS.map_entries_max) {
+      throw new AppError(
+        "INVALID_ARGUMENT",
+        `${pathText(path)}: must not have more than ${LIMITS.map_entries_max} entries, received object`,
+        { details: { expected: [`<= ${LIMITS.map_entries_max} entries`], received: "object" } },
+      );
+    }
+    each?.(value, path, unknown);
   };
 }
 

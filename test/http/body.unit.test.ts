@@ -135,3 +135,17 @@ describe("a null in a body", () => {
     }
   });
 });
+
+describe("a map in a body", () => {
+  it("is refused by the number of its entries before the schema looks at each", () => {
+    const named = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`k${i}`, 1]));
+    checkFields(one({ environment: named(256) }));
+    expect(() => checkFields(one({ environment: named(257) }))).toThrow(
+      "items.0.environment: must not have more than 256 entries, received object",
+    );
+    expect(refusal(one({ environment: named(257) }))).toMatchObject({
+      code: "INVALID_ARGUMENT",
+      details: { expected: ["<= 256 entries"], received: "object" },
+    });
+  });
+});
