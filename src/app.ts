@@ -54,7 +54,7 @@ import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
 import { Keys } from "./tenants/keys.ts";
 import { OperatorKey } from "./tenants/operator-key.ts";
-import { ownKey, ownKeyFile, ownTokenKeys } from "./tenants/own-keys.ts";
+import { ownCursorSecret, ownKey, ownKeyFile, ownTokenKeys } from "./tenants/own-keys.ts";
 import { Tenants } from "./tenants/service.ts";
 import { Terminals } from "./terminal/service.ts";
 import { Volumes } from "./volumes/service.ts";
@@ -239,7 +239,7 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const keys = new Keys({ store, clock, ids, tokens, events });
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  const cursors = new Cursors(token_keys.newest.secret);
+  const cursors = new Cursors(ownCursorSecret(config));
   const operator_key = new OperatorKey({ file: ownKeyFile(config), keys, ids });
   const new_key = key.isNew ? key.text : null;
   return { store, events, keys, operator_key, cursors, new_key, ...(await noteStart(store, ids)) };

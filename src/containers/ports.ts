@@ -131,7 +131,8 @@ export class Ports {
     if (this.#owners.has(key) || elsewhere.has(key) || this.#own.has(port.host_port)) return false;
     this.#owners.set(key, id);
     if (await isFree(port)) return true;
-    this.#owners.delete(key);
+    // It may have been released, and taken by another, meanwhile.
+    if (this.#owners.get(key) === id) this.#owners.delete(key);
     return false;
   }
 }

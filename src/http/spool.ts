@@ -68,7 +68,10 @@ export class Spools {
     const path = `${this.#directory}/${this.#ids.next("spool")}`;
     try {
       const file = await open(path, "wx+", 0o600);
-      await rm(path);
+      await rm(path).catch(async (error) => {
+        await file.close();
+        throw error;
+      });
       return { file, release };
     } catch (error) {
       release();

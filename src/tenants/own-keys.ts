@@ -1,10 +1,13 @@
 /** The daemon's own keys as its settings and its data directory have them. */
+import { randomBytes } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
 import type { Config } from "../base/config.ts";
 import type { Ids } from "../base/ids.ts";
 import { keptSecret, writeSecret } from "../base/secret-file.ts";
 import { newKeyText } from "./keys.ts";
 import { newTokenKey, TokenKeys } from "./token-keys.ts";
+
+const CURSOR_SECRET_BYTES = 32;
 
 /** The file of the operator's key; null if a setting gives the key. */
 export function ownKeyFile({ bootstrap_key, data_dir }: Config): string | null {
@@ -16,6 +19,12 @@ export function ownKey(config: Config, ids: Ids): { readonly text: string; reado
   const file = ownKeyFile(config);
   if (file === null) return { text: config.bootstrap_key ?? "", isNew: false };
   return keptSecret(file, () => newKeyText(ids).text);
+}
+
+/** The secret of list cursors. It outlives every rotation: a client may hold a cursor over one. */
+export function ownCursorSecret({ data_dir }: Config): Uint8Array {
+  const { text } = keptSecret(`${data_dir}/cursor-secret`, () => randomBytes(CURSOR_SECRET_BYTES).toString("hex"));
+  return Buffer.from(text, "hex");
 }
 
 /** What own access tokens are signed with. Whoever takes the file away ends all of them. */

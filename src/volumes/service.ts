@@ -89,13 +89,16 @@ export class Volumes {
     const { area, ids, quotas } = this.#options;
     const id = ids.next("vol");
     const quota_mb = quotas.diskLimitMb(tenant_id, input.quota_mb);
+    const guards = quotas.guards(tenant_id, { volumes_max: 1, disk_mb_max: quota_mb ?? 0 });
+    // Once more in the batch below; here, so that a tenant at its limit makes no work for the disk.
+    await this.#check(guards);
     try {
       await area().create("volumes", id, quota_mb);
       failpoint("volumes.create.made");
       const [tenant, insert] = this.#rows.insert(tenant_id, id, { ...input, quota_mb }, this.#now());
       const checks: readonly Guard[] = [
         { statement: tenant, refusal: unknownCredential },
-        ...quotas.guards(tenant_id, { volumes_max: 1, disk_mb_max: quota_mb ?? 0 }),
+        ...guards,
         { statement: insert, refusal: () => nameTaken(input.name) },
       ];
       const statements = checks.map(({ statement }) => statement);
@@ -106,6 +109,12 @@ export class Volumes {
       throw error;
     }
     return this.get(tenant_id, input.name);
+  }
+
+  async #check(guards: readonly Guard[]): Promise<void> {
+    if (guards.length === 0) return;
+    const { conflict } = await this.#options.store.write(guards.map(({ statement }) => statement));
+    if (conflict !== null) throw guards[conflict]?.refusal();
   }
 
   async get(tenant_id: string, name: string): Promise<VolumeRecord> {

@@ -196,10 +196,11 @@ describe("a list", () => {
     expect(rest.body.next_cursor).toBe(null);
   });
 
-  it("keeps its cursor over a restart of the daemon", async () => {
+  it("keeps its cursor over another token-signing key and a restart of the daemon", async () => {
     const { body } = await daemon.call("GET", "/api/volumes?limit=2");
     const next = `/api/volumes?limit=2&cursor=${body.next_cursor}`;
     const before = (await daemon.call("GET", next)).body.volumes;
+    expect((await daemon.call("POST", "/api/operator/token-key/rotate", {})).status).toBe(200);
     await daemon.stop("SIGKILL");
     await daemon.start({ HEARTH_CELLS: "0" });
     expect((await daemon.call("GET", next)).body.volumes).toEqual(before);
