@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { readFileSync, statfsSync } from "node:fs";
+import { isIPv4 } from "node:net";
 import { totalmem } from "node:os";
 import { resolve } from "node:path";
 import { AppError, errorText } from "./errors.ts";
@@ -441,7 +442,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const data_dir = resolve(read("data_dir"));
   const host_tag = createHash("sha256").update(data_dir).digest("hex").slice(0, 8);
   const subnet = read("subnet");
-  if (!/^\d{1,3}(\.\d{1,3}){3}\/(1[6-9]|2[0-8])$/.test(subnet)) refuse("subnet", subnet, "an IPv4 network, /16 to /28");
+  const [base = "", prefix = ""] = subnet.split(/\/(.*)/s);
+  if (!isIPv4(base) || !/^(1[6-9]|2[0-8])$/.test(prefix)) refuse("subnet", subnet, "an IPv4 network, /16 to /28");
   const bridge = read("bridge");
   // A network interface name has at most 15 bytes (IFNAMSIZ).
   if (!/^[a-z][a-z0-9-]{0,14}$/.test(bridge)) refuse("bridge", bridge, "1 to 15 lower-case letters, digits, '-'");

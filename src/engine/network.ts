@@ -32,7 +32,7 @@ import {
   tableRules,
 } from "./rules.ts";
 import { Slots } from "./slots.ts";
-import { formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
+import { foreignLink, formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
 import type { Uplink } from "./uplink.ts";
 import { UserNamespaces } from "./user-namespaces.ts";
 
@@ -150,10 +150,17 @@ export class Network {
     return formatAddress(this.subnet.base + 1);
   }
 
-  /** Looks at the bridge, before anything is changed. Throws WRONG_STATE when it is another daemon's. */
+  /** Looks at bridge and subnet, before anything is changed. Throws WRONG_STATE when they are somebody else's. */
   claim(): void {
-    const { bridge } = this.#options.names;
-    const { owner, mac } = this.#text;
+    const { bridge, subnet } = this.#options.names;
+    const { owner, mac, tag } = this.#text;
+    const link = foreignLink(readFileSync("/proc/net/route", "utf8"), this.subnet, (name) => {
+      return name === bridge || new RegExp(`^h${tag}\\d+$`).test(name) || settingOf(name, "ifalias") === owner;
+    });
+    if (link !== null) {
+      const message = `the subnet ${subnet} holds addresses that this machine reaches by ${link}`;
+      throw new AppError("WRONG_STATE", `${message}: set HEARTH_SUBNET`);
+    }
     if (existsSync(`/sys/class/net/${bridge}`)) {
       const alias = settingOf(bridge, "ifalias");
       if (alias !== owner) {

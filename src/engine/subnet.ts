@@ -29,3 +29,16 @@ export function hexOf(address: number): string {
   const octets = [0, 8, 16, 24].map((shift) => ((address >>> shift) & 255).toString(16).padStart(2, "0"));
   return octets.join("").toUpperCase();
 }
+
+/** The link by which a network in the subnet is reached at once, unless it is one's own. `routes`: /proc/net/route. */
+export function foreignLink(routes: string, subnet: Subnet, isOwn: (link: string) => boolean): string | null {
+  const block = 2 ** (32 - subnet.prefix_length);
+  const numberOf = (hex = "") => Buffer.from(hex, "hex").readUInt32LE();
+  for (const line of routes.trimEnd().split("\n").slice(1)) {
+    const [link = "", destination, gateway, , , , , mask] = line.trimEnd().split("\t");
+    const base = numberOf(destination);
+    const isInside = base >= subnet.base && base < subnet.base + block && 2 ** 32 - numberOf(mask) <= block;
+    if (isInside && numberOf(gateway) === 0 && !isOwn(link)) return link;
+  }
+  return null;
+}

@@ -67,6 +67,7 @@ describe("the configuration", () => {
     ["HEARTH_LISTEN", "127.0.0.1:99999"],
     ["HEARTH_SUBNET", "10.0.0.0/8"],
     ["HEARTH_SUBNET", "fd00::/64"],
+    ["HEARTH_SUBNET", "10.300.0.0/16"],
     ["HEARTH_BRIDGE", "a-name-that-is-too-long"],
     ["HEARTH_LOG_LEVEL", "loud"],
     ["HEARTH_USER_NAMESPACES", "yes"],

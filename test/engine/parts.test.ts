@@ -9,7 +9,7 @@ import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../s
 import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/frames.ts";
 import { instanceResolvConf } from "../../src/engine/network.ts";
 import { narrowProfile } from "../../src/engine/seccomp.ts";
-import { formatAddress, parseSubnet } from "../../src/engine/subnet.ts";
+import { foreignLink, formatAddress, parseSubnet } from "../../src/engine/subnet.ts";
 import { TenantGroups } from "../../src/engine/tenant-groups.ts";
 import { UserNamespaces } from "../../src/engine/user-namespaces.ts";
 
@@ -197,6 +197,20 @@ describe("addresses", () => {
 
   it.each(["10.42.0.1/16", "10.300.0.0/16", "10.42.0.16/20"])("refuse %s, which is no network's base", (text) => {
     expect(() => parseSubnet(text)).toThrow(/base address/);
+  });
+
+  it("of a subnet are nobody else's, though its own may lie in a wider network", () => {
+    const routes = [
+      "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT",
+      "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0",
+      "eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0",
+      "vpn0\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0",
+      "own0\t00002A0A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0",
+      "",
+    ].join("\n");
+    const foreign = (subnet: string) => foreignLink(routes, parseSubnet(subnet), (link) => link === "own0");
+    expect(["10.42.0.0/16", "10.43.0.0/16"].map(foreign)).toEqual([null, null]);
+    expect(["192.0.2.0/24", "192.0.0.0/16"].map(foreign)).toEqual(["eth0", "eth0"]);
   });
 
   it("of name servers that only the machine reaches are left out", () => {
