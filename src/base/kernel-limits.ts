@@ -47,7 +47,7 @@ export const KERNEL_LIMITS = {
   uplink_lag_ms: 250,
   /**
    * What waits in a class: a tenth of a second of the whole uplink, within these. No control group is charged for it; with
-   * the smallest packets it is some ten times as much memory.
+   * the smallest packets it may be twenty times as much memory.
    */
   uplink_queue_bytes_min: 131_072,
   uplink_queue_bytes_max: 524_288,
