@@ -201,7 +201,7 @@ export const SETTINGS = {
     variable: "HEARTH_DISK_LIMIT_MB",
     fallback: String(LIMITS.disk_limit_mb_default),
     about:
-      "disk of a container or volume for which none is given; a tenant without disk_mb_max, as the operator's, has no limit then",
+      "disk of a container or volume for which none is given, at most an eighth of its tenant's disk_mb_max; a tenant without disk_mb_max, as the operator's, has no limit then",
   },
   memory: {
     variable: "HEARTH_MEMORY_MB",

@@ -208,6 +208,8 @@ export const LIMITS = {
   memory_overcommit_default: 6,
   /** Disk of a container or volume for which none is given, in MiB: a system with its packages. */
   disk_limit_mb_default: 1_024,
+  /** Of its tenant's disk, at most. */
+  disk_limit_ratio: 1 / 8,
   /** Volumes and terminal sessions of a tenant, unless the operator sets others. */
   tenant_volumes_default: 100,
   tenant_terminals_default: 50,

@@ -253,9 +253,15 @@ export class Quotas {
     return this.#set.get(tenant_id) ?? this.effective(tenant_id, {});
   }
 
-  /** The disk of a container or volume that is asked for with this limit. Null, no limit, only where the tenant has none. */
+  /**
+   * The disk of a container or volume that is asked for with this limit. Null, no limit, only where the tenant has none.
+   * Without a limit it is at most a part of the tenant's: on a small disk too a tenant makes several without one.
+   */
   diskLimitMb(tenant_id: string, wanted_mb: number | null | undefined): number | null {
-    return wanted_mb ?? (this.of(tenant_id).disk_mb_max === null ? null : this.#disk_limit_mb);
+    const { disk_mb_max } = this.of(tenant_id);
+    if (wanted_mb != null || disk_mb_max === null) return wanted_mb ?? null;
+    const part_mb = Math.floor(disk_mb_max * LIMITS.disk_limit_ratio);
+    return Math.min(this.#disk_limit_mb, Math.max(part_mb, LIMITS.disk_limit_mb_min));
   }
 
   /** Stands before what adds to a use that the store knows: no two requests at once pass the limit together. */

@@ -184,3 +184,20 @@ describe("what is made in a tenant", () => {
     expect(await refusal(store, "t", false)).toBeNull();
   });
 });
+
+describe("the disk of what is made without a limit", () => {
+  it("is the setting's, and on a small disk a part of its tenant's, so that several fit", () => {
+    const mb = (disk_mb: number, limits: Partial<TenantLimits> = {}) => {
+      const node = nodeQuotas({ disk_mb });
+      node.set("t", limits);
+      return node.diskLimitMb("t", null);
+    };
+    expect(mb(122_568)).toBe(1_024);
+    expect(mb(2_048)).toBe(64);
+    expect(mb(256)).toBe(16);
+    expect(mb(2_048, { disk_mb_max: 4_000 })).toBe(500);
+    expect(mb(2_048, { disk_mb_max: null })).toBe(null);
+    expect(nodeQuotas().diskLimitMb(DEFAULT_TENANT_ID, null)).toBe(null);
+    expect(nodeQuotas().diskLimitMb("t", 77)).toBe(77);
+  });
+});
