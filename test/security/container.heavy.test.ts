@@ -263,7 +263,7 @@ print("end")`);
       await containers.delete(other.container_id);
     });
 
-    it("it reaches no neighbour, nothing of this machine, and the API only with a token that it has not", async () => {
+    it("it reaches no neighbour and nothing of this machine, the API for handlers included", async () => {
       const serve =
         "import socket\ns=socket.create_server(('0.0.0.0',9000))\nwhile True: s.accept()[0].send(b'neighbour')";
       const other = await containers.create({ name: `${kind}-listens`, command: ["python3", "-c", serve] });
@@ -307,11 +307,13 @@ for host, port in json.loads('${JSON.stringify(targets)}'):
 import http.client
 for headers in ({}, {"X-Api-Key": "${KEY}"}, {"Authorization": "Bearer ${KEY}"}):
     c = http.client.HTTPConnection("${gateway}", ${api[0]}, timeout=60)
-    c.request("GET", "/api/containers", headers=headers); print(c.getresponse().status)
+    try:
+        c.request("GET", "/api/containers", headers=headers); print(c.getresponse().status)
+    except (ConnectionError, http.client.HTTPException): print("closed")
 print("ipv6", "eth0" in open("/proc/net/if_inet6").read())`,
           { timeout_ms: 240_000 },
         );
-        expect(linesOf(out)).toEqual(["401", "401", "401", "ipv6 False"]);
+        expect(linesOf(out)).toEqual(["closed", "closed", "closed", "ipv6 False"]);
       } finally {
         server.close();
       }
