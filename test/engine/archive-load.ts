@@ -6,6 +6,7 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { systemClock } from "../../src/base/clock.ts";
+import { giveBack } from "../../src/base/memory.ts";
 import { extract, pack } from "../../src/engine/archive.ts";
 import { FileSession } from "../../src/engine/files.ts";
 import { LauncherClient, LauncherProcess } from "../../src/engine/launcher.ts";
@@ -86,7 +87,11 @@ else if (mode === "gzip") {
   bytes = (await extract(session, packer.stdout, { path: "/" })).byte_count;
 } else if (mode === "entries") bytes = (await extract(session, entries(), { path: "/" })).entry_count;
 else {
-  for await (const piece of pack(session, "/")) bytes += piece.length;
+  for await (const piece of pack(session, "/")) {
+    bytes += piece.length;
+    // As an answer does with what it has sent: V8 alone looks at such memory when it is some 64 MB.
+    giveBack(piece);
+  }
   bytes = Math.floor(bytes / MIB) * MIB;
 }
 const seconds = (performance.now() - started) / 1000;
