@@ -274,7 +274,7 @@ export function flagOf(name: string): string {
   return `--${name.replaceAll("_", "-")}`;
 }
 
-/** Whether a setting is read from the environment only. */
+/** True if a setting is read from the environment only. */
 export function isSecret(name: SettingName): boolean {
   const setting: Setting = SETTINGS[name];
   return setting.is_secret === true;

@@ -94,7 +94,7 @@ export interface AppErrorOptions {
   readonly hint?: string;
   /** Seconds until another try makes sense. */
   readonly retry_after?: number;
-  /** Whether the same request may succeed later, where this refusal differs from its code. */
+  /** True if the same request may succeed later, where this refusal differs from its code. */
   readonly retryable?: boolean;
   /** A more specific reason for programs; the code itself unless given. */
   readonly reason_code?: string;
@@ -132,7 +132,7 @@ export function invariant(condition: unknown, message: string): asserts conditio
   if (!condition) throw new InvariantError(message);
 }
 
-/** Whether it is a fault: its text tells of the inside, such as paths of the node, and is for the log alone. */
+/** True if it is a fault: its text tells of the inside, such as paths of the node, and is for the log alone. */
 export function isFault(thrown: unknown): boolean {
   return !(thrown instanceof AppError) || thrown.code === "INTERNAL";
 }

@@ -76,7 +76,7 @@ export interface ContainerSpec {
   readonly environment: readonly string[];
   readonly working_directory: string;
   readonly memory_limit_mb: number;
-  /** Whether control groups here have a limit of its own for the memory of sockets. */
+  /** True if control groups here have a limit of its own for the memory of sockets. */
   readonly has_socket_limit: boolean;
   /** Percent of one core; null means no quota. */
   readonly cpu_limit_percent: number | null;

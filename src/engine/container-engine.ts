@@ -417,7 +417,7 @@ export class ContainerEngine {
     return this.#starter.directory(id);
   }
 
-  /** Whether a container that runs is connected to the gateway. */
+  /** True if a container that runs is connected to the gateway. */
   isLinked(id: string): boolean {
     const slot = this.#held.get(id)?.slot;
     return slot !== undefined && this.#host.network.isConnected(slot);

@@ -65,7 +65,7 @@ export class MountedImages {
     }
   }
 
-  /** Whether an image is in the store, and where a release is given of that release. */
+  /** True if an image is in the store, and where a release is given of that release. */
   async isRelease(reference: string, release: string | null): Promise<boolean> {
     const image = await this.find(reference).catch(() => null);
     return image !== null && (release === null || image.release === release);

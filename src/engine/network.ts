@@ -98,7 +98,7 @@ export class Network {
   readonly #indexes_max: number;
   /** Whether bridge and rules are this object's: nothing of another daemon's is ever taken down. */
   #isOwner = false;
-  /** Whether the bridge is there and as it has to be. */
+  /** True if the bridge is there and as it has to be. */
   #isReady = false;
   readonly #ports = new Set<number>();
   /** Of slots in use that have one or a class of the uplink, by address. */
@@ -107,7 +107,7 @@ export class Network {
   #standing: readonly PolicyOf[] | null = null;
   /** One change of the rules at a time, or an older set could come last. */
   readonly #ruling = new Gathering<null>(() => this.#apply());
-  /** Whether the rules are this object's: with some policies not noted yet, older rules must stand (W1). */
+  /** True if the rules are this object's: with some policies not noted yet, older rules must stand (W1). */
   #isRuled = false;
   #cancelRuling: CancelTimer | null = null;
   readonly #cutting = new Gathering<NetworkSlot>((slots) => this.#cut(slots));
@@ -188,7 +188,7 @@ export class Network {
     return this.slotOfUid(LIMITS.instance_uid_base + index);
   }
 
-  /** Whether a slot is connected: its link not cut, and the gateway there. */
+  /** True if a slot is connected: its link not cut, and the gateway there. */
   isConnected({ host_interface }: NetworkSlot): boolean {
     return this.#isReady && this.#isLive(host_interface);
   }

@@ -81,7 +81,7 @@ export interface RuleNames {
   readonly flows_max: number;
   /** Addresses that can have some. */
   readonly sources_max: number;
-  /** Whether packets leave in classes. */
+  /** True if packets leave in classes. */
   readonly isUplinkShared: boolean;
 }
 

@@ -47,7 +47,7 @@ export class Slots<Slot extends { readonly index: number }> {
   /** What is being made for the reserve. */
   readonly #filling = new Set<Promise<void>>();
   #isClosed = false;
-  /** Whether the reserve waits for an index. */
+  /** True if the reserve waits for an index. */
   #isStarved = false;
   #cancelFill: CancelTimer | null = null;
   #cancelRemoval: CancelTimer | null = null;

@@ -57,7 +57,7 @@ export class Uplink {
     this.#batch_file = `${run_dir}/uplink.tc`;
   }
 
-  /** Whether the classes are there. */
+  /** True if the classes are there. */
   get isShared(): boolean {
     return this.#isShared;
   }

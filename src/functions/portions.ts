@@ -17,7 +17,7 @@ export interface Portion {
   readonly row_count: number;
   /** Number of its last row; 0 when there is none. */
   readonly last_seq: number;
-  /** Whether rows follow it. */
+  /** True if rows follow it. */
   readonly is_cut: boolean;
 }
 

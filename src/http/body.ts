@@ -56,7 +56,7 @@ export function bodyFields(schema: z.ZodType): (body: unknown) => void {
   };
 }
 
-/** Whether a null of this optional field is the same as its absence. */
+/** True if a null of this optional field is the same as its absence. */
 export function isNullAbsent(field: z.core.$ZodType): boolean {
   return z.safeParse(field, undefined).success && !z.safeParse(field, null).success;
 }

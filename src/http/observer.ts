@@ -26,7 +26,7 @@ export interface Served {
   readonly operation: string | null;
   /** Of the other end of the connection; null once it has gone. */
   readonly address: string | null;
-  /** Whether it asked for a change: of things, credentials, or what runs. */
+  /** True if it asked for a change: of things, credentials, or what runs. */
   readonly is_change: boolean;
   /** Path parameters and the id of what was made, of a change or a refusal. */
   readonly target: string | null;

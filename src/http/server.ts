@@ -126,7 +126,7 @@ export interface Listening {
   /** What was really bound: `http://127.0.0.1:8700`. */
   readonly url: string;
   readonly port: number;
-  /** Whether connections to the address arrive here: the first address that leads elsewhere, or null. */
+  /** True if connections to the address arrive here: the first address that leads elsewhere, or null. */
   unreached(): Promise<Unreached | null>;
   /** Stops accepting and waits for running requests, at most `drain_ms`. Returns how many connections had to be cut. */
   close(drain_ms: number): Promise<{ readonly cut_count: number }>;

@@ -61,7 +61,7 @@ export interface Runner<Input = unknown> {
   readonly cancellable: boolean;
   /** From its acceptance to its end, unless one says otherwise. */
   readonly timeout_ms: number;
-  /** Whether its target is what it makes: where it fails, there is none, and its record names none. */
+  /** True if its target is what it makes: where it fails, there is none, and its record names none. */
   readonly makes_target?: boolean;
   /** At once, in all; `operations_running_max` unless given. */
   readonly running_max?: number;

@@ -39,7 +39,7 @@ export interface Proven {
   readonly subject: string;
   readonly scopes: readonly Scope[];
   readonly expires_at: EpochSeconds;
-  /** Whether an own token was made from the key with this digest; null for an outside one. */
+  /** True if an own token was made from the key with this digest; null for an outside one. */
   readonly isOfKey: ((secret_sha256: string) => boolean) | null;
 }
 

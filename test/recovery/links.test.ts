@@ -15,7 +15,7 @@ afterAll(() => daemon.dispose());
 
 const gateway = (subnet: string) => subnet.replace(/0\/\d+$/, "1");
 
-/** Whether a packet that the container sends to the machine arrives there. */
+/** True if a packet that the container sends to the machine arrives there. */
 async function reachesMachine(id: string): Promise<boolean> {
   const socket = createSocket("udp4").bind(0);
   await once(socket, "listening");
