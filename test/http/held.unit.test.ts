@@ -52,17 +52,9 @@ describe("what requests hold", () => {
 
 describe("a listener", () => {
   const serve = serving();
-  const gate = () => {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    return { opened: promise, open: resolve };
-  };
-  const post = (text: string, headers = `X-Api-Key: ${KEY}\r\n`) =>
-    `POST /keeps HTTP/1.1\r\nHost: x\r\n${headers}Content-Length: ${text.length}\r\n\r\n${text}`;
-  const body = JSON.stringify({ text: "x".repeat(100 * KIB) });
-
-  it("refuses large bodies above what it may hold, takes small ones, and all again when it has answered", async () => {
-    const { opened, open } = gate();
-    const held = new Held(256 * KIB);
+  /** A route that counts its requests and answers none before `open`. */
+  const late = () => {
+    const { promise: opened, resolve: open } = Promise.withResolvers<void>();
     const seen = { count: 0 };
     const keeps = route({
       method: "POST",
@@ -77,6 +69,15 @@ describe("a listener", () => {
         return {};
       },
     });
+    return { keeps, seen, open };
+  };
+  const post = (text: string, headers = `X-Api-Key: ${KEY}\r\n`) =>
+    `POST /keeps HTTP/1.1\r\nHost: x\r\n${headers}Content-Length: ${text.length}\r\n\r\n${text}`;
+  const body = JSON.stringify({ text: "x".repeat(100 * KIB) });
+
+  it("refuses large bodies above what it may hold, takes small ones, and all again when it has answered", async () => {
+    const { keeps, seen, open } = late();
+    const held = new Held(256 * KIB);
     const { call } = await serve([keeps], {}, { held });
     const first = call("POST", "/keeps", body);
     await eventually("it is kept", () => seen.count === 1);
@@ -94,22 +95,8 @@ describe("a listener", () => {
   });
 
   it("refuses the bodies of a tenant that holds half of the memory, and takes those of another", async () => {
-    const { opened, open } = gate();
+    const { keeps, seen, open } = late();
     const held = new Held(400 * KIB);
-    const seen = { count: 0 };
-    const keeps = route({
-      method: "POST",
-      path: "/keeps",
-      auth: "tenant",
-      operation: "tested",
-      summary: "Answers late.",
-      body: z.object({ text: z.string().default("") }),
-      handler: async () => {
-        seen.count += 1;
-        await opened;
-        return {};
-      },
-    });
     const callerOf = (tenant_id: string): Caller => ({
       tenant_id,
       kind: "key",
@@ -158,7 +145,7 @@ describe("a listener", () => {
   });
 
   it("cuts a client that takes nothing of a large answer, and not one that only takes its time", async () => {
-    const { opened, open } = gate();
+    const { promise: opened, resolve: open } = Promise.withResolvers<void>();
     const routes = [
       route({
         method: "GET",
@@ -200,7 +187,7 @@ describe("a listener", () => {
   });
 
   it("works on few requests that one connection sends ahead, and closes one that sends more", async () => {
-    const { opened, open } = gate();
+    const { promise: opened, resolve: open } = Promise.withResolvers<void>();
     const seen = { count: 0 };
     const waits: Route = route({
       method: "GET",

@@ -193,18 +193,12 @@ export function containerView(context, id) {
   /** @type {ContainerRecord | null} */
   let shown = null;
   let change_count = 0;
-  const rounds = untilDeleted(async () => {
-    try {
-      await round();
-      trouble.update(null);
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      show(loading, false);
-      show(element, false);
-      log.leave();
-      trouble.update(error);
-    }
-  });
+  const onRefused = () => {
+    show(loading, false);
+    show(element, false);
+    log.leave();
+  };
+  const rounds = untilDeleted(() => round(), trouble, onRefused);
   const moved = () => {
     change_count++;
     context.refresh();

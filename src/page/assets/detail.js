@@ -9,7 +9,7 @@ import { confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { counted } from "./format.js";
 import { invokeCard } from "./invoke.js";
-import { act, badge, crumbs, hasInstances, isRefusal, meter, problem, untilDeleted } from "./parts.js";
+import { act, badge, crumbs, hasInstances, meter, problem, untilDeleted } from "./parts.js";
 import { plotsCard } from "./plots.js";
 import { Recent } from "./recent.js";
 import { recordsCard } from "./records.js";
@@ -203,16 +203,7 @@ export function detailView(context, id) {
     draw({ record, pool, versions: versions ?? [] });
     if (await recent.follow(record)) parts.updateRecords(recent.records);
   };
-  const rounds = untilDeleted(async () => {
-    try {
-      await round();
-      trouble.update(null);
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      show(loading, false);
-      trouble.update(error);
-    }
-  });
+  const rounds = untilDeleted(round, trouble, () => show(loading, false));
   return {
     element: h("div", {}, trouble.element, loading, parts.element),
     title: () => shown?.record.name ?? "Function",

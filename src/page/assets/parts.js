@@ -197,22 +197,35 @@ export function sendOnEnter(event) {
 /** @typedef {(work: () => Promise<unknown>) => Promise<void>} Removal */
 
 /**
- * The rounds of a view from which its subject is deleted: what is going or gone is not asked for.
+ * The rounds of a view that can delete its subject. The daemon's refusal of a round is shown in `trouble`; after the
+ * deletion has begun no round asks for the subject.
  * @param {() => Promise<void>} round
+ * @param {ReturnType<typeof problem>} trouble
+ * @param {() => void} onRefused hides the parts that a refusal leaves without content
  */
-export function untilDeleted(round) {
+export function untilDeleted(round, trouble, onRefused) {
+  const shownRound = async () => {
+    try {
+      await round();
+      trouble.update(null);
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      onRefused();
+      trouble.update(error);
+    }
+  };
   let running = Promise.resolve();
   let isDeleted = false;
   return {
     refresh() {
-      if (!isDeleted) running = round();
+      if (!isDeleted) running = shownRound();
       return running;
     },
     /** Lets the round under way end first, and no other begin unless `work` fails. @type {Removal} */
     async remove(work) {
       isDeleted = true;
       try {
-        // How it failed is told to those who began it.
+        // The caller of `refresh` reports its failure.
         await running.catch(() => {});
         await work();
       } catch (error) {

@@ -4,7 +4,7 @@ import { askName, confirm } from "./dialogs.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { filesCard } from "./files.js";
 import { bytes, dateTime } from "./format.js";
-import { act, card, crumbs, facts, isRefusal, problem, untilDeleted } from "./parts.js";
+import { act, card, crumbs, facts, problem, untilDeleted } from "./parts.js";
 import { volumesOf } from "./resources.js";
 import { quotaText } from "./volumes.js";
 
@@ -89,21 +89,15 @@ export function volumeView(context, name, place) {
     ),
     h("div", { class: "detail" }, files.element, h("div", { class: "side" }, about.element)),
   );
-  const rounds = untilDeleted(async () => {
-    try {
-      const record = await volumes.inspect(name);
-      about.update(record);
-      setText(holds, bytes(record.used_bytes));
-      for (const button of [rename, remove]) show(button, api.may("write"));
-      show(body, true);
-      missing.update(null);
-      await files.refresh();
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      show(body, false);
-      missing.update(error);
-    }
-  });
+  const round = async () => {
+    const record = await volumes.inspect(name);
+    about.update(record);
+    setText(holds, bytes(record.used_bytes));
+    for (const button of [rename, remove]) show(button, api.may("write"));
+    show(body, true);
+    await files.refresh();
+  };
+  const rounds = untilDeleted(round, missing, () => show(body, false));
   return {
     element: h("div", {}, missing.element, body),
     title: () => name,
