@@ -215,6 +215,8 @@ export const LIMITS = {
   tenant_terminals_default: 50,
   /** Part of the store's disk that functions, versions and records of one tenant may take, unless the operator sets another. */
   tenant_storage_ratio: 0.1,
+  /** Log lines at a start, each about a tenant and a limit that it exceeds; the others are counted in one line. */
+  tenant_excess_lines_max: 100,
   container_memory_mb_default: 512,
   container_volumes_max: 32,
   container_ports_max: 32,

@@ -72,18 +72,16 @@ export class Tenants {
 
   /** Limits hold when this resolves. Call before functions take up their instances. */
   async boot(): Promise<void> {
-    const { store } = this.#options;
-    for (let after = ""; ; ) {
-      const rows = await store.read(`${SELECT} WHERE id > ? ORDER BY id LIMIT ?`, [after, LIMITS.list_limit_max]);
-      for (const row of rows) this.#apply(String(row.id), ownLimits(row));
-      if (rows.length < LIMITS.list_limit_max) break;
-      after = String(rows.at(-1)?.id);
-    }
+    for await (const row of this.#each(SELECT)) this.#apply(String(row.id), ownLimits(row));
   }
 
-  /** Finishes deletions that a crash cut short. Call when functions have taken up their work; never rejects. */
+  /**
+   * Warns of tenants above their limits, and finishes deletions that a crash cut short. Call when functions and
+   * containers have taken up their work; never rejects.
+   */
   async resume(): Promise<void> {
     const { store, log } = this.#options;
+    await this.#warnOfExcess().catch((error) => log.warn("limits not compared", { error: errorText(error) }));
     const failed = (error: unknown) => log.error("tenant not deleted", { error: errorText(error) });
     const read = () => store.read("SELECT id FROM tenants WHERE state = 'deleting' LIMIT ?", [LIMITS.list_limit_max]);
     const left = await read().catch((error) => {
@@ -91,6 +89,40 @@ export class Tenants {
       return [];
     });
     for (const { id } of left) await this.#erase(String(id)).catch(failed);
+  }
+
+  /** All tenants in the order of their ids, a bounded number in memory. */
+  async *#each(select: string): AsyncGenerator<Row> {
+    for (let after = ""; ; ) {
+      const rows = await this.#options.store.read(`${select} WHERE id > ? ORDER BY id LIMIT ?`, [
+        after,
+        LIMITS.list_limit_max,
+      ]);
+      yield* rows;
+      if (rows.length < LIMITS.list_limit_max) return;
+      after = String(rows.at(-1)?.id);
+    }
+  }
+
+  /** An upgrade, a setting or the operator may bring limits below what is in use: one line for each, bounded in number. */
+  async #warnOfExcess(): Promise<void> {
+    const { log, quotas } = this.#options;
+    let count = 0;
+    for await (const row of this.#each(SELECT_USES)) {
+      if (row.state !== "active") continue;
+      const tenant_id = String(row.id);
+      const limits = quotas.of(tenant_id);
+      for (const { name, limit } of TENANT_USES) {
+        const value = this.#useOf(row, name);
+        const [used, max] = [name === "storage_bytes" ? Math.ceil(value / 2 ** 20) : value, limits[limit]];
+        if (max === null || used <= max) continue;
+        count += 1;
+        if (count <= LIMITS.tenant_excess_lines_max)
+          log.warn("tenant exceeds a limit", { tenant_id, limit, max, used });
+      }
+    }
+    const more_count = count - LIMITS.tenant_excess_lines_max;
+    if (more_count > 0) log.warn("tenants exceed more limits", { count: more_count });
   }
 
   /** Throws NAME_TAKEN. */
@@ -124,13 +156,17 @@ export class Tenants {
   async get(tenant_id: string): Promise<TenantDetail> {
     const row = await this.#options.store.readOne(`${SELECT_USES} WHERE id = ?`, [tenant_id]);
     if (row === null) throw notFound(tenant_id);
-    const { shares, processCount } = this.#options;
-    const countOf = (use: UseName): number => {
-      if (use === "processes") return processCount(tenant_id);
-      return isCounted(use) ? shares.countOf(use, tenant_id) : Number(row[use]);
-    };
-    const uses = Object.fromEntries(TENANT_USES.map(({ name }) => [name, countOf(name)])) as Record<UseName, number>;
+    const entries = TENANT_USES.map(({ name }) => [name, this.#useOf(row, name)]);
+    const uses = Object.fromEntries(entries) as Record<UseName, number>;
     return { ...this.#record(row), usage: { api_keys: Number(row.api_keys), ...uses } };
+  }
+
+  /** Of a row of SELECT_USES; the daemon or the kernel counts what the store does not. */
+  #useOf(row: Row, use: UseName): number {
+    const { shares, processCount } = this.#options;
+    const tenant_id = String(row.id);
+    if (use === "processes") return processCount(tenant_id);
+    return isCounted(use) ? shares.countOf(use, tenant_id) : Number(row[use]);
   }
 
   /** Changes what is given. A limit below what is in use stops what is new, not what is there. Throws NOT_FOUND, NAME_TAKEN. */

@@ -281,3 +281,30 @@ describe("containers and volumes of an earlier version, without a limit of their
     expect((await daemon.call("GET", "/api/volumes/operators")).body.quota_mb).toBeNull();
   });
 });
+
+describe("tenants above their limits", () => {
+  it("are named in the log when the daemon starts, once for each limit, with what they use", async () => {
+    const [a, b] = [await makeTenant("above"), await makeTenant("below", { volumes_max: 2 })];
+    for (const name of ["one", "two"]) {
+      await a.call("POST", "/api/volumes", { name });
+      await b.call("POST", "/api/volumes", { name });
+    }
+    await daemon.stop();
+    const limits = JSON.stringify({ volumes_max: 1, disk_mb_max: 100, containers_max: 0 });
+    plant(daemon, { sql: `UPDATE tenants SET limits = '${limits}' WHERE id = '${a.tenant_id}'` });
+    await daemon.start(SETTINGS);
+    const tenants = [a.tenant_id, b.tenant_id];
+    const lines = await eventually("both are logged", () => {
+      const text = daemon.output.split("\n").filter((line) => line.includes('"tenant exceeds a limit"'));
+      const found = text.map((line) => JSON.parse(line)).filter(({ tenant_id }) => tenants.includes(tenant_id));
+      return found.length >= 2 ? found : null;
+    });
+    const named = lines.map(({ time: _, ...rest }) => rest);
+    const line = { level: "warn", message: "tenant exceeds a limit", tenant_id: a.tenant_id };
+    expect(named).toEqual([
+      { ...line, limit: "volumes_max", max: 1, used: 2 },
+      { ...line, limit: "disk_mb_max", max: 100, used: 128 },
+    ]);
+    expect(await a.usage()).toMatchObject({ volumes: 2, disk_mb: 128 });
+  });
+});
