@@ -12,6 +12,14 @@ export const LIMITS = {
   // Requests
   /** A JSON body above this is refused with 413 (an invoke payload travels inside one). */
   body_bytes_max: 8 * 1024 * 1024,
+  /**
+   * Levels of objects and arrays in a JSON body, and values in it: each value costs up to 1 µs of the event loop, and every
+   * valid request needs fewer. A payload above them is sent as a string.
+   */
+  json_depth_max: 128,
+  json_values_max: 65_536,
+  /** Unknown fields of a body are counted up to this. */
+  unknown_fields_max: 100,
   /** Characters of an `X-Request-Id` that are echoed; anything longer or not printable is replaced. */
   request_id_length_max: 128,
   /** Entries of one page of a list, unless `limit` says fewer. Above it `limit` is clamped. */
@@ -42,6 +50,9 @@ export const LIMITS = {
    */
   body_chunk_bytes_min: 16,
   body_small_chunks_max: 4_096,
+  /** After so many chunks smaller than this on average, some 5 ms, a connection is not read for so long. */
+  body_chunk_bytes_small: 256,
+  body_chunks_rest_ms: 50,
   /** Open connections; each costs a file descriptor, of which machines like this give 20,000. */
   connections_max: 8_000,
   /**

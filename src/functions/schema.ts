@@ -133,16 +133,10 @@ export const rollbackFunction = z
   .strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER).describe("One that GET …/versions lists.") })
   .meta({ id: "RollbackFunction" });
 
-/** A call's payload as the text that the handler reads. Throws nothing: JSON.stringify recurses, JSON.parse does not. */
-function payloadText(value: unknown, context: z.RefinementCtx): string {
+/** A call's payload as the text that the handler reads. JSON.stringify recurses: the body's depth has a bound. */
+function payloadText(value: unknown): string {
   if (typeof value === "string") return value;
-  if (value === null) return "";
-  try {
-    return JSON.stringify(value);
-  } catch {
-    context.addIssue({ code: "custom", message: "is nested too deeply, send it as a string", input: null });
-    return z.NEVER;
-  }
+  return value === null ? "" : JSON.stringify(value);
 }
 
 const payload = z
@@ -151,8 +145,7 @@ const payload = z
   .default("")
   .meta({
     type: ["string", "object", "array", "number", "boolean", "null"],
-    description:
-      "What the handler reads from standard input: a string as it is, any other value as its JSON text with numbers as doubles, null as nothing.",
+    description: `What the handler reads from standard input: a string as it is, any other value as its JSON text with numbers as doubles, null as nothing. The body holds at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
   });
 
 export const invokeFunction = z

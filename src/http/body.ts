@@ -10,7 +10,7 @@ import { pathText } from "./input.ts";
 
 type Path = readonly PropertyKey[];
 
-/** The first unknown field of a body, and how many there are. */
+/** The first unknown field of a body, and how many there are, up to `unknown_fields_max`. */
 interface Unknown {
   count: number;
   path: Path;
@@ -65,7 +65,8 @@ function unknownField({ path, known, count }: Unknown): AppError {
   const name = String(path.at(-1));
   const alias = MISNAMINGS[name];
   const near = alias !== undefined && known.includes(alias) ? alias : nearest(name, known)[0];
-  const others = count === 1 ? "" : ` (and ${count - 1} more)`;
+  const isAll = count < LIMITS.unknown_fields_max;
+  const others = count === 1 ? "" : ` (and ${isAll ? "" : "at least "}${count - 1} more)`;
   const meant = near === undefined ? "" : `, did you mean '${near}'?`;
   return new AppError("UNPROCESSABLE_ENTITY", `unknown field '${pathText(path)}'${meant}${others}`, {
     details: { expected: near === undefined ? known : [near], received: pathText([name]) },
@@ -98,10 +99,14 @@ function stepOf(schema: z.core.$ZodType): Step | null {
   }
 }
 
+/** Throws the refusal at the last unknown field that is counted. */
 function note(unknown: Unknown, path: Path, known: readonly string[]): void {
-  if (unknown.count++ > 0) return;
-  unknown.path = path;
-  unknown.known = known;
+  unknown.count++;
+  if (unknown.count === 1) {
+    unknown.path = path;
+    unknown.known = known;
+  }
+  if (unknown.count === LIMITS.unknown_fields_max) throw unknownField(unknown);
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
@@ -133,8 +138,7 @@ function eachStep(step: Step | null): Step | null {
 }
 
 /**
- * A map with far too many entries is refused here: the schema looks at each of them before it counts, and a body has room for
- * half a million, which takes seconds.
+ * Refuses a map with far too many entries: the schema looks at each of them before it counts. Of a list it counts first.
  */
 function mapStep(step: Step | null): Step {
   const each = eachStep(step);

@@ -12,6 +12,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Share } from "./held.ts";
+import { checkShape } from "./json-shape.ts";
 import { Pieces } from "./pieces.ts";
 
 export interface BodyLimits {
@@ -113,11 +114,15 @@ export function discard(incoming: IncomingMessage, announced: number, clock: Clo
   });
 }
 
-/** JSON whatever the Content-Type says (`curl -d` announces a form). An empty body is `{}`. */
+/**
+ * JSON whatever the Content-Type says (`curl -d` announces a form). An empty body is `{}`. Throws INVALID_JSON, and
+ * INVALID_ARGUMENT above the bounds of json-shape.ts.
+ */
 export function parseJson(body: Buffer): unknown {
   if (body.length === 0) return {};
   // Names no part of the body: it may hold secrets.
   if (!isUtf8(body)) throw new AppError("INVALID_JSON", "the body is not UTF-8 text");
+  checkShape(body);
   try {
     return JSON.parse(body.toString());
   } catch (cause) {

@@ -19,6 +19,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { boundChunks } from "./chunks.ts";
 import { type Admission, type ConnectionLimits, Connections, DrainingResponse } from "./connections.ts";
 import { Held } from "./held.ts";
 import { answerMalformed, refuseExpectations } from "./malformed.ts";
@@ -135,7 +136,7 @@ export interface Listening {
 /** Throws INTERNAL with the address and the reason when it cannot be bound. */
 export async function listen(app: App, { host, port, clock, log, limits, admit }: ListenOptions): Promise<Listening> {
   const bounds: ServerLimits = { ...LIMITS, ...limits };
-  const { server, connections } = makeServer(app, bounds, admit ?? null);
+  const { server, connections } = makeServer(app, clock, bounds, admit ?? null);
   await bind(server, host, port);
   server.on("error", (error) => log.error("http server", { error: errorText(error) }));
   const { port: bound_port } = server.address() as AddressInfo;
@@ -156,6 +157,7 @@ const BACKLOG = 1_024;
 
 function makeServer(
   app: App,
+  clock: Clock,
   limits: ServerLimits,
   admit: Admission | null,
 ): { server: Server; connections: Connections } {
@@ -166,7 +168,7 @@ function makeServer(
       app.failed(new AppError("INVALID_ARGUMENT", "the request target or Host header is not usable", { cause })),
   });
   const listener = unlessCrowded((incoming, outgoing) => {
-    boundChunks(incoming);
+    boundChunks(incoming, clock);
     return handle(incoming, outgoing);
   });
   const server = createServer(
@@ -188,25 +190,6 @@ function makeServer(
   refuseExpectations(server, app.failed);
   server.maxConnections = limits.connections_max + BACKLOG;
   return { server, connections: new Connections(server, limits, admit) };
-}
-
-/**
- * Ends the connection of a body that comes in very small chunks. Whoever sends them needs no key, and while they are taken
- * apart nobody is answered. Below all readers of the body, some of which only throw it away.
- */
-function boundChunks(incoming: IncomingMessage): void {
-  if (incoming.headers["transfer-encoding"] === undefined) return;
-  const push = incoming.push.bind(incoming);
-  let count = 0;
-  let bytes = 0;
-  incoming.push = (chunk: Buffer | null, encoding?: BufferEncoding) => {
-    count++;
-    bytes += chunk?.length ?? 0;
-    const isBad = count > LIMITS.body_small_chunks_max && bytes < count * LIMITS.body_chunk_bytes_min;
-    if (chunk === null || !isBad) return push(chunk, encoding);
-    incoming.socket.destroy();
-    return false;
-  };
 }
 
 type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => unknown;

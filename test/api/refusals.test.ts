@@ -147,9 +147,11 @@ describe("invoke refuses", () => {
     await refused("POST", "/api/functions/invoke/nobody", {}, 404, "NOT_FOUND");
   });
 
-  it("a payload that is nested too deeply, and a deadline that is none", async () => {
+  it("a payload that is nested too deeply or has millions of values, and a deadline that is none", async () => {
     const deep = `{"payload":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
     await refused("POST", `/api/functions/${id}/invoke`, deep, 400, "INVALID_ARGUMENT");
+    const many = `{"payload":[${"{},".repeat(2_700_000)}1]}`;
+    await refused("POST", `/api/functions/${id}/invoke`, many, 400, "INVALID_ARGUMENT");
     await refused("POST", `/api/functions/${id}/invoke`, { timeout_seconds: 0 }, 400, "INVALID_ARGUMENT");
     await refused("POST", `/api/functions/${id}/invoke`, { environment: { "": "x" } }, 400, "INVALID_ARGUMENT");
   });

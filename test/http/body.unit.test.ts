@@ -78,6 +78,11 @@ describe("an unknown field of a body", () => {
     ]);
   });
 
+  it("is counted up to a bound", () => {
+    const fields = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`nothing${i}`, 1]));
+    expect(refusal(one(fields)).message).toBe("unknown field 'items.0.nothing0' (and at least 99 more)");
+  });
+
   it("is refused where it is __proto__, unprintable or very long, and shown short and printable", () => {
     const sent = parseJson(Buffer.from('{"items":[],"limits":{},"__proto__":{"polluted":true}}'));
     expect(() => checkFields(sent)).toThrow("unknown field '__proto__'");

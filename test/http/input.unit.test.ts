@@ -128,7 +128,7 @@ describe("parseJson", () => {
 
   it("survives very deep nesting", () => {
     const deep = Buffer.from("[".repeat(200_000));
-    expect(() => parseJson(deep)).toThrow(expect.objectContaining({ code: "INVALID_JSON" }));
+    expect(() => parseJson(deep)).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENT" }));
   });
 });
 

@@ -68,6 +68,23 @@ describe("a listener", () => {
     expect(largest - before).toBeLessThan(100 * MIB);
   }, 60_000);
 
+  it("answers others hundreds of times while a body of 2 MiB comes in small chunks", async () => {
+    const { server, call } = await serve([measures]);
+    const client = await rawClient(server.port);
+    const state = { isSent: false };
+    client.socket.write(head(KEY));
+    client.socket.write(`${`11\r\n${" ".repeat(17)}\r\n`.repeat((2 * MIB) / 17)}1\r\n}\r\n0\r\n\r\n`);
+    const sent = client.until(/\r\n\r\n/, 50_000).finally(() => {
+      state.isSent = true;
+    });
+    let answered_count = 0;
+    for (; !state.isSent; answered_count++) {
+      expect((await call("POST", "/measures", { text: "x" })).status).toBe(200);
+    }
+    expect(await sent).toContain("HTTP/1.1 200");
+    expect(answered_count).toBeGreaterThan(200);
+  }, 60_000);
+
   it("ends the connection of a body in chunks of a byte", async () => {
     const { server } = await serve([measures]);
     const client = await rawClient(server.port);
