@@ -88,6 +88,7 @@ export function forgetIfGone(state: PoolState, group: Group): void {
   if (group.dropped === null && !group.is_retired) return;
   if (group.members.size > 0 || group.queue.size > 0) return;
   state.timers.cancel(group.warm_timer);
+  state.timers.cancel(group.patience_timer);
   detach(state, group);
   state.groups.delete(group.key);
   state.effects.push({ type: "group_gone", group: group.key });

@@ -113,19 +113,29 @@ export function evictionsForMemory(memory: {
 }
 
 /**
- * How many more instances a group wants now: one per waiting call that no start is earmarked for, or what is missing
- * to its minimum, never past its maximum.
+ * Returns until when the first call of a queue counts on instances in cleanup. It costs no more than a start from a
+ * cell, and a client that calls in sequence keeps its one instance.
+ */
+export function patienceEndsAt(arrived_ms: number): number {
+  return arrived_ms + LIMITS.recycling_patience_ms;
+}
+
+/**
+ * How many more instances a group wants now: one per waiting call that neither a start is earmarked for nor an instance
+ * in cleanup will serve soon, or what is missing to its minimum, never past its maximum.
  */
 export function wantedStarts(group: {
   readonly queued_count: number;
   readonly warming_count: number;
+  /** Instances in cleanup that the queue counts on: none once its first call has run out of patience. */
+  readonly returning_count: number;
   readonly live_count: number;
   readonly min_instances: number;
   readonly max_instances: number;
   /** Whether warming to the minimum pauses after a failed start. Waiting calls do not pause. */
   readonly is_backing_off: boolean;
 }): number {
-  const forCalls = group.queued_count - group.warming_count;
+  const forCalls = group.queued_count - group.warming_count - group.returning_count;
   const forMinimum = group.is_backing_off ? 0 : group.min_instances - group.live_count;
   return Math.max(0, Math.min(Math.max(forCalls, forMinimum), group.max_instances - group.live_count));
 }

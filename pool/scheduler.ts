@@ -403,7 +403,8 @@ function fireDue(state: PoolState): void {
     else if (subject.kind === "call") expireCall(state, subject);
     else if (subject.kind === "reserve") subject.timer = null;
     else {
-      subject.warm_timer = null;
+      if (subject.warm_timer === timer) subject.warm_timer = null;
+      else subject.patience_timer = null;
       review(state, subject);
     }
   }

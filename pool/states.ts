@@ -9,12 +9,13 @@
  *     minimum came to need again stays there until it is met (`retain`).
  * S4. `hungry` holds exactly the groups with `wanted_count` > 0, `nested` those of them for whose first call the bounds
  *     are wider, `expecting` the groups with waiting calls and earmarked starts. A group asks for what its own bounds
- *     allow (`asked_count`) and wants what its owner's limits grant it of that: all of it where there are none.
+ *     allow (`asked_count`) and wants what its owner's limits grant it of that: all of it where there are none. It asks
+ *     for nothing in place of an instance in cleanup while its first call is patient (`patienceEndsAt`).
  */
 import { invariant } from "../src/base/errors.ts";
 import { machine } from "../src/base/machine.ts";
 import type { Owner } from "./owners.ts";
-import { boundAt, effectivePolicy, isNeeded, keepAliveMs, wantedStarts } from "./policy.ts";
+import { boundAt, effectivePolicy, isNeeded, keepAliveMs, patienceEndsAt, wantedStarts } from "./policy.ts";
 import type { DropReason, GroupPolicy, PoolEffect } from "./protocol.ts";
 import { LevelQueue, Link, List } from "./queue.ts";
 import { Arrivals, Recent, Tally } from "./stats.ts";
@@ -126,6 +127,8 @@ export class Group {
   warm_failures = 0;
   warm_retry_at_ms = 0;
   warm_timer: Timer<Subject> | null = null;
+  /** Set while the queue counts on instances in cleanup. It may fire early and is then set again. */
+  patience_timer: Timer<Subject> | null = null;
   last_error: string | null = null;
   readonly arrivals = new Arrivals();
   service_ms = 0;
@@ -317,7 +320,8 @@ function lift(state: PoolState, instance: Instance): void {
 }
 
 /** Whether the change touches neither what a group has nor what it wants. */
-function isRoutine(from: InstanceState, to: InstanceState): boolean {
+function isRoutine(from: InstanceState, to: InstanceState, group: Group | null): boolean {
+  if (group !== null && group.queue.size > 0 && (from === "recycling" || to === "recycling")) return false;
   return (from === "ready" || from === "recycling" || from === "busy") && to !== "terminating";
 }
 
@@ -365,7 +369,7 @@ function transfer(state: PoolState, instance: Instance, to: InstanceState, group
     state.timers.cancel(instance.timer);
     instance.timer = null;
   }
-  if (before === group && isRoutine(from, to)) {
+  if (before === group && isRoutine(from, to, group)) {
     if (to === "ready" && group !== null) releaseIdle(state, group);
     return;
   }
@@ -381,6 +385,7 @@ export function review(state: PoolState, group: Group): void {
     : wantedStarts({
         queued_count: group.queue.size,
         warming_count: group.counts.warming,
+        returning_count: returningCount(state, group),
         live_count: group.live_count,
         min_instances: group.policy.min_instances,
         max_instances: group.live_max,
@@ -394,6 +399,20 @@ export function review(state: PoolState, group: Group): void {
   if (group.queue.size > 0 && group.starting.size > 0) state.expecting.add(group);
   else state.expecting.delete(group);
   releaseIdle(state, group);
+}
+
+/** Returns how many instances in cleanup the queue counts on, and sets the timer for the end of that. */
+function returningCount(state: PoolState, group: Group): number {
+  const { recycling } = group.counts;
+  const first = recycling === 0 ? null : group.queue.first;
+  if (first === null) return 0;
+  const due_ms = patienceEndsAt(first.value.arrived_ms);
+  if (due_ms <= state.now_ms) return 0;
+  if (group.patience_timer === null || group.patience_timer.due_ms > due_ms) {
+    state.timers.cancel(group.patience_timer);
+    group.patience_timer = state.timers.add(due_ms, group);
+  }
+  return recycling;
 }
 
 /** Sets how many instances a group wants of the node. */

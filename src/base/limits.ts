@@ -194,6 +194,11 @@ export const LIMITS = {
   cell_refill_delay_ms: 20,
   /** An instance that is still being cleaned up this long after its call is removed. */
   recycling_ms_max: 10_000,
+  /**
+   * A queued call leaves it this long to instances in cleanup before another one is started: a cleanup takes about 1 ms,
+   * a start from a cell 5 ms, a cold start 25 ms.
+   */
+  recycling_patience_ms: 5,
   /** Functions that call functions: how deep. Each level may hold one instance beyond the bounds of group and node. */
   chain_depth_max: 8,
   /** How often the memory of all instances is held against its budget, and how often while that is used up. */

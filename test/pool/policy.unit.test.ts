@@ -27,6 +27,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 const group = {
   queued_count: 0,
   warming_count: 0,
+  returning_count: 0,
   live_count: 0,
   min_instances: 0,
   max_instances: 10,
@@ -43,6 +44,11 @@ describe("how many instances a group wants", () => {
   test("one per waiting call that no start is earmarked for", () => {
     expect(wantedStarts({ ...group, queued_count: 5, warming_count: 2, live_count: 2 })).toBe(3);
     expect(wantedStarts({ ...group, queued_count: 2, warming_count: 2, live_count: 2 })).toBe(0);
+  });
+  test("none for a waiting call that an instance in cleanup serves soon", () => {
+    expect(wantedStarts({ ...group, queued_count: 1, returning_count: 1, live_count: 1 })).toBe(0);
+    expect(wantedStarts({ ...group, queued_count: 5, returning_count: 2, warming_count: 1, live_count: 3 })).toBe(2);
+    expect(wantedStarts({ ...group, queued_count: 1, returning_count: 3, min_instances: 5, live_count: 3 })).toBe(2);
   });
   test("never more than its maximum allows, also when it was lowered", () => {
     expect(wantedStarts({ ...group, queued_count: 50, live_count: 8 })).toBe(2);

@@ -17,6 +17,54 @@ describe("scaling", () => {
     expect(started(scene.started("i3"))).toEqual([]);
   });
 
+  test("starts none for a call that an instance in cleanup serves soon", () => {
+    const scene = new Scene();
+    scene.ready(F, 1);
+    for (const instance of started(scene.feed({ type: "cells_set", target: 1 }))) scene.started(instance);
+    for (let i = 0; i < 300; i++) {
+      expect(deeds(scene.call(F))).toMatchObject(i === 0 ? [{ type: "assign" }] : []);
+      if (i > 0) expect(deeds(scene.idle("i1"))).toMatchObject([{ type: "assign", instance: "i1", cold: false }]);
+      scene.pass(2);
+      expect(deeds(scene.finished("i1"))).toEqual([]);
+      scene.pass(1);
+    }
+  });
+
+  test("starts one per call that no instance in cleanup is left for", () => {
+    const scene = new Scene();
+    const [first = "", second = ""] = scene.ready(F, 2);
+    scene.call(F);
+    scene.call(F);
+    scene.finished(first);
+    scene.finished(second);
+    expect(started(scene.call(F))).toEqual([]);
+    expect(started(scene.call(F))).toEqual([]);
+    expect(started(scene.call(F))).toEqual(["i3"]);
+    // The cleanups serve the first two calls: neither counts for a later one.
+    expect(deeds(scene.idle(first))).toMatchObject([{ type: "assign", instance: first }]);
+    expect(started(scene.call(F))).toEqual(["i4"]);
+  });
+
+  test("starts one at once when the instance in cleanup is lost", () => {
+    const scene = new Scene();
+    scene.ready(F, 1);
+    scene.call(F);
+    scene.finished("i1");
+    expect(deeds(scene.call(F))).toEqual([]);
+    const effects = scene.feed({ type: "crashed", instance: "i1", reason: "lost" });
+    expect(started(effects)).toEqual(["i2"]);
+  });
+
+  test("starts one when a cleanup takes longer than a start from a cell", () => {
+    const scene = new Scene();
+    scene.ready(F, 1);
+    scene.call(F);
+    scene.finished("i1");
+    scene.call(F);
+    expect(started(scene.pass(LIMITS.recycling_patience_ms - 1))).toEqual([]);
+    expect(started(scene.pass(1))).toEqual(["i2"]);
+  });
+
   test("takes turns between the groups that wait", () => {
     const scene = new Scene({ starts_max: 1 });
     scene.group(F);

@@ -194,7 +194,11 @@ export class Audit {
   #compareWanted(group: Group, counts: Counts, model: ModelGroup, depth: number): void {
     const state = this.#state;
     const live = liveOf(counts);
-    const forCalls = model.waiting.size - counts.warming;
+    const first_ms = model.firstArrival();
+    const isPatient = first_ms !== null && state.now_ms < first_ms + LIMITS.recycling_patience_ms;
+    const returning = isPatient ? counts.recycling : 0;
+    if (returning > 0) this.#coverage.note("patience", "a call waits for a cleanup");
+    const forCalls = model.waiting.size - counts.warming - returning;
     const forMinimum = state.now_ms < group.warm_retry_at_ms ? 0 : model.min_instances - live;
     const free = model.max_instances + depth - live;
     const isClosed = model.dropped !== null || this.#model.is_draining;

@@ -121,6 +121,16 @@ export const BUGS = {
     line: "for (const group of owner.groups) forgetIfGone(state, group);",
     instead: "",
   },
+  "a-served-call-takes-the-cleanup-of-another": {
+    file: "states.ts",
+    line: 'if (group !== null && group.queue.size > 0 && (from === "recycling" || to === "recycling")) return false;',
+    instead: "",
+  },
+  "patience-never-ends": {
+    file: "states.ts",
+    line: "group.patience_timer = state.timers.add(due_ms, group);",
+    instead: "group.patience_timer = state.timers.add(due_ms + 50, group);",
+  },
   "a-stuck-clean-up-waits-for-the-keep-alive": {
     file: "scheduler.ts",
     line: "if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);",

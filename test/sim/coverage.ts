@@ -107,6 +107,7 @@ export const MUST_OCCUR: readonly string[] = [
   ...["evicted", "started for a nested call"].map((name) => `pressed ${name}`),
   ...["lowered below what is there", "raised", "forgotten", "full"].map((name) => `owner ${name}`),
   ...["before its deadline passed"].map((name) => `hopeless ${name}`),
+  "patience a call waits for a cleanup",
   ...["calm", "stormy"].map((name) => `history ${name}`),
 ];
 

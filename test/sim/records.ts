@@ -66,4 +66,11 @@ export class ModelGroup {
     if (this.nested_count > 0) for (const call of this.waiting) depth = Math.max(depth, call.depth);
     return depth;
   }
+
+  /** When the call arrived that is served next; null where none waits. */
+  firstArrival(): number | null {
+    const depth = this.depth();
+    for (const call of this.waiting) if (call.depth === depth) return call.arrived_ms;
+    return null;
+  }
 }
