@@ -123,11 +123,24 @@ export class TenantGroups {
     const write = (controller: string, file: string, value: string) => {
       const folder = this.#folder(controller, path);
       mkdirSync(folder, { recursive: true });
-      // With v2 the OCI runtime hands a controller down when it makes the first container.
+      if (!existsSync(`${folder}/${file}`)) this.#enable(controller, path);
+      // A kernel without the controller has no such file.
       if (existsSync(`${folder}/${file}`)) writeFileSync(`${folder}/${file}`, value);
     };
     write("pids", "pids.max", processes_max === null ? "max" : String(processes_max));
     if (sockets === "own") write("memory", "memory.kmem.tcp.limit_in_bytes", String(sockets_bytes));
+  }
+
+  /** A v2 group has the files of a controller when each group above it lists that in `cgroup.subtree_control`. */
+  #enable(controller: string, path: string): void {
+    if (this.#kind.mode !== "v2") return;
+    const names = path.split("/").slice(1, -1);
+    const above = names.map((_, i) => `${this.#root}/${names.slice(0, i + 1).join("/")}`);
+    for (const folder of [this.#root, ...above]) {
+      const available = readFileSync(`${folder}/cgroup.controllers`, "utf8").trim().split(" ");
+      if (!available.includes(controller)) return;
+      writeFileSync(`${folder}/cgroup.subtree_control`, `+${controller}`);
+    }
   }
 
   #folder(controller: string, path: string): string {

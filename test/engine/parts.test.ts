@@ -1,5 +1,5 @@
 /** The parts of the engine that need no container: control-group files of both kinds, filters, addresses, frames. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -51,6 +51,25 @@ describe("the group of a tenant", () => {
       const groups = new TenantGroups({ mode: "v1", sockets: "none" }, "/c", root);
       expect(() => groups.enter("ctr_a.1", "acme")).toThrow("ENOTDIR");
       expect(groups.path("ctr_a.1")).toBe("/c/ctr_a.1");
+    } finally {
+      rmSync(root, { recursive: true });
+    }
+  });
+
+  it("has the controller of its bounds handed down from the root on cgroup v2, where the kernel has that", () => {
+    const root = mkdtempSync(join(tmpdir(), "hearth-groups-"));
+    try {
+      mkdirSync(`${root}/c`);
+      writeFileSync(`${root}/cgroup.controllers`, "cpu pids\n");
+      writeFileSync(`${root}/c/cgroup.controllers`, "cpu pids\n");
+      const groups = new TenantGroups({ mode: "v2", sockets: "memory" }, "/c", root);
+      groups.enter("ctr_a.1", "acme");
+      const enabled = ["", "/c"].map((path) => readFileSync(`${root}${path}/cgroup.subtree_control`, "utf8"));
+      expect(enabled).toEqual(["+pids", "+pids"]);
+      writeFileSync(`${root}/cgroup.controllers`, "cpu\n");
+      rmSync(`${root}/cgroup.subtree_control`);
+      groups.enter("ctr_b.1", "other");
+      expect(readdirSync(root).sort()).toEqual(["c", "cgroup.controllers"]);
     } finally {
       rmSync(root, { recursive: true });
     }
