@@ -26,7 +26,7 @@ export function plainWords(line: string): string[] | null {
   return words;
 }
 
-/** Where a script lies for its interpreter. /tmp does not run programs, so the interpreter is started with its path. */
+/** Path of a script for its interpreter. /tmp does not run programs, so the interpreter is started with its path. */
 const SCRIPT_FILE = "/tmp/.handler";
 
 /** Writes `$1` to the file and becomes the interpreter: each call has the whole script, whatever the last one left. */

@@ -1,4 +1,4 @@
-/* What exec.c and exec-output.c share: a command that was asked for, and its output on the way to who asked. */
+/* State shared by exec.c and exec-output.c: a requested command, and its output on the way to the requester. */
 #ifndef MINIT_EXEC_STATE_H
 #define MINIT_EXEC_STATE_H
 
@@ -29,7 +29,7 @@ struct exec {
   uint64_t ended_us;
 };
 
-/* Whether output is read now. Nobody reads that of a command whose connection is gone: it is to end, unless detached. */
+/* True while output is read. The output of a command without a connection is not read: it ends, unless detached. */
 bool exec_wants_output(const struct exec *e);
 /* Sends what was gathered, and these bytes. */
 void exec_send_output(struct exec *e, int stream, const uint8_t *bytes, size_t len);

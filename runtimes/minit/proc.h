@@ -82,8 +82,8 @@ void proc_write_end(struct proc *p);
 void proc_feed(struct proc *p);
 
 /*
- * What the guard told since: that the command runs or could not be started, that it ended, and how. GUARD_GONE: the guard
- * has ended, nothing more comes.
+ * Returns the guard's latest message: the command runs, could not be started, or has ended, with its status. GUARD_GONE:
+ * the guard has ended, and sends no more messages.
  */
 enum guard_news { GUARD_QUIET, GUARD_STARTED, GUARD_FAILED, GUARD_ENDED, GUARD_GONE };
 enum guard_news proc_news(struct proc *p, struct ending *ending);

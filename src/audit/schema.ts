@@ -61,7 +61,7 @@ export const auditQuery = pageQuery.extend({
     ),
 });
 
-/** What the entries of an answer have in common; null for `tenant_id`: of all tenants. */
+/** Filter of audit entries; null for `tenant_id`: entries of all tenants. */
 export type AuditFilter = Omit<z.output<typeof auditQuery>, "limit" | "cursor" | "format" | "tenant_id"> & {
   readonly tenant_id: string | null;
 };

@@ -194,7 +194,7 @@ export class Audit implements Observer {
     }
   }
 
-  /** How many refusals were suppressed before this one; null if it is suppressed too (A2). */
+  /** Number of refusals suppressed before this one; null if it is suppressed too (A2). */
   #takeRefusal({ caller, address }: Served): number | null {
     const group = caller === null ? ANONYMOUS : `tenant ${caller.tenant_id}`;
     // Each call has a token of its own.

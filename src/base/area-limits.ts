@@ -11,9 +11,9 @@ export const AREA_LIMITS = {
   /** A request may have to wait for a commit of all that was written, and the last one for all of it. */
   storage_timeout_ms: 60_000,
   /**
-   * What the files of containers leave free on the disk that the area's file lies on: a write that finds no room there would
-   * end the whole area, not the writer. The total is limited to what fits, looked at every so often, and more often when
-   * little is left.
+   * Reserve on the disk of the area's file that files of containers leave free: a write without room there would end the
+   * whole area, not the writer. The daemon limits the total to what fits, every `area_look_ms`, and more often below
+   * `area_pressed_bytes`.
    */
   area_host_reserve_bytes: 256 * 1024 * 1024,
   area_look_ms: 2_000,

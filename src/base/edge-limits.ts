@@ -46,19 +46,19 @@ export const EDGE_LIMITS = {
   socket_message_bytes_max: 1024 * 1024,
   /** Bytes that a client has not taken; above it the sender waits. As much as a terminal shows in a second. */
   socket_buffer_bytes: 256 * 1024,
-  /** How often the credential and the silence of each socket are looked at. */
+  /** Interval between checks of each socket's credential and silence. */
   socket_tick_ms: 2_000,
   /** A client is asked for a sign of life this often, and cut when none of any kind came for so long. */
   socket_ping_ms: 20_000,
   socket_silence_ms: 60_000,
-  /** What was sent before the end, and the client's word that it has understood, may take this long. */
+  /** Deadline for the last bytes and the client's close frame. */
   socket_close_ms: 10_000,
 
   // Telemetry
   /** Log lines gather so long or up to so many characters before they are written: one write for many requests. */
   log_flush_ms: 100,
   log_chunk_length: 64 * 1024,
-  /** What a slow reader of the log has not taken; lines above it are dropped and counted. */
+  /** Bytes buffered for a slow reader of the log; lines above it are dropped and counted. */
   log_buffer_bytes_max: 1024 * 1024,
   /** Functions with series of their own at /metrics; the least recently called go into one named `other`. */
   metrics_functions_max: 1_000,
@@ -68,7 +68,7 @@ export const EDGE_LIMITS = {
   spans_waiting_max: 4_096,
   spans_batch_max: 512,
   spans_interval_ms: 1_000,
-  /** How often metrics are sent to the collector. */
+  /** Interval between exports of metrics to the collector. */
   otlp_metrics_interval_ms: 15_000,
   /** A collector may take so long to answer, and what is left at the end of the daemon may take so long to go. */
   otlp_timeout_ms: 5_000,

@@ -2,7 +2,7 @@
 export const ENGINE_LIMITS = {
   start_timeout_ms: 10_000,
   remove_timeout_ms: 10_000,
-  /** How long the processes and groups of a killed container may take to go. */
+  /** Deadline for the end of a killed container's processes and groups. */
   reap_wait_ms: 5_000,
   /** A failed removal is retried with growing pauses between these two, until it succeeds or the daemon ends. */
   removal_retry_ms_min: 100,
@@ -13,13 +13,13 @@ export const ENGINE_LIMITS = {
   removal_attempts_max: 100,
   /** An idle minit that an earlier process left answers at once; one that does not is removed. */
   adopt_wait_ms: 500,
-  /** What was left is looked at so many at a time, and removed so many at a time where something waits for it. */
+  /** Leftovers inspected at a time, and removed at a time if a request waits for their removal. */
   leftovers_at_once: 16,
-  /** Where nothing waits for it: starts and calls come first. */
+  /** Leftovers removed at a time if no request waits: starts and calls come first. */
   leftovers_removed_at_once: 4,
-  /** How long a helper of an earlier process may take to end by itself. */
+  /** Deadline for a helper of an earlier process to end by itself. */
   predecessor_wait_ms: 5_000,
-  /** How often what runs is held against what is known; a container that is nobody's goes at the second look. */
+  /** Interval between comparisons of running containers with known ones; an unknown one is removed at the second. */
   census_interval_ms: 5_000,
   /** Containers looked at in one go, and the rest before the next go: half a millisecond of work in five. */
   census_slice_count: 25,

@@ -35,10 +35,10 @@ export const KERNEL_LIMITS = {
   kind_sockets_ratio: 0.4,
   tenant_sockets_ratio: 0.2,
   tenant_processes_ratio: 0.1,
-  /** How often weights of instances follow the calls that run, and how many are written each time (some 5 µs each). */
+  /** Interval at which weights of instances follow running calls, and the number written each time (some 5 µs each). */
   weights_interval_ms: 100,
   weights_written_max: 100,
-  /** How long bfq waits for the next request of a reader: longer is fairer and slower. */
+  /** Time that bfq waits for the next request of a reader: longer is fairer and slower. */
   disk_slice_idle_us: 600,
   /**
    * Classes of the uplink: tenants beyond so many share them. And how long the kernel's map of classes may lag.
@@ -46,8 +46,8 @@ export const KERNEL_LIMITS = {
   uplink_classes: 64,
   uplink_lag_ms: 250,
   /**
-   * What waits in a class: a tenth of a second of the whole uplink, within these. No control group is charged for it; with
-   * the smallest packets it may be twenty times as much memory.
+   * Bytes queued in a class: a tenth of a second of the whole uplink, within these bounds. No control group is charged for
+   * them; with the smallest packets they may take twenty times as much memory.
    */
   uplink_queue_bytes_min: 131_072,
   uplink_queue_bytes_max: 524_288,

@@ -11,7 +11,7 @@ import { LIMITS } from "./limits.ts";
 /** The operator's own tenant. */
 export const DEFAULT_TENANT_ID = "default";
 
-/** What the shares are taken from. */
+/** Bounds of this node, of which default limits are shares. */
 export interface NodeBounds {
   readonly containers_max: number;
   /** Processes and threads. */
@@ -36,7 +36,7 @@ interface TenantLimitRow {
   readonly isWhole: boolean;
   /** Of a tenant for which the operator set none; null: no limit. */
   readonly share: (node: NodeBounds) => number | null;
-  /** What is in use, in the tenant's record. Null: nothing is counted. */
+  /** Usage field in the tenant's record. Null: usage is not counted. */
   readonly used: TenantUse | null;
 }
 
@@ -109,7 +109,7 @@ export const TENANT_LIMITS = {
     share: ({ store_disk_mb }) => Math.floor(store_disk_mb * LIMITS.tenant_storage_ratio),
     used: {
       name: "storage_bytes",
-      about: "What its functions, versions and records take.",
+      about: "Size of its functions, versions and records.",
       sql: "(SELECT coalesce(sum(stored_bytes), 0) FROM functions WHERE tenant_id = tenants.id)",
     },
   },
@@ -148,7 +148,7 @@ export const TENANT_LIMITS = {
     share: ({ disk_mb }) => Math.floor(disk_mb / 4),
     used: {
       name: "disk_mb",
-      about: "What its containers and volumes may take: disk_limit_mb and quota_mb, in MiB.",
+      about: "Sum of disk_limit_mb of its containers and quota_mb of its volumes, in MiB.",
       sql: `((SELECT coalesce(sum(make ->> 'disk_limit_mb'), 0) FROM containers WHERE tenant_id = tenants.id)
         + (SELECT coalesce(sum(quota_mb), 0) FROM volumes WHERE tenant_id = tenants.id))`,
     },
@@ -202,14 +202,14 @@ export const LIMIT_NAMES = Object.keys(TENANT_LIMITS) as LimitName[];
 /** Null: no limit. */
 export type TenantLimits = Readonly<Record<LimitName, number | null>>;
 
-/** The names under which the record tells what is in use. */
+/** Names of usage fields in the record. */
 export type UseName = {
   [Name in LimitName]: (typeof TENANT_LIMITS)[Name]["used"] extends { readonly name: infer Use extends string }
     ? Use
     : never;
 }[LimitName];
 
-/** What is counted of a tenant, in the order of the limits. */
+/** Usage fields of a tenant, in the order of the limits. */
 export const TENANT_USES: readonly (TenantUse & { readonly name: UseName; readonly limit: LimitName })[] =
   LIMIT_NAMES.flatMap((limit) => {
     const { used } = TENANT_LIMITS[limit];
@@ -235,7 +235,7 @@ export class Quotas {
     this.#defaults = eachLimit((_, { share }) => share(node));
   }
 
-  /** What holds for a tenant of whose limits the operator set these. */
+  /** Effective limits of a tenant for which the operator set `own`. */
   effective(tenant_id: string, own: Partial<TenantLimits>): TenantLimits {
     const isOperators = tenant_id === DEFAULT_TENANT_ID;
     return eachLimit((name) => (own[name] !== undefined ? own[name] : isOperators ? null : this.#defaults[name]));

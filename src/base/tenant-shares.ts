@@ -1,4 +1,4 @@
-/** What tenants have in use at this moment and the store does not know: counted here, from a start to an end. */
+/** Current usage of tenants that the store does not know, such as execs and streams: counted from start to end. */
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { Shares } from "./shares.ts";

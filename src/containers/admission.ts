@@ -14,7 +14,7 @@ export interface Admission {
   readonly containers_max: number;
 }
 
-/** What stands before a change that has a container run: the tenant's limits, then the memory of this node. */
+/** Checks before a container runs: the tenant's limits, then the memory of this node. */
 export function startChecks(
   { rows, quotas }: Admission,
   { tenant_id, memory_limit_mb }: ContainerRow,

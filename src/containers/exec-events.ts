@@ -23,7 +23,7 @@ export class ExecEvents {
     this.#clock = clock;
   }
 
-  /** How many execs before this one emitted no event; null: this one emits none either (N1). */
+  /** Number of execs before this one that emitted no event; null: this one emits none either (N1). */
   admit(tenant_id: string): number | null {
     const now_ms = this.#clock.monotonicMs();
     if (now_ms - this.#window_ms >= LIMITS.exec_events_window_ms) {

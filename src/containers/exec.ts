@@ -120,7 +120,7 @@ export class Execs {
         await jobs.begin(begin);
         return begin;
       });
-      // Who waits for the end hears of it.
+      // The caller that waits for the end gets the error.
       early.noted.catch(() => {});
     });
     const end = await ended.finally(cancel).catch((error) => {

@@ -12,7 +12,7 @@ import type { ContainerState } from "./states.ts";
 export interface ContainerMake {
   /** The reference that the engine mounts. */
   readonly image: string;
-  /** What that stood for when the container was made; null: it was made before this was noted. */
+  /** Image that the reference named when the container was made; null: an earlier version made it. */
   readonly image_id?: string | null;
   /** The release that a profile promises; null: the image is nobody's profile. */
   readonly release: string | null;

@@ -35,7 +35,7 @@ export interface Places {
   readonly cgroup: string;
 }
 
-/** What one run of a container is called on the machine: no removal that comes late can hit another run. */
+/** Name of one run of a container on the machine: a late removal cannot hit another run. */
 export const runName = (id: string, number: number): string => `${id}.${number}`;
 
 /** The container's id in the name of a run, and the run's number: 0 where the name has none. */

@@ -68,7 +68,7 @@ export class StoreArea {
   /** Where the area is mounted: a path for the launcher and for what it starts. */
   readonly path: string;
   readonly #options: AreaOptions;
-  /** What the area lies in, where it has a device of its own. */
+  /** Sparse file that backs the area, if it has a device of its own. */
   readonly file: string;
   readonly #gate = new Gate(LIMITS.area_requests_at_once, LIMITS.area_requests_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many requests wait for the store area");

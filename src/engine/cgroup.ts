@@ -27,7 +27,7 @@ export function detectCgroupMode(root = ROOT): CgroupMode {
 }
 
 /**
- * How buffers of sockets are bounded: v2 charges them to the memory limit, v1 to a limit of their own. A kernel with
+ * Returns the bound of socket buffers: v2 charges them to the memory limit, v1 to a limit of their own. A kernel with
  * neither bounds them only for the whole machine (net.ipv4.tcp_mem).
  */
 export function socketMemoryBound(mode: CgroupMode, root = ROOT): SocketMemoryBound {

@@ -233,7 +233,7 @@ export class ContainerEngine {
     this.#host.tenants.bound(processesMax);
   }
 
-  /** What they have of that now. */
+  /** Number of processes and threads of a tenant's containers now. */
   processCount(tenant_id: string): number {
     return this.#host.tenants.processCount(tenant_id);
   }
@@ -405,7 +405,7 @@ export class ContainerEngine {
     return readMetrics(this.#host.mode, this.#runs.remains(held.run, false).cgroup, held.slot.host_interface);
   }
 
-  /** What runs in a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
+  /** Processes of a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
   processes(id: string): Promise<ProcessList> {
     const held = this.#held.get(id);
     invariant(held !== undefined, "the container runs");

@@ -28,7 +28,7 @@ export class ContainerRuns {
   readonly #exitFile: (id: string) => string;
   /** By the names of runs; those of an earlier process too. */
   readonly #doomed = new Map<string, Doomed>();
-  /** How containers ended that left no word of it. */
+  /** Ends of containers that wrote no exit record. */
   readonly #died = new Map<string, Ended>();
   /** Number of the newest run, of any container. */
   #last_number = 0;
@@ -87,12 +87,12 @@ export class ContainerRuns {
     if (runs.some(([run]) => this.#doomed.has(run))) throw notRemoved(id);
   }
 
-  /** How a container ended while nobody looked. Null: there is no word of it, as after a reboot of the machine. */
+  /** End of a container while no daemon ran. Null: it is unknown, as after a reboot of the machine. */
   exit(id: string): Ended | null {
     return this.#died.get(id) ?? this.endOf(id, null);
   }
 
-  /** What the first process of the newest run noted of its end; null where it did not. Before its groups go. */
+  /** Exit record of the newest run's first process; null without one. Call before its groups are removed. */
   endOf(id: string, run: string | null): Ended | null {
     const exit = readExitRecord(this.#exitFile(id));
     return exit === null ? null : { ...exit, is_oom: run !== null && this.#isOom(run) };

@@ -19,7 +19,7 @@ import type { NetworkSlot } from "./network.ts";
 import type { StartContainerTask } from "./thread.ts";
 import { mountWritable } from "./writable-root.ts";
 
-/** What a start has taken for its container. */
+/** Resources that a start holds for its container. */
 export interface StartParts {
   readonly image: MountedImage;
   readonly rootfs: string;
@@ -97,7 +97,7 @@ export class ContainerStarter {
     rmSync(this.directory(id), { recursive: true, force: true });
   }
 
-  /** What a worker thread needs for the start, with its files' directory made. `run`: the run's name on the machine. */
+  /** Makes the directory of the container's files and returns the task for a worker thread. `run`: the run's name on the machine. */
   task(plan: ContainerPlan, run: string, { image, rootfs, slot, filter }: StartParts): StartContainerTask {
     const { bundle, runtime_root } = remainsOf(this.#host.containers, run, true);
     const cgroup = this.#host.tenants.path(run);

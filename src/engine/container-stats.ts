@@ -1,4 +1,4 @@
-/** What a container that runs uses, and what runs in it: read from its control groups, from /proc and from its link. */
+/** Usage and processes of a running container, read from its control groups, from /proc and from its link. */
 import { readFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
 import { containerProcesses } from "./cgroup.ts";
@@ -57,7 +57,7 @@ export function readMetrics(mode: CgroupMode, group: string, link: string, root 
   };
 }
 
-/** What runs in a container. */
+/** Processes of a container. */
 export interface ProcessList {
   /** By pid. */
   readonly processes: readonly ContainerProcess[];
@@ -65,7 +65,7 @@ export interface ProcessList {
   readonly isTruncated: boolean;
 }
 
-/** What runs in a container, within bounds; what ends meanwhile is left out. Rests now and then: it takes processor. */
+/** Lists the processes of a container, within bounds, without those that end meanwhile. Rests regularly: it takes processor. */
 export async function readProcesses(mode: CgroupMode, group: string, rest: () => Promise<void>): Promise<ProcessList> {
   const inside = new Map<number, number>();
   const found: { ppid: number; process: ContainerProcess }[] = [];

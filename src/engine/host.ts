@@ -44,7 +44,7 @@ export interface HostOptions {
   readonly minit: string;
   /** buildah with its global flags. */
   readonly buildah: readonly string[];
-  /** Where the image store lists its images. */
+  /** Path of the image store's list of images. */
   readonly images_file: string;
   /** The image of function instances. */
   readonly image: string;
@@ -185,7 +185,7 @@ export class EngineHost {
     this.#budgets = [...this.#budgets, budget];
   }
 
-  /** Which of the kernel's resources are bounded for each container. */
+  /** Kernel resources, and whether each is bounded for every container. */
   get budgets(): readonly Budget[] {
     return this.#budgets;
   }

@@ -35,7 +35,7 @@ export class MountedImages {
   readonly #options: MountedImagesOptions;
   /** By the image's id. */
   readonly #mounts = new Map<string, Mount>();
-  /** What references stood for, and the store's state at that time. */
+  /** Images by reference, with the state of the store at their lookup. */
   readonly #found = new LRUCache<string, { readonly state: string; readonly image: FoundImage }>({
     max: LIMITS.image_references_max,
   });

@@ -265,7 +265,7 @@ export class Network {
     if (hadPolicy) await this.#ruling.add(null);
   }
 
-  /** How many packets were dropped because their container had as many connections as it may. */
+  /** Number of packets dropped because their container had reached HEARTH_FLOWS_MAX. */
   async flowsRefused(): Promise<number> {
     const argv = ["nft", "-j", "list", "counter", "inet", this.#text.table, FLOWS_COUNTER];
     const listed = JSON.parse(await this.#client.run(argv, COMMAND_TIMEOUT_MS)) as {

@@ -1,4 +1,4 @@
-/** What this node has, of which the default limits of tenants are shares. */
+/** Resources of this node, of which the default limits of tenants are shares. */
 import { statfs } from "node:fs/promises";
 import type { NodeBounds } from "../base/tenant-limits.ts";
 import type { ContainerEngine } from "./container-engine.ts";

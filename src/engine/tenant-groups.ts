@@ -13,7 +13,7 @@ import { readSocketMemory } from "./kernel-budgets.ts";
 
 const ROOT = "/sys/fs/cgroup";
 
-/** What one group and all below it may have; null: what the group above has. */
+/** Bounds of one group and all below it; null: only the bound of the group above holds. */
 interface Bounds {
   readonly processes_max: number | null;
   readonly sockets_bytes: number;

@@ -24,7 +24,7 @@ export interface ThreadData {
   readonly cgroup_mode: CgroupMode;
 }
 
-/** What every task says of the launcher in use. */
+/** State of the launcher, sent with every task. */
 export interface LauncherNote {
   /** 0: there is none. */
   readonly launcher_pid: number;
@@ -118,7 +118,7 @@ export async function census({ parent }: { readonly parent: string }): Promise<C
   return { present, empty };
 }
 
-/** What runs in the container whose control groups are `group`. */
+/** Lists the processes of the container whose control groups are `group`. */
 export function processes({ group }: { readonly group: string }): Promise<ProcessList> {
   return readProcesses(data.cgroup_mode, group, () => sleep(systemClock, LIMITS.census_rest_ms));
 }

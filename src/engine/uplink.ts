@@ -46,7 +46,7 @@ export class Uplink {
   readonly #batch_file: string;
   readonly #shares = new Map<string, Share>();
   readonly #tenants = new Map<string, string>();
-  /** How many tenants each class has. */
+  /** Number of tenants in each class. */
   readonly #counts = Array.from({ length: LIMITS.uplink_classes }, () => 0);
   #isShared = false;
 
@@ -150,7 +150,7 @@ export class Uplink {
     const bytes_per_second = (mbit * 1_000_000) / 8;
     const { uplink_queue_bytes_min, uplink_queue_bytes_max } = LIMITS;
     const queue_bytes = clamp(bytes_per_second / 10, uplink_queue_bytes_min, uplink_queue_bytes_max);
-    // What may leave at once after the timer was late by a millisecond.
+    // Bytes that may leave at once after the timer was late by a millisecond.
     const burst = Math.max(65_536, Math.ceil(bytes_per_second / 1_000));
     const of = (minor: string, parent: string, rate: string) =>
       `class add dev ${device} parent ${this.#handle}:${parent} classid ${this.#handle}:${minor}` +

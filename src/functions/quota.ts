@@ -78,7 +78,7 @@ async function trimOne(store: Store, tenant_id: string, excess: number, isLate: 
         ORDER BY stored_bytes DESC LIMIT 1`,
       [tenant_id],
     );
-    // What is left are functions, which only their owner deletes.
+    // Only functions are left, which only their owner deletes.
     if (largest === null) break;
     const freed = await deleteOldest(store, Number(largest.seq), left);
     // More was recorded meanwhile than deleted: the next round goes on.

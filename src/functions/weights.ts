@@ -21,7 +21,7 @@ export class Weights {
   readonly #write: (instance_id: string, share: number) => void;
   /** Instances that run a call, by tenant. */
   readonly #running = new Map<string, Set<string>>();
-  /** What was written; absent: a whole share, which every instance has from its start. */
+  /** Weights that were written; absent: a whole share, which every instance has from its start. */
   readonly #written = new Map<string, number>();
   #cancel: CancelTimer | null = null;
 

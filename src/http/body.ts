@@ -74,7 +74,7 @@ function unknownField({ path, known, count }: Unknown): AppError {
   });
 }
 
-/** What a schema's objects ask for; null where it has none. */
+/** Returns the step for values of a schema; null for a schema without objects. */
 function stepOf(schema: z.core.$ZodType): Step | null {
   const { def } = (schema as z.core.$ZodTypes)._zod;
   switch (def.type) {

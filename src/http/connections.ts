@@ -62,7 +62,7 @@ export interface ConnectionLimits {
   readonly per_tenant_connections_max?: number;
 }
 
-/** Whose an address is; null: nobody's who may connect. */
+/** Returns the tenant of an address; null: the address may not connect. */
 export type Admission = (address: string) => string | null;
 
 export class Connections {

@@ -187,7 +187,7 @@ const UNITS: Readonly<Record<string, string>> = { string: " characters", array: 
 
 const oneOf = (values: readonly string[]): Expectation => ({ words: values.join(" or "), values });
 
-/** What the schema wanted. Null where only its own message says it. */
+/** Returns the value that the schema expects. Null if only its message tells. */
 function expectation(issue: z.core.$ZodIssue): Expectation | null {
   switch (issue.code) {
     case "invalid_type":
@@ -209,7 +209,7 @@ function expectation(issue: z.core.$ZodIssue): Expectation | null {
   }
 }
 
-/** What a refinement or a pattern accepts, for programs; null where no value says it. */
+/** Returns the values that a refinement or pattern accepts, for programs; null if it names none. */
 function ownValues(issue: z.core.$ZodIssue): readonly string[] | null {
   if (issue.code === "custom") return (issue.params?.expected as readonly string[] | undefined) ?? null;
   return issue.code === "invalid_format" && issue.pattern !== undefined ? [issue.pattern] : null;

@@ -115,7 +115,7 @@ export class Page implements Place {
     this.#scope = scope;
   }
 
-  /** What stands in the answer beside the items. */
+  /** Fields of the answer beside the items. */
   next({ last }: Pick<Listed<unknown>, "last">): { next_cursor: string | null } {
     return { next_cursor: last === null ? null : this.#cursors.seal(last, this.#scope) };
   }

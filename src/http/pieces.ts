@@ -13,7 +13,7 @@ export class Pieces {
   #used = 0;
   #bytes = 0;
 
-  /** How many Buffers are held. */
+  /** Number of Buffers held. */
   get count(): number {
     return this.#whole.length + (this.#block === null ? 0 : 1);
   }

@@ -52,7 +52,7 @@ export interface AppDeps {
   readonly observer: Observer;
 }
 
-/** What a console marks its repeated reads with: they are logged at debug when they succeed. */
+/** Header by which a console marks its repeated reads: they are logged at debug when they succeed. */
 const POLL_HEADER = "x-hearth-poll";
 
 export type Env = { Bindings: HttpBindings };
@@ -170,7 +170,7 @@ function addressOf({ socket }: IncomingMessage): string | null {
 /** Fields of answers that name what was made. */
 const ID_FIELDS = ["id", "container_id", "session_id", "job_id", "operation_id", "tenant_id", "name"] as const;
 
-/** What a change or refusal is about: ids and names, nothing else of the request or its answer. */
+/** Target of a change or refusal: ids and names, nothing else of the request or its answer. */
 function targetOf(params: Readonly<Record<string, string>>, result: unknown): string | null {
   const parts = Object.values(params);
   const body = result instanceof Answer ? result.body : result;

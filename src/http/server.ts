@@ -119,7 +119,7 @@ export interface ListenOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly limits?: Partial<ServerLimits>;
-  /** Who may connect; everybody unless given. */
+  /** Admits clients by address; absent: all clients are admitted. */
   readonly admit?: Admission;
 }
 

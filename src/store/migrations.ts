@@ -267,7 +267,7 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     version: 6,
     statements: [
-      // What the operator set, as JSON by the names of src/base/tenant-limits.ts. Absent: the default; null: no limit.
+      // Limits that the operator set, as JSON by the names of src/base/tenant-limits.ts. Absent: the default; null: no limit.
       "ALTER TABLE tenants ADD COLUMN limits TEXT NOT NULL DEFAULT '{}'",
       // A merge patch leaves out what is null.
       `UPDATE tenants SET limits = json_patch('{}', json_object('requests_per_second', requests_per_second, 'functions_max',

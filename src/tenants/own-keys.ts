@@ -27,7 +27,7 @@ export function ownCursorSecret({ data_dir }: Config): Uint8Array {
   return Buffer.from(text, "hex");
 }
 
-/** What own access tokens are signed with. Whoever takes the file away ends all of them. */
+/** Reads or makes the keys that sign own access tokens. Deleting the file ends all of them. */
 export function ownTokenKeys({ data_dir }: Config, clock: Clock): TokenKeys {
   const file = `${data_dir}/token-secret`;
   const { text } = keptSecret(file, newTokenKey);

@@ -2,7 +2,7 @@
 import { eachLimit } from "../base/tenant-limits.ts";
 import type { AccessToken, ApiKeyRecord, TenantDetail, TenantRecord } from "./schema.ts";
 
-/** Whose shares the sample has. */
+/** Node of whose shares the sample consists. */
 const NODE = {
   containers_max: 500,
   container_memory_mb: 98_304,

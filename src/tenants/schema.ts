@@ -34,7 +34,7 @@ export const createTenant = z
   .meta({ id: "CreateTenant" });
 export type CreateTenant = z.output<typeof createTenant>;
 
-/** What is absent stays; a limit of null means none. */
+/** Absent fields stay; null removes a limit. */
 export const updateTenant = z
   .object({
     name: tenantName.optional(),

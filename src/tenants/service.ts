@@ -306,7 +306,7 @@ function given<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], und
 /** In an event `name` is the event's own. */
 const toldAs = (field: string): string => (field === "name" ? "tenant_name" : field);
 
-/** What the operator set. */
+/** Limits that the operator set. */
 function ownLimits(row: Row): Partial<TenantLimits> {
   return JSON.parse(String(row.limits)) as Partial<TenantLimits>;
 }

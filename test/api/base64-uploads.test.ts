@@ -23,7 +23,7 @@ const read = (path: string) => fetch(`${daemon.url}/api/volumes/data/files/${pat
 const names = async () =>
   (await daemon.call("GET", "/api/volumes/data/ls")).body.files.map(({ name }: { name: string }) => name);
 
-/** What the daemon has open of its uploads: they have no name, and are listed as deleted. */
+/** Open spool files of the daemon: they have no name, and are listed as deleted. */
 const openUploads = () =>
   readdirSync(`/proc/${daemon.pid}/fd`).filter((fd) => {
     try {
@@ -114,7 +114,7 @@ describe("a file in base64", () => {
     await nothingKept();
   });
 
-  it("above 192 MiB is refused before it is read, and of a client that goes nothing is kept", async () => {
+  it("above 192 MiB is refused before it is read, and leaves nothing when its client disconnects", async () => {
     const { sent, answered } = send("/api/volumes/data/files", []);
     sent.setHeader("content-length", LIMITS.base64_body_bytes_max + 1);
     sent.flushHeaders();
@@ -129,7 +129,7 @@ describe("a file in base64", () => {
     expect(await names()).not.toContain("gone");
   });
 
-  it("is one of few large ones of a tenant at once; small ones go on", async () => {
+  it("is refused with 429 while its tenant sends as many large ones as it may; small ones are accepted", async () => {
     const begun = Array.from({ length: LIMITS.spools_per_tenant_max }, (_, i) =>
       send("/api/volumes/data/files", [`{"path":"slow${i}","content":"${"A".repeat(2 * MIB)}`]),
     );

@@ -75,7 +75,7 @@ describe("a create that fails", () => {
     await containers.delete("made");
   });
 
-  it("for want of a GPU asks for no other try, also by way of an operation", async () => {
+  it("for a missing GPU is not retryable, also as an operation", async () => {
     const create = { name: "gpu", gpu_count: 1 };
     for (const headers of [undefined, { "x-api-key": KEY, "idempotency-key": "gpu" }]) {
       const answer = await daemon.call("POST", "/api/containers", create, headers);
@@ -131,7 +131,7 @@ describe("an exec", () => {
     await containers.delete(container_id);
   });
 
-  it("that is one of very many emits no event, so that others stay in the log", async () => {
+  it("above the bound emits no event, so that other events stay in the log", async () => {
     const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "many" })).body;
     const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "k" })).body;
     const headers = { "x-api-key": key };
@@ -152,7 +152,7 @@ describe("an exec", () => {
 });
 
 describe("a log", () => {
-  it("holds what the command wrote alone: no output of execs, no word of the runtime", async () => {
+  it("holds only the output of the command: none of execs, no message of the runtime", async () => {
     const command = ["sh", "-c", "echo own; while [ ! -e /go ]; do sleep 0.1; done; echo end >&2"];
     const { container_id } = await containers.create({ name: "logs", command });
     await containers.shell(container_id, "echo of an exec; echo of it too >&2; touch /go");

@@ -28,7 +28,7 @@ class SlowExec {
   }
 }
 
-/** What takes 15 s by its nature runs beside the test of deadlines. */
+/** Execs that take 15 s run beside the test of deadlines. */
 const slow: { whole?: SlowExec; cut?: SlowExec } = {};
 
 beforeAll(async () => {

@@ -103,7 +103,7 @@ describe("an Idempotency-Key", () => {
     expect(batches).toHaveLength(1);
   });
 
-  it("is another one for another tenant, whose answer nobody else gets", async () => {
+  it("belongs to one tenant: the same key of another tenant gets its own answer", async () => {
     const tenant = await daemon.call("POST", "/api/tenants", { name: "neighbour" });
     const keys = `/api/tenants/${tenant.body.tenant_id}/api-keys`;
     const credential = { "x-api-key": (await daemon.call("POST", keys, { name: "first" })).body.key };
@@ -137,7 +137,7 @@ describe("an Idempotency-Key", () => {
     expect(isReplayed(await send("late", "POST", "/api/containers", body))).toBe(true);
   });
 
-  it("is over after a day", async () => {
+  it("expires after a day", async () => {
     const body = { name: "daily", handler: "cat" };
     await send("daily", "POST", "/api/functions", body);
     shift(23 * HOUR_MS);

@@ -17,7 +17,7 @@ interface Kind {
   readonly changed: Readonly<Record<string, string>>;
   /** The column that `keyOf` tells; `id` unless given. */
   readonly column?: string;
-  /** What an entry is known by in its table. */
+  /** Key of an entry in its table. */
   readonly keyOf: (entry: Record<string, string>) => string;
 }
 
@@ -150,7 +150,7 @@ describe("a list", () => {
     expect(seen.filter((key) => !before.includes(key))).toEqual([]);
   });
 
-  it("takes no cursor but its own", async () => {
+  it("rejects the cursor of another list", async () => {
     const cursorOf = async (path: string, key = KEY): Promise<string> =>
       (await daemon.call("GET", path, undefined, { "x-api-key": key })).body.next_cursor;
     const own = await cursorOf("/api/volumes?limit=1");

@@ -53,7 +53,7 @@ describe("a published port", () => {
     expect([operators.status, operators.body.ports[0].host_port]).toEqual([201, 1_984]);
   });
 
-  it("is none that the daemon listens on or sends to, whether something listens there or not", async () => {
+  it("cannot be one that the daemon listens on or sends to, whether something listens there or not", async () => {
     const { collector_port } = state;
     await new Promise<void>((resolve) => {
       collector.close(() => resolve());
@@ -64,7 +64,7 @@ describe("a published port", () => {
     }
   });
 
-  it("of one daemon is refused by another, and the one whose own it is does not start", async () => {
+  it("of one daemon is refused by another, and a daemon whose own port it is does not start", async () => {
     const command = ["python3", "-c", SERVE];
     const held = await publish(first, "held", undefined, state.key, { command });
     const [{ host_port }] = held.body.ports;
@@ -81,7 +81,7 @@ describe("a published port", () => {
     expect(second.output).not.toContain("hearth serves on");
   });
 
-  it("of the daemon's own container keeps it from starting, and is named", async () => {
+  it("of a container keeps its daemon from starting on it, and the daemon names the container", async () => {
     const [{ host_port }] = (await publish(first, "mine", undefined)).body.ports;
     const { container_id } = (await first.call("GET", "/api/containers/by-name/mine")).body as Json;
     await first.stop();

@@ -128,7 +128,7 @@ describe("a field that the request does not have is refused by its name, and not
     expect((await daemon.call("POST", `/api/functions/${id}/deploy`, {})).status).toBe(200);
   });
 
-  it("is async_mode where the work is done before the answer, and a cluster where there are none", async () => {
+  it("is async_mode on a synchronous route, and a cluster on this single node", async () => {
     await refused("POST", "/api/containers", { ...box, async_mode: true }, 400, "INVALID_ARGUMENT");
     await refused("POST", "/api/containers/none/stop", { async_mode: true }, 400, "INVALID_ARGUMENT");
     await refused("POST", "/api/containers/none/kill", { async_mode: true }, 422, "UNPROCESSABLE_ENTITY");
@@ -147,7 +147,7 @@ describe("invoke refuses", () => {
     await refused("POST", "/api/functions/invoke/nobody", {}, 404, "NOT_FOUND");
   });
 
-  it("a payload that is nested too deeply or has millions of values, and a deadline that is none", async () => {
+  it("a payload that is nested too deeply or has millions of values, and an invalid deadline", async () => {
     const deep = `{"payload":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
     await refused("POST", `/api/functions/${id}/invoke`, deep, 400, "INVALID_ARGUMENT");
     const many = `{"payload":[${"{},".repeat(2_700_000)}1]}`;

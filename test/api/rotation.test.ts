@@ -18,7 +18,7 @@ beforeAll(() => daemon.start(SETTINGS));
 afterAll(() => daemon.dispose());
 
 describe("the operator's key", () => {
-  it("is replaced in the store and in its file, and the one before is good for the overlap only", async () => {
+  it("is replaced in the store and in its file; the previous key is good for the overlap only", async () => {
     const first = keyInFile();
     const { body } = await call(first, "POST", "/api/operator/key/rotate", { overlap_seconds: 600 });
     expect(body.key).not.toBe(first);
@@ -50,7 +50,7 @@ describe("the operator's key", () => {
     expect([await status(before), await status(after)]).toEqual([401, 200]);
   });
 
-  it("is not replaced where a setting gives it, which is told", async () => {
+  it("is not replaced if a setting gives it; the refusal says so", async () => {
     await daemon.stop();
     await daemon.start({ HEARTH_CELLS: "0" });
     const refused = await daemon.call("POST", "/api/operator/key/rotate", {});

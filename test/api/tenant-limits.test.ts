@@ -1,4 +1,4 @@
-/** What one tenant may take of this node, through the real API: A takes all that it may, B does not notice. */
+/** Limits of a tenant through the real API: A uses all that it may, B does not notice. */
 import { totalmem } from "node:os";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
@@ -24,7 +24,7 @@ interface Tenant {
   readonly tenant_id: string;
   readonly call: (method: string, path: string, body?: unknown) => Promise<Answer>;
   readonly key: string;
-  /** What it has in use. */
+  /** Its usage. */
   readonly usage: () => Promise<Json>;
   /** A container that runs. */
   readonly box: (name: string, more?: object) => Promise<Json>;

@@ -1,4 +1,4 @@
-/** How many execs emit events: a bound for each tenant, and a count of those that did not. */
+/** Events of execs: a bound for each tenant, and a count of execs without events. */
 import { expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { ExecEvents } from "../../src/containers/exec-events.ts";

@@ -56,7 +56,7 @@ describe("the group of a tenant", () => {
     }
   });
 
-  it("has the controller of its bounds handed down from the root on cgroup v2, where the kernel has that", () => {
+  it("has the controller of its bounds enabled from the root down on cgroup v2, if the kernel has it", () => {
     const root = mkdtempSync(join(tmpdir(), "hearth-groups-"));
     try {
       mkdirSync(`${root}/c`);

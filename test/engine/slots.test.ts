@@ -159,7 +159,7 @@ describe("a reserve of slots", () => {
     for (let n = 0; n < 10; n++) await slots.release(await slots.acquire());
   });
 
-  it("never has more in use than its bound, and says when all are", async () => {
+  it("never has more in use than its bound, and reports when all are", async () => {
     const { slots, state, pass } = scene(4);
     const taken = await Promise.all([1, 2, 3, 4].map(() => slots.acquire()));
     expect(new Set(taken.map(({ index }) => index)).size).toBe(4);
@@ -186,7 +186,7 @@ describe("a reserve of slots", () => {
     state.isFailing = true;
     await expect(slots.acquire()).rejects.toThrow("no slot today");
     await pass(10_000);
-    // What a slot left that could not be made is removed like the slot.
+    // Leftovers of a slot that could not be made are removed like the slot.
     expect(state.batches).toEqual([3]);
     state.isFailing = false;
     await slots.acquire();
@@ -205,14 +205,14 @@ describe("a reserve of slots", () => {
     expect(state.live.size).toBe(0);
   });
 
-  it("says at the end when something cannot be removed", async () => {
+  it("reports at the end what could not be removed", async () => {
     const { slots, state } = scene();
     await slots.fill();
     state.isStuck = true;
     await expect(slots.close()).rejects.toThrow("3 network slots are left");
   });
 
-  it("gives an adopted one's index to nobody until it is removed, and counts it", async () => {
+  it("reserves the index of an adopted slot until it is removed, and counts it", async () => {
     const { slots, state, pass } = scene(6, 2, 6);
     const adopted = [4, 1].map((index) => ({ index, generation: 0 }));
     for (const slot of adopted) {

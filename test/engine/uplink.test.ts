@@ -1,4 +1,4 @@
-/** Which tenant has which class of the uplink. */
+/** Classes of the uplink by tenant. */
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Uplink } from "../../src/engine/uplink.ts";
@@ -16,7 +16,7 @@ describe("classes of the uplink", () => {
     expect(uplink.enter("10.0.0.5", "a")).toBe(a);
   });
 
-  it("are given again when the last address of a tenant is gone", () => {
+  it("are reused when the last address of a tenant is gone", () => {
     const uplink = make();
     const a = uplink.enter("10.0.0.2", "a");
     const b = uplink.enter("10.0.0.3", "b");
@@ -28,7 +28,7 @@ describe("classes of the uplink", () => {
     expect(uplink.enter("10.0.0.5", "d")).toBe(b);
   });
 
-  it("are as many as they are, with the tenants spread over them", () => {
+  it("keep their number when there are more tenants, which share them evenly", () => {
     const uplink = make();
     const classes = Array.from({ length: LIMITS.uplink_classes * 2 }, (_, n) => uplink.enter(`10.0.0.${n}`, `t${n}`));
     expect(new Set(classes).size).toBe(LIMITS.uplink_classes);

@@ -91,7 +91,7 @@ describe("an unknown field of a body", () => {
     expect(message).toMatch(/^unknown field '\?\?x{62}'$/);
   });
 
-  it("is none in a map: variables may have any name", () => {
+  it("does not exist in a map: variables may have any name", () => {
     expect(read(one({ environment: { comand: "x", __proto: "y" } })).items[0]?.environment).toEqual({
       comand: "x",
       __proto: "y",

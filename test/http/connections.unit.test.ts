@@ -1,4 +1,4 @@
-/** Which connections stay at the bound of a listener, and how they end with it. */
+/** Connections at the bound of a listener: those that stay, and their end with the listener. */
 import { Agent, type IncomingMessage, request } from "node:http";
 import { describe, expect, it } from "vitest";
 import { route } from "../../src/http/route.ts";

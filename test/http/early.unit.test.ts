@@ -61,7 +61,7 @@ describe("an answer that takes long", () => {
     client.socket.destroy();
   });
 
-  it("has its status and its refusal as ever when it comes in time, and leaves no timer", async () => {
+  it("keeps its status and its refusal when it comes in time, and leaves no timer", async () => {
     for (const come of [new AppError("NOT_RUNNING", "it is exited"), null]) {
       const { clock, answer, client, pass } = await started();
       await pass(LIMITS.early_headers_ms - 1);

@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
 import { errorBody } from "../../src/http/errors.ts";
 
-it("a refusal carries its more specific reason, and says where another try makes no sense", () => {
+it("a refusal carries its more specific reason, and says when a retry is useless", () => {
   const refusal = new AppError("CAPACITY_FULL", "no GPU", { reason_code: "NO_GPU", retryable: false });
   expect(errorBody(refusal, "req_1")).toMatchObject({
     error_code: "CAPACITY_FULL",
@@ -14,7 +14,7 @@ it("a refusal carries its more specific reason, and says where another try makes
   });
 });
 
-it("a refusal without one carries its code, and whether the code is worth another try", () => {
+it("a refusal without a reason carries its code, and whether the code is retryable", () => {
   expect(errorBody(new AppError("QUEUE_FULL", "full"), "req_1")).toMatchObject({
     reason_code: "QUEUE_FULL",
     reason_message: "full",
@@ -23,7 +23,7 @@ it("a refusal without one carries its code, and whether the code is worth anothe
   });
 });
 
-it("a fault tells nothing of the inside as its reason", () => {
+it("a fault carries no internal detail as its reason", () => {
   expect(errorBody(new TypeError("secret of the inside"), "req_1")).toMatchObject({
     reason_code: "INTERNAL",
     reason_message: "internal error",
@@ -31,7 +31,7 @@ it("a fault tells nothing of the inside as its reason", () => {
   });
 });
 
-it("a fault with a code tells no path or command of the node either", () => {
+it("a fault with a code shows no path or command of the node", () => {
   const text = "nft -f /run/hearth/1a2b3c4d/rules.nft exited with 1";
   const body = errorBody(new AppError("INTERNAL", text, { hint: "look at /run/hearth" }), "req_1");
   expect(body).toMatchObject({ error: "internal error", error_code: "INTERNAL", reason_message: "internal error" });

@@ -16,7 +16,7 @@ const KIB = 1024;
 const ACME = "ten_acme";
 
 describe("what requests hold", () => {
-  it("is half of the bound at most for one tenant, small requests too, and all for the operator's", () => {
+  it("is at most half of the bound for one tenant, small requests too, and all of it for the operator's", () => {
     const held = new Held(400 * KIB);
     const [first, second, other, own] = [held.share(), held.share(), held.share(), held.share()];
     for (const share of [first, second]) share.belongTo(ACME);

@@ -99,7 +99,7 @@ describe("a request with an Idempotency-Key", () => {
     expect(state.runs).toBe(1);
   });
 
-  it("is nobody else's: each tenant and each route has its own keys", async () => {
+  it("belongs to one tenant and one route", async () => {
     const { send, served, state } = await setUp();
     await served.store.write([{ sql: "INSERT INTO tenants (id, name, created_at) VALUES ('b', 'b', 0)" }]);
     const by = { tenant_id: "b", scopes: ["write" as const] };
@@ -123,7 +123,7 @@ describe("a request with an Idempotency-Key", () => {
     expect(await send("a", { body: '{"name":"y"}' })).toMatchObject({ status: 202, body: { run: 3 } });
   });
 
-  it("may have its key in the body; the header goes before it", async () => {
+  it("takes its key from the body; the header has precedence", async () => {
     const { send } = await setUp();
     const body = '{"idempotency_key":"inside"}';
     expect(await send(null, { body })).toMatchObject({ status: 201, replayed: null });
@@ -212,7 +212,7 @@ describe("records of Idempotency-Keys", () => {
     expect(await rows()).toBe(0);
   });
 
-  it("are as many of a tenant as it may have, the newest, also in bytes", async () => {
+  it("are bounded for each tenant in number and bytes; the newest are kept", async () => {
     const { store, idempotency, rows, run } = await setUp();
     const body = (tenant_id: string, from: number, count: number, bytes: number) =>
       store.write([
@@ -245,7 +245,7 @@ describe("records of Idempotency-Keys", () => {
     await eventually("the oldest are gone", async () => (await rows()) < 12);
   });
 
-  it("are not made of what is too large, whose client is answered all the same", async () => {
+  it("are not made of answers that are too large, which the client still gets", async () => {
     const { idempotency, rows } = await setUp();
     const large = "x".repeat(LIMITS.idempotency_body_bytes_max);
     expect(await idempotency.once(keyed("k"), () => large)).toBe(large);

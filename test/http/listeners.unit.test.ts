@@ -137,7 +137,7 @@ describe("the inner listener", () => {
     other.socket.destroy();
   });
 
-  it("closes at once what a tenant opens above its bound from all its addresses, and what nobody may open", async () => {
+  it("closes connections above a tenant's bound over all its addresses, and those that are not admitted", async () => {
     const { tokens } = await both();
     const tenants: Record<string, string> = { "127.0.0.1": "a", "127.0.0.3": "a", "127.0.0.4": "b" };
     const { server } = await serve(

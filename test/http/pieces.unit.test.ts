@@ -9,7 +9,7 @@ const KIB = 1024;
 const MIB = 1024 * KIB;
 
 describe("pieces", () => {
-  it("are the bytes that came, in their order, however they were cut", () => {
+  it("hold the received bytes in order, whatever the sizes of the chunks", () => {
     for (const sizes of [
       [],
       [1],

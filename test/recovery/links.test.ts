@@ -40,7 +40,7 @@ async function restarted(id: string): Promise<unknown> {
 }
 
 describe("a container that runs with a link that is not as the daemon makes them", () => {
-  it("is cut off and said to be, and has a network after it was started again", async () => {
+  it("is cut off and reported, and has a network after a restart", async () => {
     const { container_id: id } = await user.create({ name: "box", egress: "off" });
     await daemon.stop("SIGKILL");
     await daemon.start(SETTINGS);

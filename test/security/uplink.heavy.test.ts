@@ -84,7 +84,7 @@ beforeAll(async () => {
   const rules = PORTS.map((port) => `udp dport ${port} counter drop;`).join(" ");
   const chain = `chain came { type filter hook prerouting priority raw; ${rules} }`;
   outside.run("nft", `table inet count { ${chain}; }`);
-  // What an operator could have set, and as narrow as what the daemon is told.
+  // A discipline that an operator could have set, with the rate that the daemon is given.
   tc("qdisc", "add", "dev", device, "root", "tbf", "rate", `${MBIT}mbit`, "burst", "64k", "latency", "100ms");
   await daemon.start(SETTINGS);
   for (const name of ["greedy", "modest"] as const) {
@@ -101,7 +101,7 @@ afterAll(async () => {
 describe("the uplink", () => {
   let containers: { name: Name; id: string }[] = [];
 
-  it("keeps the queueing discipline that its operator set, and goes to who sends most", async () => {
+  it("without shares keeps the operator's queueing discipline, and the tenant with most senders gets most", async () => {
     expect(await uplink()).toMatchObject({ is_bounded: false, note: expect.stringContaining("tbf") });
     containers = await Promise.all(
       OWNERS.map(async (name, n) => {

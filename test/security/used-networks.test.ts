@@ -106,7 +106,7 @@ async function order(...words: string[]): Promise<string> {
   const { body } = await daemon.call("POST", path, { command: ["python3", "-c", code] }, headersOf("a"));
   return body.stdout.trim();
 }
-/** What a client on this machine is told at a published port. */
+/** Answer that a client on this machine gets at a published port. */
 const ask = (port: number) =>
   new Promise<string>((resolve) => {
     const socket = connect(port, "127.0.0.1");

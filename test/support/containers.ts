@@ -83,7 +83,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** What runs on this machine, with its arguments. */
+/** Processes on this machine, with their arguments. */
 export function commandLines(): { pid: number; args: string[] }[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))

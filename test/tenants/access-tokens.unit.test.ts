@@ -87,7 +87,7 @@ describe("access tokens", () => {
     const { access_token: newer } = await keys.token(operator, { expires_in: 3_600 });
     const kid = (token: string) => JSON.parse(Buffer.from(token.split(".")[0] ?? "", "base64url").toString()).kid;
     expect(kid(newer)).not.toBe(kid(old));
-    // What a restart finds.
+    // The keys that a restart reads.
     const [text = ""] = kept;
     const again = new TokenKeys({ clock, text, keep: () => {} });
     expect(again.newest.kid).toBe(kid(newer));
