@@ -3,7 +3,6 @@
  * reverse order. Nothing else knows how the parts are put together.
  */
 import { readFileSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
 import { apiRoutes } from "./api.ts";
@@ -46,6 +45,7 @@ import { createApp, type Listening, type ListenOptions, listen } from "./http/se
 import { Spools } from "./http/spool.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
+import { makeDirectory } from "./setup/directories.js";
 import { buildahCommand, helperPath, imageStore, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
 import type { Store } from "./store/store.ts";
@@ -115,7 +115,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
 
-  await mkdir(config.data_dir, { recursive: true, mode: 0o700 });
+  makeDirectory(config.data_dir);
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
   const { store, events, keys, operator_key, cursors, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);

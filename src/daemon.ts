@@ -6,6 +6,7 @@ import { AppError } from "./base/errors.ts";
 import { armFailpoint } from "./base/failpoints.ts";
 import { LIMITS } from "./base/limits.ts";
 import { flushCompiled } from "./setup/compiled.js";
+import { SetupError } from "./setup/setup-error.js";
 
 /** Exit codes: those of sysexits.h for a wrong setting and for an end that was not whole, 1 for anything else. */
 const EXIT_USAGE = 64;
@@ -91,7 +92,9 @@ main().catch((error) => {
   const text =
     error instanceof AppError
       ? `${error.message}${error.hint === null ? "" : ` (${error.hint})`}`
-      : String(error?.stack ?? error);
+      : error instanceof SetupError
+        ? error.message
+        : String(error?.stack ?? error);
   process.stderr.write(`hearth: ${text}\n`);
   process.exit(error instanceof AppError && error.code === "INVALID_ARGUMENT" ? EXIT_USAGE : 1);
 });

@@ -10,6 +10,7 @@ import { resolve } from "node:path";
 import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { LOG_LEVELS, type LogLevel } from "./log.ts";
+import { checkVariables } from "./variables.ts";
 
 export interface Config {
   readonly listen_host: string;
@@ -432,6 +433,7 @@ function overcommit(read: (name: SettingName) => string): number {
 /** Builds the configuration. Throws INVALID_ARGUMENT with the variable, the value and what was expected. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>, args: readonly string[]): Config {
   const flags = parseFlags(args);
+  checkVariables(environment, SETTINGS);
   // An empty variable is one that is not set, as in set-up.
   const read = (name: SettingName): string =>
     flags.get(name) ?? (environment[SETTINGS[name].variable] || SETTINGS[name].fallback);

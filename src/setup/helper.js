@@ -1,6 +1,7 @@
 /** The compiled helper (minit and launcher in one static binary), named after its sources. */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
+import { existsSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import { makeDirectory } from "./directories.js";
 import { helperPath, helperSourceDir, helperSources } from "./paths.js";
 import { SetupError } from "./setup-error.js";
 import { temporaryDir } from "./temporary.js";
@@ -29,7 +30,7 @@ export async function compileHelper(data_dir, commands, source_dir = helperSourc
   const target = helperPath(data_dir, source_dir);
   const temporary = join(temporaryDir(data_dir), basename(target));
   await commands.run([...COMPILE, "-o", temporary, ...sources.map((name) => join(source_dir, name))]);
-  mkdirSync(dirname(target), { recursive: true, mode: 0o755 });
+  makeDirectory(dirname(target), 0o755);
   renameSync(temporary, target);
   prune(dirname(target));
 }

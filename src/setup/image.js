@@ -4,6 +4,7 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { makeDirectory } from "./directories.js";
 import { buildahCommand, imageStore, profileImage } from "./paths.js";
 import { SetupError } from "./setup-error.js";
 import { temporaryDir } from "./temporary.js";
@@ -195,7 +196,7 @@ async function buildImage({ data_dir, image_dir }, commands) {
   const directory = temporaryDir(data_dir);
   const tar = await buildRoot(directory, image, commands);
 
-  mkdirSync(image_dir, { recursive: true, mode: 0o700 });
+  makeDirectory(image_dir);
   const command = buildahCommand(image_dir);
   const env = { TMPDIR: directory };
   const buildah = (/** @type {string[]} */ ...args) => commands.run([...command, ...args], { env });

@@ -10,6 +10,7 @@
  */
 import { checkDirectories, checkMachine } from "./checks.js";
 import { Commands } from "./command.js";
+import { makeDirectory } from "./directories.js";
 import { helperStep } from "./helper.js";
 import { imageStep } from "./image.js";
 import { holdLock } from "./lock.js";
@@ -42,6 +43,7 @@ const STEPS = [npmStep, packagesStep, helperStep, imageStep];
 async function install(context, commands, progress) {
   const isLarge = STEPS.some((step) => step.large && step.missing(context) !== null);
   checkDirectories([context.project_dir, context.data_dir, context.image_dir], isLarge ? undefined : 0);
+  for (const directory of [context.data_dir, context.image_dir]) makeDirectory(directory);
   const release = await holdLock(commands, () => progress.note("waiting for another set-up to finish"));
   try {
     await clearTemporary(context.data_dir, commands);

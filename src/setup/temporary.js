@@ -2,8 +2,9 @@
  * Temporary files of set-up: one directory below the data directory, private to whoever holds the lock. Cleared before
  * and after the work, so that a killed set-up costs the next one nothing.
  */
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { makeDirectory } from "./directories.js";
 
 /** @param {string} data_dir @returns {string} */
 function temporaryPath(data_dir) {
@@ -13,7 +14,7 @@ function temporaryPath(data_dir) {
 /** @param {string} data_dir @returns {string} the directory, made if need be */
 export function temporaryDir(data_dir) {
   const path = temporaryPath(data_dir);
-  mkdirSync(path, { recursive: true, mode: 0o700 });
+  makeDirectory(path);
   return path;
 }
 

@@ -1,8 +1,9 @@
 /** Starts and ends that do not go as planned: each is refused or survived, and leaves nothing. */
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { volatileDirectory } from "../../src/base/config.ts";
+import { NODE_PATH, PROJECT_DIR } from "../../src/setup/paths.js";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemons: Daemon[] = [];
@@ -75,6 +76,26 @@ describe("a start that is refused", () => {
     await eventually("it gives up", () => child.exitCode !== null);
     expect([child.exitCode, second.output]).toEqual([1, expect.stringContaining("another process listens there")]);
     expect(second.leftovers()).toEqual(NOTHING_LEFT);
+  });
+
+  it("because the data directory cannot be made ends set-up and the daemon with that reason", async () => {
+    for (const path of ["/proc/x", "/proc"]) {
+      const env = { ...process.env, HEARTH_DATA_DIR: path, HEARTH_IMAGE_DIR: "" };
+      const set_up = spawnSync(NODE_PATH, ["src/setup/index.js", "start"], { cwd: PROJECT_DIR, env, timeout: 30_000 });
+      expect([set_up.status, String(set_up.stderr)]).toEqual([1, expect.stringMatching(/^hearth set-up: \/proc.*\n$/)]);
+    }
+    const daemon = make();
+    const child = await daemon.launch({ HEARTH_DATA_DIR: "/proc/x" });
+    await eventually("it gives up", () => child.exitCode !== null);
+    expect([child.exitCode, daemon.output]).toEqual([1, expect.stringContaining("/proc/x cannot be made (ENOENT)")]);
+  });
+
+  it("because a variable is no setting names the nearest one", async () => {
+    const daemon = make();
+    const child = await daemon.launch({ HEARTH_INSTANCE_MAX: "5" });
+    await eventually("it gives up", () => child.exitCode !== null);
+    const said = "hearth: unknown setting HEARTH_INSTANCE_MAX, did you mean 'HEARTH_INSTANCES_MAX'?";
+    expect([child.exitCode, daemon.output]).toEqual([64, expect.stringContaining(said)]);
   });
 });
 

@@ -87,6 +87,23 @@ describe("the configuration", () => {
     expect(() => readConfig({ [variable]: value }, [])).toThrow(variable);
   });
 
+  it.each([
+    ["HEARTH_DATADIR", "unknown setting HEARTH_DATADIR, did you mean 'HEARTH_DATA_DIR'?"],
+    ["HEARTH_INSTANCE_MAX", "unknown setting HEARTH_INSTANCE_MAX, did you mean 'HEARTH_INSTANCES_MAX'?"],
+    ["HEARTH_SOMETHING_ELSE", "unknown setting HEARTH_SOMETHING_ELSE"],
+    ["HEARTH_", "unknown setting HEARTH_"],
+  ])("refuses the unknown variable %s and names the nearest one", (variable, message) => {
+    expect(() => readConfig({ [variable]: "1" }, [])).toThrow(
+      expect.objectContaining({ code: "INVALID_ARGUMENT", message }),
+    );
+    expect(readConfig({ [variable]: "" }, [])).toEqual(readConfig({}, []));
+  });
+
+  it("accepts the variables of the command line, of commands inside and of tests", () => {
+    const names = ["HEARTH_KEY", "HEARTH_URL", "HEARTH_PROFILE", "HEARTH_PAYLOAD", "HEARTH_TEST_SEED", "OTHER_DATADIR"];
+    expect(readConfig(Object.fromEntries(names.map((name) => [name, "x"])), [])).toEqual(readConfig({}, []));
+  });
+
   it("refuses a flag that it does not know, and lists those that it does", () => {
     expect(() => readConfig({}, ["--colour", "blue"])).toThrow(/--listen .*--data-dir/);
     expect(() => readConfig({}, ["--listen"])).toThrow(/incomplete flag '--listen'/);

@@ -18,6 +18,7 @@ import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { checkDirectories, checkMachine } from "../../src/setup/checks.js";
 import { Commands } from "../../src/setup/command.js";
+import { makeDirectory } from "../../src/setup/directories.js";
 import { compileHelper } from "../../src/setup/helper.js";
 import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
 import { holdLock } from "../../src/setup/lock.js";
@@ -87,6 +88,15 @@ describe("machine", () => {
     expect(() => checkDirectories([absent], Number.MAX_SAFE_INTEGER)).toThrow(`${absent} has`);
     writeFileSync(join(directory, "file"), "");
     expect(() => checkDirectories([join(directory, "file/data")], 0)).toThrow(`${directory}/file is not a directory`);
+  });
+
+  test("a directory is made with those above it, and refused where the file system takes none", () => {
+    makeDirectory(join(directory, "a/b/c"));
+    makeDirectory(join(directory, "a/b/c"));
+    expect(existsSync(join(directory, "a/b/c"))).toBe(true);
+    expect(() => makeDirectory("/proc/x/y")).toThrow("/proc/x cannot be made (ENOENT): /proc must be a directory");
+    writeFileSync(join(directory, "plain"), "");
+    expect(() => makeDirectory(join(directory, "plain/x"))).toThrow("(ENOTDIR)");
   });
 
   test("the entry refuses an unknown mode with one line and exit code 1", async () => {
