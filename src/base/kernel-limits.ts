@@ -40,11 +40,12 @@ export const KERNEL_LIMITS = {
   weights_written_max: 100,
   /** Time that bfq waits for the next request of a reader: longer is fairer and slower. */
   disk_slice_idle_us: 600,
-  /**
-   * Classes of the uplink: tenants beyond so many share them. And how long the kernel's map of classes may lag.
-   */
+  /** Classes of the uplink: tenants beyond so many share them. */
   uplink_classes: 64,
-  uplink_lag_ms: 250,
+  /** How long the kernel's maps of tenants may lag: changes in that time share one transaction. */
+  attribution_lag_ms: 250,
+  /** Of a tenant with more addresses than that; each has as many tracked connections as one address may have. */
+  crowd_buckets: 8,
   /**
    * Bytes queued in a class: a tenth of a second of the whole uplink, within these bounds. No control group is charged for
    * them; with the smallest packets they may take twenty times as much memory.

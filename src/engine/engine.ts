@@ -99,7 +99,10 @@ export interface Engine {
    * write. Does nothing when the container is gone.
    */
   weigh(instance: Instance, share: number): void;
-  /** Counts what an instance sends as a tenant's, from a moment later on: its share of the uplink. Once it is bound. */
+  /**
+   * Counts what an instance sends as a tenant's, from a moment later on: its share of the uplink, and its tracked
+   * connections. Once it is bound.
+   */
   attribute(instance: Instance, tenant_id: string): void;
   /** How often the kernel killed for memory in this instance. 0 when that is not known. */
   oomKills(instance: Instance): number;

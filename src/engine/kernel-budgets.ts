@@ -58,7 +58,10 @@ export function socketBudget(bound: SocketMemoryBound): Budget {
 
 /** Entries of the kernel's table of connections. `refused_count`: packets dropped because of the bound. */
 export function connectionBudget(flows_max: number, refused_count: number): Budget {
-  const note = `${flows_max} for each address; ${refused_count} packets dropped above that`;
+  const tenant_max = LIMITS.crowd_buckets * flows_max;
+  const note =
+    `${flows_max} for each address, ${tenant_max} for a tenant with more than ${LIMITS.crowd_buckets} addresses; ` +
+    `${refused_count} packets dropped above that`;
   return { name: "tracked_connections", is_bounded: true, note };
 }
 

@@ -21,12 +21,12 @@ import type { Log } from "../base/log.ts";
 import type { Budget } from "./engine.ts";
 import { Gathering } from "./gathering.ts";
 import { type AddressSet, type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "./launcher.ts";
+import { Policies } from "./policies.ts";
 import {
   FLOWS_COUNTER,
   type LinkGroups,
   type NetworkPolicy,
   noRules,
-  OPEN_POLICY,
   type PolicyOf,
   policyRules,
   tableRules,
@@ -101,8 +101,7 @@ export class Network {
   /** True if the bridge is there and as it has to be. */
   #isReady = false;
   readonly #ports = new Set<number>();
-  /** Of slots in use that have one or a class of the uplink, by address. */
-  readonly #policies = new Map<string, PolicyOf>();
+  readonly #policies: Policies;
   /** The policies in force; null where that is not known, and the table is made anew. */
   #standing: readonly PolicyOf[] | null = null;
   /** One change of the rules at a time, or an older set could come last. */
@@ -115,6 +114,7 @@ export class Network {
   constructor(options: NetworkOptions) {
     const { clock, log, users, isCurrent, names } = options;
     this.#options = options;
+    this.#policies = new Policies(options.uplink);
     this.subnet = parseSubnet(names.subnet);
     this.#text = {
       // One of our own (02 marks it as such), and the same at every start.
@@ -220,10 +220,7 @@ export class Network {
 
   /** Notes the policy of a slot that an earlier process made, for the rules that `boot` makes. */
   keepPolicy(slot: NetworkSlot, policy: NetworkPolicy): void {
-    if (policy.egress === "on" && policy.ports.length === 0) return;
-    const { address, host_interface } = slot;
-    const uplink_class = this.#policies.get(address)?.uplink_class ?? null;
-    this.#policies.set(address, { address, host_interface, policy, uplink_class });
+    this.#policies.set(slot, policy);
   }
 
   /** Brings up the shares of the uplink. Before `boot`. Never rejects; returns what came of it. */
@@ -231,20 +228,18 @@ export class Network {
     return this.#options.uplink.begin(this.#client);
   }
 
-  /** Has packets of a slot leave in the class of a tenant, from a moment later on. `release` ends it. */
-  attribute({ address, host_interface }: NetworkSlot, tenant_id: string): void {
-    const { uplink } = this.#options;
-    if (!uplink.isShared) return;
-    const policy = this.#policies.get(address)?.policy ?? OPEN_POLICY;
-    const uplink_class = uplink.enter(address, tenant_id);
-    this.#policies.set(address, { address, host_interface, policy, uplink_class });
-    this.#ruleLater();
+  /**
+   * Counts a slot to a tenant: for the class in which its packets leave, and for the bound of tracked connections. Both
+   * hold from a moment later on. `release` ends it.
+   */
+  attribute(slot: NetworkSlot, tenant_id: string): void {
+    if (this.#policies.attribute(slot, tenant_id)) this.#ruleLater();
   }
 
   /** Resolves when the policy is in force for a slot that was taken. `release` ends it, after a failure too. */
   async setPolicy(slot: NetworkSlot, policy: NetworkPolicy): Promise<void> {
     this.keepPolicy(slot, policy);
-    if (this.#isRestricted(slot)) await this.#ruling.add(null);
+    if (this.#policies.isRestricted(slot.address)) await this.#ruling.add(null);
   }
 
   /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
@@ -257,9 +252,8 @@ export class Network {
    * are tried again, and nobody gets the address before (W2).
    */
   async release(slot: NetworkSlot): Promise<void> {
-    const hadPolicy = this.#isRestricted(slot);
+    const hadPolicy = this.#policies.isRestricted(slot.address);
     this.#policies.delete(slot.address);
-    this.#options.uplink.leave(slot.address);
     await this.#slots.release(slot);
     failpoint("engine.network.cut");
     if (hadPolicy) await this.#ruling.add(null);
@@ -290,18 +284,16 @@ export class Network {
     await this.#nft(noRules(this.#text.table));
   }
 
-  #isRestricted({ address }: NetworkSlot): boolean {
-    return (this.#policies.get(address)?.policy ?? OPEN_POLICY) !== OPEN_POLICY;
-  }
-
-  /** Fairness may lag, and one change costs as much as many. After a failure the next change makes the table anew. */
+  /** Fairness between tenants may lag, and one change costs as much as many. After a failure the next change makes the table anew. */
   #ruleLater(): void {
     if (!this.#isRuled) return;
-    this.#cancelRuling ??= this.#options.clock.after(LIMITS.uplink_lag_ms, () => {
+    this.#cancelRuling ??= this.#options.clock.after(LIMITS.attribution_lag_ms, () => {
       this.#cancelRuling = null;
       this.#ruling
         .add(null)
-        .catch((error) => this.#options.log.warn("classes of the uplink not set", { error: errorText(error) }));
+        .catch((error) =>
+          this.#options.log.warn("classes and buckets of tenants not set", { error: errorText(error) }),
+        );
     });
   }
 
@@ -356,11 +348,11 @@ export class Network {
   async #apply(): Promise<void> {
     const { names } = this.#options;
     const { table } = this.#text;
-    const policies = [...this.#policies.values()];
+    const policies = this.#policies.all;
     const standing = this.#standing;
     const rules =
       standing !== null
-        ? policyRules(table, standing, policies)
+        ? policyRules({ table, flows_max: names.flows_max }, standing, policies)
         : tableRules(
             {
               table,

@@ -17,6 +17,9 @@
  * P7 No container has more than `flows_max` tracked connections: the table is one for the whole machine. The kernel does
  *    not count TCP connections that are over, so their entries end soon, and only so many begin in a second: together
  *    they are at most twice `flows_max` more.
+ * P8 A tenant with many addresses has buckets, each bounded as one address is (crowds.ts). The kernel counts only
+ *    connections that begin after the address entered its bucket, a moment after its start. Therefore an address has few
+ *    connections until `EARLY_SECONDS` after its first one.
  *
  * Links are told apart by their group (`ip link show group`): one number to compare, known before the first packet.
  */
@@ -58,6 +61,8 @@ export interface PolicyOf {
   readonly policy: NetworkPolicy;
   /** The class of the uplink that its packets leave in; null: that of the machine. */
   readonly uplink_class: string | null;
+  /** The bucket in which its tracked connections count; null: the bound of the address is enough. */
+  readonly crowd: string | null;
 }
 
 /** Groups of links of one daemon. */
@@ -85,10 +90,18 @@ export interface RuleNames {
   readonly isUplinkShared: boolean;
 }
 
+/** What changes of policies are written for. */
+export type PolicyTarget = Pick<RuleNames, "table" | "flows_max">;
+
 /** The kernel's own are 120 and 10. */
 const CLOSED_SECONDS = 4;
 
-/** Counts the packets that P7 dropped. */
+/** Longer than an address takes to enter its bucket. A client sends its first packet again after 1 and 3 seconds. */
+const EARLY_SECONDS = 2;
+const EARLY_RATIO = 1 / 32;
+const EARLY_MIN = 32;
+
+/** Counts the packets that P7 and P8 dropped. */
 export const FLOWS_COUNTER = "flows_refused";
 
 /** The sets and maps that policies fill, with their types. */
@@ -99,6 +112,7 @@ const NAMED = [
   { kind: "map", name: "on_loopback", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
   { kind: "map", name: "on_all", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
   { kind: "map", name: "uplink_classes", type: "ipv4_addr : classid" },
+  { kind: "map", name: "crowds", type: "ipv4_addr : verdict" },
 ] as const;
 
 type Elements = Readonly<Record<(typeof NAMED)[number]["name"], ReadonlyMap<string, string>>>;
@@ -112,12 +126,14 @@ export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): str
     ...NAMED.map(({ kind, name, type }) => `  ${kind} ${name} { type ${type}; }`),
     `  set flows { type ipv4_addr; size ${sources_max}; flags dynamic; }`,
     `  set begun { type ipv4_addr; size ${sources_max}; flags dynamic, timeout; timeout 1m; }`,
+    `  set early { type ipv4_addr; size ${sources_max}; flags dynamic, timeout; timeout ${EARLY_SECONDS}s; }`,
+    `  set early_flows { type ipv4_addr; size ${sources_max}; flags dynamic; }`,
     `  counter ${FLOWS_COUNTER} { }`,
     `  ct timeout closed { protocol tcp; l3proto ip; policy = { time_wait: ${CLOSED_SECONDS}, close: ${CLOSED_SECONDS} }; }`,
     inetChains(names),
     ...(names.isUplinkShared ? [uplinkChain(names)] : []),
     "}",
-    fillRules(table, [], policies),
+    fillRules(names, [], policies),
   ].join("\n");
 }
 
@@ -125,12 +141,13 @@ export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): str
  * Changes tables that have the policies `before` to have these. Only what differs: taking anything away makes the kernel
  * wait for its readers, some ten milliseconds that a start would pay too.
  */
-export function policyRules(table: string, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
+export function policyRules(target: PolicyTarget, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
+  const { table } = target;
   const [was, wanted] = [elementsOf(before), elementsOf(policies)];
-  const [chains, wantedChains] = [listChains(before), listChains(policies)];
+  const [chains, wantedChains] = [chainsOf(target, before), chainsOf(target, policies)];
   return [
     ...elementRules("delete", table, was, wanted),
-    fillRules(table, before, policies),
+    fillRules(target, before, policies),
     ...[...chains.keys()].filter((name) => !wantedChains.has(name)).map((name) => `delete chain inet ${table} ${name}`),
     "",
   ].join("\n");
@@ -141,18 +158,31 @@ export function noRules(table: string): string {
   return `table inet ${table}\ndelete table inet ${table}\n`;
 }
 
-/** The chains that these policies need: one for each different list of where to, by what is in it. */
-function listChains(policies: readonly PolicyOf[]): ReadonlyMap<string, readonly AllowRule[]> {
-  const chains = new Map<string, readonly AllowRule[]>();
-  for (const { policy } of policies) {
-    if (typeof policy.egress !== "string") chains.set(chainOf(policy.egress), policy.egress);
+/** The chains that these policies need, with their rules: one for each different list of where to, and each bucket. */
+function chainsOf({ flows_max }: PolicyTarget, policies: readonly PolicyOf[]): ReadonlyMap<string, readonly string[]> {
+  const chains = new Map<string, readonly string[]>();
+  for (const { policy, crowd } of policies) {
+    if (typeof policy.egress !== "string") {
+      chains.set(chainOf(policy.egress), [...policy.egress.map((rule) => `${matchOf(rule)} accept`), "goto refuse"]);
+    }
+    if (crowd !== null) {
+      chains.set(crowd, [
+        `ct count over ${flows_max} counter name ${FLOWS_COUNTER} drop`,
+        `meta l4proto tcp ${begunLimit(flows_max)} counter name ${FLOWS_COUNTER} drop`,
+      ]);
+    }
   }
   return chains;
 }
 
+/** Of TCP, because connections that are over are not counted (P7). */
+function begunLimit(flows_max: number): string {
+  return `limit rate over ${Math.max(1, Math.floor(flows_max / CLOSED_SECONDS))}/second burst ${flows_max} packets`;
+}
+
 function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): string {
   const { live } = groups;
-  const rate = Math.max(1, Math.floor(flows_max / CLOSED_SECONDS));
+  const early_max = Math.max(EARLY_MIN, Math.floor(flows_max * EARLY_RATIO));
   const cut = `{ ${groups.dead}, ${groups.doomed} }`;
   const ports = opened.map((port) => `\n    iifgroup ${live} ip daddr ${gateway} tcp dport ${port} accept`).join("");
   return `  chain guard {
@@ -171,9 +201,12 @@ function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): 
     type filter hook prerouting priority mangle; policy accept;
     iifgroup != ${live} accept
     ct state != new accept
+    ip saddr != @flows add @early { ip saddr }
+    ip saddr @early add @early_flows { ip saddr ct count over ${early_max} } counter name ${FLOWS_COUNTER} drop
     add @flows { ip saddr ct count over ${flows_max} } counter name ${FLOWS_COUNTER} drop
+    ip saddr vmap @crowds
     meta l4proto != tcp accept
-    update @begun { ip saddr limit rate over ${rate}/second burst ${flows_max} packets } counter name ${FLOWS_COUNTER} drop
+    update @begun { ip saddr ${begunLimit(flows_max)} } counter name ${FLOWS_COUNTER} drop
     ct timeout set "closed"
   }
   chain prerouting {
@@ -229,14 +262,14 @@ function uplinkChain({ groups }: RuleNames): string {
 }
 
 /** Adds what these policies need beyond what those `before` needed. */
-function fillRules(table: string, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
-  const standing = listChains(before);
-  const chains = [...listChains(policies)].filter(([name]) => !standing.has(name));
+function fillRules(target: PolicyTarget, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
+  const { table } = target;
+  const standing = chainsOf(target, before);
+  const chains = [...chainsOf(target, policies)].filter(([name]) => !standing.has(name));
   return [
     ...chains.flatMap(([name, rules]) => [
       `add chain inet ${table} ${name}`,
-      ...rules.map((rule) => `add rule inet ${table} ${name} ${matchOf(rule)} accept`),
-      `add rule inet ${table} ${name} goto refuse`,
+      ...rules.map((rule) => `add rule inet ${table} ${name} ${rule}`),
     ]),
     ...elementRules("add", table, elementsOf(policies), elementsOf(before)),
     "",
@@ -260,8 +293,10 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
   const on_loopback = new Map<string, string>();
   const on_all = new Map<string, string>();
   const uplink_classes = new Map<string, string>();
+  const crowds = new Map<string, string>();
   const add = (set: Map<string, string>, key: string) => set.set(key, key);
-  for (const { address, policy, uplink_class } of policies) {
+  for (const { address, policy, uplink_class, crowd } of policies) {
+    if (crowd !== null) crowds.set(address, `${address} : jump ${crowd}`);
     if (uplink_class !== null) uplink_classes.set(address, `${address} : ${uplink_class}`);
     if (policy.egress !== "on") {
       const chain = policy.egress === "off" ? "refuse" : chainOf(policy.egress);
@@ -274,7 +309,7 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
       add(host_ports, String(host_port));
     }
   }
-  return { egress, published, host_ports, on_loopback, on_all, uplink_classes };
+  return { egress, published, host_ports, on_loopback, on_all, uplink_classes, crowds };
 }
 
 /** By content, so that lists that are alike share a chain, and none ever changes. */

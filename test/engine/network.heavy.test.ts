@@ -41,6 +41,7 @@ const of = (container: Namespace, policy: PolicyOf["policy"]): PolicyOf => ({
   host_interface: `h${containers.indexOf(container)}`,
   policy,
   uplink_class: "1a2b:10",
+  crowd: null,
 });
 const all = { prefix_length: 32, port_min: 1, port_max: 65_535, protocol: null };
 const FREE = of(free, {
@@ -247,14 +248,14 @@ describe("with the rules", () => {
     const flow = () => world.ask("udp", "203.0.113.1", 20_003, `${WORLD}:40000`);
     expect(await flow()).toMatch(/^free/);
     const now = [of(closed, { egress: "on", ports: [] }), of(listed, { egress: [], ports: CLOSED.policy.ports })];
-    apply(policyRules(NAMES.table, POLICIES, now));
+    apply(policyRules(NAMES, POLICIES, now));
     expect(await closed.ask("tcp", WORLD, 80)).toMatch(/^w-/);
     expect(await listed.ask("tcp", WORLD, 80)).toBe("EHOSTUNREACH");
     expect(await world.ask("tcp", "203.0.113.1", 20_004)).toMatch(/^listed/);
     expect(await world.ask("tcp", "203.0.113.1", 20_002)).toBe("ECONNREFUSED");
     // The kernel still knows this one, and where it led.
     expect(await flow()).toBe("silence");
-    apply(policyRules(NAMES.table, now, []));
+    apply(policyRules(NAMES, now, []));
     expect(await listed.ask("tcp", WORLD, 80)).toMatch(/^w-/);
     const { nftables } = JSON.parse(machine.run("nft", "-j", "list", "ruleset"));
     const chains = nftables.flatMap(({ chain }: { chain?: { name: string } }) =>
@@ -262,7 +263,9 @@ describe("with the rules", () => {
     );
     expect(chains.filter((name: string) => name.startsWith("to_"))).toEqual([]);
     const filled = nftables.filter(({ map, set }: { map?: object; set?: { name: string } }) =>
-      JSON.stringify(map ?? (["flows", "begun"].includes(set?.name ?? "") ? {} : set) ?? {}).includes('"elem"'),
+      JSON.stringify(map ?? (/^(flows|begun|early|early_flows)$/.test(set?.name ?? "") ? {} : set) ?? {}).includes(
+        '"elem"',
+      ),
     );
     expect(filled).toEqual([]);
   });
@@ -310,6 +313,53 @@ describe("with the rules", () => {
       expect(refused() - before).toBeGreaterThanOrEqual(400 - FLOWS_MAX - 5);
       expect(await plain.ask("tcp", WORLD, 80)).toBe("silence");
       expect(await free.ask("tcp", WORLD, 80)).toMatch(/^w-/);
+    });
+  });
+
+  describe("bound the tracked connections of a tenant with many addresses", () => {
+    const inCrowd = (container: Namespace) => ({ ...of(container, { egress: "on", ports: [] }), crowd: "crowd_1" });
+    /** Sends to one port after another, each a connection, for longer than an address is new. */
+    const flood = (container: Namespace, seconds: number) => {
+      const script = `const u = require("dgram").createSocket("udp4"), end = Date.now() + ${seconds * 1_000};
+        const round = () => {
+          for (let port = 1000; port < 1400; port++) u.send("x", port, "${OTHER}");
+          setTimeout(() => Date.now() < end ? round() : u.close(), 200);
+        };
+        round();`;
+      container.run(NODE_PATH, "-e", script);
+    };
+    const entries = (...containers: Namespace[]) => {
+      const addresses = containers.map(addressOf);
+      const lines = machine.run("cat", "/proc/net/nf_conntrack").split("\n");
+      return lines.filter((line) => {
+        const [, from = "", to] = / src=(\S+) dst=(\S+)/.exec(line) ?? [];
+        return addresses.includes(from) && to === OTHER;
+      }).length;
+    };
+
+    it("to those of one address in each bucket, and leave another tenant its own", async () => {
+      apply(tableRules(NAMES, []));
+      apply(policyRules(NAMES, [], [inCrowd(plain), inCrowd(listed)]));
+      flood(plain, 3);
+      flood(listed, 3);
+      const most = entries(plain, listed);
+      expect(most).toBeGreaterThan(FLOWS_MAX / 2);
+      expect(most).toBeLessThanOrEqual(FLOWS_MAX + 5);
+      expect(await listed.ask("tcp", WORLD, 80)).toBe("silence");
+      expect(await free.ask("tcp", WORLD, 80)).toMatch(/^w-/);
+      // The bucket ends with its last address, and so does its chain.
+      apply(policyRules(NAMES, [inCrowd(plain), inCrowd(listed)], []));
+      expect(await listed.ask("tcp", WORLD, 80)).toMatch(/^w-/);
+      expect(machine.run("nft", "list", "table", "inet", NAMES.table)).not.toContain("crowd_1");
+    });
+
+    it("to a few of an address that is new, because the kernel does not count connections that stand", () => {
+      apply(tableRules(NAMES, []));
+      flood(free, 0);
+      expect(entries(free)).toBeGreaterThan(10);
+      expect(entries(free)).toBeLessThanOrEqual(32 + 5);
+      flood(free, 3);
+      expect(entries(free)).toBeGreaterThan(FLOWS_MAX - 5);
     });
   });
 

@@ -91,8 +91,8 @@ const elements = () => {
   const { nftables } = JSON.parse(execFileSync("nft", ["-j", "list", "ruleset"]).toString());
   const own = (nftables as { map?: Named; set?: Named }[])
     .map(({ map, set }) => map ?? set)
-    // The kernel fills the other two, with the containers that have connections.
-    .filter((one) => one?.table === `hearth_${daemon.tag}` && one.name !== "flows" && one.name !== "begun");
+    // The kernel fills the others, with the containers that have connections.
+    .filter((one) => one?.table === `hearth_${daemon.tag}` && !/^(flows|begun|early|early_flows)$/.test(one.name));
   return own.flatMap((one) => (one?.elem ?? []).map((element) => `${one?.name} ${JSON.stringify(element)}`));
 };
 interface Named {
