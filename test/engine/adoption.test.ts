@@ -19,7 +19,8 @@ import type { Adopted, Instance } from "../../src/engine/engine.ts";
 import type { LocalEngine } from "../../src/engine/local-engine.ts";
 import { NODE_PATH } from "../../src/setup/paths.js";
 import { eventually } from "../support/daemon.ts";
-import { command, engineWith, type Left, type Step } from "./leaver.ts";
+import { command, engineConfig, engineOf } from "../support/engine.ts";
+import type { Left, Step } from "./leaver.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
 const SUBNET = "10.96.0.0/20";
@@ -67,7 +68,7 @@ async function killIt(): Promise<void> {
 }
 
 async function boot(engine_flags = flags()): Promise<{ engine: LocalEngine; found: readonly Adopted[] }> {
-  const engine = engineWith(engine_flags);
+  const engine = engineOf(engineConfig(engine_flags));
   state.engine = engine;
   return { engine, found: await engine.boot() };
 }

@@ -11,56 +11,19 @@ import {
   writeFileSync,
 } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
-import { readConfig } from "../../src/base/config.ts";
-import { createLog } from "../../src/base/log.ts";
-import type { ExecRequest, Instance } from "../../src/engine/engine.ts";
-import { LocalEngine } from "../../src/engine/local-engine.ts";
-import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
+import type { Instance } from "../../src/engine/engine.ts";
+import { profileImage } from "../../src/setup/paths.js";
 import { eventually } from "../support/daemon.ts";
-
-const { data_dir: installed, image_dir } = readDirectories(process.env, []);
-
-function command(argv: readonly string[], stdin = ""): ExecRequest {
-  return {
-    argv,
-    environment: ["PATH=/usr/bin:/bin"],
-    working_directory: "",
-    timeout_ms: 5_000,
-    stdout_bytes_max: 65_536,
-    stderr_bytes_max: 65_536,
-    wipe: true,
-    stdin,
-  };
-}
+import { command, engineConfig, engineOf } from "../support/engine.ts";
 
 describe.each([
   ["crun", 0],
   ["runc", 1],
 ])("the engine on %s", (oci_runtime, n) => {
   const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
-  const flags = [
-    "--data-dir",
-    data_dir,
-    "--image-dir",
-    image_dir,
-    "--bridge",
-    `hte${n}`,
-    "--subnet",
-    `10.97.${n * 16}.0/20`,
-  ];
-  const config = readConfig({}, [...flags, "--oci-runtime", oci_runtime]);
-  const make = () =>
-    new LocalEngine({
-      config,
-      clock: systemClock,
-      log: createLog("error", systemClock),
-      minit: helperPath(installed),
-      buildah: buildahCommand(config.image_dir),
-      images_file: imageStore(config.image_dir).images_file,
-      image: profileImage().reference,
-    });
-  const engine = make();
+  const flags = ["--data-dir", data_dir, "--bridge", `hte${n}`, "--subnet", `10.97.${n * 16}.0/20`];
+  const config = engineConfig([...flags, "--oci-runtime", oci_runtime]);
+  const engine = engineOf(config);
   const bundles = () => readdirSync(`${config.run_dir}/i`);
   const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
 
@@ -85,7 +48,7 @@ describe.each([
   it("starts an instance that runs commands, and removes it without a trace", async () => {
     const instance = await engine.start("one");
     expect(instance.nonce).toMatch(/^[0-9a-f]{32}$/);
-    const outcome = await instance.minit.execSole(command(["cat"], "hello"));
+    const outcome = await instance.minit.execSole(command(["cat"], { stdin: "hello" }));
     expect(outcome).toMatchObject({ exit_code: 0, stdout: "hello" });
     await outcome.idle;
     await engine.remove(instance);

@@ -1,95 +1,233 @@
-/** More containers than a bridge has ports: each has its network, and keeps it. */
+/** Instances and containers beyond the ports that a bridge has (1,023): each has its network, and keeps it. */
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, realpathSync, rmSync } from "node:fs";
-import { createServer, type Server } from "node:net";
+import { connect, createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
-import { readConfig } from "../../src/base/config.ts";
-import { createLog } from "../../src/base/log.ts";
+import { each } from "../../src/engine/concurrency.ts";
 import type { Instance } from "../../src/engine/engine.ts";
-import { LocalEngine } from "../../src/engine/local-engine.ts";
-import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { type NetworkPolicy, OPEN_POLICY } from "../../src/engine/rules.ts";
+import { profileImage } from "../../src/setup/paths.js";
+import { eventually, leftoversOf } from "../support/daemon.ts";
+import { command, engineConfig, engineOf } from "../support/engine.ts";
 
-const COUNT = 1_500;
-/** Of a bridge on Linux (BR_MAX_PORTS, 1,023): as many links again lie above it. */
-const SAMPLE_STEP = 50;
+const INSTANCES = 1_000;
+const CONTAINERS = 500;
 const STARTS_AT_ONCE = 4;
+const CHECKS_AT_ONCE = 8;
+/** One container of so many publishes a port and may send nowhere. */
+const PUBLISH_STEP = 50;
+const PORT_FIRST = 21_700;
 
-const { data_dir: installed, image_dir } = readDirectories(process.env, []);
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-scale-"));
-const flags = ["--data-dir", data_dir, "--image-dir", image_dir, "--bridge", "htscale", "--subnet", "10.98.0.0/20"];
-const config = readConfig({}, [...flags, "--instances-max", String(COUNT + 100), "--containers-max", "0"]);
-const engine = new LocalEngine({
-  config,
-  clock: systemClock,
-  log: createLog("error", systemClock),
-  minit: helperPath(installed),
-  buildah: buildahCommand(config.image_dir),
-  images_file: imageStore(config.image_dir).images_file,
-  image: profileImage().reference,
-});
-const instances: Instance[] = [];
+const flags = ["--data-dir", data_dir, "--bridge", "htscale", "--subnet", "10.98.0.0/20"];
+const config = engineConfig([...flags, "--instances-max", String(INSTANCES), "--containers-max", String(CONTAINERS)]);
+const engine = engineOf(config);
+const { containers } = engine;
+const instances = new Map<string, Instance>();
+const ids = Array.from({ length: CONTAINERS }, (_, n) => `c${n}`);
+const published = ids.flatMap((id, n) => (n % PUBLISH_STEP === 0 ? [{ id, port: PORT_FIRST + n / PUBLISH_STEP }] : []));
 let server: Server;
+let before: Counts;
 
 beforeAll(async () => {
   await engine.boot();
-  await engine.containers.userNamespacesTried();
-  const gateway = engine.info().gateway;
+  await containers.userNamespacesTried();
   server = createServer((socket) => socket.end(`${socket.remoteAddress}`));
-  await new Promise<void>((resolve) => server.listen(0, gateway, resolve));
+  await new Promise<void>((resolve) => server.listen(0, engine.info().gateway, resolve));
+  await engine.openPort(portOf(server));
+  // What the first of each leaves for the next is there before anything is counted.
+  await engine.remove(await engine.start("first"));
+  await startContainer("first");
+  await endContainer("first");
+  before = await settledCounts();
 });
 
 afterAll(async () => {
   server.close();
+  await Promise.all(containers.ids.map((id) => containers.kill(id)));
   await engine.shutdown();
   rmSync(data_dir, { recursive: true, force: true });
 });
 
-async function inLanes(count: number, lanes_count: number, work: (n: number) => Promise<void>): Promise<void> {
-  let next = 0;
-  const lane = async () => {
-    for (let n = next++; n < count; n = next++) await work(n);
-  };
-  await Promise.all(Array.from({ length: lanes_count }, lane));
+function portOf(listening: Server): number {
+  const address = listening.address();
+  return typeof address === "object" ? (address?.port ?? 0) : 0;
 }
 
-/** The address that the gateway's server sees. */
-async function seenFrom({ minit }: Instance): Promise<string> {
-  const address = server.address();
-  const port = typeof address === "object" ? address?.port : 0;
-  const { stdout } = await minit.execSole({
-    argv: ["bash", "-c", `exec 3<>/dev/tcp/${engine.info().gateway}/${port}; cat <&3`],
+const GREETER = `
+import socket, sys
+listening = socket.create_server(("", 80))
+while True:
+    with listening.accept()[0] as caller: caller.sendall(sys.argv[1].encode())
+`;
+
+async function startContainer(id: string): Promise<void> {
+  const port = published.find((one) => one.id === id)?.port;
+  const ports = [{ container_port: 80, host_port: port ?? 0, host_address: "127.0.0.1", protocol: "tcp" }] as const;
+  const network: NetworkPolicy = port === undefined ? OPEN_POLICY : { egress: "off", ports };
+  await containers.create(id, null);
+  const ended = await containers.start({
+    id,
+    tenant_id: "default",
+    image: profileImage().reference,
+    hostname: id,
+    network,
+    argv: port === undefined ? [] : ["python3", "-c", GREETER, id],
     environment: ["PATH=/usr/bin:/bin"],
-    working_directory: "",
-    timeout_ms: 10_000,
-    stdout_bytes_max: 1_000,
-    stderr_bytes_max: 1_000,
-    wipe: true,
-    stdin: "",
+    working_directory: "/",
+    memory_limit_mb: 64,
+    cpu_limit_percent: null,
+    disk_limit_mb: null,
+    strict: false,
+    read_only_root: false,
+    volumes: [],
   });
+  expect(ended).toBeNull();
+}
+
+async function endContainer(id: string): Promise<void> {
+  await containers.kill(id);
+  await containers.remove(id);
+}
+
+const asking = () => ["bash", "-c", `exec 3<>/dev/tcp/${engine.info().gateway}/${portOf(server)}; cat <&3`];
+
+/** The address of an instance that the gateway's server sees. */
+async function seenFrom({ minit }: Instance): Promise<string> {
+  const { stdout, idle } = await minit.execSole(command(asking()));
+  await idle;
   return stdout;
 }
 
-describe(`${COUNT} instances at the same time`, () => {
-  it("start, and each of a sample reaches the gateway from its own address", { timeout: 600_000 }, async () => {
-    const port = server.address();
-    await engine.openPort(typeof port === "object" ? (port?.port ?? 0) : 0);
-    await inLanes(COUNT, STARTS_AT_ONCE, async (n) => {
-      instances.push(await engine.start(`many-${n}`));
+/** The address of a container that the gateway's server sees. */
+async function seenFromContainer(id: string): Promise<string> {
+  const { stdout } = await containers.run(id, {
+    argv: asking(),
+    environment: ["PATH=/usr/bin:/bin"],
+    working_directory: "/",
+    timeout_ms: 10_000,
+    grace_ms: 0,
+    output_bytes_max: 1_000,
+    is_stream: false,
+  }).exited;
+  return stdout.toString();
+}
+
+function greetingAt(port: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, "127.0.0.1");
+    let text = "";
+    socket.on("data", (chunk) => {
+      text += chunk;
     });
-    expect(new Set(instances.map(({ address }) => address)).size).toBe(COUNT);
-    for (let n = 0; n < COUNT; n += SAMPLE_STEP) {
-      const instance = instances[n] as Instance;
-      expect(await seenFrom(instance)).toBe(instance.address);
-    }
-    const last = instances[COUNT - 1] as Instance;
-    expect(await seenFrom(last)).toBe(last.address);
+    socket.on("error", reject).on("end", () => resolve(text));
+  });
+}
+
+/** Each of what runs reaches the gateway from its own address, and each published port its own container. */
+async function checkAll(live: readonly string[]): Promise<void> {
+  await each(instances.values(), CHECKS_AT_ONCE, async (instance) => {
+    expect(await seenFrom(instance)).toBe(instance.address);
+  });
+  await each(live, CHECKS_AT_ONCE, async (id) => {
+    expect(await seenFromContainer(id)).toBe(containers.live(id)?.address);
+  });
+  for (const { id, port } of published.filter((one) => live.includes(one.id))) {
+    expect(await eventually(`${id} listens`, () => greetingAt(port).catch(() => null))).toBe(id);
+  }
+}
+
+interface Counts {
+  readonly links: number;
+  readonly rules: number;
+  readonly namespaces: number;
+  readonly cgroups: number;
+  readonly mounts: number;
+  readonly processes: number;
+  readonly subvolumes: number;
+}
+
+/** Sets of the tables whose elements packets add; the kernel drops these by itself. */
+const PACKET_SETS = ["flows", "begun"];
+
+/** Rules of the engine's tables, and elements of their sets and maps: not of those that packets fill. */
+function rulesOf(tables: readonly string[]): number {
+  // biome-ignore lint/suspicious/noExplicitAny: as nft prints it.
+  const listed: any[] = tables.flatMap((line) => {
+    const [, family = "", name = ""] = line.split(" ");
+    return JSON.parse(execFileSync("nft", ["-j", "list", "table", family, name]).toString()).nftables;
+  });
+  let count = 0;
+  for (const { rule, set, map } of listed) {
+    const holder = set ?? map;
+    if (rule !== undefined) count += 1;
+    if (holder !== undefined && !PACKET_SETS.includes(holder.name)) count += holder.elem?.length ?? 0;
+  }
+  return count;
+}
+
+function counts(): Counts {
+  const { links, tables, namespaces, cgroups, mounts, processes, subvolumes } = leftoversOf({
+    ...config,
+    tag: config.host_tag,
+  });
+  return {
+    links: links.length,
+    rules: rulesOf(tables),
+    namespaces: namespaces.length,
+    cgroups: cgroups.length,
+    mounts: mounts.length,
+    processes: processes.length,
+    subvolumes: subvolumes.length,
+  };
+}
+
+/** What there is once the engine rests: slots are made ahead and cut ones deleted in the background. */
+async function settledCounts(): Promise<Counts> {
+  let last = "";
+  return eventually("the counts stay", async () => {
+    const now = counts();
+    const isSame = JSON.stringify(now) === last;
+    last = JSON.stringify(now);
+    return isSame ? now : null;
+  });
+}
+
+describe(`${INSTANCES} instances and ${CONTAINERS} containers at the same time`, () => {
+  it("start, and each has a network of its own", { timeout: 300_000 }, async () => {
+    const names = Array.from({ length: INSTANCES }, (_, n) => `many-${n}`);
+    // One container to two instances: neither kind is complete before the other.
+    const all = names.flatMap((name, n) => (n % 2 === 0 ? [name, `c${n / 2}`] : [name]));
+    await each(all, STARTS_AT_ONCE, async (name) => {
+      if (name.startsWith("c")) await startContainer(name);
+      else instances.set(name, await engine.start(name));
+    });
+    const addresses = [...instances.values(), ...ids.map((id) => containers.live(id))].map((one) => one?.address);
+    expect(new Set(addresses).size).toBe(INSTANCES + CONTAINERS);
+    const { links, namespaces } = counts();
+    expect(links).toBeGreaterThanOrEqual(INSTANCES + CONTAINERS);
+    expect(namespaces).toBeGreaterThanOrEqual(INSTANCES + CONTAINERS);
+    await checkAll(ids);
   });
 
-  it("are removed, and their networks with them", { timeout: 600_000 }, async () => {
-    await inLanes(COUNT, STARTS_AT_ONCE * 2, async (n) => engine.remove(instances[n] as Instance));
+  it("keep it while half of them are removed", { timeout: 300_000 }, async () => {
+    await each([...instances.values()].slice(INSTANCES / 2), CHECKS_AT_ONCE, async (instance) => {
+      instances.delete(instance.id);
+      await engine.remove(instance);
+    });
+    await each(ids.slice(CONTAINERS / 2), CHECKS_AT_ONCE, endContainer);
+    await checkAll(ids.slice(0, CONTAINERS / 2));
+  });
+
+  it("leave no link, rule, namespace or control group", { timeout: 300_000 }, async () => {
+    const addresses = new Set([...instances.values()].map(({ address }) => address));
+    await each(instances.values(), CHECKS_AT_ONCE, (instance) => engine.remove(instance));
+    await each(ids.slice(0, CONTAINERS / 2), CHECKS_AT_ONCE, endContainer);
     const next = await engine.start("afterwards");
     expect(await seenFrom(next)).toBe(next.address);
-    expect(instances.some(({ address }) => address === next.address)).toBe(false);
+    expect(addresses.has(next.address)).toBe(false);
     await engine.remove(next);
+    await eventually("all is as before", () => JSON.stringify(counts()) === JSON.stringify(before)).catch(() => {});
+    expect(counts()).toEqual(before);
   });
 });

@@ -263,47 +263,57 @@ export class Daemon {
 
   /** What is on the machine in this daemon's name. Not while it is busy: files come and go while one looks. */
   leftovers(): Leftovers {
-    const { run_dir } = this;
-    const { image_dir } = readDirectories(process.env, []);
-    // It complains where links come and go while it looks.
-    const links = JSON.parse(
-      execFileSync("ip", ["-j", "link"], { stdio: ["ignore", "pipe", "ignore"] }).toString(),
-    ) as { ifname: string }[];
-    const containers = `${image_dir}/storage/overlay-containers/containers.json`;
-    const named = existsSync(containers)
-      ? (JSON.parse(readFileSync(containers, "utf8")) as { names?: string[] }[]).flatMap(({ names }) => names ?? [])
-      : [];
-    const processes = this.processes();
-    const pids = processes.map((line) => line.split(" ", 1)[0] ?? "");
-    const launchers = pids.filter((_, i) => processes[i]?.includes(" launcher "));
-    return {
-      processes,
-      mounts: [
-        ...mountsOf("self").filter((line) => line.includes(run_dir) || line.includes(this.data_dir)),
-        // A launcher begins with what was mounted on the machine at that moment, which may be other tests'.
-        ...launchers
-          .flatMap(mountsOf)
-          .filter((line) => [run_dir, this.data_dir, image_dir].some((path) => line.includes(path))),
-      ],
-      namespaces: [...new Set([...pids.flatMap(namespacesOf), ...launchers.flatMap(heldNamespacesOf)])],
-      cgroups: cgroupsOf(`hearth-${this.tag}`),
-      links: links
-        .map(({ ifname }) => ifname)
-        .filter((name) => name === this.bridge || name.startsWith(`h${this.tag.slice(0, 6)}`)),
-      tables: execFileSync("nft", ["list", "tables"])
-        .toString()
-        .split("\n")
-        .filter((line) => line.includes(this.tag)),
-      run_files: existsSync(run_dir) ? readdirSync(run_dir, { recursive: true }).map(String) : [],
-      crun_files: readdirSync("/tmp").filter((name) => name.startsWith("crun.")),
-      image_containers: named.filter((name) => name.includes(this.tag)),
-      loops: loopsOf(this.data_dir),
-      subvolumes: launchers.flatMap((pid) =>
-        ["containers", "volumes"].flatMap((kind) => entriesOf(`/proc/${pid}/root${this.data_dir}/area/${kind}`)),
-      ),
-      container_files: entriesOf(`${this.data_dir}/containers`),
-    };
+    return leftoversOf(this);
   }
+}
+
+/** Lists what is on the machine in the name of a daemon, or of an engine without one. */
+export function leftoversOf(owner: {
+  readonly tag: string;
+  readonly bridge: string;
+  readonly data_dir: string;
+  readonly run_dir: string;
+}): Leftovers {
+  const { tag, bridge, data_dir, run_dir } = owner;
+  const { image_dir } = readDirectories(process.env, []);
+  // It complains where links come and go while it looks.
+  const links = JSON.parse(execFileSync("ip", ["-j", "link"], { stdio: ["ignore", "pipe", "ignore"] }).toString()) as {
+    ifname: string;
+  }[];
+  const containers = `${image_dir}/storage/overlay-containers/containers.json`;
+  const named = existsSync(containers)
+    ? (JSON.parse(readFileSync(containers, "utf8")) as { names?: string[] }[]).flatMap(({ names }) => names ?? [])
+    : [];
+  const processes = processesOf(tag, [run_dir, data_dir]);
+  const pids = processes.map((line) => line.split(" ", 1)[0] ?? "");
+  const launchers = pids.filter((_, i) => processes[i]?.includes(" launcher "));
+  return {
+    processes,
+    mounts: [
+      ...mountsOf("self").filter((line) => line.includes(run_dir) || line.includes(data_dir)),
+      // A launcher begins with what was mounted on the machine at that moment, which may be other tests'.
+      ...launchers
+        .flatMap(mountsOf)
+        .filter((line) => [run_dir, data_dir, image_dir].some((path) => line.includes(path))),
+    ],
+    namespaces: [...new Set([...pids.flatMap(namespacesOf), ...launchers.flatMap(heldNamespacesOf)])],
+    cgroups: cgroupsOf(`hearth-${tag}`),
+    links: links
+      .map(({ ifname }) => ifname)
+      .filter((name) => name === bridge || name.startsWith(`h${tag.slice(0, 6)}`)),
+    tables: execFileSync("nft", ["list", "tables"])
+      .toString()
+      .split("\n")
+      .filter((line) => line.includes(tag)),
+    run_files: existsSync(run_dir) ? readdirSync(run_dir, { recursive: true }).map(String) : [],
+    crun_files: readdirSync("/tmp").filter((name) => name.startsWith("crun.")),
+    image_containers: named.filter((name) => name.includes(tag)),
+    loops: loopsOf(data_dir),
+    subvolumes: launchers.flatMap((pid) =>
+      ["containers", "volumes"].flatMap((kind) => entriesOf(`/proc/${pid}/root${data_dir}/area/${kind}`)),
+    ),
+    container_files: entriesOf(`${data_dir}/containers`),
+  };
 }
 
 function processesOf(tag: string, directories: readonly string[]): string[] {

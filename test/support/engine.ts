@@ -1,0 +1,40 @@
+/** An engine of its own in the test's process, as set-up installed its parts, and commands for its instances. */
+import { systemClock } from "../../src/base/clock.ts";
+import { type Config, readConfig } from "../../src/base/config.ts";
+import { createLog } from "../../src/base/log.ts";
+import type { ExecRequest } from "../../src/engine/engine.ts";
+import { LocalEngine } from "../../src/engine/local-engine.ts";
+import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
+
+/** The configuration by these flags, with the images that set-up installed. */
+export function engineConfig(flags: readonly string[]): Config {
+  const { image_dir } = readDirectories(process.env, []);
+  return readConfig({}, [...flags, "--image-dir", image_dir]);
+}
+
+export function engineOf(config: Config): LocalEngine {
+  const { image_dir } = config;
+  return new LocalEngine({
+    config,
+    clock: systemClock,
+    log: createLog("error", systemClock),
+    minit: helperPath(readDirectories(process.env, []).data_dir),
+    buildah: buildahCommand(image_dir),
+    images_file: imageStore(image_dir).images_file,
+    image: profileImage().reference,
+  });
+}
+
+export function command(argv: readonly string[], more: Partial<ExecRequest> = {}): ExecRequest {
+  return {
+    argv,
+    environment: ["PATH=/usr/bin:/bin"],
+    working_directory: "",
+    timeout_ms: 10_000,
+    stdout_bytes_max: 65_536,
+    stderr_bytes_max: 65_536,
+    wipe: true,
+    stdin: "",
+    ...more,
+  };
+}
