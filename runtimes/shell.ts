@@ -18,7 +18,7 @@ const SHELL_WORDS = new Set(
 const PLAIN_LINE = /^[A-Za-z0-9_@%+:,./=^ \t-]+$/;
 
 /** The words of a line that needs no shell, or null where it does. */
-export function plainWords(line: string): string[] | null {
+function plainWords(line: string): string[] | null {
   if (!PLAIN_LINE.test(line)) return null;
   const words = line.split(/[ \t]+/).filter((word) => word !== "");
   const [first] = words;

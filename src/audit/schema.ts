@@ -6,9 +6,9 @@ import { nextCursor, pageQuery } from "../http/pages.ts";
 import { epochSeconds } from "../http/schema.ts";
 
 export const AUDIT_RESULTS = ["success", "refused", "failed"] as const;
-export const CREDENTIAL_KINDS = ["key", "token", "invocation"] as const;
+const CREDENTIAL_KINDS = ["key", "token", "invocation"] as const;
 
-export const auditEntry = z
+const auditEntry = z
   .object({
     at: epochSeconds.describe("When the answer was made, seconds since the Unix epoch."),
     tenant_id: z.string().nullable().describe("Of the caller; null if no credential was accepted."),

@@ -211,7 +211,7 @@ const CHANGES: readonly Verb[] = [
 /** Those whose names are not verbs of functions too. */
 export const CONTAINER_VERBS: readonly Verb[] = [RUN, EXEC, ...LOOKS, ...CHANGES];
 
-export const LOG_FLAGS: readonly Flag[] = [
+const LOG_FLAGS: readonly Flag[] = [
   { flags: "-f, --follow", about: "go on with what comes, until Ctrl-C or the container's end" },
   { flags: "--since <when>", about: "none before it: 10m ago, or a date", parse: moment },
   { flags: "-t, --timestamps", about: "with the time of each line" },

@@ -37,7 +37,7 @@ export function parsePlace(text: string): { readonly name: string; readonly path
   return { name, path: path.startsWith("/") ? path : `/${path}` };
 }
 
-export const containerTree = (session: Session, container_id: string): Tree => ({
+const containerTree = (session: Session, container_id: string): Tree => ({
   open: (path) =>
     session.client().open("GET /api/containers/:container_id/archive", { params: { container_id }, query: { path } }),
   send: async (path, pieces) =>

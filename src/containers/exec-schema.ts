@@ -45,7 +45,7 @@ export const streamRequest = z
   .meta({ id: "StreamRequest" });
 export type StreamInput = z.output<typeof streamRequest>;
 
-export const JOB_STATUSES = ["running", "completed", "failed", "timed_out"] as const;
+const JOB_STATUSES = ["running", "completed", "failed", "timed_out"] as const;
 
 export const execResult = z
   .object({
@@ -93,7 +93,7 @@ export const jobList = z
   .object({ jobs: z.array(jobRecord).describe("Newest first."), next_cursor: nextCursor })
   .meta({ id: "ExecJobList" });
 
-export const processRecord = z
+const processRecord = z
   .object({
     pid: z.int().describe("Inside the container."),
     ppid: z.int().describe("Inside the container; 0: none of its."),

@@ -11,7 +11,7 @@ const RULE = new RegExp(
 );
 
 /** `<address>[/<bits>][:<port>[-<port>]][/tcp|/udp]`, or what is wrong with it. */
-export function parseAllowRule(rule: string): AllowRule | string {
+function parseAllowRule(rule: string): AllowRule | string {
   const parts = RULE.exec(rule);
   if (parts === null) {
     return "must be an IPv4 address or network, with ports and protocol if need be: 203.0.113.0/24:8000-8100/tcp";

@@ -25,7 +25,7 @@ const MOUNT_REFUSED = ["/", "/bin", "/sbin", "/lib", "/lib64", "/usr", "/proc", 
 const DIRECTORY_REFUSED = ["/proc", "/sys", "/dev", "/boot", "/var/run", "/var/log"];
 
 /** The path without doubled and final slashes and `.` parts; null where a part leads up. */
-export function plainPath(path: string): string | null {
+function plainPath(path: string): string | null {
   const parts = path.split("/").filter((part) => part !== "" && part !== ".");
   return parts.includes("..") ? null : `/${parts.join("/")}`;
 }
@@ -94,7 +94,7 @@ export const argv = z
  */
 const IMAGE_REFERENCE = /^[A-Za-z0-9][\w.-]*(?:[/:@][\w.-]+)*$/;
 
-export const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
+const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
 
 const ABOUT = {
   name: "Unique among the tenant's containers. Without '/', control characters and spaces at its ends.",
@@ -247,7 +247,7 @@ export const environmentBody = z
   .object({ environment: containerEnvironment.describe("Variables by name.") })
   .meta({ id: "ContainerEnvironment" });
 
-export const containerChecks = z
+const containerChecks = z
   .object({
     state_running: z.boolean().describe("Its state is running."),
     minit_responsive: z.boolean().describe("Its first process answers."),

@@ -37,13 +37,13 @@ export const CAPABILITIES: readonly string[] = [
 ];
 
 /** Notes the network slot, for a later process to read. */
-export const SLOT_ANNOTATION = "hearth.slot";
+const SLOT_ANNOTATION = "hearth.slot";
 /** Notes the first id of its user namespace, where it has one, for the same. */
-export const FIRST_ID_ANNOTATION = "hearth.first-id";
+const FIRST_ID_ANNOTATION = "hearth.first-id";
 /** Notes the image that its root lies on, for the same. */
-export const IMAGE_ANNOTATION = "hearth.image";
+const IMAGE_ANNOTATION = "hearth.image";
 /** Notes the policy of its network, as JSON, for the same. */
-export const NETWORK_ANNOTATION = "hearth.network";
+const NETWORK_ANNOTATION = "hearth.network";
 
 export interface Mount {
   /** A directory on this machine, as the launcher sees it. */

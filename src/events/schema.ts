@@ -4,7 +4,7 @@ import { LIMITS } from "../base/limits.ts";
 import { queryNumber } from "../http/input.ts";
 
 /** What changed: the name of the event on the wire. What happened to it is the event's `event_type`. */
-export const EVENT_NAMES = [
+const EVENT_NAMES = [
   "container_update",
   "operation_update",
   "volume_update",

@@ -207,7 +207,7 @@ export type VersionedFields = Pick<
 >;
 
 /** A version as the API shows it (wire-facts §9). */
-export const versionRecord = functionRecord
+const versionRecord = functionRecord
   .pick({
     function_id: true,
     handler: true,

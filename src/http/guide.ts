@@ -12,7 +12,7 @@ import { bullets, document, fenced, heading, inlineCode, numbered, paragraph, ta
 import { errorsOf, templateOf } from "./openapi.ts";
 import { Answer, JSON_TYPE, type Output, type Route, route, SCOPES, type Scope } from "./route.ts";
 
-export const MARKDOWN_TYPE = "text/markdown";
+const MARKDOWN_TYPE = "text/markdown";
 
 /** A shell script that runs as it stands, with what it prints. A test runs each with a key of just these scopes. */
 export interface GuideExample {
@@ -60,7 +60,7 @@ export interface Guide<Concern extends string> {
 
 const text = (about: string) => z.string().describe(about);
 
-export const guideHelp = z
+const guideHelp = z
   .object({
     concern: text("The area of the API."),
     about: text("What it is."),
@@ -108,7 +108,7 @@ export const guideHelp = z
   .meta({ id: "GuideHelp" });
 export type GuideHelp = Readonly<z.output<typeof guideHelp>>;
 
-export const guideExamples = z
+const guideExamples = z
   .object({
     concern: text("The area of the API."),
     requires: z.array(z.string()).describe("Programs and variables that the scripts use."),

@@ -241,7 +241,7 @@ function unfolded(issue: z.core.$ZodIssue): readonly z.core.$ZodIssue[] {
 }
 
 /** The refusal for a failed validation. `always` fixes the code: a query or a path has no JSON types to get wrong. */
-export function invalidInput(error: z.ZodError, input: unknown, always: ErrorCode | null = null): AppError {
+function invalidInput(error: z.ZodError, input: unknown, always: ErrorCode | null = null): AppError {
   const rows = error.issues.flatMap(unfolded).map((issue) => {
     const value = valueAt(input, issue.path);
     return { issue, value, is_shape: isShapeIssue(issue, value) };

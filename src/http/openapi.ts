@@ -180,7 +180,7 @@ function allowNull(schema: Mutable): void {
 export const templateOf = (path: string): string => path.replace(/:(\w+)/g, "{$1}").replace(/\*$/, "{path}");
 
 /** The area of a route: `functions` of `/api/functions/…`, `daemon` where the path names none. */
-export function tagOf({ path }: Pick<Route, "path">): string {
+function tagOf({ path }: Pick<Route, "path">): string {
   const [, first, second] = path.split("/");
   return first === "api" && second !== undefined && second !== "openapi.json" && second !== "docs" ? second : "daemon";
 }
@@ -321,7 +321,7 @@ const QUERY_CREDENTIAL = {
 };
 
 /** What a request needs, in words. */
-export function credentialText({ auth, scope }: Pick<Route, "auth" | "scope">): string {
+function credentialText({ auth, scope }: Pick<Route, "auth" | "scope">): string {
   if (auth === "public") return "No credential.";
   if (auth === "operator") return `The operator's key, with scope ${scope}.`;
   return scope === null ? "Any credential." : `A credential with scope ${scope}.`;

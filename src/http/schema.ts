@@ -27,7 +27,7 @@ export const wellFormed = z
   .string()
   .refine((value) => value.isWellFormed(), { error: "must not hold half a surrogate pair" });
 
-export const withoutNul = wellFormed.refine((value) => !value.includes("\0"), {
+const withoutNul = wellFormed.refine((value) => !value.includes("\0"), {
   error: "must not hold a NUL character",
 });
 

@@ -111,7 +111,7 @@ export function helperSourceDir() {
  *
  * @returns {string}
  */
-export function debianSuite() {
+function debianSuite() {
   try {
     return /^VERSION_CODENAME="?([a-z]+)"?$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
   } catch {

@@ -26,9 +26,9 @@ import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.t
 import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } from "./schema.ts";
 
 /** The operator's key. At most one, replaced when the setting changes. */
-export const BOOTSTRAP_KEY_ID = "bootstrap";
+const BOOTSTRAP_KEY_ID = "bootstrap";
 /** The operator's key before the last rotation, for as long as both are good. */
-export const PREVIOUS_BOOTSTRAP_KEY_ID = "bootstrap_previous";
+const PREVIOUS_BOOTSTRAP_KEY_ID = "bootstrap_previous";
 
 const isOperatorKey = (id: string): boolean => id === BOOTSTRAP_KEY_ID || id === PREVIOUS_BOOTSTRAP_KEY_ID;
 /** 5 bits each: 60 name a key, 160 keep it. */

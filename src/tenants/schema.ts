@@ -43,7 +43,7 @@ export const updateTenant = z
   .meta({ id: "UpdateTenant" });
 export type UpdateTenant = z.output<typeof updateTenant>;
 
-export const TENANT_STATES = ["active", "deleting"] as const;
+const TENANT_STATES = ["active", "deleting"] as const;
 
 export const tenantRecord = z
   .object({
@@ -91,7 +91,7 @@ export const createKey = z
   .meta({ id: "CreateApiKey" });
 export type CreateKey = z.output<typeof createKey>;
 
-export const apiKeyRecord = z
+const apiKeyRecord = z
   .object({
     id: z.string().describe("Of the key, with which it is revoked."),
     tenant_id: z.string().describe("Whose key it is."),

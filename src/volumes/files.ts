@@ -62,7 +62,7 @@ interface Range {
 }
 
 /** RFC 9110 §14: one range of bytes; null where all are wanted, or where it is none that we know. */
-export function parseRange(header: string | null, size: number): Range | null {
+function parseRange(header: string | null, size: number): Range | null {
   const found = /^bytes=(\d*)-(\d*)$/.exec(header ?? "");
   if (found === null || (found[1] === "" && found[2] === "")) return null;
   const [, first = "", last = ""] = found;

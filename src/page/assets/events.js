@@ -16,7 +16,7 @@ import { Stream } from "./stream.js";
  * @property {Readonly<Record<string, unknown>>} data
  */
 
-export const EVENTS_MAX = 200;
+const EVENTS_MAX = 200;
 /** Three heartbeats. */
 const SILENCE_MS = 45_000;
 
