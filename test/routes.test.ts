@@ -33,7 +33,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/containers/:container_id/archive": "the twin of the upload",
   "GET /api/volumes/:name/archive": "the same",
   "GET /api/containers/:container_id/ls": "the twin of a volume's: who fetches a file looks for it first",
-  "GET /api/containers/:container_id/jobs": "what existing clients read after an exec (wire-facts §1)",
+  "GET /api/containers/:container_id/jobs": "what existing clients read after an exec",
   "GET /api/containers/:container_id/jobs/:job_id": "the same",
   "POST /api/operator/key/rotate": "a key that leaked is replaced while the daemon runs",
   "POST /api/operator/token-key/rotate": "the same",

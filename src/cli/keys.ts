@@ -131,12 +131,17 @@ export async function rotateOperatorKey(session: Session, _words: Words, flags: 
   const made = await session.client().request("POST /api/operator/key/rotate", { body });
   session.show(made, () => `${made.key}\n`);
   if (session.flags.json === true) return;
-  session.terminal.note(`the previous key ends ${relative(made.previous_expires_at, session.now)}`);
+  session.terminal.note(`the previous key ${endOf(made.previous_expires_at, session)}`);
 }
 
 export async function rotateTokenKey(session: Session, _words: Words, flags: Flags): Promise<void> {
   const overlap_seconds = flags.overlap as number | undefined;
   const body = overlap_seconds === undefined ? {} : { overlap_seconds };
   const made = await session.client().request("POST /api/operator/token-key/rotate", { body });
-  session.show(made, () => `earlier tokens end ${relative(made.previous_expires_at, session.now)} at the latest\n`);
+  session.show(made, () => `every earlier token ${endOf(made.previous_expires_at, session)}\n`);
+}
+
+/** Of what a rotation has replaced. */
+function endOf(at: number, { now }: Session): string {
+  return at <= now ? "is no longer valid" : `ends ${relative(at, now)} at the latest`;
 }

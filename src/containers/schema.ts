@@ -20,7 +20,7 @@ import {
 import { egress, publishedPort, wantedPorts } from "./network-schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
-/** Where an image or a container keeps what a mount or a working directory would cover (wire-facts §5). */
+/** Where an image or a container keeps what a mount or a working directory would cover. */
 const MOUNT_REFUSED = ["/", "/bin", "/sbin", "/lib", "/lib64", "/usr", "/proc", "/sys", "/dev", "/etc"];
 const DIRECTORY_REFUSED = ["/proc", "/sys", "/dev", "/boot", "/var/run", "/var/log"];
 
@@ -219,7 +219,7 @@ const dryRun = z
   .optional()
   .describe("Only false: a dry run is not supported.");
 
-/** Start and resume take no options; these are what existing clients send with them (wire-facts §8). */
+/** Start and resume take no options; these are what existing clients send with them. */
 export const startContainer = z
   .object({
     async_mode: asyncMode,
@@ -312,7 +312,7 @@ const unknownContainer = z
   })
   .meta({ id: "UnknownContainer" });
 
-/** Clients resolve names with this route and take a 404 for a fault (wire-facts §1). */
+/** Clients resolve names with this route and take a 404 for a fault. */
 export const namedContainer = z.union([foundContainer, unknownContainer]).meta({ id: "NamedContainer" });
 
 export const containerReadiness = containerRecord

@@ -248,7 +248,7 @@ export class Containers {
     return this.#rows.list(tenant_id, state, place, (row) => this.#view.glance(row));
   }
 
-  /** By id, or by name where no container has that id (wire-facts §2). Throws NOT_FOUND. */
+  /** By id, or by name where no container has that id. Throws NOT_FOUND. */
   async row(tenant_id: string, id: string): Promise<ContainerRow> {
     const row = (await this.#rows.byId(tenant_id, id)) ?? (await this.#rows.byName(tenant_id, id));
     if (row === null) throw new AppError("NOT_FOUND", `container '${id}' not found`);

@@ -158,7 +158,7 @@ export const invokeFunction = z
 
 export type InvokeFunction = z.output<typeof invokeFunction>;
 
-/** A function as the API shows it (wire-facts §9). */
+/** A function as the API shows it. */
 export const functionRecord = z
   .object({
     id: z.string().describe("The same as function_id."),
@@ -206,7 +206,7 @@ export type VersionedFields = Pick<
   | "working_directory"
 >;
 
-/** A version as the API shows it (wire-facts §9). */
+/** A version as the API shows it. */
 const versionRecord = functionRecord
   .pick({
     function_id: true,

@@ -300,10 +300,12 @@ export function checkPath(url: string): void {
 export function queryNumber(min: number, max: number) {
   return z
     .string()
-    .regex(/^\d{1,15}$/, "expected a whole number")
+    .refine((text) => /^\d{1,15}$/.test(text), {
+      error: "expected a whole number",
+      params: { expected: ["integer"] },
+    })
     .meta({
       type: "integer",
-      pattern: undefined,
       minimum: min,
       ...(max < Number.MAX_SAFE_INTEGER ? { maximum: max } : {}),
     })

@@ -155,7 +155,7 @@ export const archiveQuery = z.object({
   path: filePath.default("/").describe("The directory that it is unpacked in; made where it is missing."),
 });
 
-/** The form of older clients (wire-facts §1). */
+/** The form of older clients. */
 export const archiveBody = z
   .object({
     content: base64.describe("The archive in base64."),

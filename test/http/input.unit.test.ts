@@ -158,6 +158,11 @@ describe("a query", () => {
     }
   });
 
+  it("is refused with the expected type for programs where a number is text", () => {
+    const details = { expected: ["integer"], received: '"1d"' };
+    expect(() => read("limit=1d")).toThrow(expect.objectContaining({ details: expect.objectContaining(details) }));
+  });
+
   it("keeps repeated names as arrays and decodes values", () => {
     expect({ ...parseQuery("/x?a=1&a=2&a=3&b=%2Fy+z&__proto__=q") }).toMatchObject({ a: ["1", "2", "3"], b: "/y z" });
     expect({ ...parseQuery("/x") }).toEqual({});
