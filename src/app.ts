@@ -182,7 +182,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     audit: { audit },
   });
   const routes = [...api, ...pageRoutes()];
-  const spools = new Spools(`${config.data_dir}/uploads`, ids);
+  const spools = new Spools(`${config.data_dir}/uploads`, ids, clock);
   await spools.begin();
   const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
     const app = createApp({

@@ -86,6 +86,8 @@ export const LIMITS = {
   spools_max: 16,
   /** A body that is handed on as it comes may take long, but each piece of it comes within this. */
   upload_stall_ms: 30_000,
+  /** One that holds a spool place has this much in each such time: 64 KiB a second, an hour for the largest upload. */
+  spool_bytes_min: 30 * 64 * 1024,
   /** A client that takes nothing of a large answer for this long is cut: it holds what others could have. */
   answer_stall_ms: 30_000,
   /** Headers of a long exec leave after this time at the latest: some clients wait 30 s for them. */
@@ -113,10 +115,11 @@ export const LIMITS = {
   terminal_seconds_max: 2_000_000,
   /** Output that the next client is shown: a few thousand lines. */
   terminal_backlog_bytes: 256 * 1024,
-  /** Sessions that have ended, of which can be read how. */
-  terminal_ended_kept: 1_000,
-  /** What sessions showed that ended with nobody attached, all together: the oldest goes first. */
-  terminal_unseen_bytes_max: 16 * 1024 * 1024,
+  /** Sessions of one tenant that have ended, of which can be read how; and tenants that have such sessions. */
+  terminal_ended_kept: 100,
+  terminal_ended_tenants_max: 256,
+  /** What sessions of one tenant showed that ended with nobody attached: the oldest goes first. 256 MiB of all tenants. */
+  terminal_unseen_bytes_max: 1024 * 1024,
   /** Characters of a frame of a client; the longest that means something has some fifty. */
   terminal_frame_length_max: 4_096,
   terminal_columns_default: 80,

@@ -2,7 +2,7 @@
  * The check that connections to a listener's address arrive at this very process. A rule of the packet filter may lead
  * them elsewhere, and whoever receives them receives the keys of clients.
  */
-import { connect, type Server, type Socket } from "node:net";
+import { connect, type DropArgument, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import type { Clock } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -30,7 +30,10 @@ export async function firstUnreached(
 ): Promise<Unreached | null> {
   const arrived = new Set<number>();
   const note = ({ remotePort }: Socket) => arrived.add(remotePort ?? 0);
-  server.on("connection", note);
+  const noteDrop = (dropped?: DropArgument) => arrived.add(dropped?.remotePort ?? 0);
+  // Before other listeners, which may close the connection; and above its bound, where there is no other event.
+  server.prependListener("connection", note);
+  server.on("drop", noteDrop);
   try {
     for (const address of addressesOf(host)) {
       const outcome = await probe(address, port, (own_port) => arrived.has(own_port), clock);
@@ -38,7 +41,7 @@ export async function firstUnreached(
     }
     return null;
   } finally {
-    server.off("connection", note);
+    server.off("connection", note).off("drop", noteDrop);
   }
 }
 
@@ -53,7 +56,7 @@ function probe(host: string, port: number, hasArrived: (own_port: number) => boo
       resolve(outcome);
     };
     const look = () => {
-      if (hasArrived(socket.localPort ?? 0)) end("here");
+      if (hasArrived(socket.localPort ?? -1)) end("here");
       else cancels.push(clock.after(LIMITS.self_check_look_ms, look));
     };
     const cancels = [clock.after(LIMITS.self_check_ms, () => end(socket.connecting ? "refused" : "elsewhere"))];

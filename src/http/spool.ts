@@ -5,8 +5,10 @@
  * U1. A file loses its name as soon as it is open, so no end of the daemon leaves one. `begin` removes a name that a
  *     crash left.
  * U2. A tenant has at most `spools_per_tenant_max` files at once, all tenants `spools_max`.
+ * U3. A client that holds one sends at least `spool_bytes_min` in each `upload_stall_ms` that the daemon waits for it.
  */
 import { type FileHandle, mkdir, open, rm } from "node:fs/promises";
+import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -22,12 +24,14 @@ const PIECE_BYTES = 64 * 1024;
 export class Spools {
   readonly #directory: string;
   readonly #ids: Ids;
+  readonly #clock: Clock;
   /** U2. */
   readonly #shares = new Shares({ each_max: LIMITS.spools_per_tenant_max, all_max: LIMITS.spools_max });
 
-  constructor(directory: string, ids: Ids) {
+  constructor(directory: string, ids: Ids, clock: Clock) {
     this.#directory = directory;
     this.#ids = ids;
+    this.#clock = clock;
   }
 
   /** Before the first request. */
@@ -45,9 +49,20 @@ export class Spools {
     };
     const json = new Base64Field(field, (bytes) => spool.add(bytes, hold), hold);
     try {
+      let waited_ms = 0;
+      let bytes = 0;
+      let from_ms = this.#clock.monotonicMs();
       for await (const piece of source) {
+        waited_ms += this.#clock.monotonicMs() - from_ms;
+        bytes += piece.length;
+        if (waited_ms >= LIMITS.upload_stall_ms) {
+          if (spool.isFile && bytes < LIMITS.spool_bytes_min) throw tooSlow(bytes, waited_ms);
+          waited_ms = 0;
+          bytes = 0;
+        }
         await json.add(piece as Buffer);
         giveBack(piece);
+        from_ms = this.#clock.monotonicMs();
       }
       return { sent: json.end(), spool };
     } catch (error) {
@@ -80,6 +95,12 @@ export class Spools {
   }
 }
 
+function tooSlow(bytes: number, waited_ms: number): AppError {
+  const { spool_bytes_min, upload_stall_ms } = LIMITS;
+  const message = `upload too slow: ${bytes} bytes in ${Math.round(waited_ms)} ms (at least ${spool_bytes_min} in ${upload_stall_ms} ms)`;
+  return new AppError("REQUEST_TIMEOUT", message, { hint: "send the content raw, in the body, instead of in base64" });
+}
+
 /** Read once; what was not begun by the end of its request is not read any more. */
 export class Spool implements Upload {
   readonly content_type = "application/octet-stream";
@@ -96,6 +117,11 @@ export class Spool implements Upload {
 
   get bytes(): number {
     return this.#bytes;
+  }
+
+  /** U2. */
+  get isFile(): boolean {
+    return this.#file !== null;
   }
 
   /** Few bytes are held in memory, as `hold` is told. */

@@ -3,20 +3,19 @@
  * it, so no session outlives the daemon, and its id is nobody's then.
  *
  * T1. A tenant has at most its limit `terminals_max` and the node `terminal_sessions_max`, those being made too.
- * T2. A session that has ended leaves the list; of the newest `terminal_ended_kept` it can still be read how they ended.
- *     What nobody saw of them is kept up to `terminal_unseen_bytes_max`, all together.
+ * T2. A session that has ended leaves the list; of a tenant's newest `terminal_ended_kept` it can still be read how they
+ *     ended. What nobody saw of them is kept up to `terminal_unseen_bytes_max` of each tenant.
  */
-import { LRUCache } from "lru-cache";
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
-import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { TenantShares } from "../base/tenant-shares.ts";
 import type { ContainerEngine, RunRequest } from "../engine/engine.ts";
 import type { Events } from "../events/service.ts";
 import { type Listed, type Place, pageOf } from "../http/pages.ts";
 import { type ServerSocket, Upgrade } from "../http/websocket.ts";
+import { EndedSessions } from "./ended.ts";
 import type { CreateSession, Target, TerminalSize } from "./schema.ts";
 import { LEFT, Session, type SessionOptions } from "./session.ts";
 import { TerminalSocket } from "./socket.ts";
@@ -63,12 +62,7 @@ export class Terminals {
   readonly #options: TerminalsOptions;
   readonly #sessions = new Map<string, Session>();
   #made_count = 0;
-  readonly #ended = new LRUCache<string, Session>({ max: LIMITS.terminal_ended_kept });
-  readonly #unseen = new LRUCache<string, Buffer>({
-    max: LIMITS.terminal_ended_kept,
-    maxSize: LIMITS.terminal_unseen_bytes_max,
-    sizeCalculation: ({ length }) => Math.max(1, length),
-  });
+  readonly #ended = new EndedSessions<Session>();
   #isClosed = false;
 
   constructor(options: TerminalsOptions) {
@@ -162,7 +156,7 @@ export class Terminals {
 
   /** Also one that has ended, for a while. Throws NOT_FOUND. */
   get(tenant_id: string, id: string): Session {
-    const session = this.#sessions.get(id) ?? this.#ended.get(id);
+    const session = this.#sessions.get(id) ?? this.#ended.get(tenant_id, id);
     if (session?.tenant_id === tenant_id) return session;
     throw new AppError("NOT_FOUND", `terminal session '${id}' not found`);
   }
@@ -184,10 +178,10 @@ export class Terminals {
     { cols, rows }: { readonly [Side in keyof TerminalSize]?: number | undefined },
   ): Upgrade {
     const ended = this.get(tenant_id, id);
-    const unseen = this.#unseen.get(id);
+    const unseen = this.#ended.unseen(tenant_id, id);
     if (unseen !== undefined) {
       return new Upgrade((socket: ServerSocket) => {
-        this.#unseen.delete(id);
+        this.#ended.seen(tenant_id, id);
         return new TerminalSocket(socket, ended, unseen);
       });
     }
@@ -244,9 +238,7 @@ export class Terminals {
         if (change === "created") this.#sessions.set(id, session);
         if (change === "ended") {
           this.#sessions.delete(id);
-          this.#ended.set(id, session);
-          const unseen = session.takeUnseen();
-          if (unseen !== null) this.#unseen.set(id, unseen);
+          this.#ended.add(session, session.takeUnseen());
           release();
         }
         this.#tell(session, change);

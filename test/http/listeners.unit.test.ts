@@ -1,9 +1,12 @@
 /** Two listeners of one daemon: the same routes, other credentials, and the bounds of the one that handlers can reach. */
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { describe, expect, it } from "vitest";
-import type { Clock } from "../../src/base/clock.ts";
+import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
 import { type Route, route } from "../../src/http/route.ts";
+import { firstUnreached } from "../../src/http/self-check.ts";
 import { KEY, rawClient, serving } from "./served.ts";
 
 const INNER_HOST = "127.0.0.2";
@@ -164,5 +167,23 @@ describe("the inner listener", () => {
         ),
       )
       .toBe("served");
+  });
+});
+
+describe("the check that a listener is reached", () => {
+  it("holds where the listener closes the connection unread, before the check hears of it or above its bound", async () => {
+    const server = createServer((socket) => socket.destroy());
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    expect(await firstUnreached(server, "127.0.0.1", port, systemClock)).toBe(null);
+    server.removeAllListeners("connection");
+    server.maxConnections = 1;
+    const first = connect(port, "127.0.0.1");
+    await once(server, "connection");
+    expect(await firstUnreached(server, "127.0.0.1", port, systemClock)).toBe(null);
+    expect([server.listenerCount("connection"), server.listenerCount("drop")]).toEqual([0, 0]);
+    first.destroy();
+    server.close();
   });
 });

@@ -84,7 +84,7 @@ export function serving(): (
     const keys = testKeys(store, systemClock);
     await keys.ensureBootstrap(KEY);
     const rates = new Rates(systemClock);
-    const spools = new Spools(join(made.directory, "uploads"), ids);
+    const spools = new Spools(join(made.directory, "uploads"), ids, clock);
     await spools.begin();
     const app = createApp({
       log,
