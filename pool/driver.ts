@@ -29,7 +29,7 @@ import type {
 } from "./protocol.ts";
 import { step } from "./scheduler.ts";
 import { type PoolSettings, PoolState } from "./states.ts";
-import { statusOf, totalsOf } from "./stats.ts";
+import { ownerUseOf, statusOf, totalsOf } from "./stats.ts";
 import { Watches } from "./watches.ts";
 
 /** The launcher keeps its own deadlines; these catch one that does not. */
@@ -237,6 +237,11 @@ export class Pool<Call, Outcome> {
   /** All zero for a group that has no instances here. */
   status(group: string): GroupStatus {
     return statusOf(this.#state.groups.get(group) ?? null);
+  }
+
+  /** Instances of an owner's groups, and the sum of their memory limits; those on their way out left aside. */
+  ownerUse(owner: string): { readonly count: number; readonly mb: number } {
+    return ownerUseOf(this.#state, owner);
   }
 
   totals(): PoolTotals {

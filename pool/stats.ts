@@ -83,6 +83,17 @@ export function statusOf(group: Group | null): GroupStatus {
   };
 }
 
+/** An owner without limits has no record of its own: its groups are counted then. */
+export function ownerUseOf(state: PoolState, key: string): { readonly count: number; readonly mb: number } {
+  const owner = state.owners.get(key);
+  if (owner !== undefined) return { count: owner.live_count, mb: owner.live_mb };
+  const groups = [...state.groups.values()].filter(({ policy }) => policy.owner === key);
+  return {
+    count: groups.reduce((sum, { live_count }) => sum + live_count, 0),
+    mb: groups.reduce((sum, { live_count, memory_mb }) => sum + live_count * memory_mb, 0),
+  };
+}
+
 export function totalsOf(state: PoolState): PoolTotals {
   return {
     ...wireCounts(state.counts),

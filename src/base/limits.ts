@@ -147,6 +147,10 @@ export const LIMITS = {
   timeout_seconds_min: 1,
   timeout_seconds_max: 3_600,
   timeout_seconds_default: 30,
+  /** Functions of a tenant, unless the operator sets another limit: a tenth of those that the daemon keeps in memory. */
+  tenant_functions_default: 1_000,
+  /** Part of the node's instances, their processes and their memory that one tenant gets: the others keep as much. */
+  tenant_instances_ratio: 0.5,
   max_instances_default: 10,
   max_instances_max: 1_000,
   /** Versions kept of a function; a rollback reaches no further back. */

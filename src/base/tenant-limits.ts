@@ -14,6 +14,10 @@ export const DEFAULT_TENANT_ID = "default";
 /** Bounds of this node, of which default limits are shares. */
 export interface NodeBounds {
   readonly containers_max: number;
+  /** Function instances and cells. */
+  readonly instances_max: number;
+  /** That function instances may use together. */
+  readonly memory_budget_mb: number;
   /** Processes and threads. */
   readonly processes_max: number;
   /** That running containers may have together. */
@@ -49,6 +53,17 @@ interface TenantUse {
 
 const none = (): null => null;
 
+/**
+ * Returns the instances of one tenant: at most half of the node's instances, and so few that their processes, with the
+ * instances that a chain of calls adds, are at most half of those that all instances may have together. At least one.
+ */
+function instancesShare({ instances_max, processes_max }: NodeBounds): number {
+  const ratio = LIMITS.tenant_instances_ratio;
+  const processes = processes_max * LIMITS.kind_processes_ratio * ratio;
+  const full_count = Math.floor(processes / LIMITS.instance_pids_max) - LIMITS.chain_depth_max;
+  return Math.max(1, Math.min(full_count, Math.floor(instances_max * ratio)));
+}
+
 export const TENANT_LIMITS = {
   requests_per_second: {
     about: "Requests of all its keys together; a second's worth may come at once.",
@@ -65,7 +80,7 @@ export const TENANT_LIMITS = {
     min: 0,
     max: 1_000_000,
     isWhole: true,
-    share: none,
+    share: () => LIMITS.tenant_functions_default,
     used: {
       name: "functions",
       about: "Its functions.",
@@ -78,8 +93,8 @@ export const TENANT_LIMITS = {
     min: 0,
     max: 1_000_000,
     isWhole: true,
-    share: none,
-    used: null,
+    share: instancesShare,
+    used: { name: "instances", about: "Instances of its functions.", sql: null },
   },
   memory_mb_max: {
     about: "Sum of memory_limit_mb of its instances.",
@@ -87,8 +102,9 @@ export const TENANT_LIMITS = {
     min: 0,
     max: 100_000_000,
     isWhole: true,
-    share: none,
-    used: null,
+    share: ({ memory_budget_mb }) =>
+      Math.max(Math.floor(memory_budget_mb * LIMITS.tenant_instances_ratio), LIMITS.memory_limit_mb_default),
+    used: { name: "memory_mb", about: "Sum of memory_limit_mb of its instances.", sql: null },
   },
   processes_max: {
     about: "Processes and threads of all its containers together; a change holds from its next start of one.",

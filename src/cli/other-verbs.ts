@@ -133,9 +133,9 @@ const TENANTS: Group = {
     {
       name: "update",
       words: ["<tenant>"],
-      summary: "rename a tenant or change its limits",
+      summary: "rename a tenant or change its limits (<n>: a number, or default)",
       flags: [{ flags: "--name <name>", about: "its new name" }, ...LIMIT_FLAGS, ...NO_LIMIT_FLAGS],
-      examples: ["hearth tenants update acme --instances-max 20 --no-requests-per-second"],
+      examples: ["hearth tenants update acme --instances-max 20 --functions-max default --no-requests-per-second"],
       load: async () => (await import("./tenants.ts")).updateTenant,
     },
     {

@@ -45,6 +45,13 @@ export function number(text: string): number {
   return value;
 }
 
+export function numberOrDefault(text: string): number | "default" {
+  if (text === "default") return text;
+  const value = Number(text);
+  if (text.trim() === "" || !Number.isFinite(value)) throw new InvalidArgumentError("expected a number or default");
+  return value;
+}
+
 export function wholeNumber(text: string): number {
   const value = number(text);
   if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError("expected a whole number from 1 on");

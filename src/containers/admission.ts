@@ -1,10 +1,7 @@
 /** The checks before a container is made or started, each a statement of the batch that makes the change. */
-import { errorText } from "../base/errors.ts";
-import type { Log } from "../base/log.ts";
 import type { LimitName, Quotas } from "../base/tenant-limits.ts";
-import type { ContainerEngine } from "../engine/engine.ts";
 import { unknownCredential } from "../http/auth.ts";
-import type { Guard, Store } from "../store/store.ts";
+import type { Guard } from "../store/store.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
 import { memoryFull, nameTaken, nodeFull, volumeGone } from "./told.ts";
 
@@ -44,21 +41,4 @@ export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
       refusal: volumeGone,
     })),
   ];
-}
-
-/** Gives a limit to containers that were made before every tenant's had one. */
-export async function limitDisks(
-  { rows, quotas }: Admission,
-  { engine, store, log }: { readonly engine: ContainerEngine; readonly store: Store; readonly log: Log },
-): Promise<void> {
-  for (const { id, tenant_id } of await rows.withoutDiskLimit()) {
-    const limit_mb = quotas.diskLimitMb(tenant_id, null);
-    if (limit_mb === null) continue;
-    try {
-      await engine.area.setLimit("containers", id, limit_mb);
-      await store.write([rows.setDiskLimit(id, limit_mb)]);
-    } catch (error) {
-      log.warn("disk of a container not limited", { container_id: id, error: errorText(error) });
-    }
-  }
 }

@@ -1,13 +1,22 @@
-/** Why containers cannot be started on this node. */
+/** Whether containers can be started on this node, and why not. */
 import { LIMITS } from "../base/limits.ts";
 import type { ContainerEngine } from "../engine/engine.ts";
 import type { ResolvedImage } from "./service.ts";
 
-/** The reason, or null where they can be. `image`: of the profile that every node has. */
-export async function unready(
-  engine: Pick<ContainerEngine, "images" | "area">,
-  image: ResolvedImage,
-): Promise<string | null> {
+interface Parts {
+  readonly engine: Pick<ContainerEngine, "images" | "area">;
+  resolveImage(selector: string, oci: boolean): ResolvedImage;
+}
+
+export async function readinessOf({ engine, resolveImage }: Parts, running_count: number) {
+  // The profile that every node has.
+  const reason = await unready(engine, resolveImage("prod", false));
+  const status = reason === null ? ("ok" as const) : ("degraded" as const);
+  return { status, concern: "containers" as const, running_count, reason };
+}
+
+/** Returns null where they can be started. */
+async function unready(engine: Parts["engine"], image: ResolvedImage): Promise<string | null> {
   if (!(await engine.images.isRelease(image.reference, image.release)))
     return "the image of the profile prod is not in the store";
   const { free_mb } = await engine.area.statistics();

@@ -1,7 +1,7 @@
 /** Containers in the store: the SQL of this concern, and rows turned into what the service works with. */
 import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
-import { DEFAULT_TENANT_ID, tenantGuard } from "../base/tenant-limits.ts";
+import { tenantGuard } from "../base/tenant-limits.ts";
 import type { PublishedPort } from "../engine/engine.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
@@ -124,10 +124,13 @@ export class ContainerRows {
     return tenantGuard(tenant_id, `(${used}) + ? <= ?`, [memory_mb, container_memory_mb]);
   }
 
-  /** Those without a limit of their disk, of tenants that must have one. */
-  async withoutDiskLimit(): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
-    const sql = "SELECT id, tenant_id FROM containers WHERE make ->> 'disk_limit_mb' IS NULL AND tenant_id <> ?";
-    const rows = await this.#store.read(sql, [DEFAULT_TENANT_ID]);
+  /** Those without a limit of their disk; of all tenants for null. */
+  async withoutDiskLimit(
+    tenant_id: string | null,
+  ): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
+    const sql = `SELECT id, tenant_id FROM containers
+      WHERE make ->> 'disk_limit_mb' IS NULL AND tenant_id = coalesce(?, tenant_id)`;
+    const rows = await this.#store.read(sql, [tenant_id]);
     return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
   }
 

@@ -23,11 +23,12 @@ import type { Events } from "../events/service.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
-import { type Admission, insertChecks, limitDisks, startChecks } from "./admission.ts";
+import { type Admission, insertChecks, startChecks } from "./admission.ts";
+import { limitDisks, startLimited } from "./disks.ts";
 import { Lives } from "./lives.ts";
-import { imageOf, planOf } from "./plan.ts";
+import { imageOf } from "./plan.ts";
 import type { Ports } from "./ports.ts";
-import { unready } from "./readiness.ts";
+import { readinessOf } from "./readiness.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
@@ -90,7 +91,7 @@ export class Containers {
   /** Takes up where an earlier process stopped. What lives on runs on; what died meanwhile is told, and started again where that is wanted. */
   async boot(): Promise<void> {
     const { engine, log } = this.#options;
-    await limitDisks(this.#admission, this.#options);
+    await this.limitDisks(null);
     const known = new Set<string>();
     const dead: ContainerRow[] = [];
     const failed = (id: string) => (error: unknown) =>
@@ -135,6 +136,9 @@ export class Containers {
     this.#lives.begin();
   }
 
+  /** Limits the disks of a tenant that have no limit, if it has one by now; null: of all tenants. */
+  readonly limitDisks = (tenant_id: string | null) => limitDisks(this.#admission, this.#options, tenant_id);
+
   /** Stops watching. What runs goes on. */
   close(): void {
     this.#lives.close();
@@ -171,15 +175,10 @@ export class Containers {
 
   /** Whether containers can be started. */
   async readiness(tenant_id: string) {
-    const { engine, resolveImage } = this.#options;
-    const reason = await unready(engine, resolveImage("prod", false));
-    const status = reason === null ? ("ok" as const) : ("degraded" as const);
-    return { status, concern: "containers" as const, running_count: await this.#rows.runningCount(tenant_id), reason };
+    return readinessOf(this.#options, await this.#rows.runningCount(tenant_id));
   }
 
-  newId(): string {
-    return this.#options.ids.next("ctr");
-  }
+  readonly newId = (): string => this.#options.ids.next("ctr");
 
   /** Notes a container in state `starting`. Nothing of it is there yet. */
   async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
@@ -351,7 +350,7 @@ export class Containers {
   /** Starts what was noted as `starting`, and notes it as `running`. Throws what the engine threw. */
   async #run(row: ContainerRow): Promise<void> {
     const { engine, clock } = this.#options;
-    const ended = await engine.start(planOf(row));
+    const ended = await startLimited(this.#admission, this.#options, row);
     failpoint("containers.start.live");
     try {
       await this.#move(row, "run", { ...BEGUN, started_at_ms: clock.epochMs() });

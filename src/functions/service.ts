@@ -246,6 +246,12 @@ export class Functions {
     this.#pooled.pool.setOwner(tenant_id, { instances_max, memory_mb_max });
   }
 
+  /** Returns the instances of all functions of a tenant that count against its limits. */
+  instancesOf(tenant_id: string): { readonly instances: number; readonly memory_mb: number } {
+    const { count, mb } = this.#pooled.pool.ownerUse(tenant_id);
+    return { instances: count, memory_mb: mb };
+  }
+
   /** Calls of a tenant that is being deleted run on until their functions go, without the API. */
   endTokens(tenant_id: string): void {
     this.#pooled.launcher.endTokens(tenant_id);

@@ -109,14 +109,15 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "updateTenant",
-      summary: "Renames a tenant or changes its limits; what is absent stays, a limit of null means none.",
+      summary:
+        "Renames a tenant or changes its limits; what is absent stays, null: no limit, default: this node's again.",
       params: byTenant,
       body: updateTenant,
       response: tenantRecord,
       errors: ["NOT_FOUND", "NAME_TAKEN"],
       example: {
         params: TENANT_EXAMPLE,
-        body: { limits: { instances_max: 20, requests_per_second: null } },
+        body: { limits: { instances_max: 20, requests_per_second: null, functions_max: "default" } },
         response: SAMPLES.limited,
       },
       handler: ({ params, body }) => tenants.update(params.tenant_id, body),

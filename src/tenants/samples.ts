@@ -5,6 +5,8 @@ import type { AccessToken, ApiKeyRecord, TenantDetail, TenantRecord } from "./sc
 /** Node of whose shares the sample consists. */
 const NODE = {
   containers_max: 500,
+  instances_max: 1_000,
+  memory_budget_mb: 12_288,
   container_memory_mb: 98_304,
   disk_mb: 122_568,
   disk_limit_mb: 1_024,
@@ -12,11 +14,13 @@ const NODE = {
   store_disk_mb: 245_136,
 };
 
+const defaults = eachLimit((_, { share }) => share(NODE));
+
 const tenant: TenantRecord = {
   tenant_id: "ten_6y8kwhcm0mksj007",
   name: "acme",
   state: "active",
-  limits: { ...eachLimit((_, { share }) => share(NODE)), requests_per_second: 100, functions_max: 50 },
+  limits: { ...defaults, requests_per_second: 100, functions_max: 50 },
   created_at: 1795250210,
 };
 
@@ -33,6 +37,8 @@ const key: ApiKeyRecord = {
 const usage: TenantDetail["usage"] = {
   api_keys: 1,
   functions: 2,
+  instances: 3,
+  memory_mb: 768,
   processes: 7,
   storage_bytes: 9_215,
   containers: 3,
@@ -49,7 +55,7 @@ export const SAMPLES = {
   detail: { ...tenant, usage } satisfies TenantDetail,
   limited: {
     ...tenant,
-    limits: { ...tenant.limits, requests_per_second: null, instances_max: 20 },
+    limits: { ...defaults, instances_max: 20 },
   } satisfies TenantRecord,
   key,
   new_key: { ...key, key: "hk_4hngdpsybs0x_8kdwpytmtcn201jz518tn1dsrfktbayp" },

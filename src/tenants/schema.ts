@@ -13,32 +13,52 @@ const name = wellFormed
   .refine((value) => !/\p{Cc}/u.test(value), { error: "must not hold control characters" })
   .refine((value) => value.trim() === value, { error: "must not start or end with a space" });
 
-/** Null: no limit. */
-const limitFields = eachLimit((_, { min, max, isWhole, about }) =>
-  (isWhole ? whole(min, max) : z.number().min(min).max(max)).nullable().describe(about),
-);
+const limitNumber = ({
+  min,
+  max,
+  isWhole,
+}: {
+  readonly min: number;
+  readonly max: number;
+  readonly isWhole: boolean;
+}) => (isWhole ? whole(min, max) : z.number().min(min).max(max));
 
 export const tenantLimits = z
-  .object(limitFields)
+  .object(eachLimit((_, row) => limitNumber(row).nullable().describe(row.about)))
   .meta({ id: "TenantLimits", description: "What a tenant may have and do; null: no limit." });
 
-const someLimits = z.object(limitFields).partial();
+/** The text instead of a number: the limit is that of this node again. */
+export const NODE_DEFAULT = "default";
+
+const someLimits = z
+  .object(
+    eachLimit((_, row) =>
+      z
+        .union([limitNumber(row), z.literal(NODE_DEFAULT)])
+        .nullable()
+        .describe(row.about),
+    ),
+  )
+  .partial();
+export type GivenLimits = z.output<typeof someLimits>;
 
 const tenantName = name.describe("Unique among tenants.");
 
 export const createTenant = z
   .object({
     name: tenantName,
-    limits: someLimits.default({}).describe("Absent: the default of this node; null: no limit."),
+    limits: someLimits.default({}).describe("Absent or `default`: the default of this node; null: no limit."),
   })
   .meta({ id: "CreateTenant" });
 export type CreateTenant = z.output<typeof createTenant>;
 
-/** Absent fields stay; null removes a limit. */
+/** Absent fields stay; null removes a limit, `default` sets that of the node again. */
 export const updateTenant = z
   .object({
     name: tenantName.optional(),
-    limits: someLimits.default({}).describe("What is absent stays; null: no limit."),
+    limits: someLimits
+      .default({})
+      .describe("What is absent stays; null: no limit; `default`: the default of this node again."),
   })
   .meta({ id: "UpdateTenant" });
 export type UpdateTenant = z.output<typeof updateTenant>;

@@ -33,7 +33,14 @@ import type { Operations } from "../operations/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import type { Keys } from "./keys.ts";
-import type { CreateTenant, TenantDetail, TenantRecord, UpdateTenant } from "./schema.ts";
+import {
+  type CreateTenant,
+  type GivenLimits,
+  NODE_DEFAULT,
+  type TenantDetail,
+  type TenantRecord,
+  type UpdateTenant,
+} from "./schema.ts";
 
 const COLUMNS = "rowid AS seq, id, name, state, created_at, limits";
 const SELECT = `SELECT ${COLUMNS} FROM tenants`;
@@ -129,7 +136,7 @@ export class Tenants {
   async create({ name, limits }: CreateTenant): Promise<TenantRecord> {
     const { events, ids, clock } = this.#options;
     const tenant_id = ids.next("ten");
-    const own = given(limits);
+    const { own } = split(limits);
     const { conflict } = await events.write(
       [
         {
@@ -163,22 +170,25 @@ export class Tenants {
 
   /** Of a row of SELECT_USES; the daemon or the kernel counts what the store does not. */
   #useOf(row: Row, use: UseName): number {
-    const { shares, processCount } = this.#options;
+    const { functions, shares, processCount } = this.#options;
     const tenant_id = String(row.id);
     if (use === "processes") return processCount(tenant_id);
+    if (use === "instances" || use === "memory_mb") return functions.instancesOf(tenant_id)[use];
     return isCounted(use) ? shares.countOf(use, tenant_id) : Number(row[use]);
   }
 
   /** Changes what is given. A limit below what is in use stops what is new, not what is there. Throws NOT_FOUND, NAME_TAKEN. */
   async update(tenant_id: string, { name, limits }: UpdateTenant): Promise<TenantRecord> {
     const record = await this.#get(tenant_id);
-    const own = Object.entries(given(limits));
-    const fields = [...own, ...Object.entries(given({ name }))];
+    const fields = Object.entries(given({ ...limits, name }));
     if (fields.length === 0) return record;
+    const { own: set, cleared } = split(limits);
+    const own = Object.entries(set);
     // The names of the limits are the schema's, not the caller's.
     const paths = own.map(([limit]) => `, '$.${limit}', json(?)`).join("");
+    const gone = cleared.map((limit) => `, '$.${limit}'`).join("");
     const statement: Statement = {
-      sql: `UPDATE OR IGNORE tenants SET name = coalesce(?, name), limits = json_set(limits${paths})
+      sql: `UPDATE OR IGNORE tenants SET name = coalesce(?, name), limits = json_remove(json_set(limits${paths})${gone})
         WHERE id = ? AND state = 'active'`,
       args: [name ?? null, ...own.map(([, value]) => JSON.stringify(value)), tenant_id],
       expect_changes: 1,
@@ -192,6 +202,7 @@ export class Tenants {
       await this.#get(tenant_id);
       throw nameTaken(name ?? "");
     }
+    if (limits.disk_mb_max !== undefined) await this.#limitDisks(tenant_id);
     return this.#get(tenant_id);
   }
 
@@ -266,6 +277,13 @@ export class Tenants {
     if (row !== null) this.#apply(tenant_id, ownLimits(row));
   }
 
+  /** Nothing that a tenant without a limit made stays unlimited. */
+  async #limitDisks(tenant_id: string): Promise<void> {
+    const { containers, volumes, quotas } = this.#options;
+    if (quotas.of(tenant_id).disk_mb_max === null) return;
+    await Promise.all([containers.limitDisks(tenant_id), volumes.limitDisks(tenant_id)]);
+  }
+
   #apply(tenant_id: string, own: Partial<TenantLimits>): void {
     this.#options.quotas.set(tenant_id, own);
     this.#tell(tenant_id, this.#options.quotas.of(tenant_id));
@@ -301,6 +319,15 @@ function nameTaken(name: string): AppError {
 /** Without what is undefined. */
 function given<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never;
+}
+
+/** The limits that the operator sets, and the names of those that are the node's defaults again. */
+function split(limits: GivenLimits): { readonly own: Partial<TenantLimits>; readonly cleared: readonly string[] } {
+  const all = Object.entries(given(limits));
+  return {
+    own: Object.fromEntries(all.filter(([, value]) => value !== NODE_DEFAULT)) as Partial<TenantLimits>,
+    cleared: all.flatMap(([name, value]) => (value === NODE_DEFAULT ? [name] : [])),
+  };
 }
 
 /** In an event `name` is the event's own. */

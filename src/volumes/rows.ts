@@ -1,6 +1,6 @@
 /** Volumes in the store: the SQL of this concern. */
 import { LIMITS } from "../base/limits.ts";
-import { DEFAULT_TENANT_ID, tenantGuard } from "../base/tenant-limits.ts";
+import { tenantGuard } from "../base/tenant-limits.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateVolume } from "./schema.ts";
@@ -77,10 +77,12 @@ export class VolumeRows {
     ];
   }
 
-  /** Those without a quota, of tenants whose volumes must have one. */
-  async withoutQuota(): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
-    const sql = "SELECT id, tenant_id FROM volumes WHERE quota_mb IS NULL AND tenant_id <> ?";
-    const rows = await this.#store.read(sql, [DEFAULT_TENANT_ID]);
+  /** Those without a quota; of all tenants for null. */
+  async withoutQuota(
+    tenant_id: string | null,
+  ): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
+    const sql = "SELECT id, tenant_id FROM volumes WHERE quota_mb IS NULL AND tenant_id = coalesce(?, tenant_id)";
+    const rows = await this.#store.read(sql, [tenant_id]);
     return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
   }
 

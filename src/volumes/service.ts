@@ -61,7 +61,7 @@ export class Volumes {
     const { area } = this.#options;
     const { all, ending } = await this.#rows.ids();
     const unknown = (await area().list("volumes")).filter((id) => !all.includes(id));
-    await this.#limitAll();
+    await this.limitDisks(null);
     const clear = async () => {
       for (const id of unknown) await this.#sweep(id);
       for (const id of ending) await this.#erase(id).catch(() => {});
@@ -69,18 +69,23 @@ export class Volumes {
     void clear();
   }
 
-  /** Gives a quota to volumes that were made before every tenant's had one. */
-  async #limitAll(): Promise<void> {
+  /**
+   * Gives volumes without a quota the one that a new volume would get, if their tenant has a limit by now. `tenant_id`:
+   * null for all tenants.
+   */
+  async limitDisks(tenant_id: string | null): Promise<void> {
+    for (const one of await this.#rows.withoutQuota(tenant_id)) await this.#limit(one);
+  }
+
+  async #limit({ id, tenant_id }: Pick<VolumeRow, "id" | "tenant_id">): Promise<void> {
     const { area, quotas, store, log } = this.#options;
-    for (const { id, tenant_id } of await this.#rows.withoutQuota()) {
-      const quota_mb = quotas.diskLimitMb(tenant_id, null);
-      if (quota_mb === null) continue;
-      try {
-        await area().setLimit("volumes", id, quota_mb);
-        await store.write([this.#rows.setQuota(id, quota_mb)]);
-      } catch (error) {
-        log.warn("volume not limited", { volume_id: id, error: errorText(error) });
-      }
+    const quota_mb = quotas.diskLimitMb(tenant_id, null);
+    if (quota_mb === null) return;
+    try {
+      await area().setLimit("volumes", id, quota_mb);
+      await store.write([this.#rows.setQuota(id, quota_mb)]);
+    } catch (error) {
+      log.warn("volume not limited", { volume_id: id, error: errorText(error) });
     }
   }
 
@@ -108,6 +113,8 @@ export class Volumes {
       await this.#sweep(id);
       throw error;
     }
+    // The tenant may have got its limit while the volume was made.
+    if (quota_mb === null) await this.#limit({ id, tenant_id });
     return this.get(tenant_id, input.name);
   }
 

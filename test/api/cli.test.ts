@@ -326,7 +326,7 @@ describe("keys, tokens and tenants", () => {
 
   it("are kept apart by tenants, which are named by name or id", async () => {
     const made = await answer("tenants", "create", "acme", "--functions-max", "1", "--requests-per-second", "1000");
-    expect(made.limits).toMatchObject({ functions_max: 1, requests_per_second: 1000, instances_max: null });
+    expect(made.limits).toMatchObject({ functions_max: 1, requests_per_second: 1000, volumes_max: 100 });
     const key = (await out("tenants", "keys", "create", "acme", "first")).trim();
     expect(await hearthAs(key, "ls")).toMatchObject({ code: 0, out: "" });
     expect(await hearthAs(key, "create", "theirs", "--handler", "cat")).toMatchObject({ code: 0 });
@@ -336,11 +336,12 @@ describe("keys, tokens and tenants", () => {
     });
     const limits = (await hearthAs(key, "limits")).out;
     expect(limits).toMatch(/^LIMIT +USED +MAX +COUNTS\n[\s\S]*functions_max +1 +1 +f[\s\S]*processes_max +0 +\d+ /);
-    expect(limits).toMatch(/instances_max +- +none [\s\S]*storage_mb_max +\d+ B +\d+ MB /);
-    const updated = await answer("tenants", "update", made.tenant_id, "--no-requests-per-second", "--name", "acme inc");
-    expect(updated).toMatchObject({ name: "acme inc", limits: { functions_max: 1, requests_per_second: null } });
-    expect(await out("tenants", "get", "acme inc")).toMatch(/^functions +1 of 1$[\s\S]*^storage +\d+ B of /m);
-    expect(await out("tenants", "list")).toMatch(/acme inc .* functions_max=1 /);
+    expect(limits).toMatch(/instances_max +0 +\d+ [\s\S]*memory_mb_max +0 MB +\d+ MB [\s\S]*storage_mb_max +\d+ B /);
+    const changes = ["--no-requests-per-second", "--name=acme inc", "--functions-max=default"];
+    const updated = await answer("tenants", "update", made.tenant_id, ...changes);
+    expect(updated).toMatchObject({ name: "acme inc", limits: { functions_max: 1000, requests_per_second: null } });
+    expect(await out("tenants", "get", "acme inc")).toMatch(/^functions +1 of 1000$[\s\S]*^storage +\d+ B of /m);
+    expect(await out("tenants", "list")).toMatch(/acme inc .* functions_max=1000 /);
     expect((await hearth("tenants", "get", "acme in")).err).toContain("did you mean 'acme inc'?");
     expect(await hearth("tenants", "delete", "acme inc")).toMatchObject({
       code: 1,

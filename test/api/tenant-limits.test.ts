@@ -8,10 +8,14 @@ import { plant } from "../support/planted.ts";
 
 const HELD = ["storage_mb_max", "containers_max", "volumes_max", "disk_mb_max", "container_memory_mb_max"] as const;
 const COUNTED = ["execs_max", "streams_max", "terminals_max"] as const;
+const POOLED = ["functions_max", "instances_max", "memory_mb_max"] as const;
+/** Of the node: half of them are one tenant's. */
+const INSTANCES_MAX = 6;
 /** Room for three containers of the greatest size and no fourth. */
 const NODE_MB = 3.5 * LIMITS.memory_limit_mb_max;
 const SETTINGS = {
   HEARTH_CELLS: "0",
+  HEARTH_INSTANCES_MAX: String(INSTANCES_MAX),
   HEARTH_MEMORY_OVERCOMMIT: (NODE_MB / (totalmem() / 2 ** 20)).toFixed(3),
   HEARTH_DISK_LIMIT_MB: "64",
 };
@@ -73,14 +77,57 @@ describe("the limits of a tenant", () => {
     const { call, tenant_id } = await makeTenant("plain");
     const { body } = await call("GET", "/api/tenant");
     expect(Object.keys(body.limits)).toEqual(LIMIT_NAMES);
-    for (const name of [...HELD, ...COUNTED]) expect([name, body.limits[name]]).toEqual([name, expect.any(Number)]);
+    for (const name of [...HELD, ...COUNTED, ...POOLED])
+      expect([name, body.limits[name]]).toEqual([name, expect.any(Number)]);
     expect(body.limits.containers_max).toBe(LIMITS.containers_max / 10);
     expect(body).toEqual((await daemon.call("GET", `/api/tenants/${tenant_id}`)).body);
     const own = (await daemon.call("GET", "/api/tenant")).body;
     expect(own.tenant_id).toBe("default");
-    for (const name of [...HELD, ...COUNTED]) expect([name, own.limits[name]]).toEqual([name, null]);
+    for (const name of [...HELD, ...COUNTED, ...POOLED]) expect([name, own.limits[name]]).toEqual([name, null]);
     const changed = await daemon.call("PATCH", `/api/tenants/${tenant_id}`, { limits: { volumes_max: null } });
     expect(changed.body.limits).toMatchObject({ volumes_max: null, containers_max: body.limits.containers_max });
+  });
+
+  it("are the node's again when set to default, as those of a tenant for which none were set", async () => {
+    const { call, tenant_id } = await makeTenant("back", { instances_max: "default", volumes_max: 1 });
+    const plain = (await daemon.call("GET", "/api/tenants")).body.tenants.find(({ name }: Json) => name === "plain");
+    const { instances_max, volumes_max } = (await call("GET", "/api/tenant")).body.limits;
+    expect([instances_max, volumes_max]).toEqual([INSTANCES_MAX / 2, 1]);
+    const change = (limits: object) => daemon.call("PATCH", `/api/tenants/${tenant_id}`, { limits });
+    await change(Object.fromEntries(LIMIT_NAMES.map((name) => [name, null])));
+    expect(Object.values((await call("GET", "/api/tenant")).body.limits)).toEqual(LIMIT_NAMES.map(() => null));
+    await call("POST", "/api/volumes", { name: "one", quota_mb: 16 });
+    const { body } = await change({
+      ...Object.fromEntries(LIMIT_NAMES.map((name) => [name, "default"])),
+      volumes_max: 1,
+    });
+    expect(body.limits).toEqual({ ...plain.limits, volumes_max: 1 });
+    expect(refusal(await call("POST", "/api/volumes", { name: "two" }))).toEqual([403, "QUOTA_EXCEEDED"]);
+    await change({ volumes_max: "default" });
+    expect((await call("POST", "/api/volumes", { name: "two" })).status).toBe(201);
+    const wrong = [await change({ volumes_max: "defaults" }), await change({ volumes_max: -1 })];
+    expect(wrong.map(({ status, body }) => [status, body.error])).toEqual([
+      [400, 'limits.volumes_max: expected number or default, received "defaults"'],
+      [400, "limits.volumes_max: expected at least 0, received -1"],
+    ]);
+    expect((await call("GET", "/api/tenant")).body.limits.volumes_max).toBe(LIMITS.tenant_volumes_default);
+  });
+
+  it("leave instances for the functions of others by default, and count those that live", async () => {
+    const [a, b] = [await makeTenant("calls-a"), await makeTenant("calls-b")];
+    for (const { call } of [a, b]) {
+      const handler = 'read -r wait; [ "$wait" != long ] || sleep 3';
+      const { body } = await call("POST", "/api/functions", { name: "f", handler });
+      await call("POST", `/api/functions/${body.id}/deploy`);
+    }
+    const invoke = ({ call }: Tenant, payload: string) => call("POST", "/api/functions/invoke/f", { payload });
+    const all = times(INSTANCES_MAX, () => invoke(a, "long\n"));
+    await eventually("A has all that it may", async () => (await a.usage()).instances === INSTANCES_MAX / 2);
+    expect((await invoke(b, "short\n")).body.status).toBe("success");
+    expect(await a.usage()).toMatchObject({ functions: 1, instances: INSTANCES_MAX / 2, memory_mb: 768 });
+    expect(await b.usage()).toMatchObject({ functions: 1, instances: 1, memory_mb: 256 });
+    expect((await all).map(({ body }) => body.status)).toEqual(Array(INSTANCES_MAX).fill("success"));
+    expect((await a.usage()).instances).toBeLessThanOrEqual(INSTANCES_MAX / 2);
   });
 
   it("on containers hold for requests at the same time, and for nobody else", async () => {
@@ -120,6 +167,26 @@ describe("the limits of a tenant", () => {
       expect(Number(body.stdout)).toBeLessThan(64 * 2 ** 20);
     }
     expect((await daemon.call("POST", "/api/volumes", { name: "operators" })).body.quota_mb).toBeNull();
+  });
+
+  it("on disk hold at once for what was made without one, also in a container that runs", async () => {
+    const a = await makeTenant("late-disk", { disk_mb_max: null });
+    await a.call("POST", "/api/volumes", { name: "data" });
+    const { container_id, disk_limit_mb } = await a.box("box", { volumes: ["data:/data"] });
+    expect([disk_limit_mb, (await a.usage()).disk_mb]).toEqual([null, 0]);
+    await daemon.call("PATCH", `/api/tenants/${a.tenant_id}`, { limits: { disk_mb_max: 200 } });
+    const written = async (path: string) => {
+      const command = ["sh", "-c", `head -c 60M /dev/zero > ${path}; stat -c %s ${path}`];
+      const { body } = await a.call("POST", `/api/containers/${container_id}/exec`, { command });
+      return Number(body.stdout);
+    };
+    for (const path of ["/data/x", "/root/x"]) expect(await written(path)).toBeLessThan(25 * 2 ** 20);
+    expect((await a.call("GET", "/api/volumes/data")).body.quota_mb).toBe(25);
+    expect((await a.call("GET", `/api/containers/${container_id}`)).body.disk_limit_mb).toBe(25);
+    expect(await a.usage()).toMatchObject({ disk_mb: 50 });
+    await a.call("POST", `/api/containers/${container_id}/stop`, {});
+    await a.call("POST", `/api/containers/${container_id}/start?execution=sync`);
+    expect(await written("/root/y")).toBeLessThan(25 * 2 ** 20);
   });
 
   it("on memory count containers that run, also those that are started again", async () => {

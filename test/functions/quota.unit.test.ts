@@ -1,6 +1,7 @@
 /** What a tenant may own, and what is taken from one that has more, against a real store. */
 import { describe, expect, it } from "vitest";
-import { DEFAULT_TENANT_ID, type TenantLimits } from "../../src/base/tenant-limits.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { DEFAULT_TENANT_ID, type NodeBounds, type TenantLimits } from "../../src/base/tenant-limits.ts";
 import { guards, refusalOf, trimStorage } from "../../src/functions/quota.ts";
 import type { Store } from "../../src/store/store.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
@@ -182,6 +183,35 @@ describe("what is made in a tenant", () => {
     await trimStorage(store, quotas, quietLog, never);
     await makeRecords(store, 1, [111, 112], 10_000);
     expect(await refusal(store, "t", false)).toBeNull();
+  });
+});
+
+describe("the default limits of a tenant", () => {
+  const bound = LIMITS.chain_depth_max;
+  const nodes: readonly Partial<NodeBounds>[] = [
+    {},
+    { processes_max: 4_194_304, instances_max: 10_000 },
+    { processes_max: 65_536, instances_max: 24 },
+    { instances_max: 1, memory_budget_mb: 16 },
+  ];
+
+  it("leave other tenants half of the node's instances and half of their processes, in chains of calls too", () => {
+    for (const node of nodes) {
+      const { instances_max } = nodeQuotas(node).of("t");
+      const of = { instances_max: 1_000, processes_max: 32_768, ...node };
+      expect(instances_max).toBeGreaterThanOrEqual(1);
+      expect(instances_max).toBeLessThanOrEqual(Math.max(1, of.instances_max / 2));
+      const processes = ((instances_max ?? Number.POSITIVE_INFINITY) + bound) * LIMITS.instance_pids_max;
+      expect(processes).toBeLessThanOrEqual((of.processes_max * LIMITS.kind_processes_ratio) / 2);
+    }
+    expect(nodeQuotas().of("t").instances_max).toBe(17);
+    expect(nodeQuotas({ processes_max: 4_194_304 }).of("t").instances_max).toBe(500);
+  });
+
+  it("on memory are half of the budget of instances, and never less than one of the default size", () => {
+    expect(nodeQuotas().of("t").memory_mb_max).toBe(6_144);
+    expect(nodeQuotas({ memory_budget_mb: 16 }).of("t").memory_mb_max).toBe(LIMITS.memory_limit_mb_default);
+    expect(nodeQuotas().of(DEFAULT_TENANT_ID)).toMatchObject({ instances_max: null, memory_mb_max: null });
   });
 });
 

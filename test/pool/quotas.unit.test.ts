@@ -1,6 +1,7 @@
 /** What the groups of one owner may have together: room that they share, in turns, and never beyond but for chains. */
 import { describe, expect, test } from "vitest";
 import type { PoolEffect } from "../../pool/protocol.ts";
+import { ownerUseOf } from "../../pool/stats.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { deeds, removed, Scene, started } from "./scene.ts";
 
@@ -21,6 +22,18 @@ function limited(instances_max: number, groups: readonly string[] = [A, B, C]): 
   for (const group of groups) scene.group(group, OWN);
   return scene;
 }
+
+test("the instances of an owner's groups are counted with limits and without", () => {
+  const scene = new Scene();
+  scene.group(A, { ...OWN, memory_mb: 512, min_instances: 2 });
+  scene.group(B, { ...OWN, min_instances: 1 });
+  scene.group(C, { ...OWN, owner: "ten_b", min_instances: 1 });
+  for (const limits of [{}, { instances_max: 9, memory_mb_max: 9_000 }]) {
+    scene.owner("ten_a", limits);
+    expect(ownerUseOf(scene.state, "ten_a")).toEqual({ count: 3, mb: 1_280 });
+  }
+  expect(ownerUseOf(scene.state, "ten_nobody")).toEqual({ count: 0, mb: 0 });
+});
 
 /** A call that has an instance of its own; answers that. */
 function running(scene: Scene, group: string): string {
