@@ -19,6 +19,7 @@ import { listedHost, Outgoing } from "./base/outgoing.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
+import { containerCounts } from "./containers/counts.ts";
 import { Execs } from "./containers/exec.ts";
 import { Jobs } from "./containers/jobs.ts";
 import { Ports } from "./containers/ports.ts";
@@ -27,7 +28,7 @@ import { ContainerVerbs } from "./containers/verbs.ts";
 import type { ContainerEngine, Engine } from "./engine/engine.ts";
 import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel-budgets.ts";
 import { LocalEngine } from "./engine/local-engine.ts";
-import { nodeBounds } from "./engine/node-bounds.ts";
+import { machineUse, nodeBounds } from "./engine/node-bounds.ts";
 import { Events } from "./events/service.ts";
 import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
@@ -120,7 +121,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const { store, events, keys, operator_key, cursors, new_key, node_id, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
-  const { metrics, observer } = await startTelemetry(base, { store, pool, node_id, audit });
+  const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node_id, audit });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
   const operations = new Operations({ ...base, store, events });
   // What still runs may call the API until it is over.
@@ -328,26 +329,25 @@ function inTurn(...observers: readonly Observer[]): Observer {
   };
 }
 
+interface Watched {
+  readonly store: Store;
+  readonly engine: LocalEngine;
+  readonly pool: Pool<Call, Outcome>;
+  readonly node_id: string;
+  readonly audit: Audit;
+}
+
 /** What watches all other parts. Spans and metrics are sent away only where a collector is set. */
 async function startTelemetry(
   { config, clock, log, traces, undo }: Base,
-  {
-    store,
-    pool,
-    node_id,
-    audit,
-  }: {
-    readonly store: Store;
-    readonly pool: Pool<Call, Outcome>;
-    readonly node_id: string;
-    readonly audit: Audit;
-  },
+  { store, engine, pool, node_id, audit }: Watched,
 ) {
   const version = packageVersion();
   const sources = {
     pool: () => pool.totals(),
     store: () => store.stats(),
     socket_memory: readSocketMemory,
+    machine: { ...machineUse(engine), containers: () => containerCounts(store) },
     log_dropped_count: () => log.dropped_count,
     audit: () => audit.stats(),
   };

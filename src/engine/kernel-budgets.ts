@@ -65,6 +65,12 @@ export function connectionBudget(flows_max: number, refused_count: number): Budg
   return { name: "tracked_connections", is_bounded: true, note };
 }
 
+/** Connections that the kernel tracks in the network namespace of the machine. Throws where it tracks none. */
+export function readTrackedConnections(root = SYSCTLS): { readonly used_count: number; readonly count_max: number } {
+  const read = (name: string) => Number(readFileSync(`${root}/net/netfilter/nf_conntrack_${name}`, "utf8"));
+  return { used_count: read("count"), count_max: read("max") };
+}
+
 export interface SocketMemory {
   readonly tcp_bytes: number;
   readonly udp_bytes: number;

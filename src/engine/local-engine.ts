@@ -157,6 +157,10 @@ export class LocalEngine implements Engine {
     return readMemoryUsedMb(this.#host.mode, this.#host.instances.cgroup);
   }
 
+  flowsRefused(): Promise<number> {
+    return this.#host.network.flowsRefused();
+  }
+
   openPort(port: number): Promise<void> {
     return this.#host.network.openPort(port);
   }

@@ -16,6 +16,7 @@ import type { Served } from "../http/observer.ts";
 import type { StoreStats } from "../store/store.ts";
 import { Distribution, type Values } from "./distribution.ts";
 import { FunctionSeries } from "./function-series.ts";
+import { addMachineSeries, type MachineSources } from "./machine-series.ts";
 
 export interface MetricsOptions {
   readonly version: string;
@@ -29,6 +30,7 @@ export interface MetricsOptions {
       readonly udp_bytes: number;
       readonly tcp_max_bytes: number;
     };
+    readonly machine: MachineSources;
     readonly log_dropped_count: () => number;
     /** Entries of the audit log that were not written. */
     readonly audit: () => { readonly dropped_count: number; readonly suppressed_count: number };
@@ -105,6 +107,7 @@ export class Metrics {
     this.#readStore();
     this.#readAudit();
     this.#readProcess();
+    addMachineSeries(this.#registry, sources.machine);
     const info = this.#gauge("hearth_build_info", "Always 1; what runs is in the labels.", [
       "version",
       "node_version",

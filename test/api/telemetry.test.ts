@@ -1,4 +1,5 @@
 /** What a running daemon tells of itself: its metrics, the lines of its log, and the traces that it takes part in. */
+import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { attributesOf, Collector, type Span } from "../support/collector.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
@@ -111,6 +112,37 @@ describe("the metrics of a daemon", () => {
     expect((await call).body.status).toBe("timeout");
     const calls = "hearth_invocation_duration_seconds_count";
     expect((await scrape(daemon)).of(calls, { start: "cold", status: "timeout" })).toBe(1);
+  });
+
+  it("show containers by state, the storage pool, and tracked connections of the machine", async () => {
+    const count = (metrics: Metrics, state: string) => metrics.of("hearth_containers", { state });
+    const before = await scrape(daemon);
+    expect(["created", "starting", "running", "exited", "error"].map((state) => count(before, state))).toEqual([
+      0, 0, 0, 0, 0,
+    ]);
+    const script = `dd if=/dev/urandom of=/data bs=1M count=32 && sync && sleep 600`;
+    const made = await daemon.call("POST", "/api/containers", { name: "seen", command: ["sh", "-c", script] });
+    expect(made.status, JSON.stringify(made.body)).toBe(201);
+    expect(count(await scrape(daemon), "running")).toBe(1);
+    const used = (metrics: Metrics) => metrics.of("hearth_storage_used_bytes");
+    await eventually(
+      "the pool holds what was written",
+      async () => used(await scrape(daemon)) >= used(before) + 32 * 1024 * 1024,
+    );
+    const { container_id } = made.body;
+    expect((await daemon.call("POST", `/api/containers/${container_id}/kill`)).status).toBe(200);
+    const now = await eventually("the container has exited", async () => {
+      const one = await scrape(daemon);
+      return count(one, "exited") === 1 ? one : null;
+    });
+    expect(count(now, "running")).toBe(0);
+    expect(now.of("hearth_storage_size_bytes")).toBeGreaterThan(used(now));
+    expect(now.of("hearth_storage_free_bytes")).toBeGreaterThan(0);
+    const max = Number(readFileSync("/proc/sys/net/netfilter/nf_conntrack_max", "utf8"));
+    expect(now.of("hearth_tracked_connections_max")).toBe(max);
+    expect(now.of("hearth_tracked_connections")).toBeGreaterThanOrEqual(0);
+    expect(now.of("hearth_connection_packets_refused_total")).toBe(0);
+    expect((await daemon.call("DELETE", `/api/containers/${container_id}`)).status).toBe(200);
   });
 
   it("count refusals by their code, and requests that no route answers under none", async () => {

@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Daemon, eventually } from "../support/daemon.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { Namespace } from "../support/namespaces.ts";
 
 const daemon = new Daemon();
@@ -99,6 +99,9 @@ describe("a tenant with many containers that flood from their start on", () => {
       const now = (await daemon.call("GET", "/api/system/info")).body.engine;
       return refused(now.budgets) > refused(budgets) + CONTAINERS_COUNT * FLOWS_MAX;
     });
+    const metrics = await fetch(`${daemon.url}/metrics`, { headers: { "x-api-key": KEY } });
+    const dropped = /^hearth_connection_packets_refused_total (\d+)$/m.exec(await metrics.text())?.[1];
+    expect(Number(dropped)).toBeGreaterThan(CONTAINERS_COUNT * FLOWS_MAX);
     const { crowd_buckets } = LIMITS;
     const total = [...connections().values()].reduce((sum, count) => sum + count, 0);
     // Connections of the first addresses stand already, the next ones have a few each, and the buckets count the rest.

@@ -14,6 +14,12 @@ describe("the lag of the event loop", () => {
       pool: () => totalsOf(new PoolState(SETTINGS)),
       store: () => ({ queue_count: 0, queue_bytes: 0, wal_bytes: 0 }),
       socket_memory: () => ({ tcp_bytes: 0, udp_bytes: 0, tcp_max_bytes: 1 }),
+      machine: {
+        containers: async () => new Map(),
+        storage: async () => ({ size_mb: 1, used_mb: 0, free_mb: 1 }),
+        connections: () => ({ used_count: 0, count_max: 1 }),
+        flows_refused: async () => 0,
+      },
       log_dropped_count: () => 0,
       audit: () => ({ dropped_count: 0, suppressed_count: 0 }),
     };

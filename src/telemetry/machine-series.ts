@@ -1,0 +1,75 @@
+/**
+ * Series of what containers share on this node. They are read when the metrics are asked for, each source once for all
+ * readers at that time. A source that fails has no samples, and the other series stay.
+ */
+import { Counter, Gauge, type Registry } from "prom-client";
+
+export interface MachineSources {
+  /** By state. */
+  readonly containers: () => Promise<ReadonlyMap<string, number>>;
+  /** Of the storage pool. */
+  readonly storage: () => Promise<{ readonly size_mb: number; readonly used_mb: number; readonly free_mb: number }>;
+  readonly connections: () => { readonly used_count: number; readonly count_max: number };
+  /** Packets that were dropped because of the bounds of tracked connections. */
+  readonly flows_refused: () => Promise<number>;
+}
+
+const MEGABYTE = 1024 * 1024;
+
+export function addMachineSeries(registry: Registry, sources: MachineSources): void {
+  const registers = [registry];
+  const gauge = (name: string, help: string, read: () => Promise<number>) => {
+    const series: Gauge = new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        series.remove();
+        const value = await read().catch(() => null);
+        if (value !== null) series.set(value);
+      },
+    });
+  };
+  const containers = new Gauge({
+    name: "hearth_containers",
+    help: "API containers of all tenants, by state.",
+    labelNames: ["state"],
+    registers,
+    async collect() {
+      const counts = await sources.containers().catch(() => new Map<string, number>());
+      containers.reset();
+      for (const [state, count] of counts) containers.set({ state }, count);
+    },
+  });
+  const storage = shared(sources.storage);
+  gauge("hearth_storage_size_bytes", "Size of the storage pool.", async () => (await storage()).size_mb * MEGABYTE);
+  const written = "Bytes that containers and volumes have in the storage pool.";
+  gauge("hearth_storage_used_bytes", written, async () => (await storage()).used_mb * MEGABYTE);
+  const left = "Bytes that containers and volumes may still write.";
+  gauge("hearth_storage_free_bytes", left, async () => (await storage()).free_mb * MEGABYTE);
+  const tracked = "Tracked connections of this machine.";
+  gauge("hearth_tracked_connections", tracked, async () => sources.connections().used_count);
+  const bound = "The kernel's bound for tracked connections of this machine.";
+  gauge("hearth_tracked_connections_max", bound, async () => sources.connections().count_max);
+  const refused = new Counter({
+    name: "hearth_connection_packets_refused_total",
+    help: "Packets dropped above the bounds of tracked connections, since the rules were made.",
+    registers,
+    async collect() {
+      const count = await sources.flows_refused().catch(() => null);
+      refused.remove();
+      if (count !== null) refused.inc(count);
+    },
+  });
+}
+
+/** Callers during a read share it. */
+function shared<Result>(read: () => Promise<Result>): () => Promise<Result> {
+  const state: { reading: Promise<Result> | null } = { reading: null };
+  return () => {
+    state.reading ??= read().finally(() => {
+      state.reading = null;
+    });
+    return state.reading;
+  };
+}
