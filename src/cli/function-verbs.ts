@@ -109,7 +109,7 @@ const CALLS: readonly Verb[] = [
     words: ["<function>", "[invocation]"],
     summary: "list records of calls, or show one",
     flags: [{ ...LIMIT, about: "at most so many, the newest (20)" }],
-    examples: ["hearth invocations hello --limit 50", "hearth invocations hello inv_1_yynyb436"],
+    examples: ["hearth invocations hello --limit 50", "hearth invocations hello inv_1s2k9f0w3q_yynyb436"],
     load: async () => (await import("./records.ts")).invocations,
   },
   {

@@ -1,7 +1,7 @@
 /**
  * Hot path. Invocation records: numbered before the call, appended before its answer leaves, read by id and by
- * function, pruned by age and count. An id carries its row number (`inv_<number in base 36>_<random>`), so that
- * looking one up needs no second index; the random part keeps ids from being guessed.
+ * function, pruned by age and count. An id carries its row number (invocation-ids.ts), so that looking one up needs no
+ * second index; its random part keeps ids from being guessed.
  */
 import type { Clock, EpochSeconds } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
@@ -12,6 +12,7 @@ import type { Log } from "../base/log.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Append, Row, Store } from "../store/store.ts";
+import { InvocationIds } from "./invocation-ids.ts";
 import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";
 import { trimStorage } from "./quota.ts";
 import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
@@ -19,6 +20,9 @@ import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./sc
 /** Numbers reserved at a time: at most so many are skipped by a crash. */
 const NUMBER_BLOCK = 1_000_000;
 const HIGH_KEY = "invocation_number_high";
+/** First number whose id is masked, and the key of the mask. */
+const ID_KEY = "invocation_id_mask";
+const ID_KEY_DIGITS = 32;
 const SUFFIX_LENGTH = 8;
 const FLAG_STDOUT_TRUNCATED = 1;
 const FLAG_STDERR_TRUNCATED = 2;
@@ -75,6 +79,7 @@ export class Invocations {
   readonly #log: Log;
   readonly #quotas: Quotas;
   readonly #append: Append;
+  #numbering = new InvocationIds("", 0);
   #next = 0;
   #reserved = 0;
   #isReserving = false;
@@ -88,12 +93,19 @@ export class Invocations {
     this.#append = store.appender("invocations", COLUMNS);
   }
 
-  /** Reserves the first block of numbers. Call once before `number`. */
+  /** Reserves the first block of numbers. Call once before anything else. */
   async boot(): Promise<void> {
     const row = await this.#store.readOne("SELECT value FROM meta WHERE key = ?", [HIGH_KEY]);
     this.#next = Number(row?.value ?? 0) + 1;
     this.#reserved = this.#next;
     await this.#reserve();
+    const sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING";
+    await this.#store.write([{ sql, args: [ID_KEY, `${this.#next}.${this.#ids.hex(ID_KEY_DIGITS)}`] }], {
+      durable: true,
+    });
+    const kept = await this.#store.readOne("SELECT value FROM meta WHERE key = ?", [ID_KEY]);
+    const [from = "", key = ""] = String(kept?.value).split(".");
+    this.#numbering = new InvocationIds(key, Number(from));
   }
 
   /** The next invocation's number and id. */
@@ -104,7 +116,7 @@ export class Invocations {
     }
     if (this.#reserved - seq < NUMBER_BLOCK / 2 && !this.#isReserving) void this.#reserve().catch(() => {});
     const suffix = this.#ids.random(SUFFIX_LENGTH);
-    return { seq, suffix, id: `inv_${seq.toString(36)}_${suffix}` };
+    return { seq, suffix, id: this.#numbering.id({ seq, suffix }) };
   }
 
   /** Commits a record. When this resolves the record survives any crash of the daemon. */
@@ -145,15 +157,12 @@ export class Invocations {
 
   /** One record. Throws NOT_FOUND. */
   async get(of: FunctionKey, invocation_id: string): Promise<InvocationRecord> {
-    const [, seq = "", suffix] = /^inv_([0-9a-z]{1,10})_([0-9a-z]+)$/.exec(invocation_id) ?? [];
-    const row = await this.#store.readOne("SELECT * FROM invocations WHERE function_seq = ? AND seq = ?", [
-      of.function_seq,
-      seq === "" ? 0 : Number.parseInt(seq, 36),
-    ]);
-    if (row === null || row.suffix !== suffix) {
-      throw new AppError("NOT_FOUND", `invocation '${invocation_id}' not found`);
+    const sql = "SELECT * FROM invocations WHERE function_seq = ? AND seq = ?";
+    for (const { seq, suffix } of this.#numbering.places(invocation_id)) {
+      const row = await this.#store.readOne(sql, [of.function_seq, seq]);
+      if (row !== null && row.suffix === suffix) return this.#record(of, row);
     }
-    return this.#record(of, row);
+    throw new AppError("NOT_FOUND", `invocation '${invocation_id}' not found`);
   }
 
   /** Deletes records that are too old or too many, for at most the interval in which it is called again. */
@@ -216,7 +225,7 @@ export class Invocations {
   #record(of: FunctionKey, row: Row): InvocationRecord {
     const flags = Number(row.flags);
     return {
-      invocation_id: `inv_${Number(row.seq).toString(36)}_${row.suffix}`,
+      invocation_id: this.#numbering.id({ seq: Number(row.seq), suffix: String(row.suffix) }),
       function_id: of.id,
       function_name: of.name,
       version: Number(row.version),

@@ -34,7 +34,7 @@ const byId = z.object({
 });
 const byName = z.object({ name: z.string().meta({ description: "Of the function.", examples: ["hello"] }) });
 const byInvocation = byId.extend({
-  invocation_id: z.string().meta({ description: "Of the call.", examples: ["inv_1_yynyb436"] }),
+  invocation_id: z.string().meta({ description: "Of the call.", examples: ["inv_1s2k9f0w3q_yynyb436"] }),
 });
 const ID_EXAMPLE = { function_id: "{function_id}" };
 const NAME_EXAMPLE = { name: "hello" };

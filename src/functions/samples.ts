@@ -48,7 +48,7 @@ const first: VersionRecord = {
 };
 
 const invocation: InvocationRecord = {
-  invocation_id: "inv_1_p9j0wmxb",
+  invocation_id: "inv_2e7h5z1c8d_p9j0wmxb",
   function_id: "fn_fmp27v1sbb969xa2",
   function_name: "hello",
   version: 1,

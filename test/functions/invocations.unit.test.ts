@@ -151,6 +151,31 @@ describe("invocation records", () => {
     });
   });
 
+  it("have ids that tell nothing of how many calls there were, and are the same after a restart", async () => {
+    const all: InvocationRecord[] = [];
+    for (let i = 0; i < 50; i++) all.push(await append());
+    const shown = all.map(({ invocation_id }) => Number.parseInt(invocation_id.split("_")[1] ?? "", 36));
+    // Of 48 random bits each: none is near the numbers of the rows, and they do not ascend.
+    expect(shown.filter((number) => number < 100_000_000)).toHaveLength(0);
+    expect(shown.filter((number, i) => number > (shown[i - 1] ?? 0)).length).toBeLessThan(45);
+    const later = makeInvocations();
+    await later.boot();
+    expect((await later.list(key, firstPage(100))).items).toEqual(all.toReversed());
+    for (const record of all) expect(await later.get(key, record.invocation_id)).toEqual(record);
+  });
+
+  it("from before ids were masked keep theirs", async () => {
+    const number = invocations.number();
+    const record = await append();
+    const seq = number.seq + 1;
+    await store.write([{ sql: "DELETE FROM meta WHERE key = 'invocation_id_mask'", args: [] }]);
+    const later = makeInvocations();
+    await later.boot();
+    const id = `inv_${seq.toString(36)}_${record.invocation_id.split("_")[2]}`;
+    expect(await later.get(key, id)).toEqual({ ...record, invocation_id: id });
+    await expect(later.get(key, record.invocation_id)).rejects.toMatchObject({ code: "NOT_FOUND" });
+  });
+
   it("are counted on their function in the same commit", async () => {
     await append();
     await append({ status: "timeout" });
