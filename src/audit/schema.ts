@@ -31,7 +31,9 @@ const auditEntry = z
     request_id: z.string().describe("X-Request-Id of the answer."),
     suppressed_count: z
       .int()
-      .describe("Refusals of the same source since its entry before, above the rate that is recorded."),
+      .describe(
+        "Refusal: others of the same source since its entry before, above the rate that is recorded. Change: earlier ones of the same key and operation that are no longer kept.",
+      ),
   })
   .meta({ id: "AuditEntry", description: "One change or refusal. Bodies, queries and secrets are not recorded." });
 export type AuditEntry = Readonly<z.output<typeof auditEntry>>;

@@ -11,6 +11,9 @@
  *     seconds. Entries that the store does not take are counted.
  * A4. An entry holds ids, names and numbers. Bodies, queries, headers, outputs and credentials never get here.
  * A5. Refusals and changes have bounds of their own, so that refusals evict no changes.
+ * A6. Eviction of changes merges them: the newest of a key and operation stays and counts those before it. So no number of
+ *     later changes hides that a key did something; it hides only when and to which target. The calls of handlers count as
+ *     one key. At most `audit_merged_max` merged entries stay.
  */
 import { LRUCache } from "lru-cache";
 import { sourceOf } from "../base/addresses.ts";
@@ -146,12 +149,22 @@ export class Audit implements Observer {
         const sql = "SELECT seq FROM audit WHERE tenant_id = ? AND is_refusal = ? ORDER BY seq DESC LIMIT 1 OFFSET ?";
         const first = await this.#store.readOne(sql, [...own, kept_max]);
         if (first === null) continue;
-        await this.#delete(
-          "tenant_id = ? AND is_refusal = ? AND seq <= ?",
-          [...own, Number(first.seq)],
-          "ORDER BY seq",
-        );
+        const seq = Number(first.seq);
+        if (is_refusal === 0) await this.#merge(tenant_id, seq);
+        else await this.#delete("tenant_id = ? AND is_refusal = ? AND seq <= ?", [...own, seq], "ORDER BY seq");
       }
+    }
+  }
+
+  /** Merges the changes of a tenant up to this number (A6), a bounded part of them at a time. */
+  async #merge(tenant_id: string, seq: number): Promise<void> {
+    const oldest = [tenant_id, seq, LIMITS.delete_rows_per_pass];
+    for (let isMore = true; isMore; ) {
+      const { changes } = await this.#store.write([
+        { sql: COUNT_MERGED, args: oldest },
+        { sql: DELETE_MERGED, args: [...oldest, ...oldest, LIMITS.audit_merged_max] },
+      ]);
+      isMore = (changes[1] ?? 0) > 0;
     }
   }
 
@@ -227,6 +240,16 @@ export class Audit implements Observer {
 const SELECT = `SELECT a.seq, ${COLUMNS.map((name) => `a.${name}`).join(", ")}, k.name AS key_name
   FROM audit a LEFT JOIN api_keys k ON k.id = a.key_id AND k.tenant_id = a.tenant_id`;
 const ORDER = "ORDER BY a.seq DESC LIMIT ?";
+
+const OLDEST = `SELECT seq, suppressed_count, credential, operation,
+    CASE credential WHEN 'invocation' THEN '' ELSE key_id END AS source
+  FROM audit WHERE tenant_id = ? AND is_refusal = 0 AND seq <= ? ORDER BY seq LIMIT ?`;
+const MERGED = `SELECT max(seq) AS seq, sum(suppressed_count + 1) AS count FROM (${OLDEST})
+  GROUP BY credential, source, operation`;
+const COUNT_MERGED = `UPDATE audit SET suppressed_count = merged.count - 1 FROM (${MERGED}) AS merged
+  WHERE audit.seq = merged.seq`;
+const DELETE_MERGED = `DELETE FROM audit WHERE seq IN (SELECT seq FROM (${OLDEST}))
+  AND seq NOT IN (SELECT seq FROM (${MERGED}) ORDER BY seq DESC LIMIT ?)`;
 
 /** A stream may fail after its status 200 was sent. */
 const RESULTS: Readonly<Record<(typeof AUDIT_RESULTS)[number], string>> = {

@@ -23,6 +23,11 @@ export const EDGE_LIMITS = {
   audit_kept_seconds: 90 * 24 * 3_600,
   audit_changes_kept_per_tenant: 50_000,
   audit_refusals_kept_per_tenant: 10_000,
+  /**
+   * Merged entries of a tenant's changes beyond those, one for a key and operation: less than `delete_rows_per_pass`, so
+   * that each pass deletes. A hundred keys make some five kinds of changes each.
+   */
+  audit_merged_max: 500,
   /** Entries of a tenant are counted after so many new ones. */
   audit_counted_every: 100,
   /** Refusals of one source that are recorded: at once, and for long. A flood of them would fill the disk. */

@@ -173,10 +173,58 @@ describe("the audit log", () => {
     // The newest changes are those that came last.
     const new_count = LIMITS.audit_counted_every;
     const kept_count = LIMITS.audit_changes_kept_per_tenant - new_count;
-    expect(await planted(0)).toEqual({ n: kept_count, first: new_count + 21 });
+    // The newest of those that were evicted counts the others.
+    expect(await planted(0)).toEqual({ n: kept_count + 1, first: new_count + 20 });
     expect(await planted(1)).toEqual({ n: LIMITS.audit_refusals_kept_per_tenant, first: 31 });
     expect(await entries({ ...ALL, target: "old" })).toEqual([]);
     expect(await entries({ ...ALL, target: "new" })).toHaveLength(new_count);
+  });
+
+  it("shows what a key did, however many changes it makes after that, and counts those that are gone", async () => {
+    const { clock, audit, store, entries } = open();
+    const evil = { operation: "deleteFunction", target: "fn_victim", caller: callerOf("t1", "key_evil") };
+    const of = (key_id: string) => entries({ ...ALL, tenant_id: "t1", key_id });
+    audit.served(request({ caller: callerOf("t1", "key_other") }));
+    audit.served(request(evil));
+    const flood = async (operation: string, count: number) => {
+      await entries();
+      const sql = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT ${count})
+        INSERT INTO audit (at_ms, tenant_id, credential, key_id, method, route, operation, target, status, request_id,
+          is_refusal, suppressed_count)
+        SELECT ?, 't1', 'key', 'key_evil', 'POST', '/', ?, i, 200, i, 0, 0 FROM n`;
+      await store.write([{ sql, args: [clock.now_ms, operation] }]);
+      for (let i = 0; i < LIMITS.audit_counted_every; i++) audit.served(request());
+      await entries();
+      await audit.prune();
+    };
+    const rows = "SELECT count(*) AS n, sum(suppressed_count + 1) AS counted FROM audit WHERE tenant_id = 't1'";
+    await flood("createFunction", LIMITS.audit_changes_kept_per_tenant + 5_000);
+    const deleted = { key_id: "key_evil", operation: "deleteFunction", target: "fn_victim", suppressed_count: 0 };
+    expect((await entries({ ...ALL, target: "fn_victim" }))[0]).toMatchObject(deleted);
+    await flood("deleteFunction", LIMITS.audit_changes_kept_per_tenant);
+    const [{ n, counted } = {}] = await store.read(rows);
+    expect(counted).toBe(2 * LIMITS.audit_changes_kept_per_tenant + 5_000 + 2 + 2 * LIMITS.audit_counted_every);
+    expect(n).toBeLessThan(LIMITS.audit_changes_kept_per_tenant + 5);
+    expect(await of("key_other")).toMatchObject([{ operation: "createFunction", suppressed_count: 0 }]);
+    const created = "key_id = 'key_evil' AND operation = 'createFunction'";
+    expect(await store.read(`SELECT suppressed_count + 1 AS n FROM audit WHERE ${created}`)).toEqual([
+      { n: LIMITS.audit_changes_kept_per_tenant + 5_000 },
+    ]);
+  });
+
+  it("keeps its bound when the merged changes are of more keys than it keeps", async () => {
+    const { clock, audit, store, entries } = open();
+    const sql = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 60000)
+      INSERT INTO audit (at_ms, tenant_id, credential, key_id, method, route, operation, status, request_id, is_refusal,
+        suppressed_count)
+      SELECT ?, 't1', ?, 'key_' || i, 'POST', '/', 'createFunction', 200, i, 0, 0 FROM n`;
+    await store.write([{ sql, args: [clock.now_ms, "key"] }]);
+    for (let i = 0; i < LIMITS.audit_counted_every; i++) audit.served(request());
+    await entries();
+    await audit.prune();
+    expect(await store.read("SELECT count(*) AS n FROM audit")).toEqual([
+      { n: LIMITS.audit_changes_kept_per_tenant + LIMITS.audit_merged_max },
+    ]);
   });
 
   it("counts entries that the store does not take", async () => {
