@@ -41,19 +41,19 @@ Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: where
 /** What the areas of the API stand for. */
 const TAGS = {
   daemon: "The daemon itself: alive, described, measured.",
-  system: "What this daemon is.",
+  system: "Version, engine and features of this daemon.",
   functions: "Code that is called by name, in versions, on warm containers.",
   containers: "Processes with a file system and an address of their own, kept until they are deleted.",
   volumes: "Files that containers mount and that outlive them.",
   terminal: "Shells on terminals in containers.",
   tenant: "The caller's own tenant: its limits, and what it has in use.",
-  tenants: "Who owns what. The operator's.",
+  tenants: "Owners of functions, containers and volumes. For the operator.",
   operator: "Keys of the daemon itself. The operator's.",
   "api-keys": "A tenant's own keys.",
   auth: "Short-lived tokens.",
   operations: "Work that was accepted and is done in its own time.",
-  events: "What happens to a tenant's things, as it happens.",
-  audit: "Who changed what, and what was refused.",
+  events: "Changes of a tenant's resources, as they happen.",
+  audit: "Changes with their authors, and refusals.",
 };
 
 export function apiRoutes(options: ApiOptions) {

@@ -12,7 +12,10 @@ const auditEntry = z
   .object({
     at: epochSeconds.describe("When the answer was made, seconds since the Unix epoch."),
     tenant_id: z.string().nullable().describe("Of the caller; null if no credential was accepted."),
-    credential: z.enum(CREDENTIAL_KINDS).nullable().describe("What the caller sent; null if it was not accepted."),
+    credential: z
+      .enum(CREDENTIAL_KINDS)
+      .nullable()
+      .describe("Credential that the caller sent; null if it was not accepted."),
     key_id: z
       .string()
       .nullable()

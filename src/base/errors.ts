@@ -12,7 +12,7 @@ export type Fault = "caller" | "function" | "platform";
 interface ErrorRow {
   readonly status: number;
   readonly fault: Fault;
-  /** What it means, for the description of the API and the guides: one sentence. */
+  /** Meaning, for the description of the API and the guides: one sentence. */
   readonly about: string;
   readonly retryable: boolean;
 }

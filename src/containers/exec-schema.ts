@@ -6,18 +6,18 @@ import { absolutePath, epochSeconds, isoTime, wellFormed, whole } from "../http/
 import { argv, containerEnvironment } from "./schema.ts";
 
 const containerId = z.string().describe("Of the container.");
-const truncated = z.boolean().describe("Whether more was written than is kept.");
+const truncated = z.boolean().describe("True if the command wrote more than is kept.");
 const deadline = whole(1, LIMITS.exec_timeout_ms_max);
 const timeoutMs = deadline
   .default(LIMITS.exec_timeout_ms_default)
   .describe("Milliseconds after which it is ended, with all that it started.");
-const stdinData = wellFormed.default("").describe("What it reads from standard input.");
+const stdinData = wellFormed.default("").describe("Standard input of the command.");
 const ownEnvironment = containerEnvironment.default({}).describe("Variables on top of the container's.");
-const directory = absolutePath.nullish().describe("Where it begins; the container's unless given.");
+const directory = absolutePath.nullish().describe("Working directory; the container's unless given.");
 
 export const execRequest = z
   .object({
-    command: argv.describe("What to run, as argv: no shell looks at it unless it is the first element."),
+    command: argv.describe("Command as argv: no shell reads it unless it is the first element."),
     workdir: directory,
     working_directory: directory,
     environment: ownEnvironment,
@@ -35,7 +35,7 @@ export type ExecInput = z.output<typeof execRequest>;
 
 export const streamRequest = z
   .object({
-    command: argv.describe("What to run, as argv."),
+    command: argv.describe("Command as argv."),
     working_directory: directory,
     workdir: directory,
     environment: ownEnvironment,
@@ -84,7 +84,7 @@ export const jobRecord = z
     stderr_truncated: truncated,
     stdout: z.string().optional().describe(kept),
     stderr: z.string().optional().describe(kept),
-    status_url: z.string().describe("Where it is looked up."),
+    status_url: z.string().describe("Path of the job's record."),
   })
   .meta({ id: "ExecJob" });
 export type JobRecord = z.output<typeof jobRecord>;
@@ -99,7 +99,7 @@ const processRecord = z
     ppid: z.int().describe("Inside the container; 0: none of its."),
     command: z.string().describe("With its arguments; in brackets where it has none left."),
     state: z.string().describe("One letter, as in proc_pid_stat(5)."),
-    memory_kb: z.int().describe("What it holds in memory, in KiB."),
+    memory_kb: z.int().describe("Resident memory, in KiB."),
     started_at: isoTime,
   })
   .meta({ id: "ContainerProcess" });
@@ -126,7 +126,7 @@ export const containerMetrics = z
     cpu_usage_usec: counter("Processor time, in microseconds."),
     cpu_user_usec: counter("Of that in programs."),
     cpu_system_usec: counter("Of that in the kernel."),
-    cpu_throttled_usec: counter("How long it waited because of cpu_limit_percent."),
+    cpu_throttled_usec: counter("Time that it waited because of cpu_limit_percent."),
     memory_current_bytes: counter("Memory charged to it."),
     memory_peak_bytes: counter("The most that was."),
     memory_limit_bytes: counter("The most that may be."),
@@ -152,7 +152,7 @@ export const logEntry = z
       .int()
       .describe("Counted from 1 over all runs of the container; a gap: lines that are no longer kept, or were lost."),
     timestamp: isoTime,
-    stream: z.enum(["stdout", "stderr"]).describe("Where the command wrote it."),
+    stream: z.enum(["stdout", "stderr"]).describe("Stream that the command wrote to."),
     level: z.enum(["info", "error"]).describe("info for standard output, error for standard error."),
     message: z.string().describe("A line without its end; a very long one comes in pieces."),
     partial: z.boolean().describe("The line goes on in the next entry."),

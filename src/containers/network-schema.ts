@@ -43,7 +43,7 @@ const allowRule = text(LIMITS.egress_rule_length_max).superRefine((value, contex
 
 export const egress = z.union([z.enum(["on", "off"]), z.array(allowRule).max(LIMITS.egress_rules_max)]);
 
-const container_port = whole(1, PORT_MAX).describe("Where it listens in the container.");
+const container_port = whole(1, PORT_MAX).describe("Port that the process in the container listens on.");
 const host_address = z
   .enum(["127.0.0.1", "0.0.0.0"])
   .describe("127.0.0.1: for clients on this machine; 0.0.0.0: on all of its addresses.");
@@ -55,7 +55,7 @@ const wantedPort = z.strictObject({
   host_port: whole(LIMITS.host_port_min, PORT_MAX)
     .nullish()
     .describe(
-      `Where it is reached on this machine; a free one unless given. From ${LIMITS.host_port_first} to ${LIMITS.host_port_last} unless the node is set otherwise; the operator's tenant may have any from ${LIMITS.host_port_min}.`,
+      `Port of this machine that leads to it; a free one unless given. From ${LIMITS.host_port_first} to ${LIMITS.host_port_last} unless the node is set otherwise; the operator's tenant may have any from ${LIMITS.host_port_min}.`,
     ),
   host_address: host_address.default("127.0.0.1"),
   protocol: protocol.default("tcp"),
@@ -78,7 +78,7 @@ export const wantedPorts = z
 export const publishedPort = z
   .object({
     container_port,
-    host_port: z.int().describe("Where it is reached on this machine."),
+    host_port: z.int().describe("Port of this machine that leads to it."),
     host_address,
     protocol,
   })

@@ -98,19 +98,19 @@ const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
 
 const ABOUT = {
   name: "Unique among the tenant's containers. Without '/', control characters and spaces at its ends.",
-  working_directory: "Where commands begin; made where it is missing.",
+  working_directory: "Working directory of commands; made if it is missing.",
   memory_limit_mb: "Memory in MiB.",
   cpu_limit_percent: "Percent of one core; null: no quota.",
   strict: "Root inside has no capabilities, and the system-call filter allows only what needs none.",
   read_only_root: "Mounts the root file system read-only; /tmp and /run are then empty at each start.",
   labels: "For whoever looks for it.",
-  restart: "What is done when the command ends: nothing, start it again after a failure, or start it again always.",
+  restart: "Restart policy when the command ends: never, after a failure, or always.",
   ttl_seconds: "Seconds after which the container is deleted, whatever it does; null: never.",
   idle_seconds: "Seconds without an exec, a stream or a terminal after which it is stopped; null: never.",
-  disk_limit_mb: `What it may write to its own file system, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
+  disk_limit_mb: `Disk limit of its own file system, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
   ports: "Ports of this machine that lead to it; other containers do not reach them.",
   egress:
-    "What it may send to: on, everything outside; off, nothing, not even name servers; or a list of addresses and networks, each with ports and protocol if need be, as 203.0.113.0/24:443/tcp. Never this machine, other containers or link-local addresses.",
+    "Destinations that it may send to: on, everything outside; off, nothing, not even name servers; or a list of addresses and networks, each with ports and protocol if need be, as 203.0.113.0/24:443/tcp. Never this machine, other containers or link-local addresses.",
   gpu_count: "GPUs that it has.",
 } as const;
 
@@ -155,7 +155,7 @@ const createFields = z.object({
     .regex(IMAGE_REFERENCE, "expected a profile, or a reference like docker.io/library/alpine:3.20")
     .default("prod")
     .describe("A profile, or with oci a reference of an image in the store."),
-  oci: z.boolean().default(false).describe("Whether image is an OCI reference."),
+  oci: z.boolean().default(false).describe("True if image is an OCI reference."),
   volumes: mounts.default([]).describe("Volumes that it has, each as <volume-name>:<path inside>."),
   working_directory: workingDirectory.nullish().describe(ABOUT.working_directory),
   memory_limit_mb: memoryLimit.default(LIMITS.container_memory_mb_default).describe(ABOUT.memory_limit_mb),
@@ -165,9 +165,7 @@ const createFields = z.object({
   read_only_root: z.boolean().default(false).describe(ABOUT.read_only_root),
   labels: labels.default({}).describe(ABOUT.labels),
   environment: containerEnvironment.default({}).describe("Variables of its command and of what is run in it."),
-  command: argv
-    .nullish()
-    .describe("What it runs, as argv; when that ends the container ends. Null: it waits for what is run in it."),
+  command: argv.nullish().describe("Command as argv; the container ends with it. Null: it runs until it is stopped."),
   restart: z.enum(RESTART_POLICIES).default("no").describe(ABOUT.restart),
   ttl_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.ttl_seconds),
   idle_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.idle_seconds),
@@ -197,7 +195,7 @@ export type CreateContainer = z.output<typeof createContainer>;
 
 export const batchContainers = z
   .object({
-    items: z.array(createContainer).min(1).max(LIMITS.batch_items_max).describe("What to create."),
+    items: z.array(createContainer).min(1).max(LIMITS.batch_items_max).describe("Containers to create."),
     async_mode: asyncMode,
   })
   .meta({ id: "BatchContainers" });
@@ -205,7 +203,7 @@ export const batchContainers = z
 /** `name` is what older clients send. */
 export const renameContainer = z
   .object({
-    new_name: resourceName.optional().describe("What it is called from now on."),
+    new_name: resourceName.optional().describe("New name of the container."),
     name: resourceName.optional().describe("The same; new_name goes before it."),
   })
   .superRefine(({ new_name, name }, context) => {
@@ -265,9 +263,9 @@ export const containerRecord = z
     state: z.enum(CONTAINER_STATES).describe("See GET /api/containers/help."),
     pid: z.int().nullable().describe("Of its first process, on this machine; null: it does not run."),
     exit_code: z.int().nullable().describe("Of its last run; 128 and the signal's number where one ended it."),
-    oom_killed: z.boolean().describe("Whether memory ran out in its last run."),
+    oom_killed: z.boolean().describe("True if its last run ran out of memory."),
     error_message: z.string().nullable().describe("Why it or its command could not be started; null: it was."),
-    restart_count: z.int().describe("How often its restart policy has started it again since it was last started."),
+    restart_count: z.int().describe("Number of restarts by its policy since it was last started."),
     ip_address: z.string().nullable().describe("Its address; null: it does not run."),
     created_at: isoTime,
     started_at: isoTime.nullable().describe("Of its last start, ISO 8601; null: it was never started."),
@@ -323,8 +321,8 @@ export const renamedContainer = z
   .object({
     success: z.literal(true).describe("Always true: what failed is answered with an error."),
     container_id: z.string().describe("Of the container."),
-    old_name: z.string().describe("What it was called."),
-    new_name: z.string().describe("What it is called now."),
+    old_name: z.string().describe("Previous name."),
+    new_name: z.string().describe("New name."),
     dns_updated: z.boolean().describe("False: containers do not resolve each other's names."),
   })
   .meta({ id: "RenamedContainer" });
@@ -332,7 +330,7 @@ export const renamedContainer = z
 export const containersReadiness = z
   .object({
     status: z.enum(["ok", "degraded"]).describe("degraded: no container can be started; reason says why."),
-    concern: z.literal("containers").describe("Whose readiness this is."),
+    concern: z.literal("containers").describe("Concern that the readiness is of."),
     running_count: z.int().describe("Containers of the tenant that run."),
     reason: z.string().nullable().describe("Why it is degraded; null: it is not."),
   })

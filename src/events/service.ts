@@ -1,5 +1,5 @@
 /**
- * What happens to a tenant's things, in a durable log: each event is written in the very batch that makes the change, so
+ * Changes of a tenant's resources in a durable log: each event is written in the very batch that makes the change, so
  * that neither is there without the other. Readers of the stream get them from here.
  *
  * E5. An event's number is the next of its tenant: higher than that of all before it, never given again, and without a

@@ -49,7 +49,7 @@ const ABOUT = {
   cluster_id: "Its cluster; null: none.",
   description: "For people; null: none.",
   handler: `A line for /bin/sh -c, run directly where it has no shell syntax, or a script that begins with #!<interpreter>; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
-  runtime: "How the handler is run.",
+  runtime: "Runtime of the handler.",
   memory_limit_mb: "Memory of an instance, in MiB.",
   cpu_limit_percent: "Percent of one core for an instance; null: no quota.",
   timeout_seconds: "Seconds that a call may wait for an instance, and seconds that it may then run.",
@@ -57,7 +57,7 @@ const ABOUT = {
   min_instances: "Instances that are kept ready.",
   max_instances: "Instances at most.",
   concurrency_limit: "Calls that may wait or run at once; null: no limit.",
-  api_access: "Whether the handler gets HEARTH_URL and HEARTH_KEY, with which it may call the API for its tenant.",
+  api_access: "True: the handler gets HEARTH_URL and HEARTH_KEY, with which it may call the API for its tenant.",
   cleanup_on_exit: "Whether /tmp and /dev/shm are emptied after each call.",
   working_directory: "An absolute path that exists in the image; null: the image's own.",
   function_id: "Of the function.",
@@ -145,7 +145,7 @@ const payload = z
   .default("")
   .meta({
     type: ["string", "object", "array", "number", "boolean", "null"],
-    description: `What the handler reads from standard input: a string as it is, any other value as its JSON text with numbers as doubles, null as nothing. The body holds at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
+    description: `Standard input of the handler: a string as it is, any other value as its JSON text with numbers as doubles, null as nothing. The body holds at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
   });
 
 export const invokeFunction = z
@@ -223,7 +223,7 @@ const versionRecord = functionRecord
     id: z.string().describe("Of the version."),
     version: z.int().describe("Counted from 1 in each function."),
     description: z.string().nullable().describe("Of the function when the version was made."),
-    is_active: z.boolean().describe("Whether the function points to it."),
+    is_active: z.boolean().describe("True if the function points to it."),
   })
   .meta({ id: "FunctionVersion" });
 
@@ -246,7 +246,7 @@ const invocationTimings = z
   })
   .meta({
     id: "InvocationTimings",
-    description: "Where the time of the call went, in milliseconds; phases that did not happen are absent.",
+    description: "Phases of the call in milliseconds; phases that did not happen are absent.",
   });
 
 export type InvocationTimings = Readonly<z.output<typeof invocationTimings>>;
@@ -273,7 +273,7 @@ export const invocationRecord = z
       ),
     stdout: z.string().describe("Standard output as UTF-8, up to 1 MiB."),
     stderr: z.string().describe("Standard error, in the same way."),
-    stdout_truncated: z.boolean().describe("Whether more was written than is kept."),
+    stdout_truncated: z.boolean().describe("True if the handler wrote more than is kept."),
     stderr_truncated: z.boolean().describe("The same of stderr."),
     error_message: z.string().nullable().describe("Why the status is not success; null where it is."),
     cold_start: z
@@ -362,8 +362,8 @@ export const functionsReadiness = z
     status: z
       .enum(["ok", "degraded"])
       .describe("degraded: since the start of the daemon containers failed to start, and none came up."),
-    concern: z.literal("functions").describe("Whose readiness this is."),
-    runtimes: z.array(z.string()).describe("What a function's runtime may be."),
+    concern: z.literal("functions").describe("Concern that the readiness is of."),
+    runtimes: z.array(z.string()).describe("Runtimes that a function may have."),
     pool: poolStats,
   })
   .meta({ id: "FunctionsHealth" });

@@ -63,15 +63,15 @@ const text = (about: string) => z.string().describe(about);
 const guideHelp = z
   .object({
     concern: text("The area of the API."),
-    about: text("What it is."),
-    steps: z.array(z.string()).describe("What a client does, in this order."),
+    about: text("Purpose of the concern."),
+    steps: z.array(z.string()).describe("Steps of a client, in this order."),
     routes: z
       .array(
         z.object({
           method: text("Of the request."),
           path: text("With parameters in braces."),
-          scope: z.enum(SCOPES).nullable().describe("What the key needs; null: every key will do."),
-          summary: text("What it does."),
+          scope: z.enum(SCOPES).nullable().describe("Scope that the key needs; null: any key."),
+          summary: text("Effect of the route."),
         }),
       )
       .describe("Every route of the concern."),
@@ -80,8 +80,8 @@ const guideHelp = z
       .array(
         z.object({
           state: text("Its name."),
-          about: text("What it means."),
-          transitions: z.record(z.string(), z.string()).describe("Where each verb leads that is possible in it."),
+          about: text("Meaning."),
+          transitions: z.record(z.string(), z.string()).describe("State that each possible verb leads to."),
         }),
       )
       .describe("States and the ways between them."),
@@ -99,8 +99,8 @@ const guideHelp = z
         z.object({
           error_code: text("As in the answer."),
           status: z.int().describe("Of the answer."),
-          retryable: z.boolean().describe("Whether the same request may succeed later."),
-          about: text("What it means."),
+          retryable: z.boolean().describe("True if the same request may succeed later."),
+          about: text("Meaning."),
         }),
       )
       .describe("Every code that its routes may answer with."),
@@ -115,11 +115,11 @@ const guideExamples = z
     examples: z
       .array(
         z.object({
-          title: text("What it shows."),
-          about: text("What to look at."),
-          scopes: z.array(z.enum(SCOPES)).describe("What the key in HEARTH_KEY needs."),
+          title: text("Title of the example."),
+          about: text("Explanation of the example."),
+          scopes: z.array(z.enum(SCOPES)).describe("Scopes that the key in HEARTH_KEY needs."),
           script: text("For /bin/sh, as it stands."),
-          output: text("What it prints."),
+          output: text("Output of the script."),
         }),
       )
       .describe("Each runs by itself and removes what it made."),
@@ -248,13 +248,13 @@ function helpMarkdown({ concern, about, steps, routes, initial_state, states, li
     numbered(steps),
     heading(2, "Routes"),
     table(
-      ["Method", "Path", "Scope", "What it does"],
+      ["Method", "Path", "Scope", "Effect"],
       routes.map(({ method, path, scope, summary }) => [method, inlineCode(path), scope ?? "any", summary]),
     ),
     heading(2, "States"),
     paragraph(`A new one is ${initial_state}.`),
     table(
-      ["State", "What it means", "Transitions"],
+      ["State", "Meaning", "Transitions"],
       states.map(({ state, about, transitions }) => [
         inlineCode(state),
         about,
@@ -270,7 +270,7 @@ function helpMarkdown({ concern, about, steps, routes, initial_state, states, li
     ),
     heading(2, "Errors"),
     table(
-      ["Status", "Code", "What it means", "The same request may succeed later"],
+      ["Status", "Code", "Meaning", "The same request may succeed later"],
       errors.map(({ error_code, status, retryable, about }) => [
         String(status),
         inlineCode(error_code),

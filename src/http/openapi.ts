@@ -72,24 +72,24 @@ const UPLOAD_ERRORS: readonly ErrorCode[] = ["INVALID_ARGUMENT", "BODY_TOO_LARGE
 
 export const errorSchema = z
   .object({
-    error: z.string().describe("What is wrong, for people."),
-    error_code: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]).describe("What is wrong, for programs."),
+    error: z.string().describe("The problem, for people."),
+    error_code: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]).describe("The problem, for programs."),
     request_id: z.string().describe("As in the X-Request-Id header and in the log."),
     details: z
       .object({
         expected: z.array(z.string()).nullable().describe("Accepted values, types or bounds: active, integer, >= 256."),
-        received: z.string().nullable().describe("What was there instead."),
+        received: z.string().nullable().describe("Value that was received instead."),
         example: z.string().nullable().describe("Something that is right."),
-        state: z.string().nullable().describe("What it is in, where that is in the way."),
+        state: z.string().nullable().describe("State of the resource, if it prevents the request."),
         exit_code: z.int().nullable().describe("Of a program that failed."),
       })
       .nullable()
       .describe("Null, or more on what was expected."),
-    hint: z.string().nullable().describe("What the caller can do about it."),
+    hint: z.string().nullable().describe("Next step for the caller."),
     retry_after: z.int().nullable().describe("Seconds, as in the Retry-After header."),
     reason_code: z.string().optional().describe("The error_code, or a more specific reason."),
     reason_message: z.string().optional().describe("The same as error."),
-    retryable: z.boolean().optional().describe("Whether the same request may succeed later."),
+    retryable: z.boolean().optional().describe("True if the same request may succeed later."),
   })
   .meta({
     id: "Error",
@@ -203,12 +203,12 @@ const HEADERS = {
     example: '"tenant";q=100;w=1',
   },
   "Content-Range": {
-    description: "Which bytes of how many these are.",
+    description: "Range of the bytes sent, and the total size.",
     schema: { type: "string" },
     example: "bytes 0-1023/4096",
   },
   "Idempotent-Replayed": {
-    description: "Where this is the answer of an earlier request with the same Idempotency-Key.",
+    description: "Sent with the answer of an earlier request with the same Idempotency-Key.",
     schema: { type: "string", enum: ["true"] },
   },
   "WWW-Authenticate": { description: "That a credential is wanted.", schema: { type: "string" } },

@@ -9,7 +9,7 @@ export const epochSeconds = z.int().describe("Seconds since the Unix epoch.");
 export const acknowledgement = z
   .object({
     success: z.literal(true).describe("Always true: what failed is answered with an error."),
-    message: z.string().describe("What was done, for people."),
+    message: z.string().describe("Work that was done, for people."),
   })
   .meta({ id: "Acknowledgement" });
 

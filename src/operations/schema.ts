@@ -9,24 +9,24 @@ import { OPERATION_STATUSES } from "./states.ts";
 
 const ABOUT = {
   operation_id: "Of the operation.",
-  status_url: "Where it is looked up.",
+  status_url: "Path of the operation's record.",
 };
 
 export const operationRecord = z
   .object({
     operation_id: z.string().describe(ABOUT.operation_id),
-    operation_type: z.string().describe("What it does: container.start, volume.delete."),
+    operation_type: z.string().describe("Type of the work: container.start, volume.delete."),
     status: z
       .enum(OPERATION_STATUSES)
       .describe("accepted, queued and running go on; succeeded, failed, cancelled and timed_out are its end."),
-    target_resource_type: z.string().nullable().describe("What kind of thing it is about."),
-    target_resource_id: z.string().nullable().describe("Which one."),
-    progress_pct: z.number().nullable().describe("How much is done, from 0 to 100; null where it cannot say."),
-    message: z.string().nullable().describe("What it does now, or how it ended, for people."),
+    target_resource_type: z.string().nullable().describe("Type of the resource that it changes."),
+    target_resource_id: z.string().nullable().describe("Id of that resource."),
+    progress_pct: z.number().nullable().describe("Progress from 0 to 100; null if it is unknown."),
+    message: z.string().nullable().describe("Current step, or the outcome, for people."),
     result: z
       .record(z.string(), z.unknown())
       .nullable()
-      .describe("What came out; null before, and where nothing does."),
+      .describe("Result of the work; null before its end, and if there is none."),
     items: z
       .array(z.record(z.string(), z.unknown()))
       .nullable()
@@ -34,8 +34,8 @@ export const operationRecord = z
     error: z.string().nullable().describe("Why it failed; null unless it did."),
     reason_code: z.string().nullable().describe("The same for programs: an error code, or INTERRUPTED by a restart."),
     reason_message: z.string().nullable().describe("As error."),
-    warnings: z.array(z.string()).describe("What went otherwise than asked."),
-    capability_downgrades: z.array(z.string()).describe("What this node could not do as asked."),
+    warnings: z.array(z.string()).describe("Differences from the request."),
+    capability_downgrades: z.array(z.string()).describe("Capabilities that this node lacks for the request."),
     container_id: z.string().nullable().describe("The container that it is about."),
     snapshot_id: z.string().nullable().describe("The snapshot that it is about or makes."),
     result_container_id: z.string().nullable().describe("The container that it made."),

@@ -12,10 +12,10 @@ export const health = z
 const engineInfo = z.object({
   oci_runtime: z.string().describe("The program that starts containers."),
   oci_runtime_version: z.string().describe("Its version."),
-  cgroup_mode: z.enum(["v1", "hybrid", "v2"]).describe("How this machine's control groups are mounted."),
+  cgroup_mode: z.enum(["v1", "hybrid", "v2"]).describe("Layout of this machine's control groups."),
   image: z.string().describe("The profile that instances are made from."),
-  image_release: z.string().describe("Which build of it."),
-  subnet: z.string().describe("Where instances have their addresses."),
+  image_release: z.string().describe("Build of the image."),
+  subnet: z.string().describe("Network of the instances' addresses."),
   gateway: z.string().describe("This machine's address as seen from inside of instances."),
   bridge: z.string().describe("The network interface that leads to them."),
   user_namespaces: z
@@ -30,7 +30,7 @@ const engineInfo = z.object({
     .array(
       z.object({
         name: z.string().describe("The resource."),
-        is_bounded: z.boolean().describe("Whether each container has a bound of its own."),
+        is_bounded: z.boolean().describe("True if each container has a bound of its own."),
         note: z.string().describe("The bound, or the reason why there is none."),
       }),
     )
@@ -47,8 +47,8 @@ export const systemInfo = z
     start_time: epochSeconds,
     node_id: z.string().describe("Of this machine, made at its first start."),
     node_version: z.string().describe("Of Node."),
-    engine: engineInfo.describe("How containers are run here."),
-    features: named.describe("What this daemon offers, with a word on each."),
+    engine: engineInfo.describe("Container engine of this node."),
+    features: named.describe("Features of this daemon, each with a short note."),
     limits: named.describe("Every bound and default by its name, as text."),
   })
   .meta({ id: "SystemInfo" });

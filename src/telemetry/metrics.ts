@@ -218,7 +218,7 @@ export class Metrics {
   #readProcess(): void {
     const lag = this.#gauge(
       "hearth_event_loop_lag_seconds",
-      "How late the event loop was since the operator read the metrics last; quantile 1 is the longest.",
+      "Lag of the event loop since the operator read the metrics last; quantile 1 is the longest.",
       ["quantile"],
     );
     const cpu = this.#counter("hearth_process_cpu_seconds_total", "Processor time of the daemon.", ["mode"]);

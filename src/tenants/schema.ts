@@ -25,7 +25,7 @@ const limitNumber = ({
 
 export const tenantLimits = z
   .object(eachLimit((_, row) => limitNumber(row).nullable().describe(row.about)))
-  .meta({ id: "TenantLimits", description: "What a tenant may have and do; null: no limit." });
+  .meta({ id: "TenantLimits", description: "Limits of a tenant; null: no limit." });
 
 /** The text instead of a number: the limit is that of this node again. */
 export const NODE_DEFAULT = "default";
@@ -58,7 +58,7 @@ export const updateTenant = z
     name: tenantName.optional(),
     limits: someLimits
       .default({})
-      .describe("What is absent stays; null: no limit; `default`: the default of this node again."),
+      .describe("Absent limits stay; null: no limit; `default`: the default of this node again."),
   })
   .meta({ id: "UpdateTenant" });
 export type UpdateTenant = z.output<typeof updateTenant>;
@@ -85,7 +85,7 @@ export const tenantDetail = tenantRecord
   .extend({
     usage: z
       .object({ api_keys: z.int().describe("Its keys."), ...uses })
-      .meta({ id: "TenantUsage", description: "What it has in use." }),
+      .meta({ id: "TenantUsage", description: "Usage of a tenant." }),
   })
   .meta({ id: "TenantDetail" });
 export type TenantDetail = Readonly<z.output<typeof tenantDetail>>;
@@ -100,7 +100,7 @@ const scopes = z
   .min(1)
   .refine((list) => new Set(list).size === list.length, { error: "must not name a scope twice" })
   .optional()
-  .describe("What it may do; all that the caller's key may unless given.");
+  .describe("Scopes of the new credential; those of the caller's key unless given.");
 
 export const createKey = z
   .object({
@@ -114,10 +114,10 @@ export type CreateKey = z.output<typeof createKey>;
 const apiKeyRecord = z
   .object({
     id: z.string().describe("Of the key, with which it is revoked."),
-    tenant_id: z.string().describe("Whose key it is."),
+    tenant_id: z.string().describe("Tenant of the key."),
     name: z.string().describe("For people."),
-    prefix: z.string().nullable().describe("How the key begins; null for the operator's."),
-    scopes: z.array(z.enum(SCOPES)).describe("What it may do."),
+    prefix: z.string().nullable().describe("First characters of the key; null for the operator's."),
+    scopes: z.array(z.enum(SCOPES)).describe("Its scopes."),
     created_at: epochSeconds,
     expires_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: never."),
   })
@@ -149,7 +149,7 @@ export const accessToken = z
     access_token: z.string().describe("Goes into the Authorization header, after 'Bearer '."),
     token_type: z.literal("Bearer").describe("Always the same."),
     expires_in: z.int().describe("Seconds until it ends."),
-    scopes: z.array(z.enum(SCOPES)).describe("What it may do."),
+    scopes: z.array(z.enum(SCOPES)).describe("Its scopes."),
   })
   .meta({ id: "AccessToken" });
 export type AccessToken = z.output<typeof accessToken>;

@@ -17,7 +17,7 @@ const shell = wellFormed
   .min(1)
   .max(LIMITS.path_bytes_max)
   .refine((text) => !text.includes("\0"), { error: "must not hold a NUL" })
-  .describe("What to run; /bin/bash where the container has it, else /bin/sh.");
+  .describe("Shell to run; /bin/bash if the container has it, else /bin/sh.");
 
 const columns = whole(1, terminal_columns_max).describe("Columns.");
 const lines = whole(1, terminal_rows_max).describe("Rows.");
@@ -27,9 +27,9 @@ export const createSession = z
     target: target.default("container").describe("Only container: nobody gets a shell on the node."),
     container_id: z.string().optional().describe("The container, by id or name."),
     shell: shell.optional(),
-    command: argv.optional().describe("What to run in place of a shell, as argv."),
+    command: argv.optional().describe("Command to run in place of a shell, as argv."),
     environment: containerEnvironment.default({}).describe("Variables on top of the container's."),
-    working_directory: absolutePath.nullish().describe("Where it begins; the container's unless given."),
+    working_directory: absolutePath.nullish().describe("Working directory; the container's unless given."),
     cols: columns.default(LIMITS.terminal_columns_default).describe("Columns."),
     rows: lines.default(LIMITS.terminal_rows_default).describe("Rows."),
   })
@@ -57,17 +57,17 @@ export const sessionRecord = z
   .object({
     id: z.string().describe("Names the session."),
     session_id: z.string().describe("The same as id."),
-    tenant_id: z.string().describe("Whose it is."),
-    target: target.describe("Where its shell runs."),
+    tenant_id: z.string().describe("Tenant that owns the session."),
+    target: target.describe("Place in which its shell runs."),
     container_id: z.string().describe("The container that its shell runs in."),
     child_container_id: z.string().describe("The same as container_id."),
     state: z.enum(TERMINAL_STATES).describe("active: a client is attached; ready: none was yet; idle: none is now."),
-    shell: z.string().describe("What runs in it: the shell, or the first element of the command."),
+    shell: z.string().describe("Shell, or the first element of the command."),
     is_shell: z.boolean().describe("False: it runs the command that was asked for."),
     cols: z.int().describe("Columns."),
     rows: z.int().describe("Rows."),
     pid: z.int().describe("Of the shell, inside the container."),
-    attach_url: z.string().describe("Where its WebSocket is, below the address of the API."),
+    attach_url: z.string().describe("Path of its WebSocket, below the address of the API."),
     created_at: epochSeconds,
     last_activity_at: epochSeconds,
     expires_at: epochSeconds.describe("Seconds since the Unix epoch: when it ends whatever is done with it."),

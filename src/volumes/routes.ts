@@ -229,7 +229,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       operation: "deleteFile",
       summary: "Removes a file or an empty directory; with recursive a directory with all in it.",
       params: byFile,
-      query: z.object({ recursive: queryFlag().describe("Whether a directory goes with all in it.") }),
+      query: z.object({ recursive: queryFlag().describe("True: deletes a directory with all in it.") }),
       response: acknowledgement,
       errors: [...FILE_ERRORS, "NOT_EMPTY"],
       example: { params: FILE_EXAMPLE, response: SAMPLES.removed },

@@ -11,14 +11,17 @@ const volumeName = resourceName.refine((value) => !value.includes(":"), { error:
 
 const ABOUT = {
   name: "Unique among the tenant's volumes. Without '/', ':', control characters and spaces at its ends.",
-  quota_mb: `What it may hold, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
+  quota_mb: `Quota of its files, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
   path: "A path in the tree, with or without a slash in front.",
 } as const;
 
 export const createVolume = z
   .object({
     name: volumeName.describe(ABOUT.name),
-    driver: z.literal("local", { error: "expected local" }).default("local").describe("Where it is: on this node."),
+    driver: z
+      .literal("local", { error: "expected local" })
+      .default("local")
+      .describe("Location of the volume: this node."),
     labels: labels.default({}).describe("For whoever looks for it."),
     quota_mb: whole(LIMITS.disk_limit_mb_min, LIMITS.disk_limit_mb_max).nullish().describe(ABOUT.quota_mb),
   })
@@ -28,7 +31,7 @@ export type CreateVolume = z.output<typeof createVolume>;
 /** `name` is what older clients send. */
 export const renameVolume = z
   .object({
-    new_name: volumeName.optional().describe("What it is called from now on."),
+    new_name: volumeName.optional().describe("New name of the volume."),
     name: volumeName.optional().describe("The same; new_name goes before it."),
   })
   .superRefine(({ new_name, name }, context) => {
@@ -42,7 +45,7 @@ export const volumeRecord = z
     id: z.string().describe("The volume's, also after a change of its name."),
     name: z.string().describe(ABOUT.name),
     tenant_id: z.string().describe("Of its owner."),
-    driver: z.literal("local").describe("Where it is: on this node."),
+    driver: z.literal("local").describe("Location of the volume: this node."),
     mount_point: z
       .string()
       .describe("A name for existing clients, /volumes/<name>: no path on the node or in a container."),
@@ -58,7 +61,7 @@ export type VolumeRecord = Readonly<z.output<typeof volumeRecord>>;
 
 export const volumeDetail = volumeRecord
   .extend({
-    used_bytes: z.int().describe("What it holds."),
+    used_bytes: z.int().describe("Bytes of its files."),
     container_ids: z.array(z.string()).describe("Containers that have it."),
   })
   .meta({ id: "VolumeDetail" });
@@ -104,8 +107,8 @@ export type FileContent = z.output<typeof fileContent>;
 export const renamedVolume = z
   .object({
     success: z.literal(true).describe("Always true: what failed is answered with an error."),
-    old_name: z.string().describe("What it was called."),
-    new_name: z.string().describe("What it is called now."),
+    old_name: z.string().describe("Previous name."),
+    new_name: z.string().describe("New name."),
   })
   .meta({ id: "RenamedVolume" });
 
@@ -128,7 +131,7 @@ export const fileEntry = z
     path: z.string().describe("In the tree, with a slash in front."),
     type: z
       .enum(["file", "directory", "symlink", "fifo", "socket", "character_device", "block_device", "unknown"])
-      .describe("What it is."),
+      .describe("Type of the entry."),
     size: z.int().describe("In bytes."),
     mode: z.int().describe("Permission bits as octal digits, such as 644."),
     modified_at: epochSeconds,
@@ -146,7 +149,7 @@ export const fileList = z
     page_size: z.int().describe("Entries of a page, at most."),
     total: z.int().describe("Entries of the directory."),
     total_pages: z.int().describe("Pages of the directory, at least one."),
-    has_more: z.boolean().describe("Whether there is a page after this."),
+    has_more: z.boolean().describe("True if another page follows."),
   })
   .meta({ id: "FileList" });
 
