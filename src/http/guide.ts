@@ -70,7 +70,7 @@ const guideHelp = z
         z.object({
           method: text("Of the request."),
           path: text("With parameters in braces."),
-          scope: z.enum(SCOPES).nullable().describe("Scope that the key needs; null: any key."),
+          scope: z.enum(SCOPES).nullable().describe("Scope that the key needs; null if every key may call it."),
           summary: text("Effect of the route."),
         }),
       )
