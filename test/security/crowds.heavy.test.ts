@@ -15,6 +15,7 @@ const block = `198.51.100.${(randomBytes(1)[0] ?? 0) & 0xfc}`;
 const addressAt = (n: number) => block.replace(/\d+$/, (last) => String(Number(last) + n));
 const WORLD = addressAt(2);
 const FLOWS_MAX = 256;
+const SETTINGS = { HEARTH_CELLS: "0", HEARTH_FLOWS_MAX: String(FLOWS_MAX) };
 const CONTAINERS_COUNT = 24;
 const key = { greedy: "", modest: "" };
 const call = (who: keyof typeof key, method: string, path: string, body?: unknown) =>
@@ -57,7 +58,7 @@ beforeAll(async () => {
   world.ip("address", "add", `${WORLD}/30`, "dev", "eth0");
   world.ip("link", "set", "eth0", "up");
   world.ip("route", "add", "default", "via", addressAt(1));
-  await Promise.all([world.serve(80), daemon.start({ HEARTH_CELLS: "0", HEARTH_FLOWS_MAX: String(FLOWS_MAX) })]);
+  await Promise.all([world.serve(80), daemon.start(SETTINGS)]);
   for (const name of ["greedy", "modest"] as const) {
     const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name })).body;
     key[name] = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "first" })).body.key;
@@ -111,6 +112,14 @@ describe("a tenant with many containers that flood from their start on", () => {
     const other = await start("modest", ["sleep", "600"]);
     const { body } = await call("modest", "POST", `/api/containers/${other}/exec`, { command: ["python3", "-c", ASK] });
     expect(body.stdout, body.stderr).toMatch(/^crowd-/);
+    expect((await call("modest", "DELETE", `/api/containers/${other}`)).status).toBe(200);
+  });
+
+  it.each(["SIGTERM", "SIGKILL"] as const)("keeps its buckets when the daemon ends by %s", async (signal) => {
+    await daemon.stop(signal);
+    expect(crowded()).toHaveLength(CONTAINERS_COUNT);
+    await daemon.start(SETTINGS);
+    await eventually("each address has a bucket", () => crowded().length === CONTAINERS_COUNT);
   });
 
   it("leaves no bucket when its containers are gone", async () => {
@@ -121,4 +130,17 @@ describe("a tenant with many containers that flood from their start on", () => {
       return !table.includes("chain crowd_");
     });
   });
+});
+
+it("counts the instances of a tenant's function like its containers", async () => {
+  const handler = "sleep 60";
+  const { id } = (await call("modest", "POST", "/api/functions", { name: "waits", handler, max_instances: 20 })).body;
+  expect((await call("modest", "POST", `/api/functions/${id}/deploy`)).status).toBe(200);
+  const calls = Array.from({ length: LIMITS.crowd_buckets + 1 }, () =>
+    call("modest", "POST", "/api/functions/invoke/waits", {}),
+  );
+  await eventually("each instance has a bucket", () => crowded().length > LIMITS.crowd_buckets);
+  expect((await call("modest", "DELETE", `/api/functions/${id}`)).status).toBe(200);
+  await Promise.all(calls);
+  await eventually("no instance has a bucket", () => crowded().length === 0);
 });
