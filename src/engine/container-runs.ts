@@ -5,7 +5,7 @@
  * N4 At most one run of a container exists: the next one starts only after nothing is left of the last.
  */
 import { existsSync } from "node:fs";
-import { AppError, invariant } from "../base/errors.ts";
+import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { parseRun, remainsOf, runName } from "./adoption.ts";
 import { readOomKills } from "./cgroup.ts";
@@ -39,10 +39,17 @@ export class ContainerRuns {
     this.#exitFile = exitFile;
   }
 
-  /** The name of a new run. Its tenant's group is there until nothing is left of it. */
+  /**
+   * The name of a new run. Its tenant's group is there until nothing is left of it. Throws START_FAILED, with nothing
+   * left, when the kernel refuses that group.
+   */
   next(id: string, tenant_id: string): string {
     const run = runName(id, ++this.#last_number);
-    this.#host.tenants.enter(run, tenant_id);
+    try {
+      this.#host.tenants.enter(run, tenant_id);
+    } catch (cause) {
+      throw new AppError("START_FAILED", errorText(cause), { cause });
+    }
     return run;
   }
 

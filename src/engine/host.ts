@@ -116,7 +116,12 @@ export class EngineHost {
       names: { ...config, slots_max },
     });
     this.#store = new Images(options.buildah, config.host_tag, options.images_file);
-    this.images = new MountedImages({ images: this.#store, log, withLauncher: this.retried.bind(this) });
+    this.images = new MountedImages({
+      images: this.#store,
+      log,
+      references_max: LIMITS.image_references_max,
+      withLauncher: this.retried.bind(this),
+    });
   }
 
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */

@@ -6,7 +6,6 @@
  */
 import { LRUCache } from "lru-cache";
 import { errorText, invariant } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
 import type { FoundImage, Images, MountedImage } from "./images.ts";
@@ -28,6 +27,8 @@ export interface MountedImagesOptions {
   readonly images: Images;
   readonly log: Log;
   /** Does work with the launcher in use, and with the next one where that died meanwhile. */
+  /** References that are remembered; the one that was used longest ago is dropped for a new one. */
+  readonly references_max: number;
   readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
 }
 
@@ -36,15 +37,18 @@ export class MountedImages {
   /** By the image's id. */
   readonly #mounts = new Map<string, Mount>();
   /** Images by reference, with the state of the store at their lookup. */
-  readonly #found = new LRUCache<string, { readonly state: string; readonly image: FoundImage }>({
-    max: LIMITS.image_references_max,
-  });
+  readonly #found: LRUCache<string, { readonly state: string; readonly image: FoundImage }>;
   /** Mounting and unmounting of one image, one after the other. */
   readonly #turns = new Turns();
   #pinned: MountedImage | null = null;
 
   constructor(options: MountedImagesOptions) {
     this.#options = options;
+    this.#found = new LRUCache({
+      max: options.references_max,
+      // Replaced, deleted or evicted: the reference may have been the last one that stood for the image.
+      disposeAfter: ({ image }) => this.#unmountUnneeded(image.id),
+    });
   }
 
   /** The image that a reference stands for now (G1). Rejects with NOT_FOUND. */
@@ -56,11 +60,9 @@ export class MountedImages {
     try {
       const image = await withLauncher((launcher) => images.find(launcher, reference));
       this.#found.set(reference, { state, image });
-      if (known !== undefined && known.image.id !== image.id) this.#unmountUnneeded(known.image.id);
       return image;
     } catch (error) {
       this.#found.delete(reference);
-      if (known !== undefined) this.#unmountUnneeded(known.image.id);
       throw error;
     }
   }
@@ -155,9 +157,9 @@ export class MountedImages {
   #unmountUnneeded(id: string): void {
     const { images, log } = this.#options;
     const mount = this.#mounts.get(id);
+    if (mount === undefined || mount.users_count > 0) return;
     // A container that starts again asks for its image by id: that alone keeps nothing mounted.
-    const isNamed = [...this.#found.values()].some(({ image }) => image.id === id && image.reference !== id);
-    if (mount === undefined || mount.users_count > 0 || isNamed) return;
+    if ([...this.#found.values()].some(({ image }) => image.id === id && image.reference !== id)) return;
     this.#mounts.delete(id);
     this.#unmount(images.keyOf(id)).catch((error) => {
       log.warn("image not unmounted", { image: id, error: errorText(error) });

@@ -14,7 +14,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Instance } from "../../src/engine/engine.ts";
 import { profileImage } from "../../src/setup/paths.js";
 import { eventually } from "../support/daemon.ts";
-import { command, engineConfig, engineOf } from "../support/engine.ts";
+import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";
 
 describe.each([
   ["crun", 0],
@@ -117,6 +117,16 @@ describe.each([
     await expect(engine.start("taken")).rejects.toMatchObject({ code: "START_FAILED" });
     expect((await holder.minit.execSole(command(["echo", "mine"]))).stdout).toBe("mine\n");
     await engine.remove(holder);
+  });
+
+  it("rejects a container with START_FAILED when the kernel refuses its tenant's group, and starts it later", async () => {
+    const { containers } = engine;
+    // A path has 4,095 bytes at most.
+    const refused = containerPlan("refused", { tenant_id: "t".repeat(5_000) });
+    await expect(containers.start(refused)).rejects.toMatchObject({ code: "START_FAILED" });
+    expect(await containers.start(containerPlan("refused"))).toBeNull();
+    await containers.kill("refused");
+    await containers.remove("refused");
   });
 
   it("leaves nothing of a start that failed", async () => {

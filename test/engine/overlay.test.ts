@@ -3,7 +3,9 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, wr
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { StoreArea } from "../../src/engine/area.ts";
 import { Images, type MountedImage } from "../../src/engine/images.ts";
+import { MountedImages } from "../../src/engine/mounted-images.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { quietLog } from "../store/scratch.ts";
 import { Ground } from "../support/area.ts";
 import { eventually } from "../support/native.ts";
 
@@ -171,6 +173,25 @@ describe("a container on the image of the functions, with a volume", () => {
     await eventually("the device to go", () => ground.loops().length === 0);
     // Opened again for the end of the test.
     area = await ground.open();
+  });
+});
+
+describe("an image", () => {
+  it("is unmounted when the reference that kept it mounted is evicted", async () => {
+    const { image_dir } = readDirectories(process.env, []);
+    const images = new Images(buildahCommand(image_dir), `evict-${process.pid}`, imageStore(image_dir).images_file);
+    const mounted = new MountedImages({
+      images,
+      log: quietLog,
+      references_max: 1,
+      withLauncher: (work) => work(ground.client),
+    });
+    const { image, leave } = await mounted.enter(profileImage().reference);
+    leave();
+    expect(await images.mountedKeys(ground.client)).toEqual([images.keyOf(image.id)]);
+    // Its own id is no name that keeps it.
+    await mounted.find(image.id);
+    await eventually("the image to be unmounted", async () => (await images.mountedKeys(ground.client)).length === 0);
   });
 });
 

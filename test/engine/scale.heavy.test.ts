@@ -5,10 +5,8 @@ import { connect, createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { each } from "../../src/engine/concurrency.ts";
 import type { Instance } from "../../src/engine/engine.ts";
-import { type NetworkPolicy, OPEN_POLICY } from "../../src/engine/rules.ts";
-import { profileImage } from "../../src/setup/paths.js";
 import { eventually, leftoversOf } from "../support/daemon.ts";
-import { command, engineConfig, engineOf } from "../support/engine.ts";
+import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";
 
 const INSTANCES = 1_000;
 const CONTAINERS = 500;
@@ -64,24 +62,9 @@ while True:
 async function startContainer(id: string): Promise<void> {
   const port = published.find((one) => one.id === id)?.port;
   const ports = [{ container_port: 80, host_port: port ?? 0, host_address: "127.0.0.1", protocol: "tcp" }] as const;
-  const network: NetworkPolicy = port === undefined ? OPEN_POLICY : { egress: "off", ports };
+  const serving = { network: { egress: "off", ports }, argv: ["python3", "-c", GREETER, id] } as const;
   await containers.create(id, null);
-  const ended = await containers.start({
-    id,
-    tenant_id: "default",
-    image: profileImage().reference,
-    hostname: id,
-    network,
-    argv: port === undefined ? [] : ["python3", "-c", GREETER, id],
-    environment: ["PATH=/usr/bin:/bin"],
-    working_directory: "/",
-    memory_limit_mb: 64,
-    cpu_limit_percent: null,
-    disk_limit_mb: null,
-    strict: false,
-    read_only_root: false,
-    volumes: [],
-  });
+  const ended = await containers.start(containerPlan(id, port === undefined ? {} : serving));
   expect(ended).toBeNull();
 }
 

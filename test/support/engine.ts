@@ -2,8 +2,10 @@
 import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
 import { createLog } from "../../src/base/log.ts";
+import type { ContainerPlan } from "../../src/engine/container.ts";
 import type { ExecRequest } from "../../src/engine/engine.ts";
 import { LocalEngine } from "../../src/engine/local-engine.ts";
+import { OPEN_POLICY } from "../../src/engine/rules.ts";
 import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 
 /** The configuration by these flags, with the images that set-up installed. */
@@ -35,6 +37,27 @@ export function command(argv: readonly string[], more: Partial<ExecRequest> = {}
     stderr_bytes_max: 65_536,
     wipe: true,
     stdin: "",
+    ...more,
+  };
+}
+
+/** A container of which minit alone runs, unless it is given a command. */
+export function containerPlan(id: string, more: Partial<ContainerPlan> = {}): ContainerPlan {
+  return {
+    id,
+    tenant_id: "default",
+    image: profileImage().reference,
+    hostname: id,
+    network: OPEN_POLICY,
+    argv: [],
+    environment: ["PATH=/usr/bin:/bin"],
+    working_directory: "/",
+    memory_limit_mb: 64,
+    cpu_limit_percent: null,
+    disk_limit_mb: null,
+    strict: false,
+    read_only_root: false,
+    volumes: [],
     ...more,
   };
 }
