@@ -139,7 +139,7 @@ export class Audit implements Observer {
     const expired_ms = this.#clock.epochMs() - LIMITS.audit_kept_seconds * 1000;
     await this.#delete("at_ms < ?", [expired_ms], "ORDER BY at_ms");
     for (const [tenant_id, count] of this.#uncounted) {
-      if (count < LIMITS.audit_counted_every) continue;
+      if (count < LIMITS.audit_counted_every && this.#uncounted.size <= LIMITS.audit_uncounted_tenants_max) continue;
       this.#uncounted.delete(tenant_id);
       for (const [is_refusal, kept_max] of [
         [0, LIMITS.audit_changes_kept_per_tenant],

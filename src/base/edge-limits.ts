@@ -30,6 +30,8 @@ export const EDGE_LIMITS = {
   audit_merged_max: 500,
   /** Entries of a tenant are counted after so many new ones. */
   audit_counted_every: 100,
+  /** Tenants with fewer new entries that wait for their count: beyond so many, the next pruning counts theirs too. */
+  audit_uncounted_tenants_max: 1_000,
   /** Refusals of one source that are recorded: at once, and for long. A flood of them would fill the disk. */
   audit_refusals_burst: 60,
   audit_refusals_per_second: 1,

@@ -283,6 +283,8 @@ export const LIMITS = {
   /** Execs of a tenant that emit events, in a minute: two each, of the 10,000 events that are kept. */
   exec_events_per_window_max: 60,
   exec_events_window_ms: 60_000,
+  /** Tenants with execs that emitted no event: beyond so many, the count of the tenant that execs least recently is lost. */
+  exec_events_omitted_tenants_max: 1_000,
   /**
    * Records of execs that a container keeps, and of those with more output than this the number that keep it: with 1 MiB of
    * each stream some 45 MiB in all.

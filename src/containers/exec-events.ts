@@ -6,6 +6,7 @@
  *     run often must not displace everything else in the tenant's log. An exec emits both events or neither, and the
  *     next one that does says how many did not (`omitted_count`).
  */
+import { LRUCache } from "lru-cache";
 import type { Clock } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { NewEvent } from "../events/schema.ts";
@@ -16,8 +17,8 @@ export class ExecEvents {
   #window_ms = Number.NEGATIVE_INFINITY;
   /** Of this window, by tenant. */
   readonly #counts = new Map<string, number>();
-  /** Not told yet, by tenant. */
-  readonly #omitted = new Map<string, number>();
+  /** Not told yet, by tenant. One that is evicted loses its count. */
+  readonly #omitted = new LRUCache<string, number>({ max: LIMITS.exec_events_omitted_tenants_max });
 
   constructor(clock: Clock) {
     this.#clock = clock;

@@ -58,6 +58,10 @@ const CUT: JobEnd = {
   stderr_truncated: false,
 };
 
+/** Reads the index of running jobs, not the jobs that have ended. */
+export const RUNNING = `SELECT exec_jobs.id, container_id, tenant_id FROM exec_jobs
+  JOIN containers ON containers.id = container_id WHERE exec_jobs.status = 'running'`;
+
 export class Jobs {
   readonly #store: Store;
   readonly #events: Events;
@@ -69,10 +73,7 @@ export class Jobs {
 
   /** What an earlier process saw begin and not end: minit ended it with the connection. */
   async boot(now_ms: number): Promise<void> {
-    const left = await this.#store.read(
-      `SELECT exec_jobs.id, container_id, tenant_id FROM exec_jobs JOIN containers ON containers.id = container_id
-        WHERE status = 'running'`,
-    );
+    const left = await this.#store.read(RUNNING);
     for (const { id, container_id, tenant_id } of left) {
       const job = { job_id: String(id), container_id: String(container_id), pid: null, omitted_count: 0 };
       const statement = {

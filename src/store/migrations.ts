@@ -344,6 +344,13 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at)",
     ],
   },
+  {
+    version: 11,
+    statements: [
+      // At its start the daemon asks for the jobs that an earlier process saw begin and not end: few of many.
+      "CREATE INDEX exec_jobs_running ON exec_jobs (container_id) WHERE status = 'running'",
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

@@ -149,6 +149,29 @@ describe("the audit log", () => {
     expect(portions).toEqual(Array.from({ length: 12 }, (_, i) => `fn_${23 - 2 * i}`));
   });
 
+  it("counts the entries of tenants with few new ones too once there are too many such tenants", async () => {
+    const { audit, store, clock, entries } = open();
+    const surplus_count = 5;
+    const plant = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+      INSERT INTO audit (at_ms, tenant_id, method, route, operation, status, request_id, is_refusal, suppressed_count)
+      SELECT ?, 't0', 'POST', '/', 'planted', 403, i, 1, 0 FROM n`;
+    await store.write([
+      { sql: plant, args: [LIMITS.audit_refusals_kept_per_tenant + surplus_count - 1, clock.now_ms] },
+    ]);
+    const serve = async (from: number, to: number) => {
+      for (let n = from; n < to; n++) audit.served(refusal({ caller: callerOf(`t${n}`, `key_${n}`) }));
+      await entries();
+      await audit.prune();
+    };
+    const kept = async () =>
+      Number((await store.readOne("SELECT count(*) AS n FROM audit WHERE tenant_id = 't0'", []))?.n);
+    await serve(0, LIMITS.audit_uncounted_tenants_max);
+    expect(await kept()).toBe(LIMITS.audit_refusals_kept_per_tenant + surplus_count);
+    const last = LIMITS.audit_uncounted_tenants_max;
+    await serve(last, last + 1);
+    expect(await kept()).toBe(LIMITS.audit_refusals_kept_per_tenant);
+  });
+
   it("keeps changes and refusals of a tenant up to a number and an age each", async () => {
     const { audit, store, clock, entries } = open();
     audit.served(request({ target: "old" }));

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { type JobEnd, Jobs } from "../../src/containers/jobs.ts";
+import { type JobEnd, Jobs, RUNNING } from "../../src/containers/jobs.ts";
 import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
 import { Events } from "../../src/events/service.ts";
 import { firstPage } from "../../src/http/pages.ts";
@@ -143,4 +143,12 @@ describe("containers in the store", () => {
       [large.stdout.length, false],
     ]);
   });
+});
+
+it("finds the jobs that an earlier process left running by an index of these alone", async () => {
+  const plan = await scratch().open().read(`EXPLAIN QUERY PLAN ${RUNNING}`);
+  const steps = plan.map(({ detail }) => String(detail));
+  expect(steps.filter((step) => step.includes("exec_jobs"))).toEqual([
+    expect.stringMatching(/^(SCAN|SEARCH) exec_jobs USING INDEX exec_jobs_running/),
+  ]);
 });
