@@ -98,7 +98,7 @@ const CLOSED_SECONDS = 4;
 
 /** Longer than an address takes to enter its bucket. A client sends its first packet again after 1 and 3 seconds. */
 const EARLY_SECONDS = 2;
-const EARLY_RATIO = 1 / 32;
+const EARLY_RATIO = 1 / 16;
 const EARLY_MIN = 32;
 
 /** Counts the packets that P7 and P8 dropped. */
