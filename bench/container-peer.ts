@@ -15,8 +15,8 @@ import { volatileDirectory } from "../src/base/config.ts";
 import { AppError } from "../src/base/errors.ts";
 import { LIMITS } from "../src/base/limits.ts";
 import { detectCgroupMode, removeGroup } from "../src/engine/cgroup.ts";
-import { ContainerControl } from "../src/engine/container-client.ts";
-import { Images } from "../src/engine/images.ts";
+import { ControlConnection } from "../src/engine/container-client.ts";
+import { ImageStore } from "../src/engine/images.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/launcher.ts";
 import { buildahCommand, imageStore, profileImage } from "../src/setup/paths.js";
 import type { ContainerCommand } from "./baselines.ts";
@@ -76,7 +76,7 @@ export class PeerContainers {
   readonly #state: string;
   readonly #process: LauncherProcess;
   readonly #client: LauncherClient;
-  readonly #images: Images;
+  readonly #images: ImageStore;
   readonly #name = `hearth-bench-${process.pid}`;
   readonly #bridge = `hbp-${process.pid}`;
   readonly #prepared = new Map<Bundle, PeerOptions>();
@@ -89,7 +89,11 @@ export class PeerContainers {
     this.#state = mkdtempSync(join(volatileDirectory(), "hearth-bench-"));
     this.#process = process;
     this.#client = client;
-    this.#images = new Images(buildahCommand(installedImages()), this.#name, imageStore(installedImages()).images_file);
+    this.#images = new ImageStore(
+      buildahCommand(installedImages()),
+      this.#name,
+      imageStore(installedImages()).images_file,
+    );
   }
 
   /** `id`: of a container of the daemon, whose bundle is the model. */
@@ -158,7 +162,7 @@ export class PeerContainers {
       file_paths,
     });
     if (result.exit_code !== 0) throw new Error(`${command} run: ${result.stderr.slice(-500)}`);
-    const control = await ContainerControl.connect(listen_path, TIMEOUT_MS, systemClock);
+    const control = await ControlConnection.connect(listen_path, TIMEOUT_MS, systemClock);
     const duration_ms = performance.now() - begun_ms;
     control.close();
     return duration_ms;

@@ -25,10 +25,10 @@ import { Jobs } from "./containers/jobs.ts";
 import { Ports } from "./containers/ports.ts";
 import { Containers, type ResolvedImage } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
-import type { ContainerEngine, Engine } from "./engine/engine.ts";
+import { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel-budgets.ts";
-import { LocalEngine } from "./engine/local-engine.ts";
 import { machineUse, nodeBounds } from "./engine/node-bounds.ts";
+import type { Engine } from "./engine/ports.ts";
 import { Events } from "./events/service.ts";
 import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
@@ -133,7 +133,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     return Promise.all([serving.outer?.close(LIMITS.drain_ms), ...ended]);
   });
 
-  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.containers, config.data_dir)) });
+  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config.data_dir)) });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   const invocations = new Invocations({ ...base, store, node_id, quotas });
   await invocations.boot();
@@ -144,7 +144,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
   const idempotency = new Idempotency({ store, clock, log });
-  const parts = makeContainers(base, { store, engine: engine.containers, events, operations, quotas });
+  const parts = makeContainers(base, { store, engine, events, operations, quotas });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const tenants = new Tenants({
     ...base,
@@ -173,8 +173,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       },
     },
     functions: { functions, invoker, invocations, pool },
-    containers: { containers, engine: engine.containers, execs, shares, jobs, verbs, operations, clock },
-    volumes: { volumes, verbs: volumeVerbs, files: engine.containers.files, operations },
+    containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
+    volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
     telemetry: { metrics },
@@ -260,7 +260,7 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   undo.add(() => engine.shutdown());
   const adopted = await engine.boot();
   const tokens = new InvocationTokens(ids, clock);
-  const launcher = new FunctionLauncher(engine, clock, log, tokens);
+  const launcher = new FunctionLauncher(engine.instances, clock, log, tokens);
   return { engine, adopted, tokens, launcher, pool: makePool(config, log, launcher, start_number) };
 }
 
@@ -269,7 +269,7 @@ function makeContainers(
   { config, clock, log, ids }: Base,
   parts: {
     readonly store: Store;
-    readonly engine: ContainerEngine;
+    readonly engine: Engine;
     readonly events: Events;
     readonly operations: Operations;
     readonly quotas: Quotas;
@@ -281,9 +281,9 @@ function makeContainers(
     ids,
     range: config.host_ports,
     own: ownPorts(config),
-    publications: () => engine.publications(),
+    publications: () => engine.containers.publications(),
   });
-  const volumes = new Volumes({ store, area: () => engine.area, events, clock, ids, log, quotas });
+  const volumes = new Volumes({ store, area: () => engine.storage, events, clock, ids, log, quotas });
   const containers = new Containers({
     store,
     engine,
@@ -410,7 +410,7 @@ function watch(
       () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
       log,
       async () => {
-        pool.noteMemory(engine.memoryUsedMb(), config.memory_budget_mb);
+        pool.noteMemory(engine.instances.memoryUsedMb(), config.memory_budget_mb);
         sockets.look(readSocketMemory());
       },
     ),

@@ -37,7 +37,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   "src/store": ["src/base/", "libsql", "piscina"],
   "src/engine": ["src/base/", "piscina", "lru-cache"],
   pool: ["src/base/"],
-  runtimes: ["src/base/", "src/engine/engine.ts"],
+  runtimes: ["src/base/", "src/engine/ports.ts"],
   "src/http": ["src/base/", "src/store/", "hono", "@hono/node-server", "zod", "lru-cache", "ws"],
   "src/telemetry": [
     "src/base/",
@@ -106,7 +106,7 @@ function mayImport(file: string, name: string): boolean {
     "src/base/",
     "src/http/",
     "src/store/store.ts",
-    "src/engine/engine.ts",
+    "src/engine/ports.ts",
     "pool/index.ts",
     "runtimes/index.ts",
   ];

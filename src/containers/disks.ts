@@ -1,14 +1,14 @@
 /** Limits of the disks of containers that were made without one, in a tenant that has a limit since then. */
 import { errorText } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
-import type { ContainerEngine, Ended } from "../engine/engine.ts";
+import type { Ended, Engine } from "../engine/ports.ts";
 import type { Store } from "../store/store.ts";
 import type { Admission } from "./admission.ts";
 import { planOf } from "./plan.ts";
 import type { ContainerRow } from "./rows.ts";
 
 interface Parts {
-  readonly engine: ContainerEngine;
+  readonly engine: Engine;
   readonly store: Store;
   readonly log: Log;
 }
@@ -26,7 +26,7 @@ async function limitDisk(
   const limit_mb = quotas.diskLimitMb(tenant_id, null);
   if (limit_mb === null) return;
   try {
-    await engine.area.setLimit("containers", id, limit_mb);
+    await engine.storage.setLimit("containers", id, limit_mb);
     await store.write([rows.setDiskLimit(id, limit_mb)]);
   } catch (error) {
     log.warn("disk of a container not limited", { container_id: id, error: errorText(error) });
@@ -35,7 +35,7 @@ async function limitDisk(
 
 /** Starts a container. The start sets the limit of the row, so a limit that came meanwhile is set again. */
 export async function startLimited(admission: Admission, parts: Parts, row: ContainerRow): Promise<Ended | null> {
-  const ended = await parts.engine.start(planOf(row));
+  const ended = await parts.engine.containers.start(planOf(row));
   if (row.make.disk_limit_mb === null) await limitDisk(admission, parts, row);
   return ended;
 }

@@ -5,7 +5,7 @@ import { type Clock, toEpochSeconds, toIsoTime } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { TenantShares } from "../base/tenant-shares.ts";
-import type { ContainerEngine } from "../engine/engine.ts";
+import type { Engine } from "../engine/ports.ts";
 import { queryFlag, queryLimit, queryNumber } from "../http/input.ts";
 import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
@@ -30,7 +30,7 @@ import type { Containers } from "./service.ts";
 
 export interface ExecRoutesOptions {
   readonly containers: Containers;
-  readonly engine: ContainerEngine;
+  readonly engine: Engine;
   readonly execs: Execs;
   readonly shares: TenantShares;
   readonly jobs: Jobs;
@@ -172,7 +172,7 @@ function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
 function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
   const running = async (tenant_id: string, id: string) => {
     const row = await containers.row(tenant_id, id);
-    const live = engine.live(row.id);
+    const live = engine.containers.live(row.id);
     if (row.state !== "running" || live === null) throw notRunning(row);
     return live;
   };
@@ -193,7 +193,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       },
       handler: async ({ caller, params }) => {
         const { id } = await running(caller.tenant_id, params.container_id);
-        const { processes, isTruncated } = await engine.processes(id);
+        const { processes, isTruncated } = await engine.containers.processes(id);
         const listed = processes.map(({ started_s, ...process }) => ({
           ...process,
           started_at: toIsoTime(clock.epochMs() - (uptime() - started_s) * 1_000),
@@ -220,7 +220,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
           throw new AppError("INVALID_ARGUMENT", "pid 1 is the container's first process: stop or kill the container");
         }
         if (!control.isOpen) throw notResponding(id);
-        await engine.signalPid(id, pid, query.signal);
+        await engine.containers.signalPid(id, pid, query.signal);
         return { success: true as const, message: `signal ${query.signal} was sent to process ${pid}` };
       },
     }),
@@ -243,8 +243,12 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       example: { params: ID_EXAMPLE, response: SAMPLES.metrics },
       handler: async ({ caller, params }) => {
         const row = await containers.row(caller.tenant_id, params.container_id);
-        if (row.state !== "running" || engine.live(row.id) === null) throw notRunning(row);
-        return { container_id: row.id, timestamp: toEpochSeconds(clock.epochMs()), ...engine.metrics(row.id) };
+        if (row.state !== "running" || engine.containers.live(row.id) === null) throw notRunning(row);
+        return {
+          container_id: row.id,
+          timestamp: toEpochSeconds(clock.epochMs()),
+          ...engine.containers.metrics(row.id),
+        };
       },
     }),
     route({
@@ -268,7 +272,7 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       handler: async (request) => {
         const { caller, params, query, signal } = request;
         const { id } = await containers.row(caller.tenant_id, params.container_id);
-        const log = engine.log(id);
+        const log = engine.containers.log(id);
         const { limit, since, after_seq, follow } = query;
         const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true };
         const entries = await readers.read(() => log.tail(wanted));

@@ -13,7 +13,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Shares } from "../base/shares.ts";
 import type { TenantShares } from "../base/tenant-shares.ts";
-import type { ContainerEngine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/engine.ts";
+import type { Engine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/ports.ts";
 import { ExecEvents } from "./exec-events.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
 import type { JobBegin, JobEnd, Jobs } from "./jobs.ts";
@@ -27,7 +27,7 @@ const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 export interface ExecsOptions {
   readonly containers: Containers;
-  readonly engine: ContainerEngine;
+  readonly engine: Engine;
   readonly jobs: Jobs;
   readonly shares: TenantShares;
   readonly clock: Clock;
@@ -87,7 +87,7 @@ export class Execs {
     const output_bytes_max = input.capture_output ? LIMITS.output_bytes_max : 0;
     const stdin = Buffer.from(input.stdin_data);
     const wanted = { ...request, output_bytes_max, is_stream: input.detach, is_detached: input.detach, stdin };
-    const { started, exited, close } = engine.run(container_id, wanted);
+    const { started, exited, close } = engine.containers.run(container_id, wanted);
     const ended = exited.finally(release).then(jobEnd, (error) => {
       if (!input.detach && signal.aborted) return { ...UNENDED, error_message: "the client went while it ran" };
       throw unanswered(container_id, error);
@@ -143,7 +143,7 @@ export class Execs {
       const wanted = { ...request, output_bytes_max: null, is_stream: true, stdin };
       return new Frames(
         row.id,
-        (listener) => this.#options.engine.exec(row.id, wanted, listener),
+        (listener) => this.#options.engine.containers.exec(row.id, wanted, listener),
         () => {
           release();
           giveStream();
@@ -159,7 +159,7 @@ export class Execs {
   async begin(tenant_id: string, id: string, wanted: Wanted): Promise<Begun> {
     const { containers, engine } = this.#options;
     const row = await containers.row(tenant_id, id);
-    const live = engine.live(row.id);
+    const live = engine.containers.live(row.id);
     if (row.state !== "running" || live === null) throw notRunning(row);
     if (!live.control.isOpen) throw notResponding(row.id);
     const request = {

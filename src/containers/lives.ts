@@ -11,7 +11,7 @@ import type { CancelTimer, Clock } from "../base/clock.ts";
 import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { Ended } from "../engine/engine.ts";
+import type { Ended } from "../engine/ports.ts";
 import type { ContainerRow } from "./rows.ts";
 
 export interface LivesOptions {

@@ -3,7 +3,7 @@ import { toIsoTime } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { Gate } from "../base/gate.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { ContainerLog, LogLine } from "../engine/engine.ts";
+import type { ContainerLog, LogLine } from "../engine/ports.ts";
 
 export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
   const isError = stream === "stderr";

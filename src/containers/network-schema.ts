@@ -1,7 +1,7 @@
 /** What a container may reach and how it is reached, as zod schemas: `egress` and `ports` of a container. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import type { AllowRule, NetworkPolicy } from "../engine/engine.ts";
+import type { AllowRule, NetworkPolicy } from "../engine/ports.ts";
 import { text, whole } from "../http/schema.ts";
 
 const PORT_MAX = 65_535;

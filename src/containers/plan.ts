@@ -1,5 +1,5 @@
 /** What a container's row says, as the engine wants to know it. */
-import type { ContainerPlan } from "../engine/engine.ts";
+import type { ContainerPlan } from "../engine/ports.ts";
 import { egressOf } from "./network-schema.ts";
 import type { ContainerRow } from "./rows.ts";
 

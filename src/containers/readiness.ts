@@ -1,10 +1,10 @@
 /** Whether containers can be started on this node, and why not. */
 import { LIMITS } from "../base/limits.ts";
-import type { ContainerEngine } from "../engine/engine.ts";
+import type { Engine } from "../engine/ports.ts";
 import type { ResolvedImage } from "./service.ts";
 
 interface Parts {
-  readonly engine: Pick<ContainerEngine, "images" | "area">;
+  readonly engine: Pick<Engine, "images" | "storage">;
   resolveImage(selector: string, oci: boolean): ResolvedImage;
 }
 
@@ -19,6 +19,6 @@ export async function readinessOf({ engine, resolveImage }: Parts, running_count
 async function unready(engine: Parts["engine"], image: ResolvedImage): Promise<string | null> {
   if (!(await engine.images.isRelease(image.reference, image.release)))
     return "the image of the profile prod is not in the store";
-  const { free_mb } = await engine.area.statistics();
+  const { free_mb } = await engine.storage.statistics();
   return free_mb < LIMITS.disk_limit_mb_min ? "the disk has no room for files of containers" : null;
 }

@@ -18,7 +18,7 @@ import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import { Turns } from "../base/turns.ts";
-import type { ContainerEngine, Ended } from "../engine/engine.ts";
+import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
@@ -46,7 +46,7 @@ export interface ResolvedImage {
 
 export interface ContainersOptions {
   readonly store: Store;
-  readonly engine: ContainerEngine;
+  readonly engine: Engine;
   readonly events: Events;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -85,7 +85,7 @@ export class Containers {
       expire: (id) => this.#expire(id),
       idle: (id) => this.#idle(id),
     });
-    options.engine.onEnded((id, ended) => this.#lives.ended(id, ended));
+    options.engine.containers.onEnded((id, ended) => this.#lives.ended(id, ended));
   }
 
   /** Takes up where an earlier process stopped. What lives on runs on; what died meanwhile is told, and started again where that is wanted. */
@@ -99,7 +99,7 @@ export class Containers {
     for await (const row of this.#rows.all()) {
       known.add(row.id);
       this.#ports.keep(row.id, row.make.ports);
-      const isLive = engine.live(row.id) !== null;
+      const isLive = engine.containers.live(row.id) !== null;
       if (row.state === "starting" && isLive) {
         await this.#move(row, "run", { ...BEGUN, started_at_ms: this.#options.clock.epochMs() });
         this.#lives.watch({ ...row, state: "running" });
@@ -107,7 +107,7 @@ export class Containers {
         dead.push(row);
       } else {
         // One that was not to run any more, and whose end was not noted.
-        if (isLive && row.state !== "running") void engine.kill(row.id).catch(failed(row.id));
+        if (isLive && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
         this.#lives.watch(row);
       }
       // A stop was begun, and whoever asked for it was not told how it went.
@@ -121,16 +121,16 @@ export class Containers {
     const leaving = await this.#rows.removing();
     for (const row of leaving) this.#ports.keep(row.id, row.make.ports);
     const removing = leaving.map(({ id }) => id);
-    for (const id of engine.ids) {
-      if (!known.has(id) && !removing.includes(id)) void engine.kill(id).catch(failed(id));
+    for (const id of engine.containers.ids) {
+      if (!known.has(id) && !removing.includes(id)) void engine.containers.kill(id).catch(failed(id));
     }
     for (const id of removing) void this.#erase(id).catch(failed(id));
     const kept = new Set([...known, ...removing]);
-    for (const id of await engine.kept()) {
+    for (const id of await engine.containers.kept()) {
       if (kept.has(id)) continue;
-      void engine
+      void engine.containers
         .kill(id)
-        .then(() => engine.remove(id))
+        .then(() => engine.containers.remove(id))
         .catch(failed(id));
     }
     this.#lives.begin();
@@ -159,7 +159,7 @@ export class Containers {
     failpoint("containers.create.stored");
     return this.#turns.run(id, async () => {
       try {
-        await this.#options.engine.create(id, row.make.disk_limit_mb);
+        await this.#options.engine.containers.create(id, row.make.disk_limit_mb);
         failpoint("containers.create.made");
         await this.#run(row);
       } catch (error) {
@@ -263,7 +263,7 @@ export class Containers {
   }
 
   #checkLeft(id: string): void {
-    if (this.#options.engine.isLookedInto(id)) throw filesInUse(id);
+    if (this.#options.engine.containers.isLookedInto(id)) throw filesInUse(id);
   }
 
   /** Starts a container that does not run. Resolves when it is ready. Throws as `checkStart`, START_FAILED, CAPACITY_FULL. */
@@ -280,14 +280,14 @@ export class Containers {
   /** Ends a container by SIGTERM, after the grace by force. Nothing to do for one that does not run. */
   async stop(tenant_id: string, id: string, grace_ms: number): Promise<ContainerRecord> {
     const row = await this.row(tenant_id, id);
-    await this.#end(row.id, (engine) => engine.stop(row.id, SIGTERM, grace_ms));
+    await this.#end(row.id, (engine) => engine.containers.stop(row.id, SIGTERM, grace_ms));
     return this.get(tenant_id, row.id);
   }
 
   /** Ends a container by force. Nothing to do for one that does not run. */
   async kill(tenant_id: string, id: string): Promise<ContainerRecord> {
     const row = await this.row(tenant_id, id);
-    await this.#end(row.id, (engine) => engine.kill(row.id));
+    await this.#end(row.id, (engine) => engine.containers.kill(row.id));
     return this.get(tenant_id, row.id);
   }
 
@@ -338,7 +338,7 @@ export class Containers {
   }
 
   /** L1: keeps the policy from starting it again, ends it, and waits until the end is noted. */
-  async #end(id: string, end: (engine: ContainerEngine) => Promise<void>): Promise<void> {
+  async #end(id: string, end: (engine: Engine) => Promise<void>): Promise<void> {
     await this.#options.store.write([this.#rows.setWanted(id, false)], { durable: true });
     failpoint("containers.stop.unwanted");
     // What starts just now is ended when it has.
@@ -355,7 +355,7 @@ export class Containers {
     try {
       await this.#move(row, "run", { ...BEGUN, started_at_ms: clock.epochMs() });
     } catch (error) {
-      await engine.kill(row.id);
+      await engine.containers.kill(row.id);
       throw error;
     }
     // It was over at once; the end is noted when this turn is over.
@@ -396,7 +396,7 @@ export class Containers {
     const row = await this.row(tenant_id, id);
     const unuse = this.use(row.id);
     try {
-      const { session, close } = await this.#options.engine.openFiles(row, imageOf(row));
+      const { session, close } = await this.#options.engine.containers.openFiles(row, imageOf(row));
       return {
         session,
         close: () => {
@@ -413,7 +413,7 @@ export class Containers {
   /** What died while no daemon looked. */
   async #noteDeath(row: ContainerRow): Promise<void> {
     const { engine, clock } = this.#options;
-    const exit = engine.exit(row.id);
+    const exit = engine.containers.exit(row.id);
     // A reboot takes all processes and leaves no word of theirs.
     const exit_code = exit?.exit_code ?? null;
     const exited_at_ms = exit?.ended_at_ms ?? clock.epochMs();
@@ -425,7 +425,7 @@ export class Containers {
   /** Why the command could not be started, which is minit's last word in the log; null: it was started. */
   async #unstarted(id: string, { has_command, is_started }: Ended): Promise<string | null> {
     if (!has_command || is_started) return null;
-    const [last] = await this.#options.engine.log(id).tail({ limit: 1 });
+    const [last] = await this.#options.engine.containers.log(id).tail({ limit: 1 });
     return last?.stream === "minit" ? last.message.replace(/^minit: /, "") : null;
   }
 
@@ -447,8 +447,8 @@ export class Containers {
   async #remove(id: string): Promise<void> {
     const { engine, store } = this.#options;
     this.#lives.forget(id);
-    await engine.kill(id);
-    await engine.remove(id);
+    await engine.containers.kill(id);
+    await engine.containers.remove(id);
     failpoint("containers.delete.removed");
     await store.write([this.#rows.delete(id)], { durable: true });
     this.#ports.release(id);

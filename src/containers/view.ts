@@ -1,22 +1,22 @@
 /** Containers as the API shows them: what the store says, and checks that look at the machine. */
 import { type Clock, toIsoTime } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { ContainerEngine } from "../engine/engine.ts";
+import type { Engine } from "../engine/ports.ts";
 import type { ContainerRow } from "./rows.ts";
 import type { ContainerRecord } from "./schema.ts";
 
 export class View {
-  readonly #engine: ContainerEngine;
+  readonly #engine: Engine;
   readonly #clock: Clock;
 
-  constructor(engine: ContainerEngine, clock: Clock) {
+  constructor(engine: Engine, clock: Clock) {
     this.#engine = engine;
     this.#clock = clock;
   }
 
   /** With every check made now: its first process is asked, and so is the store of images. */
   async record(row: ContainerRow): Promise<ContainerRecord> {
-    const control = this.#engine.live(row.id)?.control;
+    const control = this.#engine.containers.live(row.id)?.control;
     const [isResponsive, isValid] = await Promise.all([
       control?.ping(LIMITS.readiness_wait_ms, this.#clock).then(
         () => true,
@@ -29,18 +29,18 @@ export class View {
 
   /** For a list, without asking anybody: as connected as it was a moment ago. */
   glance(row: ContainerRow): ContainerRecord {
-    const isOpen = this.#engine.live(row.id)?.control.isOpen === true;
+    const isOpen = this.#engine.containers.live(row.id)?.control.isOpen === true;
     return this.#made(row, isOpen, true);
   }
 
   #made(row: ContainerRow, isResponsive: boolean, isValid: boolean): ContainerRecord {
     const { make } = row;
-    const live = row.state === "running" ? this.#engine.live(row.id) : null;
+    const live = row.state === "running" ? this.#engine.containers.live(row.id) : null;
     const iso = (ms: number | null) => (ms === null ? null : toIsoTime(ms));
     const checks = {
       state_running: row.state === "running",
       minit_responsive: live !== null && isResponsive,
-      network_configured: live !== null && this.#engine.isLinked(row.id),
+      network_configured: live !== null && this.#engine.containers.isLinked(row.id),
       managed_image_valid: isValid,
     };
     return {

@@ -20,10 +20,10 @@ import type { Log } from "../base/log.ts";
 import { containerProcesses, listGroups, readOomKills } from "./cgroup.ts";
 import { findProcesses } from "./command-lines.ts";
 import { each } from "./concurrency.ts";
-import type { CgroupMode } from "./engine.ts";
 import { MinitClient } from "./minit-client.ts";
 import type { Network, NetworkSlot } from "./network.ts";
 import type { OciRuntime } from "./oci-runtime.ts";
+import type { CgroupMode } from "./ports/machine.ts";
 import { type Remains, reap } from "./reaper.ts";
 
 /** Where containers leave their traces; the names in each are container ids. */

@@ -16,25 +16,8 @@ import { createGunzip, createGzip } from "node:zlib";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { giveBack, giveBackLast } from "../base/memory.ts";
-import type { FilePath } from "./file-connection.ts";
-import type { FileAttributes, FileSession } from "./files.ts";
+import type { Extracted, ExtractOptions, FileAttributes, FilePath, FileSession, PackOptions } from "./ports/files.ts";
 import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
-
-export interface ExtractOptions {
-  /** A directory, made where it is missing. */
-  readonly path: FilePath;
-  /** Leading components taken off each name, as tar counts them; an entry with no more than those is passed over. */
-  readonly strip_components?: number;
-  /** Numbers as in the archive instead of root. */
-  readonly preserve_owner?: boolean;
-  readonly onProgress?: (done: Extracted) => void;
-}
-
-export interface Extracted {
-  readonly entry_count: number;
-  /** Content of files. */
-  readonly byte_count: number;
-}
 
 /** Content up to this goes with its request in one frame. */
 const SMALL_BYTES = 64 * 1024;
@@ -290,11 +273,7 @@ async function* entries(session: FileSession, path: FilePath): AsyncGenerator<Bu
  * A directory's content as tar, with names relative to it, or one file under its own name; what `walk` leaves out is
  * left out. Whoever stops taking it early ends the session.
  */
-export function pack(
-  session: FileSession,
-  path: FilePath,
-  options: { readonly isGzip?: boolean } = {},
-): AsyncIterable<Uint8Array> {
+export function pack(session: FileSession, path: FilePath, options: PackOptions = {}): AsyncIterable<Uint8Array> {
   const tar = gathered(entries(session, path));
   if (options.isGzip !== true) return tar;
   return whole(pipeline(Readable.from(tar), freeing(createGzip({ chunkSize: PIECE_BYTES, level: 1 })), () => {}));

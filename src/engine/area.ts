@@ -20,6 +20,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { FRAME } from "./frames.ts";
 import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "./launcher.ts";
+import type { Storage, StorageStatistics, SubvolumeKind, SubvolumeName, SubvolumeUsage } from "./ports/storage.ts";
 
 const MIB = 1024 * 1024;
 /** include/uapi/linux/magic.h */
@@ -30,31 +31,7 @@ const EEXIST = 17;
 const ENODEV = 19;
 const EOPNOTSUPP = 95;
 
-export type AreaKind = "containers" | "volumes" | "snapshots";
-
-export interface SubvolumeName {
-  readonly kind: AreaKind;
-  /** Of a-z, 0-9, `_` and `-`, at most `area_id_length_max` characters. */
-  readonly id: string;
-}
-
-export interface SubvolumeUsage {
-  /** What it holds, shared or not. With simple quotas: what was written into it. */
-  readonly referenced_bytes: number;
-  /** What no other subvolume shares: about what its removal gives back. */
-  readonly exclusive_bytes: number;
-  readonly limit_bytes: number | null;
-}
-
-export interface AreaStatistics {
-  readonly size_mb: number;
-  /** Written by containers and into volumes. */
-  readonly used_mb: number;
-  /** What they may still write; bounded by the area and by the disk below. */
-  readonly free_mb: number;
-}
-
-export interface AreaOptions {
+export interface StoragePoolOptions {
   /** Does work with the launcher in use, and with the next one where that died meanwhile (S4). */
   readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
   readonly data_dir: string;
@@ -64,11 +41,11 @@ export interface AreaOptions {
   readonly log: Log;
 }
 
-export class StoreArea {
+export class StoragePool implements Storage {
   /** Where the area is mounted: a path for the launcher and for what it starts. */
   readonly path: string;
-  readonly #options: AreaOptions;
-  /** Sparse file that backs the area, if it has a device of its own. */
+  readonly #options: StoragePoolOptions;
+  /** Sparse file that backs the pool, if it has a device of its own. */
   readonly file: string;
   readonly #gate = new Gate(LIMITS.area_requests_at_once, LIMITS.area_requests_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many requests wait for the store area");
@@ -79,15 +56,15 @@ export class StoreArea {
   #cancelLook: CancelTimer = () => {};
   #isClosed = false;
 
-  private constructor(options: AreaOptions) {
+  private constructor(options: StoragePoolOptions) {
     this.#options = options;
     this.path = `${options.data_dir}/area`;
     this.file = `${options.data_dir}/area.btrfs`;
   }
 
   /** Makes the area where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
-  static async open(options: AreaOptions): Promise<StoreArea> {
-    const area = new StoreArea(options);
+  static async open(options: StoragePoolOptions): Promise<StoragePool> {
+    const area = new StoragePool(options);
     await options.withLauncher((launcher) => area.mount(launcher));
     area.#lookLater(0);
     return area;
@@ -111,7 +88,7 @@ export class StoreArea {
   }
 
   /** The subvolume's root, for the launcher and what it starts. */
-  subvolume(kind: AreaKind, id: string): string {
+  subvolume(kind: SubvolumeKind, id: string): string {
     return `${this.path}/${kind}/${id}`;
   }
 
@@ -119,7 +96,7 @@ export class StoreArea {
    * Makes an empty subvolume that may hold `limit_mb` megabytes, or without a limit of its own. Of one that is there the
    * limit is set. Resolves to its path. Rejects with CAPACITY_FULL, for an impossible id with INTERNAL.
    */
-  async create(kind: AreaKind, id: string, limit_mb: number | null): Promise<string> {
+  async create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string> {
     this.#refuseWhenFull();
     const texts = [`${kind}/${id}`];
     const answer = await this.#ask({ type: FRAME.AREA_CREATE, texts, bytes: (limit_mb ?? 0) * MIB });
@@ -132,7 +109,7 @@ export class StoreArea {
    * Removes a subvolume with all that is in it, subvolumes that were made inside of it too; its blocks are freed in the
    * background. Resolves also when there is none. Nothing may run in it: open files would live on unseen.
    */
-  async remove(kind: AreaKind, id: string): Promise<void> {
+  async remove(kind: SubvolumeKind, id: string): Promise<void> {
     await this.#done(`subvolume ${kind}/${id}`, { type: FRAME.AREA_DELETE, texts: [`${kind}/${id}`] });
   }
 
@@ -156,13 +133,13 @@ export class StoreArea {
   }
 
   /** Null takes the limit away. One below what is there already lets nothing more be written. Rejects with NOT_FOUND. */
-  async setLimit(kind: AreaKind, id: string, limit_mb: number | null): Promise<void> {
+  async setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void> {
     const request = { type: FRAME.AREA_LIMIT, texts: [`${kind}/${id}`], bytes: (limit_mb ?? 0) * MIB };
     await this.#done(`subvolume ${kind}/${id}`, request);
   }
 
   /** What it holds at this moment, what waits in memory included. Rejects with NOT_FOUND. */
-  async usage(kind: AreaKind, id: string): Promise<SubvolumeUsage> {
+  async usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage> {
     const request = { type: FRAME.AREA_USAGE, texts: [`${kind}/${id}`] };
     const { values } = await this.#done(`subvolume ${kind}/${id}`, request);
     const [referenced_bytes = 0, exclusive_bytes = 0, limit_bytes = 0, , , waiting_bytes = 0] = values;
@@ -174,12 +151,12 @@ export class StoreArea {
   }
 
   /** Ids of all subvolumes of a kind, in no order. */
-  async list(kind: AreaKind): Promise<string[]> {
+  async list(kind: SubvolumeKind): Promise<string[]> {
     const { text } = await this.#done(`list of ${kind}`, { type: FRAME.AREA_LIST, texts: [kind] });
     return text.split("\n").slice(0, -1);
   }
 
-  async statistics(): Promise<AreaStatistics> {
+  async statistics(): Promise<StorageStatistics> {
     const { size_bytes, used_bytes, limit_bytes } = await this.#options.withLauncher((launcher) =>
       this.#measure(launcher),
     );

@@ -3,7 +3,8 @@
  * memory kills, and removal. The OCI runtime makes the groups; here they are only written, read and swept.
  */
 import { existsSync, readdirSync, readFileSync, rmdirSync, statfsSync, writeFileSync } from "node:fs";
-import type { CgroupMode, InstanceLimits } from "./engine.ts";
+import type { InstanceLimits } from "./ports/instances.ts";
+import type { CgroupMode } from "./ports/machine.ts";
 
 const ROOT = "/sys/fs/cgroup";
 /** CGROUP2_SUPER_MAGIC, include/uapi/linux/magic.h. */

@@ -19,7 +19,9 @@ import {
   tmpfs,
 } from "./bundle.ts";
 import type { Filter } from "./filters.ts";
-import { type NetworkPolicy, OPEN_POLICY } from "./rules.ts";
+import type { ContainerPlan } from "./ports/containers.ts";
+import type { NetworkPolicy } from "./ports/network.ts";
+import { OPEN_POLICY } from "./rules.ts";
 
 /** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
 export const CAPABILITIES: readonly string[] = [
@@ -52,9 +54,8 @@ export interface Mount {
   readonly target: string;
 }
 
-export interface ContainerSpec {
-  readonly id: string;
-  readonly hostname: string;
+/** A plan with everything that this machine adds: where the container's parts lie and what it joins. */
+export interface ContainerSpec extends Omit<ContainerPlan, "tenant_id" | "image" | "disk_limit_mb" | "volumes"> {
   readonly image_id: string;
   readonly rootfs: string;
   /** The minit binary and resolv.conf on the host. */
@@ -66,22 +67,11 @@ export interface ContainerSpec {
   readonly netns: string;
   /** That owns it: the container joins it, and its volumes show their ids as the namespace's. Null for none. */
   readonly user: { readonly path: string; readonly first_id: number } | null;
-  readonly network: NetworkPolicy;
   /** `/parent/name` */
   readonly cgroup: string;
   readonly filter: Filter;
-  /** Empty: nothing runs but minit, until something is asked for. */
-  readonly argv: readonly string[];
-  /** `NAME=value` */
-  readonly environment: readonly string[];
-  readonly working_directory: string;
-  readonly memory_limit_mb: number;
   /** True if control groups here have a limit of its own for the memory of sockets. */
   readonly has_socket_limit: boolean;
-  /** Percent of one core; null means no quota. */
-  readonly cpu_limit_percent: number | null;
-  readonly strict: boolean;
-  readonly read_only_root: boolean;
   readonly mounts: readonly Mount[];
 }
 

@@ -19,7 +19,9 @@ import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { bareFrame, FRAME, FRAME_HEAD_BYTES, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 import { GatheredOutput } from "./gathered-output.ts";
-import { type ExitAnswer, type Greeting, readExit, readGreeting } from "./minit-answers.ts";
+import { type Greeting, readExit, readGreeting } from "./minit-answers.ts";
+import type { Exec, ExecListener, ExitAnswer, Gathering, RunRequest, TerminalSize } from "./ports/commands.ts";
+import type { ContainerControl } from "./ports/containers.ts";
 
 const FLAG_STREAM = 2;
 const FLAG_STDIN_OPEN = 4;
@@ -33,49 +35,6 @@ const ID = 1;
 const MAIN_ID = 0;
 const SIGKILL = 9;
 const EBUSY = 16;
-
-export interface TerminalSize {
-  readonly cols: number;
-  readonly rows: number;
-}
-
-export interface RunRequest {
-  readonly argv: readonly string[];
-  /** `NAME=value` */
-  readonly environment: readonly string[];
-  readonly working_directory: string;
-  /** 0 for none. */
-  readonly timeout_ms: number;
-  /** Between SIGTERM and SIGKILL, at the deadline and when the connection ends. */
-  readonly grace_ms: number;
-  /** Each stream's; what is beyond it is dropped and flagged. Null for no cap. */
-  readonly output_bytes_max: number | null;
-  /** Output as it happens. Without it minit gathers what it can: fewer, larger pieces. */
-  readonly is_stream: boolean;
-  /** What is on standard input at the start, and whether more follows. */
-  readonly stdin?: Uint8Array;
-  readonly has_more_stdin?: boolean;
-  /** Runs it on a terminal: all output is stdout, and input ends with a character. */
-  readonly terminal?: TerminalSize;
-  /** It outlives the connection. */
-  readonly is_detached?: boolean;
-}
-
-export type OutputStream = "stdout" | "stderr";
-
-export interface ExecListener {
-  /** Before any output. */
-  onStarted?(pid: number): void;
-  /** `chunk` is the listener's to keep. False pauses until `resume`. */
-  onOutput(stream: OutputStream, chunk: Buffer): boolean;
-  /** After a `write` that gave false: more is taken. */
-  onDrain?(): void;
-}
-
-export interface GatheredExit extends ExitAnswer {
-  readonly stdout: Buffer;
-  readonly stderr: Buffer;
-}
 
 const isOutput = (type: number): boolean => type === FRAME.STDOUT || type === FRAME.STDERR;
 
@@ -132,7 +91,7 @@ class Connection {
   }
 }
 
-export class Exec {
+export class ExecConnection implements Exec {
   readonly started: Promise<{ readonly pid: number }>;
   readonly exited: Promise<ExitAnswer>;
   readonly #connection: Connection;
@@ -276,16 +235,7 @@ function runFrame(request: RunRequest): Buffer {
 
 /** Starts a command in the container whose minit listens at `path`. */
 export function openExec(path: string, request: RunRequest, listener: ExecListener, clock: Clock): Exec {
-  return new Exec(path, request, listener, clock);
-}
-
-/** A command whose output is kept. */
-export interface Gathering {
-  readonly started: Promise<{ readonly pid: number }>;
-  /** Rejects as X1 says, and with INTERNAL when nothing is heard of the command for a while after its deadline. */
-  readonly exited: Promise<GatheredExit>;
-  /** Ends it (X2). */
-  close(): void;
+  return new ExecConnection(path, request, listener, clock);
 }
 
 /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
@@ -315,7 +265,7 @@ export function runExec(
  * A connection that is kept for as long as the container lives: its end is the container's, and over it the first
  * process is asked whether it answers.
  */
-export class ContainerControl {
+export class ControlConnection implements ContainerControl {
   readonly nonce: string;
   readonly #connection: Connection;
   readonly #pongs: Map<number, () => void>;
@@ -330,7 +280,7 @@ export class ContainerControl {
   }
 
   /** Resolves when the container's minit answers. Rejects with START_FAILED when it does not within `timeout_ms`. */
-  static async connect(path: string, timeout_ms: number, clock: Clock): Promise<ContainerControl> {
+  static async connect(path: string, timeout_ms: number, clock: Clock): Promise<ControlConnection> {
     const pongs = new Map<number, () => void>();
     const closed = Promise.withResolvers<void>();
     const connection = new Connection(
@@ -346,7 +296,7 @@ export class ContainerControl {
     );
     try {
       const { nonce } = await connection.greeting;
-      return new ContainerControl(nonce, connection, pongs, closed.promise);
+      return new ControlConnection(nonce, connection, pongs, closed.promise);
     } catch (error) {
       connection.socket.destroy();
       throw error;

@@ -15,41 +15,40 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { parseRun } from "./adoption.ts";
-import { StoreArea } from "./area.ts";
 import { removeGroup } from "./cgroup.ts";
 import { findProcesses } from "./command-lines.ts";
 import { each, together } from "./concurrency.ts";
-import type { ContainerPlan, Ended, LiveContainer } from "./container.ts";
+import type { RunningContainer } from "./container.ts";
 import { CAPABILITIES, noteOf } from "./container-bundle.ts";
-import {
-  ContainerControl,
-  type Exec,
-  type ExecListener,
-  openExec,
-  type RunRequest,
-  runExec,
-  shutdown,
-  signalPid,
-  stopMain,
-} from "./container-client.ts";
+import { ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "./container-client.ts";
 import { ContainerFilters } from "./container-filters.ts";
-import { ContainerLog } from "./container-log.ts";
+import { SegmentedLog } from "./container-log.ts";
 import { ContainerRuns, notRemoved } from "./container-runs.ts";
 import { ContainerStarter } from "./container-starter.ts";
-import { type ContainerMetrics, type ProcessList, readMetrics } from "./container-stats.ts";
-import { shareDisk } from "./disk-scheduler.ts";
-import { FileSessions } from "./files.ts";
+import { readMetrics } from "./container-stats.ts";
 import type { EngineHost } from "./host.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import type { LauncherClient } from "./launcher.ts";
-import type { EnteredImage, MountedImages } from "./mounted-images.ts";
+import type { EnteredImage } from "./mounted-images.ts";
 import type { NetworkSlot } from "./network.ts";
+import type { Exec, ExecListener, Gathering, RunRequest } from "./ports/commands.ts";
+import type {
+  ContainerLog,
+  ContainerMetrics,
+  ContainerPlan,
+  Containers,
+  Ended,
+  LiveContainer,
+  ProcessList,
+} from "./ports/containers.ts";
+import type { OpenFiles } from "./ports/files.ts";
+import type { Publication } from "./ports/network.ts";
 import { ProcessLists } from "./process-lists.ts";
-import { type Publication, readPublications } from "./publications.ts";
+import { readPublications } from "./publications.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
 
-interface Held extends LiveContainer {
+interface Held extends RunningContainer {
   /** Name of the run on the machine: its bundle, its groups, its id with the OCI runtime. */
   readonly run: string;
   /** Lets go of the image that its root lies on. */
@@ -60,16 +59,13 @@ interface Held extends LiveContainer {
 
 const ESRCH = 3;
 
-export class ContainerEngine {
-  /** Of containers and volumes, by way of helpers that are jailed in them. */
-  readonly files: FileSessions;
+export class LocalContainers implements Containers {
   readonly #host: EngineHost;
   readonly #held = new Map<string, Held>();
   /** Being started. */
   readonly #moving = new Set<string>();
   /** Starts and ends that are under way. */
   readonly #working = new Set<Promise<unknown>>();
-  #area: StoreArea | null = null;
   #onEnded: (id: string, ended: Ended) => void = () => {};
   #isLettingGo = false;
   readonly #filters: ContainerFilters;
@@ -80,17 +76,14 @@ export class ContainerEngine {
 
   constructor(host: EngineHost) {
     this.#host = host;
-    const { clock, minit, config } = host.options;
     this.#filters = new ContainerFilters(host);
-    this.#starter = new ContainerStarter(host, () => this.area);
+    this.#starter = new ContainerStarter(host);
     this.#processLists = new ProcessLists((group) => host.task("processes", { group }));
     this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
     this.#idle = new IdleRoots(
       (id, image) => this.#starter.mountIdle(id, image, () => this.#moving.has(id)),
       (id) => this.#starter.unmount(id),
     );
-    const withLauncher = host.retried.bind(host);
-    this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock });
   }
 
   /** Ports of this machine that lead into containers, those of other daemons too. */
@@ -98,34 +91,20 @@ export class ContainerEngine {
     return readPublications(await this.#host.launcher());
   }
 
-  /** Part of the engine's boot: makes or mounts the store area. */
-  async openArea(): Promise<void> {
-    const { config, clock, log } = this.#host.options;
-    const withLauncher = this.#host.retried.bind(this.#host);
-    const { data_dir, area_mb: size_mb } = config;
-    const area = await StoreArea.open({ withLauncher, data_dir, size_mb, clock, log });
-    this.#area = area;
-    this.#host.note(shareDisk(config.disk_scheduler, area.file));
-    this.#host.onReplaced((client) => area.mount(client));
-  }
-
   /**
    * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
    * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
    * `FileSessions.open` does.
    */
-  openFiles(owner: { id: string; tenant_id: string }, image: string): ReturnType<FileSessions["open"]> {
+  openFiles(owner: { id: string; tenant_id: string }, image: string): Promise<OpenFiles> {
     return this.#host.retried(() => this.#openFiles(owner, image));
   }
 
-  async #openFiles(
-    { id, tenant_id }: { id: string; tenant_id: string },
-    image: string,
-  ): ReturnType<FileSessions["open"]> {
+  async #openFiles({ id, tenant_id }: { id: string; tenant_id: string }, image: string): Promise<OpenFiles> {
     await this.#runs.whenCleared(id);
     const live = this.#held.get(id);
     if (live !== undefined) {
-      const opened = await this.files.open(tenant_id, `/proc/${live.pid}/root`, live.first_id);
+      const opened = await this.#host.files.open(tenant_id, `/proc/${live.pid}/root`, live.first_id);
       // The number may have become another's while it was opened.
       if (this.#held.get(id) === live && live.control.isOpen) return opened;
       opened.close();
@@ -135,7 +114,7 @@ export class ContainerEngine {
     }
     const { root, launcher, leave } = await this.#idle.enter(id, image);
     try {
-      const { session, close } = await this.files.open(tenant_id, root, 0, launcher);
+      const { session, close } = await this.#host.files.open(tenant_id, root, 0, launcher);
       return {
         session,
         close: () => {
@@ -152,11 +131,6 @@ export class ContainerEngine {
   /** Resolves when it is known whether containers here have user namespaces, or that it cannot be found out now. */
   userNamespacesTried(): Promise<void> {
     return this.#host.users.settled();
-  }
-
-  get area(): StoreArea {
-    invariant(this.#area !== null, "the engine has booted");
-    return this.#area;
   }
 
   /**
@@ -220,7 +194,7 @@ export class ContainerEngine {
     await this.#runs.whenCleared(PROBE);
     const image = this.#host.images.pinned;
     const filter = await this.#filters.get(CAPABILITIES);
-    const parts = { host: this.#host, starter: this.#starter, area: this.area, files: this.files };
+    const parts = { host: this.#host, starter: this.#starter };
     await probeUserNamespaces(parts, this.#runs.next(PROBE, PROBE), image, filter).catch((error) => {
       // It may have been a kept filter that is not whole: the next try is with one that is compiled for it.
       this.#filters.drop(CAPABILITIES);
@@ -250,7 +224,7 @@ export class ContainerEngine {
   /** Ids of all that have a file system or a log here. */
   async kept(): Promise<readonly string[]> {
     const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
-    const ids = [...folders, ...(await this.area.list("containers"))];
+    const ids = [...folders, ...(await this.#host.storage.list("containers"))];
     // The probe looks after itself; where there is none, what one of an earlier process left is as good as unknown.
     return [...new Set(ids)].filter((id) => id !== PROBE || !this.#host.users.areWanted);
   }
@@ -262,14 +236,14 @@ export class ContainerEngine {
 
   /** Makes the root file system of a container, at most `disk_mb` large. Rejects with CAPACITY_FULL. Safe to repeat. */
   async create(id: string, disk_mb: number | null): Promise<void> {
-    await this.area.create("containers", id, disk_mb);
+    await this.#host.storage.create("containers", id, disk_mb);
     mkdirSync(this.directory(id), { recursive: true, mode: 0o700 });
   }
 
   /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
   async remove(id: string): Promise<void> {
     await this.#runs.whenCleared(id);
-    await this.area.remove("containers", id);
+    await this.#host.storage.remove("containers", id);
     this.#starter.forget(id);
   }
 
@@ -306,7 +280,7 @@ export class ContainerEngine {
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
-      await this.area.create("containers", id, plan.disk_limit_mb);
+      await this.#host.storage.create("containers", id, plan.disk_limit_mb);
       this.#host.network.attribute(slot, plan.tenant_id);
       const policing = this.#host.network.setPolicy(slot, plan.network);
       const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
@@ -320,7 +294,7 @@ export class ContainerEngine {
         if (ended === null) throw error;
         return ended;
       });
-      if (!(control instanceof ContainerControl)) {
+      if (!(control instanceof ControlConnection)) {
         await this.#runs.remove(id, run, slot, false);
         entered.leave();
         return control;
@@ -379,7 +353,7 @@ export class ContainerEngine {
   }
 
   /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
-  run(id: string, request: RunRequest & { readonly output_bytes_max: number }) {
+  run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering {
     const held = this.#held.get(id);
     invariant(held !== undefined, "the container runs");
     return runExec(held.socket_path, request, this.#host.options.clock);
@@ -396,7 +370,7 @@ export class ContainerEngine {
   }
 
   log(id: string): ContainerLog {
-    return new ContainerLog(this.#starter.segments(id), this.#host.options.clock);
+    return new SegmentedLog(this.#starter.segments(id), this.#host.options.clock);
   }
 
   metrics(id: string): ContainerMetrics {
@@ -428,10 +402,6 @@ export class ContainerEngine {
     return this.#idle.isUsed(id);
   }
 
-  get images(): Pick<MountedImages, "find" | "isRelease"> {
-    return this.#host.images;
-  }
-
   /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
   async letGo(): Promise<readonly NetworkSlot[]> {
     await Promise.all(this.#working);
@@ -440,9 +410,7 @@ export class ContainerEngine {
     for (const { control } of held) control.close();
     if (held.length === 0) {
       removeGroup(this.#host.mode, this.#host.containers.cgroup);
-      await this.#area?.close().catch((error) => {
-        this.#host.options.log.warn("store area not taken down", { error: errorText(error) });
-      });
+      await this.#host.closeStorage();
     }
     return held.map(({ slot }) => slot);
   }
@@ -452,8 +420,8 @@ export class ContainerEngine {
     shutdown(socket_path, LIMITS.container_kill_wait_ms, this.#host.options.clock).catch(() => control.close());
   }
 
-  #connect(bundle: string): Promise<ContainerControl> {
-    return ContainerControl.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
+  #connect(bundle: string): Promise<ControlConnection> {
+    return ControlConnection.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
   }
 
   #hold(taken: Pick<Held, "id" | "run" | "slot" | "control" | "first_id" | "leaveImage">): void {

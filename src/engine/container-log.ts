@@ -11,6 +11,7 @@ import { readFileSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { Clock, EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { ContainerLog, ExitRecord, LogLine, LogStream, TailOptions } from "./ports/containers.ts";
 
 const HEAD_BYTES = 16;
 const ENTRY_BYTES = 24;
@@ -27,38 +28,7 @@ const RECORD_ASKED = 1;
 const RECORD_NO_COMMAND = 2;
 const RECORD_NOT_STARTED = 4;
 
-/** `minit`: a line about the command, that it could not be started or that lines were lost. */
-export type LogStream = "minit" | "stdout" | "stderr";
 const STREAMS: readonly LogStream[] = ["minit", "stdout", "stderr"];
-
-export interface LogLine {
-  readonly seq: number;
-  readonly at_ms: EpochMs;
-  readonly stream: LogStream;
-  readonly message: string;
-  /** No newline followed: the stream's next line goes on with it, or it was the last. */
-  readonly partial: boolean;
-}
-
-export interface TailOptions {
-  /** The newest so many. */
-  readonly limit: number;
-  readonly since_ms?: EpochMs;
-  readonly after_seq?: number;
-  /** Only what the command wrote. */
-  readonly is_own?: boolean;
-}
-
-export interface ExitRecord {
-  readonly exit_code: number;
-  readonly signal: number;
-  readonly ended_at_ms: EpochMs;
-  /** Somebody asked for it: a signal that ends, or a shutdown. */
-  readonly asked: boolean;
-  readonly has_command: boolean;
-  /** False where the main command could not be started. */
-  readonly is_started: boolean;
-}
 
 /** Where the entry at `at` ends. 0: there is none, or not yet a whole one, or not that number. */
 function entryEnd(bytes: Buffer, at: number, seq: number): number {
@@ -138,7 +108,7 @@ async function tailOf(
   return { lines: at.slice(-limit).map((place) => lineAt(bytes, place)), isDone };
 }
 
-export class ContainerLog {
+export class SegmentedLog implements ContainerLog {
   readonly #paths: readonly string[];
   readonly #clock: Clock;
 

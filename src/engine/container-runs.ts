@@ -10,10 +10,11 @@ import { LIMITS } from "../base/limits.ts";
 import { parseRun, remainsOf, runName } from "./adoption.ts";
 import { readOomKills } from "./cgroup.ts";
 import { each } from "./concurrency.ts";
-import { type Ended, KILLED } from "./container.ts";
+import { KILLED } from "./container.ts";
 import { readExitRecord } from "./container-log.ts";
 import type { EngineHost } from "./host.ts";
 import type { NetworkSlot } from "./network.ts";
+import type { Ended } from "./ports/containers.ts";
 import type { Remains } from "./reaper.ts";
 
 /** A run that is over, until nothing is left of it. */

@@ -7,8 +7,6 @@ import { constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { remainsOf } from "./adoption.ts";
-import type { StoreArea } from "./area.ts";
-import type { ContainerPlan } from "./container.ts";
 import type { ContainerSpec } from "./container-bundle.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
@@ -16,6 +14,7 @@ import type { IdleRoot } from "./idle-roots.ts";
 import type { MountedImage } from "./images.ts";
 import type { LauncherClient, UserNamespace } from "./launcher.ts";
 import type { NetworkSlot } from "./network.ts";
+import type { ContainerPlan } from "./ports/containers.ts";
 import type { StartContainerTask } from "./thread.ts";
 import { mountWritable } from "./writable-root.ts";
 
@@ -29,13 +28,11 @@ export interface StartParts {
 
 export class ContainerStarter {
   readonly #host: EngineHost;
-  readonly #area: () => StoreArea;
   /** Root inside is nobody to this machine and has to pass all directories above its root: these are open to that. */
   readonly #roots: string;
 
-  constructor(host: EngineHost, area: () => StoreArea) {
+  constructor(host: EngineHost) {
     this.#host = host;
-    this.#area = area;
     this.#roots = host.roots;
   }
 
@@ -59,7 +56,7 @@ export class ContainerStarter {
       throw new AppError("START_FAILED", `the layers of ${image.reference} are not known, which user namespaces need`);
     }
     const below = user === null ? { lower: image.path } : { lower: image.layers, user };
-    await mountWritable({ launcher, area: this.#area(), id, below, target });
+    await mountWritable({ launcher, storage: this.#host.storage, id, below, target });
     // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
     for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
       const mode = await launcher.lstatInRoot(target, path);
@@ -137,7 +134,7 @@ export class ContainerStarter {
       user: slot.user,
       has_socket_limit: this.#host.groups.sockets === "own",
       filter,
-      mounts: volumes.map(({ id, target }) => ({ source: this.#area().subvolume("volumes", id), target })),
+      mounts: volumes.map(({ id, target }) => ({ source: this.#host.storage.subvolume("volumes", id), target })),
     };
   }
 }

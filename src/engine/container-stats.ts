@@ -3,49 +3,14 @@ import { readFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
 import { containerProcesses } from "./cgroup.ts";
 import { readCommandLine } from "./command-lines.ts";
-import type { CgroupMode } from "./engine.ts";
+import type { ContainerMetrics, ContainerProcess, ProcessList } from "./ports/containers.ts";
+import type { CgroupMode } from "./ports/machine.ts";
 
 const ROOT = "/sys/fs/cgroup";
 /** Of `cpuacct.stat`, in which the kernel counts hundredths of a second for all programs (USER_HZ, proc_stat(5)). */
 const TICK_USEC = 10_000;
 const PAGE_KB = 4;
 const GUARD = "minit-guard";
-
-export interface ContainerMetrics {
-  readonly cpu_usage_usec: number;
-  readonly cpu_user_usec: number;
-  readonly cpu_system_usec: number;
-  readonly cpu_throttled_usec: number;
-  readonly memory_current_bytes: number;
-  readonly memory_peak_bytes: number;
-  readonly memory_limit_bytes: number;
-  readonly memory_cache_bytes: number;
-  readonly memory_rss_bytes: number;
-  readonly network_rx_bytes: number;
-  readonly network_tx_bytes: number;
-  readonly network_rx_packets: number;
-  readonly network_tx_packets: number;
-  readonly network_rx_errors: number;
-  readonly network_tx_errors: number;
-  readonly disk_read_bytes: number;
-  readonly disk_write_bytes: number;
-  readonly disk_read_count: number;
-  readonly disk_write_count: number;
-  readonly processes_count: number;
-}
-
-export interface ContainerProcess {
-  /** As seen inside. */
-  readonly pid: number;
-  /** As seen inside; 0: it came from outside. */
-  readonly ppid: number;
-  readonly command: string;
-  /** One letter, as in proc_pid_stat(5). */
-  readonly state: string;
-  readonly memory_kb: number;
-  /** Seconds since the machine's start. */
-  readonly started_s: number;
-}
 
 /** `group`: `/parent/name`; `link`: the container's end on this machine. What the kernel does not count is 0. */
 export function readMetrics(mode: CgroupMode, group: string, link: string, root = ROOT): ContainerMetrics {
@@ -55,14 +20,6 @@ export function readMetrics(mode: CgroupMode, group: string, link: string, root 
     ...linkMetrics(link),
     processes_count: containerProcesses(mode, group, root).length,
   };
-}
-
-/** Processes of a container. */
-export interface ProcessList {
-  /** By pid. */
-  readonly processes: readonly ContainerProcess[];
-  /** Something is left out: processes, or what command lines have beyond their bounds. */
-  readonly isTruncated: boolean;
 }
 
 /** Lists the processes of a container, within bounds, without those that end meanwhile. Rests regularly: it takes processor. */

@@ -6,7 +6,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import type { DiskScheduler } from "../base/config.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Budget } from "./engine.ts";
+import type { Budget } from "./ports/machine.ts";
 
 const BLOCK_DEVICES = "/sys/block";
 

@@ -15,9 +15,7 @@ import type { CancelTimer, Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { FRAME_HEAD_BYTES } from "./frames.ts";
-
-/** Bytes in a name mean bytes: what is no UTF-8 has to be given as such. */
-export type FilePath = string | Uint8Array;
+import type { FilePath } from "./ports/files.ts";
 
 export const FILE_FRAME = {
   BASE: 0x40,

@@ -13,73 +13,35 @@ import { AppError, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { giveBack } from "../base/memory.ts";
 import { type ShareBounds, Shares } from "../base/shares.ts";
+import { extract, pack } from "./archive.ts";
 import {
   CONTENT_BYTES_MAX,
   FILE_FLAG,
   FILE_FRAME,
   FileConnection,
   type FileFrame,
-  type FilePath,
   pathText,
   TO_THE_END,
 } from "./file-connection.ts";
 import type { LauncherClient } from "./launcher.ts";
+import type {
+  Extracted,
+  ExtractOptions,
+  FileAttributes,
+  FileContent,
+  FileEntry,
+  FilePath,
+  FileSession,
+  Files,
+  FileType,
+  FileWriter,
+  OpenFiles,
+  PackOptions,
+  PathOptions,
+  WalkEntry,
+} from "./ports/files.ts";
 
-export type FileType =
-  | "file"
-  | "directory"
-  | "symlink"
-  | "fifo"
-  | "socket"
-  | "character_device"
-  | "block_device"
-  | "unknown";
-
-export interface FileEntry {
-  /** As UTF-8; a name that is none shows replacement characters, `name_bytes` is the name. */
-  readonly name: string;
-  readonly name_bytes: Uint8Array;
-  readonly type: FileType;
-  readonly size: number;
-  /** Permission bits, set-uid, set-gid and sticky. */
-  readonly mode: number;
-  readonly mtime_ms: number;
-  /** As inside. */
-  readonly uid: number;
-  readonly gid: number;
-  /** Of a symbolic link. */
-  readonly target: string | null;
-  readonly target_bytes: Uint8Array;
-  /** Of a walk: what the names of one file with several have in common, and whether this is a later one. */
-  readonly link_number: number;
-  readonly isLater: boolean;
-}
-
-export interface FileAttributes {
-  readonly mode?: number;
-  readonly mtime_ms?: number;
-  /** As inside. Root unless given. */
-  readonly uid?: number;
-  readonly gid?: number;
-}
-
-export interface PathOptions {
-  /** The path begins at the base and never leads out of it; what is in its way is replaced. See `setBase`. */
-  readonly isBeneath?: boolean;
-}
-
-export interface FileContent extends FileEntry {
-  /** As it is taken; must be taken, or the session closed. */
-  readonly stream: AsyncIterable<Uint8Array>;
-}
-
-/** One entry of a walk. `content` is there for a file whose content has not come before, and must be taken then. */
-export interface WalkEntry {
-  readonly entry: FileEntry;
-  readonly content: AsyncIterable<Uint8Array> | null;
-}
-
-export interface FileSessionOptions {
+export interface HelperOptions {
   readonly launcher: Pick<LauncherClient, "spawn">;
   /** The compiled helper. */
   readonly minit: string;
@@ -144,7 +106,7 @@ function* pieces(content: Uint8Array): Generator<Uint8Array> {
 }
 
 /** A file that is being written: pieces in, then `end` or `abort`. It has its name once `done` has resolved. */
-export class FileWriter {
+class PieceWriter implements FileWriter {
   readonly #connection: FileConnection;
   readonly #id: number;
   readonly done: Promise<void>;
@@ -175,7 +137,7 @@ export class FileWriter {
   }
 }
 
-export class FileSession {
+export class HelperSession implements FileSession {
   readonly #connection: FileConnection;
 
   private constructor(connection: FileConnection) {
@@ -183,7 +145,7 @@ export class FileSession {
   }
 
   /** Starts the helper and connects. Rejects with NOT_FOUND when there is no such tree. */
-  static async open(options: FileSessionOptions): Promise<FileSession> {
+  static async open(options: HelperOptions): Promise<HelperSession> {
     const { launcher, minit, root, socket_path, clock, uid_base = 0 } = options;
     const argv = [minit, "files", root, String(uid_base)];
     const started = await launcher.spawn({ argv, timeout_ms: START_TIMEOUT_MS, listen_paths: [socket_path] });
@@ -192,7 +154,7 @@ export class FileSession {
       if (started.exit_code !== 0 || started.timed_out) {
         throw new AppError("INTERNAL", `no file helper for ${root}: ${started.stderr.trim()}`);
       }
-      return new FileSession(await FileConnection.connect(socket_path, clock));
+      return new HelperSession(await FileConnection.connect(socket_path, clock));
     } finally {
       await unlink(socket_path).catch(() => {});
     }
@@ -279,7 +241,7 @@ export class FileSession {
     const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS | FILE_FLAG.MORE;
     const request = { mode: 0o644, ...attributes, flags: flags | FILE_FLAG.MODE, path };
     const { id, done } = this.#connection.start(FILE_FRAME.WRITE, request);
-    return new FileWriter(this.#connection, id, done);
+    return new PieceWriter(this.#connection, id, done);
   }
 
   /** A small file in one frame. */
@@ -359,7 +321,14 @@ export class FileSession {
     }
   }
 
-  /** Whether more may be asked for at once without gathering here; if not, wait for `room`. */
+  extract(source: AsyncIterable<Uint8Array>, options: ExtractOptions): Promise<Extracted> {
+    return extract(this, source, options);
+  }
+
+  pack(path: FilePath, options: PackOptions = {}): AsyncIterable<Uint8Array> {
+    return pack(this, path, options);
+  }
+
   get hasRoom(): boolean {
     return this.#connection.hasRoom;
   }
@@ -381,7 +350,7 @@ export interface FileSessionsOptions {
 }
 
 /** Sessions within a bound: each is a process with two megabytes of buffers. */
-export class FileSessions {
+export class FileSessions implements Files {
   readonly #options: FileSessionsOptions;
   readonly #shares = new Shares({ each_max: LIMITS.file_sessions_per_tenant_max, all_max: LIMITS.file_sessions_max });
   #next_number = 1;
@@ -412,17 +381,12 @@ export class FileSessions {
    * The same for work whose end lies elsewhere, as a body that is being sent: `close` must be called. `mounter`: the only
    * launcher that sees the tree, where that is so.
    */
-  async open(
-    tenant_id: string,
-    root: string,
-    uid_base: number,
-    mounter: Spawner | null = null,
-  ): Promise<{ session: FileSession; close: () => void }> {
+  async open(tenant_id: string, root: string, uid_base: number, mounter: Spawner | null = null): Promise<OpenFiles> {
     const give = this.#shares.take(tenant_id, tooMany);
     const { withLauncher, minit, directory, clock } = this.#options;
     const begin = (launcher: Spawner) => {
       const socket_path = join(directory, `files-${this.#next_number++}.sock`);
-      return FileSession.open({ launcher, minit, root, socket_path, clock, uid_base });
+      return HelperSession.open({ launcher, minit, root, socket_path, clock, uid_base });
     };
     try {
       const session = await (mounter === null ? withLauncher(begin) : begin(mounter));

@@ -16,16 +16,21 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Places, remainsOf, runName } from "./adoption.ts";
+import { StoragePool } from "./area.ts";
 import { detectCgroupMode, type GroupKind, socketMemoryBound } from "./cgroup.ts";
-import type { Budget, CgroupMode } from "./engine.ts";
+import { shareDisk } from "./disk-scheduler.ts";
+import { FileSessions } from "./files.ts";
 import { type Filter, Filters } from "./filters.ts";
-import { type FoundImage, Images } from "./images.ts";
+import { ImageStore } from "./images.ts";
 import { raiseBudgets, socketBudget } from "./kernel-budgets.ts";
 import type { LauncherClient } from "./launcher.ts";
 import { LauncherKeeper } from "./launcher-keeper.ts";
 import { MountedImages } from "./mounted-images.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "./network.ts";
 import { OciRuntime } from "./oci-runtime.ts";
+import type { FoundImage } from "./ports/images.ts";
+import type { Budget, CgroupMode } from "./ports/machine.ts";
+import type { Storage } from "./ports/storage.ts";
 import { outlive, type Remains } from "./reaper.ts";
 import { TenantGroups } from "./tenant-groups.ts";
 import type { LauncherNote, ThreadData } from "./thread.ts";
@@ -58,6 +63,8 @@ export class EngineHost {
   readonly tenants: TenantGroups;
   readonly network: Network;
   readonly images: MountedImages;
+  /** Of containers and volumes, by way of helpers that are jailed in them. */
+  readonly files: FileSessions;
   readonly users: UserNamespaces;
   readonly instances: Places;
   readonly containers: Places;
@@ -66,15 +73,17 @@ export class EngineHost {
   readonly roots: string;
   readonly #keeper: LauncherKeeper;
   readonly #socket: string;
-  readonly #store: Images;
+  readonly #store: ImageStore;
   readonly #onReplaced: ((launcher: LauncherClient) => Promise<void>)[] = [];
   #runtime: OciRuntime | null = null;
+  #storage: StoragePool | null = null;
   #filters: Filters | null = null;
   #threads: Piscina | null = null;
   #compiled_count = 0;
   #isEnding = false;
   readonly #ending = Promise.withResolvers<void>();
   #budgets: readonly Budget[] = [];
+  #refused_count = 0;
 
   constructor(options: HostOptions) {
     const { config, clock, log, minit } = options;
@@ -115,13 +124,15 @@ export class EngineHost {
       uplink: new Uplink({ ...config, setting: config.uplink }),
       names: { ...config, slots_max },
     });
-    this.#store = new Images(options.buildah, config.host_tag, options.images_file);
+    this.#store = new ImageStore(options.buildah, config.host_tag, options.images_file);
+    const withLauncher = this.retried.bind(this);
     this.images = new MountedImages({
       images: this.#store,
       log,
       references_max: LIMITS.image_references_max,
-      withLauncher: this.retried.bind(this),
+      withLauncher,
     });
+    this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock });
   }
 
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
@@ -151,6 +162,28 @@ export class EngineHost {
     this.#runtime = runtime;
     this.#filters = new Filters(`${config.data_dir}/cache`, runtime);
     return found;
+  }
+
+  /** Makes or mounts the storage pool. */
+  async openStorage(): Promise<void> {
+    const { config, clock, log } = this.options;
+    const { data_dir, area_mb: size_mb } = config;
+    const storage = await StoragePool.open({ withLauncher: this.retried.bind(this), data_dir, size_mb, clock, log });
+    this.#storage = storage;
+    this.note(shareDisk(config.disk_scheduler, storage.file));
+    this.onReplaced((client) => storage.mount(client));
+  }
+
+  get storage(): Storage {
+    invariant(this.#storage !== null, "the engine has booted");
+    return this.#storage;
+  }
+
+  /** Takes the storage pool down. Never rejects. */
+  async closeStorage(): Promise<void> {
+    await this.#storage?.close().catch((error) => {
+      this.options.log.warn("storage pool not taken down", { error: errorText(error) });
+    });
   }
 
   /** The rest, once it is known what an earlier process left: from here on containers can be started. */
@@ -193,6 +226,15 @@ export class EngineHost {
   /** Kernel resources, and whether each is bounded for every container. */
   get budgets(): readonly Budget[] {
     return this.#budgets;
+  }
+
+  /** Packets that the bound on tracked connections dropped, at the last look. */
+  get refused_count(): number {
+    return this.#refused_count;
+  }
+
+  async countRefusedFlows(): Promise<void> {
+    this.#refused_count = await this.network.flowsRefused();
   }
 
   get filters(): Filters {

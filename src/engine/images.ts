@@ -8,17 +8,11 @@ import { readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError } from "../base/errors.ts";
 import type { LauncherClient } from "./launcher.ts";
+import type { FoundImage } from "./ports/images.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
 /** Of an image's id, in the name of what is mounted of it: as much as podman shows. */
 const NAME_ID_LENGTH = 12;
-
-export interface FoundImage {
-  readonly reference: string;
-  /** The content's own name. */
-  readonly id: string;
-  readonly release: string;
-}
 
 export interface MountedImage extends FoundImage {
   /** The root directory, valid inside the launcher's mount namespace. */
@@ -27,7 +21,7 @@ export interface MountedImage extends FoundImage {
   readonly layers: readonly string[];
 }
 
-export class Images {
+export class ImageStore {
   readonly #buildah: readonly string[];
   /** What the name of every working container of this daemon begins with: an argument of every command on one. */
   readonly names_prefix: string;

@@ -7,7 +7,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { SocketMemoryBound } from "./cgroup.ts";
-import type { Budget } from "./engine.ts";
+import type { Budget } from "./ports/machine.ts";
 
 const SYSCTLS = "/proc/sys";
 /** LONG_MAX, as systemd sets it: each open file is charged to the memory of its control group. */

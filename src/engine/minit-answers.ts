@@ -3,6 +3,7 @@
  * same is runtimes/minit/protocol.h. Throws INTERNAL where it is not what minit sends.
  */
 import { AppError } from "../base/errors.ts";
+import type { ExitAnswer } from "./ports/commands.ts";
 
 /** The version that both ends must speak. */
 export const PROTOCOL_VERSION = 2;
@@ -13,22 +14,6 @@ export interface Greeting {
   readonly nonce: string;
   /** Nothing runs, nothing else is connected that could start something, and no call spoiled the instance. */
   readonly isIdle: boolean;
-}
-
-export interface ExitAnswer {
-  /** 0 to 255; 128 + signal when a signal ended it; 127 command not found, 126 not executable. */
-  readonly exit_code: number;
-  readonly signal: number;
-  readonly timed_out: boolean;
-  readonly stdout_truncated: boolean;
-  readonly stderr_truncated: boolean;
-  readonly spawn_failed: boolean;
-  /** Ended by a kill or a signal that was asked for. */
-  readonly cancelled: boolean;
-  /** From the spawn to the exit, as minit saw it. */
-  readonly duration_ms: number;
-  readonly cpu_ms: number;
-  readonly memory_peak_kb: number;
 }
 
 const READY_BYTES = 24;

@@ -15,40 +15,10 @@ import { failpoint } from "../base/failpoints.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 import { GatheredOutput } from "./gathered-output.ts";
 import { type Greeting, readExit, readGreeting } from "./minit-answers.ts";
+import type { ExecOutcome, ExecRequest, InstanceMinit } from "./ports/instances.ts";
 
 const FLAG_SOLE = 1;
 const FLAG_WIPE = 8;
-
-export interface ExecRequest {
-  readonly argv: readonly string[];
-  /** `NAME=value` */
-  readonly environment: readonly string[];
-  readonly working_directory: string;
-  readonly timeout_ms: number;
-  readonly stdout_bytes_max: number;
-  readonly stderr_bytes_max: number;
-  /** Empty /tmp and /dev/shm afterwards. */
-  readonly wipe: boolean;
-  readonly stdin: string;
-}
-
-export interface ExecOutcome {
-  /** 0 to 255; 128 + signal when a signal ended it; 127 command not found, 126 not executable. */
-  readonly exit_code: number;
-  readonly signal: number;
-  readonly timed_out: boolean;
-  readonly spawn_failed: boolean;
-  readonly stdout_truncated: boolean;
-  readonly stderr_truncated: boolean;
-  readonly stdout: string;
-  readonly stderr: string;
-  /** From the spawn to the exit, as minit saw it. */
-  readonly handler_ms: number;
-  readonly cpu_ms: number;
-  readonly memory_peak_kb: number;
-  /** Resolves when the instance can take the next call (C2). */
-  readonly idle: Promise<void>;
-}
 
 interface Running {
   stdout: GatheredOutput;
@@ -58,7 +28,7 @@ interface Running {
   idle: PromiseWithResolvers<void> | null;
 }
 
-export class MinitClient {
+export class MinitClient implements InstanceMinit {
   readonly #socket: Socket;
   readonly #running = new Map<number, Running>();
   readonly #pings = new Map<number, () => void>();

@@ -8,8 +8,9 @@ import { LRUCache } from "lru-cache";
 import { errorText, invariant } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
 import { Turns } from "../base/turns.ts";
-import type { FoundImage, Images, MountedImage } from "./images.ts";
+import type { ImageStore, MountedImage } from "./images.ts";
 import type { LauncherClient } from "./launcher.ts";
+import type { FoundImage, Images } from "./ports/images.ts";
 
 interface Mount {
   /** Null: not mounted by this process. */
@@ -24,7 +25,7 @@ export interface EnteredImage {
 }
 
 export interface MountedImagesOptions {
-  readonly images: Images;
+  readonly images: ImageStore;
   readonly log: Log;
   /** Does work with the launcher in use, and with the next one where that died meanwhile. */
   /** References that are remembered; the one that was used longest ago is dropped for a new one. */
@@ -32,7 +33,7 @@ export interface MountedImagesOptions {
   readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
 }
 
-export class MountedImages {
+export class MountedImages implements Images {
   readonly #options: MountedImagesOptions;
   /** By the image's id. */
   readonly #mounts = new Map<string, Mount>();

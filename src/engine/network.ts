@@ -18,19 +18,12 @@ import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { Budget } from "./engine.ts";
 import { Gathering } from "./gathering.ts";
 import { type AddressSet, type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "./launcher.ts";
 import { Policies } from "./policies.ts";
-import {
-  FLOWS_COUNTER,
-  type LinkGroups,
-  type NetworkPolicy,
-  noRules,
-  type PolicyOf,
-  policyRules,
-  tableRules,
-} from "./rules.ts";
+import type { Budget } from "./ports/machine.ts";
+import type { NetworkPolicy } from "./ports/network.ts";
+import { FLOWS_COUNTER, type LinkGroups, noRules, type PolicyOf, policyRules, tableRules } from "./rules.ts";
 import { Slots } from "./slots.ts";
 import { foreignLink, formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
 import type { Uplink } from "./uplink.ts";

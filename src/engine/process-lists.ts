@@ -2,7 +2,7 @@
 import { AppError } from "../base/errors.ts";
 import { Gate } from "../base/gate.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { ProcessList } from "./container-stats.ts";
+import type { ProcessList } from "./ports/containers.ts";
 
 export class ProcessLists {
   readonly #read: (group: string) => Promise<ProcessList>;

@@ -3,19 +3,11 @@
  * listens on the port, and no process sees it: binding the port succeeds.
  */
 import type { LauncherClient } from "./launcher.ts";
+import type { Publication } from "./ports/network.ts";
 
 const COMMAND_TIMEOUT_MS = 10_000;
 /** The maps of rules.ts that lead into containers. */
 const MAPS = ["on_loopback", "on_all"];
-
-export interface Publication {
-  /** Of the daemon: `hearth_<tag>`. */
-  readonly table: string;
-  readonly protocol: string;
-  readonly host_port: number;
-  /** `<address>:<port>` of the container. */
-  readonly target: string;
-}
 
 interface Listing {
   readonly nftables: readonly {

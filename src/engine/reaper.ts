@@ -10,8 +10,8 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import { groupProcesses, removeGroup } from "./cgroup.ts";
 import { findProcesses } from "./command-lines.ts";
-import type { CgroupMode } from "./engine.ts";
 import type { OciRuntime } from "./oci-runtime.ts";
+import type { CgroupMode } from "./ports/machine.ts";
 
 const LOOK_INTERVAL_MS = 2;
 

@@ -24,32 +24,7 @@
  * Links are told apart by their group (`ip link show group`): one number to compare, known before the first packet.
  */
 import { createHash } from "node:crypto";
-
-export type Protocol = "tcp" | "udp";
-
-/** Where a container may send to. */
-export interface AllowRule {
-  /** The base address of a network. */
-  readonly address: string;
-  readonly prefix_length: number;
-  readonly port_min: number;
-  readonly port_max: number;
-  /** Null: both. */
-  readonly protocol: Protocol | null;
-}
-
-export interface PublishedPort {
-  readonly container_port: number;
-  readonly host_port: number;
-  /** 127.0.0.1: for this machine alone; 0.0.0.0: on all addresses that it has. */
-  readonly host_address: "127.0.0.1" | "0.0.0.0";
-  readonly protocol: Protocol;
-}
-
-export interface NetworkPolicy {
-  readonly egress: "on" | "off" | readonly AllowRule[];
-  readonly ports: readonly PublishedPort[];
-}
+import type { AllowRule, NetworkPolicy } from "./ports/network.ts";
 
 /** What holds where nothing else is said, and costs no rule. */
 export const OPEN_POLICY: NetworkPolicy = { egress: "on", ports: [] };

@@ -11,10 +11,11 @@ import { LIMITS } from "../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
 import { containerProcesses, groupProcesses, groupsIn, hierarchies } from "./cgroup.ts";
 import { type ContainerSpec, writeContainerFiles } from "./container-bundle.ts";
-import { type ProcessList, readProcesses } from "./container-stats.ts";
-import type { CgroupMode } from "./engine.ts";
+import { readProcesses } from "./container-stats.ts";
 import { LauncherClient } from "./launcher.ts";
 import { type Handover, OciRuntime } from "./oci-runtime.ts";
+import type { ProcessList } from "./ports/containers.ts";
+import type { CgroupMode } from "./ports/machine.ts";
 import { type Remains, reap } from "./reaper.ts";
 
 export interface ThreadData {

@@ -12,8 +12,8 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { Uplink as UplinkSetting } from "../base/config.ts";
 import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Budget } from "./engine.ts";
 import type { LauncherClient } from "./launcher.ts";
+import type { Budget } from "./ports/machine.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;
 /** Handles of all daemons: the kernel itself gives those from 8000: on. */

@@ -6,16 +6,14 @@ import { readFileSync } from "node:fs";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { remainsOf } from "./adoption.ts";
-import type { StoreArea } from "./area.ts";
-import type { ContainerPlan } from "./container.ts";
 import { writeContainerFiles } from "./container-bundle.ts";
-import { ContainerControl } from "./container-client.ts";
+import { ControlConnection } from "./container-client.ts";
 import type { ContainerStarter, StartParts } from "./container-starter.ts";
-import type { FileSessions } from "./files.ts";
 import type { Filter } from "./filters.ts";
 import type { EngineHost } from "./host.ts";
 import type { MountedImage } from "./images.ts";
 import { OciRuntime } from "./oci-runtime.ts";
+import type { ContainerPlan } from "./ports/containers.ts";
 import { OPEN_POLICY } from "./rules.ts";
 
 /** The container's id. */
@@ -44,8 +42,6 @@ const PLAN: ContainerPlan = {
 export interface ProbeParts {
   readonly host: EngineHost;
   readonly starter: ContainerStarter;
-  readonly area: StoreArea;
-  readonly files: FileSessions;
 }
 
 /** Rejects with the reason why they do not work. `run`: the container's name on the machine. */
@@ -55,13 +51,14 @@ export async function probeUserNamespaces(
   image: MountedImage,
   filter: Filter,
 ): Promise<void> {
-  const { host, starter, area } = parts;
+  const { host, starter } = parts;
+  const { storage } = host;
   const slot = await host.acquire();
   try {
     // The slot's own was refused, and with it the question is answered.
     if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "there is no user namespace");
-    await area.remove("containers", PROBE);
-    await area.create("containers", PROBE, null);
+    await storage.remove("containers", PROBE);
+    await storage.create("containers", PROBE, null);
     const rootfs = await starter.mount(await host.launcher(), PROBE, image, slot.user);
     await look(parts, await start(parts, run, { image, rootfs, slot, filter }), slot.user.first_id);
   } finally {
@@ -71,26 +68,26 @@ export async function probeUserNamespaces(
       host.discard({ ...remainsOf(host.containers, run, true), cgroup: host.tenants.path(run) }, slot),
     );
     const failed = (error: unknown) => host.options.log.warn("probe not removed", { error: errorText(error) });
-    await area.remove("containers", PROBE).catch(failed);
+    await storage.remove("containers", PROBE).catch(failed);
     starter.forget(PROBE);
   }
 }
 
 /** Resolves to the first process's pid. Not by way of a thread, where a test's failpoints are for containers. */
-async function start({ host, starter, area }: ProbeParts, run: string, taken: StartParts): Promise<number> {
+async function start({ host, starter }: ProbeParts, run: string, taken: StartParts): Promise<number> {
   const { spec, bundle, handover } = starter.task(PLAN, run, taken);
   const { command, version } = host.runtime;
   const { clock } = host.options;
-  const mounts = [{ source: area.subvolume("containers", PROBE), target: VOLUME }];
+  const mounts = [{ source: host.storage.subvolume("containers", PROBE), target: VOLUME }];
   writeContainerFiles(bundle, { ...spec, mounts });
   const runtime = new OciRuntime(() => host.launcher(), command, version, host.containers.runtime);
   await runtime.run(run, bundle, handover, LIMITS.start_timeout_ms);
-  const control = await ContainerControl.connect(handover.listen_path, LIMITS.start_timeout_ms, clock);
+  const control = await ControlConnection.connect(handover.listen_path, LIMITS.start_timeout_ms, clock);
   control.close();
   return Number(readFileSync(`${bundle}/pid`, "utf8"));
 }
 
-async function look({ area, files }: ProbeParts, pid: number, first_id: number): Promise<void> {
+async function look({ host: { storage, files } }: ProbeParts, pid: number, first_id: number): Promise<void> {
   const map = readFileSync(`/proc/${pid}/uid_map`, "utf8").trim().split(/\s+/).map(Number);
   if (map.join() !== [0, first_id, LIMITS.user_namespace_ids].join()) {
     throw new AppError("INTERNAL", `the container's ids are mapped ${map.join(" ")}`);
@@ -103,7 +100,7 @@ async function look({ area, files }: ProbeParts, pid: number, first_id: number):
       if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} inside`);
     }
   });
-  await files.with(PROBE, area.subvolume("containers", PROBE), 0, async (session) => {
+  await files.with(PROBE, storage.subvolume("containers", PROBE), 0, async (session) => {
     for (const path of [`/upper${FILE}`, FILE]) {
       const { uid, gid } = await session.stat(path);
       if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} on the disk`);

@@ -9,13 +9,7 @@ import type { UserNamespaceChoice } from "../base/config.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-
-export interface UserNamespaceInfo {
-  /** `unknown` until it is decided. */
-  readonly mode: "on" | "off" | "unknown";
-  /** Why there are none; null otherwise. */
-  readonly reason: string | null;
-}
+import type { UserNamespaceInfo } from "./ports/machine.ts";
 
 export class UserNamespaces {
   readonly #choice: UserNamespaceChoice;

@@ -5,14 +5,14 @@
 import { constants } from "node:fs";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { StoreArea } from "./area.ts";
 import type { LauncherClient, OverlayRequest } from "./launcher.ts";
+import type { Storage } from "./ports/storage.ts";
 
 const MIB = 1024 * 1024;
 
 export interface WritableRoot {
   readonly launcher: LauncherClient;
-  readonly area: StoreArea;
+  readonly storage: Storage;
   /** Of the container, whose subvolume is there. */
   readonly id: string;
   readonly below: Pick<OverlayRequest, "lower" | "user">;
@@ -21,19 +21,19 @@ export interface WritableRoot {
 
 /** Mounts it. Where it is full, with a little more room for as long as that takes. Rejects with CAPACITY_FULL. */
 export async function mountWritable(root: WritableRoot): Promise<void> {
-  const { area, id } = root;
+  const { storage, id } = root;
   try {
     return await mount(root);
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "CAPACITY_FULL") throw error;
-    const { limit_bytes } = await area.usage("containers", id);
+    const { limit_bytes } = await storage.usage("containers", id);
     if (limit_bytes === null) throw error;
     const limit_mb = Math.ceil(limit_bytes / MIB);
-    await area.setLimit("containers", id, limit_mb + LIMITS.root_room_mb);
+    await storage.setLimit("containers", id, limit_mb + LIMITS.root_room_mb);
     try {
       await mount(root);
     } finally {
-      await area.setLimit("containers", id, limit_mb);
+      await storage.setLimit("containers", id, limit_mb);
     }
   }
 }
@@ -60,6 +60,6 @@ export async function checkTargets(launcher: LauncherClient, root: string, targe
   }
 }
 
-function mount({ launcher, below, area, id, target }: WritableRoot): Promise<void> {
-  return launcher.mountOverlay({ ...below, directory: area.subvolume("containers", id), target, isReadonly: false });
+function mount({ launcher, below, storage, id, target }: WritableRoot): Promise<void> {
+  return launcher.mountOverlay({ ...below, directory: storage.subvolume("containers", id), target, isReadonly: false });
 }

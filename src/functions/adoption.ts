@@ -4,7 +4,7 @@
  * it, since its group is not open.
  */
 import type { Pool } from "../../pool/index.ts";
-import type { Adopted } from "../engine/engine.ts";
+import type { Adopted } from "../engine/ports.ts";
 import type { Groups } from "./groups.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";

@@ -11,7 +11,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Trace, traceparentOf } from "../base/trace.ts";
-import type { Engine, ExecOutcome, Instance } from "../engine/engine.ts";
+import type { ExecOutcome, Instance, Instances } from "../engine/ports.ts";
 import type { InvocationRecord, InvocationTimings } from "./schema.ts";
 import type { Target } from "./target.ts";
 import type { InvocationTokens } from "./tokens.ts";
@@ -117,7 +117,7 @@ export function judge(
 }
 
 export class FunctionLauncher implements Launcher<Call, Outcome> {
-  readonly #engine: Engine;
+  readonly #engine: Instances;
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #tokens: InvocationTokens;
@@ -131,14 +131,14 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
 
-  constructor(engine: Engine, clock: Clock, log: Log, tokens: InvocationTokens) {
+  constructor(instances: Instances, clock: Clock, log: Log, tokens: InvocationTokens) {
     this.#tokens = tokens;
-    this.#engine = engine;
+    this.#engine = instances;
     this.#clock = clock;
     this.#log = log;
     this.#weights = new Weights(clock, (id, share) => {
       const held = this.#instances.get(id);
-      if (held !== undefined) engine.weigh(held.instance, share);
+      if (held !== undefined) instances.weigh(held.instance, share);
     });
   }
 

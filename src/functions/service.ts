@@ -16,7 +16,7 @@ import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import { Turns } from "../base/turns.ts";
-import type { Adopted, Engine } from "../engine/engine.ts";
+import type { Adopted, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Store } from "../store/store.ts";

@@ -17,7 +17,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Turns } from "../base/turns.ts";
-import type { Engine } from "../engine/engine.ts";
+import type { Engine } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Listed, Place } from "../http/pages.ts";
@@ -64,7 +64,7 @@ type ToldFunction = Pick<FunctionRecord, "id" | "name" | "state" | "version"> &
 
 /** Throws INVALID_ARGUMENT unless the directory is in the image that instances are made from. */
 export async function checkDirectory(engine: Engine, directory: string | null): Promise<void> {
-  if (directory === null || (await engine.hasDirectory(directory))) return;
+  if (directory === null || (await engine.instances.hasDirectory(directory))) return;
   throw new AppError("INVALID_ARGUMENT", `working_directory '${directory}' does not exist in the image`);
 }
 

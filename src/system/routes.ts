@@ -1,7 +1,7 @@
 /** Liveness, what this daemon is, and the description of its API: the routes that need no concern. */
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { EngineInfo } from "../engine/engine.ts";
+import type { EngineInfo } from "../engine/ports.ts";
 import { type DocsPage, docsPage } from "../http/docs-page.ts";
 import type { ApiDocument } from "../http/openapi-document.ts";
 import { route } from "../http/route.ts";

@@ -11,7 +11,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { TenantShares } from "../base/tenant-shares.ts";
-import type { ContainerEngine, RunRequest } from "../engine/engine.ts";
+import type { Engine, RunRequest } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import { type Listed, type Place, pageOf } from "../http/pages.ts";
 import { type ServerSocket, Upgrade } from "../http/websocket.ts";
@@ -43,7 +43,7 @@ export interface Shells {
 export interface TerminalsOptions {
   readonly shells: Shells;
   readonly shares: TenantShares;
-  readonly engine: Pick<ContainerEngine, "exec" | "live">;
+  readonly engine: Pick<Engine, "containers">;
   readonly events: Pick<Events, "emit">;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -232,8 +232,8 @@ export class Terminals {
       clock,
       idle_ms,
       ttl_ms,
-      open: (run, listener) => engine.exec(asked.container_id, run, listener),
-      isLive: () => engine.live(asked.container_id)?.control.isOpen === true,
+      open: (run, listener) => engine.containers.exec(asked.container_id, run, listener),
+      isLive: () => engine.containers.live(asked.container_id)?.control.isOpen === true,
       changed: (session, change) => {
         if (change === "created") this.#sessions.set(id, session);
         if (change === "ended") {

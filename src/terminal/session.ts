@@ -15,7 +15,7 @@ import { constants } from "node:os";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Exec, ExecListener, RunRequest } from "../engine/engine.ts";
+import type { Exec, ExecListener, RunRequest } from "../engine/ports.ts";
 import { Backlog } from "./backlog.ts";
 import type { SessionRecord, TerminalSize } from "./schema.ts";
 import { type TerminalState, type TerminalVerb, terminalStates } from "./states.ts";

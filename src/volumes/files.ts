@@ -1,7 +1,7 @@
 /** Files of a tree as the API shows them: one page of a directory, the bytes of a file, archives in and out. */
 import { toHttpDate } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
-import { extract, type FileEntry, type FileSession, pack } from "../engine/engine.ts";
+import type { ExtractOptions, FileEntry, FileSession, OpenFiles } from "../engine/ports.ts";
 import { preferredType } from "../http/accept.ts";
 import { JSON_TYPE } from "../http/route.ts";
 import { closing, Streamed } from "../http/stream.ts";
@@ -22,7 +22,7 @@ export function plain(path: string): string {
 }
 
 /** Opens a tree for one piece of work; `close` ends the helper that is jailed in it. */
-export type OpenTree = () => Promise<{ readonly session: FileSession; readonly close: () => void }>;
+export type OpenTree = () => Promise<OpenFiles>;
 
 /** One page of a directory. */
 export async function listed(files: FileSession, request: { path: string; page: number; page_size: number }) {
@@ -131,7 +131,7 @@ export async function downloadArchive(open: OpenTree, path: string, format: keyo
   const { session, close } = await open();
   try {
     await session.stat(path, true);
-    const archive = pack(session, path, { isGzip: format === "tar.gz" });
+    const archive = session.pack(path, { isGzip: format === "tar.gz" });
     return new Streamed(closing(archive, close), { content_type: TYPES[format], is_exclusive: true });
   } catch (error) {
     close();
@@ -140,14 +140,10 @@ export async function downloadArchive(open: OpenTree, path: string, format: keyo
 }
 
 /** Unpacks an archive below `path` as it comes. */
-export async function unpack(
-  open: OpenTree,
-  source: AsyncIterable<Uint8Array>,
-  options: Parameters<typeof extract>[2],
-) {
+export async function unpack(open: OpenTree, source: AsyncIterable<Uint8Array>, options: ExtractOptions) {
   const { session, close } = await open();
   try {
-    return await extract(session, source, options);
+    return await session.extract(source, options);
   } finally {
     close();
   }

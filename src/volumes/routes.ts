@@ -1,7 +1,7 @@
 /** Every route of the volume concern. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import type { FileSessions } from "../engine/engine.ts";
+import type { Files } from "../engine/ports.ts";
 import { queryFlag } from "../http/input.ts";
 import { pageQuery } from "../http/pages.ts";
 import { Answer, route } from "../http/route.ts";
@@ -33,7 +33,7 @@ import { unpacked, unpackingOf, type VolumeVerbs } from "./verbs.ts";
 export interface VolumeRoutesOptions {
   readonly volumes: Volumes;
   readonly verbs: VolumeVerbs;
-  readonly files: FileSessions;
+  readonly files: Files;
   readonly operations: Operations;
 }
 

@@ -13,7 +13,7 @@ import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import type { StoreArea } from "../engine/engine.ts";
+import type { Storage } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { unknownCredential } from "../http/auth.ts";
@@ -30,7 +30,7 @@ import { volumeStates } from "./states.ts";
 export interface VolumesOptions {
   readonly store: Store;
   /** There when the engine has booted. */
-  readonly area: () => StoreArea;
+  readonly area: () => Storage;
   readonly events: Events;
   readonly clock: Clock;
   readonly ids: Ids;

@@ -1,7 +1,7 @@
 /** The verbs of volumes that are operations. */
 import type { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import type { FileSessions } from "../engine/engine.ts";
+import type { Files } from "../engine/ports.ts";
 import { Answer, type Once } from "../http/route.ts";
 import { accepted, type Execution, type OperationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
@@ -18,7 +18,7 @@ export class VolumeVerbs {
   readonly #volumes: Volumes;
   readonly #operations: Operations;
 
-  constructor(volumes: Volumes, operations: Operations, files: () => FileSessions) {
+  constructor(volumes: Volumes, operations: Operations, files: () => Files) {
     this.#volumes = volumes;
     this.#operations = operations;
     operations.register<{ readonly volume_id: string }>("volume.delete", {

@@ -15,8 +15,8 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { readConfig } from "../../src/base/config.ts";
-import type { Adopted, Instance } from "../../src/engine/engine.ts";
-import type { LocalEngine } from "../../src/engine/local-engine.ts";
+import type { LocalEngine } from "../../src/engine/engine.ts";
+import type { Adopted, Instance } from "../../src/engine/ports.ts";
 import { NODE_PATH } from "../../src/setup/paths.js";
 import { eventually } from "../support/daemon.ts";
 import { command, engineConfig, engineOf } from "../support/engine.ts";
@@ -156,7 +156,7 @@ describe.each(["crun", "runc"])("an engine on %s that comes after one that was k
     expect(await say(instance, "sh", "-c", "cat; ls /tmp; ls -d /usr /etc; ls / | grep -c usr")).toBe(
       "/etc\n/usr\n1\n",
     );
-    await Promise.all(found.map((one) => engine.remove(one.instance)));
+    await Promise.all(found.map((one) => engine.instances.remove(one.instance)));
     expect(readdirSync(`${config.run_dir}/i`)).toEqual([]);
   });
 });
@@ -171,7 +171,7 @@ describe("an engine that comes after one that was killed", () => {
     const living = new Map(found.map(({ instance }) => [instance.id, instance]));
     expect(living.size).toBe(4);
     for (let round = 0; round < 4; round++) {
-      const more = Array.from({ length: 6 }, (_, n) => engine.start(`new-${round}-${n}`));
+      const more = Array.from({ length: 6 }, (_, n) => engine.instances.start(`new-${round}-${n}`));
       for (const instance of await Promise.all(more)) living.set(instance.id, instance);
       const all = [...living.values()];
       for (const field of ["address", "uid", "nonce"] as const) {
@@ -181,13 +181,13 @@ describe("an engine that comes after one that was killed", () => {
       living.delete(adopted.id);
       const [leaving] = [...living.values()].slice(-1);
       living.delete(leaving?.id ?? "");
-      await Promise.all([engine.remove(adopted), engine.remove(leaving as Instance)]);
+      await Promise.all([engine.instances.remove(adopted), engine.instances.remove(leaving as Instance)]);
     }
     const addresses = await Promise.all(
       [...living.values()].map((instance) => say(instance, "python3", "-c", OWN_ADDRESS)),
     );
     expect(addresses).toEqual([...living.values()].map(({ address }) => `${address}\n`));
-    await Promise.all([...living.values()].map((instance) => engine.remove(instance)));
+    await Promise.all([...living.values()].map((instance) => engine.instances.remove(instance)));
   });
 
   it("lets what it adopted reach what it reached before, on the bridge that was there", async () => {
@@ -197,7 +197,7 @@ describe("an engine that comes after one that was killed", () => {
     await killIt();
     const { engine, found } = await boot();
     expect(identity()).toBe(before);
-    const fresh = await engine.start("fresh");
+    const fresh = await engine.instances.start("fresh");
     const server = createServer((socket) => socket.end("hello"));
     const closed = createServer((socket) => socket.end("secret"));
     const listening = (one: typeof server, host: string) =>
@@ -233,7 +233,7 @@ describe("an engine that comes after one that was killed", () => {
     const { engine, found } = await boot(elsewhere);
     expect(found).toEqual([]);
     expect([pidsOf("other"), readdirSync(`${config.run_dir}/i`)]).toEqual([[], []]);
-    const instance = await engine.start("other");
+    const instance = await engine.instances.start("other");
     expect(await say(instance, "python3", "-c", OWN_ADDRESS)).toMatch(/^10\.96\.(1[6-9]|2\d|3[01])\./);
   });
 
@@ -282,7 +282,7 @@ exec crun "$@"
     const { engine, found } = await boot();
     expect(found.length).toBe(1);
     expect(existsSync(`/proc/${pid}/exe`) && readlinkSync(`/proc/${pid}/exe`)).not.toContain("minit");
-    await engine.remove(await engine.start("two"));
+    await engine.instances.remove(await engine.instances.start("two"));
   });
 
   it("adopts again what it adopted, and takes all with it when it ends in order", async () => {
@@ -295,8 +295,8 @@ exec crun "$@"
     expect([...named(found).keys()].sort()).toEqual(["recruit", "veteran"]);
     const veteran = named(found).get("veteran");
     expect([veteran?.mark, veteran?.instance.nonce]).toEqual(["v", left.get("veteran")?.nonce]);
-    await expect(engine.start("veteran")).rejects.toMatchObject({ code: "START_FAILED" });
-    expect(engine.memoryUsedMb()).toBeGreaterThan(0);
+    await expect(engine.instances.start("veteran")).rejects.toMatchObject({ code: "START_FAILED" });
+    expect(engine.instances.memoryUsedMb()).toBeGreaterThan(0);
   });
 
   it("tells of an adopted instance that ends, before and after anybody listened", async () => {

@@ -8,7 +8,7 @@ import { createGzip } from "node:zlib";
 import { systemClock } from "../../src/base/clock.ts";
 import { giveBack } from "../../src/base/memory.ts";
 import { extract, pack } from "../../src/engine/archive.ts";
-import { FileSession } from "../../src/engine/files.ts";
+import { HelperSession } from "../../src/engine/files.ts";
 import { LauncherClient, LauncherProcess } from "../../src/engine/launcher.ts";
 import { type TarEntry, tarEnd, tarHeader } from "../../src/engine/tar.ts";
 
@@ -64,7 +64,13 @@ const launcher = new LauncherClient(socket_path, systemClock);
 // In memory, so that the measure is not the disk's.
 const mount = ["mount", "-t", "tmpfs", "-o", "size=2g", "none", root];
 await launcher.run(mount, 5_000);
-const session = await FileSession.open({ launcher, minit, root, socket_path: `${socket_path}.f`, clock: systemClock });
+const session = await HelperSession.open({
+  launcher,
+  minit,
+  root,
+  socket_path: `${socket_path}.f`,
+  clock: systemClock,
+});
 // What is loaded and compiled for the first archive is not what a large one takes.
 await extract(session, small(), { path: "/" });
 for (let i = 0; i < FILES && mode === "pack"; i++) {

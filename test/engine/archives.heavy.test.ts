@@ -21,9 +21,10 @@ import { gzipSync } from "node:zlib";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { type ExtractOptions, extract, pack } from "../../src/engine/archive.ts";
-import { FileSession } from "../../src/engine/files.ts";
+import { extract, pack } from "../../src/engine/archive.ts";
+import { HelperSession } from "../../src/engine/files.ts";
 import { LauncherClient } from "../../src/engine/launcher.ts";
+import type { ExtractOptions } from "../../src/engine/ports.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/tar.ts";
 import { Native } from "../support/native.ts";
 
@@ -33,7 +34,7 @@ let native: Native;
 let launcher: LauncherClient;
 let top: string;
 let root: string;
-let session: FileSession;
+let session: HelperSession;
 let sockets = 0;
 
 beforeAll(async () => {
@@ -47,7 +48,7 @@ afterAll(async () => {
 });
 
 const open = (tree: string, uid_base = 0) =>
-  FileSession.open({
+  HelperSession.open({
     launcher,
     minit: native.binary,
     root: tree,

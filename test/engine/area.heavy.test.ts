@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { closeSync, openSync, readFileSync, statfsSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import type { StoreArea } from "../../src/engine/area.ts";
+import type { StoragePool } from "../../src/engine/area.ts";
 import { Ground } from "../support/area.ts";
 import { eventually as within } from "../support/daemon.ts";
 import { eventually } from "../support/native.ts";
@@ -12,7 +12,7 @@ const MIB = 1024 * 1024;
 
 let ground: Ground;
 
-async function opened(size_mb: number | null = 1_024): Promise<StoreArea> {
+async function opened(size_mb: number | null = 1_024): Promise<StoragePool> {
   ground = new Ground();
   return ground.open(size_mb);
 }
@@ -125,7 +125,7 @@ describe("the store area", () => {
 });
 
 /** Kernels before 6.7 have full quotas only. */
-async function withQuotas(kind: "simple" | "full"): Promise<StoreArea> {
+async function withQuotas(kind: "simple" | "full"): Promise<StoragePool> {
   ground = new Ground();
   if (kind === "full") {
     closeSync(openSync(ground.file, "w"));
@@ -192,7 +192,7 @@ describe.each(["simple", "full"] as const)("a limit, with %s quotas,", (kind) =>
 });
 
 /** Whether there is no room for another volume. */
-async function isRefused(area: StoreArea): Promise<boolean> {
+async function isRefused(area: StoragePool): Promise<boolean> {
   const code = await area.create("volumes", "new", null).then(
     () => null,
     (error) => error.code,
@@ -209,7 +209,7 @@ function hostFreeMb(): number {
 }
 
 /** Fills the disk below until files of the area may take so much of it, and waits until that is the area's limit. */
-async function leaveRoom(area: StoreArea, megabytes: number): Promise<void> {
+async function leaveRoom(area: StoragePool, megabytes: number): Promise<void> {
   const ballast_mb = Math.floor(hostFreeMb() - RESERVE_MB - megabytes);
   execFileSync("fallocate", ["-l", `${ballast_mb}M`, `${ground.data_dir}/ballast`]);
   await eventually("the limit to follow", async () => {

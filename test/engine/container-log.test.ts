@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock as clock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { shutdown, stopMain } from "../../src/engine/container-client.ts";
-import { ContainerLog, type LogLine, readExitRecord } from "../../src/engine/container-log.ts";
+import { readExitRecord, SegmentedLog } from "../../src/engine/container-log.ts";
+import type { LogLine } from "../../src/engine/ports.ts";
 import { eventually, Native } from "../support/native.ts";
 
 const MIB = 1024 * 1024;
@@ -26,7 +27,7 @@ type Container = Awaited<ReturnType<Native["container"]>>;
 
 const start = (script: string, folder?: string) =>
   native.container(["sh", "-c", script], folder === undefined ? {} : { folder });
-const logOf = (container: Container) => new ContainerLog(container.log_paths, clock);
+const logOf = (container: Container) => new SegmentedLog(container.log_paths, clock);
 const all = (container: Container) => logOf(container).tail({ limit: LIMITS.log_lines_max });
 const messages = (lines: readonly LogLine[]) => lines.map((line) => line.message);
 
@@ -38,7 +39,7 @@ async function ran(script: string, folder?: string): Promise<Container> {
 }
 
 /** Follows until `isEnough`, which every line is shown to. */
-async function followed(log: ContainerLog, after_seq: number, isEnough: (line: LogLine) => boolean) {
+async function followed(log: SegmentedLog, after_seq: number, isEnough: (line: LogLine) => boolean) {
   const lines: LogLine[] = [];
   for await (const line of log.follow(after_seq, AbortSignal.timeout(30_000))) {
     lines.push(line);
@@ -109,7 +110,7 @@ describe("the log of a container", () => {
     for (const [i, tear] of tears.entries()) {
       tear();
       if (i === 3) expected = expected.slice(0, -1);
-      const log = new ContainerLog(log_paths, clock);
+      const log = new SegmentedLog(log_paths, clock);
       expect(messages(await log.tail({ limit: 100 }))).toEqual(expected);
       expected = [...expected, `after ${i}`];
       const lines = await again(`after ${i}`);
@@ -121,7 +122,7 @@ describe("the log of a container", () => {
   it("starts anew where its files make no sense", async () => {
     const { folder, log_paths } = await ran("seq 3");
     for (const path of log_paths) writeFileSync(path, "no segment of a log, but something else");
-    expect(messages(await new ContainerLog(log_paths, clock).tail({ limit: 10 }))).toEqual([]);
+    expect(messages(await new SegmentedLog(log_paths, clock).tail({ limit: 10 }))).toEqual([]);
     expect(messages(await ran("echo new", folder).then(all))).toEqual(["new"]);
   });
 
@@ -190,7 +191,7 @@ describe("the log of a container", () => {
   });
 
   it("is none where there are no files", async () => {
-    const log = new ContainerLog([join(native.directory, "nothing")], clock);
+    const log = new SegmentedLog([join(native.directory, "nothing")], clock);
     expect(await log.tail({ limit: 10 })).toEqual([]);
     expect(await followed(log, 0, () => true)).toEqual([]);
     expect(readExitRecord(join(native.directory, "nothing"))).toBeNull();

@@ -4,17 +4,15 @@ import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock as clock } from "../../src/base/clock.ts";
 import {
-  ContainerControl,
-  type Exec,
-  type OutputStream,
+  ControlConnection,
   openExec,
-  type RunRequest,
   runExec,
   shutdown,
   signalPid,
   stopMain,
 } from "../../src/engine/container-client.ts";
-import { ContainerLog, readExitRecord } from "../../src/engine/container-log.ts";
+import { readExitRecord, SegmentedLog } from "../../src/engine/container-log.ts";
+import type { Exec, OutputStream, RunRequest } from "../../src/engine/ports.ts";
 import { type Container, children, ENVIRONMENT, eventually, Native, readText } from "../support/native.ts";
 
 const MIB = 1024 * 1024;
@@ -92,7 +90,7 @@ async function gone(text: string): Promise<void> {
 /** How the container ended, and what it had logged. */
 async function endOf(container: Container & { folder: string }) {
   const { exit_code } = await native.endSpawn(container.ended);
-  const log = await new ContainerLog(container.log_paths, clock).tail({ limit: 100 });
+  const log = await new SegmentedLog(container.log_paths, clock).tail({ limit: 100 });
   return { exit_code, record: readExitRecord(container.exit_path), log };
 }
 
@@ -133,7 +131,7 @@ describe("the main command of a container", () => {
   it("gets a stop signal alone, and its own exit code counts", async () => {
     const script = "trap 'echo stopped; exit 3' TERM; echo up; while :; do sleep 0.01; done";
     const container = await native.container(["sh", "-c", script]);
-    const log = new ContainerLog(container.log_paths, clock);
+    const log = new SegmentedLog(container.log_paths, clock);
     await eventually("it is up", async () => (await log.tail({ limit: 1 })).length === 1);
     expect(await stopMain(container.path, 99, clock)).toBe(EINVAL);
     expect(await stopMain(container.path, TERM, clock)).toBe(0);
@@ -159,7 +157,7 @@ describe("the main command of a container", () => {
     const first = await native.container(["true"]);
     expect((await endOf(first)).record?.exit_code).toBe(0);
     const second = await native.container(["sleep", "1000"], { folder: first.folder });
-    (await ContainerControl.connect(second.path, 5_000, clock)).close();
+    (await ControlConnection.connect(second.path, 5_000, clock)).close();
     process.kill(second.pid, "SIGKILL");
     expect((await endOf(second)).record).toBeNull();
   });
@@ -170,7 +168,7 @@ describe("the main command of a container", () => {
     [9, 137, 9],
   ])("where there is none, signal %i ends the container", async (signal, exit_code, by) => {
     const container = await native.container(null);
-    const control = await ContainerControl.connect(container.path, 5_000, clock);
+    const control = await ControlConnection.connect(container.path, 5_000, clock);
     const { nonce } = control;
     control.close();
     expect(nonce).toMatch(/^[0-9a-f]{32}$/);

@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Instance } from "../../src/engine/engine.ts";
+import type { Instance } from "../../src/engine/ports.ts";
 import { profileImage } from "../../src/setup/paths.js";
 import { eventually } from "../support/daemon.ts";
 import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";
@@ -46,28 +46,28 @@ describe.each([
   });
 
   it("starts an instance that runs commands, and removes it without a trace", async () => {
-    const instance = await engine.start("one");
+    const instance = await engine.instances.start("one");
     expect(instance.nonce).toMatch(/^[0-9a-f]{32}$/);
     const outcome = await instance.minit.execSole(command(["cat"], { stdin: "hello" }));
     expect(outcome).toMatchObject({ exit_code: 0, stdout: "hello" });
     await outcome.idle;
-    await engine.remove(instance);
+    await engine.instances.remove(instance);
     expect(bundles()).toEqual([]);
     expect(instance.minit.isOpen).toBe(false);
   });
 
   it("gives each instance a nonce, an address and a uid of its own", async () => {
-    const all = await Promise.all(["a", "b", "c"].map((id) => engine.start(id)));
+    const all = await Promise.all(["a", "b", "c"].map((id) => engine.instances.start(id)));
     for (const field of ["nonce", "address", "uid"] as const) {
       expect(new Set(all.map((instance) => instance[field])).size).toBe(3);
     }
-    await Promise.all(all.map((instance) => engine.remove(instance)));
+    await Promise.all(all.map((instance) => engine.instances.remove(instance)));
     expect(bundles()).toEqual([]);
   });
 
   it("sets limits on a running instance", async () => {
-    const instance = await engine.start("limited");
-    engine.limit(instance, { memory_limit_mb: 300, cpu_limit_percent: 50 });
+    const instance = await engine.instances.start("limited");
+    engine.instances.limit(instance, { memory_limit_mb: 300, cpu_limit_percent: 50 });
     const path = `hearth-${config.host_tag}/limited`;
     if (engine.info().cgroup_mode === "v2") {
       expect(readFileSync(`/sys/fs/cgroup/${path}/memory.max`, "utf8").trim()).toBe(String(300 * 1024 * 1024));
@@ -79,44 +79,44 @@ describe.each([
       expect(readFileSync(`/sys/fs/cgroup/cpu/${path}/cpu.cfs_quota_us`, "utf8").trim()).toBe("50000");
       expect(readFileSync(`/sys/fs/cgroup/pids/${path}/pids.max`, "utf8").trim()).toBe("256");
     }
-    await engine.remove(instance);
+    await engine.instances.remove(instance);
   });
 
   it("counts what the kernel killed for memory", async () => {
-    const instance = await engine.start("greedy");
-    engine.limit(instance, { memory_limit_mb: 256, cpu_limit_percent: null });
-    expect(engine.oomKills(instance)).toBe(0);
+    const instance = await engine.instances.start("greedy");
+    engine.instances.limit(instance, { memory_limit_mb: 256, cpu_limit_percent: null });
+    expect(engine.instances.oomKills(instance)).toBe(0);
     const outcome = await instance.minit.execSole(command(["python3", "-c", "bytearray(400 << 20)"]));
     expect(outcome.exit_code).toBe(137);
-    expect(engine.oomKills(instance)).toBeGreaterThan(0);
-    await engine.remove(instance);
+    expect(engine.instances.oomKills(instance)).toBeGreaterThan(0);
+    await engine.instances.remove(instance);
   });
 
   it("tells when an instance is killed from outside, and still removes it whole", async () => {
-    const instance = await engine.start("killed");
+    const instance = await engine.instances.start("killed");
     const closed = new Promise<void>((resolve) => instance.minit.onClosed(resolve));
     const running = instance.minit.execSole(command(["sleep", "100"]));
     const [pid] = pidsOf(config.host_tag, "killed");
     process.kill(pid ?? 0, "SIGKILL");
     await closed;
     await expect(running).rejects.toThrow(/lost the connection/);
-    await engine.remove(instance);
+    await engine.instances.remove(instance);
     expect(bundles()).toEqual([]);
     await eventually("its processes are gone", () => pidsOf(config.host_tag, "killed").length === 0);
   });
 
   it("removes an instance once, however often it is asked", async () => {
-    const instance = await engine.start("twice");
-    await Promise.all([engine.remove(instance), engine.remove(instance)]);
-    await engine.remove(instance);
+    const instance = await engine.instances.start("twice");
+    await Promise.all([engine.instances.remove(instance), engine.instances.remove(instance)]);
+    await engine.instances.remove(instance);
     expect(bundles()).toEqual([]);
   });
 
   it("refuses a start under a name that is taken, and does not touch who has it", async () => {
-    const holder = await engine.start("taken");
-    await expect(engine.start("taken")).rejects.toMatchObject({ code: "START_FAILED" });
+    const holder = await engine.instances.start("taken");
+    await expect(engine.instances.start("taken")).rejects.toMatchObject({ code: "START_FAILED" });
     expect((await holder.minit.execSole(command(["echo", "mine"]))).stdout).toBe("mine\n");
-    await engine.remove(holder);
+    await engine.instances.remove(holder);
   });
 
   it("rejects a container with START_FAILED when the kernel refuses its tenant's group, and starts it later", async () => {
@@ -134,7 +134,7 @@ describe.each([
     const state = `${config.run_dir}/oci/spoiled`;
     mkdirSync(state, { recursive: true });
     writeFileSync(`${state}/status`, "not a state");
-    await expect(engine.start("spoiled")).rejects.toMatchObject({ code: "START_FAILED" });
+    await expect(engine.instances.start("spoiled")).rejects.toMatchObject({ code: "START_FAILED" });
     rmSync(state, { recursive: true, force: true });
     expect(bundles()).toEqual([]);
   });
@@ -150,9 +150,9 @@ describe.each([
     for (let n = 0; n < 30; n++) {
       const id = `cut-${n}`;
       let isOver = false;
-      const starting = engine
+      const starting = engine.instances
         .start(id)
-        .then((instance) => engine.remove(instance))
+        .then((instance) => engine.instances.remove(instance))
         .catch(() => {})
         .finally(() => {
           isOver = true;
@@ -176,7 +176,7 @@ describe.each([
   });
 
   it("removes a container that nobody knows of, and no other one", async () => {
-    const known = await engine.start("known");
+    const known = await engine.instances.start("known");
     const group = (id: string) => `hearth-${config.host_tag}/${id}`;
     const parents = readdirSync("/sys/fs/cgroup").map((name) => `/sys/fs/cgroup/${name}`);
     const root = parents.find((path) => existsSync(`${path}/${group("known")}/cgroup.procs`)) ?? "/sys/fs/cgroup";
@@ -187,29 +187,29 @@ describe.each([
     await ended;
     await eventually("its group is gone", () => !existsSync(`${root}/${group("stray")}`));
     expect((await known.minit.execSole(command(["echo", "untouched"]))).stdout).toBe("untouched\n");
-    await engine.remove(known);
+    await engine.instances.remove(known);
   });
 
   it("knows the directories of the image, and no way out of it", async () => {
-    expect(await engine.hasDirectory("/usr/bin")).toBe(true);
-    expect(await engine.hasDirectory("/etc/passwd")).toBe(false);
-    expect(await engine.hasDirectory("/no/such")).toBe(false);
-    expect(await engine.hasDirectory(`/../../..${data_dir}`)).toBe(false);
+    expect(await engine.instances.hasDirectory("/usr/bin")).toBe(true);
+    expect(await engine.instances.hasDirectory("/etc/passwd")).toBe(false);
+    expect(await engine.instances.hasDirectory("/no/such")).toBe(false);
+    expect(await engine.instances.hasDirectory(`/../../..${data_dir}`)).toBe(false);
   });
 
   it("replaces a launcher that was killed, and starts instances again", async () => {
-    const survivor: Instance = await engine.start("survivor");
+    const survivor: Instance = await engine.instances.start("survivor");
     const [launcher] = execFileSync("pgrep", ["-f", `launcher ${config.run_dir}`])
       .toString()
       .trim()
       .split("\n");
     process.kill(Number(launcher), "SIGKILL");
-    const next = await eventually("an instance starts", () => engine.start("after").catch(() => undefined));
+    const next = await eventually("an instance starts", () => engine.instances.start("after").catch(() => undefined));
     const outcome = await survivor.minit.execSole(command(["echo", "still here"]));
     expect(outcome.stdout).toBe("still here\n");
     await outcome.idle;
     expect((await survivor.minit.execSole(command(["ls", "/"]))).stdout).toContain("usr\n");
-    await Promise.all([engine.remove(survivor), engine.remove(next)]);
+    await Promise.all([engine.instances.remove(survivor), engine.instances.remove(next)]);
     expect(bundles()).toEqual([]);
   });
 });

@@ -20,14 +20,14 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { FileSession, FileSessions } from "../../src/engine/files.ts";
+import { FileSessions, HelperSession } from "../../src/engine/files.ts";
 import { LauncherClient } from "../../src/engine/launcher.ts";
 import { children, eventually, Native } from "../support/native.ts";
 
 let native: Native;
 let launcher: LauncherClient;
 let root: string;
-let session: FileSession;
+let session: HelperSession;
 let sockets = 0;
 
 beforeAll(async () => {
@@ -41,7 +41,7 @@ afterAll(async () => {
 });
 
 const open = (tree: string, uid_base = 0) =>
-  FileSession.open({
+  HelperSession.open({
     launcher,
     minit: native.binary,
     root: tree,
@@ -380,7 +380,7 @@ describe("a session", () => {
       },
     };
     const socket_path = join(native.directory, `f${sockets++}.sock`);
-    const other = await FileSession.open({ launcher, minit: native.binary, root, socket_path, clock });
+    const other = await HelperSession.open({ launcher, minit: native.binary, root, socket_path, clock });
     expect(existsSync(socket_path)).toBe(false);
     await other.stat("/");
     const pid = children(native.pid).at(-1) ?? 0;

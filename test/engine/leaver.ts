@@ -22,12 +22,12 @@ async function leave(flags: readonly string[], steps: readonly Step[]): Promise<
   const engine = engineOf(engineConfig(flags));
   await engine.boot();
   for (const { id, mark, argv, timeout_ms, isHalfDone } of steps) {
-    const starting = engine.start(id);
+    const starting = engine.instances.start(id);
     if (isHalfDone === true && argv === undefined) continue;
     const instance = await starting;
     const { nonce, address, uid } = instance;
-    if (mark !== undefined) engine.mark(instance, mark);
-    engine.limit(instance, { memory_limit_mb: 256, cpu_limit_percent: null });
+    if (mark !== undefined) engine.instances.mark(instance, mark);
+    engine.instances.limit(instance, { memory_limit_mb: 256, cpu_limit_percent: null });
     if (argv !== undefined) {
       const running = instance.minit.execSole(command(argv, timeout_ms === undefined ? {} : { timeout_ms }));
       if (isHalfDone !== true) await (await running).idle;

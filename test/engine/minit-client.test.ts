@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter } from "../../src/engine/frames.ts";
-import { type ExecOutcome, type ExecRequest, MinitClient } from "../../src/engine/minit-client.ts";
+import { MinitClient } from "../../src/engine/minit-client.ts";
+import type { ExecOutcome, ExecRequest } from "../../src/engine/ports.ts";
 
 const CAP_BYTES = 1_000;
 

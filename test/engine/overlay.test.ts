@@ -1,8 +1,8 @@
 /** Roots of containers: an image below, a subvolume of the store area above, in a container that crun runs. */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { StoreArea } from "../../src/engine/area.ts";
-import { Images, type MountedImage } from "../../src/engine/images.ts";
+import type { StoragePool } from "../../src/engine/area.ts";
+import { ImageStore, type MountedImage } from "../../src/engine/images.ts";
 import { MountedImages } from "../../src/engine/mounted-images.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 import { quietLog } from "../store/scratch.ts";
@@ -15,7 +15,7 @@ const KIND = 0o170000;
 const CGROUP = `/hearth-area-${process.pid}`;
 
 let ground: Ground;
-let area: StoreArea;
+let area: StoragePool;
 let lower: string;
 let target: string;
 
@@ -94,13 +94,13 @@ describe("the root of a container", () => {
 });
 
 describe("a container on the image of the functions, with a volume", () => {
-  let images: Images;
+  let images: ImageStore;
   let image: MountedImage;
   let bundle: string;
 
   beforeEach(async () => {
     const { image_dir } = readDirectories(process.env, []);
-    images = new Images(buildahCommand(image_dir), `area-${process.pid}`, imageStore(image_dir).images_file);
+    images = new ImageStore(buildahCommand(image_dir), `area-${process.pid}`, imageStore(image_dir).images_file);
     image = await images.mount(ground.client, await images.find(ground.client, profileImage().reference), false);
     lower = image.path;
     bundle = mkdtempSync("/dev/shm/hearth-area-");
@@ -179,7 +179,7 @@ describe("a container on the image of the functions, with a volume", () => {
 describe("an image", () => {
   it("is unmounted when the reference that kept it mounted is evicted", async () => {
     const { image_dir } = readDirectories(process.env, []);
-    const images = new Images(buildahCommand(image_dir), `evict-${process.pid}`, imageStore(image_dir).images_file);
+    const images = new ImageStore(buildahCommand(image_dir), `evict-${process.pid}`, imageStore(image_dir).images_file);
     const mounted = new MountedImages({
       images,
       log: quietLog,

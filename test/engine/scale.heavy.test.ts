@@ -4,7 +4,7 @@ import { mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { connect, createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { each } from "../../src/engine/concurrency.ts";
-import type { Instance } from "../../src/engine/engine.ts";
+import type { Instance } from "../../src/engine/ports.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";
 
@@ -34,7 +34,7 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => server.listen(0, engine.info().gateway, resolve));
   await engine.openPort(portOf(server));
   // What the first of each leaves for the next is there before anything is counted.
-  await engine.remove(await engine.start("first"));
+  await engine.instances.remove(await engine.instances.start("first"));
   await startContainer("first");
   await endContainer("first");
   before = await settledCounts();
@@ -183,7 +183,7 @@ describe(`${INSTANCES} instances and ${CONTAINERS} containers at the same time`,
     const all = names.flatMap((name, n) => (n % 2 === 0 ? [name, `c${n / 2}`] : [name]));
     await each(all, STARTS_AT_ONCE, async (name) => {
       if (name.startsWith("c")) await startContainer(name);
-      else instances.set(name, await engine.start(name));
+      else instances.set(name, await engine.instances.start(name));
     });
     const addresses = [...instances.values(), ...ids.map((id) => containers.live(id))].map((one) => one?.address);
     expect(new Set(addresses).size).toBe(INSTANCES + CONTAINERS);
@@ -196,7 +196,7 @@ describe(`${INSTANCES} instances and ${CONTAINERS} containers at the same time`,
   it("keep it while half of them are removed", { timeout: 300_000 }, async () => {
     await each([...instances.values()].slice(INSTANCES / 2), CHECKS_AT_ONCE, async (instance) => {
       instances.delete(instance.id);
-      await engine.remove(instance);
+      await engine.instances.remove(instance);
     });
     await each(ids.slice(CONTAINERS / 2), CHECKS_AT_ONCE, endContainer);
     await checkAll(ids.slice(0, CONTAINERS / 2));
@@ -204,12 +204,12 @@ describe(`${INSTANCES} instances and ${CONTAINERS} containers at the same time`,
 
   it("leave no link, rule, namespace or control group", { timeout: 300_000 }, async () => {
     const addresses = new Set([...instances.values()].map(({ address }) => address));
-    await each(instances.values(), CHECKS_AT_ONCE, (instance) => engine.remove(instance));
+    await each(instances.values(), CHECKS_AT_ONCE, (instance) => engine.instances.remove(instance));
     await each(ids.slice(0, CONTAINERS / 2), CHECKS_AT_ONCE, endContainer);
-    const next = await engine.start("afterwards");
+    const next = await engine.instances.start("afterwards");
     expect(await seenFrom(next)).toBe(next.address);
     expect(addresses.has(next.address)).toBe(false);
-    await engine.remove(next);
+    await engine.instances.remove(next);
     await eventually("all is as before", () => JSON.stringify(counts()) === JSON.stringify(before)).catch(() => {});
     expect(counts()).toEqual(before);
   });

@@ -21,7 +21,7 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { extract, pack } from "../../src/engine/archive.ts";
-import { FileSession } from "../../src/engine/files.ts";
+import { HelperSession } from "../../src/engine/files.ts";
 import { LauncherClient } from "../../src/engine/launcher.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/tar.ts";
 import { children, eventually, Native } from "../support/native.ts";
@@ -82,7 +82,7 @@ let launcher: LauncherClient;
 let swapper: string;
 let top: string;
 let root: string;
-let session: FileSession;
+let session: HelperSession;
 let sockets = 0;
 const swapping: ChildProcess[] = [];
 const outcomes = new Set<string>();
@@ -99,7 +99,7 @@ afterAll(async () => {
 });
 
 const open = () =>
-  FileSession.open({
+  HelperSession.open({
     launcher,
     minit: native.binary,
     root,

@@ -6,7 +6,7 @@ import { execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Log } from "../../src/base/log.ts";
-import { StoreArea } from "../../src/engine/area.ts";
+import { StoragePool } from "../../src/engine/area.ts";
 import { LauncherClient, LauncherProcess } from "../../src/engine/launcher.ts";
 import { helperPath, readDirectories } from "../../src/setup/paths.js";
 import { eventually } from "./native.ts";
@@ -26,7 +26,7 @@ export class Ground {
   readonly data_dir: string;
   readonly lines: string[] = [];
   launcher: LauncherProcess | null = null;
-  area: StoreArea | null = null;
+  area: StoragePool | null = null;
   #client: LauncherClient | null = null;
   #disk: string | null = null;
 
@@ -70,12 +70,12 @@ export class Ground {
     this.#client = new LauncherClient(socket, systemClock);
   }
 
-  async open(size_mb: number | null = 1_024): Promise<StoreArea> {
+  async open(size_mb: number | null = 1_024): Promise<StoragePool> {
     if (this.launcher === null) await this.start();
     const note = (line: string) => this.lines.push(line);
     const log: Log = { debug: note, info: note, warn: note, error: note };
     const launcher = () => this.client;
-    this.area = await StoreArea.open({
+    this.area = await StoragePool.open({
       withLauncher: (work) => work(launcher()),
       data_dir: this.data_dir,
       size_mb,

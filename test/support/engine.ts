@@ -2,9 +2,8 @@
 import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
 import { createLog } from "../../src/base/log.ts";
-import type { ContainerPlan } from "../../src/engine/container.ts";
-import type { ExecRequest } from "../../src/engine/engine.ts";
-import { LocalEngine } from "../../src/engine/local-engine.ts";
+import { LocalEngine } from "../../src/engine/engine.ts";
+import type { ContainerPlan, ExecRequest } from "../../src/engine/ports.ts";
 import { OPEN_POLICY } from "../../src/engine/rules.ts";
 import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 

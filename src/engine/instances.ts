@@ -1,6 +1,6 @@
 /**
- * The engine on this machine: function instances behind the `Engine` port, and beside them the API containers
- * (container-engine.ts), both on what host.ts holds. What blocks runs in the worker threads; what talks runs here.
+ * The function instances of this machine, behind the `Instances` port, on what host.ts holds. What blocks runs in the
+ * worker threads; what talks runs here.
  *
  * Invariants:
  * E1 A start that fails leaves no process, group, slot or file.
@@ -23,17 +23,15 @@ import {
   writeFingerprint,
 } from "./adoption.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
-import { applyLimits, readMemoryUsedMb, readOomKills, removeGroup, writeShare } from "./cgroup.ts";
-import { each, together } from "./concurrency.ts";
-import { ContainerEngine } from "./container-engine.ts";
-import type { Adopted, Engine, EngineInfo, Instance, InstanceLimits, StartTimings } from "./engine.ts";
+import { applyLimits, readMemoryUsedMb, readOomKills, writeShare } from "./cgroup.ts";
+import { each } from "./concurrency.ts";
 import type { Filter } from "./filters.ts";
-import { EngineHost, type HostOptions } from "./host.ts";
-import type { FoundImage } from "./images.ts";
-import { connectionBudget } from "./kernel-budgets.ts";
+import type { EngineHost } from "./host.ts";
 import { PROTOCOL_VERSION } from "./minit-answers.ts";
 import { MinitClient } from "./minit-client.ts";
 import type { NetworkSlot } from "./network.ts";
+import type { FoundImage } from "./ports/images.ts";
+import type { Adopted, Instance, InstanceLimits, Instances, StartTimings } from "./ports/instances.ts";
 import type { Remains } from "./reaper.ts";
 import type { Census, StartTask } from "./thread.ts";
 
@@ -47,8 +45,6 @@ const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0 };
 /** Function instances have none. */
 const NO_CAPABILITIES: readonly string[] = [];
 
-export type EngineOptions = HostOptions;
-
 interface Held {
   readonly minit: MinitClient;
   readonly slot: NetworkSlot;
@@ -56,8 +52,7 @@ interface Held {
   isRemoving: boolean;
 }
 
-export class LocalEngine implements Engine {
-  readonly containers: ContainerEngine;
+export class LocalInstances implements Instances {
   readonly #host: EngineHost;
   readonly #leftovers: Leftovers;
   readonly #held = new Map<string, Held>();
@@ -65,19 +60,15 @@ export class LocalEngine implements Engine {
   readonly #moving = new Set<string>();
   /** Containers that were nobody's at the last look. */
   #strays: readonly string[] = [];
-  /** Packets that the bound on tracked connections dropped, at the last look. */
-  #refused_count = 0;
   #cancelLook: CancelTimer = () => {};
   /** Removals of what an earlier process left. */
   #clearing: Promise<unknown> = Promise.resolve();
   readonly #fingerprint_file: string;
   #filter: Filter | null = null;
 
-  constructor(options: EngineOptions) {
-    const { clock, log, config } = options;
-    const host = new EngineHost(options);
+  constructor(host: EngineHost) {
+    const { clock, log, config } = host.options;
     this.#host = host;
-    this.containers = new ContainerEngine(host);
     this.#fingerprint_file = `${config.run_dir}/fingerprint`;
     this.#leftovers = new Leftovers({
       clock,
@@ -89,25 +80,51 @@ export class LocalEngine implements Engine {
     });
   }
 
-  async boot(): Promise<readonly Adopted[]> {
-    const host = this.#host;
-    const found = await host.begin();
-    const { runtime, filters } = host;
+  /**
+   * First part of the engine's boot. Resolves to true if instances of an earlier process are as this one makes them; if
+   * not, none of them is left.
+   */
+  async begin(found: FoundImage): Promise<boolean> {
+    const { runtime, filters } = this.#host;
     this.#filter = filters.kept(NO_CAPABILITIES) ?? filters.rules(NO_CAPABILITIES);
     const areAlike = isFingerprint(this.#fingerprint_file, this.#fingerprint(found));
     if (!areAlike) await this.#leftovers.remove(this.#leftovers.ids(), runtime);
-    host.writeResolvConf();
-    const mounting = host.images.pin(found, areAlike);
-    const [{ survivors, doomed }] = await together(this.#takeOver(), mounting, this.containers.openArea());
-    failpoint("engine.boot.adopted");
-    host.startThreads();
-    // Those that live show that this machine runs containers, made like this.
+    return areAlike;
+  }
+
+  /** Looks at the instances that an earlier process left. */
+  sort(): Promise<Sorted> {
+    return this.#leftovers.sort();
+  }
+
+  /** Removes what is not understood at once; what is doomed keeps its id until `adopt` has removed it. */
+  async keep({ doomed, unknown }: Sorted): Promise<void> {
+    await this.#leftovers.remove(unknown, this.#host.runtime);
+    for (const { id } of doomed) this.#moving.add(id);
+  }
+
+  /** Makes the filter, unless instances live: they show that this machine runs containers, made like this. */
+  async prepare({ survivors }: Sorted): Promise<void> {
     if (survivors.length === 0) await this.#prepareFilter();
-    await this.containers.begin();
+  }
+
+  /** Last part of the boot: takes the survivors and removes the doomed in the background. */
+  adopt(found: FoundImage, { survivors, doomed }: Sorted): readonly Adopted[] {
     writeFingerprint(this.#fingerprint_file, this.#fingerprint(found));
     this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
     this.#lookLater();
     return survivors.map((survivor) => ({ instance: this.#hold(survivor, NO_TIMINGS), mark: survivor.mark }));
+  }
+
+  /** Ends the census and waits for the removals of the boot. */
+  async settle(): Promise<void> {
+    this.#cancelLook();
+    await this.#clearing;
+  }
+
+  /** Removes all instances that are left, at shutdown. */
+  async removeAll(): Promise<void> {
+    if (this.#host.isBegun) await this.#leftovers.remove(this.#leftovers.ids(), this.#host.runtime);
   }
 
   async start(id: string): Promise<Instance> {
@@ -157,20 +174,12 @@ export class LocalEngine implements Engine {
     return readMemoryUsedMb(this.#host.mode, this.#host.instances.cgroup);
   }
 
-  flowsRefused(): Promise<number> {
-    return this.#host.network.flowsRefused();
-  }
-
-  openPort(port: number): Promise<void> {
-    return this.#host.network.openPort(port);
-  }
-
   async remove(instance: Instance): Promise<void> {
     const held = this.#held.get(instance.id);
     if (held === undefined) return;
     if (held.isRemoving) return held.removed.promise;
     held.isRemoving = true;
-    await this.#end(instance);
+    await this.#end(held.minit);
     failpoint("engine.remove.asked");
     await this.#discard(instance.id, held.slot, false);
     this.#held.delete(instance.id);
@@ -181,41 +190,6 @@ export class LocalEngine implements Engine {
     const { path: root } = this.#host.images.pinned;
     const mode = await this.#host.retried((launcher) => launcher.statInRoot(root, path));
     return mode !== null && (mode & 0o170000) === 0o040000;
-  }
-
-  info(): EngineInfo {
-    const { config } = this.#host.options;
-    const { runtime } = this.#host;
-    return {
-      oci_runtime: runtime.command,
-      oci_runtime_version: runtime.version,
-      cgroup_mode: this.#host.mode,
-      image: this.#host.images.pinned.reference,
-      image_release: this.#host.images.pinned.release,
-      subnet: config.subnet,
-      gateway: this.#host.network.gateway,
-      bridge: config.bridge,
-      user_namespaces: this.#host.users.info,
-      budgets: [...this.#host.budgets, connectionBudget(config.flows_max, this.#refused_count)],
-    };
-  }
-
-  async shutdown(): Promise<void> {
-    const host = this.#host;
-    const { log } = host.options;
-    this.#cancelLook();
-    host.endRetries();
-    await host.launcher().catch(() => {});
-    await this.#clearing;
-    failpoint("engine.stop.begun");
-    const living = await this.containers.letGo();
-    await host.endThreads();
-    if (host.isBegun) await this.#leftovers.remove(this.#leftovers.ids(), host.runtime);
-    const failed = (error: unknown) => log.warn("network not taken down", { error: errorText(error) });
-    await host.network.shutdown(living).catch(failed);
-    failpoint("engine.stop.unlinked");
-    removeGroup(host.mode, host.instances.cgroup);
-    await host.end(living.length === 0);
   }
 
   async #startIn(slot: NetworkSlot, id: string, network_ms: number): Promise<Instance> {
@@ -239,23 +213,6 @@ export class LocalEngine implements Engine {
   #hold({ id, slot, minit, nonce }: Omit<Survivor, "mark">, timings: StartTimings): Instance {
     this.#held.set(id, { minit, slot, removed: Promise.withResolvers(), isRemoving: false });
     return { id, nonce, address: slot.address, uid: slot.uid, minit, timings };
-  }
-
-  /** Looks at what an earlier process left and brings up the network around it. What is not understood goes at once. */
-  async #takeOver(): Promise<Sorted> {
-    const { network, runtime, options } = this.#host;
-    const [sorted, kept] = await together(this.#leftovers.sort(), this.containers.takeOver());
-    const { survivors, doomed, unknown } = sorted;
-    await this.#leftovers.remove(unknown, runtime);
-    for (const { id } of doomed) this.#moving.add(id);
-    await network.boot([...[...survivors, ...doomed].map(({ slot }) => slot), ...kept], survivors.length === 0);
-    if (survivors.length + doomed.length > 0) {
-      options.log.info("found instances of an earlier process", {
-        adopted: survivors.length,
-        removing: doomed.length,
-      });
-    }
-    return sorted;
   }
 
   async #clear({ id, slot }: Doomed): Promise<void> {
@@ -300,15 +257,15 @@ export class LocalEngine implements Engine {
   }
 
   /** Ends the container's first process and with it, by the kernel's hand, everything in its process namespace. */
-  async #end(instance: Instance): Promise<void> {
-    if (!instance.minit.isOpen) return;
+  async #end(minit: MinitClient): Promise<void> {
+    if (!minit.isOpen) return;
     const closed = Promise.withResolvers<void>();
-    instance.minit.onClosed(closed.resolve);
-    instance.minit.shutdown();
+    minit.onClosed(closed.resolve);
+    minit.shutdown();
     const cancel = this.#host.options.clock.after(EXIT_WAIT_MS, closed.resolve);
     await closed.promise;
     cancel();
-    instance.minit.close();
+    minit.close();
   }
 
   #lookLater(): void {
@@ -339,7 +296,7 @@ export class LocalEngine implements Engine {
       const held = this.#held.get(id);
       if (held?.isRemoving === false) held.minit.close();
     }
-    this.#refused_count = await this.#host.network.flowsRefused();
+    await this.#host.countRefusedFlows();
   }
 
   /**

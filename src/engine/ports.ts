@@ -1,0 +1,47 @@
+/**
+ * The ports of the engine: everything that the rest of the program may ask of this machine, and what holds after each
+ * call. Types alone, without an import of any implementation: the folders beside this file implement them, and engine.ts
+ * puts the implementation for this machine together.
+ */
+import type { Containers } from "./ports/containers.ts";
+import type { Files } from "./ports/files.ts";
+import type { Images } from "./ports/images.ts";
+import type { Adopted, Instances } from "./ports/instances.ts";
+import type { EngineInfo } from "./ports/machine.ts";
+import type { Storage } from "./ports/storage.ts";
+
+export type * from "./ports/commands.ts";
+export type * from "./ports/containers.ts";
+export type * from "./ports/files.ts";
+export type * from "./ports/images.ts";
+export type * from "./ports/instances.ts";
+export type * from "./ports/machine.ts";
+export type * from "./ports/network.ts";
+export type * from "./ports/storage.ts";
+
+/** The engine of one machine: function instances, API containers, and what both share. */
+export interface Engine {
+  readonly instances: Instances;
+  readonly containers: Containers;
+  readonly images: Images;
+  readonly files: Files;
+  /** Available after `boot`. */
+  readonly storage: Storage;
+  /**
+   * Brings up what every container shares, and looks at what an earlier process with the same data directory left
+   * behind: instances that live, are idle and are as this process would make them are resolved to, as if started here
+   * (`remove` those that are not wanted); all else is removed, in part after this has resolved. Called once, before
+   * all else. Rejects when this machine cannot run containers, with the reason.
+   */
+  boot(): Promise<readonly Adopted[]>;
+  /**
+   * Lets instances reach a TCP port of this machine at the `gateway` address. Resolves once the way is open; nothing
+   * else of the machine is reachable.
+   */
+  openPort(port: number): Promise<void>;
+  /** Number of packets that the bounds on tracked connections dropped. */
+  flowsRefused(): Promise<number>;
+  info(): EngineInfo;
+  /** Removes what `boot` made. All instances must be removed before. */
+  shutdown(): Promise<void>;
+}

@@ -1,0 +1,196 @@
+/** The engine's port: API containers. */
+import type { Clock, EpochMs } from "../../base/clock.ts";
+import type { Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
+import type { OpenFiles } from "./files.ts";
+import type { NetworkPolicy, Publication } from "./network.ts";
+
+/** Everything that the start of a container needs to know. */
+export interface ContainerPlan {
+  readonly id: string;
+  readonly tenant_id: string;
+  readonly image: string;
+  readonly hostname: string;
+  /** Empty: nothing runs but minit, until something is asked for. */
+  readonly argv: readonly string[];
+  /** `NAME=value` */
+  readonly environment: readonly string[];
+  readonly working_directory: string;
+  readonly memory_limit_mb: number;
+  /** Percent of one core; null means no quota. */
+  readonly cpu_limit_percent: number | null;
+  readonly disk_limit_mb: number | null;
+  readonly strict: boolean;
+  readonly read_only_root: boolean;
+  readonly network: NetworkPolicy;
+  /** Volumes by id, each mounted at a path inside. */
+  readonly volumes: readonly { readonly id: string; readonly target: string }[];
+}
+
+/** A container that runs. */
+export interface LiveContainer {
+  readonly id: string;
+  /** Of its first process, on this machine. */
+  readonly pid: number;
+  readonly address: string;
+  readonly control: ContainerControl;
+}
+
+/** The connection to the minit of a container that runs. */
+export interface ContainerControl {
+  readonly isOpen: boolean;
+  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`. */
+  ping(timeout_ms: number, clock: Clock): Promise<void>;
+}
+
+/** The end of a first process, as minit records it. */
+export interface ExitRecord {
+  readonly exit_code: number;
+  readonly signal: number;
+  readonly ended_at_ms: EpochMs;
+  /** Somebody asked for it: a signal that ends, or a shutdown. */
+  readonly asked: boolean;
+  readonly has_command: boolean;
+  /** False where the main command could not be started. */
+  readonly is_started: boolean;
+}
+
+/** The end of a container. */
+export interface Ended extends ExitRecord {
+  /** The kernel ended something in it for want of memory. */
+  readonly is_oom: boolean;
+}
+
+/** `minit`: a line about the command, that it could not be started or that lines were lost. */
+export type LogStream = "minit" | "stdout" | "stderr";
+
+export interface LogLine {
+  readonly seq: number;
+  readonly at_ms: EpochMs;
+  readonly stream: LogStream;
+  readonly message: string;
+  /** No newline followed: the stream's next line goes on with it, or it was the last. */
+  readonly partial: boolean;
+}
+
+export interface TailOptions {
+  /** The newest so many. */
+  readonly limit: number;
+  readonly since_ms?: EpochMs;
+  readonly after_seq?: number;
+  /** Only what the command wrote. */
+  readonly is_own?: boolean;
+}
+
+/** The log of a container's main command. It needs no daemon to be written. */
+export interface ContainerLog {
+  /** Lines that are there now, oldest first. None where there are no files. */
+  tail(options: TailOptions): Promise<LogLine[]>;
+  /**
+   * Lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once where there
+   * are no files.
+   */
+  follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined>;
+}
+
+export interface ContainerMetrics {
+  readonly cpu_usage_usec: number;
+  readonly cpu_user_usec: number;
+  readonly cpu_system_usec: number;
+  readonly cpu_throttled_usec: number;
+  readonly memory_current_bytes: number;
+  readonly memory_peak_bytes: number;
+  readonly memory_limit_bytes: number;
+  readonly memory_cache_bytes: number;
+  readonly memory_rss_bytes: number;
+  readonly network_rx_bytes: number;
+  readonly network_tx_bytes: number;
+  readonly network_rx_packets: number;
+  readonly network_tx_packets: number;
+  readonly network_rx_errors: number;
+  readonly network_tx_errors: number;
+  readonly disk_read_bytes: number;
+  readonly disk_write_bytes: number;
+  readonly disk_read_count: number;
+  readonly disk_write_count: number;
+  readonly processes_count: number;
+}
+
+export interface ContainerProcess {
+  /** As seen inside. */
+  readonly pid: number;
+  /** As seen inside; 0: it came from outside. */
+  readonly ppid: number;
+  readonly command: string;
+  /** One letter, as in proc_pid_stat(5). */
+  readonly state: string;
+  readonly memory_kb: number;
+  /** Seconds since the machine's start. */
+  readonly started_s: number;
+}
+
+/** The processes of a container. */
+export interface ProcessList {
+  /** By pid. */
+  readonly processes: readonly ContainerProcess[];
+  /** Something is left out: processes, or what command lines have beyond their bounds. */
+  readonly isTruncated: boolean;
+}
+
+/** API containers: root file system, start, end, and everything that is asked of one that runs. */
+export interface Containers {
+  /** Ids of those that run. */
+  readonly ids: readonly string[];
+  /** Makes the root file system of a container, at most `disk_mb` large. Rejects with CAPACITY_FULL. Safe to repeat. */
+  create(id: string, disk_mb: number | null): Promise<void>;
+  /**
+   * Starts a container and waits for its minit. Resolves to null, or to its end where its command was over before
+   * anybody could look. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image); then no process, group, slot,
+   * mount or bundle is left, and the root file system and the log stay.
+   */
+  start(plan: ContainerPlan): Promise<Ended | null>;
+  /**
+   * Asks a container to end by `signal`, ends it by force after `grace_ms`, and resolves when nothing of it is left.
+   * Resolves at once when it does not run.
+   */
+  stop(id: string, signal: number, grace_ms: number): Promise<void>;
+  /** Ends a container by force. Resolves when nothing of it is left. */
+  kill(id: string): Promise<void>;
+  /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
+  remove(id: string): Promise<void>;
+  /** Null: it does not run. */
+  live(id: string): LiveContainer | null;
+  /** One listener, told of every end of a container that was live. */
+  onEnded(listener: (id: string, ended: Ended) => void): void;
+  /** The end of a container that nobody looked at. Null: there is no word of it, as after a reboot of the machine. */
+  exit(id: string): Ended | null;
+  /** Ids of all that have a file system or a log here. */
+  kept(): Promise<readonly string[]>;
+  /** Begins a command in a container that runs, on a connection of its own. */
+  exec(id: string, request: RunRequest, listener: ExecListener): Exec;
+  /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
+  run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering;
+  /** Signals a process by its pid inside. Rejects with NOT_FOUND when there is none, INVALID_ARGUMENT for the first one. */
+  signalPid(id: string, pid: number, signal: number): Promise<void>;
+  log(id: string): ContainerLog;
+  metrics(id: string): ContainerMetrics;
+  /** The processes of a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
+  processes(id: string): Promise<ProcessList>;
+  /**
+   * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
+   * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
+   * `Files.open` does.
+   */
+  openFiles(owner: { id: string; tenant_id: string }, image: string): Promise<OpenFiles>;
+  /** True while somebody looks into one that does not run: it cannot be started before that is over. */
+  isLookedInto(id: string): boolean;
+  /** True if a container that runs is connected to the gateway. */
+  isLinked(id: string): boolean;
+  /** Ports of this machine that lead into containers, those of other daemons too. */
+  publications(): Promise<readonly Publication[]>;
+  /** Tells how many processes and threads the containers of a tenant may have together; null: no limit. */
+  boundProcesses(processesMax: (tenant_id: string) => number | null): void;
+  /** Processes and threads of a tenant's containers now. */
+  processCount(tenant_id: string): number;
+  /** Resolves when it is known whether containers here have user namespaces, or that it cannot be found out now. */
+  userNamespacesTried(): Promise<void>;
+}

@@ -1,0 +1,114 @@
+/** The engine's port: function instances. */
+import type { Clock } from "../../base/clock.ts";
+
+/** Where the time of a start went, in milliseconds. */
+export interface StartTimings {
+  /** Waiting for a network slot. */
+  readonly network_ms: number;
+  /** Writing the bundle. */
+  readonly rootfs_ms: number;
+  /** From the OCI runtime's start to minit's first word. */
+  readonly start_ms: number;
+}
+
+export interface InstanceLimits {
+  readonly memory_limit_mb: number;
+  /** Percent of one core; null means no quota. */
+  readonly cpu_limit_percent: number | null;
+}
+
+/** A running container for function calls: read-only root, unprivileged uid of its own, no capabilities. */
+export interface Instance {
+  readonly id: string;
+  /** Random per boot of the container: equal nonces mean the same container. */
+  readonly nonce: string;
+  readonly address: string;
+  readonly uid: number;
+  readonly minit: InstanceMinit;
+  readonly timings: StartTimings;
+}
+
+/** The connection to the minit of one instance. */
+export interface InstanceMinit {
+  readonly isOpen: boolean;
+  /** Runs the only command of a call. Rejects when the connection ends before the command. */
+  execSole(request: ExecRequest): Promise<ExecOutcome>;
+  /**
+   * Calls `listener` once when the connection ends, however it ends, or soon when it has ended. One listener; a later
+   * one replaces it.
+   */
+  onClosed(listener: () => void): void;
+  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`. */
+  ping(timeout_ms: number, clock: Clock): Promise<void>;
+  /** Ends the connection; what has no answer yet rejects. */
+  close(): void;
+}
+
+export interface ExecRequest {
+  readonly argv: readonly string[];
+  /** `NAME=value` */
+  readonly environment: readonly string[];
+  readonly working_directory: string;
+  readonly timeout_ms: number;
+  readonly stdout_bytes_max: number;
+  readonly stderr_bytes_max: number;
+  /** Empty /tmp and /dev/shm afterwards. */
+  readonly wipe: boolean;
+  readonly stdin: string;
+}
+
+export interface ExecOutcome {
+  /** 0 to 255; 128 + signal when a signal ended it; 127 command not found, 126 not executable. */
+  readonly exit_code: number;
+  readonly signal: number;
+  readonly timed_out: boolean;
+  readonly spawn_failed: boolean;
+  readonly stdout_truncated: boolean;
+  readonly stderr_truncated: boolean;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** From the spawn to the exit, as minit saw it. */
+  readonly handler_ms: number;
+  readonly cpu_ms: number;
+  readonly memory_peak_kb: number;
+  /** Resolves when the instance can take the next call. */
+  readonly idle: Promise<void>;
+}
+
+/** An instance that outlived the process that started it: whole, idle, clean, and connected as before. */
+export interface Adopted {
+  readonly instance: Instance;
+  /** What `mark` wrote; null: never marked, a cell. */
+  readonly mark: string | null;
+}
+
+export interface Instances {
+  /** Starts a container and waits for its minit. On rejection (START_FAILED) nothing of it is left. */
+  start(id: string): Promise<Instance>;
+  /**
+   * Notes on the host whom an instance belongs to, for a later process to read. Once per instance, before `limit` and
+   * the first command; not empty, at most 4,000 bytes. Synchronous, one system call, whole or not at all. Throws when
+   * the container's directory is gone.
+   */
+  mark(instance: Instance, text: string): void;
+  /** Sets the limits of a running instance. Synchronous: four small writes, 16 µs. Throws when the container is gone. */
+  limit(instance: Instance, limits: InstanceLimits): void;
+  /**
+   * Gives an instance a part of the processor time (0 to 1) that others have when all are busy. Synchronous: one small
+   * write. Does nothing when the container is gone.
+   */
+  weigh(instance: Instance, share: number): void;
+  /** Counts what an instance sends as a tenant's, from a moment later on: its share of the uplink. Once it is bound. */
+  attribute(instance: Instance, tenant_id: string): void;
+  /** How often the kernel killed for memory in this instance. 0 when that is not known. */
+  oomKills(instance: Instance): number;
+  /**
+   * Memory charged to all instances together, without file pages that would be given back first. Synchronous, two
+   * small reads however many instances there are.
+   */
+  memoryUsedMb(): number;
+  /** Kills and removes the container and everything it held. Resolves when nothing is left; safe to call twice. */
+  remove(instance: Instance): Promise<void>;
+  /** Whether `path` is a directory in the image of function instances. */
+  hasDirectory(path: string): Promise<boolean>;
+}

@@ -1,0 +1,53 @@
+/** The engine's port: the storage pool, in which every container and every volume has a subvolume with a limit of its own. */
+
+export type SubvolumeKind = "containers" | "volumes" | "snapshots";
+
+export interface SubvolumeName {
+  readonly kind: SubvolumeKind;
+  /** Of a-z, 0-9, `_` and `-`, at most `subvolume_id_length_max` characters. */
+  readonly id: string;
+}
+
+export interface SubvolumeUsage {
+  /** Bytes in it, shared or not. With simple quotas: bytes written into it. */
+  readonly referenced_bytes: number;
+  /** Bytes that no other subvolume shares: about what its removal gives back. */
+  readonly exclusive_bytes: number;
+  readonly limit_bytes: number | null;
+}
+
+export interface StorageStatistics {
+  readonly size_mb: number;
+  /** Written by containers and into volumes. */
+  readonly used_mb: number;
+  /** Room for more; bounded by the pool and by the disk below. */
+  readonly free_mb: number;
+}
+
+/** Every change may be repeated: what is there already, or gone already, is as good as done. */
+export interface Storage {
+  /** The subvolume's root, for the launcher and the processes that it starts. */
+  subvolume(kind: SubvolumeKind, id: string): string;
+  /**
+   * Makes an empty subvolume that may hold `limit_mb` megabytes, or without a limit of its own. Of one that is there the
+   * limit is set. Resolves to its path. Rejects with CAPACITY_FULL, for an impossible id with INTERNAL.
+   */
+  create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string>;
+  /**
+   * Removes a subvolume with all that is in it, subvolumes that were made inside of it too; its blocks are freed in the
+   * background. Resolves also when there is none. Nothing may run in it: open files would live on unseen.
+   */
+  remove(kind: SubvolumeKind, id: string): Promise<void>;
+  /**
+   * Makes `to` what `from` is now, in time that does not depend on its size. A `to` that is there already stays as it
+   * is. Rejects with NOT_FOUND when there is no `from`, with CAPACITY_FULL.
+   */
+  snapshot(from: SubvolumeName, to: SubvolumeName, isReadonly: boolean, limit_mb: number | null): Promise<string>;
+  /** Null takes the limit away. One below what is there already lets nothing more be written. Rejects with NOT_FOUND. */
+  setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void>;
+  /** Use at this moment, bytes that wait in memory included. Rejects with NOT_FOUND. */
+  usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage>;
+  /** Ids of all subvolumes of a kind, in no order. */
+  list(kind: SubvolumeKind): Promise<string[]>;
+  statistics(): Promise<StorageStatistics>;
+}
