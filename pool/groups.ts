@@ -3,13 +3,13 @@
  * and waiting calls. Rare, so it may visit all members of a group, and all groups.
  */
 
-import { Owner } from "./owners.ts";
 import { effectivePolicy, keepAliveMs } from "./policy.ts";
 import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
 import { attach, confine, count, detach } from "./quotas.ts";
+import { Group, type Instance, Owner } from "./records.ts";
 import { refuseBeyondQuota, refuseDropped, refuseQueue } from "./refusals.ts";
 import { terminate } from "./scaling.ts";
-import { armInstance, earmark, Group, type Instance, type PoolState, review } from "./states.ts";
+import { armInstance, earmark, type PoolState, review } from "./states.ts";
 
 export function setGroup(state: PoolState, key: string, policy: GroupPolicy): void {
   let group = state.groups.get(key);

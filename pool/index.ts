@@ -12,4 +12,5 @@ export type {
   PoolTotals,
   RemoveReason,
 } from "./protocol.ts";
-export { INSTANCE_MACHINE, type InstanceState, type InstanceVerb, type PoolSettings } from "./states.ts";
+export { INSTANCE_MACHINE, type InstanceState, type InstanceVerb } from "./records.ts";
+export type { PoolSettings } from "./states.ts";

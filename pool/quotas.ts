@@ -11,10 +11,10 @@
  * with nested calls.
  */
 
-import type { Owner } from "./owners.ts";
 import { isNeeded } from "./policy.ts";
+import type { Group, Instance, Owner } from "./records.ts";
 import { terminate } from "./scaling.ts";
-import { type Group, type Instance, type PoolState, retain, review, want } from "./states.ts";
+import { type PoolState, retain, review, want } from "./states.ts";
 
 /** Whether an owner's room may have grown, or starts come free for its idle instances. */
 export function isShareDue(state: PoolState): boolean {

@@ -2,8 +2,9 @@
 import type { ErrorCode } from "../src/base/errors.ts";
 import { dropRefusal } from "./policy.ts";
 import type { DropReason } from "./protocol.ts";
+import type { Group } from "./records.ts";
 import { dequeue } from "./scaling.ts";
-import type { Group, PoolState } from "./states.ts";
+import type { PoolState } from "./states.ts";
 
 export function refuse(state: PoolState, call: number, code: ErrorCode, reason: string, retry_after?: number): void {
   const effect = { type: "refuse", call, code, reason } as const;

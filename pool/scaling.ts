@@ -7,21 +7,10 @@
  * A3. Groups that want take turns, one instance each.
  */
 import { invariant } from "../src/base/errors.ts";
-import type { Owner } from "./owners.ts";
 import { backoffMs, evictionsNeeded, isNeeded, refillAt } from "./policy.ts";
 import type { RemoveReason } from "./protocol.ts";
-import {
-  addInstance,
-  type Call,
-  earmark,
-  type Group,
-  type Instance,
-  move,
-  type PoolState,
-  retain,
-  review,
-  want,
-} from "./states.ts";
+import type { Call, Group, Instance, Owner } from "./records.ts";
+import { addInstance, earmark, move, type PoolState, retain, review, want } from "./states.ts";
 
 function firstOf<T>(set: Set<T>): T | null {
   for (const member of set) return member;

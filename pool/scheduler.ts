@@ -30,6 +30,7 @@ import {
 } from "./policy.ts";
 import type { PoolEffect, PoolEvent } from "./protocol.ts";
 import { confine, isShareDue, shareOut } from "./quotas.ts";
+import { Call, type Group, type Instance } from "./records.ts";
 import { refuse, refuseDropped, refuseQueue } from "./refusals.ts";
 import {
   assignFromQueue,
@@ -46,18 +47,7 @@ import {
   takerOf,
   terminate,
 } from "./scaling.ts";
-import {
-  adoptInstance,
-  armInstance,
-  Call,
-  earmark,
-  type Group,
-  type Instance,
-  move,
-  type PoolState,
-  retain,
-  review,
-} from "./states.ts";
+import { adoptInstance, armInstance, earmark, move, type PoolState, retain, review } from "./states.ts";
 
 /** One event in, what is to be done out. */
 export function step(state: PoolState, event: PoolEvent): PoolEffect[] {

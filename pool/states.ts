@@ -1,5 +1,5 @@
 /**
- * Hot path. The records of the pool and the one function that changes an instance's state. Which change happens when
+ * Hot path. The state of the pool and the one function that changes an instance's state. Which change happens when
  * is `scheduler.ts`'s, whether is `policy.ts`'s.
  *
  * S1. `move` alone changes `instance.state` and `instance.group`, and all counts, lists and sets with them.
@@ -13,170 +13,23 @@
  *     for nothing in place of an instance in cleanup while its first call is patient (`patienceEndsAt`).
  */
 import { invariant } from "../src/base/errors.ts";
-import { machine } from "../src/base/machine.ts";
-import type { Owner } from "./owners.ts";
-import { boundAt, effectivePolicy, isNeeded, keepAliveMs, patienceEndsAt, wantedStarts } from "./policy.ts";
-import type { DropReason, GroupPolicy, PoolEffect } from "./protocol.ts";
-import { LevelQueue, Link, List } from "./queue.ts";
-import { Arrivals, Recent, Tally } from "./stats.ts";
-import { type Timer, Timers } from "./timers.ts";
-
-export type InstanceState =
-  | "starting"
-  | "cell"
-  | "specialising"
-  | "ready"
-  | "busy"
-  | "recycling"
-  | "terminating"
-  | "gone";
-
-export type InstanceVerb = "rest" | "bind" | "settle" | "assign" | "finish" | "end" | "vanish";
-
-/** An instance's life. `specialising` is a started instance being bound to a group before any call is there. */
-export const INSTANCE_MACHINE = machine<InstanceState, InstanceVerb>("instance", "starting", {
-  starting: { rest: "cell", bind: "specialising", assign: "busy", end: "terminating" },
-  cell: { bind: "specialising", assign: "busy", end: "terminating" },
-  specialising: { settle: "ready", assign: "busy", end: "terminating" },
-  ready: { assign: "busy", end: "terminating" },
-  busy: { finish: "recycling", end: "terminating" },
-  recycling: { settle: "ready", assign: "busy", end: "terminating" },
-  terminating: { vanish: "gone" },
-  gone: {},
-});
-
-export class Instance {
-  readonly kind = "instance";
-  readonly id: string;
-  /** Changed by `move` only (S1). */
-  state: InstanceState = "starting";
-  group: Group | null;
-  /** Whether it is specialised for its group. */
-  is_bound = false;
-  /** Whether it has been ready for its group: from then on its calls are warm. */
-  was_ready = false;
-  /** When the present state began. */
-  since_ms: number;
-  /** One timer for keep-alive and for a stuck clean-up. It may fire early and is then set again, so that a call costs no timer. */
-  timer: Timer<Subject> | null = null;
-  /** In `group.idle` while ready, in `state.cells` while a cell. */
-  readonly rest_link: Link<Instance> = new Link(this);
-  /** In `state.unneeded`. */
-  readonly unneeded_link: Link<Instance> = new Link(this);
-  /** Beside it, in a list of the group's owner. */
-  readonly owner_link: Link<Instance> = new Link(this);
-
-  constructor(id: string, group: Group | null, now_ms: number) {
-    this.id = id;
-    this.group = group;
-    this.since_ms = now_ms;
-  }
-}
-
-/** A call that waits. Calls that run are the driver's. */
-export class Call {
-  readonly kind = "call";
-  readonly id: number;
-  readonly group: Group;
-  readonly arrived_ms: number;
-  readonly deadline_ms: number;
-  readonly depth: number;
-  readonly link: Link<Call> = new Link(this);
-  timer: Timer<Subject> | null = null;
-
-  constructor(id: number, group: Group, arrived_ms: number, deadline_ms: number, depth: number) {
-    this.id = id;
-    this.group = group;
-    this.arrived_ms = arrived_ms;
-    this.deadline_ms = deadline_ms;
-    this.depth = depth;
-  }
-}
-
-export class Counts {
-  warming = 0;
-  ready = 0;
-  busy = 0;
-  recycling = 0;
-  terminating = 0;
-  /** Node only: cells, and starts that are meant for nobody. */
-  cell = 0;
-  spare = 0;
-}
-
-export class Group {
-  readonly kind = "group";
-  readonly key: string;
-  policy: GroupPolicy;
-  dropped: DropReason | null = null;
-  /** A superseded version. */
-  is_retired = false;
-  readonly counts = new Counts();
-  readonly queue = new LevelQueue<Call>();
-  readonly idle = new List<Instance>();
-  readonly members = new Set<Instance>();
-  /** Earmarked starts. */
-  readonly starting = new Set<Instance>();
-  /** Whose limits it counts for; null where the owner has none. */
-  owner: Owner | null = null;
-  asked_count = 0;
-  wanted_count = 0;
-  /** Idle instances that are not in `state.unneeded`. */
-  needed_idle_count = 0;
-  start_failures = 0;
-  warm_failures = 0;
-  warm_retry_at_ms = 0;
-  warm_timer: Timer<Subject> | null = null;
-  /** Set while the queue counts on instances in cleanup. It may fire early and is then set again. */
-  patience_timer: Timer<Subject> | null = null;
-  last_error: string | null = null;
-  readonly arrivals = new Arrivals();
-  service_ms = 0;
-  /** What a call takes at least, for the prediction of waits. */
-  least_service_ms = 0;
-
-  constructor(key: string, policy: GroupPolicy) {
-    this.key = key;
-    this.policy = effectivePolicy(policy);
-  }
-
-  /** Instances that count toward the maximum. */
-  get live_count(): number {
-    return this.counts.warming + this.counts.ready + this.counts.busy + this.counts.recycling;
-  }
-
-  get min_instances(): number {
-    return this.policy.min_instances;
-  }
-
-  /** What an instance counts for the owner. Never nothing, so that whoever has no memory left has no room. */
-  get memory_mb(): number {
-    return Math.max(1, this.policy.memory_mb ?? 0);
-  }
-
-  /** How many may live: more than the policy's maximum while a nested call waits. */
-  get live_max(): number {
-    return boundAt(this.queue.depth, this.policy.max_instances);
-  }
-
-  /** Whether it or its owner has an instance too many for its next call. */
-  get isBeyond(): boolean {
-    return this.live_count > this.live_max || this.owner?.isBeyond(this.queue.depth) === true;
-  }
-}
-
-/** The reserve of cells. */
-export class Reserve {
-  readonly kind = "reserve";
-  target = 0;
-  taken_ms = Number.NEGATIVE_INFINITY;
-  failures = 0;
-  retry_at_ms = 0;
-  timer: Timer<Subject> | null = null;
-}
-
-/** What a timer is about. */
-export type Subject = Instance | Call | Group | Reserve;
+import { boundAt, isNeeded, keepAliveMs, patienceEndsAt, wantedStarts } from "./policy.ts";
+import type { PoolEffect } from "./protocol.ts";
+import { List } from "./queue.ts";
+import {
+  type Call,
+  Counts,
+  type Group,
+  INSTANCE_MACHINE,
+  Instance,
+  type InstanceState,
+  type InstanceVerb,
+  type Owner,
+  Reserve,
+  type Subject,
+} from "./records.ts";
+import { Recent, Tally } from "./tallies.ts";
+import { Timers } from "./timers.ts";
 
 export interface PoolSettings {
   readonly instances_max: number;

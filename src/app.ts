@@ -23,10 +23,11 @@ import { containerCounts } from "./containers/counts.ts";
 import { Execs } from "./containers/exec.ts";
 import { Jobs } from "./containers/jobs.ts";
 import { Ports } from "./containers/ports.ts";
-import { Containers, type ResolvedImage } from "./containers/service.ts";
+import type { ResolvedImage } from "./containers/readiness.ts";
+import { Containers } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
 import { LocalEngine } from "./engine/engine.ts";
-import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel-budgets.ts";
+import { readSocketMemory } from "./engine/kernel-budgets.ts";
 import { machineUse, nodeBounds } from "./engine/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
 import { Events } from "./events/service.ts";
@@ -46,6 +47,7 @@ import { createApp, type Listening, type ListenOptions, listen } from "./http/se
 import { Spools } from "./http/spool.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
+import { startPeriodicWork } from "./periodic.ts";
 import { makeDirectory } from "./setup/directories.js";
 import { buildahCommand, helperPath, imageStore, profileImage } from "./setup/paths.js";
 import { openEmbedded } from "./store/embedded.ts";
@@ -219,7 +221,16 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  watch(base, { pool, engine, invocations, operations, events, audit, idempotency });
+  const endPeriodicWork = startPeriodicWork(base, {
+    pool,
+    engine,
+    invocations,
+    operations,
+    events,
+    audit,
+    idempotency,
+  });
+  undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));
   log.info("ready", { url, start_ms: Math.round(clock.monotonicMs() - started_ms) });
   return { url, new_key, stop: () => undo.all(log) };
@@ -383,56 +394,6 @@ async function checkReached(listener: Listening, ports: Ports, host_tag: string)
   });
 }
 
-/** What is done again and again for as long as the daemon runs. */
-function watch(
-  { config, clock, log, undo }: Base,
-  {
-    pool,
-    engine,
-    invocations,
-    operations,
-    events,
-    audit,
-    idempotency,
-  }: {
-    readonly pool: Pool<Call, Outcome>;
-    readonly engine: Engine;
-    readonly invocations: Invocations;
-    readonly operations: Operations;
-    readonly events: Events;
-    readonly audit: Audit;
-    readonly idempotency: Idempotency;
-  },
-): void {
-  const sockets = new SocketMemoryWatch(log);
-  const watches = [
-    every(
-      () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
-      log,
-      async () => {
-        pool.noteMemory(engine.instances.memoryUsedMb(), config.memory_budget_mb);
-        sockets.look(readSocketMemory());
-      },
-    ),
-    every(
-      () => LIMITS.prune_interval_ms,
-      log,
-      () => invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
-    ),
-    every(
-      () => LIMITS.prune_interval_ms,
-      log,
-      async () => {
-        await operations.prune();
-        await events.prune();
-        await audit.prune();
-        await idempotency.prune();
-      },
-    ),
-  ];
-  undo.add(async () => watches.forEach((one) => void one.stop()));
-}
-
 /** Of the listener that handlers reach. */
 const INNER_LIMITS = {
   connections_max: LIMITS.inner_connections_max,
@@ -477,23 +438,4 @@ async function noteStart(store: Store, ids: Ids): Promise<{ node_id: string; sta
   const rows = await store.read("SELECT key, value FROM meta WHERE key IN ('node_id', 'start_number')");
   const value = (key: string) => String(rows.find((row) => row.key === key)?.value ?? "");
   return { node_id: value("node_id"), start_number: Number(value("start_number")) };
-}
-
-/** Runs `work` again and again, never twice at a time, until `stop`. */
-function every(interval_ms: () => number, log: Log, work: () => Promise<void>): { stop: () => void } {
-  const state = { isStopped: false };
-  const next = (): void => {
-    systemClock.after(interval_ms(), () => {
-      if (state.isStopped) return;
-      work()
-        .catch((error) => log.warn("background work failed", { error: errorText(error) }))
-        .finally(next);
-    });
-  };
-  next();
-  return {
-    stop() {
-      state.isStopped = true;
-    },
-  };
 }

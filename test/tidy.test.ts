@@ -94,7 +94,7 @@ function imports(file: string): string[] {
 function mayImport(file: string, name: string): boolean {
   const folder = folderOf(file);
   if (name.startsWith("node:") || name.startsWith(`${folder}/`)) return true;
-  if (["src/app.ts", "src/api.ts", "src/daemon.ts", "src/main.ts"].includes(file)) return true;
+  if (["src/app.ts", "src/periodic.ts", "src/api.ts", "src/daemon.ts", "src/main.ts"].includes(file)) return true;
   if (file === "src/cli.ts") return name === "src/cli/main.ts";
   const allowed = ALLOWED[folder];
   if (allowed !== undefined) return allowed.some((prefix) => name === prefix || name.startsWith(prefix));

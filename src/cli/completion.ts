@@ -8,8 +8,7 @@
  */
 import type { Command, Option } from "commander";
 import { usage } from "./failure.ts";
-import type { Start } from "./program.ts";
-import type { Session, Words } from "./session.ts";
+import type { Session, Start, Words } from "./session.ts";
 import { profilesOf } from "./settings.ts";
 import { visible } from "./text.ts";
 

@@ -1,15 +1,19 @@
 /** The verbs of containers, as they are described; what they do is loaded when one is called. */
 import { InvalidArgumentError } from "commander";
-import { collect, type Flag, type Group, LIMIT, megabytes, moment, number, seconds, type Verb } from "./verb.ts";
+import {
+  collect,
+  type Flag,
+  type Group,
+  LIMIT,
+  megabytes,
+  moment,
+  number,
+  type PublishedPort,
+  seconds,
+  type Verb,
+} from "./verb.ts";
 
 const STATES = ["created", "starting", "running", "exited", "error"];
-
-export interface PublishedPort {
-  readonly container_port: number;
-  readonly host_port?: number;
-  readonly host_address?: "127.0.0.1" | "0.0.0.0";
-  readonly protocol?: "tcp" | "udp";
-}
 
 /** `[[<address>:]<host port>:]<container port>[/udp]`; which addresses there may be is the API's to say. */
 export function publishedPort(text: string): PublishedPort {

@@ -8,12 +8,11 @@ import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./containe
 import { EXIT_HELP, usage } from "./failure.ts";
 import { FUNCTION_VERBS } from "./function-verbs.ts";
 import { OTHER_VERBS } from "./other-verbs.ts";
-import type { Flags, GlobalFlags, Session, Words } from "./session.ts";
+import type { Flags, GlobalFlags, Start, Words } from "./session.ts";
 import type { Flag, Group, Verb } from "./verb.ts";
 import { VOLUMES } from "./volume-verbs.ts";
 
 /** Makes what a verb works with from the flags that all take. */
-export type Start = (flags: GlobalFlags) => Session;
 
 const EVERYWHERE: readonly Flag[] = [
   { flags: "--json", about: "print what the API answers" },

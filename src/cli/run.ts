@@ -2,13 +2,13 @@
 import { randomBytes } from "node:crypto";
 import type { RequestOf } from "../client/client.ts";
 import { followToEnd, pass } from "./container-log.ts";
-import type { PublishedPort } from "./container-verbs.ts";
 import { sentence } from "./containers.ts";
 import { EXIT, usage } from "./failure.ts";
 import { environmentOf, pairs } from "./function-fields.ts";
 import { done } from "./operations.ts";
 import type { ContainerRecord, Flags, Session, Words } from "./session.ts";
 import { shellWord, visible } from "./text.ts";
+import type { PublishedPort } from "./verb.ts";
 
 type Made = RequestOf<"POST /api/containers">["body"];
 

@@ -188,3 +188,5 @@ export class Session {
 export function isRefusal(error: unknown, code: string): boolean {
   return error instanceof ApiError && error.body?.error_code === code;
 }
+
+export type Start = (flags: GlobalFlags) => Session;

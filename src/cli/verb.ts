@@ -96,3 +96,10 @@ export function megabytes(text: string): number {
 }
 
 export const LIMIT: Flag = { flags: "--limit <n>", about: "at most so many, the newest", parse: wholeNumber };
+
+export interface PublishedPort {
+  readonly container_port: number;
+  readonly host_port?: number;
+  readonly host_address?: "127.0.0.1" | "0.0.0.0";
+  readonly protocol?: "tcp" | "udp";
+}

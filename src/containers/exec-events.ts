@@ -10,7 +10,20 @@ import { LRUCache } from "lru-cache";
 import type { Clock } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { NewEvent } from "../events/schema.ts";
-import type { JobEnd } from "./jobs.ts";
+import type { JobRecord } from "./exec-schema.ts";
+
+/** The end of a command. */
+export interface JobEnd {
+  readonly status: JobRecord["status"];
+  readonly exit_code: number | null;
+  readonly duration_ms: number | null;
+  readonly timed_out: boolean;
+  readonly error_message: string | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly stdout_truncated: boolean;
+  readonly stderr_truncated: boolean;
+}
 
 export class ExecEvents {
   readonly #clock: Clock;

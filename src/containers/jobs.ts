@@ -5,21 +5,8 @@ import { LIMITS } from "../base/limits.ts";
 import type { Events } from "../events/service.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
-import { diedEvents, startedEvents } from "./exec-events.ts";
+import { diedEvents, type JobEnd, startedEvents } from "./exec-events.ts";
 import type { JobRecord } from "./exec-schema.ts";
-
-/** How something that was run came to its end. */
-export interface JobEnd {
-  readonly status: JobRecord["status"];
-  readonly exit_code: number | null;
-  readonly duration_ms: number | null;
-  readonly timed_out: boolean;
-  readonly error_message: string | null;
-  readonly stdout: string;
-  readonly stderr: string;
-  readonly stdout_truncated: boolean;
-  readonly stderr_truncated: boolean;
-}
 
 export interface JobBegin {
   readonly job_id: string;

@@ -1,7 +1,13 @@
 /** Whether containers can be started on this node, and why not. */
 import { LIMITS } from "../base/limits.ts";
 import type { Engine } from "../engine/ports.ts";
-import type { ResolvedImage } from "./service.ts";
+
+/** An image that a container may be made from. */
+export interface ResolvedImage {
+  readonly reference: string;
+  /** What the profile of that name promises; null: it is no profile. */
+  readonly release: string | null;
+}
 
 interface Parts {
   readonly engine: Pick<Engine, "images" | "storage">;

@@ -28,7 +28,7 @@ import { limitDisks, startLimited } from "./disks.ts";
 import { Lives } from "./lives.ts";
 import { imageOf } from "./plan.ts";
 import type { Ports } from "./ports.ts";
-import { readinessOf } from "./readiness.ts";
+import { type ResolvedImage, readinessOf } from "./readiness.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
@@ -36,13 +36,6 @@ import { EVENTS, eventOf, filesInUse, nameTaken, noGpu, stateChanged } from "./t
 import { View } from "./view.ts";
 
 const SIGTERM = 15;
-
-/** An image that a container may be made from. */
-export interface ResolvedImage {
-  readonly reference: string;
-  /** What the profile of that name promises; null: it is no profile. */
-  readonly release: string | null;
-}
 
 export interface ContainersOptions {
   readonly store: Store;

@@ -1,27 +1,9 @@
 /** How operations end: what is kept of it in the row, and what a request hears that has waited for it. */
-import {
-  AppError,
-  type AppErrorOptions,
-  ERRORS,
-  type ErrorCode,
-  type ErrorDetails,
-  isFault,
-  publicText,
-} from "../base/errors.ts";
+import { AppError, type AppErrorOptions, ERRORS, type ErrorCode, isFault, publicText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Value } from "../store/store.ts";
-import type { OperationRow } from "./rows.ts";
+import type { Failure, OperationRow } from "./rows.ts";
 import type { OperationResult, Outcome } from "./run.ts";
-
-/** Why an operation failed, as a refusal would say it. */
-export interface Failure {
-  readonly code: string;
-  readonly message: string;
-  readonly hint?: string | null;
-  readonly details?: ErrorDetails | null;
-  readonly retry_after?: number | null;
-  readonly retryable?: boolean;
-}
 
 /** The end of a run, or one that came without: it was interrupted. */
 export type End = Exclude<Outcome, { readonly verb: null }> | { readonly verb: "fail"; readonly failure: Failure };

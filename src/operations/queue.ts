@@ -14,8 +14,8 @@ import { Turns } from "../base/turns.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Store, Value } from "../store/store.ts";
-import { type End, endFields, type Failure } from "./ends.ts";
-import type { OperationRows } from "./rows.ts";
+import { type End, endFields } from "./ends.ts";
+import type { Failure, OperationRows } from "./rows.ts";
 import { Run, type Runner, type Stop } from "./run.ts";
 import { type OperationStatus, type OperationVerb, operationStates } from "./states.ts";
 

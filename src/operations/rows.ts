@@ -1,11 +1,21 @@
 /** Operations in the store: the SQL of this concern, and rows turned into records. */
 import type { EpochSeconds } from "../base/clock.ts";
+import type { ErrorDetails } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
 import type { Row, Statement, Store, Value } from "../store/store.ts";
-import type { Failure } from "./ends.ts";
 import { type OperationFilter, type OperationRecord, statusUrl } from "./schema.ts";
 import type { OperationStatus } from "./states.ts";
+
+/** Why an operation failed, as a refusal would say it. */
+export interface Failure {
+  readonly code: string;
+  readonly message: string;
+  readonly hint?: string | null;
+  readonly details?: ErrorDetails | null;
+  readonly retry_after?: number | null;
+  readonly retryable?: boolean;
+}
 
 export interface OperationRow {
   readonly tenant_id: string;

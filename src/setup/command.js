@@ -6,6 +6,21 @@ import { spawn } from "node:child_process";
 import { constants } from "node:os";
 import { SetupError } from "./setup-error.js";
 
+/**
+ * @typedef {object} Context What a step works on.
+ * @property {"start" | "test"} mode
+ * @property {string} project_dir
+ * @property {string} data_dir
+ * @property {string} image_dir
+ */
+/**
+ * @typedef {object} Step
+ * @property {string} name
+ * @property {boolean} large needs space and minutes rather than seconds
+ * @property {(context: Context) => string | null} missing what is missing, in words, or null; must be cheap
+ * @property {(context: Context, commands: Commands) => Promise<void>} install may rely on the steps before it
+ */
+
 /** Long enough for a slow mirror; a hang ends. */
 const TIMEOUT_MS = 900_000;
 /** From SIGTERM to SIGKILL. */

@@ -35,7 +35,7 @@ export async function compileHelper(data_dir, commands, source_dir = helperSourc
   prune(dirname(target));
 }
 
-/** @type {import("./setup.js").Step} */
+/** @type {import("./command.js").Step} */
 export const helperStep = {
   name: "helper",
   large: false,

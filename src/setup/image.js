@@ -187,7 +187,7 @@ async function pruneReleases(image_dir, keep, buildah) {
 }
 
 /**
- * @param {import("./setup.js").Context} context
+ * @param {import("./command.js").Context} context
  * @param {import("./command.js").Commands} commands
  */
 async function buildImage({ data_dir, image_dir }, commands) {
@@ -230,7 +230,7 @@ async function buildImage({ data_dir, image_dir }, commands) {
   await pruneReleases(image_dir, release, buildah);
 }
 
-/** @type {import("./setup.js").Step} */
+/** @type {import("./command.js").Step} */
 export const imageStep = {
   name: "prod image",
   large: true,

@@ -116,7 +116,7 @@ function linkNode(project_dir) {
   symlinkSync(relative(dirname(NODE_PATH), binary), NODE_PATH);
 }
 
-/** @param {import("./setup.js").Context} context @returns {string | null} */
+/** @param {import("./command.js").Context} context @returns {string | null} */
 function missingPackage({ mode, project_dir }) {
   const wanted = readPackages(join(project_dir, "package-lock.json"));
   return firstMissing(wanted, installedPackages(project_dir), {
@@ -126,7 +126,7 @@ function missingPackage({ mode, project_dir }) {
   });
 }
 
-/** @param {import("./setup.js").Context} context @param {import("./command.js").Commands} commands */
+/** @param {import("./command.js").Context} context @param {import("./command.js").Commands} commands */
 async function installPackages({ mode, project_dir }, commands) {
   // A start after a test keeps what the test has installed.
   const dev = mode === "test" || Object.values(installedPackages(project_dir)).some((entry) => entry.dev === true);
@@ -145,7 +145,7 @@ async function installPackages({ mode, project_dir }, commands) {
   }
 }
 
-/** @type {import("./setup.js").Step} */
+/** @type {import("./command.js").Step} */
 export const npmStep = {
   name: "npm packages",
   large: true,

@@ -80,7 +80,7 @@ function isDpkgInterrupted() {
   return existsSync(journal) && readdirSync(journal).length > 0;
 }
 
-/** @type {import("./setup.js").Step} */
+/** @type {import("./command.js").Step} */
 export const packagesStep = {
   name: "system packages",
   large: true,

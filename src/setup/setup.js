@@ -21,20 +21,8 @@ import { Progress } from "./progress.js";
 import { SetupError } from "./setup-error.js";
 import { clearTemporary } from "./temporary.js";
 
-/**
- * @typedef {object} Context What a step works on.
- * @property {"start" | "test"} mode
- * @property {string} project_dir
- * @property {string} data_dir
- * @property {string} image_dir
- */
-/**
- * @typedef {object} Step
- * @property {string} name
- * @property {boolean} large needs space and minutes rather than seconds
- * @property {(context: Context) => string | null} missing what is missing, in words, or null; must be cheap
- * @property {(context: Context, commands: Commands) => Promise<void>} install may rely on the steps before it
- */
+/** @typedef {import("./command.js").Context} Context */
+/** @typedef {import("./command.js").Step} Step */
 
 /** In order: the helper needs the compiler, the image needs mmdebstrap and buildah. @type {readonly Step[]} */
 const STEPS = [npmStep, packagesStep, helperStep, imageStep];

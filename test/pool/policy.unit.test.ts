@@ -21,7 +21,7 @@ import {
   timeoutCode,
   wantedStarts,
 } from "../../pool/policy.ts";
-import { Arrivals } from "../../pool/stats.ts";
+import { Arrivals } from "../../pool/tallies.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 
 const group = {

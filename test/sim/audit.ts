@@ -10,8 +10,9 @@
  * B4. Cells are started up to their number, and a pause before that has its timer.
  */
 import type { PoolEvent } from "../../pool/protocol.ts";
-import { Counts, type Group, type Instance, type PoolState } from "../../pool/states.ts";
-import type { Tally } from "../../pool/stats.ts";
+import { Counts, type Group, type Instance } from "../../pool/records.ts";
+import type { PoolState } from "../../pool/states.ts";
+import type { Tally } from "../../pool/tallies.ts";
 import { invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { Coverage } from "./coverage.ts";

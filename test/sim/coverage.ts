@@ -3,7 +3,7 @@
  * everything in `MUST_OCCUR` has to come up; the compiler asks for a new event, effect or reason to be listed here.
  */
 import type { DropReason, PoolEffect, PoolEvent, RemoveReason } from "../../pool/protocol.ts";
-import type { InstanceState } from "../../pool/states.ts";
+import type { InstanceState } from "../../pool/records.ts";
 
 const EVENTS = {
   group_set: 1,

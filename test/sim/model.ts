@@ -21,7 +21,7 @@ import type {
   RefuseEffect,
   RemoveReason,
 } from "../../pool/protocol.ts";
-import { Tally } from "../../pool/stats.ts";
+import { Tally } from "../../pool/tallies.ts";
 import { ERRORS, invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { ModelOwners } from "./owners.ts";

@@ -2,9 +2,10 @@
  * Compares what the scheduler keeps of owners with limits (O1 to O4 of `pool/owners.ts`, U1 and U3 of `pool/quotas.ts`)
  * with the model after a step, made again from the groups and instances as `audit.ts` counted them.
  */
-import type { Owner } from "../../pool/owners.ts";
+
 import type { PoolEvent } from "../../pool/protocol.ts";
-import type { Counts, Group, PoolState } from "../../pool/states.ts";
+import type { Counts, Group, Owner } from "../../pool/records.ts";
+import type { PoolState } from "../../pool/states.ts";
 import { invariant } from "../../src/base/errors.ts";
 import type { Coverage } from "./coverage.ts";
 import type { Model } from "./model.ts";

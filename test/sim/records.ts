@@ -1,6 +1,6 @@
 /** What the model of the pool (`model.ts`) keeps of calls, instances and groups. */
 import type { DropReason } from "../../pool/protocol.ts";
-import type { InstanceState } from "../../pool/states.ts";
+import type { InstanceState } from "../../pool/records.ts";
 
 export interface ModelCall {
   readonly id: number;

@@ -1,0 +1,298 @@
+/**
+ * Hot path. The records of the pool: instances, calls that wait, groups, owners, and the reserve of cells. Only the
+ * functions of states.ts change an instance's state; what the limits of an owner mean is `policy.ts`'s.
+ *
+ * O1. What is live of an owner equals the sum over the instances of its groups, those on their way out left aside; what is
+ *     granted the sum over what its groups want.
+ * O2. `nested` and `barred` hold exactly those of its groups that ask for more than they are granted, in the order of
+ *     their turns: `nested` those in whose queue a nested call waits.
+ * O3. What is taken, live or granted, grows within the limits only, or by one instance a level of a chain.
+ * O4. `superseded` and `unneeded` hold the instances of its groups that are in the node's `unneeded`.
+ */
+import { machine } from "../src/base/machine.ts";
+import { boundAt, effectivePolicy, memoryBoundAt, type Quota, quotaReason, quotaRoom } from "./policy.ts";
+import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
+import { LevelQueue, Link, List } from "./queue.ts";
+import { Arrivals } from "./tallies.ts";
+import type { Timer } from "./timers.ts";
+
+export type InstanceState =
+  | "starting"
+  | "cell"
+  | "specialising"
+  | "ready"
+  | "busy"
+  | "recycling"
+  | "terminating"
+  | "gone";
+
+export type InstanceVerb = "rest" | "bind" | "settle" | "assign" | "finish" | "end" | "vanish";
+
+/** An instance's life. `specialising` is a started instance being bound to a group before any call is there. */
+export const INSTANCE_MACHINE = machine<InstanceState, InstanceVerb>("instance", "starting", {
+  starting: { rest: "cell", bind: "specialising", assign: "busy", end: "terminating" },
+  cell: { bind: "specialising", assign: "busy", end: "terminating" },
+  specialising: { settle: "ready", assign: "busy", end: "terminating" },
+  ready: { assign: "busy", end: "terminating" },
+  busy: { finish: "recycling", end: "terminating" },
+  recycling: { settle: "ready", assign: "busy", end: "terminating" },
+  terminating: { vanish: "gone" },
+  gone: {},
+});
+
+export class Instance {
+  readonly kind = "instance";
+  readonly id: string;
+  /** Changed by `move` only (S1). */
+  state: InstanceState = "starting";
+  group: Group | null;
+  /** Whether it is specialised for its group. */
+  is_bound = false;
+  /** Whether it has been ready for its group: from then on its calls are warm. */
+  was_ready = false;
+  /** When the present state began. */
+  since_ms: number;
+  /** One timer for keep-alive and for a stuck clean-up. It may fire early and is then set again, so that a call costs no timer. */
+  timer: Timer<Subject> | null = null;
+  /** In `group.idle` while ready, in `state.cells` while a cell. */
+  readonly rest_link: Link<Instance> = new Link(this);
+  /** In `state.unneeded`. */
+  readonly unneeded_link: Link<Instance> = new Link(this);
+  /** Beside it, in a list of the group's owner. */
+  readonly owner_link: Link<Instance> = new Link(this);
+
+  constructor(id: string, group: Group | null, now_ms: number) {
+    this.id = id;
+    this.group = group;
+    this.since_ms = now_ms;
+  }
+}
+
+/** A call that waits. Calls that run are the driver's. */
+export class Call {
+  readonly kind = "call";
+  readonly id: number;
+  readonly group: Group;
+  readonly arrived_ms: number;
+  readonly deadline_ms: number;
+  readonly depth: number;
+  readonly link: Link<Call> = new Link(this);
+  timer: Timer<Subject> | null = null;
+
+  constructor(id: number, group: Group, arrived_ms: number, deadline_ms: number, depth: number) {
+    this.id = id;
+    this.group = group;
+    this.arrived_ms = arrived_ms;
+    this.deadline_ms = deadline_ms;
+    this.depth = depth;
+  }
+}
+
+export class Counts {
+  warming = 0;
+  ready = 0;
+  busy = 0;
+  recycling = 0;
+  terminating = 0;
+  /** Node only: cells, and starts that are meant for nobody. */
+  cell = 0;
+  spare = 0;
+}
+
+export class Group {
+  readonly kind = "group";
+  readonly key: string;
+  policy: GroupPolicy;
+  dropped: DropReason | null = null;
+  /** A superseded version. */
+  is_retired = false;
+  readonly counts = new Counts();
+  readonly queue = new LevelQueue<Call>();
+  readonly idle = new List<Instance>();
+  readonly members = new Set<Instance>();
+  /** Earmarked starts. */
+  readonly starting = new Set<Instance>();
+  /** Whose limits it counts for; null where the owner has none. */
+  owner: Owner | null = null;
+  asked_count = 0;
+  wanted_count = 0;
+  /** Idle instances that are not in `state.unneeded`. */
+  needed_idle_count = 0;
+  start_failures = 0;
+  warm_failures = 0;
+  warm_retry_at_ms = 0;
+  warm_timer: Timer<Subject> | null = null;
+  /** Set while the queue counts on instances in cleanup. It may fire early and is then set again. */
+  patience_timer: Timer<Subject> | null = null;
+  last_error: string | null = null;
+  readonly arrivals = new Arrivals();
+  service_ms = 0;
+  /** What a call takes at least, for the prediction of waits. */
+  least_service_ms = 0;
+
+  constructor(key: string, policy: GroupPolicy) {
+    this.key = key;
+    this.policy = effectivePolicy(policy);
+  }
+
+  /** Instances that count toward the maximum. */
+  get live_count(): number {
+    return this.counts.warming + this.counts.ready + this.counts.busy + this.counts.recycling;
+  }
+
+  get min_instances(): number {
+    return this.policy.min_instances;
+  }
+
+  /** What an instance counts for the owner. Never nothing, so that whoever has no memory left has no room. */
+  get memory_mb(): number {
+    return Math.max(1, this.policy.memory_mb ?? 0);
+  }
+
+  /** How many may live: more than the policy's maximum while a nested call waits. */
+  get live_max(): number {
+    return boundAt(this.queue.depth, this.policy.max_instances);
+  }
+
+  /** Whether it or its owner has an instance too many for its next call. */
+  get isBeyond(): boolean {
+    return this.live_count > this.live_max || this.owner?.isBeyond(this.queue.depth) === true;
+  }
+}
+
+/** The reserve of cells. */
+export class Reserve {
+  readonly kind = "reserve";
+  target = 0;
+  taken_ms = Number.NEGATIVE_INFINITY;
+  failures = 0;
+  retry_at_ms = 0;
+  timer: Timer<Subject> | null = null;
+}
+
+/** What a timer is about. */
+export type Subject = Instance | Call | Group | Reserve;
+
+/** The share of one tenant: the instances of its groups together, and the groups that stand in line for room. */
+export class Owner implements Quota {
+  readonly key: string;
+  instances_max = Number.POSITIVE_INFINITY;
+  memory_mb_max = Number.POSITIVE_INFINITY;
+  /** Never falls: what a level of a chain has beyond the limit must not shrink under the calls that run by it. */
+  largest_mb = 0;
+  readonly groups = new Set<Group>();
+  live_count = 0;
+  live_mb = 0;
+  granted_count = 0;
+  granted_mb = 0;
+  readonly nested = new Set<Group>();
+  readonly barred = new Set<Group>();
+  /** Idle instances of superseded versions, the first to go, and of others; least recently used first. */
+  readonly superseded = new List<Instance>();
+  readonly unneeded = new List<Instance>();
+  /** Memory of the idle instances in the two. */
+  idle_mb = 0;
+
+  constructor(key: string) {
+    this.key = key;
+  }
+
+  limit(limits: OwnerLimits): void {
+    this.instances_max = limits.instances_max ?? Number.POSITIVE_INFINITY;
+    this.memory_mb_max = limits.memory_mb_max ?? Number.POSITIVE_INFINITY;
+  }
+
+  // What is taken
+
+  noteLive(group: Group, count: number): void {
+    this.live_count += count;
+    this.live_mb += count * group.memory_mb;
+  }
+
+  noteGranted(group: Group, count: number): void {
+    this.granted_count += count;
+    this.granted_mb += count * group.memory_mb;
+  }
+
+  get taken(): { readonly count: number; readonly mb: number } {
+    return { count: this.live_count + this.granted_count, mb: this.live_mb + this.granted_mb };
+  }
+
+  /** For how many more instances of the group there is room, for a call so deep in a chain. */
+  roomFor(group: Group, depth: number): number {
+    return quotaRoom(this, this.taken, { memory_mb: group.memory_mb, depth });
+  }
+
+  /** … once so many idle instances with so much memory are gone. */
+  roomWithout(group: Group, idle: { readonly count: number; readonly mb: number }): number {
+    const { count, mb } = this.taken;
+    return quotaRoom(this, { count: count - idle.count, mb: mb - idle.mb }, { memory_mb: group.memory_mb, depth: 0 });
+  }
+
+  /** Whether there is an instance too many for a call so deep in a chain. */
+  isBeyond(depth: number): boolean {
+    return this.live_count > boundAt(depth, this.instances_max) || this.live_mb > memoryBoundAt(depth, this);
+  }
+
+  /** Why not one instance of the group can ever be had; null where it can. */
+  refusalOf(group: Group): string | null {
+    return quotaReason(this, group.memory_mb, 1);
+  }
+
+  // Who stands in line
+
+  get isAwaited(): boolean {
+    return this.nested.size > 0 || this.barred.size > 0;
+  }
+
+  /** Whether another group than this stands in line. */
+  isAwaitedBeside(group: Group): boolean {
+    const own_count = this.nested.has(group) || this.barred.has(group) ? 1 : 0;
+    return this.nested.size + this.barred.size > own_count;
+  }
+
+  /** What a group keeps of what it was granted: what it still asks for, and what its present depth still allows. */
+  keptOf(group: Group): number {
+    const held = group.wanted_count;
+    if (held === 0) return 0;
+    return Math.max(0, Math.min(group.asked_count, held, held + this.roomFor(group, group.queue.depth)));
+  }
+
+  /** Lets a group stand in line, at the end where it has not stood before, or not. */
+  queueUp(group: Group): void {
+    const isShort = group.wanted_count < group.asked_count;
+    const isNested = isShort && group.queue.depth > 0;
+    if (isNested) this.nested.add(group);
+    else this.nested.delete(group);
+    if (isShort && !isNested) this.barred.add(group);
+    else this.barred.delete(group);
+  }
+
+  leaveLine(group: Group): void {
+    this.nested.delete(group);
+    this.barred.delete(group);
+  }
+
+  // Who goes first
+
+  get idle_count(): number {
+    return this.superseded.size + this.unneeded.size;
+  }
+
+  /** In the order in which they go. */
+  *idle(): Generator<Instance> {
+    yield* this.superseded;
+    yield* this.unneeded;
+  }
+
+  enlist(group: Group, instance: Instance, isNewest: boolean): void {
+    const list = group.is_retired ? this.superseded : this.unneeded;
+    if (isNewest) list.push(instance.owner_link);
+    else list.unshift(instance.owner_link);
+    this.idle_mb += group.memory_mb;
+  }
+
+  delist(group: Group, instance: Instance): void {
+    if (instance.owner_link.list?.remove(instance.owner_link) === true) this.idle_mb -= group.memory_mb;
+  }
+}

@@ -1,0 +1,84 @@
+/** The periodic work of the daemon: looking at memory, and removing records that are too old or too many. */
+import type { Pool } from "../pool/index.ts";
+import type { Audit } from "./audit/service.ts";
+import { type Clock, systemClock } from "./base/clock.ts";
+import type { Config } from "./base/config.ts";
+import { errorText } from "./base/errors.ts";
+import { LIMITS } from "./base/limits.ts";
+import type { Log } from "./base/log.ts";
+import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel-budgets.ts";
+import type { Engine } from "./engine/ports.ts";
+import type { Events } from "./events/service.ts";
+import type { Invocations } from "./functions/invocations.ts";
+import type { Call, Outcome } from "./functions/launch.ts";
+import type { Idempotency } from "./http/idempotency.ts";
+import type { Operations } from "./operations/service.ts";
+
+/** Starts the periodic work of the daemon. Returns what ends it. */
+export function startPeriodicWork(
+  { config, clock, log }: { readonly config: Config; readonly clock: Clock; readonly log: Log },
+  {
+    pool,
+    engine,
+    invocations,
+    operations,
+    events,
+    audit,
+    idempotency,
+  }: {
+    readonly pool: Pool<Call, Outcome>;
+    readonly engine: Engine;
+    readonly invocations: Invocations;
+    readonly operations: Operations;
+    readonly events: Events;
+    readonly audit: Audit;
+    readonly idempotency: Idempotency;
+  },
+): () => void {
+  const sockets = new SocketMemoryWatch(log);
+  const watches = [
+    every(
+      () => (pool.isPressed ? LIMITS.memory_pressed_interval_ms : LIMITS.memory_interval_ms),
+      log,
+      async () => {
+        pool.noteMemory(engine.instances.memoryUsedMb(), config.memory_budget_mb);
+        sockets.look(readSocketMemory());
+      },
+    ),
+    every(
+      () => LIMITS.prune_interval_ms,
+      log,
+      () => invocations.prune(clock, config.records_kept_max, config.records_kept_seconds),
+    ),
+    every(
+      () => LIMITS.prune_interval_ms,
+      log,
+      async () => {
+        await operations.prune();
+        await events.prune();
+        await audit.prune();
+        await idempotency.prune();
+      },
+    ),
+  ];
+  return () => watches.forEach((one) => void one.stop());
+}
+
+/** Runs `work` again and again, never twice at a time, until `stop`. */
+function every(interval_ms: () => number, log: Log, work: () => Promise<void>): { stop: () => void } {
+  const state = { isStopped: false };
+  const next = (): void => {
+    systemClock.after(interval_ms(), () => {
+      if (state.isStopped) return;
+      work()
+        .catch((error) => log.warn("background work failed", { error: errorText(error) }))
+        .finally(next);
+    });
+  };
+  next();
+  return {
+    stop() {
+      state.isStopped = true;
+    },
+  };
+}
