@@ -11,7 +11,7 @@ import { request } from "node:http";
 import type { Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { gzipSync } from "node:zlib";
-import { tarEnd, tarHeader } from "../src/engine/tar.ts";
+import { tarEnd, tarHeader } from "../src/engine/files/tar.ts";
 import { seededRandom } from "./stats.ts";
 
 export interface ArchiveJob {

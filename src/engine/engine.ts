@@ -4,13 +4,13 @@
  */
 import { errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
-import type { Sorted } from "./adoption.ts";
-import { removeGroup } from "./cgroup.ts";
-import { together } from "./concurrency.ts";
-import { LocalContainers } from "./container-engine.ts";
-import { EngineHost, type HostOptions } from "./host.ts";
-import { LocalInstances } from "./instances.ts";
-import { connectionBudget } from "./kernel-budgets.ts";
+import { together } from "../base/parallel.ts";
+import { LocalContainers } from "./containers/containers.ts";
+import type { Sorted } from "./host/adoption.ts";
+import { removeGroup } from "./host/control-groups.ts";
+import { EngineHost, type HostOptions } from "./host/host.ts";
+import { connectionBudget } from "./host/kernel-budgets.ts";
+import { LocalInstances } from "./instances/instances.ts";
 import type { Files } from "./ports/files.ts";
 import type { Images } from "./ports/images.ts";
 import type { Adopted } from "./ports/instances.ts";

@@ -8,7 +8,7 @@ import { frames } from "../../src/cli/frames.ts";
 import { egressOf } from "../../src/cli/run.ts";
 import { cpuPercent } from "../../src/cli/stats.ts";
 import { megabytes, moment, seconds } from "../../src/cli/verb.ts";
-import { tarEnd, tarHeader } from "../../src/engine/tar.ts";
+import { tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
 
 async function* pieces(...texts: string[]): AsyncGenerator<Buffer> {
   for (const text of texts) yield Buffer.from(text);

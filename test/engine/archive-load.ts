@@ -7,10 +7,10 @@ import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { systemClock } from "../../src/base/clock.ts";
 import { giveBack } from "../../src/base/memory.ts";
-import { extract, pack } from "../../src/engine/archive.ts";
-import { HelperSession } from "../../src/engine/files.ts";
-import { LauncherClient, LauncherProcess } from "../../src/engine/launcher.ts";
-import { type TarEntry, tarEnd, tarHeader } from "../../src/engine/tar.ts";
+import { extract, pack } from "../../src/engine/files/archive.ts";
+import { HelperSession } from "../../src/engine/files/file-sessions.ts";
+import { type TarEntry, tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
+import { LauncherClient, LauncherProcess } from "../../src/engine/host/launcher.ts";
 
 const MIB = 2 ** 20;
 const FILES = 16;

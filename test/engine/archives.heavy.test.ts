@@ -21,11 +21,11 @@ import { gzipSync } from "node:zlib";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { extract, pack } from "../../src/engine/archive.ts";
-import { HelperSession } from "../../src/engine/files.ts";
-import { LauncherClient } from "../../src/engine/launcher.ts";
+import { extract, pack } from "../../src/engine/files/archive.ts";
+import { HelperSession } from "../../src/engine/files/file-sessions.ts";
+import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
+import { LauncherClient } from "../../src/engine/host/launcher.ts";
 import type { ExtractOptions } from "../../src/engine/ports.ts";
-import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/tar.ts";
 import { Native } from "../support/native.ts";
 
 const MIB = 2 ** 20;

@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { closeSync, openSync, readFileSync, statfsSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import type { StoragePool } from "../../src/engine/area.ts";
+import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
 import { Ground } from "../support/area.ts";
 import { eventually as within } from "../support/daemon.ts";
 import { eventually } from "../support/native.ts";

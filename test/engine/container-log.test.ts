@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock as clock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { shutdown, stopMain } from "../../src/engine/container-client.ts";
-import { readExitRecord, SegmentedLog } from "../../src/engine/container-log.ts";
+import { readExitRecord, SegmentedLog } from "../../src/engine/containers/log.ts";
+import { shutdown, stopMain } from "../../src/engine/minit/container-client.ts";
 import type { LogLine } from "../../src/engine/ports.ts";
 import { eventually, Native } from "../support/native.ts";
 

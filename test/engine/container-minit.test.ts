@@ -3,6 +3,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock as clock } from "../../src/base/clock.ts";
+import { readExitRecord, SegmentedLog } from "../../src/engine/containers/log.ts";
 import {
   ControlConnection,
   openExec,
@@ -10,8 +11,7 @@ import {
   shutdown,
   signalPid,
   stopMain,
-} from "../../src/engine/container-client.ts";
-import { readExitRecord, SegmentedLog } from "../../src/engine/container-log.ts";
+} from "../../src/engine/minit/container-client.ts";
 import type { Exec, OutputStream, RunRequest } from "../../src/engine/ports.ts";
 import { type Container, children, ENVIRONMENT, eventually, Native, readText } from "../support/native.ts";
 

@@ -20,8 +20,8 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { FileSessions, HelperSession } from "../../src/engine/files.ts";
-import { LauncherClient } from "../../src/engine/launcher.ts";
+import { FileSessions, HelperSession } from "../../src/engine/files/file-sessions.ts";
+import { LauncherClient } from "../../src/engine/host/launcher.ts";
 import { children, eventually, Native } from "../support/native.ts";
 
 let native: Native;

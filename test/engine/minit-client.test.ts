@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
-import { bareFrame, FRAME, FrameReader, FrameWriter } from "../../src/engine/frames.ts";
-import { MinitClient } from "../../src/engine/minit-client.ts";
+import { bareFrame, FRAME, FrameReader, FrameWriter } from "../../src/engine/minit/frames.ts";
+import { MinitClient } from "../../src/engine/minit/instance-client.ts";
 import type { ExecOutcome, ExecRequest } from "../../src/engine/ports.ts";
 
 const CAP_BYTES = 1_000;

@@ -13,7 +13,7 @@ import {
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { FRAME, FrameWriter, strBytes } from "../../src/engine/frames.ts";
+import { FRAME, FrameWriter, strBytes } from "../../src/engine/minit/frames.ts";
 import { children, eventually, Native, Wire } from "../support/native.ts";
 
 const ENOENT = 2;

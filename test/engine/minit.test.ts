@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { chmodSync, existsSync, readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { FRAME } from "../../src/engine/frames.ts";
+import { FRAME } from "../../src/engine/minit/frames.ts";
 import { children, eventually, InitWire, Native, SOLE, STDIN_OPEN, STREAM, WIPE, Wire } from "../support/native.ts";
 
 const ENOENT = 2;

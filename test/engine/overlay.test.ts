@@ -1,9 +1,9 @@
 /** Roots of containers: an image below, a subvolume of the store area above, in a container that crun runs. */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { StoragePool } from "../../src/engine/area.ts";
-import { ImageStore, type MountedImage } from "../../src/engine/images.ts";
-import { MountedImages } from "../../src/engine/mounted-images.ts";
+import { ImageStore, type MountedImage } from "../../src/engine/images/image-store.ts";
+import { MountedImages } from "../../src/engine/images/mounted-images.ts";
+import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 import { quietLog } from "../store/scratch.ts";
 import { Ground } from "../support/area.ts";

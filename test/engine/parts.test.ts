@@ -5,13 +5,13 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/cgroup.ts";
-import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/frames.ts";
-import { instanceResolvConf } from "../../src/engine/network.ts";
-import { narrowProfile } from "../../src/engine/seccomp.ts";
-import { foreignLink, formatAddress, parseSubnet } from "../../src/engine/subnet.ts";
-import { TenantGroups } from "../../src/engine/tenant-groups.ts";
-import { UserNamespaces } from "../../src/engine/user-namespaces.ts";
+import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/host/control-groups.ts";
+import { TenantGroups } from "../../src/engine/host/tenant-groups.ts";
+import { UserNamespaces } from "../../src/engine/host/user-namespaces.ts";
+import { FRAME, FrameReader, FrameWriter, strBytes } from "../../src/engine/minit/frames.ts";
+import { instanceResolvConf } from "../../src/engine/network/network.ts";
+import { foreignLink, formatAddress, parseSubnet } from "../../src/engine/network/subnet.ts";
+import { narrowProfile } from "../../src/engine/oci/seccomp.ts";
 
 describe("limits", () => {
   const limits = { memory_limit_mb: 256, cpu_limit_percent: 12.5 };

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import type { Clock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Slots } from "../../src/engine/slots.ts";
+import { Slots } from "../../src/engine/network/slots.ts";
 
 interface Slot {
   readonly index: number;

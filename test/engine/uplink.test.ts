@@ -1,7 +1,7 @@
 /** Classes of the uplink by tenant. */
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Uplink } from "../../src/engine/uplink.ts";
+import { Uplink } from "../../src/engine/network/uplink.ts";
 
 const make = () => new Uplink({ setting: null, host_tag: "0123abcd", run_dir: "/nowhere" });
 

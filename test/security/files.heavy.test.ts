@@ -20,10 +20,10 @@ import {
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
-import { extract, pack } from "../../src/engine/archive.ts";
-import { HelperSession } from "../../src/engine/files.ts";
-import { LauncherClient } from "../../src/engine/launcher.ts";
-import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/tar.ts";
+import { extract, pack } from "../../src/engine/files/archive.ts";
+import { HelperSession } from "../../src/engine/files/file-sessions.ts";
+import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
+import { LauncherClient } from "../../src/engine/host/launcher.ts";
 import { children, eventually, Native } from "../support/native.ts";
 
 const JAIL = join(import.meta.dirname, "../../runtimes/minit/jail.c");

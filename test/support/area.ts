@@ -6,8 +6,8 @@ import { execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Log } from "../../src/base/log.ts";
-import { StoragePool } from "../../src/engine/area.ts";
-import { LauncherClient, LauncherProcess } from "../../src/engine/launcher.ts";
+import { LauncherClient, LauncherProcess } from "../../src/engine/host/launcher.ts";
+import { StoragePool } from "../../src/engine/storage/storage-pool.ts";
 import { helperPath, readDirectories } from "../../src/setup/paths.js";
 import { eventually } from "./native.ts";
 

@@ -3,8 +3,8 @@ import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
 import { createLog } from "../../src/base/log.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
+import { OPEN_POLICY } from "../../src/engine/network/rules.ts";
 import type { ContainerPlan, ExecRequest } from "../../src/engine/ports.ts";
-import { OPEN_POLICY } from "../../src/engine/rules.ts";
 import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 
 /** The configuration by these flags, with the images that set-up installed. */

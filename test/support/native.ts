@@ -7,7 +7,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
-import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/engine/frames.ts";
+import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/engine/minit/frames.ts";
 
 const SOURCES = join(import.meta.dirname, "../../runtimes/minit");
 const DEADLINE_MS = 15_000;

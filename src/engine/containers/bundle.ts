@@ -1,0 +1,186 @@
+/**
+ * The OCI configuration of an API container: everything it may and may not do stands here, so this is the file to read
+ * for its isolation, as bundle.ts is for function instances. Root inside has the capabilities that podman gives. With
+ * `strict` it has none, and the system-call filter is that of no capabilities. With `read_only_root` its root file
+ * system is mounted read-only, with a tmpfs on /tmp and /run.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { LIMITS } from "../../base/limits.ts";
+import {
+  bind,
+  kernelMounts,
+  MASKED_PATHS,
+  MINIT_INSIDE,
+  namespaces,
+  PATH_INSIDE,
+  READONLY_PATHS,
+  rlimits,
+  SCRATCH,
+  tmpfs,
+} from "../instances/bundle.ts";
+import { OPEN_POLICY } from "../network/rules.ts";
+import type { Filter } from "../oci/filters.ts";
+import type { ContainerPlan } from "../ports/containers.ts";
+import type { NetworkPolicy } from "../ports/network.ts";
+
+/** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
+export const CAPABILITIES: readonly string[] = [
+  "CAP_CHOWN",
+  "CAP_DAC_OVERRIDE",
+  "CAP_FOWNER",
+  "CAP_FSETID",
+  "CAP_KILL",
+  "CAP_NET_BIND_SERVICE",
+  "CAP_SETFCAP",
+  "CAP_SETGID",
+  "CAP_SETPCAP",
+  "CAP_SETUID",
+  "CAP_SYS_CHROOT",
+];
+
+/** Notes the network slot, for a later process to read. */
+const SLOT_ANNOTATION = "hearth.slot";
+/** Notes the first id of its user namespace, where it has one, for the same. */
+const FIRST_ID_ANNOTATION = "hearth.first-id";
+/** Notes the image that its root lies on, for the same. */
+const IMAGE_ANNOTATION = "hearth.image";
+/** Notes the policy of its network, as JSON, for the same. */
+const NETWORK_ANNOTATION = "hearth.network";
+
+export interface Mount {
+  /** A directory on this machine, as the launcher sees it. */
+  readonly source: string;
+  /** An absolute path inside. */
+  readonly target: string;
+}
+
+/** A plan with everything that this machine adds: where the container's parts lie and what it joins. */
+export interface ContainerSpec extends Omit<ContainerPlan, "tenant_id" | "image" | "disk_limit_mb" | "volumes"> {
+  readonly image_id: string;
+  readonly rootfs: string;
+  /** The minit binary and resolv.conf on the host. */
+  readonly minit: string;
+  readonly resolv_conf: string;
+  readonly slot_index: number;
+  readonly address: string;
+  /** Path of a ready network namespace. */
+  readonly netns: string;
+  /** That owns it: the container joins it, and its volumes show their ids as the namespace's. Null for none. */
+  readonly user: { readonly path: string; readonly first_id: number } | null;
+  /** `/parent/name` */
+  readonly cgroup: string;
+  readonly filter: Filter;
+  /** True if control groups here have a limit of its own for the memory of sockets. */
+  readonly has_socket_limit: boolean;
+  readonly mounts: readonly Mount[];
+}
+
+/** The configuration, and the small files that it mounts. */
+export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
+  mkdirSync(bundle, { recursive: true, mode: 0o700 });
+  const { hostname, address } = spec;
+  writeFileSync(`${bundle}/hosts`, `127.0.0.1\tlocalhost\n::1\tlocalhost\n${address}\t${hostname}\n`);
+  writeFileSync(`${bundle}/hostname`, `${hostname}\n`);
+  writeFileSync(`${bundle}/config.json`, JSON.stringify(containerConfig(spec, bundle)));
+}
+
+/** `config.json` of an API container (OCI runtime specification 1.0). */
+export function containerConfig(spec: ContainerSpec, bundle: string): object {
+  const { strict, read_only_root, filter, user } = spec;
+  const bytes = spec.memory_limit_mb * 1024 * 1024;
+  const capabilities = strict ? [] : CAPABILITIES;
+  const pts = [
+    "nosuid",
+    "noexec",
+    "newinstance",
+    "ptmxmode=0666",
+    "mode=0620",
+    "gid=5",
+    `max=${LIMITS.container_terminals_max}`,
+  ];
+  return {
+    ociVersion: "1.0.2",
+    hostname: spec.hostname,
+    root: { path: spec.rootfs, readonly: read_only_root },
+    annotations: {
+      [SLOT_ANNOTATION]: String(spec.slot_index),
+      [IMAGE_ANNOTATION]: spec.image_id,
+      [NETWORK_ANNOTATION]: JSON.stringify(spec.network),
+      ...(user === null ? {} : { [FIRST_ID_ANNOTATION]: String(user.first_id) }),
+      ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
+    },
+    process: {
+      terminal: false,
+      user: { uid: 0, gid: 0 },
+      args: [MINIT_INSIDE, "container", ...(spec.argv.length === 0 ? [] : ["--", ...spec.argv])],
+      env: [`PATH=${PATH_INSIDE}`, "HOME=/root", `HOSTNAME=${spec.hostname}`, ...spec.environment],
+      cwd: spec.working_directory,
+      capabilities: {
+        bounding: capabilities,
+        effective: capabilities,
+        inheritable: [],
+        permitted: capabilities,
+        ambient: [],
+      },
+      rlimits: rlimits(LIMITS.container_files_max),
+      noNewPrivileges: true,
+      oomScoreAdj: 500,
+    },
+    mounts: [
+      ...kernelMounts(),
+      { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
+      ...(read_only_root ? [tmpfs("/tmp", "mode=1777", ...SCRATCH), tmpfs("/run", "mode=755", ...SCRATCH)] : []),
+      bind(spec.minit, MINIT_INSIDE, "ro"),
+      bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+      bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
+      bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
+      ...spec.mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
+    ],
+    linux: {
+      cgroupsPath: spec.cgroup,
+      namespaces: [...namespaces(spec.netns), ...(user === null ? [] : [{ type: "user", path: user.path }])],
+      resources: {
+        devices: [
+          { allow: false, access: "rwm" },
+          // Terminals: devpts makes slaves under major 136 and up (Documentation/admin-guide/devices.txt).
+          { allow: true, type: "c", major: 136, access: "rwm" },
+          { allow: true, type: "c", major: 5, minor: 2, access: "rwm" },
+        ],
+        memory: { limit: bytes, ...(spec.has_socket_limit ? { kernelTCP: bytes } : {}) },
+        pids: { limit: LIMITS.container_pids_max },
+        ...(spec.cpu_limit_percent === null
+          ? {}
+          : { cpu: { quota: Math.round(spec.cpu_limit_percent * 1_000), period: 100_000 } }),
+      },
+      ...("rules" in filter ? { seccomp: filter.rules } : {}),
+      maskedPaths: MASKED_PATHS,
+      readonlyPaths: READONLY_PATHS,
+      rootfsPropagation: "private",
+    },
+  };
+}
+
+export interface StartNote {
+  /** NaN when there is nothing to be read. */
+  readonly slot_index: number;
+  /** Of its user namespace; 0 when it has none. */
+  readonly first_id: number;
+  readonly policy: NetworkPolicy;
+  /** Empty when there is nothing to be read. */
+  readonly image_id: string;
+}
+
+/** What the start noted in the configuration. */
+export function noteOf(bundle: string): StartNote {
+  try {
+    const { annotations } = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
+      annotations: Record<string, string>;
+    };
+    const policy: NetworkPolicy = JSON.parse(annotations[NETWORK_ANNOTATION] ?? "");
+    const slot_index = Number(annotations[SLOT_ANNOTATION] ?? Number.NaN);
+    const image_id = annotations[IMAGE_ANNOTATION] ?? "";
+    return { slot_index, first_id: Number(annotations[FIRST_ID_ANNOTATION] ?? 0), policy, image_id };
+  } catch {
+    return { slot_index: Number.NaN, first_id: 0, policy: OPEN_POLICY, image_id: "" };
+  }
+}

@@ -1,0 +1,465 @@
+/**
+ * API containers on this machine: their root file system in the store area, their start, their end, and taking up those
+ * that outlived the process that started them. What a container is to its tenant (record, state, policy) is the
+ * containers concern's; here it is an id.
+ *
+ * Invariants:
+ * N1 A start that fails leaves no process, group, slot, mount or bundle; the root file system and the log stay.
+ * N2 Each container that lives has one control connection. Its end is the container's end: everything of it is then
+ *    removed, its slot given back, and the listener told, exactly once.
+ * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
+ */
+
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { AppError, errorText, invariant } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { each, together } from "../../base/parallel.ts";
+import { parseRun } from "../host/adoption.ts";
+import { findProcesses } from "../host/command-lines.ts";
+import { removeGroup } from "../host/control-groups.ts";
+import type { EngineHost } from "../host/host.ts";
+import type { LauncherClient } from "../host/launcher.ts";
+import type { EnteredImage } from "../images/mounted-images.ts";
+import { ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
+import type { NetworkSlot } from "../network/network.ts";
+import { readPublications } from "../network/publications.ts";
+import type { Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
+import type {
+  ContainerLog,
+  ContainerMetrics,
+  ContainerPlan,
+  Containers,
+  Ended,
+  LiveContainer,
+  ProcessList,
+} from "../ports/containers.ts";
+import type { OpenFiles } from "../ports/files.ts";
+import type { Publication } from "../ports/network.ts";
+import { CAPABILITIES, noteOf } from "./bundle.ts";
+import type { RunningContainer } from "./container.ts";
+import { ContainerFilters } from "./filters.ts";
+import { IdleRoots } from "./idle-roots.ts";
+import { SegmentedLog } from "./log.ts";
+import { ProcessLists } from "./process-lists.ts";
+import { ContainerRuns, notRemoved } from "./runs.ts";
+import { ContainerStarter } from "./starter.ts";
+import { readMetrics } from "./stats.ts";
+import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
+import { checkTargets } from "./writable-root.ts";
+
+interface Held extends RunningContainer {
+  /** Name of the run on the machine: its bundle, its groups, its id with the OCI runtime. */
+  readonly run: string;
+  /** Lets go of the image that its root lies on. */
+  readonly leaveImage: () => void;
+  readonly slot: NetworkSlot;
+  readonly ended: PromiseWithResolvers<void>;
+}
+
+const ESRCH = 3;
+
+export class LocalContainers implements Containers {
+  readonly #host: EngineHost;
+  readonly #held = new Map<string, Held>();
+  /** Being started. */
+  readonly #moving = new Set<string>();
+  /** Starts and ends that are under way. */
+  readonly #working = new Set<Promise<unknown>>();
+  #onEnded: (id: string, ended: Ended) => void = () => {};
+  #isLettingGo = false;
+  readonly #filters: ContainerFilters;
+  readonly #idle: IdleRoots;
+  readonly #starter: ContainerStarter;
+  readonly #runs: ContainerRuns;
+  readonly #processLists: ProcessLists;
+
+  constructor(host: EngineHost) {
+    this.#host = host;
+    this.#filters = new ContainerFilters(host);
+    this.#starter = new ContainerStarter(host);
+    this.#processLists = new ProcessLists((group) => host.task("processes", { group }));
+    this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
+    this.#idle = new IdleRoots(
+      (id, image) => this.#starter.mountIdle(id, image, () => this.#moving.has(id)),
+      (id) => this.#starter.unmount(id),
+    );
+  }
+
+  /** Ports of this machine that lead into containers, those of other daemons too. */
+  async publications(): Promise<readonly Publication[]> {
+    return readPublications(await this.#host.launcher());
+  }
+
+  /**
+   * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
+   * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
+   * `FileSessions.open` does.
+   */
+  openFiles(owner: { id: string; tenant_id: string }, image: string): Promise<OpenFiles> {
+    return this.#host.retried(() => this.#openFiles(owner, image));
+  }
+
+  async #openFiles({ id, tenant_id }: { id: string; tenant_id: string }, image: string): Promise<OpenFiles> {
+    await this.#runs.whenCleared(id);
+    const live = this.#held.get(id);
+    if (live !== undefined) {
+      const opened = await this.#host.files.open(tenant_id, `/proc/${live.pid}/root`, live.first_id);
+      // The number may have become another's while it was opened.
+      if (this.#held.get(id) === live && live.control.isOpen) return opened;
+      opened.close();
+    }
+    if (live !== undefined || this.#moving.has(id)) {
+      throw new AppError("WRONG_STATE", `container ${id} is starting or ending`, { hint: "try again in a moment" });
+    }
+    const { root, launcher, leave } = await this.#idle.enter(id, image);
+    try {
+      const { session, close } = await this.#host.files.open(tenant_id, root, 0, launcher);
+      return {
+        session,
+        close: () => {
+          close();
+          leave();
+        },
+      };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
+  /** Resolves when it is known whether containers here have user namespaces, or that it cannot be found out now. */
+  userNamespacesTried(): Promise<void> {
+    return this.#host.users.settled();
+  }
+
+  /**
+   * Part of the engine's boot, before the network's: connects to what lives. Resolves to the slots of all that was
+   * found, those of the dead too: nobody may get them before nothing is left.
+   */
+  async takeOver(): Promise<readonly NetworkSlot[]> {
+    const { containers: places, network, tenants } = this.#host;
+    this.#starter.sweep();
+    const runs = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...tenants.found()]);
+    this.#runs.keep(runs);
+    const begin = `${places.bundles}/`;
+    const starters = await findProcesses((args) => args.some((arg) => arg.startsWith(begin)));
+    const starting = new Set(starters.flatMap(({ args }) => args));
+    const slots: NetworkSlot[] = [];
+    await each(runs, LIMITS.leftovers_at_once, async (run) => {
+      const bundle = `${places.bundles}/${run}`;
+      const { id } = parseRun(run);
+      const { slot_index, policy, first_id, image_id } = noteOf(bundle);
+      const slot = network.slotOfIndex(slot_index);
+      if (slot !== null) {
+        slots.push(slot);
+        network.keepPolicy(slot, policy);
+        const tenant_id = tenants.tenantOf(run);
+        if (tenant_id !== null) network.attribute(slot, tenant_id);
+      }
+      const isDead = slot === null || starting.has(bundle) || id === PROBE;
+      const control = isDead ? null : await this.#connect(bundle).catch(() => null);
+      if (slot !== null && control !== null)
+        this.#hold({ id, run, slot, control, first_id, leaveImage: this.#host.images.hold(image_id) });
+      else this.#runs.doom(id, run, slot);
+    });
+    if (runs.size > 0) {
+      const { log } = this.#host.options;
+      log.info("found containers of an earlier process", { living: this.#held.size, ended: this.#runs.doomed_count });
+    }
+    return slots;
+  }
+
+  /**
+   * The last part of the engine's boot: clears away what did not live and finds out about user namespaces, in the
+   * background unless the daemon is not to run without them. Rejects with INTERNAL where there are none then.
+   */
+  async begin(): Promise<void> {
+    void this.#runs.clearAll();
+    void this.#host.images.sweep();
+    const deciding = this.#decide().catch((error) => {
+      this.#host.options.log.warn("user namespaces not tried out", { error: errorText(error) });
+      // Who has to have them is told; a machine that has no room now is asked again by every start.
+      if (error instanceof AppError && error.code === "INTERNAL") throw error;
+    });
+    if (this.#host.options.config.user_namespaces === "on") await deciding;
+  }
+
+  #decide(): Promise<boolean> {
+    return this.#host.users.decide(() => this.#tracked(this.#probe()));
+  }
+
+  /** Of the OCI runtime, too: with the image, the filter and the kinds of mounts that containers are started with. */
+  async #probe(): Promise<void> {
+    await this.#runs.whenCleared(PROBE);
+    const image = this.#host.images.pinned;
+    const filter = await this.#filters.get(CAPABILITIES);
+    const parts = { host: this.#host, starter: this.#starter };
+    await probeUserNamespaces(parts, this.#runs.next(PROBE, PROBE), image, filter).catch((error) => {
+      // It may have been a kept filter that is not whole: the next try is with one that is compiled for it.
+      this.#filters.drop(CAPABILITIES);
+      throw error;
+    });
+  }
+
+  /** Tells how many processes and threads the containers of a tenant may have together; null: no limit. */
+  boundProcesses(processesMax: (tenant_id: string) => number | null): void {
+    this.#host.tenants.bound(processesMax);
+  }
+
+  /** Number of processes and threads of a tenant's containers now. */
+  processCount(tenant_id: string): number {
+    return this.#host.tenants.processCount(tenant_id);
+  }
+
+  /** One listener, told of every end of a container that was live. */
+  onEnded(listener: (id: string, ended: Ended) => void): void {
+    this.#onEnded = listener;
+  }
+
+  live(id: string): LiveContainer | null {
+    return this.#held.get(id) ?? null;
+  }
+
+  /** Ids of all that have a file system or a log here. */
+  async kept(): Promise<readonly string[]> {
+    const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
+    const ids = [...folders, ...(await this.#host.storage.list("containers"))];
+    // The probe looks after itself; where there is none, what one of an earlier process left is as good as unknown.
+    return [...new Set(ids)].filter((id) => id !== PROBE || !this.#host.users.areWanted);
+  }
+
+  /** Of those that run. */
+  get ids(): readonly string[] {
+    return [...this.#held.keys()];
+  }
+
+  /** Makes the root file system of a container, at most `disk_mb` large. Rejects with CAPACITY_FULL. Safe to repeat. */
+  async create(id: string, disk_mb: number | null): Promise<void> {
+    await this.#host.storage.create("containers", id, disk_mb);
+    mkdirSync(this.directory(id), { recursive: true, mode: 0o700 });
+  }
+
+  /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
+  async remove(id: string): Promise<void> {
+    await this.#runs.whenCleared(id);
+    await this.#host.storage.remove("containers", id);
+    this.#starter.forget(id);
+  }
+
+  /**
+   * Starts a container and waits for its minit (N1). Resolves to null, or to its end where its command was over before
+   * anybody could look. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image).
+   */
+  async start(plan: ContainerPlan): Promise<Ended | null> {
+    const { id } = plan;
+    await this.#runs.whenCleared(id);
+    if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
+    if (this.#moving.has(id) || this.#idle.isUsed(id)) {
+      throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
+    }
+    this.#moving.add(id);
+    const starting = this.#host
+      .retried((launcher) => this.#start(plan, launcher))
+      .finally(() => this.#moving.delete(id));
+    return this.#tracked(starting);
+  }
+
+  async #start(plan: ContainerPlan, launcher: LauncherClient): Promise<Ended | null> {
+    const { id } = plan;
+    const run = this.#runs.next(id, plan.tenant_id);
+    let slot: NetworkSlot | null = null;
+    let entered: EnteredImage | null = null;
+    try {
+      await this.#idle.left(id);
+      const capabilities = plan.strict ? [] : CAPABILITIES;
+      entered = await this.#host.images.enter(plan.image);
+      const { image } = entered;
+      const [filter, hasUser] = await Promise.all([this.#filters.get(capabilities), this.#decide()]);
+      slot = await this.#host.acquire();
+      invariant((slot.user !== null) === hasUser, "a slot is as was decided");
+      failpoint("containers.start.slot");
+      // Idempotent: what was made just before a power cut may be lost.
+      await this.#host.storage.create("containers", id, plan.disk_limit_mb);
+      this.#host.network.attribute(slot, plan.tenant_id);
+      const policing = this.#host.network.setPolicy(slot, plan.network);
+      const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
+      const targets = plan.volumes.map(({ target }) => target);
+      await checkTargets(launcher, rootfs, targets);
+      await this.#host.task("startContainer", this.#starter.task(plan, run, { image, rootfs, slot, filter }));
+      // The next launcher does not see the root: what it started would run in an empty one.
+      if (!launcher.isOpen) throw new AppError("INTERNAL", "the launcher died during the start");
+      const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {
+        const ended = this.#runs.endOf(id, run);
+        if (ended === null) throw error;
+        return ended;
+      });
+      if (!(control instanceof ControlConnection)) {
+        await this.#runs.remove(id, run, slot, false);
+        entered.leave();
+        return control;
+      }
+      failpoint("containers.start.ready");
+      this.#hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage: entered.leave });
+      return null;
+    } catch (cause) {
+      await this.#runs.remove(id, run, slot, true);
+      entered?.leave();
+      if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
+      throw new AppError("START_FAILED", errorText(cause), { cause });
+    } finally {
+      await this.#starter.unmount(id);
+    }
+  }
+
+  /**
+   * Asks a container to end by `signal`, ends it by force after `grace_ms`, and resolves when nothing of it is left.
+   * Resolves at once when it does not run.
+   */
+  async stop(id: string, signal: number, grace_ms: number): Promise<void> {
+    const held = this.#held.get(id);
+    if (held === undefined) return;
+    const { clock } = this.#host.options;
+    // Where it does not answer, the grace has its end.
+    const asking = stopMain(held.socket_path, signal, clock).catch(() => {});
+    const cancel = clock.after(grace_ms, () => this.#kill(held));
+    try {
+      await this.#untilEnded(held, grace_ms);
+      await asking;
+    } finally {
+      cancel();
+    }
+  }
+
+  /** Ends a container by force. Resolves when nothing of it is left. */
+  async kill(id: string): Promise<void> {
+    await this.#runs.whenCleared(id);
+    const held = this.#held.get(id);
+    if (held === undefined) return;
+    this.#kill(held);
+    await this.#untilEnded(held, 0);
+  }
+
+  /** How a container ended while nobody looked. Null: there is no word of it, as after a reboot of the machine. */
+  exit(id: string): Ended | null {
+    return this.#runs.exit(id);
+  }
+
+  /** Begins a command in a container that runs, on a connection of its own. */
+  exec(id: string, request: RunRequest, listener: ExecListener): Exec {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return openExec(held.socket_path, request, listener, this.#host.options.clock);
+  }
+
+  /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
+  run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return runExec(held.socket_path, request, this.#host.options.clock);
+  }
+
+  /** Signals a process by its pid inside. Rejects with NOT_FOUND when there is none, INVALID_ARGUMENT for the first one. */
+  async signalPid(id: string, pid: number, signal: number): Promise<void> {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    const errno = await signalPid(held.socket_path, pid, signal, this.#host.options.clock);
+    if (errno === 0) return;
+    if (errno === ESRCH) throw new AppError("NOT_FOUND", "no such process runs in the container");
+    throw new AppError("INVALID_ARGUMENT", `process ${pid} cannot be signalled`);
+  }
+
+  log(id: string): ContainerLog {
+    return new SegmentedLog(this.#starter.segments(id), this.#host.options.clock);
+  }
+
+  metrics(id: string): ContainerMetrics {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return readMetrics(this.#host.mode, this.#runs.remains(held.run, false).cgroup, held.slot.host_interface);
+  }
+
+  /** Processes of a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
+  processes(id: string): Promise<ProcessList> {
+    const held = this.#held.get(id);
+    invariant(held !== undefined, "the container runs");
+    return this.#processLists.get(this.#runs.remains(held.run, false).cgroup);
+  }
+
+  /** Where a container's log and exit lie. */
+  directory(id: string): string {
+    return this.#starter.directory(id);
+  }
+
+  /** True if a container that runs is connected to the gateway. */
+  isLinked(id: string): boolean {
+    const slot = this.#held.get(id)?.slot;
+    return slot !== undefined && this.#host.network.isConnected(slot);
+  }
+
+  /** Whether somebody looks into one that does not run: it cannot be started before that is over. */
+  isLookedInto(id: string): boolean {
+    return this.#idle.isUsed(id);
+  }
+
+  /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
+  async letGo(): Promise<readonly NetworkSlot[]> {
+    await Promise.all(this.#working);
+    this.#isLettingGo = true;
+    const held = [...this.#held.values()];
+    for (const { control } of held) control.close();
+    if (held.length === 0) {
+      removeGroup(this.#host.mode, this.#host.containers.cgroup);
+      await this.#host.closeStorage();
+    }
+    return held.map(({ slot }) => slot);
+  }
+
+  /** A minit that does not answer is ended with its groups. */
+  #kill({ socket_path, control }: Held): void {
+    shutdown(socket_path, LIMITS.container_kill_wait_ms, this.#host.options.clock).catch(() => control.close());
+  }
+
+  #connect(bundle: string): Promise<ControlConnection> {
+    return ControlConnection.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
+  }
+
+  #hold(taken: Pick<Held, "id" | "run" | "slot" | "control" | "first_id" | "leaveImage">): void {
+    const { id, run, slot, control } = taken;
+    const { bundle } = this.#runs.remains(run, false);
+    const pid = Number(readFileSync(`${bundle}/pid`, "utf8"));
+    const socket_path = `${bundle}/s`;
+    const held: Held = { ...taken, pid, address: slot.address, socket_path, ended: Promise.withResolvers() };
+    this.#held.set(id, held);
+    control.onClosed(() => void this.#tracked(this.#ended(held)));
+  }
+
+  /** Rejects with NOT_RESPONDING when a container that was asked to end is not gone in time. */
+  async #untilEnded(held: Held, grace_ms: number): Promise<void> {
+    const wait_ms = grace_ms + LIMITS.container_kill_wait_ms + LIMITS.removal_wait_ms;
+    await this.#host.within(wait_ms, held.ended.promise);
+    if (this.#held.get(held.id) === held) throw notRemoved(held.id);
+  }
+
+  #tracked<T>(work: Promise<T>): Promise<T> {
+    const done: Promise<unknown> = work.catch(() => {}).then(() => this.#working.delete(done));
+    this.#working.add(done);
+    return work;
+  }
+
+  /** N2. */
+  async #ended(held: Held): Promise<void> {
+    if (this.#isLettingGo) return;
+    const { id, run, slot } = held;
+    const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
+    // The next daemon finds what is left of it otherwise, and tells.
+    if (!(await this.#host.discard(this.#runs.remains(run, false), slot))) return;
+    held.leaveImage();
+    failpoint("containers.end.cleared");
+    this.#held.delete(id);
+    this.#onEnded(id, ended);
+    held.ended.resolve();
+  }
+}
+
+const namesIn = (path: string): string[] => (existsSync(path) ? readdirSync(path) : []);

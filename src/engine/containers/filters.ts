@@ -1,0 +1,70 @@
+/** The system-call filters of API containers, one for each set of capabilities, compiled at the first start of its kind. */
+import { LIMITS } from "../../base/limits.ts";
+import type { EngineHost } from "../host/host.ts";
+import { OPEN_POLICY } from "../network/rules.ts";
+import type { Filter } from "../oci/filters.ts";
+import { containerConfig, writeContainerFiles } from "./bundle.ts";
+
+/** Of the container that the runtime makes to compile for. */
+const COMPILER = "container-filter";
+
+export class ContainerFilters {
+  readonly #host: EngineHost;
+  readonly #made = new Map<string, Promise<Filter>>();
+
+  constructor(host: EngineHost) {
+    this.#host = host;
+  }
+
+  get(capabilities: readonly string[]): Promise<Filter> {
+    const key = capabilities.join();
+    const found = this.#made.get(key);
+    if (found !== undefined) return found;
+    const making = this.#make(capabilities);
+    this.#made.set(key, making);
+    making.catch(() => this.#made.delete(key));
+    return making;
+  }
+
+  /** Has the next one who asks get it made anew. */
+  drop(capabilities: readonly string[]): void {
+    this.#made.delete(capabilities.join());
+    this.#host.filters.drop(capabilities);
+  }
+
+  async #make(capabilities: readonly string[]): Promise<Filter> {
+    const { filters, images, options, resolv_conf } = this.#host;
+    if (!filters.areKept) return filters.rules(capabilities);
+    const kept = filters.kept(capabilities);
+    if (kept !== null) return kept;
+    const { path } = images.pinned;
+    return this.#host.compile(COMPILER, capabilities, (slot, { bundle, cgroup }) => {
+      const spec = {
+        id: COMPILER,
+        hostname: COMPILER,
+        image_id: "",
+        rootfs: path,
+        minit: options.minit,
+        resolv_conf,
+        slot_index: slot.index,
+        address: slot.address,
+        netns: slot.netns,
+        user: null,
+        cgroup,
+        filter: filters.rules(capabilities),
+        argv: [],
+        environment: [],
+        working_directory: "/",
+        memory_limit_mb: LIMITS.memory_limit_mb_default,
+        has_socket_limit: false,
+        cpu_limit_percent: null,
+        strict: true,
+        read_only_root: true,
+        network: OPEN_POLICY,
+        mounts: [],
+      };
+      writeContainerFiles(bundle, spec);
+      return containerConfig(spec, bundle);
+    });
+  }
+}

@@ -1,0 +1,277 @@
+/**
+ * What minit leaves on the host about the main command of a container: its log, a ring of segment files, and its exit
+ * record. runtimes/minit/protocol.h describes both; log.c writes them. Reading needs no minit.
+ *
+ * G1 A line is given only where its seal and its number fit: a torn end, a write under way and a segment that is
+ *    reused while it is read end what is read of that segment, and nothing wrong is given.
+ * G2 Numbers of lines only go up. A gap in them says that the ring went round in between.
+ * G3 At most one segment and the lines of one answer are in memory.
+ */
+import { readFileSync } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import type { Clock, EpochMs } from "../../base/clock.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { ContainerLog, ExitRecord, LogLine, LogStream, TailOptions } from "../ports/containers.ts";
+
+const HEAD_BYTES = 16;
+const ENTRY_BYTES = 24;
+const SEAL_BYTES = 4;
+const PIECE_BYTES_MAX = 16 * 1024;
+const LOG_MAGIC = 0x474f_4c48;
+const LOG_VERSION = 1;
+const FLAG_PARTIAL = 1;
+
+const RECORD_BYTES = 32;
+const RECORD_MAGIC = 0x5449_5845;
+const RECORD_VERSION = 1;
+const RECORD_ASKED = 1;
+const RECORD_NO_COMMAND = 2;
+const RECORD_NOT_STARTED = 4;
+
+const STREAMS: readonly LogStream[] = ["minit", "stdout", "stderr"];
+
+/** Where the entry at `at` ends. 0: there is none, or not yet a whole one, or not that number. */
+function entryEnd(bytes: Buffer, at: number, seq: number): number {
+  if (bytes.length - at < ENTRY_BYTES + SEAL_BYTES) return 0;
+  const length = bytes.readUInt32LE(at);
+  const end = at + ENTRY_BYTES + length + SEAL_BYTES;
+  if (length > PIECE_BYTES_MAX || end > bytes.length || seqAt(bytes, at) !== seq) return 0;
+  return bytes.readUInt32LE(end - SEAL_BYTES) === (length ^ (seq & 0xffff_ffff)) >>> 0 ? end : 0;
+}
+
+/** As a number: it is exact up to 2^53, which no log reaches. */
+function seqAt(bytes: Buffer, at: number): number {
+  return bytes.readUInt32LE(at + 8) + bytes.readUInt32LE(at + 12) * 2 ** 32;
+}
+
+function timeAt(bytes: Buffer, at: number): EpochMs {
+  return (bytes.readUInt32LE(at + 16) + bytes.readUInt32LE(at + 20) * 2 ** 32) / 1000;
+}
+
+function lineAt(bytes: Buffer, at: number): LogLine {
+  const begin = at + ENTRY_BYTES;
+  return {
+    seq: seqAt(bytes, at),
+    at_ms: timeAt(bytes, at),
+    stream: STREAMS[bytes[at + 4] ?? 0] ?? "minit",
+    message: bytes.toString("utf8", begin, begin + bytes.readUInt32LE(at)),
+    partial: ((bytes[at + 5] ?? 0) & FLAG_PARTIAL) !== 0,
+  };
+}
+
+/** The number of the segment's first line. 0: it holds none. */
+function firstSeq(head: Buffer): number {
+  const isHead =
+    head.length >= HEAD_BYTES && head.readUInt32LE(0) === LOG_MAGIC && head.readUInt32LE(4) === LOG_VERSION;
+  return isHead ? seqAt(head, 0) : 0;
+}
+
+async function readAt(file: FileHandle, at: number, bytes_max: number): Promise<Buffer> {
+  const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(bytes_max), 0, bytes_max, at);
+  return buffer.subarray(0, bytesRead);
+}
+
+interface Segment {
+  readonly file: FileHandle;
+  readonly first_seq: number;
+}
+
+/** Those that hold lines, oldest first. */
+async function readHeads(files: readonly FileHandle[]): Promise<Segment[]> {
+  const heads = await Promise.all(
+    files.map(async (file) => ({ file, first_seq: firstSeq(await readAt(file, 0, HEAD_BYTES)) })),
+  );
+  return heads.filter((head) => head.first_seq > 0).sort((a, b) => a.first_seq - b.first_seq);
+}
+
+/** The newest `limit` lines of a segment that are asked for. Done: older segments hold none of them. */
+async function tailOf(
+  segment: Segment,
+  limit: number,
+  { since_ms = 0, after_seq = 0, is_own = false }: TailOptions,
+): Promise<{ lines: LogLine[]; isDone: boolean }> {
+  const bytes = await readAt(segment.file, 0, LIMITS.log_segment_bytes_max);
+  const at: number[] = [];
+  let isDone = segment.first_seq <= after_seq + 1;
+  // Reused since its head was read: its lines are newer than all others, and not to be told before them.
+  if (firstSeq(bytes) !== segment.first_seq) return { lines: [], isDone };
+  let begin = HEAD_BYTES;
+  for (let seq = segment.first_seq; ; seq++) {
+    const end = entryEnd(bytes, begin, seq);
+    if (end === 0) break;
+    const isNew = timeAt(bytes, begin) >= since_ms;
+    if (!isNew) isDone = true;
+    const isWanted = !is_own || STREAMS[bytes[begin + 4] ?? 0] !== "minit";
+    if (isNew && isWanted && seq > after_seq) at.push(begin);
+    begin = end;
+  }
+  return { lines: at.slice(-limit).map((place) => lineAt(bytes, place)), isDone };
+}
+
+export class SegmentedLog implements ContainerLog {
+  readonly #paths: readonly string[];
+  readonly #clock: Clock;
+
+  /** `paths`: the segments in the order in which minit got them. */
+  constructor(paths: readonly string[], clock: Clock) {
+    this.#paths = paths;
+    this.#clock = clock;
+  }
+
+  /** Lines that are there now, oldest first. None where there are no files. */
+  async tail(options: TailOptions): Promise<LogLine[]> {
+    const limit = Math.min(options.limit, LIMITS.log_lines_max);
+    return this.#withFiles(async (files) => {
+      let lines: LogLine[] = [];
+      for (const segment of (await readHeads(files)).reverse()) {
+        if (lines.length >= limit) break;
+        const older = await tailOf(segment, limit - lines.length, options);
+        lines = older.lines.concat(lines);
+        if (older.isDone) break;
+      }
+      return lines;
+    });
+  }
+
+  /**
+   * Lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once where there
+   * are no files.
+   */
+  async *follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined> {
+    const files = await openAll(this.#paths);
+    try {
+      const [first] = files;
+      if (first === undefined) return;
+      let place: Place | null = null;
+      let seq = after_seq + 1;
+      let pause_ms: number = LIMITS.log_poll_ms_min;
+      while (!signal.aborted) {
+        place ??= placeOf(await readHeads(files), seq);
+        // One call for each look: there may be a thousand followers.
+        const { size, nlink } = await (place?.file ?? first).stat();
+        const lines: LogLine[] = place === null ? [] : await readOn(place, size);
+        for (const line of lines) {
+          if (signal.aborted) return;
+          if (line.seq < seq) continue;
+          yield line;
+          seq = line.seq + 1;
+        }
+        if (lines.length > 0) {
+          pause_ms = LIMITS.log_poll_ms_min;
+          continue;
+        }
+        if (place === null || size !== place.at || isFull(place)) {
+          const next = placeOf(await readHeads(files), seq);
+          if (next !== null && next.segment_seq !== place?.segment_seq) {
+            place = next;
+            continue;
+          }
+        }
+        if (nlink === 0) return;
+        await this.#pause(pause_ms, signal);
+        pause_ms = Math.min(pause_ms * 2, LIMITS.log_poll_ms_max);
+      }
+    } finally {
+      await closeAll(files);
+    }
+  }
+
+  #pause(delay_ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        signal.removeEventListener("abort", done);
+        resolve();
+      };
+      const cancel = this.#clock.after(delay_ms, done);
+      signal.addEventListener("abort", done);
+    });
+  }
+
+  async #withFiles<T>(use: (files: readonly FileHandle[]) => Promise<T>): Promise<T> {
+    const files = await openAll(this.#paths);
+    try {
+      return await use(files);
+    } finally {
+      await closeAll(files);
+    }
+  }
+}
+
+/** Where a follower is: before the entry `seq` at `at` of a segment. */
+interface Place {
+  readonly file: FileHandle;
+  readonly segment_seq: number;
+  at: number;
+  seq: number;
+}
+
+/**
+ * The segment that `seq` is in or will be in: the newest that begins at or before it. Where the ring went round since,
+ * the oldest.
+ */
+function placeOf(segments: readonly Segment[], seq: number): Place | null {
+  const found = segments.findLast((segment) => segment.first_seq <= seq) ?? segments[0];
+  if (found === undefined) return null;
+  return { file: found.file, segment_seq: found.first_seq, at: HEAD_BYTES, seq: found.first_seq };
+}
+
+/** Whether the next line may not fit into the segment any more. */
+const isFull = ({ at }: Place): boolean =>
+  at + ENTRY_BYTES + PIECE_BYTES_MAX + SEAL_BYTES > LIMITS.log_segment_bytes_max;
+
+/** Lines behind a place of a segment that is `size` bytes long. */
+async function readOn(place: Place, size: number): Promise<LogLine[]> {
+  if (size <= place.at) return [];
+  const bytes = await readAt(place.file, place.at, Math.min(size - place.at, LIMITS.log_read_bytes));
+  const lines: LogLine[] = [];
+  let begin = 0;
+  for (;;) {
+    const end = entryEnd(bytes, begin, place.seq);
+    if (end === 0) break;
+    lines.push(lineAt(bytes, begin));
+    begin = end;
+    place.seq++;
+  }
+  place.at += begin;
+  return lines;
+}
+
+async function openAll(paths: readonly string[]): Promise<FileHandle[]> {
+  const files: FileHandle[] = [];
+  try {
+    for (const path of paths) files.push(await open(path, "r"));
+    return files;
+  } catch (error) {
+    await closeAll(files);
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
+}
+
+async function closeAll(files: readonly FileHandle[]): Promise<void> {
+  await Promise.all(files.map((file) => file.close()));
+}
+
+/** How the container's last run ended. Null: it runs, or its minit was killed before it could say. */
+export function readExitRecord(path: string): ExitRecord | null {
+  let bytes: Buffer;
+  try {
+    bytes = readFileSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
+    throw error;
+  }
+  const isRecord =
+    bytes.length >= RECORD_BYTES && bytes.readUInt32LE(0) === RECORD_MAGIC && bytes.readUInt32LE(4) === RECORD_VERSION;
+  if (!isRecord) return null;
+  const flags = bytes.readUInt32LE(16);
+  return {
+    exit_code: bytes.readUInt32LE(8),
+    signal: bytes.readUInt32LE(12),
+    ended_at_ms: Number(bytes.readBigUInt64LE(24)) / 1000,
+    asked: (flags & RECORD_ASKED) !== 0,
+    has_command: (flags & RECORD_NO_COMMAND) === 0,
+    is_started: (flags & RECORD_NOT_STARTED) === 0,
+  };
+}

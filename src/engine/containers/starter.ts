@@ -1,0 +1,140 @@
+/**
+ * How an API container is put together and started: its root mounted where only the launcher sees it, its configuration
+ * from what the start is told and what this machine is, and what its first process is handed. Which containers there
+ * are, and what becomes of them, is containers.ts's.
+ */
+import { constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { remainsOf } from "../host/adoption.ts";
+import type { EngineHost } from "../host/host.ts";
+import type { LauncherClient, UserNamespace } from "../host/launcher.ts";
+import type { StartContainerTask } from "../host/thread.ts";
+import type { MountedImage } from "../images/image-store.ts";
+import type { NetworkSlot } from "../network/network.ts";
+import type { Filter } from "../oci/filters.ts";
+import type { ContainerPlan } from "../ports/containers.ts";
+import type { ContainerSpec } from "./bundle.ts";
+import type { IdleRoot } from "./idle-roots.ts";
+import { mountWritable } from "./writable-root.ts";
+
+/** Resources that a start holds for its container. */
+export interface StartParts {
+  readonly image: MountedImage;
+  readonly rootfs: string;
+  readonly slot: NetworkSlot;
+  readonly filter: Filter;
+}
+
+export class ContainerStarter {
+  readonly #host: EngineHost;
+  /** Root inside is nobody to this machine and has to pass all directories above its root: these are open to that. */
+  readonly #roots: string;
+
+  constructor(host: EngineHost) {
+    this.#host = host;
+    this.#roots = host.roots;
+  }
+
+  /** Takes away what an earlier process mounted on: the mounts themselves went with its launcher. */
+  sweep(): void {
+    for (const name of readdirSync(this.#roots)) rmdirSync(`${this.#roots}/${name}`);
+  }
+
+  /** Where a container's log and exit lie. */
+  directory(id: string): string {
+    return `${this.#host.options.config.data_dir}/containers/${id}`;
+  }
+
+  /**
+   * Mounts a container's root, long enough for the runtime to take it over, or for who looks into it. With a user
+   * namespace it is one for a container in that.
+   */
+  async mount(launcher: LauncherClient, id: string, image: MountedImage, user: UserNamespace | null): Promise<string> {
+    const target = `${this.#roots}/${id}`;
+    if (user !== null && image.layers.length === 0) {
+      throw new AppError("START_FAILED", `the layers of ${image.reference} are not known, which user namespaces need`);
+    }
+    const below = user === null ? { lower: image.path } : { lower: image.layers, user };
+    await mountWritable({ launcher, storage: this.#host.storage, id, below, target });
+    // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
+    for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
+      const mode = await launcher.lstatInRoot(target, path);
+      if (mode !== null && (mode & constants.S_IFMT) !== constants.S_IFDIR) {
+        throw new AppError("START_FAILED", `${path} of the container is no directory`);
+      }
+    }
+    return target;
+  }
+
+  /** Mounts the root of a container that does not run. Rejects with WRONG_STATE when it is being started by then. */
+  async mountIdle(id: string, reference: string, isStarting: () => boolean): Promise<IdleRoot> {
+    const { image, leave } = await this.#host.images.enter(reference);
+    try {
+      if (isStarting()) throw new AppError("WRONG_STATE", `container ${id} is starting`);
+      const launcher = await this.#host.launcher();
+      return { root: await this.mount(launcher, id, image, null), launcher, letGo: leave };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
+  async unmount(id: string): Promise<void> {
+    const target = `${this.#roots}/${id}`;
+    await this.#host
+      .launcher()
+      .then((launcher) => launcher.unmount(target))
+      .catch(() => {});
+    rmSync(target, { recursive: true, force: true });
+  }
+
+  /** Removes a container's log and exit. */
+  forget(id: string): void {
+    rmSync(this.directory(id), { recursive: true, force: true });
+  }
+
+  /** Makes the directory of the container's files and returns the task for a worker thread. `run`: the run's name on the machine. */
+  task(plan: ContainerPlan, run: string, { image, rootfs, slot, filter }: StartParts): StartContainerTask {
+    const { bundle, runtime_root } = remainsOf(this.#host.containers, run, true);
+    const cgroup = this.#host.tenants.path(run);
+    const directory = this.directory(plan.id);
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    rmSync(`${directory}/exit`, { force: true });
+    const handover = {
+      listen_path: `${bundle}/s`,
+      file_paths: [...this.segments(plan.id), `${directory}/exit`],
+      pid_file: `${bundle}/pid`,
+    };
+    const spec = { ...this.#spec(plan, rootfs, slot, filter), id: run, cgroup, image_id: image.id };
+    return { spec, bundle, runtime_root, handover };
+  }
+
+  /** Of its log, in the order in which minit gets them. */
+  segments(id: string): readonly string[] {
+    return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
+  }
+
+  #spec(
+    plan: ContainerPlan,
+    rootfs: string,
+    slot: NetworkSlot,
+    filter: Filter,
+  ): Omit<ContainerSpec, "cgroup" | "image_id"> {
+    const { options, resolv_conf } = this.#host;
+    const { image: _, disk_limit_mb: __, tenant_id: ___, volumes, ...kept } = plan;
+    return {
+      ...kept,
+      rootfs,
+      minit: options.minit,
+      resolv_conf,
+      slot_index: slot.index,
+      address: slot.address,
+      netns: slot.netns,
+      user: slot.user,
+      has_socket_limit: this.#host.groups.sockets === "own",
+      filter,
+      mounts: volumes.map(({ id, target }) => ({ source: this.#host.storage.subvolume("volumes", id), target })),
+    };
+  }
+}

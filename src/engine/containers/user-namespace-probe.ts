@@ -1,0 +1,109 @@
+/**
+ * Whether containers with user namespaces work on this machine: one is started as every other is, with a volume, files are
+ * written through it, and it is looked at whose they are on the disk. Nothing of it stays.
+ */
+import { readFileSync } from "node:fs";
+import { AppError, errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { remainsOf } from "../host/adoption.ts";
+import type { EngineHost } from "../host/host.ts";
+import type { MountedImage } from "../images/image-store.ts";
+import { ControlConnection } from "../minit/container-client.ts";
+import { OPEN_POLICY } from "../network/rules.ts";
+import type { Filter } from "../oci/filters.ts";
+import { OciRuntime } from "../oci/runtime.ts";
+import type { ContainerPlan } from "../ports/containers.ts";
+import { writeContainerFiles } from "./bundle.ts";
+import type { ContainerStarter, StartParts } from "./starter.ts";
+
+/** The container's id. */
+export const PROBE = "user-namespace-probe";
+/** Where the container has its own subvolume as if that were a volume's: one less to be made. */
+const VOLUME = "/volume";
+const FILE = "/probe";
+
+const PLAN: ContainerPlan = {
+  id: PROBE,
+  tenant_id: PROBE,
+  hostname: PROBE,
+  image: "",
+  network: OPEN_POLICY,
+  argv: [],
+  environment: [],
+  working_directory: "/",
+  memory_limit_mb: LIMITS.container_memory_mb_default,
+  cpu_limit_percent: null,
+  disk_limit_mb: null,
+  strict: false,
+  read_only_root: false,
+  volumes: [],
+};
+
+export interface ProbeParts {
+  readonly host: EngineHost;
+  readonly starter: ContainerStarter;
+}
+
+/** Rejects with the reason why they do not work. `run`: the container's name on the machine. */
+export async function probeUserNamespaces(
+  parts: ProbeParts,
+  run: string,
+  image: MountedImage,
+  filter: Filter,
+): Promise<void> {
+  const { host, starter } = parts;
+  const { storage } = host;
+  const slot = await host.acquire();
+  try {
+    // The slot's own was refused, and with it the question is answered.
+    if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "there is no user namespace");
+    await storage.remove("containers", PROBE);
+    await storage.create("containers", PROBE, null);
+    const rootfs = await starter.mount(await host.launcher(), PROBE, image, slot.user);
+    await look(parts, await start(parts, run, { image, rootfs, slot, filter }), slot.user.first_id);
+  } finally {
+    await starter.unmount(PROBE);
+    await host.within(
+      LIMITS.removal_wait_ms,
+      host.discard({ ...remainsOf(host.containers, run, true), cgroup: host.tenants.path(run) }, slot),
+    );
+    const failed = (error: unknown) => host.options.log.warn("probe not removed", { error: errorText(error) });
+    await storage.remove("containers", PROBE).catch(failed);
+    starter.forget(PROBE);
+  }
+}
+
+/** Resolves to the first process's pid. Not by way of a thread, where a test's failpoints are for containers. */
+async function start({ host, starter }: ProbeParts, run: string, taken: StartParts): Promise<number> {
+  const { spec, bundle, handover } = starter.task(PLAN, run, taken);
+  const { command, version } = host.runtime;
+  const { clock } = host.options;
+  const mounts = [{ source: host.storage.subvolume("containers", PROBE), target: VOLUME }];
+  writeContainerFiles(bundle, { ...spec, mounts });
+  const runtime = new OciRuntime(() => host.launcher(), command, version, host.containers.runtime);
+  await runtime.run(run, bundle, handover, LIMITS.start_timeout_ms);
+  const control = await ControlConnection.connect(handover.listen_path, LIMITS.start_timeout_ms, clock);
+  control.close();
+  return Number(readFileSync(`${bundle}/pid`, "utf8"));
+}
+
+async function look({ host: { storage, files } }: ProbeParts, pid: number, first_id: number): Promise<void> {
+  const map = readFileSync(`/proc/${pid}/uid_map`, "utf8").trim().split(/\s+/).map(Number);
+  if (map.join() !== [0, first_id, LIMITS.user_namespace_ids].join()) {
+    throw new AppError("INTERNAL", `the container's ids are mapped ${map.join(" ")}`);
+  }
+  const last_id = LIMITS.user_namespace_ids - 1;
+  await files.with(PROBE, `/proc/${pid}/root`, first_id, async (session) => {
+    for (const path of [FILE, `${VOLUME}${FILE}`]) {
+      await session.write(path, Buffer.from(PROBE), { uid: last_id, gid: 0 });
+      const { uid, gid } = await session.stat(path);
+      if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} inside`);
+    }
+  });
+  await files.with(PROBE, storage.subvolume("containers", PROBE), 0, async (session) => {
+    for (const path of [`/upper${FILE}`, FILE]) {
+      const { uid, gid } = await session.stat(path);
+      if (uid !== last_id || gid !== 0) throw new AppError("INTERNAL", `${path} is ${uid}:${gid} on the disk`);
+    }
+  });
+}

@@ -1,0 +1,65 @@
+/**
+ * The root of a container as something that can be written to, also where the container has filled its limit: overlayfs
+ * then finds no room for its own working directory, and without it nothing in the root could ever be deleted again.
+ */
+import { constants } from "node:fs";
+import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { LauncherClient, OverlayRequest } from "../host/launcher.ts";
+import type { Storage } from "../ports/storage.ts";
+
+const MIB = 1024 * 1024;
+
+export interface WritableRoot {
+  readonly launcher: LauncherClient;
+  readonly storage: Storage;
+  /** Of the container, whose subvolume is there. */
+  readonly id: string;
+  readonly below: Pick<OverlayRequest, "lower" | "user">;
+  readonly target: string;
+}
+
+/** Mounts it. Where it is full, with a little more room for as long as that takes. Rejects with CAPACITY_FULL. */
+export async function mountWritable(root: WritableRoot): Promise<void> {
+  const { storage, id } = root;
+  try {
+    return await mount(root);
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "CAPACITY_FULL") throw error;
+    const { limit_bytes } = await storage.usage("containers", id);
+    if (limit_bytes === null) throw error;
+    const limit_mb = Math.ceil(limit_bytes / MIB);
+    await storage.setLimit("containers", id, limit_mb + LIMITS.root_room_mb);
+    try {
+      await mount(root);
+    } finally {
+      await storage.setLimit("containers", id, limit_mb);
+    }
+  }
+}
+
+/**
+ * Mounts of volumes follow links in the root: one that was put on the way would have a volume mounted over /dev or /proc, where
+ * the runtime itself looks for devices and masks what must not be seen (CVE-2021-30465, CVE-2025-31133). Rejects with
+ * INVALID_ARGUMENT. Nobody changes the root meanwhile, and no target lies in another volume, which others may change.
+ */
+export async function checkTargets(launcher: LauncherClient, root: string, targets: readonly string[]): Promise<void> {
+  for (const target of targets) {
+    let path = "";
+    for (const part of target.split("/").slice(1)) {
+      path += `/${part}`;
+      const mode = await launcher.lstatInRoot(root, path);
+      if (mode === null) break;
+      if ((mode & constants.S_IFMT) === constants.S_IFLNK) {
+        throw new AppError("INVALID_ARGUMENT", `volumes: ${path} is a link in the container`, {
+          details: { received: target },
+          hint: "name the place that it leads to",
+        });
+      }
+    }
+  }
+}
+
+function mount({ launcher, below, storage, id, target }: WritableRoot): Promise<void> {
+  return launcher.mountOverlay({ ...below, directory: storage.subvolume("containers", id), target, isReadonly: false });
+}

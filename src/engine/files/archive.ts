@@ -1,0 +1,280 @@
+/**
+ * Archives into and out of a tree, as streams: tar, and tar in gzip, which is known by its first bytes. The tree is a
+ * `FileSession`: nothing here touches a file.
+ *
+ * What an archive may do below its `path`:
+ * R1 Nothing outside of it. Absolute names lose their slash, a `..` refuses the archive; links below `path` are
+ *    followed only where they lead to what is below it too, and any other in the way of an entry is replaced.
+ * R2 A hard link only to what the archive or an earlier one put below `path`. Symbolic links are made as they are.
+ * R3 Files, directories and links; devices, pipes and sparse files refuse the archive.
+ * R4 Modes are kept with set-uid bits, times too. Everything belongs to root, or with `preserve_owner` to whom it says.
+ * R5 An entry replaces what has its name, but a directory that is not empty only by a directory, which keeps the rest.
+ * A refusal names the entry; what came before it stays.
+ */
+import { pipeline, Readable, type Transform } from "node:stream";
+import { createGunzip, createGzip } from "node:zlib";
+import { AppError, errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { giveBack, giveBackLast } from "../../base/memory.ts";
+import type { Extracted, ExtractOptions, FileAttributes, FilePath, FileSession, PackOptions } from "../ports/files.ts";
+import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
+
+/** Content up to this goes with its request in one frame. */
+const SMALL_BYTES = 64 * 1024;
+/** What gzip gives gathers to pieces of this. */
+const PIECE_BYTES = 64 * 1024;
+/** What is sent of an archive gathers to pieces of at least this. The helper's, which are larger, go as they are. */
+const PIECE_BYTES_MIN = 32 * 1024;
+const BENEATH = { isBeneath: true };
+
+function refusal(entry: string, why: string): AppError {
+  return new AppError("INVALID_ARGUMENT", `the archive's entry ${nameText(entry)} ${why}`);
+}
+
+/** A name below the path, null where stripping leaves nothing of it. A leading `.` counts as a component, as in tar. */
+function stripped(entry: string, name: string, strip_components: number): string | null {
+  const parts = name.split("/").filter((part) => part !== "");
+  if (parts.includes("..")) throw refusal(entry, "leads out by a ..");
+  const kept = parts.slice(strip_components).filter((part) => part !== ".");
+  if (kept.length > LIMITS.archive_depth_max) throw refusal(entry, `is more than ${LIMITS.archive_depth_max} deep`);
+  const path = kept.join("/");
+  if (path.length > LIMITS.path_bytes_max) throw refusal(entry, `has a name above ${LIMITS.path_bytes_max} bytes`);
+  return path === "" ? null : path;
+}
+
+async function* chain(first: readonly Uint8Array[], rest: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* first;
+    for (let next = await rest.next(); next.done !== true; next = await rest.next()) yield next.value;
+  } finally {
+    await rest.return?.();
+  }
+}
+
+/** The archive's bytes, unpacked where they begin as gzip does. */
+async function plain(source: AsyncIterable<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
+  const rest = source[Symbol.asyncIterator]();
+  const first: Uint8Array[] = [];
+  let head = Buffer.alloc(0);
+  while (head.length < 2) {
+    const next = await rest.next();
+    if (next.done === true) break;
+    first.push(next.value);
+    head = Buffer.concat([head, next.value.subarray(0, 2)]);
+  }
+  const bytes = chain(first, rest);
+  return head[0] === 0x1f && head[1] === 0x8b ? gunzip(bytes) : bytes;
+}
+
+/** Gives back what it has taken in. */
+function freeing<Zlib extends Transform>(zlib: Zlib): Zlib {
+  const transform = zlib._transform.bind(zlib);
+  zlib._transform = (piece, encoding, done) =>
+    transform(piece, encoding, (error, data) => {
+      giveBack(piece);
+      done(error, data);
+    });
+  return zlib;
+}
+
+/** What zlib gives are parts of a buffer, one after the other: each gets memory of its own, and the buffer is given back. */
+async function* whole(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {
+  for await (const part of parts) {
+    const piece = Buffer.allocUnsafeSlow(part.length);
+    piece.set(part);
+    giveBackLast(part, PIECE_BYTES);
+    yield piece;
+  }
+}
+
+async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  // The callback is for whoever reads no stream: here a failure comes out of the loop.
+  const unpacked = pipeline(Readable.from(source), freeing(createGunzip({ chunkSize: PIECE_BYTES })), () => {});
+  try {
+    yield* unpacked as AsyncIterable<Buffer>;
+  } catch (cause) {
+    const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+    if (!code.startsWith("Z_")) throw cause;
+    throw new AppError("INVALID_ARGUMENT", `the gzip data is damaged or cut: ${errorText(cause)}`, { cause });
+  }
+}
+
+/** Of a call that failed on what the archive asked for: the caller's fault is the archive, whatever the call's code says. */
+function ofArchive(error: unknown): unknown {
+  const isItsFault = error instanceof AppError && ["NOT_FOUND", "NAME_TAKEN", "NOT_EMPTY"].includes(error.code);
+  return isItsFault
+    ? new AppError("INVALID_ARGUMENT", `the archive's entry ${error.message}`, { cause: error })
+    : error;
+}
+
+class Extraction {
+  readonly #session: FileSession;
+  readonly #reader: TarReader;
+  readonly #options: ExtractOptions;
+  #entry_count = 0;
+  #byte_count = 0;
+  #failure: unknown = null;
+  #last: Promise<void> = Promise.resolve();
+  /** Directories around the current entry, whose times are set when nothing more is put into them. */
+  readonly #around: { name: string; mtime_ms: number }[] = [];
+
+  constructor(session: FileSession, source: AsyncIterator<Uint8Array>, options: ExtractOptions) {
+    this.#session = session;
+    this.#reader = new TarReader(source);
+    this.#options = options;
+  }
+
+  async run(): Promise<Extracted> {
+    for (let entry = await this.#reader.next(); entry !== null; entry = await this.#reader.next()) {
+      await this.#add(entry);
+      this.#options.onProgress?.({ entry_count: this.#entry_count, byte_count: this.#byte_count });
+      if (!this.#session.hasRoom) await this.#session.room();
+      this.#check();
+    }
+    this.#leave("");
+    await this.#last;
+    this.#check();
+    await this.#reader.drain();
+    return { entry_count: this.#entry_count, byte_count: this.#byte_count };
+  }
+
+  async #add(entry: TarEntry): Promise<void> {
+    this.#entry_count++;
+    this.#byte_count += entry.size;
+    if (this.#entry_count > LIMITS.archive_entries_max) {
+      throw refusal(entry.name, `is one more than ${LIMITS.archive_entries_max}`);
+    }
+    if (this.#byte_count > LIMITS.archive_bytes_max) {
+      throw refusal(entry.name, `of ${entry.size} bytes is beyond what an archive may hold`);
+    }
+    const { strip_components = 0, preserve_owner = false } = this.#options;
+    const name = stripped(entry.name, entry.name, strip_components);
+    if (name === null) return;
+    this.#leave(name);
+    const path = Buffer.from(name, "latin1");
+    const owner = preserve_owner ? { uid: entry.uid, gid: entry.gid } : {};
+    if (preserve_owner && (!isOwner(entry.uid) || !isOwner(entry.gid))) throw refusal(entry.name, "has no such owner");
+    const attributes: FileAttributes = { mode: entry.mode, ...owner };
+    const timed: FileAttributes = { ...attributes, mtime_ms: entry.mtime_ms };
+    if (entry.type === "directory") {
+      this.#follow(this.#session.mkdir(path, attributes, BENEATH));
+      this.#around.push({ name, mtime_ms: entry.mtime_ms });
+    } else if (entry.type === "symlink") {
+      const target = Buffer.from(entry.link, "latin1");
+      this.#follow(this.#session.symlink(path, target, { ...owner, mtime_ms: entry.mtime_ms }, BENEATH));
+    } else if (entry.type === "link") {
+      const first = stripped(entry.name, entry.link, strip_components);
+      if (first === null) throw refusal(entry.name, "is a link to what is not below the path");
+      this.#follow(this.#session.link(path, Buffer.from(first, "latin1"), BENEATH));
+    } else if (entry.size <= SMALL_BYTES) {
+      this.#follow(this.#session.put(path, await this.#reader.content(), timed, BENEATH));
+    } else {
+      await this.#write(path, timed);
+    }
+  }
+
+  async #write(path: Uint8Array, attributes: FileAttributes): Promise<void> {
+    const writer = this.#session.beginWrite(path, attributes, BENEATH);
+    this.#follow(writer.done);
+    for (let piece = await this.#reader.piece(); piece !== null; piece = await this.#reader.piece()) {
+      if (!writer.add(piece, () => giveBack(piece))) break;
+      if (!this.#session.hasRoom) await this.#session.room();
+    }
+    writer.end();
+  }
+
+  /** Requests are not waited for one by one; the first that fails ends the extraction at the next look. */
+  #follow(request: Promise<void>): void {
+    this.#last = request.catch((error: unknown) => {
+      this.#failure ??= ofArchive(error);
+    });
+  }
+
+  #check(): void {
+    if (this.#failure !== null) throw this.#failure;
+  }
+
+  #leave(name: string): void {
+    for (let top = this.#around.at(-1); top !== undefined; top = this.#around.at(-1)) {
+      if (name.startsWith(`${top.name}/`)) return;
+      this.#around.pop();
+      const path = Buffer.from(top.name, "latin1");
+      // Something of the same name may have come after it: then there is no such directory any more.
+      const set = this.#session.setAttributes(path, { mtime_ms: top.mtime_ms }, BENEATH);
+      this.#last = set.catch((error: unknown) => {
+        if (!this.#session.isOpen) this.#failure ??= error;
+      });
+    }
+  }
+}
+
+function isOwner(id: number): boolean {
+  return Number.isInteger(id) && id >= 0 && id < 2 ** 32 - 1;
+}
+
+/**
+ * Unpacks an archive. Rejects with INVALID_ARGUMENT for what is wrong with it, STORAGE_FULL, or what the source threw.
+ * The session stays usable unless it was lost; closing it is the way to give up in the middle.
+ */
+export async function extract(
+  session: FileSession,
+  source: AsyncIterable<Uint8Array>,
+  options: ExtractOptions,
+): Promise<Extracted> {
+  await session.setBase(options.path);
+  const bytes = await plain(source);
+  try {
+    return await new Extraction(session, bytes, options).run();
+  } finally {
+    await bytes.return(undefined);
+  }
+}
+
+/** Yields pieces of a useful size whatever comes. */
+async function* gathered(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {
+  let parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of source) {
+    parts.push(part);
+    bytes += part.length;
+    if (bytes < PIECE_BYTES_MIN) continue;
+    yield parts.length === 1 ? part : Buffer.concat(parts);
+    parts = [];
+    bytes = 0;
+  }
+  if (bytes > 0) yield Buffer.concat(parts);
+}
+
+async function* entries(session: FileSession, path: FilePath): AsyncGenerator<Buffer, void, undefined> {
+  const first_names = new Map<number, string>();
+  for await (const { entry, content } of session.walk(path)) {
+    if (entry.type !== "file" && entry.type !== "directory" && entry.type !== "symlink") continue;
+    const name = Buffer.from(entry.name_bytes).toString("latin1");
+    const first = first_names.get(entry.link_number);
+    if (entry.link_number > 0 && !entry.isLater) first_names.set(entry.link_number, name);
+    yield tarHeader({
+      type: entry.isLater ? "link" : entry.type,
+      name: entry.type === "directory" ? `${name}/` : name,
+      link: entry.isLater ? (first ?? "") : Buffer.from(entry.target_bytes).toString("latin1"),
+      size: content === null ? 0 : entry.size,
+      mode: entry.mode,
+      uid: entry.uid,
+      gid: entry.gid,
+      mtime_ms: entry.mtime_ms,
+    });
+    if (content === null) continue;
+    for await (const bytes of content) yield bytes as Buffer;
+    yield tarPadding(entry.size);
+  }
+  yield tarEnd();
+}
+
+/**
+ * A directory's content as tar, with names relative to it, or one file under its own name; what `walk` leaves out is
+ * left out. Whoever stops taking it early ends the session.
+ */
+export function pack(session: FileSession, path: FilePath, options: PackOptions = {}): AsyncIterable<Uint8Array> {
+  const tar = gathered(entries(session, path));
+  if (options.isGzip !== true) return tar;
+  return whole(pipeline(Readable.from(tar), freeing(createGzip({ chunkSize: PIECE_BYTES, level: 1 })), () => {}));
+}

@@ -1,0 +1,447 @@
+/**
+ * One connection to a `minit files`: requests out, answers in, with both directions held back by whoever is slower.
+ * What the frames are for is `file-sessions.ts`; the other end's description of them is runtimes/minit/protocol.h.
+ *
+ * Invariants:
+ * A1 Each call settles exactly once: with its answer, or with an error when the connection ends.
+ * A2 Nothing gathers here: the socket is not read while an answer's reader lags behind by `file_buffer_bytes`, and
+ *    `room` holds back a writer while that much waits to go out, or too many answers are awaited.
+ * A3 A helper that moves nothing for `file_stall_ms` while it is waited for has failed: the connection ends. It is not
+ *    waited for while an answer's reader takes nothing, nor while content of a file that is being written is to come.
+ */
+import { connect, type Socket } from "node:net";
+import { constants } from "node:os";
+import type { CancelTimer, Clock } from "../../base/clock.ts";
+import { AppError, type ErrorCode, errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { FRAME_HEAD_BYTES } from "../minit/frames.ts";
+import type { FilePath } from "../ports/files.ts";
+
+export const FILE_FRAME = {
+  BASE: 0x40,
+  STAT: 0x41,
+  LIST: 0x42,
+  READ: 0x43,
+  WRITE: 0x44,
+  DATA: 0x45,
+  END: 0x46,
+  ABORT: 0x47,
+  MKDIR: 0x48,
+  REMOVE: 0x49,
+  RENAME: 0x4a,
+  SYMLINK: 0x4b,
+  LINK: 0x4c,
+  ATTRIBUTES: 0x4d,
+  WALK: 0x4e,
+  DONE: 0xc0,
+  ENTRY: 0xc1,
+  BYTES: 0xc2,
+  PROGRESS: 0xc3,
+} as const;
+
+export const FILE_FLAG = {
+  BENEATH: 1,
+  PARENTS: 2,
+  FOLLOW: 4,
+  RECURSIVE: 8,
+  MODE: 16,
+  OWNER: 32,
+  MTIME: 64,
+  MORE: 128,
+} as const;
+
+/** One request's struct and names; what is absent is zero or empty. */
+export interface FileRequest {
+  readonly flags?: number;
+  readonly mode?: number;
+  readonly uid?: number;
+  readonly gid?: number;
+  readonly mtime_ms?: number;
+  readonly offset?: number;
+  readonly length?: number;
+  readonly path: FilePath;
+  readonly other?: FilePath;
+  readonly content?: Uint8Array;
+}
+
+export interface FileFrame {
+  readonly type: number;
+  readonly payload: Buffer;
+}
+
+const READ_BYTES = 64 * 1024;
+/** Of an answer: a piece of content, or an entry with the longest names that there are. */
+const ANSWER_BYTES_MAX = 64 * 1024;
+const HEAD_BYTES = 44;
+/** Content of one frame; the other end takes a little more for the names beside it. */
+export const CONTENT_BYTES_MAX = 256 * 1024;
+/** `length` of a request that ends where the file does. */
+export const TO_THE_END = Number.MAX_SAFE_INTEGER;
+
+const ERRNO_NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
+
+/** What a failed system call means to whoever named the path. */
+const MEANINGS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
+  ENOENT: ["NOT_FOUND", "there is no such file or directory"],
+  ENOTDIR: ["INVALID_ARGUMENT", "something on the way is no directory"],
+  EISDIR: ["INVALID_ARGUMENT", "it is a directory"],
+  ELOOP: ["INVALID_ARGUMENT", "it is a link, or there are too many on the way"],
+  EINVAL: ["INVALID_ARGUMENT", "it names no entry of a directory"],
+  ENAMETOOLONG: ["INVALID_ARGUMENT", "the name is too long"],
+  EXDEV: ["INVALID_ARGUMENT", "it leads to another file system"],
+  EOPNOTSUPP: ["INVALID_ARGUMENT", "it is neither a file nor a directory"],
+  EACCES: ["INVALID_ARGUMENT", "it belongs to the kernel, not to a disk"],
+  EPERM: ["INVALID_ARGUMENT", "it cannot be changed"],
+  EROFS: ["INVALID_ARGUMENT", "it lies on a read-only file system"],
+  EBUSY: ["INVALID_ARGUMENT", "something is mounted on it"],
+  EOVERFLOW: ["INVALID_ARGUMENT", "there is no such owner in the container"],
+  EFBIG: ["INVALID_ARGUMENT", "a file cannot be that large"],
+  EMLINK: ["INVALID_ARGUMENT", "it has as many names as there can be"],
+  EEXIST: ["NAME_TAKEN", "there is one already"],
+  ENOTEMPTY: ["NOT_EMPTY", "the directory is not empty"],
+  ENOSPC: ["STORAGE_FULL", "there is no room left"],
+  EDQUOT: ["STORAGE_FULL", "there is no room left"],
+  ECANCELED: ["INTERNAL", "it was given up"],
+};
+
+export function pathText(path: FilePath): string {
+  const text = typeof path === "string" ? path : Buffer.from(path).toString("utf8");
+  return text === "" ? "/" : text.slice(0, 256);
+}
+
+function failure(errno: number, path: FilePath): AppError {
+  const name = ERRNO_NAMES.get(errno) ?? `errno ${errno}`;
+  const [code, text] = MEANINGS[name] ?? ["INTERNAL", "the file system refused"];
+  return new AppError(code, `${pathText(path)}: ${text} (${name})`);
+}
+
+function nameBytes(path: FilePath): Uint8Array {
+  const bytes = typeof path === "string" ? Buffer.from(path) : path;
+  if (bytes.length > LIMITS.path_bytes_max) {
+    throw new AppError("INVALID_ARGUMENT", `a path of ${bytes.length} bytes is above ${LIMITS.path_bytes_max}`);
+  }
+  if (bytes.includes(0)) throw new AppError("INVALID_ARGUMENT", "a path holds no NUL");
+  return bytes;
+}
+
+function frameHead(buffer: Buffer, type: number, id: number, payload_bytes: number): void {
+  buffer.writeUInt32LE(payload_bytes + FRAME_HEAD_BYTES - 4, 0);
+  buffer[4] = type;
+  buffer.writeUInt32LE(id, 5);
+}
+
+function putName(buffer: Buffer, at: number, bytes: Uint8Array): number {
+  buffer.writeUInt32LE(bytes.length + 1, at);
+  buffer.set(bytes, at + 4);
+  const end = at + 4 + bytes.length;
+  buffer[end] = 0;
+  return end + 1;
+}
+
+/** Halves of what is a 64-bit integer on the wire. */
+function putLarge(buffer: Buffer, at: number, value: number): void {
+  const high = Math.floor(value / 2 ** 32);
+  buffer.writeUInt32LE(value - high * 2 ** 32, at);
+  buffer.writeInt32LE(high, at + 4);
+}
+
+function requestFrame(type: number, id: number, request: FileRequest): Buffer {
+  const path = nameBytes(request.path);
+  const other = nameBytes(request.other ?? "");
+  const content = request.content;
+  const payload_bytes = HEAD_BYTES + 10 + path.length + other.length + (content?.length ?? 0);
+  const frame = Buffer.allocUnsafe(FRAME_HEAD_BYTES + payload_bytes);
+  frameHead(frame, type, id, payload_bytes);
+  const mtime_s = Math.floor((request.mtime_ms ?? 0) / 1000);
+  const mtime_ns = Math.floor(((request.mtime_ms ?? 0) - mtime_s * 1000) * 1e6);
+  const head = frame.subarray(FRAME_HEAD_BYTES);
+  head.writeUInt32LE(request.flags ?? 0, 0);
+  head.writeUInt32LE(request.mode ?? 0, 4);
+  head.writeUInt32LE(request.uid ?? 0, 8);
+  head.writeUInt32LE(request.gid ?? 0, 12);
+  putLarge(head, 16, mtime_s);
+  head.writeUInt32LE(mtime_ns, 24);
+  putLarge(head, 28, request.offset ?? 0);
+  putLarge(head, 36, request.length ?? 0);
+  const at = putName(head, putName(head, HEAD_BYTES, path), other);
+  if (content !== undefined) head.set(content, at);
+  return frame;
+}
+
+/** What a frame that waits takes, an empty one too. */
+function weight(frame: FileFrame): number {
+  return frame.payload.length + 64;
+}
+
+interface Call {
+  readonly path: FilePath;
+  /** Takes ENTRY and BYTES. */
+  readonly onFrame: ((frame: FileFrame) => void) | null;
+  resolve(count: number): void;
+  reject(error: Error): void;
+}
+
+export class FileConnection {
+  readonly #socket: Socket;
+  readonly #clock: Clock;
+  readonly #calls = new Map<number, Call>();
+  /** The frame that is coming in: its head, then its payload. */
+  readonly #head = Buffer.alloc(FRAME_HEAD_BYTES);
+  #head_bytes = 0;
+  #payload: Buffer | null = null;
+  #payload_bytes = 0;
+  #next_id = 1;
+  /** The file that is being written and whose end has not been sent. */
+  #open_id = 0;
+  #failure: Error | null = null;
+  #cancelWatch: CancelTimer | null = null;
+  #moved_ms = 0;
+  /** Bytes of answers that no reader has taken yet (A2). */
+  #unread_bytes = 0;
+  #waiting: PromiseWithResolvers<void> | null = null;
+
+  private constructor(socket: Socket, clock: Clock) {
+    this.#socket = socket;
+    this.#clock = clock;
+    socket.on("drain", () => this.#changed());
+    socket.on("error", (error) => {
+      this.#failure ??= error;
+    });
+    socket.on("close", () => this.#end());
+  }
+
+  /** Rejects with INTERNAL when nobody listens at `path`. */
+  static connect(path: string, clock: Clock): Promise<FileConnection> {
+    let take = (_: Buffer) => {};
+    const callback = (bytes: number, buffer: Uint8Array) => {
+      take(Buffer.from(buffer.buffer, buffer.byteOffset, bytes));
+      return true;
+    };
+    const socket = connect({ path, onread: { buffer: Buffer.allocUnsafeSlow(READ_BYTES), callback } });
+    return new Promise((resolve, reject) => {
+      const refused = (cause: Error) =>
+        reject(new AppError("INTERNAL", `no file helper: ${errorText(cause)}`, { cause }));
+      socket.once("error", refused);
+      socket.once("connect", () => {
+        socket.off("error", refused);
+        const connection = new FileConnection(socket, clock);
+        take = (bytes) => connection.#take(bytes);
+        resolve(connection);
+      });
+    });
+  }
+
+  get isOpen(): boolean {
+    return this.#failure === null && !this.#socket.destroyed;
+  }
+
+  /** Ends the connection, and with it the helper and all calls that wait. */
+  close(reason: Error = new AppError("INTERNAL", "the file session was closed")): void {
+    this.#failure ??= reason;
+    this.#socket.destroy();
+  }
+
+  /** Sends a request. Resolves to the count of its answer; frames before that go to `onFrame`. */
+  call(type: number, request: FileRequest, onFrame: ((frame: FileFrame) => void) | null = null): Promise<number> {
+    return this.start(type, request, onFrame).done;
+  }
+
+  start(
+    type: number,
+    request: FileRequest,
+    onFrame: ((frame: FileFrame) => void) | null = null,
+  ): { id: number; done: Promise<number> } {
+    if (!this.isOpen) return { id: 0, done: Promise.reject(this.#lost()) };
+    const id = this.#next_id++ >>> 0;
+    const frame = requestFrame(type, id, request);
+    this.#restart();
+    const done = new Promise<number>((resolve, reject) => {
+      this.#calls.set(id, { path: request.path, onFrame, resolve, reject });
+    });
+    if (((request.flags ?? 0) & FILE_FLAG.MORE) !== 0) this.#open_id = id;
+    this.#write(frame);
+    return { id, done };
+  }
+
+  /**
+   * More frames of a call: its content, or its end. Dropped when the call has its answer. `sent` is called when the
+   * content is on its way.
+   */
+  add(type: number, id: number, content: Uint8Array | null = null, sent?: () => void): void {
+    if (!this.isOpen || !this.#calls.has(id)) return;
+    this.#restart();
+    if (type !== FILE_FRAME.DATA) this.#open_id = 0;
+    const head = Buffer.allocUnsafe(FRAME_HEAD_BYTES);
+    frameHead(head, type, id, content?.length ?? 0);
+    this.#write(head);
+    if (content !== null) this.#write(content, sent);
+  }
+
+  /** Whether the call has no answer yet. */
+  isRunning(id: number): boolean {
+    return this.#calls.has(id);
+  }
+
+  /** Whether more may be written at once; if not, wait for `room`. */
+  get hasRoom(): boolean {
+    return this.#socket.writableLength < LIMITS.file_buffer_bytes && this.#calls.size < LIMITS.file_calls_max;
+  }
+
+  /** Resolves when there is room again, or the connection has ended. */
+  async room(): Promise<void> {
+    while (this.isOpen && !this.hasRoom) await this.#change();
+  }
+
+  /** The ENTRY and BYTES frames of a request as they are taken; a reader that stops early ends the connection. */
+  async *frames(type: number, request: FileRequest): AsyncGenerator<FileFrame, void, undefined> {
+    const frames: FileFrame[] = [];
+    let wake = Promise.withResolvers<void>();
+    let isOver = false;
+    let error: unknown = null;
+    const call = this.call(type, request, (frame) => {
+      frames.push(frame);
+      this.#unread(weight(frame));
+      wake.resolve();
+    });
+    const over = () => {
+      isOver = true;
+      wake.resolve();
+    };
+    call.then(over, (cause: unknown) => {
+      error = cause;
+      over();
+    });
+    try {
+      for (;;) {
+        const frame = frames.shift();
+        if (frame !== undefined) {
+          this.#unread(-weight(frame));
+          yield frame;
+        } else if (isOver) {
+          if (error !== null) throw error;
+          return;
+        } else {
+          wake = Promise.withResolvers<void>();
+          await wake.promise;
+        }
+      }
+    } finally {
+      if (!isOver) this.close();
+    }
+  }
+
+  #write(bytes: Uint8Array, sent?: () => void): void {
+    // What is asked for in one turn of the event loop leaves as one: archives of small files send little else.
+    if (this.#socket.writableCorked === 0) {
+      this.#socket.cork();
+      setImmediate(() => this.#socket.uncork());
+    }
+    this.#socket.write(bytes, sent);
+    if (this.#cancelWatch === null) this.#watch(LIMITS.file_stall_ms);
+  }
+
+  /** Whether the next move is the helper's (A3). */
+  get #isAwaited(): boolean {
+    if (this.#socket.isPaused()) return false;
+    const open_count = this.#calls.has(this.#open_id) ? 1 : 0;
+    return this.#calls.size > open_count || this.#socket.writableLength > 0;
+  }
+
+  /** Before something is asked of a helper that had nothing to do. */
+  #restart(): void {
+    if (!this.#isAwaited) this.#moved_ms = this.#clock.monotonicMs();
+  }
+
+  /** A3. One timer for all calls, set anew only when it fires. */
+  #watch(delay_ms: number): void {
+    this.#cancelWatch = this.#clock.after(delay_ms, () => {
+      this.#cancelWatch = null;
+      if (this.#calls.size === 0 || !this.isOpen) return;
+      const still_ms = this.#isAwaited ? this.#clock.monotonicMs() - this.#moved_ms : 0;
+      if (still_ms < LIMITS.file_stall_ms) this.#watch(LIMITS.file_stall_ms - still_ms);
+      else this.close(new AppError("INTERNAL", `the file helper did nothing for ${LIMITS.file_stall_ms} ms`));
+    });
+  }
+
+  #unread(bytes: number): void {
+    this.#unread_bytes += bytes;
+    if (this.#unread_bytes > LIMITS.file_buffer_bytes) {
+      this.#socket.pause();
+    } else if (this.#socket.isPaused()) {
+      this.#moved_ms = this.#clock.monotonicMs();
+      this.#socket.resume();
+    }
+  }
+
+  #change(): Promise<void> {
+    this.#waiting ??= Promise.withResolvers<void>();
+    return this.#waiting.promise;
+  }
+
+  #changed(): void {
+    this.#moved_ms = this.#clock.monotonicMs();
+    this.#waiting?.resolve();
+    this.#waiting = null;
+  }
+
+  #lost(): AppError {
+    if (this.#failure instanceof AppError) return this.#failure;
+    const reason = this.#failure === null ? "it ended" : errorText(this.#failure);
+    return new AppError("INTERNAL", `lost the file helper: ${reason}`);
+  }
+
+  #end(): void {
+    const error = this.#lost();
+    this.#failure ??= error;
+    this.#cancelWatch?.();
+    const calls = [...this.#calls.values()];
+    this.#calls.clear();
+    for (const call of calls) call.reject(error);
+    this.#changed();
+  }
+
+  /**
+   * One read's bytes, which are overwritten by the next. Each payload gets memory of its own, once: what a large file
+   * leaves behind is collected late, so there is to be little of it.
+   */
+  #take(bytes: Buffer): void {
+    this.#moved_ms = this.#clock.monotonicMs();
+    for (let at = 0; at < bytes.length && this.isOpen; ) {
+      if (this.#payload === null) {
+        const copied = bytes.copy(this.#head, this.#head_bytes, at);
+        at += copied;
+        this.#head_bytes += copied;
+        if (this.#head_bytes < FRAME_HEAD_BYTES) return;
+        this.#head_bytes = 0;
+        const payload_bytes = this.#head.readUInt32LE(0) - (FRAME_HEAD_BYTES - 4);
+        if (payload_bytes < 0 || payload_bytes > ANSWER_BYTES_MAX) {
+          this.close(new AppError("INTERNAL", "the file helper broke the protocol"));
+          return;
+        }
+        this.#payload = Buffer.allocUnsafe(payload_bytes);
+        this.#payload_bytes = 0;
+      }
+      const copied = bytes.copy(this.#payload, this.#payload_bytes, at);
+      at += copied;
+      this.#payload_bytes += copied;
+      if (this.#payload_bytes < this.#payload.length) return;
+      const payload = this.#payload;
+      this.#payload = null;
+      this.#frame(this.#head[4] ?? 0, this.#head.readUInt32LE(5), payload);
+    }
+  }
+
+  #frame(type: number, id: number, payload: Buffer): void {
+    const call = this.#calls.get(id);
+    if (call === undefined || type === FILE_FRAME.PROGRESS) return;
+    if (type !== FILE_FRAME.DONE) {
+      call.onFrame?.({ type, payload });
+      return;
+    }
+    this.#calls.delete(id);
+    const errno = payload.readUInt32LE(0);
+    if (errno === 0) call.resolve(Number(payload.readBigUInt64LE(4)));
+    else call.reject(failure(errno, call.path));
+    if (this.#waiting !== null) this.#changed();
+  }
+}

@@ -1,0 +1,415 @@
+/**
+ * Files of a container or volume, by way of a small process that is jailed in that tree (`minit files`): this process
+ * never resolves a path of theirs, because a container can swap a link at any moment (CVE-2018-15664). Links are
+ * followed as they would be inside, the last one of a path only by `read`, `list` and `walk`.
+ *
+ * A session is one helper: it ends with `close`, with this process, or after ten idle minutes. Calls of one session are
+ * answered in the order in which they were made; a reader that leaves a stream early ends its session.
+ */
+import { unlink } from "node:fs/promises";
+import { join } from "node:path";
+import type { Clock } from "../../base/clock.ts";
+import { AppError, invariant } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { giveBack } from "../../base/memory.ts";
+import { type ShareBounds, Shares } from "../../base/shares.ts";
+import type { LauncherClient } from "../host/launcher.ts";
+import type {
+  Extracted,
+  ExtractOptions,
+  FileAttributes,
+  FileContent,
+  FileEntry,
+  FilePath,
+  FileSession,
+  Files,
+  FileType,
+  FileWriter,
+  OpenFiles,
+  PackOptions,
+  PathOptions,
+  WalkEntry,
+} from "../ports/files.ts";
+import { extract, pack } from "./archive.ts";
+import {
+  CONTENT_BYTES_MAX,
+  FILE_FLAG,
+  FILE_FRAME,
+  FileConnection,
+  type FileFrame,
+  pathText,
+  TO_THE_END,
+} from "./file-connection.ts";
+
+export interface HelperOptions {
+  readonly launcher: Pick<LauncherClient, "spawn">;
+  /** The compiled helper. */
+  readonly minit: string;
+  /** Where the tree is, as the launcher sees it. */
+  readonly root: string;
+  /** Where the helper listens until it is connected to. */
+  readonly socket_path: string;
+  readonly clock: Clock;
+  /** Owner 0 inside is this outside. */
+  readonly uid_base?: number;
+}
+
+/** The exit code of a helper that could not be jailed, less its errno. */
+const EXIT_BASE = 64;
+const ENOENT = 2;
+const START_TIMEOUT_MS = 5_000;
+const ENTRY_BYTES = 40;
+const TYPES: Readonly<Record<number, FileType>> = {
+  1: "fifo",
+  2: "character_device",
+  4: "directory",
+  6: "block_device",
+  8: "file",
+  10: "symlink",
+  12: "socket",
+};
+
+function entryOf({ payload }: FileFrame): FileEntry {
+  const mode = payload.readUInt32LE(0);
+  const name_end = ENTRY_BYTES + 3 + payload.readUInt32LE(ENTRY_BYTES);
+  const name_bytes = payload.subarray(ENTRY_BYTES + 4, name_end);
+  const target_bytes = payload.subarray(name_end + 5, payload.length - 1);
+  const type = TYPES[mode >>> 12] ?? "unknown";
+  return {
+    name: name_bytes.toString("utf8"),
+    name_bytes,
+    type,
+    size: Number(payload.readBigUInt64LE(20)),
+    mode: mode & 0o7777,
+    mtime_ms: Number(payload.readBigInt64LE(28)) * 1000 + payload.readUInt32LE(36) / 1e6,
+    uid: payload.readUInt32LE(4),
+    gid: payload.readUInt32LE(8),
+    target: type === "symlink" ? target_bytes.toString("utf8") : null,
+    target_bytes,
+    link_number: payload.readUInt32LE(12),
+    isLater: payload.readUInt32LE(16) === 1,
+  };
+}
+
+function attributeFlags(attributes: FileAttributes, options: PathOptions): number {
+  return (
+    (options.isBeneath === true ? FILE_FLAG.BENEATH : 0) |
+    (attributes.mode === undefined ? 0 : FILE_FLAG.MODE) |
+    (attributes.mtime_ms === undefined ? 0 : FILE_FLAG.MTIME) |
+    (attributes.uid === undefined && attributes.gid === undefined ? 0 : FILE_FLAG.OWNER)
+  );
+}
+
+/** Of bounded frames: content comes as it likes. */
+function* pieces(content: Uint8Array): Generator<Uint8Array> {
+  for (let at = 0; at < content.length; at += CONTENT_BYTES_MAX) yield content.subarray(at, at + CONTENT_BYTES_MAX);
+}
+
+/** A file that is being written: pieces in, then `end` or `abort`. It has its name once `done` has resolved. */
+class PieceWriter implements FileWriter {
+  readonly #connection: FileConnection;
+  readonly #id: number;
+  readonly done: Promise<void>;
+
+  constructor(connection: FileConnection, id: number, done: Promise<unknown>) {
+    this.#connection = connection;
+    this.#id = id;
+    this.done = done.then(() => {});
+    // It is looked at when all is sent, and may fail long before.
+    this.done.catch(() => {});
+  }
+
+  /** False: it has failed already, `done` says why, and nothing more is needed. `sent`: all of it is on its way. */
+  add(content: Uint8Array, sent?: () => void): boolean {
+    const all = [...pieces(content)];
+    for (const [i, piece] of all.entries()) {
+      this.#connection.add(FILE_FRAME.DATA, this.#id, piece, i === all.length - 1 ? sent : undefined);
+    }
+    return this.#connection.isRunning(this.#id);
+  }
+
+  end(): void {
+    this.#connection.add(FILE_FRAME.END, this.#id);
+  }
+
+  abort(): void {
+    this.#connection.add(FILE_FRAME.ABORT, this.#id);
+  }
+}
+
+export class HelperSession implements FileSession {
+  readonly #connection: FileConnection;
+
+  private constructor(connection: FileConnection) {
+    this.#connection = connection;
+  }
+
+  /** Starts the helper and connects. Rejects with NOT_FOUND when there is no such tree. */
+  static async open(options: HelperOptions): Promise<HelperSession> {
+    const { launcher, minit, root, socket_path, clock, uid_base = 0 } = options;
+    const argv = [minit, "files", root, String(uid_base)];
+    const started = await launcher.spawn({ argv, timeout_ms: START_TIMEOUT_MS, listen_paths: [socket_path] });
+    try {
+      if (started.exit_code === EXIT_BASE + ENOENT) throw new AppError("NOT_FOUND", `there are no files at ${root}`);
+      if (started.exit_code !== 0 || started.timed_out) {
+        throw new AppError("INTERNAL", `no file helper for ${root}: ${started.stderr.trim()}`);
+      }
+      return new HelperSession(await FileConnection.connect(socket_path, clock));
+    } finally {
+      await unlink(socket_path).catch(() => {});
+    }
+  }
+
+  get isOpen(): boolean {
+    return this.#connection.isOpen;
+  }
+
+  /** Ends the helper; what has no answer yet rejects. */
+  close(): void {
+    this.#connection.close();
+  }
+
+  /** Of the entry itself, or of what a link leads to. */
+  async stat(path: FilePath, isFollowed = false): Promise<FileEntry> {
+    const flags = isFollowed ? FILE_FLAG.FOLLOW : 0;
+    const found: FileEntry[] = [];
+    await this.#connection.call(FILE_FRAME.STAT, { path, flags }, (frame) => found.push(entryOf(frame)));
+    const [entry] = found;
+    if (entry === undefined) throw new AppError("NOT_FOUND", `${pathText(path)}: it is gone`);
+    return entry;
+  }
+
+  /** One page of a directory in the order of the bytes of names. `page` counts from 1. */
+  async list(request: {
+    readonly path: FilePath;
+    readonly page: number;
+    readonly page_size: number;
+  }): Promise<{ entries: FileEntry[]; total_count: number }> {
+    const entries: FileEntry[] = [];
+    const offset = (request.page - 1) * request.page_size;
+    const asked = { path: request.path, offset, length: request.page_size };
+    invariant(offset >= 0 && request.page_size <= LIMITS.file_page_size_max, "a page has a number and a bounded size");
+    const total_count = await this.#connection.call(FILE_FRAME.LIST, asked, (frame) => entries.push(entryOf(frame)));
+    return { entries, total_count };
+  }
+
+  /** Bytes `start` up to but not including `end` of a regular file. */
+  async read(path: FilePath, range: { readonly start?: number; readonly end?: number } = {}): Promise<FileContent> {
+    const { start = 0, end = TO_THE_END } = range;
+    const flags = FILE_FLAG.FOLLOW;
+    const asked = { path, flags, offset: start, length: Math.max(0, end - start) };
+    const frames = this.#connection.frames(FILE_FRAME.READ, asked);
+    const first = await frames.next();
+    if (first.done === true) throw new AppError("INTERNAL", "a file was read without an answer");
+    async function* stream() {
+      for await (const { payload } of frames) yield payload;
+    }
+    return { ...entryOf(first.value), stream: stream() };
+  }
+
+  /**
+   * Makes or replaces a regular file at once, missing directories too. A link is replaced, not followed. Pieces of an
+   * iterable are the session's: it frees them when they are on their way.
+   */
+  async write(
+    path: FilePath,
+    content: Uint8Array | AsyncIterable<Uint8Array>,
+    attributes: FileAttributes = {},
+  ): Promise<void> {
+    const writer = this.beginWrite(path, attributes);
+    try {
+      const isWhole = content instanceof Uint8Array;
+      for await (const bytes of isWhole ? [content] : content) {
+        let isWanted = true;
+        for (const piece of pieces(bytes)) {
+          const isLast = piece.byteOffset + piece.length === bytes.byteOffset + bytes.length;
+          isWanted = writer.add(piece, isLast && !isWhole ? () => giveBack(bytes) : undefined);
+          if (!this.hasRoom) await this.room();
+        }
+        if (!isWanted) break;
+      }
+    } catch (error) {
+      writer.abort();
+      throw error;
+    }
+    writer.end();
+    await writer.done;
+  }
+
+  /** The same in pieces. One file at a time: a later call ends an earlier one. Mind `hasRoom` between the pieces. */
+  beginWrite(path: FilePath, attributes: FileAttributes = {}, options: PathOptions = {}): FileWriter {
+    const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS | FILE_FLAG.MORE;
+    const request = { mode: 0o644, ...attributes, flags: flags | FILE_FLAG.MODE, path };
+    const { id, done } = this.#connection.start(FILE_FRAME.WRITE, request);
+    return new PieceWriter(this.#connection, id, done);
+  }
+
+  /** A small file in one frame. */
+  async put(path: FilePath, content: Uint8Array, attributes: FileAttributes = {}, options: PathOptions = {}) {
+    invariant(content.length <= CONTENT_BYTES_MAX, "what is put fits a frame");
+    const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS | FILE_FLAG.MODE;
+    await this.#connection.call(FILE_FRAME.WRITE, { mode: 0o644, ...attributes, flags, path, content });
+  }
+
+  /** Makes a directory, with those above it; one that is there gets the attributes. */
+  async mkdir(path: FilePath, attributes: FileAttributes = {}, options: PathOptions = {}): Promise<void> {
+    const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS;
+    await this.#connection.call(FILE_FRAME.MKDIR, { ...attributes, flags, path });
+  }
+
+  /** Removes an entry; a directory that is not empty only with `isRecursive`. Gives how many entries went. */
+  remove(path: FilePath, isRecursive = false): Promise<number> {
+    return this.#connection.call(FILE_FRAME.REMOVE, { path, flags: isRecursive ? FILE_FLAG.RECURSIVE : 0 });
+  }
+
+  /** Replaces what has the new name, as rename(2) does. */
+  async rename(path: FilePath, new_path: FilePath): Promise<void> {
+    await this.#connection.call(FILE_FRAME.RENAME, { path, other: new_path, flags: FILE_FLAG.PARENTS });
+  }
+
+  async symlink(path: FilePath, target: FilePath, attributes: FileAttributes = {}, options: PathOptions = {}) {
+    const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS;
+    await this.#connection.call(FILE_FRAME.SYMLINK, { ...attributes, flags, path, other: target });
+  }
+
+  /** Another name for a file that is there. */
+  async link(path: FilePath, existing: FilePath, options: PathOptions = {}): Promise<void> {
+    const flags = attributeFlags({}, options) | FILE_FLAG.PARENTS;
+    await this.#connection.call(FILE_FRAME.LINK, { path, other: existing, flags });
+  }
+
+  /** Changes what is given of a file or directory. */
+  async setAttributes(path: FilePath, attributes: FileAttributes, options: PathOptions = {}): Promise<void> {
+    await this.#connection.call(FILE_FRAME.ATTRIBUTES, {
+      ...attributes,
+      path,
+      flags: attributeFlags(attributes, options),
+    });
+  }
+
+  /**
+   * Makes a directory (with those above it) the base of all paths with `isBeneath`. Below it a link leads on only to
+   * what lies below it as well; any other that is in the way of a directory is replaced by one.
+   */
+  async setBase(path: FilePath): Promise<void> {
+    await this.#connection.call(FILE_FRAME.BASE, { path });
+  }
+
+  /**
+   * All entries below a directory, or the one file at `path`, each directory before what is in it. Pipes, sockets and
+   * devices are left out, and so is what the kernel makes up (/proc, /sys). A file that shrinks ends in zeros.
+   */
+  async *walk(path: FilePath): AsyncGenerator<WalkEntry, void, undefined> {
+    const frames = this.#connection.frames(FILE_FRAME.WALK, { path });
+    async function* content(size: number): AsyncGenerator<Uint8Array, void, undefined> {
+      for (let left = size; left > 0; ) {
+        const next = await frames.next();
+        if (next.done === true) throw new AppError("INTERNAL", "a file ended too early");
+        left -= next.value.payload.length;
+        yield next.value.payload;
+      }
+    }
+    try {
+      for (let next = await frames.next(); next.done !== true; next = await frames.next()) {
+        if (next.value.type !== FILE_FRAME.ENTRY) throw new AppError("INTERNAL", "content of an entry was left out");
+        const entry = entryOf(next.value);
+        const hasContent = entry.type === "file" && !entry.isLater && entry.size > 0;
+        yield { entry, content: hasContent ? content(entry.size) : null };
+      }
+    } finally {
+      await frames.return();
+    }
+  }
+
+  extract(source: AsyncIterable<Uint8Array>, options: ExtractOptions): Promise<Extracted> {
+    return extract(this, source, options);
+  }
+
+  pack(path: FilePath, options: PackOptions = {}): AsyncIterable<Uint8Array> {
+    return pack(this, path, options);
+  }
+
+  get hasRoom(): boolean {
+    return this.#connection.hasRoom;
+  }
+
+  room(): Promise<void> {
+    return this.#connection.room();
+  }
+}
+
+type Spawner = Pick<LauncherClient, "spawn">;
+
+export interface FileSessionsOptions {
+  /** Does work with the launcher in use, and with the next one where that died meanwhile. */
+  readonly withLauncher: <Result>(work: (launcher: Spawner) => Promise<Result>) => Promise<Result>;
+  readonly minit: string;
+  /** For sockets, each of which is there for a moment. */
+  readonly directory: string;
+  readonly clock: Clock;
+}
+
+/** Sessions within a bound: each is a process with two megabytes of buffers. */
+export class FileSessions implements Files {
+  readonly #options: FileSessionsOptions;
+  readonly #shares = new Shares({ each_max: LIMITS.file_sessions_per_tenant_max, all_max: LIMITS.file_sessions_max });
+  #next_number = 1;
+
+  constructor(options: FileSessionsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Opens a session on a tree for as long as `work` takes. `tenant_id`: whom it counts for. Rejects with CAPACITY_FULL
+   * above the bound of all, with CONCURRENCY_LIMIT above the tenant's.
+   */
+  async with<Result>(
+    tenant_id: string,
+    root: string,
+    uid_base: number,
+    work: (session: FileSession) => Promise<Result>,
+  ): Promise<Result> {
+    const { session, close } = await this.open(tenant_id, root, uid_base);
+    try {
+      return await work(session);
+    } finally {
+      close();
+    }
+  }
+
+  /**
+   * The same for work whose end lies elsewhere, as a body that is being sent: `close` must be called. `mounter`: the only
+   * launcher that sees the tree, where that is so.
+   */
+  async open(tenant_id: string, root: string, uid_base: number, mounter: Spawner | null = null): Promise<OpenFiles> {
+    const give = this.#shares.take(tenant_id, tooMany);
+    const { withLauncher, minit, directory, clock } = this.#options;
+    const begin = (launcher: Spawner) => {
+      const socket_path = join(directory, `files-${this.#next_number++}.sock`);
+      return HelperSession.open({ launcher, minit, root, socket_path, clock, uid_base });
+    };
+    try {
+      const session = await (mounter === null ? withLauncher(begin) : begin(mounter));
+      const close = () => {
+        session.close();
+        give();
+      };
+      return { session, close };
+    } catch (error) {
+      give();
+      throw error;
+    }
+  }
+}
+
+function tooMany(reached: keyof ShareBounds): AppError {
+  return reached === "each_max"
+    ? new AppError(
+        "CONCURRENCY_LIMIT",
+        `the tenant has ${LIMITS.file_sessions_per_tenant_max} transfers of files under way`,
+        {
+          retry_after: 1,
+        },
+      )
+    : new AppError("CAPACITY_FULL", `${LIMITS.file_sessions_max} transfers of files are under way`, { retry_after: 1 });
+}

@@ -1,0 +1,202 @@
+/**
+ * What an earlier process of the same data directory left on the host: which containers there are, whether they are
+ * made as this process would make them, and which of them live on as they are. Removing the others is the reaper's.
+ *
+ * A1 A container is adopted only when it is whole, idle and clean: nobody works on its start any more, its minit says
+ *    that nothing runs in it, its control group holds that minit alone and counts no memory kill, its network is there.
+ * A2 Who answers at a bundle's socket is the minit that was started for that bundle. The listening socket is handed to
+ *    it at its birth and to nobody else (the launcher closes its copy, the OCI runtime ends, a command inside can
+ *    neither inherit nor fetch it), and ends with it. That proves more than a pid with its start time would: those
+ *    say which process lives, not which container it serves. No pid is kept or used later, so none can be mistaken.
+ * A3 The fingerprint on the host is that of every container there: it is removed before anything changes and written
+ *    before the first container starts.
+ */
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import type { Clock } from "../../base/clock.ts";
+import { errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import { each } from "../../base/parallel.ts";
+import { MinitClient } from "../minit/instance-client.ts";
+import type { Network, NetworkSlot } from "../network/network.ts";
+import type { OciRuntime } from "../oci/runtime.ts";
+import type { CgroupMode } from "../ports/machine.ts";
+import { findProcesses } from "./command-lines.ts";
+import { containerProcesses, listGroups, readOomKills } from "./control-groups.ts";
+import { type Remains, reap } from "./reaper.ts";
+
+/** Where containers leave their traces; the names in each are container ids. */
+export interface Places {
+  readonly bundles: string;
+  /** The OCI runtime's state. */
+  readonly runtime: string;
+  /** Parent of the control groups, `/name`. */
+  readonly cgroup: string;
+}
+
+/** Name of one run of a container on the machine: a late removal cannot hit another run. */
+export const runName = (id: string, number: number): string => `${id}.${number}`;
+
+/** The container's id in the name of a run, and the run's number: 0 where the name has none. */
+export function parseRun(name: string): { readonly id: string; readonly number: number } {
+  const [, id = name, number = "0"] = /^(.+)\.(\d{1,15})$/.exec(name) ?? [];
+  return { id, number: Number(number) };
+}
+
+/** What there may be of a container in these places. */
+export function remainsOf(places: Places, id: string, isStarting: boolean): Remains {
+  return {
+    id,
+    bundle: `${places.bundles}/${id}`,
+    cgroup: `${places.cgroup}/${id}`,
+    runtime_root: places.runtime,
+    isStarting,
+  };
+}
+
+/** A container that lives on. */
+export interface Survivor {
+  readonly id: string;
+  readonly slot: NetworkSlot;
+  readonly minit: MinitClient;
+  readonly nonce: string;
+  readonly mark: string | null;
+}
+
+/** A container that is to be reaped; nobody may get its slot before that. */
+export interface Doomed {
+  readonly id: string;
+  readonly slot: NetworkSlot;
+}
+
+export interface Sorted {
+  readonly survivors: readonly Survivor[];
+  readonly doomed: readonly Doomed[];
+  /** To be reaped before anything starts: it is not known what they hold, or their name is needed. */
+  readonly unknown: readonly string[];
+}
+
+/** A link whose target is the text: made by one system call, so that it is there whole or not at all. */
+export const MARK = "mark";
+
+export interface LeftoversOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly mode: CgroupMode;
+  readonly places: Places;
+  readonly network: Network;
+  /** Names that are no instance's: what the engine starts for itself. */
+  readonly reserved: readonly string[];
+}
+
+export class Leftovers {
+  readonly #options: LeftoversOptions;
+
+  constructor(options: LeftoversOptions) {
+    this.#options = options;
+  }
+
+  /** Every container there is or was, in whatever state. */
+  ids(): string[] {
+    const { mode, places } = this.#options;
+    const entries = (path: string) => (existsSync(path) ? readdirSync(path) : []);
+    return [...new Set([...entries(places.runtime), ...entries(places.bundles), ...listGroups(mode, places.cgroup)])];
+  }
+
+  /** Removes containers, and waits for it. What does not go is logged and left to the census. */
+  async remove(ids: readonly string[], runtime: OciRuntime | null): Promise<void> {
+    const { clock, log, mode, places } = this.#options;
+    const reaper = { clock, mode, runtime };
+    await each(ids, LIMITS.leftovers_at_once, async (id) => {
+      const remains = remainsOf(places, id, true);
+      await reap(reaper, remains).catch((error) => log.error("container left", { id, error: errorText(error) }));
+    });
+    if (ids.length > 0) log.info("removed containers that were left", { containers: ids.length });
+  }
+
+  /** Looks at each container that is there. Nobody may be starting any meanwhile. */
+  async sort(): Promise<Sorted> {
+    const { places, network, reserved } = this.#options;
+    const begin = `${places.bundles}/`;
+    const starters = await findProcesses((args) => args.some((arg) => arg.startsWith(begin)));
+    const starting = new Set(starters.flatMap(({ args }) => args));
+    const survivors: Survivor[] = [];
+    const doomed: Doomed[] = [];
+    const unknown: string[] = [];
+    await each(this.ids(), LIMITS.leftovers_at_once, async (id) => {
+      const bundle = `${places.bundles}/${id}`;
+      const slot = reserved.includes(parseRun(id).id) ? null : network.slotOfUid(uidOf(bundle));
+      if (slot === null) {
+        unknown.push(id);
+        return;
+      }
+      const survivor = starting.has(bundle) ? null : await this.#survivor(id, bundle, slot);
+      if (survivor === null) doomed.push({ id, slot });
+      else survivors.push(survivor);
+    });
+    return { survivors, doomed, unknown };
+  }
+
+  /** A1, A2. Null when the container is not to live on. */
+  async #survivor(id: string, bundle: string, slot: NetworkSlot): Promise<Survivor | null> {
+    const { clock, mode, places, network } = this.#options;
+    const group = `${places.cgroup}/${id}`;
+    if (!network.isConnected(slot) || readOomKills(mode, group) > 0) return null;
+    try {
+      const processes = containerProcesses(mode, group);
+      if (processes.length !== 1 || !processes.every(isInit)) return null;
+      const socket = `${bundle}/s`;
+      const { client, nonce, isIdle } = await MinitClient.connect(socket, LIMITS.adopt_wait_ms, clock);
+      if (isIdle) return { id, slot, minit: client, nonce, mark: markOf(bundle) };
+      client.close();
+    } catch {
+      // It ends just now, or nobody listens there, or not well enough.
+    }
+    return null;
+  }
+}
+
+/** What makes containers of one process unlike those of another, as a short text. */
+export function fingerprintOf(parts: readonly unknown[]): string {
+  return createHash("sha256").update(JSON.stringify(parts)).digest("hex");
+}
+
+/** Whether the containers that are there were made so. Where not, the fingerprint is gone afterwards (A3). */
+export function isFingerprint(file: string, fingerprint: string): boolean {
+  if (existsSync(file) && readFileSync(file, "utf8") === fingerprint) return true;
+  rmSync(file, { force: true });
+  return false;
+}
+
+export function writeFingerprint(file: string, fingerprint: string): void {
+  writeFileSync(`${file}.new`, fingerprint, { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+}
+
+/** The uid in the configuration that the start wrote; NaN when there is none to be read. */
+function uidOf(bundle: string): number {
+  try {
+    const config = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as { process: { user: { uid: number } } };
+    return config.process.user.uid;
+  } catch {
+    return Number.NaN;
+  }
+}
+
+function markOf(bundle: string): string | null {
+  try {
+    return readlinkSync(`${bundle}/${MARK}`);
+  } catch {
+    return null;
+  }
+}
+
+/** Whether a process is the first of a pid namespace below this one (`NSpid`, proc_pid_status(5)). */
+function isInit(pid: number): boolean {
+  try {
+    return /^NSpid:\t\d+\t(?:\d+\t)*1$/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,389 @@
+/**
+ * What all containers of this daemon share on this machine: the launcher, the OCI runtime, the network, the images, the
+ * system-call filters and the worker threads. Function instances (local-engine.ts) and API containers
+ * (containers.ts) are started and removed through it, each kind in places of its own.
+ *
+ * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
+ * H2 The address and the uid of a container are given to no other before nothing of it is left.
+ */
+import { chmodSync, lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { Piscina } from "piscina";
+import type { Clock } from "../../base/clock.ts";
+import type { Config } from "../../base/config.ts";
+import { AppError, errorText, invariant } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import { FileSessions } from "../files/file-sessions.ts";
+import { ImageStore } from "../images/image-store.ts";
+import { MountedImages } from "../images/mounted-images.ts";
+import { Network, type NetworkSlot, readInstanceResolvConf } from "../network/network.ts";
+import { Uplink } from "../network/uplink.ts";
+import { type Filter, Filters } from "../oci/filters.ts";
+import { OciRuntime } from "../oci/runtime.ts";
+import type { FoundImage } from "../ports/images.ts";
+import type { Budget, CgroupMode } from "../ports/machine.ts";
+import type { Storage } from "../ports/storage.ts";
+import { shareDisk } from "../storage/disk-scheduler.ts";
+import { StoragePool } from "../storage/storage-pool.ts";
+import { type Places, remainsOf, runName } from "./adoption.ts";
+import { detectCgroupMode, type GroupKind, socketMemoryBound } from "./control-groups.ts";
+import { raiseBudgets, socketBudget } from "./kernel-budgets.ts";
+import type { LauncherClient } from "./launcher.ts";
+import { LauncherKeeper } from "./launcher-keeper.ts";
+import { outlive, type Remains } from "./reaper.ts";
+import { TenantGroups } from "./tenant-groups.ts";
+import type { LauncherNote, ThreadData } from "./thread.ts";
+import { UserNamespaces } from "./user-namespaces.ts";
+
+/** Slots beyond those that may be in use: containers being removed still hold theirs. */
+const SLOT_MARGIN = 64;
+const THREAD_COUNT = 2;
+
+export interface HostOptions {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The compiled helper. */
+  readonly minit: string;
+  /** buildah with its global flags. */
+  readonly buildah: readonly string[];
+  /** Path of the image store's list of images. */
+  readonly images_file: string;
+  /** The image of function instances. */
+  readonly image: string;
+}
+
+export class EngineHost {
+  readonly options: HostOptions;
+  readonly mode: CgroupMode;
+  readonly groups: GroupKind;
+  /** Of API containers. */
+  readonly tenants: TenantGroups;
+  readonly network: Network;
+  readonly images: MountedImages;
+  /** Of containers and volumes, by way of helpers that are jailed in them. */
+  readonly files: FileSessions;
+  readonly users: UserNamespaces;
+  readonly instances: Places;
+  readonly containers: Places;
+  readonly resolv_conf: string;
+  /** Where roots of containers are mounted, in the launcher's namespace. */
+  readonly roots: string;
+  readonly #keeper: LauncherKeeper;
+  readonly #socket: string;
+  readonly #store: ImageStore;
+  readonly #onReplaced: ((launcher: LauncherClient) => Promise<void>)[] = [];
+  #runtime: OciRuntime | null = null;
+  #storage: StoragePool | null = null;
+  #filters: Filters | null = null;
+  #threads: Piscina | null = null;
+  #compiled_count = 0;
+  #isEnding = false;
+  readonly #ending = Promise.withResolvers<void>();
+  #budgets: readonly Budget[] = [];
+  #refused_count = 0;
+
+  constructor(options: HostOptions) {
+    const { config, clock, log, minit } = options;
+    this.options = options;
+    this.mode = detectCgroupMode();
+    this.groups = { mode: this.mode, sockets: socketMemoryBound(this.mode) };
+    const places = (name: string, suffix: string): Places => ({
+      bundles: `${config.run_dir}/${name}`,
+      runtime: `${config.run_dir}/oci${suffix}`,
+      cgroup: `/hearth-${config.host_tag}${suffix}`,
+    });
+    this.instances = places("i", "");
+    this.containers = places("c", "-c");
+    this.tenants = new TenantGroups(this.groups, this.containers.cgroup);
+    this.resolv_conf = `${config.run_dir}/resolv.conf`;
+    this.roots = `${config.run_dir}/r`;
+    this.#socket = `${config.run_dir}/launcher.sock`;
+    this.#keeper = new LauncherKeeper({
+      clock,
+      log,
+      minit,
+      socket_path: this.#socket,
+      private_tmp: ![config.data_dir, config.image_dir, minit].some((path) => path.startsWith("/tmp/")),
+      onReplaced: async ({ client }) => {
+        await this.images.mountAgain(client);
+        for (const listener of this.#onReplaced) await listener(client);
+      },
+    });
+    const slots_max = config.instances_max + config.containers_max + SLOT_MARGIN;
+    const isCurrent = (launcher_pid: number) => this.#keeper.isCurrent(launcher_pid);
+    this.users = new UserNamespaces(config.user_namespaces, log);
+    this.network = new Network({
+      launcher: () => this.#keeper.current,
+      isCurrent,
+      clock,
+      log,
+      users: this.users,
+      uplink: new Uplink({ ...config, setting: config.uplink }),
+      names: { ...config, slots_max },
+    });
+    this.#store = new ImageStore(options.buildah, config.host_tag, options.images_file);
+    const withLauncher = this.retried.bind(this);
+    this.images = new MountedImages({
+      images: this.#store,
+      log,
+      references_max: LIMITS.image_references_max,
+      withLauncher,
+    });
+    this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock });
+  }
+
+  /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
+  async begin(): Promise<FoundImage> {
+    const { config, clock, log, image } = this.options;
+    // Nobody else can list these. Who knows a name gets no further: all but resolv.conf is root's alone.
+    for (const path of [dirname(config.run_dir), config.run_dir, this.roots]) makePrivate(path, 0o711);
+    for (const { bundles, runtime } of [this.instances, this.containers]) {
+      mkdirSync(bundles, { recursive: true, mode: 0o700 });
+      mkdirSync(runtime, { recursive: true, mode: 0o700 });
+    }
+    this.network.claim();
+    this.#budgets = [...raiseBudgets(config.containers_max), socketBudget(this.groups.sockets)];
+    for (const { name, is_bounded, note } of this.#budgets)
+      if (!is_bounded) log.warn("budget not bounded", { name, note });
+    this.tenants.boot(this.instances.cgroup);
+    await outlive(clock, this.#socket, this.#store.names_prefix);
+    await this.#keeper.start();
+    const { client } = this.#keeper.current;
+    this.note(await this.network.shareUplink());
+    const [runtime, found] = await Promise.all([
+      OciRuntime.find(() => this.launcher(), config.oci_runtime, this.instances.runtime),
+      this.#store.find(client, image).catch((error) => {
+        throw new AppError("INTERNAL", `${errorText(error)}: ${errorText(error.cause)}`, { cause: error });
+      }),
+    ]);
+    this.#runtime = runtime;
+    this.#filters = new Filters(`${config.data_dir}/cache`, runtime);
+    return found;
+  }
+
+  /** Makes or mounts the storage pool. */
+  async openStorage(): Promise<void> {
+    const { config, clock, log } = this.options;
+    const { data_dir, area_mb: size_mb } = config;
+    const storage = await StoragePool.open({ withLauncher: this.retried.bind(this), data_dir, size_mb, clock, log });
+    this.#storage = storage;
+    this.note(shareDisk(config.disk_scheduler, storage.file));
+    this.onReplaced((client) => storage.mount(client));
+  }
+
+  get storage(): Storage {
+    invariant(this.#storage !== null, "the engine has booted");
+    return this.#storage;
+  }
+
+  /** Takes the storage pool down. Never rejects. */
+  async closeStorage(): Promise<void> {
+    await this.#storage?.close().catch((error) => {
+      this.options.log.warn("storage pool not taken down", { error: errorText(error) });
+    });
+  }
+
+  /** The rest, once it is known what an earlier process left: from here on containers can be started. */
+  startThreads(): void {
+    const { runtime } = this;
+    const workerData: ThreadData = {
+      launcher_socket: this.#socket,
+      runtime_command: runtime.command,
+      runtime_version: runtime.version,
+      cgroup_mode: this.mode,
+    };
+    this.#threads = new Piscina({
+      filename: new URL("./thread.ts", import.meta.url).href,
+      minThreads: 1,
+      maxThreads: THREAD_COUNT,
+      // A thread stays once it has been needed: starting one takes a core for a tenth of a second, under load.
+      idleTimeout: Number.POSITIVE_INFINITY,
+      concurrentTasksPerWorker: LIMITS.starts_max * 2,
+      maxQueue: LIMITS.engine_tasks_max,
+      workerData,
+    });
+    // What a thread throws outside of any task would end the daemon if nobody listened. Another takes its place.
+    this.#threads.on("error", (error) => this.options.log.error("a worker thread ended", { error: errorText(error) }));
+  }
+
+  writeResolvConf(): void {
+    writeFileSync(this.resolv_conf, readInstanceResolvConf(), { mode: 0o644 });
+  }
+
+  get runtime(): OciRuntime {
+    invariant(this.#runtime !== null, "the engine has booted");
+    return this.#runtime;
+  }
+
+  /** Adds to the budgets what is known only later. */
+  note(budget: Budget): void {
+    this.#budgets = [...this.#budgets, budget];
+  }
+
+  /** Kernel resources, and whether each is bounded for every container. */
+  get budgets(): readonly Budget[] {
+    return this.#budgets;
+  }
+
+  /** Packets that the bound on tracked connections dropped, at the last look. */
+  get refused_count(): number {
+    return this.#refused_count;
+  }
+
+  async countRefusedFlows(): Promise<void> {
+    this.#refused_count = await this.network.flowsRefused();
+  }
+
+  get filters(): Filters {
+    invariant(this.#filters !== null, "the engine has booted");
+    return this.#filters;
+  }
+
+  /** Whether there is anything that could have been started. */
+  get isBegun(): boolean {
+    return this.#runtime !== null;
+  }
+
+  /** The launcher, also while it is being replaced. Rejects with START_FAILED when there is none in time. */
+  async launcher(): Promise<LauncherClient> {
+    return (await this.#keeper.whenReady()).client;
+  }
+
+  /**
+   * Does work that needs the launcher. If the launcher died meanwhile, the work is done again with the next one: only
+   * for work that leaves nothing behind when it fails, or that may be repeated.
+   */
+  async retried<Result>(work: (launcher: LauncherClient) => Promise<Result>): Promise<Result> {
+    for (let attempt = 1; ; attempt++) {
+      const launcher = await this.#keeper.whenReady();
+      try {
+        return await work(launcher.client);
+      } catch (error) {
+        if (attempt >= LIMITS.launcher_attempts_max || (await this.#keeper.isAlive(launcher))) throw error;
+        this.options.log.warn("the launcher died during a request, trying again", { attempt, error: errorText(error) });
+      }
+    }
+  }
+
+  /** Has `listener` bring up again, in a new launcher's mount namespace, what ended with the old one. */
+  onReplaced(listener: (launcher: LauncherClient) => Promise<void>): void {
+    this.#onReplaced.push(listener);
+  }
+
+  /** Runs a task of thread.ts. */
+  task<Result>(name: string, argument: object): Promise<Result> {
+    invariant(this.#threads !== null, "the engine has booted");
+    const noted: LauncherNote = { launcher_pid: this.#keeper.pid };
+    return this.#threads.run({ ...argument, ...noted }, { name }) as Promise<Result>;
+  }
+
+  /** Takes a network slot. Rejects with CAPACITY_FULL. */
+  async acquire(): Promise<NetworkSlot> {
+    await this.#keeper.whenReady();
+    return this.network.acquire();
+  }
+
+  /**
+   * Removes what there is of a container, then gives its slot back (H2): never while something may still run in its
+   * namespace. A failed removal is retried until it succeeds. Resolves to true when nothing is left, to false when the
+   * daemon ends before that: the next daemon removes the rest.
+   */
+  async discard(remains: Remains, slot: NetworkSlot | null): Promise<boolean> {
+    const { log } = this.options;
+    for (
+      let pause_ms: number = LIMITS.removal_retry_ms_min;
+      !(await this.#removed(remains));
+      pause_ms = Math.min(pause_ms * 2, LIMITS.removal_retry_ms)
+    ) {
+      await this.#pause(pause_ms);
+      if (this.#isEnding) return false;
+    }
+    this.tenants.leave(remains.id);
+    const lost = (error: unknown) =>
+      log.warn("network slot not ended, trying again later", { id: remains.id, error: errorText(error) });
+    if (slot !== null) await this.network.release(slot).catch(lost);
+    failpoint("engine.remove.released");
+    return true;
+  }
+
+  /** Has removals that failed retried no more: the daemon ends. */
+  endRetries(): void {
+    this.#isEnding = true;
+    this.#ending.resolve();
+  }
+
+  /** Resolves with `work`, or to null after `wait_ms`. */
+  async within<Result>(wait_ms: number, work: Promise<Result>): Promise<Result | null> {
+    const late = Promise.withResolvers<null>();
+    const cancel = this.options.clock.after(wait_ms, () => late.resolve(null));
+    return Promise.race([work, late.promise]).finally(cancel);
+  }
+
+  async #removed(remains: Remains): Promise<boolean> {
+    try {
+      await this.task("remove", remains);
+      return true;
+    } catch (error) {
+      this.options.log.error("container not removed, trying again later", { id: remains.id, error: errorText(error) });
+      return false;
+    }
+  }
+
+  async #pause(pause_ms: number): Promise<void> {
+    if (!this.#isEnding) await this.within(pause_ms, this.#ending.promise);
+  }
+
+  /**
+   * Lets the runtime compile the filter for these capabilities: it leaves the program in the state of a container that
+   * was created with them. `configure` gives such a container's configuration; its directory is there.
+   */
+  async compile(
+    id: string,
+    capabilities: readonly string[],
+    configure: (slot: NetworkSlot, remains: Remains) => object,
+  ): Promise<Filter> {
+    return this.retried(async () => {
+      const slot = await this.acquire();
+      // A removal that comes late finds no later container of the same name.
+      const run = runName(id, ++this.#compiled_count);
+      const remains = remainsOf(this.instances, run, true);
+      try {
+        mkdirSync(remains.bundle, { recursive: true, mode: 0o700 });
+        writeFileSync(`${remains.bundle}/config.json`, JSON.stringify(configure(slot, remains)));
+        await this.runtime.create(run, remains.bundle);
+        return this.filters.keep(capabilities, this.runtime.compiled(run));
+      } finally {
+        await this.within(LIMITS.removal_wait_ms, this.discard(remains, slot));
+      }
+    });
+  }
+
+  async endThreads(): Promise<void> {
+    await this.#threads?.destroy();
+  }
+
+  /** Takes the launcher down, and what is left of this daemon in memory unless containers live on in it. */
+  async end(isEmpty: boolean): Promise<void> {
+    const failed = (error: unknown) => this.options.log.warn("images not taken down", { error: errorText(error) });
+    if (this.#keeper.isRunning && isEmpty) {
+      await this.#store.shutdown(this.#keeper.current.client).catch(failed);
+    }
+    await this.#keeper.stop();
+    if (isEmpty) rmSync(this.options.config.run_dir, { recursive: true, force: true });
+    else rmSync(this.#socket, { force: true });
+  }
+}
+
+/** Makes a directory that only root can change. In /dev/shm anybody may have made one of that name before: refuse it. */
+function makePrivate(path: string, permissions: number): void {
+  mkdirSync(path, { recursive: true, mode: 0o700 });
+  const { uid, mode } = lstatSync(path);
+  const isDirectory = (mode & 0o170000) === 0o040000;
+  if (!isDirectory || uid !== 0 || (mode & 0o022) !== 0) {
+    throw new AppError("INTERNAL", `${path} is not a directory of root's alone: remove it`);
+  }
+  chmodSync(path, permissions);
+}

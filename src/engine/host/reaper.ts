@@ -1,0 +1,87 @@
+/**
+ * The end of a container, whatever state it is in: after a stop, a start that was killed half-way, a crash of the
+ * daemon or the launcher. The OCI runtime is asked first, but not believed: it knows nothing of a container whose
+ * start was killed before its state was written. What counts is that nothing runs in its control groups.
+ */
+import { rmSync } from "node:fs";
+import { type Clock, sleep } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { OciRuntime } from "../oci/runtime.ts";
+import type { CgroupMode } from "../ports/machine.ts";
+import { findProcesses } from "./command-lines.ts";
+import { groupProcesses, removeGroup } from "./control-groups.ts";
+
+const LOOK_INTERVAL_MS = 2;
+
+export interface Remains {
+  readonly id: string;
+  readonly bundle: string;
+  readonly cgroup: string;
+  /** Where the runtime keeps its containers' state. */
+  readonly runtime_root: string;
+  readonly isStarting: boolean;
+}
+
+export interface Reaper {
+  readonly clock: Clock;
+  readonly mode: CgroupMode;
+  /** Null when there is none to ask (no launcher). */
+  readonly runtime: OciRuntime | null;
+}
+
+/**
+ * Removes all that is left of a container. `isStarting`: somebody may still be starting it. Rejects with INTERNAL when
+ * its processes or groups do not go in time.
+ */
+export async function reap(reaper: Reaper, { id, bundle, cgroup, runtime_root, isStarting }: Remains): Promise<void> {
+  const { clock, mode, runtime } = reaper;
+  const end_ms = clock.monotonicMs() + LIMITS.reap_wait_ms;
+  // crun works on in a session of its own when the process that was asked is killed: it would bring up what is removed.
+  while (isStarting && clock.monotonicMs() < end_ms) {
+    const starters = await findProcesses((args) => args.includes(bundle));
+    if (starters.length === 0) break;
+    for (const { pid } of starters) kill(pid);
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+  await runtime?.delete(id).catch(() => {});
+  failpoint("engine.remove.deleted");
+  for (;;) {
+    for (const pid of groupProcesses(mode, cgroup)) kill(pid);
+    if (removeGroup(mode, cgroup)) break;
+    if (clock.monotonicMs() > end_ms) {
+      const pids = groupProcesses(mode, cgroup).join(", ");
+      throw new AppError("INTERNAL", `container ${id} does not go: processes ${pids} after ${LIMITS.reap_wait_ms} ms`);
+    }
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+  failpoint("engine.remove.emptied");
+  rmSync(`${runtime_root}/${id}`, { recursive: true, force: true });
+  rmSync(bundle, { recursive: true, force: true });
+}
+
+/**
+ * Waits until the helpers of an earlier process have ended: its launcher, which would go on with what it was asked, and
+ * what works on its images. The launcher is ended, the other only when it takes long.
+ */
+export async function outlive(clock: Clock, launcher_socket: string, names_prefix: string): Promise<void> {
+  const end_ms = clock.monotonicMs() + LIMITS.predecessor_wait_ms;
+  for (;;) {
+    const isLauncher = (args: readonly string[]) => args[1] === "launcher" && args[2] === launcher_socket;
+    const isOnImage = (args: readonly string[]) => args.some((one) => one.startsWith(names_prefix));
+    const running = await findProcesses((args) => isLauncher(args) || isOnImage(args));
+    if (running.length === 0) return;
+    const isLate = clock.monotonicMs() > end_ms;
+    for (const { pid, args } of running) if (isLate || isLauncher(args)) kill(pid);
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It ended by itself.
+  }
+}

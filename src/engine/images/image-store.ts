@@ -1,0 +1,120 @@
+/**
+ * Images live in buildah's store. Each image is mounted once, inside the launcher's mount namespace, and that mount
+ * is the root (or later the overlay lower) of any number of containers. The mount ends with the launcher; what is
+ * left of a crashed daemon is a buildah working container. It stays while containers of it live: an overlay that loses
+ * its upper directory has an empty root to whoever lists it.
+ */
+import { readFileSync, realpathSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { AppError } from "../../base/errors.ts";
+import type { LauncherClient } from "../host/launcher.ts";
+import type { FoundImage } from "../ports/images.ts";
+
+const BUILDAH_TIMEOUT_MS = 30_000;
+/** Of an image's id, in the name of what is mounted of it: as much as podman shows. */
+const NAME_ID_LENGTH = 12;
+
+export interface MountedImage extends FoundImage {
+  /** The root directory, valid inside the launcher's mount namespace. */
+  readonly path: string;
+  /** The directories that are its content, the topmost first. Empty where the store does not say. */
+  readonly layers: readonly string[];
+}
+
+export class ImageStore {
+  readonly #buildah: readonly string[];
+  /** What the name of every working container of this daemon begins with: an argument of every command on one. */
+  readonly names_prefix: string;
+
+  /** The store's list of images: another file after each change. */
+  readonly #list_file: string;
+
+  /**
+   * `buildah`: the command with its global flags (store, run root, driver). `tag` tells daemons apart that share a store.
+   * `list_file`: where the store lists its images.
+   */
+  constructor(buildah: readonly string[], tag: string, list_file: string) {
+    this.#buildah = buildah;
+    this.#list_file = list_file;
+    this.names_prefix = `hearth-${tag}-`;
+  }
+
+  /** A text that differs after every change of the store's images. */
+  state(): string {
+    const { ino, size, mtimeNs } = statSync(this.#list_file, { bigint: true });
+    return `${ino} ${size} ${mtimeNs}`;
+  }
+
+  /** Looks an image up. Rejects with NOT_FOUND when the store does not hold it; why is the cause, and not for tenants. */
+  async find(launcher: LauncherClient, reference: string): Promise<FoundImage> {
+    const format = '{{.FromImageID}} {{index .OCIv1.Config.Labels "hearth.release"}}';
+    try {
+      const text = await this.#run(launcher, "inspect", "--type", "image", "--format", format, "--", reference);
+      const [id = "", release = ""] = text.split(" ");
+      return { reference, id, release };
+    } catch (cause) {
+      throw new AppError("NOT_FOUND", `image ${reference} is not in the store`, { cause });
+    }
+  }
+
+  /**
+   * Mounts the image in the launcher's namespace. `isInUse`: containers of an earlier mount live, so what that left in
+   * the store is mounted once more; where that does not work, as without it, it is made anew.
+   */
+  async mount(launcher: LauncherClient, image: FoundImage, isInUse: boolean): Promise<MountedImage> {
+    const name = `${this.names_prefix}${this.keyOf(image.id)}`;
+    if (isInUse) {
+      const path = await this.#run(launcher, "mount", name).catch(() => null);
+      if (path !== null) return { ...image, path, layers: layersOf(path) };
+    }
+    await this.#remove(launcher, name);
+    await this.#run(launcher, "from", "--pull-never", "--name", name, "--", image.id);
+    const path = await this.#run(launcher, "mount", name);
+    return { ...image, path, layers: layersOf(path) };
+  }
+
+  /** Names a mount by its content: an image has many references (names, and every beginning of its id), and one mount. */
+  keyOf(id: string): string {
+    return id.slice(0, NAME_ID_LENGTH);
+  }
+
+  /** Keys of what this daemon mounted, and of what an earlier process did. */
+  async mountedKeys(launcher: LauncherClient): Promise<string[]> {
+    const text = await this.#run(launcher, "containers", "--noheading", "--format", "{{.ContainerName}}");
+    const names = text.split("\n").filter((name) => name.startsWith(this.names_prefix));
+    return names.map((name) => name.slice(this.names_prefix.length));
+  }
+
+  async unmount(launcher: LauncherClient, key: string): Promise<void> {
+    await this.#remove(launcher, `${this.names_prefix}${key}`);
+  }
+
+  /** Unmounts every image of this daemon, those too that an earlier process mounted. */
+  async shutdown(launcher: LauncherClient): Promise<void> {
+    for (const key of await this.mountedKeys(launcher)) await this.unmount(launcher, key);
+  }
+
+  async #remove(launcher: LauncherClient, name: string): Promise<void> {
+    await launcher.spawn({ argv: [...this.#buildah, "rm", name], timeout_ms: BUILDAH_TIMEOUT_MS });
+  }
+
+  async #run(launcher: LauncherClient, ...args: string[]): Promise<string> {
+    return (await launcher.run([...this.#buildah, ...args], BUILDAH_TIMEOUT_MS)).trim();
+  }
+}
+
+/**
+ * Of a working container that is mounted at `<store>/overlay/<id>/merged`: `lower` beside it names its layers by links
+ * below `<store>/overlay`, in the order in which overlayfs takes them. (What stands in /proc/self/mountinfo is the same
+ * cut short, relative or escaped, as buildah and the kernel see fit.) What it has above them is empty but for
+ * places that the OCI runtime made to mount on.
+ */
+function layersOf(path: string): readonly string[] {
+  const own = dirname(path);
+  try {
+    const links = readFileSync(join(own, "lower"), "utf8").trim().split(":");
+    return links.map((link) => realpathSync(join(dirname(own), link)));
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,178 @@
+/**
+ * The images that containers are made from, each mounted once for all of its containers.
+ *
+ * G1 A reference stands for the image that has it in the store now: it is looked up again after every change of the store.
+ * G2 An image stays mounted while a container needs it. Unneeded, it stays for as long as a reference stands for it.
+ */
+import { LRUCache } from "lru-cache";
+import { errorText, invariant } from "../../base/errors.ts";
+import type { Log } from "../../base/log.ts";
+import { Turns } from "../../base/turns.ts";
+import type { LauncherClient } from "../host/launcher.ts";
+import type { FoundImage, Images } from "../ports/images.ts";
+import type { ImageStore, MountedImage } from "./image-store.ts";
+
+interface Mount {
+  /** Null: not mounted by this process. */
+  mounted: Promise<MountedImage> | null;
+  users_count: number;
+}
+
+export interface EnteredImage {
+  readonly image: MountedImage;
+  /** Harmless when repeated. */
+  leave(): void;
+}
+
+export interface MountedImagesOptions {
+  readonly images: ImageStore;
+  readonly log: Log;
+  /** Does work with the launcher in use, and with the next one where that died meanwhile. */
+  /** References that are remembered; the one that was used longest ago is dropped for a new one. */
+  readonly references_max: number;
+  readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
+}
+
+export class MountedImages implements Images {
+  readonly #options: MountedImagesOptions;
+  /** By the image's id. */
+  readonly #mounts = new Map<string, Mount>();
+  /** Images by reference, with the state of the store at their lookup. */
+  readonly #found: LRUCache<string, { readonly state: string; readonly image: FoundImage }>;
+  /** Mounting and unmounting of one image, one after the other. */
+  readonly #turns = new Turns();
+  #pinned: MountedImage | null = null;
+
+  constructor(options: MountedImagesOptions) {
+    this.#options = options;
+    this.#found = new LRUCache({
+      max: options.references_max,
+      // Replaced, deleted or evicted: the reference may have been the last one that stood for the image.
+      disposeAfter: ({ image }) => this.#unmountUnneeded(image.id),
+    });
+  }
+
+  /** The image that a reference stands for now (G1). Rejects with NOT_FOUND. */
+  async find(reference: string): Promise<FoundImage> {
+    const { images, withLauncher } = this.#options;
+    const state = images.state();
+    const known = this.#found.get(reference);
+    if (known !== undefined && known.state === state) return known.image;
+    try {
+      const image = await withLauncher((launcher) => images.find(launcher, reference));
+      this.#found.set(reference, { state, image });
+      return image;
+    } catch (error) {
+      this.#found.delete(reference);
+      throw error;
+    }
+  }
+
+  /** True if an image is in the store, and where a release is given of that release. */
+  async isRelease(reference: string, release: string | null): Promise<boolean> {
+    const image = await this.find(reference).catch(() => null);
+    return image !== null && (release === null || image.release === release);
+  }
+
+  /** Mounts an image, where it is not, for as long as the caller needs it (G2). Rejects with NOT_FOUND. */
+  async enter(reference: string): Promise<EnteredImage> {
+    const found = await this.find(reference);
+    const leave = this.hold(found.id);
+    try {
+      return { image: await this.#mount(found, true), leave };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
+  /** Keeps what an earlier process mounted, for a container that lives on. Returns what lets it go. */
+  hold(id: string): () => void {
+    const mount = this.#mounts.get(id) ?? { mounted: null, users_count: 0 };
+    this.#mounts.set(id, mount);
+    mount.users_count++;
+    let hasLeft = false;
+    return () => {
+      if (hasLeft) return;
+      hasLeft = true;
+      mount.users_count--;
+      this.#unmountUnneeded(id);
+    };
+  }
+
+  /** Mounts the image of function instances, for good. `isInUse`: see `Images.mount`. */
+  async pin(found: FoundImage, isInUse: boolean): Promise<void> {
+    this.hold(found.id);
+    this.#pinned = await this.#mount(found, isInUse);
+  }
+
+  /** The image of function instances. */
+  get pinned(): MountedImage {
+    invariant(this.#pinned !== null, "the engine has booted");
+    return this.#pinned;
+  }
+
+  /** Mounts for a new launcher what was mounted for the last one. */
+  async mountAgain(launcher: LauncherClient): Promise<void> {
+    const { images, log } = this.#options;
+    for (const mount of [...this.#mounts.values()]) {
+      const image = await mount.mounted?.catch(() => null);
+      if (image === undefined || image === null) continue;
+      try {
+        const mounted = await images.mount(launcher, image, true);
+        mount.mounted = Promise.resolve(mounted);
+        if (mounted.id === this.#pinned?.id) this.#pinned = mounted;
+      } catch (error) {
+        if (image.id === this.#pinned?.id || !launcher.isOpen) throw error;
+        log.warn("image not mounted again", { image: image.reference, error: errorText(error) });
+        mount.mounted = null;
+      }
+    }
+  }
+
+  /** Unmounts what an earlier process mounted and no container needs. Never rejects: the next process finds the rest. */
+  async sweep(): Promise<void> {
+    const { images, log, withLauncher } = this.#options;
+    try {
+      for (const key of await withLauncher((launcher) => images.mountedKeys(launcher))) await this.#unmount(key);
+    } catch (error) {
+      log.warn("images of an earlier process not unmounted", { error: errorText(error) });
+    }
+  }
+
+  #mount(found: FoundImage, isInUse: boolean): Promise<MountedImage> {
+    const { images, withLauncher } = this.#options;
+    const mount = this.#mounts.get(found.id);
+    invariant(mount !== undefined, "the image is held");
+    if (mount.mounted !== null) return mount.mounted;
+    const mounting = this.#turns.run(images.keyOf(found.id), () =>
+      withLauncher((launcher) => images.mount(launcher, found, isInUse)),
+    );
+    mount.mounted = mounting;
+    mounting.catch(() => {
+      if (mount.mounted === mounting) mount.mounted = null;
+    });
+    return mounting;
+  }
+
+  #unmountUnneeded(id: string): void {
+    const { images, log } = this.#options;
+    const mount = this.#mounts.get(id);
+    if (mount === undefined || mount.users_count > 0) return;
+    // A container that starts again asks for its image by id: that alone keeps nothing mounted.
+    if ([...this.#found.values()].some(({ image }) => image.id === id && image.reference !== id)) return;
+    this.#mounts.delete(id);
+    this.#unmount(images.keyOf(id)).catch((error) => {
+      log.warn("image not unmounted", { image: id, error: errorText(error) });
+    });
+  }
+
+  #unmount(key: string): Promise<void> {
+    const { images, withLauncher } = this.#options;
+    return this.#turns.run(key, async () => {
+      // Somebody may have asked for it meanwhile.
+      if ([...this.#mounts.keys()].some((id) => images.keyOf(id) === key)) return;
+      await withLauncher((launcher) => images.unmount(launcher, key));
+    });
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * The OCI configuration of a function instance: everything the container may and may not do stands here, so this is
+ * the file to read for its isolation. `test/security` looks from inside and holds each line against it.
+ */
+import { LIMITS } from "../../base/limits.ts";
+import type { Filter } from "../oci/filters.ts";
+
+/** Where minit is found inside: on the runtime's own /dev, so that the image needs no mount point for it. */
+export const MINIT_INSIDE = "/dev/init";
+export const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/** The kernel's own tables that tell about the host or act on it (the list that podman and docker mask). */
+export const MASKED_PATHS = [
+  "/proc/acpi",
+  "/proc/asound",
+  "/proc/kcore",
+  "/proc/keys",
+  "/proc/latency_stats",
+  "/proc/sched_debug",
+  "/proc/scsi",
+  "/proc/timer_list",
+  "/proc/timer_stats",
+  "/sys/dev/block",
+  "/sys/devices/virtual/powercap",
+  "/sys/firmware",
+  "/sys/fs/selinux",
+];
+export const READONLY_PATHS = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+export interface InstanceSpec {
+  readonly id: string;
+  readonly rootfs: string;
+  /** The minit binary and resolv.conf on the host. */
+  readonly minit: string;
+  readonly resolv_conf: string;
+  readonly uid: number;
+  /** Path of a ready network namespace. */
+  readonly netns: string;
+  /** `/parent/name` */
+  readonly cgroup: string;
+  readonly seccomp: Filter;
+}
+
+export const tmpfs = (destination: string, ...options: string[]) => ({
+  destination,
+  type: "tmpfs",
+  source: "tmpfs",
+  options: ["nosuid", "nodev", ...options],
+});
+
+export const bind = (source: string, destination: string, ...options: string[]) => ({
+  destination,
+  type: "bind",
+  source,
+  options: ["bind", "nosuid", "nodev", ...options],
+});
+
+/** Bounds of a directory in memory. */
+export const SCRATCH = [`size=${LIMITS.tmpfs_mb}m`, `nr_inodes=${LIMITS.tmpfs_inodes_max}`];
+const DEV = ["nosuid", "strictatime", "mode=755", "size=64k", `nr_inodes=${LIMITS.dev_inodes_max}`];
+
+/** The kernel's file systems that every container sees, and shared memory. */
+export const kernelMounts = () => [
+  { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
+  { destination: "/dev", type: "tmpfs", source: "tmpfs", options: DEV },
+  tmpfs("/dev/shm", "noexec", "mode=1777", ...SCRATCH),
+  { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
+];
+
+/** All of them its own, the network one made before. */
+export const namespaces = (netns: string) => [
+  ...["pid", "ipc", "uts", "mount", "cgroup"].map((type) => ({ type })),
+  { type: "network", path: netns },
+];
+
+/** Limits of each process. POSIX message queues are withheld by the filter too (README.md, Kernel budgets). */
+export const rlimits = (files_max: number) =>
+  Object.entries({
+    RLIMIT_NOFILE: files_max,
+    RLIMIT_CORE: 0,
+    RLIMIT_SIGPENDING: LIMITS.pending_signals_max,
+    RLIMIT_MSGQUEUE: 0,
+  }).map(([type, value]) => ({ type, soft: value, hard: value }));
+
+/** `config.json` of an instance (OCI runtime specification 1.0). */
+export function instanceConfig(spec: InstanceSpec): object {
+  return {
+    ociVersion: "1.0.2",
+    hostname: "hearth",
+    root: { path: spec.rootfs, readonly: true },
+    process: {
+      terminal: false,
+      user: { uid: spec.uid, gid: spec.uid },
+      args: [MINIT_INSIDE, "init"],
+      env: [`PATH=${PATH_INSIDE}`],
+      cwd: "/",
+      capabilities: { bounding: [], effective: [], inheritable: [], permitted: [], ambient: [] },
+      rlimits: rlimits(LIMITS.instance_files_max),
+      noNewPrivileges: true,
+      oomScoreAdj: 500,
+    },
+    mounts: [
+      ...kernelMounts(),
+      tmpfs("/tmp", "mode=1777", ...SCRATCH),
+      bind(spec.minit, MINIT_INSIDE, "ro"),
+      bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+    ],
+    ...("bpf_base64" in spec.seccomp ? { annotations: { "run.oci.seccomp_bpf_data": spec.seccomp.bpf_base64 } } : {}),
+    linux: {
+      cgroupsPath: spec.cgroup,
+      namespaces: namespaces(spec.netns),
+      resources: {
+        devices: [{ allow: false, access: "rwm" }],
+        memory: { limit: LIMITS.memory_limit_mb_default * 1024 * 1024 },
+        pids: { limit: LIMITS.instance_pids_max },
+      },
+      ...("rules" in spec.seccomp ? { seccomp: spec.seccomp.rules } : {}),
+      maskedPaths: MASKED_PATHS,
+      readonlyPaths: READONLY_PATHS,
+      rootfsPropagation: "private",
+    },
+  };
+}

@@ -1,0 +1,328 @@
+/**
+ * The function instances of this machine, behind the `Instances` port, on what host.ts holds. What blocks runs in the
+ * worker threads; what talks runs here.
+ *
+ * Invariants:
+ * E1 A start that fails leaves no process, group, slot or file.
+ * E2 `remove` gives back everything that `start` took, exactly once.
+ */
+import { symlinkSync } from "node:fs";
+import type { CancelTimer } from "../../base/clock.ts";
+import { AppError, errorText, invariant } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { each } from "../../base/parallel.ts";
+import {
+  type Doomed,
+  fingerprintOf,
+  isFingerprint,
+  Leftovers,
+  MARK,
+  remainsOf,
+  type Sorted,
+  type Survivor,
+  writeFingerprint,
+} from "../host/adoption.ts";
+import { applyLimits, readMemoryUsedMb, readOomKills, writeShare } from "../host/control-groups.ts";
+import type { EngineHost } from "../host/host.ts";
+import type { Remains } from "../host/reaper.ts";
+import type { Census, StartTask } from "../host/thread.ts";
+import { PROTOCOL_VERSION } from "../minit/answers.ts";
+import { MinitClient } from "../minit/instance-client.ts";
+import type { NetworkSlot } from "../network/network.ts";
+import type { Filter } from "../oci/filters.ts";
+import type { FoundImage } from "../ports/images.ts";
+import type { Adopted, Instance, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
+import { type InstanceSpec, instanceConfig } from "./bundle.ts";
+
+/** How long a container may take to end after minit was asked to. */
+const EXIT_WAIT_MS = 1_000;
+/** Containers that the engine starts for itself. */
+const PROBE = "probe";
+const COMPILER = "seccomp";
+/** Of an instance that was not started here. */
+const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0 };
+/** Function instances have none. */
+const NO_CAPABILITIES: readonly string[] = [];
+
+interface Held {
+  readonly minit: MinitClient;
+  readonly slot: NetworkSlot;
+  readonly removed: PromiseWithResolvers<void>;
+  isRemoving: boolean;
+}
+
+export class LocalInstances implements Instances {
+  readonly #host: EngineHost;
+  readonly #leftovers: Leftovers;
+  readonly #held = new Map<string, Held>();
+  /** Containers that are being started or removed. */
+  readonly #moving = new Set<string>();
+  /** Containers that were nobody's at the last look. */
+  #strays: readonly string[] = [];
+  #cancelLook: CancelTimer = () => {};
+  /** Removals of what an earlier process left. */
+  #clearing: Promise<unknown> = Promise.resolve();
+  readonly #fingerprint_file: string;
+  #filter: Filter | null = null;
+
+  constructor(host: EngineHost) {
+    const { clock, log, config } = host.options;
+    this.#host = host;
+    this.#fingerprint_file = `${config.run_dir}/fingerprint`;
+    this.#leftovers = new Leftovers({
+      clock,
+      log,
+      mode: host.mode,
+      places: host.instances,
+      network: host.network,
+      reserved: [PROBE, COMPILER],
+    });
+  }
+
+  /**
+   * First part of the engine's boot. Resolves to true if instances of an earlier process are as this one makes them; if
+   * not, none of them is left.
+   */
+  async begin(found: FoundImage): Promise<boolean> {
+    const { runtime, filters } = this.#host;
+    this.#filter = filters.kept(NO_CAPABILITIES) ?? filters.rules(NO_CAPABILITIES);
+    const areAlike = isFingerprint(this.#fingerprint_file, this.#fingerprint(found));
+    if (!areAlike) await this.#leftovers.remove(this.#leftovers.ids(), runtime);
+    return areAlike;
+  }
+
+  /** Looks at the instances that an earlier process left. */
+  sort(): Promise<Sorted> {
+    return this.#leftovers.sort();
+  }
+
+  /** Removes what is not understood at once; what is doomed keeps its id until `adopt` has removed it. */
+  async keep({ doomed, unknown }: Sorted): Promise<void> {
+    await this.#leftovers.remove(unknown, this.#host.runtime);
+    for (const { id } of doomed) this.#moving.add(id);
+  }
+
+  /** Makes the filter, unless instances live: they show that this machine runs containers, made like this. */
+  async prepare({ survivors }: Sorted): Promise<void> {
+    if (survivors.length === 0) await this.#prepareFilter();
+  }
+
+  /** Last part of the boot: takes the survivors and removes the doomed in the background. */
+  adopt(found: FoundImage, { survivors, doomed }: Sorted): readonly Adopted[] {
+    writeFingerprint(this.#fingerprint_file, this.#fingerprint(found));
+    this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
+    this.#lookLater();
+    return survivors.map((survivor) => ({ instance: this.#hold(survivor, NO_TIMINGS), mark: survivor.mark }));
+  }
+
+  /** Ends the census and waits for the removals of the boot. */
+  async settle(): Promise<void> {
+    this.#cancelLook();
+    await this.#clearing;
+  }
+
+  /** Removes all instances that are left, at shutdown. */
+  async removeAll(): Promise<void> {
+    if (this.#host.isBegun) await this.#leftovers.remove(this.#leftovers.ids(), this.#host.runtime);
+  }
+
+  async start(id: string): Promise<Instance> {
+    const { clock } = this.#host.options;
+    if (this.#held.has(id) || this.#moving.has(id)) {
+      throw new AppError("START_FAILED", `there is an instance '${id}' already`);
+    }
+    this.#moving.add(id);
+    try {
+      return await this.#host.retried(async () => {
+        const begun_ms = clock.monotonicMs();
+        const slot = await this.#host.acquire();
+        failpoint("engine.start.slot");
+        return this.#startIn(slot, id, clock.monotonicMs() - begun_ms);
+      });
+    } finally {
+      this.#moving.delete(id);
+    }
+  }
+
+  mark(instance: Instance, text: string): void {
+    symlinkSync(text, `${this.#bundle(instance.id)}/${MARK}`);
+  }
+
+  limit(instance: Instance, limits: InstanceLimits): void {
+    applyLimits(this.#host.groups, this.#cgroup(instance.id), limits);
+  }
+
+  weigh(instance: Instance, share: number): void {
+    try {
+      writeShare(this.#host.mode, this.#cgroup(instance.id), share);
+    } catch {
+      // It ends just now.
+    }
+  }
+
+  attribute({ id }: Instance, tenant_id: string): void {
+    const held = this.#held.get(id);
+    if (held?.isRemoving === false) this.#host.network.attribute(held.slot, tenant_id);
+  }
+
+  oomKills(instance: Instance): number {
+    return readOomKills(this.#host.mode, this.#cgroup(instance.id));
+  }
+
+  memoryUsedMb(): number {
+    return readMemoryUsedMb(this.#host.mode, this.#host.instances.cgroup);
+  }
+
+  async remove(instance: Instance): Promise<void> {
+    const held = this.#held.get(instance.id);
+    if (held === undefined) return;
+    if (held.isRemoving) return held.removed.promise;
+    held.isRemoving = true;
+    await this.#end(held.minit);
+    failpoint("engine.remove.asked");
+    await this.#discard(instance.id, held.slot, false);
+    this.#held.delete(instance.id);
+    held.removed.resolve();
+  }
+
+  async hasDirectory(path: string): Promise<boolean> {
+    const { path: root } = this.#host.images.pinned;
+    const mode = await this.#host.retried((launcher) => launcher.statInRoot(root, path));
+    return mode !== null && (mode & 0o170000) === 0o040000;
+  }
+
+  async #startIn(slot: NetworkSlot, id: string, network_ms: number): Promise<Instance> {
+    const { clock } = this.#host.options;
+    const bundle = this.#bundle(id);
+    try {
+      const runtime_root = this.#host.instances.runtime;
+      const task: StartTask = { spec: this.#spec(id, slot), bundle, listen_path: `${bundle}/s`, runtime_root };
+      const starting_ms = clock.monotonicMs();
+      const { rootfs_ms } = await this.#host.task<{ rootfs_ms: number }>("start", task);
+      const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
+      failpoint("engine.start.ready");
+      const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
+      return this.#hold({ id, slot, minit: client, nonce }, { network_ms, rootfs_ms, start_ms });
+    } catch (cause) {
+      await this.#discard(id, slot, true);
+      throw new AppError("START_FAILED", errorText(cause), { cause });
+    }
+  }
+
+  #hold({ id, slot, minit, nonce }: Omit<Survivor, "mark">, timings: StartTimings): Instance {
+    this.#held.set(id, { minit, slot, removed: Promise.withResolvers(), isRemoving: false });
+    return { id, nonce, address: slot.address, uid: slot.uid, minit, timings };
+  }
+
+  async #clear({ id, slot }: Doomed): Promise<void> {
+    await this.#discard(id, slot, true);
+    this.#moving.delete(id);
+  }
+
+  #discard(id: string, slot: NetworkSlot, isStarting: boolean): Promise<boolean> {
+    return this.#host.discard(remainsOf(this.#host.instances, id, isStarting), slot);
+  }
+
+  /** Everything by which an instance of this process differs from one of another. */
+  #fingerprint(image: FoundImage): string {
+    const { config, minit } = this.#host.options;
+    invariant(this.#filter !== null, "there is a filter");
+    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "" };
+    const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
+    const { command, version } = this.#host.runtime;
+    return fingerprintOf([PROTOCOL_VERSION, image, command, version, config.subnet, config.bridge, made]);
+  }
+
+  #bundle(id: string): string {
+    return `${this.#host.instances.bundles}/${id}`;
+  }
+
+  #cgroup(id: string): string {
+    return `${this.#host.instances.cgroup}/${id}`;
+  }
+
+  #spec(id: string, slot: NetworkSlot): InstanceSpec {
+    invariant(this.#filter !== null, "the engine has booted");
+    return {
+      id,
+      rootfs: this.#host.images.pinned.path,
+      minit: this.#host.options.minit,
+      resolv_conf: this.#host.resolv_conf,
+      uid: slot.uid,
+      netns: slot.netns,
+      cgroup: this.#cgroup(id),
+      seccomp: this.#filter,
+    };
+  }
+
+  /** Ends the container's first process and with it, by the kernel's hand, everything in its process namespace. */
+  async #end(minit: MinitClient): Promise<void> {
+    if (!minit.isOpen) return;
+    const closed = Promise.withResolvers<void>();
+    minit.onClosed(closed.resolve);
+    minit.shutdown();
+    const cancel = this.#host.options.clock.after(EXIT_WAIT_MS, closed.resolve);
+    await closed.promise;
+    cancel();
+    minit.close();
+  }
+
+  #lookLater(): void {
+    const { clock, log } = this.#host.options;
+    this.#cancelLook = clock.after(LIMITS.census_interval_ms, () => {
+      this.#look()
+        .catch((error) => log.warn("instances not counted", { error: errorText(error) }))
+        .finally(() => this.#lookLater());
+    });
+  }
+
+  /**
+   * Holds what runs against what is known: whatever went wrong, a container that is nobody's at two looks is removed,
+   * and an instance in whose container nothing runs any more is told lost.
+   */
+  async #look(): Promise<void> {
+    // Those that start meanwhile may have been counted before anything ran in them.
+    const settled = [...this.#held.keys()];
+    const { instances, options } = this.#host;
+    const { present, empty } = await this.#host.task<Census>("census", { parent: instances.cgroup });
+    const strays = present.filter((id) => !this.#held.has(id) && !this.#moving.has(id));
+    for (const id of strays.filter((id) => this.#strays.includes(id))) {
+      options.log.warn("removing a container that nobody knows of", { id });
+      await this.#host.task("remove", remainsOf(instances, id, true));
+    }
+    this.#strays = strays;
+    for (const id of settled.filter((id) => empty.includes(id))) {
+      const held = this.#held.get(id);
+      if (held?.isRemoving === false) held.minit.close();
+    }
+    await this.#host.countRefusedFlows();
+  }
+
+  /**
+   * The filter for all starts, and a first start with it, so that a machine that cannot run containers is told at once.
+   * A kept one that does not work is made again.
+   */
+  async #prepareFilter(): Promise<void> {
+    const { filters, options } = this.#host;
+    if (!filters.areKept) return this.#probe();
+    if (filters.kept(NO_CAPABILITIES) !== null) {
+      try {
+        return await this.#probe();
+      } catch (error) {
+        options.log.warn("the kept system-call filter does not work, compiling it again", { error: errorText(error) });
+        this.#filter = filters.rules(NO_CAPABILITIES);
+      }
+    }
+    const configure = (slot: NetworkSlot, { cgroup }: Remains) =>
+      instanceConfig({ ...this.#spec(COMPILER, slot), cgroup });
+    this.#filter = await this.#host.compile(COMPILER, NO_CAPABILITIES, configure);
+    await this.#probe();
+  }
+
+  async #probe(): Promise<void> {
+    const instance = await this.start(PROBE);
+    await instance.minit.ping(EXIT_WAIT_MS, this.#host.options.clock);
+    await this.remove(instance);
+  }
+}

@@ -1,0 +1,391 @@
+/**
+ * What the daemon says to the minit of an API container: one connection per command, one per other request. Leaves
+ * the main command, its log and its end to minit and to log.ts: they need no daemon.
+ *
+ * What minit sends is untrusted: lengths are bounded by the reader, gathered output by its cap, an answer to nothing
+ * is dropped, and one out of order ends the connection.
+ *
+ * Invariants:
+ * X1 `started` and `exited` of a command settle exactly once: with minit's word, or with an error when it refuses or
+ *    the connection ends. That error is INTERNAL, START_FAILED where minit never greeted, CAPACITY_FULL where the
+ *    container has as many commands as it may.
+ * X2 A command ends with its connection (SIGTERM, its grace, SIGKILL of the whole tree; a terminal hangs up), unless
+ *    it is detached.
+ * X3 Nothing is buffered here: a reader that pauses stops the command's output, and no other command.
+ */
+import { connect, type Socket } from "node:net";
+import type { Clock } from "../../base/clock.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Exec, ExecListener, ExitAnswer, Gathering, RunRequest, TerminalSize } from "../ports/commands.ts";
+import type { ContainerControl } from "../ports/containers.ts";
+import { type Greeting, readExit, readGreeting } from "./answers.ts";
+import { bareFrame, FRAME, FRAME_HEAD_BYTES, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
+import { GatheredOutput } from "./gathered-output.ts";
+
+const FLAG_STREAM = 2;
+const FLAG_STDIN_OPEN = 4;
+const FLAG_TTY = 16;
+const FLAG_DETACHED = 32;
+const UNLIMITED = 0xffff_ffff;
+/** The only command of its connection. */
+const EXEC_ID = 1;
+const ID = 1;
+/** To the main command. */
+const MAIN_ID = 0;
+const SIGKILL = 9;
+const EBUSY = 16;
+
+const isOutput = (type: number): boolean => type === FRAME.STDOUT || type === FRAME.STDERR;
+
+/** A connection until it ends: frames in, and one word about how it ended. */
+class Connection {
+  readonly socket: Socket;
+  /** Resolves with minit's READY. Rejects with START_FAILED. */
+  readonly greeting: Promise<Greeting>;
+
+  constructor(
+    path: string,
+    clock: Clock,
+    timeout_ms: number,
+    onFrame: (type: number, id: number, payload: Buffer) => void,
+    onClosed: (error: AppError) => void,
+  ) {
+    const greeting = Promise.withResolvers<Greeting>();
+    this.greeting = greeting.promise;
+    this.greeting.catch(() => {});
+    const socket = connect(path);
+    this.socket = socket;
+    const cancel = clock.after(timeout_ms, () => {
+      socket.destroy(new AppError("START_FAILED", `minit did not answer within ${timeout_ms} ms`));
+    });
+    let isGreeted = false;
+    const reader = new FrameReader((type, id, payload) => {
+      if (type !== FRAME.READY) {
+        onFrame(type, id, payload);
+        return;
+      }
+      greeting.resolve(readGreeting(payload));
+      isGreeted = true;
+      cancel();
+    }, isOutput);
+    let failure = "it closed the connection";
+    socket.on("data", (chunk) => {
+      try {
+        reader.push(chunk);
+      } catch (cause) {
+        socket.destroy(new AppError("INTERNAL", `minit broke the protocol: ${errorText(cause)}`));
+      }
+    });
+    socket.on("error", (error) => {
+      failure = errorText(error);
+    });
+    socket.on("close", () => {
+      cancel();
+      const error = isGreeted
+        ? new AppError("INTERNAL", `lost the connection to minit: ${failure}`)
+        : new AppError("START_FAILED", `no minit: ${failure}`);
+      greeting.reject(error);
+      onClosed(error);
+    });
+  }
+}
+
+export class ExecConnection implements Exec {
+  readonly started: Promise<{ readonly pid: number }>;
+  readonly exited: Promise<ExitAnswer>;
+  readonly #connection: Connection;
+  readonly #clock: Clock;
+  readonly #listener: ExecListener;
+  readonly #started = Promise.withResolvers<{ readonly pid: number }>();
+  readonly #exited = Promise.withResolvers<ExitAnswer>();
+  #cancelKill: () => void = () => {};
+
+  constructor(path: string, request: RunRequest, listener: ExecListener, clock: Clock) {
+    this.#listener = listener;
+    this.#clock = clock;
+    this.started = this.#started.promise;
+    this.exited = this.#exited.promise;
+    // Who looks at only one of them must not see an unhandled rejection of the other.
+    this.started.catch(() => {});
+    this.exited.catch(() => {});
+    const frame = runFrame(request);
+    this.#connection = new Connection(
+      path,
+      clock,
+      LIMITS.minit_answer_ms,
+      (type, id, payload) => this.#frame(type, id, payload),
+      (error) => this.#end(error),
+    );
+    this.#connection.socket.on("drain", () => listener.onDrain?.());
+    this.#connection.socket.write(frame);
+  }
+
+  /** Takes standard input. False: wait for `onDrain` with the next. */
+  write(bytes: Uint8Array): boolean {
+    const { socket } = this.#connection;
+    if (!socket.writable) return true;
+    socket.cork();
+    let isTaken = true;
+    for (let at = 0; at < bytes.length; at += LIMITS.stdin_frame_bytes_max) {
+      const piece = bytes.subarray(at, at + LIMITS.stdin_frame_bytes_max);
+      const head = Buffer.allocUnsafe(FRAME_HEAD_BYTES);
+      head.writeUInt32LE(FRAME_HEAD_BYTES - 4 + piece.length, 0);
+      head[4] = FRAME.STDIN;
+      head.writeUInt32LE(EXEC_ID, 5);
+      socket.write(head);
+      isTaken = socket.write(piece);
+    }
+    socket.uncork();
+    return isTaken;
+  }
+
+  /** Ends standard input after what was written. On a terminal this types its end-of-file character. */
+  endStdin(): void {
+    this.#send(bareFrame(FRAME.STDIN_CLOSE, EXEC_ID));
+  }
+
+  resize({ cols, rows }: TerminalSize): void {
+    this.#send(new FrameWriter(FRAME.RESIZE, EXEC_ID, 4).u16(cols).u16(rows).buffer);
+  }
+
+  /** To its process group; on a terminal, to that in the foreground. It comes after the input written before. */
+  signal(signal: number): void {
+    this.#send(new FrameWriter(FRAME.KILL, EXEC_ID, 4).u32(signal).buffer);
+  }
+
+  /** Kills the whole tree at once. `exited` tells; where input that nobody reads is in the way, with an error. */
+  kill(): void {
+    this.signal(SIGKILL);
+    this.#cancelKill();
+    this.#cancelKill = this.#clock.after(LIMITS.exec_kill_ms, () => this.close());
+  }
+
+  pause(): void {
+    this.#connection.socket.pause();
+  }
+
+  resume(): void {
+    this.#connection.socket.resume();
+  }
+
+  /** X2. */
+  close(): void {
+    this.#connection.socket.destroy();
+  }
+
+  #send(frame: Buffer): void {
+    if (this.#connection.socket.writable) this.#connection.socket.write(frame);
+  }
+
+  #end(error: AppError): void {
+    this.#cancelKill();
+    this.#started.reject(error);
+    this.#exited.reject(error);
+  }
+
+  #frame(type: number, id: number, payload: Buffer): void {
+    if (id !== EXEC_ID) return;
+    if (isOutput(type)) {
+      if (this.#listener.onOutput(type === FRAME.STDOUT ? "stdout" : "stderr", payload) === false) this.pause();
+    } else if (type === FRAME.STARTED) {
+      const pid = payload.readUInt32LE(0);
+      this.#listener.onStarted?.(pid);
+      this.#started.resolve({ pid });
+    } else if (type === FRAME.EXIT) {
+      const exit = readExit(payload);
+      // Of a command that could not be started only this is heard.
+      this.#started.reject(new AppError("INTERNAL", "the command was not started"));
+      this.#exited.resolve(exit);
+      this.close();
+    } else if (type === FRAME.ERROR) {
+      const errno = payload.readUInt32LE(0);
+      const code = errno === EBUSY ? "CAPACITY_FULL" : "INTERNAL";
+      this.#end(new AppError(code, `minit refused the command: ${payload.toString("utf8", 8, payload.length - 1)}`));
+      this.close();
+    }
+  }
+}
+
+function runFrame(request: RunRequest): Buffer {
+  const { argv, environment, working_directory, terminal } = request;
+  const stdin = request.stdin ?? Buffer.alloc(0);
+  const output_bytes_max = request.output_bytes_max ?? UNLIMITED;
+  const flags =
+    (request.is_stream ? FLAG_STREAM : 0) |
+    (request.has_more_stdin === true ? FLAG_STDIN_OPEN : 0) |
+    (terminal === undefined ? 0 : FLAG_TTY) |
+    (request.is_detached === true ? FLAG_DETACHED : 0);
+  const frame = new FrameWriter(
+    FRAME.RUN,
+    EXEC_ID,
+    28 + strBytes(working_directory) + strsBytes(argv) + strsBytes(environment) + stdin.length,
+  );
+  frame.u32(flags).u32(request.timeout_ms).u32(output_bytes_max).u32(output_bytes_max);
+  frame.u16(argv.length).u16(environment.length);
+  frame
+    .u32(request.grace_ms)
+    .u16(terminal?.cols ?? 0)
+    .u16(terminal?.rows ?? 0);
+  frame.str(working_directory);
+  for (const text of argv) frame.str(text);
+  for (const text of environment) frame.str(text);
+  return frame.raw(stdin).buffer;
+}
+
+/** Starts a command in the container whose minit listens at `path`. */
+export function openExec(path: string, request: RunRequest, listener: ExecListener, clock: Clock): Exec {
+  return new ExecConnection(path, request, listener, clock);
+}
+
+/** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
+export function runExec(
+  path: string,
+  request: RunRequest & { readonly output_bytes_max: number },
+  clock: Clock,
+): Gathering {
+  const stdout = new GatheredOutput(request.output_bytes_max);
+  const stderr = new GatheredOutput(request.output_bytes_max);
+  const listener: ExecListener = {
+    onOutput(stream, chunk) {
+      (stream === "stdout" ? stdout : stderr).add(chunk);
+      return true;
+    },
+  };
+  const exec = openExec(path, request, listener, clock);
+  const latest_ms = request.timeout_ms + request.grace_ms + LIMITS.minit_answer_ms;
+  const cancel = request.timeout_ms === 0 ? () => {} : clock.after(latest_ms, () => exec.close());
+  const exited = exec.exited
+    .then((exit) => ({ ...exit, stdout: stdout.bytes(), stderr: stderr.bytes() }))
+    .finally(cancel);
+  return { started: exec.started, exited, close: () => exec.close() };
+}
+
+/**
+ * A connection that is kept for as long as the container lives: its end is the container's, and over it the first
+ * process is asked whether it answers.
+ */
+export class ControlConnection implements ContainerControl {
+  readonly nonce: string;
+  readonly #connection: Connection;
+  readonly #pongs: Map<number, () => void>;
+  readonly #closed: Promise<void>;
+  #next_id = 1;
+
+  private constructor(nonce: string, connection: Connection, pongs: Map<number, () => void>, closed: Promise<void>) {
+    this.nonce = nonce;
+    this.#connection = connection;
+    this.#pongs = pongs;
+    this.#closed = closed;
+  }
+
+  /** Resolves when the container's minit answers. Rejects with START_FAILED when it does not within `timeout_ms`. */
+  static async connect(path: string, timeout_ms: number, clock: Clock): Promise<ControlConnection> {
+    const pongs = new Map<number, () => void>();
+    const closed = Promise.withResolvers<void>();
+    const connection = new Connection(
+      path,
+      clock,
+      timeout_ms,
+      (type, id) => {
+        if (type !== FRAME.PONG) return;
+        pongs.get(id)?.();
+        pongs.delete(id);
+      },
+      () => closed.resolve(),
+    );
+    try {
+      const { nonce } = await connection.greeting;
+      return new ControlConnection(nonce, connection, pongs, closed.promise);
+    } catch (error) {
+      connection.socket.destroy();
+      throw error;
+    }
+  }
+
+  get isOpen(): boolean {
+    return !this.#connection.socket.destroyed;
+  }
+
+  /** Calls `listener` once when the connection has ended, however it ended. */
+  onClosed(listener: () => void): void {
+    void this.#closed.then(listener);
+  }
+
+  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`. */
+  ping(timeout_ms: number, clock: Clock): Promise<void> {
+    const id = this.#next_id++ >>> 0;
+    return new Promise((resolve, reject) => {
+      const cancel = clock.after(timeout_ms, () => {
+        this.#pongs.delete(id);
+        reject(new AppError("NOT_RESPONDING", `minit did not answer within ${timeout_ms} ms`));
+      });
+      this.#pongs.set(id, () => {
+        cancel();
+        resolve();
+      });
+      if (this.isOpen) this.#connection.socket.write(bareFrame(FRAME.PING, id));
+    });
+  }
+
+  close(): void {
+    this.#connection.socket.destroy();
+  }
+}
+
+/** Sends one frame and gives the errno that SIGNALLED answers. */
+async function ask(path: string, frame: Buffer, clock: Clock): Promise<number> {
+  const answer = Promise.withResolvers<number>();
+  const connection = new Connection(
+    path,
+    clock,
+    LIMITS.minit_answer_ms,
+    (type, _id, payload) => {
+      if (type === FRAME.SIGNALLED) answer.resolve(payload.readUInt32LE(0));
+    },
+    answer.reject,
+  );
+  const cancel = clock.after(LIMITS.minit_answer_ms, () => connection.socket.destroy());
+  connection.socket.write(frame);
+  try {
+    return await answer.promise;
+  } finally {
+    cancel();
+    connection.socket.destroy();
+  }
+}
+
+/** Signals a process of the container by its pid there. Gives 0 or the errno; EPERM for what belongs to minit. */
+export function signalPid(path: string, pid: number, signal: number, clock: Clock): Promise<number> {
+  return ask(path, new FrameWriter(FRAME.SIGNAL_PID, ID, 8).u32(pid >>> 0).u32(signal).buffer, clock);
+}
+
+/**
+ * Signals the main command's process. Without one TERM, INT and QUIT end the container with 0, KILL with 137. Gives 0
+ * or the errno; ESRCH where there is nothing to signal.
+ */
+export function stopMain(path: string, signal: number, clock: Clock): Promise<number> {
+  return ask(path, new FrameWriter(FRAME.KILL, MAIN_ID, 4).u32(signal).buffer, clock);
+}
+
+/** Kills everything in the container. Resolves when its minit is gone, its exit record written. */
+export async function shutdown(path: string, timeout_ms: number, clock: Clock): Promise<void> {
+  const closed = Promise.withResolvers<void>();
+  const connection = new Connection(
+    path,
+    clock,
+    timeout_ms,
+    () => {},
+    () => closed.resolve(),
+  );
+  let isLate = false;
+  const cancel = clock.after(timeout_ms, () => {
+    isLate = true;
+    connection.socket.destroy();
+  });
+  connection.socket.write(bareFrame(FRAME.SHUTDOWN, ID));
+  await closed.promise;
+  cancel();
+  await connection.greeting;
+  if (isLate) throw new AppError("INTERNAL", `the container did not end within ${timeout_ms} ms`);
+}

@@ -1,0 +1,41 @@
+/** One stream's output of a command, held to its cap. A single piece, the usual case, is kept as it came. */
+import { AppError } from "../../base/errors.ts";
+
+const EMPTY = Buffer.alloc(0);
+
+export class GatheredOutput {
+  readonly #bytes_max: number;
+  #buffer: Buffer = EMPTY;
+  #bytes = 0;
+
+  constructor(bytes_max: number) {
+    this.#bytes_max = bytes_max;
+  }
+
+  /** Holds at most twice the cap, in however small pieces it comes. Throws INTERNAL above the cap. */
+  add(payload: Buffer): void {
+    const bytes = this.#bytes + payload.length;
+    if (bytes > this.#bytes_max) {
+      throw new AppError("INTERNAL", `more output than the ${this.#bytes_max} bytes asked for`);
+    }
+    if (this.#bytes === 0) {
+      this.#buffer = payload;
+    } else {
+      if (bytes > this.#buffer.length) {
+        const larger = Buffer.allocUnsafe(Math.max(bytes, Math.min(this.#bytes_max, 2 * this.#buffer.length)));
+        this.#buffer.copy(larger, 0, 0, this.#bytes);
+        this.#buffer = larger;
+      }
+      payload.copy(this.#buffer, this.#bytes);
+    }
+    this.#bytes = bytes;
+  }
+
+  bytes(): Buffer {
+    return this.#buffer.subarray(0, this.#bytes);
+  }
+
+  text(): string {
+    return this.#bytes === 0 ? "" : this.#buffer.toString("utf8", 0, this.#bytes);
+  }
+}

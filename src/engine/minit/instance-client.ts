@@ -1,0 +1,221 @@
+/**
+ * Hot path. One connection to the minit of one instance: starts a command, gathers its output, says when it ended and
+ * when the instance can take the next call. What minit sends is untrusted: lengths are bounded by the reader, output
+ * by the caps that the call named, an answer to nothing is dropped, and one out of order ends the connection.
+ *
+ * Invariants:
+ * C1 Each exec settles exactly once: with its exit, or with an error when the connection ends.
+ * C2 `idle` of a sole exec settles after its outcome, and rejects when the connection ends first.
+ * C3 An exec holds at most twice the bytes of its caps, in however small pieces they come.
+ */
+import { connect, type Socket } from "node:net";
+import type { Clock } from "../../base/clock.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import type { ExecOutcome, ExecRequest, InstanceMinit } from "../ports/instances.ts";
+import { type Greeting, readExit, readGreeting } from "./answers.ts";
+import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
+import { GatheredOutput } from "./gathered-output.ts";
+
+const FLAG_SOLE = 1;
+const FLAG_WIPE = 8;
+
+interface Running {
+  stdout: GatheredOutput;
+  stderr: GatheredOutput;
+  resolve(outcome: ExecOutcome): void;
+  reject(error: Error): void;
+  idle: PromiseWithResolvers<void> | null;
+}
+
+export class MinitClient implements InstanceMinit {
+  readonly #socket: Socket;
+  readonly #running = new Map<number, Running>();
+  readonly #pings = new Map<number, () => void>();
+  readonly #reader: FrameReader;
+  #next_id = 1;
+  #closed: Error | null = null;
+  #hasEnded = false;
+  #onReady: ((greeting: Greeting) => void) | null = null;
+  #onClosed: () => void = () => {};
+
+  private constructor(socket: Socket) {
+    this.#socket = socket;
+    this.#reader = new FrameReader((type, id, payload) => this.#frame(type, id, payload));
+    socket.on("data", (chunk) => {
+      try {
+        this.#reader.push(chunk);
+      } catch (cause) {
+        socket.destroy(new AppError("INTERNAL", `minit broke the protocol: ${errorText(cause)}`));
+      }
+    });
+    socket.on("error", (error) => {
+      this.#closed ??= error;
+    });
+    socket.on("close", () => this.#end());
+  }
+
+  /** Connects and waits for minit's READY, within `timeout_ms`. Rejects with START_FAILED. */
+  static async connect(path: string, timeout_ms: number, clock: Clock): Promise<Greeting & { client: MinitClient }> {
+    const client = new MinitClient(connect(path));
+    const ready = Promise.withResolvers<Greeting>();
+    client.#onReady = ready.resolve;
+    client.onClosed(() => ready.reject(client.#lost()));
+    const cancel = clock.after(timeout_ms, () => {
+      ready.reject(new AppError("START_FAILED", `minit did not answer within ${timeout_ms} ms`));
+    });
+    try {
+      return { client, ...(await ready.promise) };
+    } catch (cause) {
+      client.close();
+      throw new AppError("START_FAILED", `no minit: ${errorText(cause)}`, { cause });
+    } finally {
+      cancel();
+      client.#onClosed = () => {};
+    }
+  }
+
+  /**
+   * Calls `listener` once when the connection ends, however it ends, or soon when it has ended. One listener; a later
+   * one replaces it.
+   */
+  onClosed(listener: () => void): void {
+    this.#onClosed = listener;
+    if (this.#hasEnded) setImmediate(listener);
+  }
+
+  get isOpen(): boolean {
+    return this.#closed === null && !this.#socket.destroyed;
+  }
+
+  /** Runs a command that owns the whole instance. Rejects only when the connection ends (C1). */
+  execSole(request: ExecRequest): Promise<ExecOutcome> {
+    if (!this.isOpen) return Promise.reject(this.#lost());
+    const id = this.#next_id++ >>> 0;
+    const stdin_bytes = Buffer.byteLength(request.stdin);
+    const frame = new FrameWriter(
+      FRAME.EXEC,
+      id,
+      20 + strBytes(request.working_directory) + strsBytes(request.argv) + strsBytes(request.environment) + stdin_bytes,
+    );
+    frame
+      .u32(FLAG_SOLE | (request.wipe ? FLAG_WIPE : 0))
+      .u32(request.timeout_ms)
+      .u32(request.stdout_bytes_max)
+      .u32(request.stderr_bytes_max)
+      .u16(request.argv.length)
+      .u16(request.environment.length)
+      .str(request.working_directory);
+    for (const text of request.argv) frame.str(text);
+    for (const text of request.environment) frame.str(text);
+    if (stdin_bytes > 0) frame.text(request.stdin);
+    return new Promise((resolve, reject) => {
+      const stdout = new GatheredOutput(request.stdout_bytes_max);
+      const stderr = new GatheredOutput(request.stderr_bytes_max);
+      this.#running.set(id, { stdout, stderr, resolve, reject, idle: null });
+      this.#socket.write(frame.buffer);
+      failpoint("engine.exec.sent");
+    });
+  }
+
+  /** Resolves when minit answers. Rejects when it does not within `timeout_ms`. */
+  ping(timeout_ms: number, clock: Clock): Promise<void> {
+    if (!this.isOpen) return Promise.reject(this.#lost());
+    const id = this.#next_id++ >>> 0;
+    return new Promise((resolve, reject) => {
+      const cancel = clock.after(timeout_ms, () => {
+        this.#pings.delete(id);
+        reject(new AppError("INTERNAL", `minit did not answer a ping within ${timeout_ms} ms`));
+      });
+      this.#pings.set(id, () => {
+        cancel();
+        resolve();
+      });
+      this.#socket.write(bareFrame(FRAME.PING, id));
+    });
+  }
+
+  /** Asks minit to kill everything and exit: the quickest way to end a container. */
+  shutdown(): void {
+    if (this.isOpen) this.#socket.write(bareFrame(FRAME.SHUTDOWN, 0));
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #lost(): AppError {
+    const reason = this.#closed === null ? "it closed the connection" : errorText(this.#closed);
+    return new AppError("INTERNAL", `lost the connection to minit: ${reason}`);
+  }
+
+  #end(): void {
+    this.#hasEnded = true;
+    const error = this.#lost();
+    this.#closed ??= error;
+    const running = [...this.#running.values()];
+    this.#running.clear();
+    for (const exec of running) {
+      if (exec.idle === null) exec.reject(error);
+      else exec.idle.reject(error);
+    }
+    this.#onClosed();
+  }
+
+  /** Throws where minit breaks the protocol: what follows in the stream is then not looked at. */
+  #frame(type: number, id: number, payload: Buffer): void {
+    if (type === FRAME.READY) {
+      const greeting = readGreeting(payload);
+      this.#onReady?.(greeting);
+      this.#onReady = null;
+      return;
+    }
+    if (type === FRAME.PONG) {
+      this.#pings.get(id)?.();
+      this.#pings.delete(id);
+      return;
+    }
+    const exec = this.#running.get(id);
+    if (exec === undefined) return;
+    if (type === FRAME.IDLE) {
+      if (exec.idle === null) throw new AppError("INTERNAL", "an instance was idle before its command had ended");
+      this.#running.delete(id);
+      failpoint("engine.exec.idle");
+      exec.idle.resolve();
+      return;
+    }
+    if (exec.idle !== null) throw new AppError("INTERNAL", `frame ${type} came after the end of its command`);
+    if (type === FRAME.STDOUT) exec.stdout.add(payload);
+    else if (type === FRAME.STDERR) exec.stderr.add(payload);
+    else if (type === FRAME.EXIT) this.#exit(exec, payload);
+    else if (type === FRAME.ERROR) {
+      const errno = payload.readUInt32LE(0);
+      this.#running.delete(id);
+      exec.reject(new AppError("INTERNAL", `minit refused the command (errno ${errno})`));
+    }
+  }
+
+  #exit(exec: Running, payload: Buffer): void {
+    const exit = readExit(payload);
+    exec.idle = Promise.withResolvers<void>();
+    // Who is not interested in the idle state must not see an unhandled rejection when the instance dies first.
+    exec.idle.promise.catch(() => {});
+    exec.resolve({
+      exit_code: exit.exit_code,
+      signal: exit.signal,
+      timed_out: exit.timed_out,
+      spawn_failed: exit.spawn_failed,
+      stdout_truncated: exit.stdout_truncated,
+      stderr_truncated: exit.stderr_truncated,
+      stdout: exec.stdout.text(),
+      stderr: exec.stderr.text(),
+      handler_ms: exit.duration_ms,
+      cpu_ms: exit.cpu_ms,
+      memory_peak_kb: exit.memory_peak_kb,
+      idle: exec.idle.promise,
+    });
+    // Not needed any more, and the instance may take a while to be idle.
+    exec.stdout = new GatheredOutput(0);
+    exec.stderr = exec.stdout;
+  }
+}

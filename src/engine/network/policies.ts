@@ -1,0 +1,70 @@
+/** The policies of slots in use, each with what its tenant adds: a class of the uplink, a bucket of connections. */
+
+import type { NetworkPolicy } from "../ports/network.ts";
+import { Crowds } from "./crowds.ts";
+import { OPEN_POLICY, type PolicyOf } from "./rules.ts";
+import type { Uplink } from "./uplink.ts";
+
+interface Place {
+  readonly address: string;
+  readonly host_interface: string;
+}
+
+export class Policies {
+  readonly #uplink: Uplink;
+  readonly #crowds = new Crowds();
+  /** Only those that need a rule, by address. */
+  readonly #policies = new Map<string, PolicyOf>();
+  /** Links of the addresses that a tenant has. */
+  readonly #links = new Map<string, string>();
+
+  constructor(uplink: Uplink) {
+    this.#uplink = uplink;
+  }
+
+  /** A policy that did not change is the same object as before. */
+  get all(): readonly PolicyOf[] {
+    return [...this.#policies.values()];
+  }
+
+  set(place: Place, policy: NetworkPolicy): void {
+    if (policy.egress === "on" && policy.ports.length === 0) return;
+    this.#change(place, { policy });
+  }
+
+  /** Notes the tenant of a slot. Returns true if the rules have to change. `delete` ends it. */
+  attribute(place: Place, tenant_id: string): boolean {
+    const { address, host_interface } = place;
+    this.#links.set(address, host_interface);
+    const entered = this.#crowds.enter(address, tenant_id);
+    for (const [one, crowd] of entered) {
+      this.#change({ address: one, host_interface: this.#links.get(one) ?? "" }, { crowd });
+    }
+    if (this.#uplink.isShared) this.#change(place, { uplink_class: this.#uplink.enter(address, tenant_id) });
+    return this.#uplink.isShared || entered.size > 0;
+  }
+
+  /** True if a container has a policy of its own. */
+  isRestricted(address: string): boolean {
+    return (this.#policies.get(address)?.policy ?? OPEN_POLICY) !== OPEN_POLICY;
+  }
+
+  delete(address: string): void {
+    this.#policies.delete(address);
+    this.#links.delete(address);
+    this.#crowds.leave(address);
+    this.#uplink.leave(address);
+  }
+
+  #change(place: Place, change: Partial<Pick<PolicyOf, "policy" | "uplink_class" | "crowd">>): void {
+    const { address, host_interface } = place;
+    const { policy, uplink_class, crowd } = this.#policies.get(address) ?? NONE;
+    this.#policies.set(address, { address, host_interface, policy, uplink_class, crowd, ...change });
+  }
+}
+
+const NONE: Pick<PolicyOf, "policy" | "uplink_class" | "crowd"> = {
+  policy: OPEN_POLICY,
+  uplink_class: null,
+  crowd: null,
+};

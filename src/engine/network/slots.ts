@@ -1,0 +1,239 @@
+/**
+ * A reserve of slots that are each used once: made ahead, taken one at a time, cut off when they come back, and removed
+ * in batches. The reserve follows what is spare, not what exists: with a hundred in use there are still some ready.
+ *
+ * R1. At most `slots_max` are in use, ready or being made. Each has an index of its own below `indexes_max`.
+ * R2. Refilling waits until nothing was taken for a moment, unless less than half of the reserve is left: the caller is
+ *     about to use the processor. At most `FILL_CONCURRENCY` slots are made at a time.
+ * R3. A slot that is no longer usable is never handed out.
+ * R4. An index is used again only after its slot was removed, the longest unused one first. A removal that fails is
+ *     tried again, and keeps its indexes meanwhile; so does a slot that could not be made.
+ */
+import type { CancelTimer, Clock } from "../../base/clock.ts";
+import { AppError, invariant } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+
+const FILL_CONCURRENCY = 2;
+const FILL_DELAY_MS = 20;
+
+export interface SlotsOptions<Slot> {
+  readonly clock: Clock;
+  readonly ready_count: number;
+  readonly slots_max: number;
+  readonly indexes_max: number;
+  make(index: number): Promise<Slot>;
+  /** The slot of an index of which `make` may have left a part. */
+  remnant(index: number): Slot;
+  /** Resolves when nothing gets in or out any more. */
+  cut(slot: Slot): Promise<void>;
+  /** Removes slots for good, also those whose cut failed. */
+  remove(slots: readonly Slot[]): Promise<void>;
+  onRemovalFailed(error: unknown): void;
+  isUsable(slot: Slot): boolean;
+}
+
+export class Slots<Slot extends { readonly index: number }> {
+  readonly #options: SlotsOptions<Slot>;
+  readonly #ready: Slot[] = [];
+  /** The longest unused first. */
+  readonly #free: number[] = [];
+  #next_index = 0;
+  /** In use, ready or being made (R1). */
+  #count = 0;
+  /** To be removed. */
+  #retired: Slot[] = [];
+  /** The removal under way; resolves to whether it succeeded. */
+  #removing: Promise<boolean> | null = null;
+  /** What is being made for the reserve. */
+  readonly #filling = new Set<Promise<void>>();
+  #isClosed = false;
+  /** True if the reserve waits for an index. */
+  #isStarved = false;
+  #cancelFill: CancelTimer | null = null;
+  #cancelRemoval: CancelTimer | null = null;
+
+  constructor(options: SlotsOptions<Slot>) {
+    this.#options = options;
+  }
+
+  /** Makes the reserve. Rejects when a slot cannot be made. */
+  async fill(): Promise<void> {
+    while (this.#ready.length < this.#options.ready_count) this.#ready.push(await this.#make());
+  }
+
+  /** Fills the reserve in the background. */
+  fillSoon(): void {
+    this.#fillLater();
+  }
+
+  /** Counts a slot as in use that was not made here. Before its index could have been given to another. */
+  adopt(slot: Slot): void {
+    while (this.#next_index <= slot.index) this.#free.push(this.#next_index++);
+    const at = this.#free.indexOf(slot.index);
+    invariant(at >= 0, `slot ${slot.index} is free`);
+    this.#free.splice(at, 1);
+    this.#count++;
+  }
+
+  /** A ready slot, or one made now. Rejects with CAPACITY_FULL when all are in use, else with the failure to make one. */
+  async acquire(): Promise<Slot> {
+    for (;;) {
+      for (let slot = this.#ready.shift(); slot !== undefined; slot = this.#ready.shift()) {
+        if (this.#options.isUsable(slot)) {
+          this.#fillLater();
+          return slot;
+        }
+        this.#count--;
+        this.#retire(slot);
+      }
+      this.#fillLater();
+      if (this.#count < this.#options.slots_max || this.#filling.size === 0) return this.#make();
+      await Promise.race(this.#filling);
+    }
+  }
+
+  /** Ends a slot. Resolves when it is cut off; where that failed it rejects, and the removal tries again (R4). */
+  async release(slot: Slot): Promise<void> {
+    try {
+      await this.#options.cut(slot);
+    } finally {
+      this.#count--;
+      this.#retire(slot);
+    }
+  }
+
+  /** Removes all slots but those in use; these are removed when they come back. Rejects when a removal fails. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelFill?.();
+    await Promise.all(this.#filling);
+    this.#count -= this.#ready.length;
+    this.#retired.push(...this.#ready.splice(0));
+    await this.#removing;
+    this.#cancelRemoval?.();
+    while (this.#retired.length > 0) {
+      if (!(await this.#removeNow())) throw new AppError("INTERNAL", `${this.#retired.length} network slots are left`);
+    }
+  }
+
+  async #make(): Promise<Slot> {
+    const { slots_max, make, remnant } = this.#options;
+    if (this.#count >= slots_max) throw full(slots_max);
+    this.#count++;
+    let index: number | null = null;
+    try {
+      index = await this.#takeIndex();
+      return await make(index);
+    } catch (error) {
+      this.#count--;
+      if (index !== null) this.#retire(remnant(index));
+      throw error;
+    }
+  }
+
+  /** Waits for removals where every index is in use or rests. */
+  async #takeIndex(): Promise<number> {
+    const { indexes_max, slots_max } = this.#options;
+    for (;;) {
+      if (this.#next_index < indexes_max) return this.#next_index++;
+      const index = this.#free.shift();
+      if (index !== undefined) return index;
+      if (this.#retired.length === 0 && this.#removing === null) throw full(slots_max);
+      if (!(await this.#removeNow())) throw full(slots_max);
+    }
+  }
+
+  get #hasIndex(): boolean {
+    return this.#next_index < this.#options.indexes_max || this.#free.length > 0;
+  }
+
+  #retire(slot: Slot): void {
+    this.#retired.push(slot);
+    this.#removeSoon();
+  }
+
+  /** A batch is removed when it is full or has waited: one removal costs the kernel about as much as fifty. */
+  #removeSoon(): void {
+    if (this.#removing !== null || this.#retired.length === 0) return;
+    if (this.#isClosed || this.#retired.length >= LIMITS.network_removal_slots_max) void this.#removeNow();
+    else this.#cancelRemoval ??= this.#removeAfter(LIMITS.network_removal_wait_ms);
+  }
+
+  #removeAfter(delay_ms: number): CancelTimer {
+    return this.#options.clock.after(delay_ms, () => {
+      this.#cancelRemoval = null;
+      void this.#removeNow();
+    });
+  }
+
+  /** Removes one batch, or waits for the one that is being removed. Resolves to whether that succeeded. */
+  #removeNow(): Promise<boolean> {
+    this.#cancelRemoval?.();
+    this.#cancelRemoval = null;
+    this.#removing ??= this.#removeBatch();
+    return this.#removing;
+  }
+
+  async #removeBatch(): Promise<boolean> {
+    const { remove, onRemovalFailed } = this.#options;
+    const batch = this.#retired.slice(0, LIMITS.network_removal_slots_max);
+    try {
+      await remove(batch);
+    } catch (error) {
+      this.#removing = null;
+      onRemovalFailed(error);
+      this.#cancelRemoval ??= this.#removeAfter(LIMITS.network_removal_retry_ms);
+      return false;
+    }
+    this.#removing = null;
+    this.#retired = this.#retired.slice(batch.length);
+    this.#free.push(...batch.map(({ index }) => index));
+    this.#removeSoon();
+    if (this.#isStarved) this.#fillLater();
+    return true;
+  }
+
+  /** R2: the delay begins again with every slot taken, so that a burst is over first. */
+  #fillLater(): void {
+    if (this.#isClosed) return;
+    this.#cancelFill?.();
+    this.#cancelFill = null;
+    if (this.#ready.length < this.#options.ready_count / 2) {
+      this.#fillNow();
+      return;
+    }
+    this.#cancelFill = this.#options.clock.after(FILL_DELAY_MS, () => {
+      this.#cancelFill = null;
+      this.#fillNow();
+    });
+  }
+
+  #fillNow(): void {
+    const { ready_count, slots_max } = this.#options;
+    while (
+      !this.#isClosed &&
+      this.#filling.size < FILL_CONCURRENCY &&
+      this.#ready.length + this.#filling.size < ready_count &&
+      this.#count < slots_max
+    ) {
+      this.#isStarved = !this.#hasIndex;
+      if (this.#isStarved) return;
+      const filling: Promise<void> = this.#make().then(
+        (slot) => {
+          this.#filling.delete(filling);
+          this.#ready.push(slot);
+          if (this.#cancelFill === null) this.#fillNow();
+        },
+        // Not tried again by itself: the next slot that is taken tries, and tells its caller.
+        () => {
+          this.#filling.delete(filling);
+        },
+      );
+      this.#filling.add(filling);
+    }
+  }
+}
+
+function full(slots_max: number): AppError {
+  return new AppError("CAPACITY_FULL", `all ${slots_max} network slots are in use`, { retry_after: 1 });
+}

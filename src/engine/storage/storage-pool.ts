@@ -1,0 +1,281 @@
+/**
+ * The store area: a btrfs in which every container's changes and every volume is a subvolume with a limit of its own.
+ * Where the data directory lies on a btrfs with quotas the area is a directory there, elsewhere a sparse file with a
+ * btrfs in it. What works on it is the launcher (runtimes/minit/area.c); this decides what file, how large, how full.
+ * It leaves to others what lies in a subvolume, and when nothing runs in it any more.
+ *
+ * S1. The area is mounted in the launcher's mount namespace alone: with the launcher the mount goes, unless containers
+ *     hold it. The next launcher mounts the same file system, from the same loop device while there is one.
+ * S2. A file that holds an area is never formatted. One that is being made has another name until it is complete.
+ * S3. All subvolumes together may grow by no more than what the disk below has free, less a reserve: writers are
+ *     refused (EDQUOT) before the disk is full, for a full disk would turn the whole area read-only.
+ * S4. Every change may be repeated: what is there already, or gone already, is as good as done.
+ */
+import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
+import { open, rename, stat, truncate } from "node:fs/promises";
+import type { CancelTimer, Clock } from "../../base/clock.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { Gate } from "../../base/gate.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../host/launcher.ts";
+import { FRAME } from "../minit/frames.ts";
+import type { Storage, StorageStatistics, SubvolumeKind, SubvolumeName, SubvolumeUsage } from "../ports/storage.ts";
+
+const MIB = 1024 * 1024;
+/** include/uapi/linux/magic.h */
+const BTRFS_MAGIC = 0x9123683e;
+const MKFS_TIMEOUT_MS = 60_000;
+const STORAGE_READONLY = 1;
+const EEXIST = 17;
+const ENODEV = 19;
+const EOPNOTSUPP = 95;
+
+export interface StoragePoolOptions {
+  /** Does work with the launcher in use, and with the next one where that died meanwhile (S4). */
+  readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
+  readonly data_dir: string;
+  /** Null: half of the file system that the data directory lies on. At least `area_mb_min`. */
+  readonly size_mb: number | null;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class StoragePool implements Storage {
+  /** Where the area is mounted: a path for the launcher and for what it starts. */
+  readonly path: string;
+  readonly #options: StoragePoolOptions;
+  /** Sparse file that backs the pool, if it has a device of its own. */
+  readonly file: string;
+  readonly #gate = new Gate(LIMITS.area_requests_at_once, LIMITS.area_requests_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many requests wait for the store area");
+  });
+  /** What the area's total was last limited to (S3); 0: not yet. */
+  #limit_bytes = 0;
+  #room_bytes = Number.POSITIVE_INFINITY;
+  #cancelLook: CancelTimer = () => {};
+  #isClosed = false;
+
+  private constructor(options: StoragePoolOptions) {
+    this.#options = options;
+    this.path = `${options.data_dir}/area`;
+    this.file = `${options.data_dir}/area.btrfs`;
+  }
+
+  /** Makes the area where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
+  static async open(options: StoragePoolOptions): Promise<StoragePool> {
+    const area = new StoragePool(options);
+    await options.withLauncher((launcher) => area.mount(launcher));
+    area.#lookLater(0);
+    return area;
+  }
+
+  /** Mounts the area for a launcher: each new one needs it, before anything is started with it. Safe to repeat. */
+  async mount(launcher: LauncherClient): Promise<void> {
+    if (!(await this.#mountHere(launcher))) {
+      if (!existsSync(this.file)) await this.#makeFile(launcher);
+      mkdirSync(this.path, { recursive: true, mode: 0o700 });
+      const bytes = this.#wantedBytes();
+      const held_bytes = (await stat(this.file)).size;
+      if (held_bytes > bytes && this.#options.size_mb !== null) {
+        this.#options.log.info("the store area keeps its size", { size_mb: held_bytes / MIB });
+      }
+      const answer = await launcher.storage({ type: FRAME.AREA_OPEN, texts: [this.file, this.path], bytes });
+      if (answer.errno !== 0) throw mountError(this.file, answer);
+    }
+    this.#limit_bytes = 0;
+    await this.#look(launcher);
+  }
+
+  /** The subvolume's root, for the launcher and what it starts. */
+  subvolume(kind: SubvolumeKind, id: string): string {
+    return `${this.path}/${kind}/${id}`;
+  }
+
+  /**
+   * Makes an empty subvolume that may hold `limit_mb` megabytes, or without a limit of its own. Of one that is there the
+   * limit is set. Resolves to its path. Rejects with CAPACITY_FULL, for an impossible id with INTERNAL.
+   */
+  async create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string> {
+    this.#refuseWhenFull();
+    const texts = [`${kind}/${id}`];
+    const answer = await this.#ask({ type: FRAME.AREA_CREATE, texts, bytes: (limit_mb ?? 0) * MIB });
+    if (answer.errno === EEXIST) await this.setLimit(kind, id, limit_mb);
+    else if (answer.errno !== 0) throw storageError(`subvolume ${kind}/${id}`, answer);
+    return this.subvolume(kind, id);
+  }
+
+  /**
+   * Removes a subvolume with all that is in it, subvolumes that were made inside of it too; its blocks are freed in the
+   * background. Resolves also when there is none. Nothing may run in it: open files would live on unseen.
+   */
+  async remove(kind: SubvolumeKind, id: string): Promise<void> {
+    await this.#done(`subvolume ${kind}/${id}`, { type: FRAME.AREA_DELETE, texts: [`${kind}/${id}`] });
+  }
+
+  /**
+   * Makes `to` what `from` is now, in time that does not depend on its size. A `to` that is there already stays as it
+   * is. Rejects with NOT_FOUND when there is no `from`, with CAPACITY_FULL.
+   */
+  async snapshot(
+    from: SubvolumeName,
+    to: SubvolumeName,
+    isReadonly: boolean,
+    limit_mb: number | null,
+  ): Promise<string> {
+    this.#refuseWhenFull();
+    const texts = [`${from.kind}/${from.id}`, `${to.kind}/${to.id}`];
+    const flags = isReadonly ? STORAGE_READONLY : 0;
+    const answer = await this.#ask({ type: FRAME.AREA_SNAPSHOT, texts, bytes: (limit_mb ?? 0) * MIB, flags });
+    if (answer.errno === EEXIST) await this.setLimit(to.kind, to.id, limit_mb);
+    else if (answer.errno !== 0) throw storageError(`snapshot ${texts.join(" to ")}`, answer);
+    return this.subvolume(to.kind, to.id);
+  }
+
+  /** Null takes the limit away. One below what is there already lets nothing more be written. Rejects with NOT_FOUND. */
+  async setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void> {
+    const request = { type: FRAME.AREA_LIMIT, texts: [`${kind}/${id}`], bytes: (limit_mb ?? 0) * MIB };
+    await this.#done(`subvolume ${kind}/${id}`, request);
+  }
+
+  /** What it holds at this moment, what waits in memory included. Rejects with NOT_FOUND. */
+  async usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage> {
+    const request = { type: FRAME.AREA_USAGE, texts: [`${kind}/${id}`] };
+    const { values } = await this.#done(`subvolume ${kind}/${id}`, request);
+    const [referenced_bytes = 0, exclusive_bytes = 0, limit_bytes = 0, , , waiting_bytes = 0] = values;
+    return {
+      referenced_bytes: referenced_bytes + waiting_bytes,
+      exclusive_bytes: exclusive_bytes + waiting_bytes,
+      limit_bytes: limit_bytes === 0 ? null : limit_bytes,
+    };
+  }
+
+  /** Ids of all subvolumes of a kind, in no order. */
+  async list(kind: SubvolumeKind): Promise<string[]> {
+    const { text } = await this.#done(`list of ${kind}`, { type: FRAME.AREA_LIST, texts: [kind] });
+    return text.split("\n").slice(0, -1);
+  }
+
+  async statistics(): Promise<StorageStatistics> {
+    const { size_bytes, used_bytes, limit_bytes } = await this.#options.withLauncher((launcher) =>
+      this.#measure(launcher),
+    );
+    const mb = (bytes: number) => Math.floor(bytes / MIB);
+    return { size_mb: mb(size_bytes), used_mb: mb(used_bytes), free_mb: mb(Math.max(0, limit_bytes - used_bytes)) };
+  }
+
+  /** Unmounts the area. Where containers hold it, it stays with them, and its loop device too. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelLook();
+    await this.#done("the store area", { type: FRAME.AREA_CLOSE, texts: [this.path] });
+  }
+
+  /** Opens the area on the data directory's own file system. False where that cannot hold one. */
+  async #mountHere(launcher: LauncherClient): Promise<boolean> {
+    if (existsSync(this.file) || statfsSync(this.#options.data_dir).type !== BTRFS_MAGIC) return false;
+    const wasHere = existsSync(`${this.path}/containers`);
+    const answer = await launcher.storage({ type: FRAME.AREA_OPEN, texts: ["", this.path] });
+    if (answer.errno === 0) return true;
+    // Quotas are a matter of the whole file system: whoever owns it switches them on, not we.
+    if (answer.errno === EOPNOTSUPP && !wasHere) return false;
+    throw new AppError("INTERNAL", `the store area ${this.path} needs quotas (btrfs quota enable): ${answer.text}`);
+  }
+
+  #wantedBytes(): number {
+    const { data_dir, size_mb } = this.#options;
+    const { blocks, bsize } = statfsSync(data_dir);
+    return Math.max(size_mb ?? Math.floor((blocks * bsize) / 2 / MIB), LIMITS.area_mb_min) * MIB;
+  }
+
+  /** S2. */
+  async #makeFile(launcher: LauncherClient): Promise<void> {
+    const made = `${this.file}.new`;
+    rmSync(made, { force: true });
+    const file = await open(made, "wx", 0o600);
+    try {
+      // On a btrfs, a file that is copied on every write once more would be slow for nothing.
+      if (statfsSync(made).type === BTRFS_MAGIC) await launcher.run(["chattr", "+C", made], MKFS_TIMEOUT_MS);
+      const bytes = this.#wantedBytes();
+      await truncate(made, bytes);
+      // One copy of the metadata: two on one disk cost writes and save from little. The file is sparse: nothing to discard.
+      const profile = ["--metadata", "single", "--data", "single", "--nodiscard"];
+      if (bytes <= LIMITS.area_mixed_mb_max * MIB) profile.push("--mixed");
+      await launcher.run(["mkfs.btrfs", "--quiet", ...profile, made], MKFS_TIMEOUT_MS);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await rename(made, this.file);
+    const directory = await open(this.#options.data_dir);
+    await directory.sync().finally(() => directory.close());
+  }
+
+  /** S3. What the subvolumes hold, what waits in memory included, and the most that they may hold. */
+  async #measure(launcher: LauncherClient): Promise<{ size_bytes: number; used_bytes: number; limit_bytes: number }> {
+    const answer = await launcher.storage({ type: FRAME.AREA_USAGE, texts: [""] });
+    if (answer.errno !== 0) throw storageError("the store area", answer);
+    const [written_bytes = 0, , , area_free_bytes = 0, area_bytes = 0, waiting_bytes = 0] = answer.values;
+    const { bavail, bsize } = statfsSync(this.#options.data_dir);
+    const host_free_bytes = Math.max(0, bavail * bsize - LIMITS.area_host_reserve_bytes);
+    const inFile = existsSync(this.file);
+    const whole_bytes = inFile ? area_bytes : Math.min(area_bytes, this.#wantedBytes());
+    const size_bytes = Math.floor(whole_bytes * (1 - LIMITS.area_spare_ratio));
+    // What is reserved (fallocate), or waits in memory, is not on the disk yet: it will need of what is free.
+    const stored_bytes = inFile ? Math.min(written_bytes, statSync(this.file).blocks * 512) : written_bytes;
+    const limit_bytes = Math.min(size_bytes, written_bytes + area_free_bytes, stored_bytes + host_free_bytes);
+    return { size_bytes, used_bytes: written_bytes + waiting_bytes, limit_bytes };
+  }
+
+  /** S3. Limits the total to what fits. */
+  async #look(launcher: LauncherClient): Promise<void> {
+    const { used_bytes, limit_bytes: fitting_bytes } = await this.#measure(launcher);
+    this.#room_bytes = fitting_bytes - used_bytes;
+    // A limit of nothing would be none.
+    const limit_bytes = Math.max(fitting_bytes, 1);
+    const rise_bytes = limit_bytes - this.#limit_bytes;
+    if (rise_bytes >= 0 && rise_bytes < LIMITS.area_limit_step_bytes && this.#limit_bytes !== 0) return;
+    const answer = await launcher.storage({ type: FRAME.AREA_LIMIT, texts: [""], bytes: limit_bytes });
+    if (answer.errno !== 0) throw storageError("the store area's limit", answer);
+    this.#limit_bytes = limit_bytes;
+  }
+
+  #lookLater(failures: number): void {
+    const { clock, withLauncher, log } = this.#options;
+    const isPressed = this.#room_bytes < LIMITS.area_pressed_bytes;
+    this.#cancelLook = clock.after(isPressed ? LIMITS.area_pressed_look_ms : LIMITS.area_look_ms, async () => {
+      try {
+        await withLauncher((launcher) => this.#look(launcher));
+        failures = 0;
+      } catch (error) {
+        // One may fall into the change of the launcher. What stays wrong is told once.
+        if (++failures === 2) log.error("the store area does not answer", { error: errorText(error) });
+      }
+      if (!this.#isClosed) this.#lookLater(failures);
+    });
+  }
+
+  #refuseWhenFull(): void {
+    if (this.#room_bytes >= LIMITS.area_room_bytes_min) return;
+    throw new AppError("CAPACITY_FULL", "the disk has no room for files of containers and volumes");
+  }
+
+  async #done(what: string, request: StorageRequest): Promise<StorageAnswer> {
+    const answer = await this.#ask(request);
+    if (answer.errno !== 0) throw storageError(what, answer);
+    return answer;
+  }
+
+  /** Asks the launcher, with so many requests at once at most. */
+  #ask(request: StorageRequest): Promise<StorageAnswer> {
+    return this.#gate.run(() => this.#options.withLauncher((launcher) => launcher.storage(request)));
+  }
+}
+
+function mountError(file: string, answer: StorageAnswer): AppError {
+  const { errno, text } = answer;
+  if (errno === ENODEV) {
+    return new AppError("INTERNAL", `this kernel has no btrfs, which containers and volumes need: ${text}`);
+  }
+  return new AppError("INTERNAL", `the store area ${file} cannot be mounted: ${text}`);
+}
