@@ -1,5 +1,5 @@
 /**
- * How much is in an archive as it passes: of the daemon's own, in GNU's tar format (engine/tar.ts), the bytes of files.
+ * How much is in an archive as it passes: of the daemon's own, in GNU's tar format (engine/files/tar.ts), the bytes of files.
  * Of each piece only what is left of a header is kept.
  */
 const BLOCK_BYTES = 512;

@@ -1,7 +1,7 @@
 /**
  * What all containers of this daemon share on this machine: the launcher, the OCI runtime, the network, the images, the
- * system-call filters and the worker threads. Function instances (local-engine.ts) and API containers
- * (containers.ts) are started and removed through it, each kind in places of its own.
+ * system-call filters and the worker threads. Function instances (instances/) and API containers
+ * (containers/) are started and removed through it, each kind in places of its own.
  *
  * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
  * H2 The address and the uid of a container are given to no other before nothing of it is left.

@@ -11,6 +11,7 @@ import type { LauncherClient } from "../host/launcher.ts";
 import type { FoundImage } from "../ports/images.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
+const LIST_ATTEMPTS_MAX = 5;
 /** Of an image's id, in the name of what is mounted of it: as much as podman shows. */
 const NAME_ID_LENGTH = 12;
 
@@ -80,7 +81,7 @@ export class ImageStore {
 
   /** Keys of what this daemon mounted, and of what an earlier process did. */
   async mountedKeys(launcher: LauncherClient): Promise<string[]> {
-    const text = await this.#run(launcher, "containers", "--noheading", "--format", "{{.ContainerName}}");
+    const text = await this.#list(launcher);
     const names = text.split("\n").filter((name) => name.startsWith(this.names_prefix));
     return names.map((name) => name.slice(this.names_prefix.length));
   }
@@ -92,6 +93,17 @@ export class ImageStore {
   /** Unmounts every image of this daemon, those too that an earlier process mounted. */
   async shutdown(launcher: LauncherClient): Promise<void> {
     for (const key of await this.mountedKeys(launcher)) await this.unmount(launcher, key);
+  }
+
+  /** Names of all working containers, a line each. A removal at the same time, also by another daemon, fails a listing. */
+  async #list(launcher: LauncherClient): Promise<string> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#run(launcher, "containers", "--noheading", "--format", "{{.ContainerName}}");
+      } catch (error) {
+        if (attempt >= LIST_ATTEMPTS_MAX || !launcher.isOpen) throw error;
+      }
+    }
   }
 
   async #remove(launcher: LauncherClient, name: string): Promise<void> {
