@@ -60,7 +60,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     "src/functions/schema.ts",
     "src/functions/groups.ts",
     "src/containers/schema.ts",
-    "src/containers/exec-schema.ts",
+    "src/containers/exec/schema.ts",
     "src/volumes/schema.ts",
     "src/operations/schema.ts",
     "src/terminal/schema.ts",

@@ -1,6 +1,6 @@
 /** What a container's row says, as the engine wants to know it. */
 import type { ContainerPlan } from "../engine/ports.ts";
-import { egressOf } from "./network-schema.ts";
+import { egressOf } from "./network/schema.ts";
 import type { ContainerRow } from "./rows.ts";
 
 export function planOf(row: ContainerRow): ContainerPlan {

@@ -1,4 +1,4 @@
-/** Every route of the container concern: its life here, what runs in it in exec-routes.ts. */
+/** Every route of the container concern: its life here, what runs in it in exec/routes.ts. */
 import { z } from "zod";
 import type { Caller } from "../http/auth.ts";
 import { guideRoutes } from "../http/guide.ts";
@@ -8,7 +8,7 @@ import { Answer, route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";
 import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
-import { type ExecRoutesOptions, execRoutes } from "./exec-routes.ts";
+import { type ExecRoutesOptions, execRoutes } from "./exec/routes.ts";
 import { fileRoutes } from "./file-routes.ts";
 import { containersGuide } from "./guide.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";

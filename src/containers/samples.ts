@@ -1,7 +1,7 @@
 /** Answers of a daemon to the examples of the routes, as the description of the API shows them. */
 
 import type { OperationRecord } from "../operations/schema.ts";
-import type { ExecResult, JobRecord } from "./exec-schema.ts";
+import type { ExecResult, JobRecord } from "./exec/schema.ts";
 import type { ContainerRecord } from "./schema.ts";
 
 const running: ContainerRecord = {

@@ -1,4 +1,4 @@
-/** Shapes of the container concern as zod schemas: requests and records. What runs in a container is exec-schema.ts's. */
+/** Shapes of the container concern as zod schemas: requests and records. What runs in a container is in exec/schema.ts. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { nextCursor } from "../http/pages.ts";
@@ -17,7 +17,7 @@ import {
   unused,
   whole,
 } from "../http/schema.ts";
-import { egress, publishedPort, wantedPorts } from "./network-schema.ts";
+import { egress, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
 /** Where an image or a container keeps what a mount or a working directory would cover. */

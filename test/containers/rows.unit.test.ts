@@ -2,8 +2,8 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import type { JobEnd } from "../../src/containers/exec-events.ts";
-import { Jobs, RUNNING } from "../../src/containers/jobs.ts";
+import type { JobEnd } from "../../src/containers/exec/events.ts";
+import { Jobs, RUNNING } from "../../src/containers/exec/jobs.ts";
 import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
 import { Events } from "../../src/events/service.ts";
 import { firstPage } from "../../src/http/pages.ts";

@@ -1,7 +1,7 @@
 /** Readers of logs: how many there may be. */
 import { expect, it } from "vitest";
-import { LIMITS } from "../../src/base/limits.ts";
-import { LogReaders } from "../../src/containers/logs.ts";
+import { LIMITS } from "../../../src/base/limits.ts";
+import { LogReaders } from "../../../src/containers/exec/logs.ts";
 
 it("looks at logs take turns, the longest waiting first, and a failure ends only its own", async () => {
   const readers = new LogReaders();

@@ -1,9 +1,9 @@
 /** Shapes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
 import { z } from "zod";
-import { LIMITS } from "../base/limits.ts";
-import { nextCursor } from "../http/pages.ts";
-import { absolutePath, epochSeconds, isoTime, wellFormed, whole } from "../http/schema.ts";
-import { argv, containerEnvironment } from "./schema.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { nextCursor } from "../../http/pages.ts";
+import { absolutePath, epochSeconds, isoTime, wellFormed, whole } from "../../http/schema.ts";
+import { argv, containerEnvironment } from "../schema.ts";
 
 const containerId = z.string().describe("Of the container.");
 const truncated = z.boolean().describe("True if the command wrote more than is kept.");

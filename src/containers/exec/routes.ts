@@ -1,17 +1,22 @@
 /** Routes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
 import { uptime } from "node:os";
 import { z } from "zod";
-import { type Clock, toEpochSeconds, toIsoTime } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { TenantShares } from "../base/tenant-shares.ts";
-import type { Engine } from "../engine/ports.ts";
-import { queryFlag, queryLimit, queryNumber } from "../http/input.ts";
-import { pageQuery } from "../http/pages.ts";
-import { route } from "../http/route.ts";
-import { acknowledgement } from "../http/schema.ts";
-import { closing, Streamed } from "../http/stream.ts";
+import { type Clock, toEpochSeconds, toIsoTime } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { TenantShares } from "../../base/tenant-shares.ts";
+import type { Engine } from "../../engine/ports.ts";
+import { queryFlag, queryLimit, queryNumber } from "../../http/input.ts";
+import { pageQuery } from "../../http/pages.ts";
+import { route } from "../../http/route.ts";
+import { acknowledgement } from "../../http/schema.ts";
+import { closing, Streamed } from "../../http/stream.ts";
+import { byContainer, ID_EXAMPLE } from "../path.ts";
+import { SAMPLES } from "../samples.ts";
+import type { Containers } from "../service.ts";
 import { type Execs, notResponding, notRunning } from "./exec.ts";
+import type { Jobs } from "./jobs.ts";
+import { entryOf, followed, LogReaders } from "./logs.ts";
 import {
   containerMetrics,
   execRequest,
@@ -21,12 +26,7 @@ import {
   logList,
   processList,
   streamRequest,
-} from "./exec-schema.ts";
-import type { Jobs } from "./jobs.ts";
-import { entryOf, followed, LogReaders } from "./logs.ts";
-import { byContainer, ID_EXAMPLE } from "./path.ts";
-import { SAMPLES } from "./samples.ts";
-import type { Containers } from "./service.ts";
+} from "./schema.ts";
 
 export interface ExecRoutesOptions {
   readonly containers: Containers;

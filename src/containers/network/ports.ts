@@ -10,12 +10,12 @@
  */
 import { createSocket } from "node:dgram";
 import { createServer } from "node:net";
-import type { PortRange } from "../base/config.ts";
-import { AppError } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
-import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
-import type { Publication, PublishedPort } from "../engine/ports.ts";
-import type { WantedPort } from "./network-schema.ts";
+import type { PortRange } from "../../base/config.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Ids } from "../../base/ids.ts";
+import { DEFAULT_TENANT_ID } from "../../base/tenant-limits.ts";
+import type { Publication, PublishedPort } from "../../engine/ports.ts";
+import type { WantedPort } from "./schema.ts";
 
 const keyOf = ({ protocol, host_port }: Pick<Publication, "protocol" | "host_port">) => `${protocol} ${host_port}`;
 

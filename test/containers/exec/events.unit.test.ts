@@ -1,8 +1,8 @@
 /** Events of execs: a bound for each tenant, and a count of execs without events. */
 import { expect, it } from "vitest";
-import { LIMITS } from "../../src/base/limits.ts";
-import { ExecEvents } from "../../src/containers/exec-events.ts";
-import { HandClock } from "../pool/hand-clock.ts";
+import { LIMITS } from "../../../src/base/limits.ts";
+import { ExecEvents } from "../../../src/containers/exec/events.ts";
+import { HandClock } from "../../pool/hand-clock.ts";
 
 it("execs above the bound emit no events, and the next one that does says how many did not", async () => {
   const clock = new HandClock();

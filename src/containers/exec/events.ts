@@ -7,10 +7,10 @@
  *     next one that does says how many did not (`omitted_count`).
  */
 import { LRUCache } from "lru-cache";
-import type { Clock } from "../base/clock.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { NewEvent } from "../events/schema.ts";
-import type { JobRecord } from "./exec-schema.ts";
+import type { Clock } from "../../base/clock.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { NewEvent } from "../../events/schema.ts";
+import type { JobRecord } from "./schema.ts";
 
 /** The end of a command. */
 export interface JobEnd {

@@ -1,9 +1,9 @@
 /** Log entries as the API shows them, and who follows them. */
-import { toIsoTime } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
-import { Gate } from "../base/gate.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { ContainerLog, LogLine } from "../engine/ports.ts";
+import { toIsoTime } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import { Gate } from "../../base/gate.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { ContainerLog, LogLine } from "../../engine/ports.ts";
 
 export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
   const isError = stream === "stderr";

@@ -6,21 +6,21 @@
  *    of LIMITS on this node, streams and terminals among them.
  * X2 A reader that does not read stops its own command, by the pipe, and nobody else's.
  */
-import type { Clock } from "../base/clock.ts";
-import { AppError, errorText } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Log } from "../base/log.ts";
-import { Shares } from "../base/shares.ts";
-import type { TenantShares } from "../base/tenant-shares.ts";
-import type { Engine, Exec, ExecListener, GatheredExit, RunRequest } from "../engine/ports.ts";
-import type { JobEnd } from "./exec-events.ts";
-import { ExecEvents } from "./exec-events.ts";
-import type { ExecInput, ExecResult, StreamInput } from "./exec-schema.ts";
+import type { Clock } from "../../base/clock.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import type { Ids } from "../../base/ids.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import { Shares } from "../../base/shares.ts";
+import type { TenantShares } from "../../base/tenant-shares.ts";
+import type { Engine, Exec, ExecListener, GatheredExit, RunRequest } from "../../engine/ports.ts";
+import { hostnameOf } from "../plan.ts";
+import type { ContainerRow } from "../rows.ts";
+import type { Containers } from "../service.ts";
+import type { JobEnd } from "./events.ts";
+import { ExecEvents } from "./events.ts";
 import type { JobBegin, Jobs } from "./jobs.ts";
-import { hostnameOf } from "./plan.ts";
-import type { ContainerRow } from "./rows.ts";
-import type { Containers } from "./service.ts";
+import type { ExecInput, ExecResult, StreamInput } from "./schema.ts";
 
 /** Of a frame of a stream: above it a copy costs more than a write. */
 const LARGE_LINE_BYTES = 16 * 1024;

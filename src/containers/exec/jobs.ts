@@ -1,12 +1,12 @@
 /** Records of what was run in containers: a bounded number for each container, the oldest go first. */
-import { toEpochSeconds } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Events } from "../events/service.ts";
-import { type Listed, type Place, readPage } from "../http/pages.ts";
-import type { Row, Statement, Store } from "../store/store.ts";
-import { diedEvents, type JobEnd, startedEvents } from "./exec-events.ts";
-import type { JobRecord } from "./exec-schema.ts";
+import { toEpochSeconds } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Events } from "../../events/service.ts";
+import { type Listed, type Place, readPage } from "../../http/pages.ts";
+import type { Row, Statement, Store } from "../../store/store.ts";
+import { diedEvents, type JobEnd, startedEvents } from "./events.ts";
+import type { JobRecord } from "./schema.ts";
 
 export interface JobBegin {
   readonly job_id: string;
