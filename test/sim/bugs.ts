@@ -31,7 +31,7 @@ export const BUGS = {
     instead: "if (group.idle.size > 1) group.idle.remove(instance.rest_link);",
   },
   "recycling-instances-do-not-count": {
-    file: "states.ts",
+    file: "records.ts",
     line: "return this.counts.warming + this.counts.ready + this.counts.busy + this.counts.recycling;",
     instead: "return this.counts.warming + this.counts.ready + this.counts.busy;",
   },
@@ -81,7 +81,7 @@ export const BUGS = {
     instead: "return bound + Math.min(depth, 1);",
   },
   "a-grant-outlives-its-level": {
-    file: "owners.ts",
+    file: "records.ts",
     line: "return Math.max(0, Math.min(group.asked_count, held, held + this.roomFor(group, group.queue.depth)));",
     instead: "return Math.min(group.asked_count, held);",
   },
@@ -101,7 +101,7 @@ export const BUGS = {
     instead: "if (startsFree(state) <= 0) return false;",
   },
   "idle-memory-drifts": {
-    file: "owners.ts",
+    file: "records.ts",
     line: "if (instance.owner_link.list?.remove(instance.owner_link) === true) this.idle_mb -= group.memory_mb;",
     instead: "if (this.unneeded.remove(instance.owner_link)) this.idle_mb -= group.memory_mb;",
   },
