@@ -131,7 +131,7 @@ describe("a terminal on the page", () => {
     await page.locator(".terminal-box").click();
     await type(page, "echo new-$((1 + 1))");
     await shows(page, /new-2/);
-    await page.getByRole("button", { name: "End" }).click();
+    await page.getByRole("button", { name: "End", exact: true }).click();
     await page.getByText("the shell has ended with SIGHUP").waitFor();
     expect(await sessions()).toEqual([]);
   });
