@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "area.h"
+#include "storage-pool.h"
 #include "overlay.h"
 #include "protocol.h"
 

@@ -1,5 +1,5 @@
 /*
- * The launcher's mounts: the store area (a btrfs, see area.h) on its loop device, and the overlays of containers. All in the
+ * The launcher's mounts: the store area (a btrfs, see storage-pool.h) on its loop device, and the overlays of containers. All in the
  * launcher's own mount namespace, so that they end with it unless a container holds them.
  *
  * Every request may wait for a disk, so the launcher runs it in a child that shares its descriptor table.

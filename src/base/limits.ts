@@ -2,7 +2,7 @@
  * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows them and
  * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
-import { AREA_LIMITS } from "./area-limits.ts";
+import { AREA_LIMITS } from "./storage-limits.ts";
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";

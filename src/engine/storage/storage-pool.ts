@@ -1,7 +1,7 @@
 /**
  * The store area: a btrfs in which every container's changes and every volume is a subvolume with a limit of its own.
  * Where the data directory lies on a btrfs with quotas the area is a directory there, elsewhere a sparse file with a
- * btrfs in it. What works on it is the launcher (runtimes/minit/area.c); this decides what file, how large, how full.
+ * btrfs in it. What works on it is the launcher (runtimes/minit/storage-pool.c); this decides what file, how large, how full.
  * It leaves to others what lies in a subvolume, and when nothing runs in it any more.
  *
  * S1. The area is mounted in the launcher's mount namespace alone: with the launcher the mount goes, unless containers

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "area.h"
+#include "storage-pool.h"
 
 #include <dirent.h>
 #include <errno.h>
