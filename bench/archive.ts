@@ -120,7 +120,7 @@ export async function benchArchive(plan: ArchivePlan): Promise<Section> {
       "POST and GET …/archive; the client is a process of its own, which sends one block of text over and over (gzip " +
       "takes a quarter of it). The time runs from the request to the end of the answer, which comes when all is there. " +
       "Growth: the kernel's peak of the daemon's resident memory over what it was after a first, small upload. `tar -x` is " +
-      "sent the same bytes by the same client and writes to the file system that the store area lies on.",
+      "sent the same bytes by the same client and writes to the file system that the storage pool lies on.",
     rows: subjects.map((samples) => samples.row()),
     bars: [countBar(`growth of the daemon at ${size}, the largest of all ways`, largest_mb, " MB", BAR_MB)],
     comparisons: [comparison(ways, "tar"), comparison(ways, "tar.gz")],

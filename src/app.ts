@@ -294,7 +294,7 @@ function makeContainers(
     own: ownPorts(config),
     publications: () => engine.containers.publications(),
   });
-  const volumes = new Volumes({ store, area: () => engine.storage, events, clock, ids, log, quotas });
+  const volumes = new Volumes({ store, storage: () => engine.storage, events, clock, ids, log, quotas });
   const containers = new Containers({
     store,
     engine,

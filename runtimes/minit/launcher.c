@@ -1,6 +1,6 @@
 /*
  * The daemon's helper: runs commands (a fork of the daemon itself would cost milliseconds), hands them listening
- * sockets, makes network namespaces, keeps the store area and mounts of containers, looks at files below an untrusted
+ * sockets, makes network namespaces, keeps the storage pool and mounts of containers, looks at files below an untrusted
  * root. Has a mount namespace of its own.
  *
  * L1 It ends with its daemon: end of standard input is the end. Signals from a terminal do not reach it.
@@ -323,7 +323,7 @@ static void finish_netns(struct job *job) {
   send_netns(job->conn, job->id, result);
 }
 
-/* The store area and mounts */
+/* The storage pool and mounts */
 
 static void start_storage(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
   struct storage_request request;

@@ -24,7 +24,7 @@
 enum { ATTACH_TRIES = 16, LOOP_BLOCK_BYTES = 4096 };
 
 static struct storage_result *results; /* one per job */
-static int area_fd = -1;               /* the root of the open area */
+static int pool_fd = -1;               /* the root of the open storage pool */
 
 bool storage_failed(struct storage_result *result, const char *step, int error) {
   if (error == 0) return false;
@@ -109,20 +109,21 @@ int unmount_all(const char *target) {
 
 /* Requests */
 
-bool is_storage_request(uint8_t type) { return type >= AREA_OPEN && type <= UNMOUNT; }
+bool is_storage_request(uint8_t type) { return type >= STORAGE_OPEN && type <= UNMOUNT; }
 
 bool storage_read(struct storage_request *request, uint8_t type, struct cursor *payload) {
   static const int counts[] = {
-      [AREA_OPEN - AREA_OPEN] = 2,     [AREA_CLOSE - AREA_OPEN] = 1, [AREA_CREATE - AREA_OPEN] = 1,
-      [AREA_SNAPSHOT - AREA_OPEN] = 2, [AREA_DELETE - AREA_OPEN] = 1, [AREA_LIMIT - AREA_OPEN] = 1,
-      [AREA_USAGE - AREA_OPEN] = 1,    [AREA_LIST - AREA_OPEN] = 1,  [OVERLAY_MOUNT - AREA_OPEN] = 3,
-      [UNMOUNT - AREA_OPEN] = 1,
+      [STORAGE_OPEN - STORAGE_OPEN] = 2,   [STORAGE_CLOSE - STORAGE_OPEN] = 1,
+      [STORAGE_CREATE - STORAGE_OPEN] = 1, [STORAGE_SNAPSHOT - STORAGE_OPEN] = 2,
+      [STORAGE_DELETE - STORAGE_OPEN] = 1, [STORAGE_LIMIT - STORAGE_OPEN] = 1,
+      [STORAGE_USAGE - STORAGE_OPEN] = 1,  [STORAGE_LIST - STORAGE_OPEN] = 1,
+      [OVERLAY_MOUNT - STORAGE_OPEN] = 3,  [UNMOUNT - STORAGE_OPEN] = 1,
   };
   struct wire_storage wire;
   bool read = take_bytes(payload, &wire, sizeof wire);
   *request = (struct storage_request){
       .type = type, .bytes = wire.bytes, .flags = wire.flags, .user_fd = (int)wire.user_fd, .first_id = wire.first_id};
-  for (int i = 0; i < counts[type - AREA_OPEN]; i++) request->text[i] = take_str(payload);
+  for (int i = 0; i < counts[type - STORAGE_OPEN]; i++) request->text[i] = take_str(payload);
   return read && !payload->bad && payload->left == 0;
 }
 
@@ -130,10 +131,10 @@ static void run(const struct storage_request *request, struct storage_result *re
   const char *target = request->text[0];
   *result = (struct storage_result){.type = request->type, .fd = -1};
   switch (request->type) {
-    case AREA_OPEN:
-      area_open(request, area_fd, result);
+    case STORAGE_OPEN:
+      storage_pool_open(request, pool_fd, result);
       return;
-    case AREA_CLOSE:
+    case STORAGE_CLOSE:
       /* Not lazily: the daemon is to know when it is gone. What containers hold is left to them. */
       if (umount2(target, UMOUNT_NOFOLLOW) != 0 && errno == EBUSY) unmount_all(target);
       return;
@@ -144,13 +145,13 @@ static void run(const struct storage_request *request, struct storage_result *re
       storage_failed(result, "unmount", unmount_all(target));
       return;
   }
-  if (storage_failed(result, "area", area_fd < 0 ? ENODEV : 0)) return;
-  if (request->type == AREA_CREATE) area_create(area_fd, request, result);
-  else if (request->type == AREA_SNAPSHOT) area_snapshot(area_fd, request, result);
-  else if (request->type == AREA_DELETE) area_delete(area_fd, request, result);
-  else if (request->type == AREA_LIMIT) area_limit(area_fd, request, result);
-  else if (request->type == AREA_USAGE) area_usage(area_fd, request, result);
-  else if (request->type == AREA_LIST) area_list(area_fd, request, result);
+  if (storage_failed(result, "storage pool", pool_fd < 0 ? ENODEV : 0)) return;
+  if (request->type == STORAGE_CREATE) storage_pool_create(pool_fd, request, result);
+  else if (request->type == STORAGE_SNAPSHOT) storage_pool_snapshot(pool_fd, request, result);
+  else if (request->type == STORAGE_DELETE) storage_pool_delete(pool_fd, request, result);
+  else if (request->type == STORAGE_LIMIT) storage_pool_limit(pool_fd, request, result);
+  else if (request->type == STORAGE_USAGE) storage_pool_usage(pool_fd, request, result);
+  else if (request->type == STORAGE_LIST) storage_pool_list(pool_fd, request, result);
 }
 
 bool storage_init(int jobs_max) {
@@ -162,9 +163,9 @@ bool storage_init(int jobs_max) {
 pid_t storage_start(long job, const struct storage_request *request) {
   struct storage_result *result = &results[job];
   *result = (struct storage_result){.type = request->type, .error = EIO, .fd = -1, .step = "child"};
-  if (request->type == AREA_CLOSE && area_fd >= 0) {
-    close(area_fd);
-    area_fd = -1;
+  if (request->type == STORAGE_CLOSE && pool_fd >= 0) {
+    close(pool_fd);
+    pool_fd = -1;
   }
   pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
   if (pid != 0) return pid;
@@ -181,21 +182,21 @@ static void send_stored(struct conn *c, uint32_t id, const struct storage_result
   conn_send(c, STORED, id, &head, sizeof head, text, head.len);
 }
 
-/* The child's descriptors are the launcher's: that of the area stays, that of a list is read. */
+/* The child's descriptors are the launcher's: that of the pool stays, that of a list is read. */
 void storage_finish(long job, struct conn *c, uint32_t id) {
   const struct storage_result *result = &results[job];
   char reason[128] = "";
   struct stat info;
   if (result->error != 0) snprintf(reason, sizeof reason, "%s: %s", result->step, strerror(result->error));
   void *list = MAP_FAILED;
-  if (result->type == AREA_LIST && result->fd >= 0 && fstat(result->fd, &info) == 0) {
+  if (result->type == STORAGE_LIST && result->fd >= 0 && fstat(result->fd, &info) == 0) {
     list = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, result->fd, 0);
   }
   send_stored(c, id, result, list == MAP_FAILED ? reason : list);
   if (list != MAP_FAILED) munmap(list, (size_t)info.st_size);
-  if (result->type == AREA_OPEN && result->fd >= 0) {
-    if (area_fd >= 0) close(area_fd);
-    area_fd = result->fd;
+  if (result->type == STORAGE_OPEN && result->fd >= 0) {
+    if (pool_fd >= 0) close(pool_fd);
+    pool_fd = result->fd;
   } else if (result->fd >= 0) {
     close(result->fd);
   }

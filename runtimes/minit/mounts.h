@@ -1,6 +1,6 @@
 /*
- * The launcher's mounts: the store area (a btrfs, see storage-pool.h) on its loop device, and the overlays of containers. All in the
- * launcher's own mount namespace, so that they end with it unless a container holds them.
+ * The launcher's mounts: the storage pool (a btrfs, see storage-pool.h) on its loop device, and the overlays of containers.
+ * All in the launcher's own mount namespace, so that they end with it unless a container holds them.
  *
  * Every request may wait for a disk, so the launcher runs it in a child that shares its descriptor table.
  */
@@ -29,7 +29,7 @@ struct storage_request {
 struct storage_result {
   uint8_t type;
   int error; /* errno, 0 when done */
-  int fd;    /* -1, or what AREA_OPEN opened, or the text that AREA_LIST wrote */
+  int fd;    /* -1, or what STORAGE_OPEN opened, or the text that STORAGE_LIST wrote */
   uint64_t value[STORAGE_VALUES];
   char step[STORAGE_STEP_BYTES];
 };

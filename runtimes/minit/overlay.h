@@ -1,5 +1,5 @@
 /*
- * Roots of containers: an image below, a directory of the store area above. With a user namespace every layer is a mount
+ * Roots of containers: an image below, a directory of the storage pool above. With a user namespace every layer is a mount
  * that shows its ids as that namespace's, and the overlay works with them: what is written there as its root is root's on
  * the disk. Nothing on the disk depends on the range, so that another one may follow, or none.
  */

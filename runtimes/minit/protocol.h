@@ -216,18 +216,18 @@ struct PACKED wire_stated {
 };
 
 /*
- * Daemon to launcher: the store area and mounts. All have the head below and the strings named here; a name is
- * "<kind>/<id>", and "" where it may be the whole area. The answer is STORED, of LSTAT_IN_ROOT it is STATED.
+ * Daemon to launcher: the storage pool and mounts. All have the head below and the strings named here; a name is
+ * "<kind>/<id>", and "" where it may be the whole pool. The answer is STORED, of LSTAT_IN_ROOT it is STATED.
  */
 enum {
-  AREA_OPEN = 0x20, /* str file ("": the target's own file system), str target; bytes: least size of the file */
-  AREA_CLOSE,       /* str target */
-  AREA_CREATE,      /* str name; bytes: its limit, 0 for none */
-  AREA_SNAPSHOT,    /* str name of the source, str name; bytes as above, flags: 1 read-only */
-  AREA_DELETE,      /* str name */
-  AREA_LIMIT,       /* str name or ""; bytes as above */
-  AREA_USAGE,       /* str name or "" */
-  AREA_LIST,        /* str kind */
+  STORAGE_OPEN = 0x20, /* str file ("": the target's own file system), str target; bytes: least size of the file */
+  STORAGE_CLOSE,       /* str target */
+  STORAGE_CREATE,      /* str name; bytes: its limit, 0 for none */
+  STORAGE_SNAPSHOT,    /* str name of the source, str name; bytes as above, flags: 1 read-only */
+  STORAGE_DELETE,      /* str name */
+  STORAGE_LIMIT,       /* str name or ""; bytes as above */
+  STORAGE_USAGE,       /* str name or "" */
+  STORAGE_LIST,        /* str kind */
   OVERLAY_MOUNT,    /* str lower, str directory of upper and work, str target; flags: 1 read-only; the two of a user
                        namespace: all layers as seen from there, and `lower` is one or more, each with a newline behind */
   UNMOUNT,          /* str target */
@@ -244,10 +244,10 @@ struct PACKED wire_storage {
 };
 
 /*
- * Then: str text: what went wrong, or the names of AREA_LIST, each with a newline behind it. Values in bytes unless said:
- *   AREA_OPEN   size of the file system, kind of quotas (1 simple, 2 full)
- *   AREA_USAGE  of a subvolume: referenced, exclusive, limit (0: none); of the area: the same, then free, size of all.
- *               Referenced is what has been written; what waits in memory is in the sixth value
+ * Then: str text: what went wrong, or the names of STORAGE_LIST, each with a newline behind it. Values in bytes unless said:
+ *   STORAGE_OPEN   size of the file system, kind of quotas (1 simple, 2 full)
+ *   STORAGE_USAGE  of a subvolume: referenced, exclusive, limit (0: none); of the pool: the same, then free, size of all.
+ *                  Referenced is what has been written; what waits in memory is in the sixth value
  */
 struct PACKED wire_stored {
   uint32_t error;

@@ -32,8 +32,8 @@ enum {
 static const char *const kinds[] = {"containers", "volumes", "snapshots"};
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
-/* Quota groups of level 0 are the subvolumes'; that of the whole area has level 1 and the number of its root's tree. */
-static uint64_t area_group(uint64_t tree_id) { return 1ULL << 48 | tree_id; }
+/* Quota groups of level 0 are the subvolumes'; that of the whole pool has level 1 and the number of its root's tree. */
+static uint64_t pool_group(uint64_t tree_id) { return 1ULL << 48 | tree_id; }
 
 /* Names */
 
@@ -50,7 +50,7 @@ static bool is_id(const char *id) {
 }
 
 /* Splits "<kind>/<id>" (A2) and opens the kind's directory. Returns its descriptor, or -1 with errno. */
-static int open_kind(int area_fd, const char *name, const char **id) {
+static int open_kind(int pool_fd, const char *name, const char **id) {
   const char *slash = strchr(name, '/');
   int kind = slash == NULL ? -1 : kind_of(name, (size_t)(slash - name));
   if (kind < 0 || !is_id(slash + 1)) {
@@ -58,7 +58,7 @@ static int open_kind(int area_fd, const char *name, const char **id) {
     return -1;
   }
   *id = slash + 1;
-  return openat(area_fd, kinds[kind], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  return openat(pool_fd, kinds[kind], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 /* Number of the tree that the descriptor lies in; 0 with errno when it cannot be told. */
@@ -73,9 +73,9 @@ static bool is_subvolume(int fd) {
 }
 
 /* Opens the subvolume of that name. */
-static int open_subvolume(int area_fd, const char *name) {
+static int open_subvolume(int pool_fd, const char *name) {
   const char *id;
-  int kind_fd = open_kind(area_fd, name, &id);
+  int kind_fd = open_kind(pool_fd, name, &id);
   if (kind_fd < 0) return -1;
   int fd = openat(kind_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   int error = errno;
@@ -91,9 +91,9 @@ static int open_subvolume(int area_fd, const char *name) {
 
 /* Quotas */
 
-static bool sysfs_path(int area_fd, const char *entry, char path[SYSFS_PATH_BYTES]) {
+static bool sysfs_path(int pool_fd, const char *entry, char path[SYSFS_PATH_BYTES]) {
   struct btrfs_ioctl_fs_info_args info = {0};
-  if (ioctl(area_fd, BTRFS_IOC_FS_INFO, &info) != 0) return false;
+  if (ioctl(pool_fd, BTRFS_IOC_FS_INFO, &info) != 0) return false;
   char uuid[BTRFS_UUID_UNPARSED_SIZE], *at = uuid;
   for (int i = 0; i < BTRFS_FSID_SIZE; i++) {
     if (i == 4 || i == 6 || i == 8 || i == 10) *at++ = '-';
@@ -112,28 +112,28 @@ static bool sysfs_read(const char *path, char *text, size_t size) {
 }
 
 /* A number of a quota group. In memory and up to date, unlike the quota tree, which is as old as the last commit. */
-static uint64_t group_value(int area_fd, uint64_t group, const char *name) {
+static uint64_t group_value(int pool_fd, uint64_t group, const char *name) {
   char entry[64], path[SYSFS_PATH_BYTES], text[32];
   snprintf(entry, sizeof entry, "/%llu_%llu/%s", (unsigned long long)(group >> 48),
            (unsigned long long)(group & ~(~0ULL << 48)), name);
-  return sysfs_path(area_fd, entry, path) && sysfs_read(path, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
+  return sysfs_path(pool_fd, entry, path) && sysfs_read(path, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
 }
 
 /* The kind of quotas that are on, 0 for none. Kernels before 6.7 have one kind and do not say which. */
-static uint64_t quotas_on(int area_fd) {
+static uint64_t quotas_on(int pool_fd) {
   char path[SYSFS_PATH_BYTES], mode[16] = "";
-  if (!sysfs_path(area_fd, "", path) || access(path, F_OK) != 0) return 0;
-  if (sysfs_path(area_fd, "/mode", path)) sysfs_read(path, mode, sizeof mode);
+  if (!sysfs_path(pool_fd, "", path) || access(path, F_OK) != 0) return 0;
+  if (sysfs_path(pool_fd, "/mode", path)) sysfs_read(path, mode, sizeof mode);
   return strncmp(mode, "squota", 6) == 0 ? ENABLED_SIMPLE : ENABLED_FULL;
 }
 
 /* Simple quotas charge who wrote an extent for it, at no cost; full ones count who refers to it, at every commit. */
-static int enable_quotas(int area_fd) {
-  if (quotas_on(area_fd) != 0) return 0;
+static int enable_quotas(int pool_fd) {
+  if (quotas_on(pool_fd) != 0) return 0;
   struct btrfs_ioctl_quota_ctl_args args = {.cmd = SIMPLE_QUOTAS};
-  if (ioctl(area_fd, BTRFS_IOC_QUOTA_CTL, &args) == 0) return 0;
+  if (ioctl(pool_fd, BTRFS_IOC_QUOTA_CTL, &args) == 0) return 0;
   args.cmd = BTRFS_QUOTA_CTL_ENABLE;
-  return ioctl(area_fd, BTRFS_IOC_QUOTA_CTL, &args) == 0 ? 0 : errno;
+  return ioctl(pool_fd, BTRFS_IOC_QUOTA_CTL, &args) == 0 ? 0 : errno;
 }
 
 static struct btrfs_qgroup_limit limit_of(uint64_t bytes) {
@@ -150,40 +150,40 @@ struct making {
   uint64_t groups[1];
 };
 
-static void making_fill(struct making *m, int area_fd, const char *id, uint64_t bytes, bool in_total) {
+static void making_fill(struct making *m, int pool_fd, const char *id, uint64_t bytes, bool in_total) {
   *m = (struct making){0};
   m->inherit.flags = bytes == 0 ? 0 : BTRFS_QGROUP_INHERIT_SET_LIMITS;
   if (bytes != 0) m->inherit.lim = limit_of(bytes);
   m->inherit.num_qgroups = in_total ? 1 : 0;
-  m->groups[0] = area_group(tree_of(area_fd));
+  m->groups[0] = pool_group(tree_of(pool_fd));
   m->args.flags = BTRFS_SUBVOL_QGROUP_INHERIT;
   m->args.size = sizeof m->inherit + (in_total ? sizeof m->groups : 0);
   m->args.qgroup_inherit = &m->inherit;
   strcpy(m->args.name, id);
 }
 
-/* The quota group of a name, "" being the whole area. 0 with errno. */
-static uint64_t group_of(int area_fd, const char *name) {
+/* The quota group of a name, "" being the whole pool. 0 with errno. */
+static uint64_t group_of(int pool_fd, const char *name) {
   if (*name == 0) {
-    uint64_t tree_id = tree_of(area_fd);
-    return tree_id == 0 ? 0 : area_group(tree_id);
+    uint64_t tree_id = tree_of(pool_fd);
+    return tree_id == 0 ? 0 : pool_group(tree_id);
   }
-  int fd = open_subvolume(area_fd, name);
+  int fd = open_subvolume(pool_fd, name);
   if (fd < 0) return 0;
   uint64_t tree_id = tree_of(fd);
   close(fd);
   return tree_id;
 }
 
-static void limit(int area_fd, const char *name, uint64_t bytes, struct storage_result *result) {
-  struct btrfs_ioctl_qgroup_limit_args args = {.qgroupid = group_of(area_fd, name), .lim = limit_of(bytes)};
+static void limit(int pool_fd, const char *name, uint64_t bytes, struct storage_result *result) {
+  struct btrfs_ioctl_qgroup_limit_args args = {.qgroupid = group_of(pool_fd, name), .lim = limit_of(bytes)};
   if (storage_failed(result, "name", args.qgroupid == 0 ? errno : 0)) return;
-  storage_failed(result, "limit", ioctl(area_fd, BTRFS_IOC_QGROUP_LIMIT, &args) == 0 ? 0 : errno);
+  storage_failed(result, "limit", ioctl(pool_fd, BTRFS_IOC_QGROUP_LIMIT, &args) == 0 ? 0 : errno);
 }
 
 /* Opening */
 
-/* On a file system that is not ours: its quotas are not ours to switch on, and the area is a subvolume of it. */
+/* On a file system that is not ours: its quotas are not ours to switch on, and the pool is a subvolume of it. */
 static int make_root(const char *target) {
   char parent[4096];
   if (strlen(target) >= sizeof parent) return ENAMETOOLONG;
@@ -203,30 +203,30 @@ static int make_root(const char *target) {
 }
 
 /* Makes the file as large as it is to be, and the file system as large as the file, never smaller. */
-static int grow(int area_fd, const char *file, uint64_t bytes) {
+static int grow(int pool_fd, const char *file, uint64_t bytes) {
   struct btrfs_ioctl_fs_info_args info = {0};
   struct btrfs_ioctl_dev_info_args device = {.devid = 1};
   struct btrfs_ioctl_vol_args whole = {.name = "1:max"};
   struct stat now;
-  if (ioctl(area_fd, BTRFS_IOC_FS_INFO, &info) != 0 || ioctl(area_fd, BTRFS_IOC_DEV_INFO, &device) != 0) return errno;
+  if (ioctl(pool_fd, BTRFS_IOC_FS_INFO, &info) != 0 || ioctl(pool_fd, BTRFS_IOC_DEV_INFO, &device) != 0) return errno;
   if (stat(file, &now) != 0) return errno;
   if ((uint64_t)now.st_size < bytes) now.st_size = (off_t)bytes;
   if ((uint64_t)now.st_size / info.sectorsize * info.sectorsize <= device.total_bytes) return 0;
   int fd = open((char *)device.path, O_RDWR | O_CLOEXEC);
   bool grown = fd >= 0 && truncate(file, now.st_size) == 0 && ioctl(fd, LOOP_SET_CAPACITY) == 0 &&
-               ioctl(area_fd, BTRFS_IOC_RESIZE, &whole) == 0;
+               ioctl(pool_fd, BTRFS_IOC_RESIZE, &whole) == 0;
   int error = grown ? 0 : errno;
   if (fd >= 0) close(fd);
   return error;
 }
 
-static int make_groups(int area_fd) {
-  uint64_t tree_id = tree_of(area_fd);
-  struct btrfs_ioctl_qgroup_create_args total = {.create = 1, .qgroupid = area_group(tree_id)};
+static int make_groups(int pool_fd) {
+  uint64_t tree_id = tree_of(pool_fd);
+  struct btrfs_ioctl_qgroup_create_args total = {.create = 1, .qgroupid = pool_group(tree_id)};
   if (tree_id == 0) return errno;
-  if (ioctl(area_fd, BTRFS_IOC_QGROUP_CREATE, &total) != 0 && errno != EEXIST) return errno;
+  if (ioctl(pool_fd, BTRFS_IOC_QGROUP_CREATE, &total) != 0 && errno != EEXIST) return errno;
   for (int i = 0; i < KIND_COUNT; i++) {
-    if (mkdirat(area_fd, kinds[i], 0711) != 0 && errno != EEXIST) return errno;
+    if (mkdirat(pool_fd, kinds[i], 0711) != 0 && errno != EEXIST) return errno;
   }
   return 0;
 }
@@ -246,9 +246,9 @@ static int mount_file(const char *file, const char *target, struct storage_resul
   return storage_failed(result, "mount btrfs", error) ? -1 : 0;
 }
 
-void area_open(const struct storage_request *request, int area_fd, struct storage_result *result) {
+void storage_pool_open(const struct storage_request *request, int pool_fd, struct storage_result *result) {
   const char *file = request->text[0], *target = request->text[1];
-  bool own = *file != 0, mounts = own && area_fd < 0;
+  bool own = *file != 0, mounts = own && pool_fd < 0;
   if (mounts && mount_file(file, target, result) != 0) return;
   if (!own && storage_failed(result, "subvolume", make_root(target))) return;
   struct statfs info;
@@ -271,40 +271,40 @@ void area_open(const struct storage_request *request, int area_fd, struct storag
 
 /* Subvolumes */
 
-void area_create(int area_fd, const struct storage_request *request, struct storage_result *result) {
+void storage_pool_create(int pool_fd, const struct storage_request *request, struct storage_result *result) {
   const char *id;
-  int kind_fd = open_kind(area_fd, request->text[0], &id);
+  int kind_fd = open_kind(pool_fd, request->text[0], &id);
   if (storage_failed(result, "name", kind_fd < 0 ? errno : 0)) return;
   struct making m;
-  making_fill(&m, area_fd, id, request->bytes, true);
+  making_fill(&m, pool_fd, id, request->bytes, true);
   storage_failed(result, "create", ioctl(kind_fd, BTRFS_IOC_SUBVOL_CREATE_V2, &m.args) == 0 ? 0 : errno);
   close(kind_fd);
 }
 
 /*
- * Full quotas cannot take a snapshot, which shares what it refers to, into the area's total without counting all anew:
+ * Full quotas cannot take a snapshot, which shares what it refers to, into the pool's total without counting all anew:
  * there it is left out of it. They also give it the limit of its source, whatever was asked for.
  */
-void area_snapshot(int area_fd, const struct storage_request *request, struct storage_result *result) {
+void storage_pool_snapshot(int pool_fd, const struct storage_request *request, struct storage_result *result) {
   const char *id;
-  int source_fd = open_subvolume(area_fd, request->text[0]);
+  int source_fd = open_subvolume(pool_fd, request->text[0]);
   if (storage_failed(result, "source", source_fd < 0 ? errno : 0)) return;
-  int kind_fd = open_kind(area_fd, request->text[1], &id);
+  int kind_fd = open_kind(pool_fd, request->text[1], &id);
   if (!storage_failed(result, "name", kind_fd < 0 ? errno : 0)) {
     struct making m;
-    bool simple = quotas_on(area_fd) == ENABLED_SIMPLE;
-    making_fill(&m, area_fd, id, request->bytes, simple);
+    bool simple = quotas_on(pool_fd) == ENABLED_SIMPLE;
+    making_fill(&m, pool_fd, id, request->bytes, simple);
     m.args.fd = source_fd;
     if (request->flags & STORAGE_READONLY) m.args.flags |= BTRFS_SUBVOL_RDONLY;
     storage_failed(result, "snapshot", ioctl(kind_fd, BTRFS_IOC_SNAP_CREATE_V2, &m.args) == 0 ? 0 : errno);
     close(kind_fd);
-    if (result->error == 0 && !simple) limit(area_fd, request->text[1], request->bytes, result);
+    if (result->error == 0 && !simple) limit(pool_fd, request->text[1], request->bytes, result);
   }
   close(source_fd);
 }
 
 /* A subvolume made inside of another, found by number in the tree of roots. 0: there is none. UINT64_MAX: errno. */
-static uint64_t first_inside(int area_fd, uint64_t tree_id) {
+static uint64_t first_inside(int pool_fd, uint64_t tree_id) {
   struct btrfs_ioctl_search_args args = {
       .key = {
           .tree_id = BTRFS_ROOT_TREE_OBJECTID,
@@ -316,28 +316,28 @@ static uint64_t first_inside(int area_fd, uint64_t tree_id) {
           .max_transid = UINT64_MAX,
           .nr_items = 1,
       }};
-  if (ioctl(area_fd, BTRFS_IOC_TREE_SEARCH, &args) != 0) return UINT64_MAX;
+  if (ioctl(pool_fd, BTRFS_IOC_TREE_SEARCH, &args) != 0) return UINT64_MAX;
   if (args.key.nr_items == 0) return 0;
   return ((struct btrfs_ioctl_search_header *)args.buf)->offset;
 }
 
 /* Destroys the innermost one inside of the tree until there is none. By number: no path of a stranger is walked. */
-static int destroy_inside(int area_fd, uint64_t tree_id) {
+static int destroy_inside(int pool_fd, uint64_t tree_id) {
   for (;;) {
     uint64_t innermost = tree_id, next;
-    while ((next = first_inside(area_fd, innermost)) != 0 && next != UINT64_MAX) innermost = next;
+    while ((next = first_inside(pool_fd, innermost)) != 0 && next != UINT64_MAX) innermost = next;
     if (next == UINT64_MAX) return errno;
     if (innermost == tree_id) return 0;
     struct btrfs_ioctl_vol_args_v2 args = {.flags = BTRFS_SUBVOL_SPEC_BY_ID, .subvolid = innermost};
-    if (ioctl(area_fd, BTRFS_IOC_SNAP_DESTROY_V2, &args) != 0) return errno;
+    if (ioctl(pool_fd, BTRFS_IOC_SNAP_DESTROY_V2, &args) != 0) return errno;
   }
 }
 
-void area_delete(int area_fd, const struct storage_request *request, struct storage_result *result) {
+void storage_pool_delete(int pool_fd, const struct storage_request *request, struct storage_result *result) {
   const char *id;
-  int kind_fd = open_kind(area_fd, request->text[0], &id);
+  int kind_fd = open_kind(pool_fd, request->text[0], &id);
   if (storage_failed(result, "name", kind_fd < 0 ? errno : 0)) return;
-  int fd = open_subvolume(area_fd, request->text[0]);
+  int fd = open_subvolume(pool_fd, request->text[0]);
   if (fd < 0) {
     storage_failed(result, "open", errno == ENOENT ? 0 : errno);
   } else {
@@ -345,39 +345,39 @@ void area_delete(int area_fd, const struct storage_request *request, struct stor
     close(fd);
     struct btrfs_ioctl_vol_args args = {0};
     strcpy(args.name, id);
-    if (!storage_failed(result, "inside", tree_id == 0 ? errno : destroy_inside(area_fd, tree_id))) {
+    if (!storage_failed(result, "inside", tree_id == 0 ? errno : destroy_inside(pool_fd, tree_id))) {
       storage_failed(result, "delete", ioctl(kind_fd, BTRFS_IOC_SNAP_DESTROY, &args) == 0 ? 0 : errno);
     }
     /* Kernels from 6.10 on do this when the tree is gone, and until then refuse. */
     struct btrfs_ioctl_qgroup_create_args group = {.create = 0, .qgroupid = tree_id};
-    if (result->error == 0) ioctl(area_fd, BTRFS_IOC_QGROUP_CREATE, &group);
+    if (result->error == 0) ioctl(pool_fd, BTRFS_IOC_QGROUP_CREATE, &group);
   }
   close(kind_fd);
 }
 
-void area_limit(int area_fd, const struct storage_request *request, struct storage_result *result) {
-  limit(area_fd, request->text[0], request->bytes, result);
+void storage_pool_limit(int pool_fd, const struct storage_request *request, struct storage_result *result) {
+  limit(pool_fd, request->text[0], request->bytes, result);
 }
 
-void area_usage(int area_fd, const struct storage_request *request, struct storage_result *result) {
-  uint64_t group = group_of(area_fd, request->text[0]);
+void storage_pool_usage(int pool_fd, const struct storage_request *request, struct storage_result *result) {
+  uint64_t group = group_of(pool_fd, request->text[0]);
   struct statfs info;
   if (storage_failed(result, "name", group == 0 ? errno : 0)) return;
-  if (storage_failed(result, "statfs", fstatfs(area_fd, &info) == 0 ? 0 : errno)) return;
-  result->value[0] = group_value(area_fd, group, "referenced");
-  result->value[1] = group_value(area_fd, group, "exclusive");
-  uint64_t flags = group_value(area_fd, group, "limit_flags");
-  uint64_t limit = group_value(area_fd, group, "max_referenced");
+  if (storage_failed(result, "statfs", fstatfs(pool_fd, &info) == 0 ? 0 : errno)) return;
+  result->value[0] = group_value(pool_fd, group, "referenced");
+  result->value[1] = group_value(pool_fd, group, "exclusive");
+  uint64_t flags = group_value(pool_fd, group, "limit_flags");
+  uint64_t limit = group_value(pool_fd, group, "max_referenced");
   result->value[2] = (flags & BTRFS_QGROUP_LIMIT_MAX_RFER) == 0 || limit == UINT64_MAX ? 0 : limit;
   result->value[3] = (uint64_t)info.f_bavail * (uint64_t)info.f_bsize;
   result->value[4] = (uint64_t)info.f_blocks * (uint64_t)info.f_bsize;
-  result->value[5] = group_value(area_fd, group, "rsv_data");
+  result->value[5] = group_value(pool_fd, group, "rsv_data");
 }
 
-void area_list(int area_fd, const struct storage_request *request, struct storage_result *result) {
+void storage_pool_list(int pool_fd, const struct storage_request *request, struct storage_result *result) {
   int kind = kind_of(request->text[0], strlen(request->text[0]));
   if (storage_failed(result, "kind", kind < 0 ? EINVAL : 0)) return;
-  int fd = openat(area_fd, kinds[kind], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int fd = openat(pool_fd, kinds[kind], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR *directory = fd < 0 ? NULL : fdopendir(fd);
   if (storage_failed(result, "open", directory == NULL ? errno : 0)) return;
   int text_fd = memfd_create("names", MFD_CLOEXEC);

@@ -52,9 +52,9 @@ export interface Config {
   /** Of a container or volume for which none is given. */
   readonly disk_limit_mb: number;
   readonly memory_budget_mb: number;
-  /** Of containers' files and volumes; null: half of the disk. */
-  readonly area_mb: number | null;
-  /** Of the area's loop device. */
+  /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
+  readonly storage_pool_mb: number | null;
+  /** Of the storage pool's loop device. */
   readonly disk_scheduler: DiskScheduler;
   /** Null: tenants do not share it. */
   readonly uplink: Uplink | null;
@@ -212,8 +212,7 @@ export const SETTINGS = {
   area: {
     variable: "HEARTH_AREA_MB",
     fallback: "",
-    about:
-      "disk for files of containers and volumes, taken as they grow; default half of the disk; can be raised later",
+    about: "size of the storage pool; it takes disk as files grow; default half of the disk; can be raised later",
   },
   disk_scheduler: {
     variable: "HEARTH_DISK_SCHEDULER",
@@ -488,7 +487,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
         : wholeNumber("memory", read("memory"), 16, 100_000_000),
     disk_scheduler,
     uplink: uplink(read),
-    area_mb: read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.area_mb_min, 999_999_999),
+    storage_pool_mb:
+      read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.storage_pool_mb_min, 999_999_999),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle"), 1, LIMITS.terminal_seconds_max),
     terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl"), 1, LIMITS.terminal_seconds_max),
     queue_max: wholeNumber("queue_max", read("queue_max"), 1, 100_000),

@@ -2,11 +2,11 @@
  * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows them and
  * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
-import { AREA_LIMITS } from "./storage-limits.ts";
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
+import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
 export const LIMITS = {
   // Requests
@@ -377,7 +377,7 @@ export const LIMITS = {
   /** What may follow the end of an archive: writers fill up a record, usually of ten kilobytes. */
   archive_trailer_bytes_max: 1024 * 1024,
 
-  ...AREA_LIMITS,
+  ...STORAGE_POOL_LIMITS,
 
   // Events
   /** Of one tenant; the oldest go first. A reader that comes back later is told that some are missing. */

@@ -22,7 +22,7 @@ export interface NodeBounds {
   readonly processes_max: number;
   /** That running containers may have together. */
   readonly container_memory_mb: number;
-  /** Of the store area. */
+  /** Of the storage pool. */
   readonly disk_mb: number;
   /** Of a container or volume for which none is given. */
   readonly disk_limit_mb: number;

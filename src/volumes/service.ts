@@ -1,6 +1,6 @@
 /**
  * Volumes: file systems with a name and a quota of their own, which containers mount and which outlive them. The bytes
- * are the engine's (subvolumes of the store area, reached through a jailed helper); here are names, records and who may.
+ * are the engine's (subvolumes of the storage pool, reached through a jailed helper); here are names, records and who may.
  *
  * M1 A volume is not deleted while a container has it, whether it runs or not: both sides are held in SQL beside the
  *    change itself.
@@ -30,7 +30,7 @@ import { volumeStates } from "./states.ts";
 export interface VolumesOptions {
   readonly store: Store;
   /** There when the engine has booted. */
-  readonly area: () => Storage;
+  readonly storage: () => Storage;
   readonly events: Events;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -58,9 +58,9 @@ export class Volumes {
 
   /** Finds what a crash left, before anything is made, and removes it in the background. */
   async boot(): Promise<void> {
-    const { area } = this.#options;
+    const { storage } = this.#options;
     const { all, ending } = await this.#rows.ids();
-    const unknown = (await area().list("volumes")).filter((id) => !all.includes(id));
+    const unknown = (await storage().list("volumes")).filter((id) => !all.includes(id));
     await this.limitDisks(null);
     const clear = async () => {
       for (const id of unknown) await this.#sweep(id);
@@ -78,11 +78,11 @@ export class Volumes {
   }
 
   async #limit({ id, tenant_id }: Pick<VolumeRow, "id" | "tenant_id">): Promise<void> {
-    const { area, quotas, store, log } = this.#options;
+    const { storage, quotas, store, log } = this.#options;
     const quota_mb = quotas.diskLimitMb(tenant_id, null);
     if (quota_mb === null) return;
     try {
-      await area().setLimit("volumes", id, quota_mb);
+      await storage().setLimit("volumes", id, quota_mb);
       await store.write([this.#rows.setQuota(id, quota_mb)]);
     } catch (error) {
       log.warn("volume not limited", { volume_id: id, error: errorText(error) });
@@ -91,14 +91,14 @@ export class Volumes {
 
   /** Throws NAME_TAKEN, QUOTA_EXCEEDED, CAPACITY_FULL. */
   async create(tenant_id: string, input: CreateVolume): Promise<VolumeRecord> {
-    const { area, ids, quotas } = this.#options;
+    const { storage, ids, quotas } = this.#options;
     const id = ids.next("vol");
     const quota_mb = quotas.diskLimitMb(tenant_id, input.quota_mb);
     const guards = quotas.guards(tenant_id, { volumes_max: 1, disk_mb_max: quota_mb ?? 0 });
     // Once more in the batch below; here, so that a tenant at its limit makes no work for the disk.
     await this.#check(guards);
     try {
-      await area().create("volumes", id, quota_mb);
+      await storage().create("volumes", id, quota_mb);
       failpoint("volumes.create.made");
       const [tenant, insert] = this.#rows.insert(tenant_id, id, { ...input, quota_mb }, this.#now());
       const checks: readonly Guard[] = [
@@ -136,7 +136,7 @@ export class Volumes {
   async inspect(tenant_id: string, name: string) {
     const row = await this.row(tenant_id, name);
     const [{ referenced_bytes }, container_ids] = await Promise.all([
-      this.#options.area().usage("volumes", row.id),
+      this.#options.storage().usage("volumes", row.id),
       this.#rows.users(row.id),
     ]);
     return { ...this.#record(row), used_bytes: referenced_bytes, container_ids };
@@ -152,7 +152,7 @@ export class Volumes {
   async root(tenant_id: string, name: string): Promise<{ readonly row: VolumeRow; readonly root: string }> {
     const row = await this.row(tenant_id, name);
     volumeStates.next(row.status, "delete");
-    return { row, root: this.#options.area().subvolume("volumes", row.id) };
+    return { row, root: this.#options.storage().subvolume("volumes", row.id) };
   }
 
   async rename(tenant_id: string, name: string, new_name: string): Promise<VolumeRow> {
@@ -193,7 +193,7 @@ export class Volumes {
   #erase(id: string): Promise<void> {
     return this.#retries.run(id, async () => {
       const row = await this.#rows.byId(id);
-      await this.#options.area().remove("volumes", id);
+      await this.#options.storage().remove("volumes", id);
       failpoint("volumes.delete.removed");
       if (row !== null) await this.#write([this.#rows.delete(id)], row, "removed");
     });
@@ -203,7 +203,7 @@ export class Volumes {
   async #sweep(id: string): Promise<void> {
     const sweeping = this.#retries.run(id, async () => {
       // A write that was refused may have been carried out.
-      if ((await this.#rows.byId(id)) === null) await this.#options.area().remove("volumes", id);
+      if ((await this.#rows.byId(id)) === null) await this.#options.storage().remove("volumes", id);
     });
     await sweeping.catch(() => {});
   }

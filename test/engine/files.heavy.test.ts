@@ -218,7 +218,7 @@ describe("a file", () => {
 
   it("for which there is no room is refused and leaves nothing", async () => {
     mkdirSync(at("small"));
-    // As the store area is: mounted where only the launcher and what it starts see it.
+    // As the storage pool is: mounted where only the launcher and what it starts see it.
     await launcher.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", at("small")], 5_000);
     const full = await open(at("small"));
     expect(await codeOf(full.write("f", Buffer.alloc(2 ** 21)))).toBe("STORAGE_FULL");

@@ -1,4 +1,4 @@
-/** Roots of containers: an image below, a subvolume of the store area above, in a container that crun runs. */
+/** Roots of containers: an image below, a subvolume of the storage pool above, in a container that crun runs. */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ImageStore, type MountedImage } from "../../src/engine/images/image-store.ts";
@@ -12,16 +12,16 @@ import { eventually } from "../support/native.ts";
 const DIRECTORY = 0o040000;
 const LINK = 0o120000;
 const KIND = 0o170000;
-const CGROUP = `/hearth-area-${process.pid}`;
+const CGROUP = `/hearth-storage-${process.pid}`;
 
 let ground: Ground;
-let area: StoragePool;
+let pool: StoragePool;
 let lower: string;
 let target: string;
 
 beforeEach(async () => {
   ground = new Ground();
-  area = await ground.open();
+  pool = await ground.open();
   lower = `${ground.root}/lower`;
   target = `${ground.root}/merged`;
   mkdirSync(`${lower}/etc`, { recursive: true });
@@ -32,7 +32,7 @@ afterEach(() => ground?.stop());
 
 /** Makes the container's subvolume and mounts its root. */
 async function mountRoot(id: string, limit_mb: number | null = null, isReadonly = false): Promise<void> {
-  const directory = await area.create("containers", id, limit_mb);
+  const directory = await pool.create("containers", id, limit_mb);
   await ground.client.mountOverlay({ lower, directory, target, isReadonly });
 }
 
@@ -40,7 +40,7 @@ describe("the root of a container", () => {
   it("shows the image, keeps what is written to it in its subvolume, and counts it against that one's limit", async () => {
     await mountRoot("c1", 20);
     expect(await ground.sh(`cat ${target}/etc/below; echo changed > ${target}/etc/below`)).toBe("below");
-    expect(await ground.sh(`cat ${area.subvolume("containers", "c1")}/upper/etc/below`)).toBe("changed");
+    expect(await ground.sh(`cat ${pool.subvolume("containers", "c1")}/upper/etc/below`)).toBe("changed");
     expect(readFileSync(`${lower}/etc/below`, "utf8")).toBe("below");
     expect((await ground.fill(`${target}/a`, 30)).complaint).toBe("Disk quota exceeded");
     expect(await ground.sh(`rm ${target}/a; mknod ${target}/null c 1 3; echo > ${target}/null`)).toMatch(/denied/);
@@ -65,7 +65,7 @@ describe("the root of a container", () => {
     target = `${ground.root}/a,b:c\\d merged`;
     mkdirSync(lower);
     writeFileSync(`${lower}/file`, "below");
-    const directory = `${await area.create("containers", "c1", null)}/e,f:g\\h i`;
+    const directory = `${await pool.create("containers", "c1", null)}/e,f:g\\h i`;
     await ground.sh(`mkdir '${directory}'`);
     await ground.client.mountOverlay({ lower, directory, target, isReadonly: false });
     expect(await ground.sh(`cat '${target}/file'; echo > '${target}/new'; ls '${directory}/upper'`)).toBe("belownew");
@@ -85,7 +85,7 @@ describe("the root of a container", () => {
   });
 
   it("is refused with the step that failed", async () => {
-    const directory = await area.create("containers", "c1", null);
+    const directory = await pool.create("containers", "c1", null);
     const request = { lower: `${lower}/none`, directory, target, isReadonly: false };
     await expect(ground.client.mountOverlay(request)).rejects.toThrow(/mount overlay: No such file/);
     await expect(ground.client.mountOverlay({ ...request, directory: "/none" })).rejects.toThrow(/open: No such file/);
@@ -100,10 +100,10 @@ describe("a container on the image of the functions, with a volume", () => {
 
   beforeEach(async () => {
     const { image_dir } = readDirectories(process.env, []);
-    images = new ImageStore(buildahCommand(image_dir), `area-${process.pid}`, imageStore(image_dir).images_file);
+    images = new ImageStore(buildahCommand(image_dir), `storage-${process.pid}`, imageStore(image_dir).images_file);
     image = await images.mount(ground.client, await images.find(ground.client, profileImage().reference), false);
     lower = image.path;
-    bundle = mkdtempSync("/dev/shm/hearth-area-");
+    bundle = mkdtempSync("/dev/shm/hearth-storage-");
   });
 
   afterEach(async () => {
@@ -118,7 +118,7 @@ describe("a container on the image of the functions, with a volume", () => {
 
   it("runs on when the launcher is killed, and the next one finds what it wrote and can take it down", async () => {
     await mountRoot("c1", 100);
-    const volume = await area.create("volumes", "v1", 100);
+    const volume = await pool.create("volumes", "v1", 100);
     writeFileSync(`${bundle}/config.json`, JSON.stringify(configuration(target, volume)));
     const run = `crun --root ${bundle}/state run --detach --pid-file ${bundle}/pid --bundle ${bundle} c1`;
     expect(await ground.sh(`${run} </dev/null >/dev/null 2>${bundle}/said; cat ${bundle}/said`)).toBe("");
@@ -138,10 +138,10 @@ describe("a container on the image of the functions, with a volume", () => {
     await ground.kill();
     await goesOn();
     await ground.start();
-    await area.mount(ground.client);
+    await pool.mount(ground.client);
     expect(ground.loops()).toEqual([device]);
     await goesOn();
-    for (const log of [`${volume}/log`, `${area.subvolume("containers", "c1")}/upper/root/log`]) {
+    for (const log of [`${volume}/log`, `${pool.subvolume("containers", "c1")}/upper/root/log`]) {
       expect(await ground.sh(`tail -n 1 ${log}`)).toBe("tick");
     }
     process.kill(pid, "SIGKILL");
@@ -150,20 +150,20 @@ describe("a container on the image of the functions, with a volume", () => {
     await mountRoot("c1", 100);
     expect(await ground.sh(`tail -n 1 ${target}/root/log; ls -d ${target}/usr`)).toBe(`tick\n${target}/usr`);
     await ground.client.unmount(target);
-    await area.remove("containers", "c1");
-    await area.remove("volumes", "v1");
-    expect([await area.list("containers"), await area.list("volumes")]).toEqual([[], []]);
+    await pool.remove("containers", "c1");
+    await pool.remove("volumes", "v1");
+    expect([await pool.list("containers"), await pool.list("volumes")]).toEqual([[], []]);
   });
 
-  it("that lives when the area is closed keeps it, and the device goes with the container", async () => {
+  it("that lives when the pool is closed keeps it, and the device goes with the container", async () => {
     await mountRoot("c1", 100);
-    const volume = await area.create("volumes", "v1", 100);
+    const volume = await pool.create("volumes", "v1", 100);
     writeFileSync(`${bundle}/config.json`, JSON.stringify(configuration(target, volume)));
     const run = `crun --root ${bundle}/state run --detach --pid-file ${bundle}/pid --bundle ${bundle} c1`;
     await ground.sh(`${run} </dev/null >/dev/null 2>&1`);
     const pid = Number(readFileSync(`${bundle}/pid`, "utf8"));
     await ground.client.unmount(target);
-    await area.close();
+    await pool.close();
     const log = `/proc/${pid}/root/data/log`;
     await eventually("the log to be there", () => existsSync(log));
     const before = readFileSync(log).length;
@@ -172,7 +172,7 @@ describe("a container on the image of the functions, with a volume", () => {
     process.kill(pid, "SIGKILL");
     await eventually("the device to go", () => ground.loops().length === 0);
     // Opened again for the end of the test.
-    area = await ground.open();
+    pool = await ground.open();
   });
 });
 

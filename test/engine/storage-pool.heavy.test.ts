@@ -1,4 +1,4 @@
-/** The store area on the real kernel: subvolumes with limits, on every kind of disk, through crashes of the launcher. */
+/** The storage pool on the real kernel: subvolumes with limits, on every kind of disk, through crashes of the launcher. */
 import { execFileSync, spawnSync } from "node:child_process";
 import { closeSync, openSync, readFileSync, statfsSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
@@ -19,41 +19,41 @@ async function opened(size_mb: number | null = 1_024): Promise<StoragePool> {
 
 afterEach(() => ground?.stop());
 
-describe("the store area", () => {
+describe("the storage pool", () => {
   it("is mounted for the launcher alone, and nothing of it is left when it is closed", async () => {
-    const area = await opened();
-    expect(await ground.sh(`stat -f -c %T ${area.path}`)).toBe("btrfs");
+    const pool = await opened();
+    expect(await ground.sh(`stat -f -c %T ${pool.path}`)).toBe("btrfs");
     expect(ground.mounts()).toEqual([]);
     expect(ground.loops().length).toBe(1);
     expect(statSync(ground.file).blocks * 512).toBeLessThan(16 * MIB);
-    await area.close();
-    ground.area = null;
+    await pool.close();
+    ground.pool = null;
     await eventually("the loop device to go", () => ground.loops().length === 0);
     expect(await ground.sh(`grep ${ground.root} /proc/self/mountinfo`)).toBe("[1]");
   });
 
   it("takes half of the disk unless it is told how much, and grows with what lies in it, and never shrinks", async () => {
-    const area = await opened(1_024);
-    await area.create("volumes", "kept", null);
-    await ground.sh(`echo kept > ${area.subvolume("volumes", "kept")}/file`);
+    const pool = await opened(1_024);
+    await pool.create("volumes", "kept", null);
+    await ground.sh(`echo kept > ${pool.subvolume("volumes", "kept")}/file`);
     const sizes: number[] = [];
     for (const size_mb of [2_048, 1_024, null]) {
-      await ground.area?.close();
+      await ground.pool?.close();
       const again = await ground.open(size_mb);
       expect(await ground.sh(`cat ${again.subvolume("volumes", "kept")}/file`)).toBe("kept");
       sizes.push((await again.statistics()).size_mb);
     }
-    const usable = (size_mb: number) => Math.floor(size_mb * (1 - LIMITS.area_spare_ratio));
+    const usable = (size_mb: number) => Math.floor(size_mb * (1 - LIMITS.storage_pool_spare_ratio));
     expect(sizes.slice(0, 2)).toEqual([usable(2_048), usable(2_048)]);
     const { blocks, bsize } = statfsSync("/var/tmp");
     expect(sizes[2]).toBe(usable(Math.floor((blocks * bsize) / 2 / MIB)));
-    expect(ground.lines).toContain("the store area keeps its size");
+    expect(ground.lines).toContain("the storage pool keeps its size");
   });
 
   it("grows while a container of an earlier launcher still holds it", async () => {
-    const area = await opened(1_024);
-    await area.create("volumes", "a", null);
-    const holder = await ground.sh(`cd ${area.subvolume("volumes", "a")} && { setsid sleep 1000 & echo $!; }`);
+    const pool = await opened(1_024);
+    await pool.create("volumes", "a", null);
+    const holder = await ground.sh(`cd ${pool.subvolume("volumes", "a")} && { setsid sleep 1000 & echo $!; }`);
     await ground.kill();
     const [device] = ground.loops();
     await ground.start();
@@ -63,7 +63,7 @@ describe("the store area", () => {
     process.kill(Number(holder), "SIGKILL");
   });
 
-  it("is made anew where making it was cut off, and never where a file is that is no area", async () => {
+  it("is made anew where making it was cut off, and never where a file is that is no storage pool", async () => {
     ground = new Ground();
     writeFileSync(`${ground.file}.new`, "half");
     await ground.open();
@@ -77,49 +77,49 @@ describe("the store area", () => {
   });
 
   it("refuses names that lead elsewhere", async () => {
-    const area = await opened();
+    const pool = await opened();
     for (const id of ["", ".", "..", "../x", "a/b", "A", "a.b", "a b", "x".repeat(65)]) {
-      await expect(area.create("volumes", id, null)).rejects.toThrow(/name: Invalid argument/);
-      await expect(area.remove("volumes", id)).rejects.toThrow(/name: Invalid argument/);
+      await expect(pool.create("volumes", id, null)).rejects.toThrow(/name: Invalid argument/);
+      await expect(pool.remove("volumes", id)).rejects.toThrow(/name: Invalid argument/);
     }
-    await expect(area.create("other" as "volumes", "a", null)).rejects.toThrow(/Invalid argument/);
-    expect(await ground.sh(`cd ${area.path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
+    await expect(pool.create("other" as "volumes", "a", null)).rejects.toThrow(/Invalid argument/);
+    expect(await ground.sh(`cd ${pool.path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
       "./containers ./snapshots ./volumes",
     );
-    await area.create("volumes", "x".repeat(64), null);
+    await pool.create("volumes", "x".repeat(64), null);
   });
 
   it("takes what is repeated for done", async () => {
-    const area = await opened();
-    await area.create("containers", "c1", 10);
-    await ground.sh(`echo 1 > ${area.subvolume("containers", "c1")}/f`);
-    await area.create("containers", "c1", 20);
-    expect((await area.usage("containers", "c1")).limit_bytes).toBe(20 * MIB);
+    const pool = await opened();
+    await pool.create("containers", "c1", 10);
+    await ground.sh(`echo 1 > ${pool.subvolume("containers", "c1")}/f`);
+    await pool.create("containers", "c1", 20);
+    expect((await pool.usage("containers", "c1")).limit_bytes).toBe(20 * MIB);
     const [from, to] = [{ kind: "containers", id: "c1" } as const, { kind: "snapshots", id: "s1" } as const];
-    await area.snapshot(from, to, false, null);
-    await ground.sh(`echo 2 > ${area.subvolume("containers", "c1")}/f`);
-    await area.snapshot(from, to, false, null);
-    expect(await ground.sh(`cat ${area.subvolume("snapshots", "s1")}/f`)).toBe("1");
-    for (let i = 0; i < 2; i++) await area.remove("containers", "c1");
-    expect([await area.list("containers"), await area.list("snapshots")]).toEqual([[], ["s1"]]);
+    await pool.snapshot(from, to, false, null);
+    await ground.sh(`echo 2 > ${pool.subvolume("containers", "c1")}/f`);
+    await pool.snapshot(from, to, false, null);
+    expect(await ground.sh(`cat ${pool.subvolume("snapshots", "s1")}/f`)).toBe("1");
+    for (let i = 0; i < 2; i++) await pool.remove("containers", "c1");
+    expect([await pool.list("containers"), await pool.list("snapshots")]).toEqual([[], ["s1"]]);
     for (const missing of [
-      area.usage("containers", "c1"),
-      area.setLimit("containers", "c1", 1),
-      area.snapshot(from, { kind: "snapshots", id: "s2" }, false, null),
+      pool.usage("containers", "c1"),
+      pool.setLimit("containers", "c1", 1),
+      pool.snapshot(from, { kind: "snapshots", id: "s2" }, false, null),
     ]) {
       await expect(missing).rejects.toMatchObject({ code: "NOT_FOUND" });
     }
   });
 
   it("does many things at once, lists a thousand, and leaks no descriptor", async () => {
-    const area = await opened();
+    const pool = await opened();
     const ids = Array.from({ length: 1_000 }, (_, i) => `v_${"x".repeat(40)}${i}`);
     const before = ground.descriptors();
-    await Promise.all(ids.map((id) => area.create("volumes", id, 1)));
-    expect((await area.list("volumes")).sort()).toEqual([...ids].sort());
-    await Promise.all(ids.map((id) => area.usage("volumes", id)));
-    await Promise.all(ids.map((id) => area.remove("volumes", id)));
-    expect(await area.list("volumes")).toEqual([]);
+    await Promise.all(ids.map((id) => pool.create("volumes", id, 1)));
+    expect((await pool.list("volumes")).sort()).toEqual([...ids].sort());
+    await Promise.all(ids.map((id) => pool.usage("volumes", id)));
+    await Promise.all(ids.map((id) => pool.remove("volumes", id)));
+    expect(await pool.list("volumes")).toEqual([]);
     expect(ground.descriptors()).toBe(before);
   });
 });
@@ -142,58 +142,58 @@ async function withQuotas(kind: "simple" | "full"): Promise<StoragePool> {
 
 describe.each(["simple", "full"] as const)("a limit, with %s quotas,", (kind) => {
   it("holds to the megabyte, for its own subvolume alone, and lets what is there be removed", async () => {
-    const area = await withQuotas(kind);
-    const [mine, other] = [await area.create("volumes", "mine", 20), await area.create("volumes", "other", 40)];
+    const pool = await withQuotas(kind);
+    const [mine, other] = [await pool.create("volumes", "mine", 20), await pool.create("volumes", "other", 40)];
     const full = await ground.fill(`${mine}/a`, 30);
     expect(full.complaint).toBe("Disk quota exceeded");
     expect(full.written_mb).toBeGreaterThan(19);
     expect(full.written_mb).toBeLessThanOrEqual(20);
     expect(await ground.fill(`${other}/a`, 30)).toEqual({ written_mb: 30, complaint: "" });
-    const usage = await area.usage("volumes", "other");
+    const usage = await pool.usage("volumes", "other");
     expect(usage.referenced_bytes).toBeGreaterThanOrEqual(30 * MIB);
     expect(usage.referenced_bytes).toBeLessThan(31 * MIB);
     expect(usage.limit_bytes).toBe(40 * MIB);
     expect(await ground.sh(`rm ${mine}/a && sync -f ${mine}`)).toBe("");
     expect(await ground.fill(`${mine}/a`, 15)).toEqual({ written_mb: 15, complaint: "" });
-    await area.setLimit("volumes", "mine", null);
-    expect((await area.usage("volumes", "mine")).limit_bytes).toBeNull();
+    await pool.setLimit("volumes", "mine", null);
+    expect((await pool.usage("volumes", "mine")).limit_bytes).toBeNull();
     expect(await ground.fill(`${mine}/b`, 30)).toEqual({ written_mb: 30, complaint: "" });
   });
 
   it("counts in a snapshot only what is written into it", async () => {
-    const area = await withQuotas(kind);
-    const source = await area.create("volumes", "v", null);
+    const pool = await withQuotas(kind);
+    const source = await pool.create("volumes", "v", null);
     await ground.fill(`${source}/a`, 30);
     const at = (id: string) => ({ kind: "snapshots", id }) as const;
-    const copy = await area.snapshot({ kind: "volumes", id: "v" }, at("rw"), false, kind === "simple" ? 10 : 40);
-    const frozen = await area.snapshot({ kind: "volumes", id: "v" }, at("ro"), true, null);
+    const copy = await pool.snapshot({ kind: "volumes", id: "v" }, at("rw"), false, kind === "simple" ? 10 : 40);
+    const frozen = await pool.snapshot({ kind: "volumes", id: "v" }, at("ro"), true, null);
     expect((await ground.fill(`${copy}/b`, 20)).complaint).toBe("Disk quota exceeded");
     expect(await ground.sh(`cmp ${source}/a ${frozen}/a; cmp ${source}/a ${copy}/a; touch ${frozen}/b`)).toMatch(
       /Read-only file system/,
     );
-    for (const id of ["rw", "ro"]) await area.remove("snapshots", id);
-    expect(await area.list("snapshots")).toEqual([]);
+    for (const id of ["rw", "ro"]) await pool.remove("snapshots", id);
+    expect(await pool.list("snapshots")).toEqual([]);
   });
 
   it("goes with its subvolume, and so do subvolumes that were made inside of it", async () => {
-    const area = await withQuotas(kind);
-    const fsid = await ground.sh(`btrfs filesystem show ${area.path} | sed -n 's/.*uuid: //p' | head -n 1`);
+    const pool = await withQuotas(kind);
+    const fsid = await ground.sh(`btrfs filesystem show ${pool.path} | sed -n 's/.*uuid: //p' | head -n 1`);
     const groups = () => ground.sh(`ls /sys/fs/btrfs/${fsid}/qgroups | grep _ | grep -v drop`);
     const before = await groups();
-    const path = await area.create("volumes", "outer", 50);
+    const path = await pool.create("volumes", "outer", 50);
     await ground.sh(`cd ${path} && for d in a a/b a/b/c d; do btrfs subvolume create $d; echo $d > $d/f; done`);
     await ground.sh(`btrfs property set ${path}/a/b/c ro true; btrfs property set ${path}/d ro true`);
-    await area.remove("volumes", "outer");
-    expect(await area.list("volumes")).toEqual([]);
-    await ground.sh(`btrfs subvolume sync ${area.path}; sync -f ${area.path}`);
-    expect(await ground.sh(`btrfs subvolume list ${area.path}`)).toBe("");
+    await pool.remove("volumes", "outer");
+    expect(await pool.list("volumes")).toEqual([]);
+    await ground.sh(`btrfs subvolume sync ${pool.path}; sync -f ${pool.path}`);
+    expect(await ground.sh(`btrfs subvolume list ${pool.path}`)).toBe("");
     expect(await groups()).toBe(before);
   });
 });
 
 /** Whether there is no room for another volume. */
-async function isRefused(area: StoragePool): Promise<boolean> {
-  const code = await area.create("volumes", "new", null).then(
+async function isRefused(pool: StoragePool): Promise<boolean> {
+  const code = await pool.create("volumes", "new", null).then(
     () => null,
     (error) => error.code,
   );
@@ -201,65 +201,65 @@ async function isRefused(area: StoragePool): Promise<boolean> {
   return code !== null;
 }
 
-const RESERVE_MB = LIMITS.area_host_reserve_bytes / MIB;
+const RESERVE_MB = LIMITS.storage_pool_host_reserve_bytes / MIB;
 
 function hostFreeMb(): number {
   const { bavail, bsize } = statfsSync(ground.data_dir);
   return (bavail * bsize) / MIB;
 }
 
-/** Fills the disk below until files of the area may take so much of it, and waits until that is the area's limit. */
-async function leaveRoom(area: StoragePool, megabytes: number): Promise<void> {
+/** Fills the disk below until files of the pool may take so much of it, and waits until that is the pool's limit. */
+async function leaveRoom(pool: StoragePool, megabytes: number): Promise<void> {
   const ballast_mb = Math.floor(hostFreeMb() - RESERVE_MB - megabytes);
   execFileSync("fallocate", ["-l", `${ballast_mb}M`, `${ground.data_dir}/ballast`]);
   await eventually("the limit to follow", async () => {
-    const groups = await ground.sh(`btrfs qgroup show --raw -r ${area.path}`);
+    const groups = await ground.sh(`btrfs qgroup show --raw -r ${pool.path}`);
     const limit = /^1\/5\s+\d+\s+\d+\s+(\d+)/m.exec(groups)?.[1];
-    // The area's own bookkeeping on the disk is some megabytes.
+    // The pool's own bookkeeping on the disk is some megabytes.
     return limit !== undefined && Number(limit) <= (megabytes + 10) * MIB;
   });
 }
 
 describe("room", () => {
-  it("that the area has not got is refused to writers and to what is new, until something is removed", async () => {
-    const area = await opened();
-    const path = await area.create("volumes", "big", null);
-    await area.create("volumes", "small", null);
+  it("that the pool has not got is refused to writers and to what is new, until something is removed", async () => {
+    const pool = await opened();
+    const path = await pool.create("volumes", "big", null);
+    await pool.create("volumes", "small", null);
     expect((await ground.fill(`${path}/a`, 1_100)).complaint).toMatch(/No space left|quota exceeded/);
-    await eventually("what is new to be refused", () => isRefused(area));
+    await eventually("what is new to be refused", () => isRefused(pool));
     await expect(
-      area.snapshot({ kind: "volumes", id: "small" }, { kind: "snapshots", id: "s" }, true, null),
+      pool.snapshot({ kind: "volumes", id: "small" }, { kind: "snapshots", id: "s" }, true, null),
     ).rejects.toMatchObject({ code: "CAPACITY_FULL" });
-    await area.remove("volumes", "big");
+    await pool.remove("volumes", "big");
     // With the commit after the next one, and those are five seconds apart.
-    await within("room for what is new", async () => !(await isRefused(area)), 30_000);
-    expect(await ground.fill(`${area.subvolume("volumes", "small")}/a`, 100)).toEqual({
+    await within("room for what is new", async () => !(await isRefused(pool)), 30_000);
+    expect(await ground.fill(`${pool.subvolume("volumes", "small")}/a`, 100)).toEqual({
       written_mb: 100,
       complaint: "",
     });
   });
 
-  it("that the disk below has not got is refused, and the area goes on", async () => {
+  it("that the disk below has not got is refused, and the pool goes on", async () => {
     ground = Ground.on("ext4", 1_200);
-    const area = await ground.open();
-    const path = await area.create("volumes", "v", null);
-    await leaveRoom(area, 100);
+    const pool = await ground.open();
+    const path = await pool.create("volumes", "v", null);
+    await leaveRoom(pool, 100);
     const filled = await ground.fill(`${path}/a`, 300);
     expect(filled.complaint).toBe("Disk quota exceeded");
     expect(filled.written_mb).toBeLessThan(110);
-    await eventually("what is new to be refused", () => isRefused(area));
+    await eventually("what is new to be refused", () => isRefused(pool));
     expect(hostFreeMb()).toBeGreaterThan(RESERVE_MB / 2);
     execFileSync("rm", [`${ground.data_dir}/ballast`]);
-    await eventually("room for what is new", async () => !(await isRefused(area)));
+    await eventually("room for what is new", async () => !(await isRefused(pool)));
     expect(await ground.fill(`${path}/b`, 100)).toEqual({ written_mb: 100, complaint: "" });
   });
 
   it("that a file has been promised on the disk below is not given to another", async () => {
     ground = Ground.on("ext4", 1_200);
-    const area = await ground.open();
-    const path = await area.create("volumes", "v", null);
+    const pool = await ground.open();
+    const path = await pool.create("volumes", "v", null);
     await ground.sh(`fallocate -l 150M ${path}/promised && sync -f ${path}`);
-    await leaveRoom(area, 200);
+    await leaveRoom(pool, 200);
     const filled = await ground.fill(`${path}/a`, 300);
     expect(filled.complaint).toBe("Disk quota exceeded");
     expect(filled.written_mb).toBeLessThan(60);
@@ -269,10 +269,10 @@ describe("room", () => {
 });
 
 describe("a data directory", () => {
-  it.each(["ext4", "overlay", "btrfs"] as const)("on %s has the area in a file", async (kind) => {
+  it.each(["ext4", "overlay", "btrfs"] as const)("on %s has the pool in a file", async (kind) => {
     ground = Ground.on(kind, 1_200);
-    const area = await ground.open();
-    const path = await area.create("volumes", "v", 20);
+    const pool = await ground.open();
+    const path = await pool.create("volumes", "v", 20);
     expect((await ground.fill(`${path}/a`, 30)).complaint).toBe("Disk quota exceeded");
     expect(ground.loops().length).toBe(1);
     // On a btrfs not copied on write once more.
@@ -280,17 +280,17 @@ describe("a data directory", () => {
     if (kind === "btrfs") expect(attributes).toMatch(/^-*C-* /);
   });
 
-  it("on a btrfs whose owner has quotas on has the area as a directory of it", async () => {
+  it("on a btrfs whose owner has quotas on has the pool as a directory of it", async () => {
     ground = Ground.on("btrfs", 1_200);
     execFileSync("btrfs", ["quota", "enable", ground.data_dir]);
-    const area = await ground.open();
-    const path = await area.create("volumes", "v", 20);
+    const pool = await ground.open();
+    const path = await pool.create("volumes", "v", 20);
     const filled = await ground.fill(`${path}/a`, 30);
     expect(filled.complaint).toBe("Disk quota exceeded");
     await ground.sh(`btrfs subvolume create ${path}/inner`);
-    await area.snapshot({ kind: "volumes", id: "v" }, { kind: "snapshots", id: "s" }, true, null);
+    await pool.snapshot({ kind: "volumes", id: "v" }, { kind: "snapshots", id: "s" }, true, null);
     expect(ground.loops()).toEqual([]);
-    await area.close();
+    await pool.close();
     await ground.kill();
     await ground.start();
     const again = await ground.open();
@@ -305,35 +305,35 @@ describe("a data directory", () => {
 
 describe("a launcher that is killed", () => {
   it("in the middle of creating and removing leaves every subvolume whole or not at all", async () => {
-    const area = await opened();
-    await area.create("volumes", "origin", null);
+    const pool = await opened();
+    await pool.create("volumes", "origin", null);
     for (let round = 0; round < 12; round++) {
       const names = Array.from({ length: 24 }, (_, i) => `r${round}_${i}`);
       const settled = Promise.allSettled([
-        ...names.map((id) => area.create("containers", id, 7).then(() => area.remove("containers", id))),
-        ...names.map((id) => area.create("volumes", id, 7)),
-        ...names.map((id) => area.snapshot({ kind: "volumes", id: "origin" }, { kind: "snapshots", id }, true, 7)),
+        ...names.map((id) => pool.create("containers", id, 7).then(() => pool.remove("containers", id))),
+        ...names.map((id) => pool.create("volumes", id, 7)),
+        ...names.map((id) => pool.snapshot({ kind: "volumes", id: "origin" }, { kind: "snapshots", id }, true, 7)),
       ]);
       await eventually("the round to be under way", async () =>
-        ground.exists(area.subvolume("volumes", `r${round}_${round * 2}`)),
+        ground.exists(pool.subvolume("volumes", `r${round}_${round * 2}`)),
       );
       await ground.kill();
       await settled;
       await ground.start();
-      await area.mount(ground.client);
+      await pool.mount(ground.client);
       expect(ground.loops().length).toBe(1);
       for (const kind of ["containers", "volumes", "snapshots"] as const) {
-        for (const id of await area.list(kind)) {
+        for (const id of await pool.list(kind)) {
           if (id === "origin") continue;
           // One that a child of the killed launcher was about to remove may go meanwhile.
-          const usage = await area.usage(kind, id).catch((error) => error.code);
+          const usage = await pool.usage(kind, id).catch((error) => error.code);
           if (usage !== "NOT_FOUND" || kind !== "containers") expect(usage).toMatchObject({ limit_bytes: 7 * MIB });
-          await area.remove(kind, id);
+          await pool.remove(kind, id);
         }
       }
     }
-    await eventually("all to be gone", async () => (await area.list("containers")).length === 0);
-    expect([await area.list("volumes"), await area.list("snapshots")]).toEqual([["origin"], []]);
+    await eventually("all to be gone", async () => (await pool.list("containers")).length === 0);
+    expect([await pool.list("volumes"), await pool.list("snapshots")]).toEqual([["origin"], []]);
     expect(await ground.sh("dmesg | tail -50 | grep -c 'BTRFS.*\\(error\\|critical\\)'")).toMatch(/^0/);
   });
 });

@@ -46,9 +46,9 @@ export interface Leftovers {
   readonly image_containers: readonly string[];
   /** What crun leaves in /tmp when it is killed. */
   readonly crun_files: readonly string[];
-  /** Loop devices of its store area. */
+  /** Loop devices of its storage pool. */
   readonly loops: readonly string[];
-  /** Of containers and volumes, as the launcher sees them in the store area. */
+  /** Of containers and volumes, as the launcher sees them in the storage pool. */
   readonly subvolumes: readonly string[];
   /** Logs and exits of containers. */
   readonly container_files: readonly string[];

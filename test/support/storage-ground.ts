@@ -1,5 +1,5 @@
 /**
- * A store area under test: a data directory, a launcher as the daemon starts it, the area that it mounts. `Ground.on`
+ * A storage pool under test: a data directory, a launcher as the daemon starts it, the pool that it mounts. `Ground.on`
  * makes the data directory on a file system of the given kind, mounted for the test alone.
  */
 import { execFileSync } from "node:child_process";
@@ -26,12 +26,12 @@ export class Ground {
   readonly data_dir: string;
   readonly lines: string[] = [];
   launcher: LauncherProcess | null = null;
-  area: StoragePool | null = null;
+  pool: StoragePool | null = null;
   #client: LauncherClient | null = null;
   #disk: string | null = null;
 
   constructor(name = "d") {
-    this.root = mkdtempSync("/var/tmp/hearth-area-");
+    this.root = mkdtempSync("/var/tmp/hearth-storage-");
     this.data_dir = `${this.root}/${name}`;
     mkdirSync(this.data_dir);
   }
@@ -75,14 +75,14 @@ export class Ground {
     const note = (line: string) => this.lines.push(line);
     const log: Log = { debug: note, info: note, warn: note, error: note };
     const launcher = () => this.client;
-    this.area = await StoragePool.open({
+    this.pool = await StoragePool.open({
       withLauncher: (work) => work(launcher()),
       data_dir: this.data_dir,
       size_mb,
       clock: systemClock,
       log,
     });
-    return this.area;
+    return this.pool;
   }
 
   /** Ends the launcher by force, and with it its mounts. */
@@ -94,7 +94,7 @@ export class Ground {
     this.launcher = null;
   }
 
-  /** What a shell prints that runs where the area is mounted; with its exit code when that is not 0. */
+  /** What a shell prints that runs where the pool is mounted; with its exit code when that is not 0. */
   async sh(script: string): Promise<string> {
     const argv = ["bash", "-c", script];
     const { stdout, stderr, exit_code } = await this.client.spawn({ argv, timeout_ms: COMMAND_TIMEOUT_MS });
@@ -108,7 +108,7 @@ export class Ground {
     return { written_mb: Number(bytes) / MIB, complaint: /dd: .*: (.*)/.exec(said)?.[1] ?? "" };
   }
 
-  /** Loop devices that have the area's file. */
+  /** Loop devices that have the pool's file. */
   loops(): string[] {
     return readdirSync("/sys/block").filter((name) => {
       const path = `/sys/block/${name}/loop/backing_file`;
@@ -129,8 +129,8 @@ export class Ground {
 
   /** Takes all down and waits until nothing of it is left. */
   async stop(): Promise<void> {
-    await this.area?.close();
-    this.area = null;
+    await this.pool?.close();
+    this.pool = null;
     this.#client?.close();
     await this.launcher?.stop(systemClock);
     this.launcher = null;

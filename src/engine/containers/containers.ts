@@ -1,5 +1,5 @@
 /**
- * API containers on this machine: their root file system in the store area, their start, their end, and taking up those
+ * API containers on this machine: their root file system in the storage pool, their start, their end, and taking up those
  * that outlived the process that started them. What a container is to its tenant (record, state, policy) is the
  * containers concern's; here it is an id.
  *

@@ -167,7 +167,7 @@ export class EngineHost {
   /** Makes or mounts the storage pool. */
   async openStorage(): Promise<void> {
     const { config, clock, log } = this.options;
-    const { data_dir, area_mb: size_mb } = config;
+    const { data_dir, storage_pool_mb: size_mb } = config;
     const storage = await StoragePool.open({ withLauncher: this.retried.bind(this), data_dir, size_mb, clock, log });
     this.#storage = storage;
     this.note(shareDisk(config.disk_scheduler, storage.file));

@@ -66,7 +66,7 @@ export interface Netns {
   readonly user: UserNamespace | null;
 }
 
-/** A request about the store area or a mount: runtimes/minit/protocol.h says what each type takes and answers. */
+/** A request about the storage pool or a mount: runtimes/minit/protocol.h says what each type takes and answers. */
 export interface StorageRequest {
   readonly type: number;
   readonly texts: readonly string[];
@@ -85,7 +85,7 @@ export interface StorageAnswer {
 export interface OverlayRequest {
   /** The image's root. With a user namespace instead its layers, the topmost first: of an overlay no ids can be mapped. */
   readonly lower: string | readonly string[];
-  /** Holds `upper` and `work`, which are made where they lack: a subvolume of the store area. */
+  /** Holds `upper` and `work`, which are made where they lack: a subvolume of the storage pool. */
   readonly directory: string;
   /** Where the merged tree appears, in the launcher's mount namespace alone. Made where it lacks, its parents are not. */
   readonly target: string;

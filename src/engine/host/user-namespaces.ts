@@ -1,5 +1,5 @@
 /**
- * User namespaces of API containers: root inside is nobody outside. Whether they work takes the kernel, the store area,
+ * User namespaces of API containers: root inside is nobody outside. Whether they work takes the kernel, the storage pool,
  * the image store and the OCI runtime, so it is found out by one container that is started with one (user-namespace-probe.ts).
  *
  * U1 It is decided once in the life of a process, and no container starts before.

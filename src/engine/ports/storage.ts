@@ -4,7 +4,7 @@ export type SubvolumeKind = "containers" | "volumes" | "snapshots";
 
 export interface SubvolumeName {
   readonly kind: SubvolumeKind;
-  /** Of a-z, 0-9, `_` and `-`, at most `subvolume_id_length_max` characters. */
+  /** Of a-z, 0-9, `_` and `-`, at most `storage_pool_id_length_max` characters. */
   readonly id: string;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Shares of the disk. Only the BFQ scheduler gives control groups with the same parent equal parts of a disk, and
- * containers lie in groups of their tenants (tenant-groups.ts). The store area is a file with a loop device of this
+ * containers lie in groups of their tenants (tenant-groups.ts). The storage pool is a file with a loop device of this
  * daemon's own, so its scheduler is the daemon's to choose; the schedulers of the machine's disks are not.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -21,7 +21,7 @@ function loopOf(file: string, root: string): string | null {
 export function shareDisk(choice: DiskScheduler, file: string, root = BLOCK_DEVICES): Budget {
   const budget = (is_bounded: boolean, note: string): Budget => ({ name: "disk_io", is_bounded, note });
   const loop = loopOf(file, root);
-  if (loop === null) return budget(false, "the store area has no device of its own; its disk's scheduler decides");
+  if (loop === null) return budget(false, "the storage pool has no device of its own; its disk's scheduler decides");
   const queue = `${root}/${loop}/queue`;
   if (choice === "keep")
     return budget(false, "HEARTH_DISK_SCHEDULER is keep; tenants share by the number of their requests");

@@ -1,14 +1,14 @@
 /**
- * The store area: a btrfs in which every container's changes and every volume is a subvolume with a limit of its own.
- * Where the data directory lies on a btrfs with quotas the area is a directory there, elsewhere a sparse file with a
+ * The storage pool: a btrfs in which every container's changes and every volume is a subvolume with a limit of its own.
+ * Where the data directory lies on a btrfs with quotas the pool is a directory there, elsewhere a sparse file with a
  * btrfs in it. What works on it is the launcher (runtimes/minit/storage-pool.c); this decides what file, how large, how full.
  * It leaves to others what lies in a subvolume, and when nothing runs in it any more.
  *
- * S1. The area is mounted in the launcher's mount namespace alone: with the launcher the mount goes, unless containers
+ * S1. The pool is mounted in the launcher's mount namespace alone: with the launcher the mount goes, unless containers
  *     hold it. The next launcher mounts the same file system, from the same loop device while there is one.
- * S2. A file that holds an area is never formatted. One that is being made has another name until it is complete.
+ * S2. A file that holds a pool is never formatted. One that is being made has another name until it is complete.
  * S3. All subvolumes together may grow by no more than what the disk below has free, less a reserve: writers are
- *     refused (EDQUOT) before the disk is full, for a full disk would turn the whole area read-only.
+ *     refused (EDQUOT) before the disk is full, for a full disk would turn the whole pool read-only.
  * S4. Every change may be repeated: what is there already, or gone already, is as good as done.
  */
 import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
@@ -35,22 +35,22 @@ export interface StoragePoolOptions {
   /** Does work with the launcher in use, and with the next one where that died meanwhile (S4). */
   readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
   readonly data_dir: string;
-  /** Null: half of the file system that the data directory lies on. At least `area_mb_min`. */
+  /** Null: half of the file system that the data directory lies on. At least `storage_pool_mb_min`. */
   readonly size_mb: number | null;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 export class StoragePool implements Storage {
-  /** Where the area is mounted: a path for the launcher and for what it starts. */
+  /** Where the pool is mounted: a path for the launcher and for what it starts. */
   readonly path: string;
   readonly #options: StoragePoolOptions;
   /** Sparse file that backs the pool, if it has a device of its own. */
   readonly file: string;
-  readonly #gate = new Gate(LIMITS.area_requests_at_once, LIMITS.area_requests_waiting_max, () => {
-    return new AppError("CAPACITY_FULL", "too many requests wait for the store area");
+  readonly #gate = new Gate(LIMITS.storage_pool_requests_at_once, LIMITS.storage_pool_requests_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many requests wait for the storage pool");
   });
-  /** What the area's total was last limited to (S3); 0: not yet. */
+  /** What the pool's total was last limited to (S3); 0: not yet. */
   #limit_bytes = 0;
   #room_bytes = Number.POSITIVE_INFINITY;
   #cancelLook: CancelTimer = () => {};
@@ -58,19 +58,20 @@ export class StoragePool implements Storage {
 
   private constructor(options: StoragePoolOptions) {
     this.#options = options;
+    // The names on the disk are older than the term: an upgrade finds the files of the version before.
     this.path = `${options.data_dir}/area`;
     this.file = `${options.data_dir}/area.btrfs`;
   }
 
-  /** Makes the area where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
+  /** Makes the pool where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
   static async open(options: StoragePoolOptions): Promise<StoragePool> {
-    const area = new StoragePool(options);
-    await options.withLauncher((launcher) => area.mount(launcher));
-    area.#lookLater(0);
-    return area;
+    const pool = new StoragePool(options);
+    await options.withLauncher((launcher) => pool.mount(launcher));
+    pool.#lookLater(0);
+    return pool;
   }
 
-  /** Mounts the area for a launcher: each new one needs it, before anything is started with it. Safe to repeat. */
+  /** Mounts the pool for a launcher: each new one needs it, before anything is started with it. Safe to repeat. */
   async mount(launcher: LauncherClient): Promise<void> {
     if (!(await this.#mountHere(launcher))) {
       if (!existsSync(this.file)) await this.#makeFile(launcher);
@@ -78,9 +79,9 @@ export class StoragePool implements Storage {
       const bytes = this.#wantedBytes();
       const held_bytes = (await stat(this.file)).size;
       if (held_bytes > bytes && this.#options.size_mb !== null) {
-        this.#options.log.info("the store area keeps its size", { size_mb: held_bytes / MIB });
+        this.#options.log.info("the storage pool keeps its size", { size_mb: held_bytes / MIB });
       }
-      const answer = await launcher.storage({ type: FRAME.AREA_OPEN, texts: [this.file, this.path], bytes });
+      const answer = await launcher.storage({ type: FRAME.STORAGE_OPEN, texts: [this.file, this.path], bytes });
       if (answer.errno !== 0) throw mountError(this.file, answer);
     }
     this.#limit_bytes = 0;
@@ -99,7 +100,7 @@ export class StoragePool implements Storage {
   async create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string> {
     this.#refuseWhenFull();
     const texts = [`${kind}/${id}`];
-    const answer = await this.#ask({ type: FRAME.AREA_CREATE, texts, bytes: (limit_mb ?? 0) * MIB });
+    const answer = await this.#ask({ type: FRAME.STORAGE_CREATE, texts, bytes: (limit_mb ?? 0) * MIB });
     if (answer.errno === EEXIST) await this.setLimit(kind, id, limit_mb);
     else if (answer.errno !== 0) throw storageError(`subvolume ${kind}/${id}`, answer);
     return this.subvolume(kind, id);
@@ -110,7 +111,7 @@ export class StoragePool implements Storage {
    * background. Resolves also when there is none. Nothing may run in it: open files would live on unseen.
    */
   async remove(kind: SubvolumeKind, id: string): Promise<void> {
-    await this.#done(`subvolume ${kind}/${id}`, { type: FRAME.AREA_DELETE, texts: [`${kind}/${id}`] });
+    await this.#done(`subvolume ${kind}/${id}`, { type: FRAME.STORAGE_DELETE, texts: [`${kind}/${id}`] });
   }
 
   /**
@@ -126,7 +127,7 @@ export class StoragePool implements Storage {
     this.#refuseWhenFull();
     const texts = [`${from.kind}/${from.id}`, `${to.kind}/${to.id}`];
     const flags = isReadonly ? STORAGE_READONLY : 0;
-    const answer = await this.#ask({ type: FRAME.AREA_SNAPSHOT, texts, bytes: (limit_mb ?? 0) * MIB, flags });
+    const answer = await this.#ask({ type: FRAME.STORAGE_SNAPSHOT, texts, bytes: (limit_mb ?? 0) * MIB, flags });
     if (answer.errno === EEXIST) await this.setLimit(to.kind, to.id, limit_mb);
     else if (answer.errno !== 0) throw storageError(`snapshot ${texts.join(" to ")}`, answer);
     return this.subvolume(to.kind, to.id);
@@ -134,13 +135,13 @@ export class StoragePool implements Storage {
 
   /** Null takes the limit away. One below what is there already lets nothing more be written. Rejects with NOT_FOUND. */
   async setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void> {
-    const request = { type: FRAME.AREA_LIMIT, texts: [`${kind}/${id}`], bytes: (limit_mb ?? 0) * MIB };
+    const request = { type: FRAME.STORAGE_LIMIT, texts: [`${kind}/${id}`], bytes: (limit_mb ?? 0) * MIB };
     await this.#done(`subvolume ${kind}/${id}`, request);
   }
 
   /** What it holds at this moment, what waits in memory included. Rejects with NOT_FOUND. */
   async usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage> {
-    const request = { type: FRAME.AREA_USAGE, texts: [`${kind}/${id}`] };
+    const request = { type: FRAME.STORAGE_USAGE, texts: [`${kind}/${id}`] };
     const { values } = await this.#done(`subvolume ${kind}/${id}`, request);
     const [referenced_bytes = 0, exclusive_bytes = 0, limit_bytes = 0, , , waiting_bytes = 0] = values;
     return {
@@ -152,7 +153,7 @@ export class StoragePool implements Storage {
 
   /** Ids of all subvolumes of a kind, in no order. */
   async list(kind: SubvolumeKind): Promise<string[]> {
-    const { text } = await this.#done(`list of ${kind}`, { type: FRAME.AREA_LIST, texts: [kind] });
+    const { text } = await this.#done(`list of ${kind}`, { type: FRAME.STORAGE_LIST, texts: [kind] });
     return text.split("\n").slice(0, -1);
   }
 
@@ -164,28 +165,28 @@ export class StoragePool implements Storage {
     return { size_mb: mb(size_bytes), used_mb: mb(used_bytes), free_mb: mb(Math.max(0, limit_bytes - used_bytes)) };
   }
 
-  /** Unmounts the area. Where containers hold it, it stays with them, and its loop device too. */
+  /** Unmounts the pool. Where containers hold it, it stays with them, and its loop device too. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelLook();
-    await this.#done("the store area", { type: FRAME.AREA_CLOSE, texts: [this.path] });
+    await this.#done("the storage pool", { type: FRAME.STORAGE_CLOSE, texts: [this.path] });
   }
 
-  /** Opens the area on the data directory's own file system. False where that cannot hold one. */
+  /** Opens the pool on the data directory's own file system. False where that cannot hold one. */
   async #mountHere(launcher: LauncherClient): Promise<boolean> {
     if (existsSync(this.file) || statfsSync(this.#options.data_dir).type !== BTRFS_MAGIC) return false;
     const wasHere = existsSync(`${this.path}/containers`);
-    const answer = await launcher.storage({ type: FRAME.AREA_OPEN, texts: ["", this.path] });
+    const answer = await launcher.storage({ type: FRAME.STORAGE_OPEN, texts: ["", this.path] });
     if (answer.errno === 0) return true;
     // Quotas are a matter of the whole file system: whoever owns it switches them on, not we.
     if (answer.errno === EOPNOTSUPP && !wasHere) return false;
-    throw new AppError("INTERNAL", `the store area ${this.path} needs quotas (btrfs quota enable): ${answer.text}`);
+    throw new AppError("INTERNAL", `the storage pool ${this.path} needs quotas (btrfs quota enable): ${answer.text}`);
   }
 
   #wantedBytes(): number {
     const { data_dir, size_mb } = this.#options;
     const { blocks, bsize } = statfsSync(data_dir);
-    return Math.max(size_mb ?? Math.floor((blocks * bsize) / 2 / MIB), LIMITS.area_mb_min) * MIB;
+    return Math.max(size_mb ?? Math.floor((blocks * bsize) / 2 / MIB), LIMITS.storage_pool_mb_min) * MIB;
   }
 
   /** S2. */
@@ -200,7 +201,7 @@ export class StoragePool implements Storage {
       await truncate(made, bytes);
       // One copy of the metadata: two on one disk cost writes and save from little. The file is sparse: nothing to discard.
       const profile = ["--metadata", "single", "--data", "single", "--nodiscard"];
-      if (bytes <= LIMITS.area_mixed_mb_max * MIB) profile.push("--mixed");
+      if (bytes <= LIMITS.storage_pool_mixed_mb_max * MIB) profile.push("--mixed");
       await launcher.run(["mkfs.btrfs", "--quiet", ...profile, made], MKFS_TIMEOUT_MS);
       await file.sync();
     } finally {
@@ -213,17 +214,17 @@ export class StoragePool implements Storage {
 
   /** S3. What the subvolumes hold, what waits in memory included, and the most that they may hold. */
   async #measure(launcher: LauncherClient): Promise<{ size_bytes: number; used_bytes: number; limit_bytes: number }> {
-    const answer = await launcher.storage({ type: FRAME.AREA_USAGE, texts: [""] });
-    if (answer.errno !== 0) throw storageError("the store area", answer);
-    const [written_bytes = 0, , , area_free_bytes = 0, area_bytes = 0, waiting_bytes = 0] = answer.values;
+    const answer = await launcher.storage({ type: FRAME.STORAGE_USAGE, texts: [""] });
+    if (answer.errno !== 0) throw storageError("the storage pool", answer);
+    const [written_bytes = 0, , , pool_free_bytes = 0, pool_bytes = 0, waiting_bytes = 0] = answer.values;
     const { bavail, bsize } = statfsSync(this.#options.data_dir);
-    const host_free_bytes = Math.max(0, bavail * bsize - LIMITS.area_host_reserve_bytes);
+    const host_free_bytes = Math.max(0, bavail * bsize - LIMITS.storage_pool_host_reserve_bytes);
     const inFile = existsSync(this.file);
-    const whole_bytes = inFile ? area_bytes : Math.min(area_bytes, this.#wantedBytes());
-    const size_bytes = Math.floor(whole_bytes * (1 - LIMITS.area_spare_ratio));
+    const whole_bytes = inFile ? pool_bytes : Math.min(pool_bytes, this.#wantedBytes());
+    const size_bytes = Math.floor(whole_bytes * (1 - LIMITS.storage_pool_spare_ratio));
     // What is reserved (fallocate), or waits in memory, is not on the disk yet: it will need of what is free.
     const stored_bytes = inFile ? Math.min(written_bytes, statSync(this.file).blocks * 512) : written_bytes;
-    const limit_bytes = Math.min(size_bytes, written_bytes + area_free_bytes, stored_bytes + host_free_bytes);
+    const limit_bytes = Math.min(size_bytes, written_bytes + pool_free_bytes, stored_bytes + host_free_bytes);
     return { size_bytes, used_bytes: written_bytes + waiting_bytes, limit_bytes };
   }
 
@@ -234,29 +235,29 @@ export class StoragePool implements Storage {
     // A limit of nothing would be none.
     const limit_bytes = Math.max(fitting_bytes, 1);
     const rise_bytes = limit_bytes - this.#limit_bytes;
-    if (rise_bytes >= 0 && rise_bytes < LIMITS.area_limit_step_bytes && this.#limit_bytes !== 0) return;
-    const answer = await launcher.storage({ type: FRAME.AREA_LIMIT, texts: [""], bytes: limit_bytes });
-    if (answer.errno !== 0) throw storageError("the store area's limit", answer);
+    if (rise_bytes >= 0 && rise_bytes < LIMITS.storage_pool_limit_step_bytes && this.#limit_bytes !== 0) return;
+    const answer = await launcher.storage({ type: FRAME.STORAGE_LIMIT, texts: [""], bytes: limit_bytes });
+    if (answer.errno !== 0) throw storageError("the storage pool's limit", answer);
     this.#limit_bytes = limit_bytes;
   }
 
   #lookLater(failures: number): void {
     const { clock, withLauncher, log } = this.#options;
-    const isPressed = this.#room_bytes < LIMITS.area_pressed_bytes;
-    this.#cancelLook = clock.after(isPressed ? LIMITS.area_pressed_look_ms : LIMITS.area_look_ms, async () => {
+    const isPressed = this.#room_bytes < LIMITS.storage_pool_pressed_bytes;
+    this.#cancelLook = clock.after(isPressed ? LIMITS.storage_pool_pressed_look_ms : LIMITS.storage_pool_look_ms, async () => {
       try {
         await withLauncher((launcher) => this.#look(launcher));
         failures = 0;
       } catch (error) {
         // One may fall into the change of the launcher. What stays wrong is told once.
-        if (++failures === 2) log.error("the store area does not answer", { error: errorText(error) });
+        if (++failures === 2) log.error("the storage pool does not answer", { error: errorText(error) });
       }
       if (!this.#isClosed) this.#lookLater(failures);
     });
   }
 
   #refuseWhenFull(): void {
-    if (this.#room_bytes >= LIMITS.area_room_bytes_min) return;
+    if (this.#room_bytes >= LIMITS.storage_pool_room_bytes_min) return;
     throw new AppError("CAPACITY_FULL", "the disk has no room for files of containers and volumes");
   }
 
@@ -277,5 +278,5 @@ function mountError(file: string, answer: StorageAnswer): AppError {
   if (errno === ENODEV) {
     return new AppError("INTERNAL", `this kernel has no btrfs, which containers and volumes need: ${text}`);
   }
-  return new AppError("INTERNAL", `the store area ${file} cannot be mounted: ${text}`);
+  return new AppError("INTERNAL", `the storage pool ${file} cannot be mounted: ${text}`);
 }
