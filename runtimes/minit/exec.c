@@ -1,3 +1,4 @@
+/* Hot path. One command from its EXEC or RUN frame to its EXIT: exec.h has the rules. */
 #define _GNU_SOURCE
 #include "exec.h"
 
@@ -286,12 +287,12 @@ static const char *why_refused(const struct conn *c, uint32_t id, const struct w
   return request->argc == 0 ? "no command" : NULL;
 }
 
-void exec_start(struct conn *c, uint32_t id, struct cursor *payload, bool is_run) {
+void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run) {
   struct wire_exec request;
   struct wire_run more = {0};
   struct command command;
-  bool read = take_bytes(payload, &request, sizeof request) && (!is_run || take_bytes(payload, &more, sizeof more)) &&
-              command_read(payload, request.argc, request.envc, &command);
+  bool read = take_bytes(body, &request, sizeof request) && (!is_run || take_bytes(body, &more, sizeof more)) &&
+              command_read(body, request.argc, request.envc, &command);
   if (!read || (is_run && (request.flags & (EXEC_SOLE | EXEC_WIPE)))) {
     c->dead = true;
     return;
@@ -317,8 +318,8 @@ void exec_start(struct conn *c, uint32_t id, struct cursor *payload, bool is_run
   struct winsize size = {.ws_col = more.cols, .ws_row = more.rows};
   struct start start = {
       .command = &command,
-      .input = payload->at,
-      .input_len = payload->left,
+      .input = body->at,
+      .input_len = body->left,
       .input_open = (request.flags & EXEC_STDIN_OPEN) != 0,
       .refused = restore_files_limit() ? 0 : EMFILE,
       .guarded = !(request.flags & EXEC_SOLE),
@@ -343,10 +344,10 @@ void exec_start(struct conn *c, uint32_t id, struct cursor *payload, bool is_run
   }
 }
 
-void exec_input(struct conn *c, uint32_t id, struct cursor *payload) {
+void exec_input(struct conn *c, uint32_t id, struct cursor *body) {
   struct exec *e = find_exec(c, id);
   if (e == NULL) return;
-  if (!proc_write(&e->proc, payload->at, payload->left)) end_tree(e, RESULT_CANCELLED, SIGKILL, 0);
+  if (!proc_write(&e->proc, body->at, body->left)) end_tree(e, RESULT_CANCELLED, SIGKILL, 0);
   if (buf_len(&e->proc.in) > STDIN_QUEUE_MAX) c->held = true;
 }
 
@@ -355,10 +356,10 @@ void exec_input_end(struct conn *c, uint32_t id) {
   if (e != NULL) proc_write_end(&e->proc);
 }
 
-void exec_resize(struct conn *c, uint32_t id, struct cursor *payload) {
+void exec_resize(struct conn *c, uint32_t id, struct cursor *body) {
   struct wire_size wire;
   struct exec *e = find_exec(c, id);
-  if (!take_bytes(payload, &wire, sizeof wire)) c->dead = true;
+  if (!take_bytes(body, &wire, sizeof wire)) c->dead = true;
   else if (e != NULL && e->proc.is_terminal && e->proc.out_fd[0] >= 0) {
     ioctl(e->proc.out_fd[0], TIOCSWINSZ, &(struct winsize){.ws_col = wire.cols, .ws_row = wire.rows});
   }

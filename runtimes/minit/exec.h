@@ -21,10 +21,10 @@
 
 enum { EXECS_MAX = 256 };
 
-void exec_start(struct conn *c, uint32_t id, struct cursor *payload, bool is_run);
-void exec_input(struct conn *c, uint32_t id, struct cursor *payload);
+void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run);
+void exec_input(struct conn *c, uint32_t id, struct cursor *body);
 void exec_input_end(struct conn *c, uint32_t id);
-void exec_resize(struct conn *c, uint32_t id, struct cursor *payload);
+void exec_resize(struct conn *c, uint32_t id, struct cursor *body);
 void exec_kill(struct conn *c, uint32_t id, uint32_t signal);
 bool exec_is_guard(pid_t pid);
 

@@ -76,18 +76,18 @@ void wire_next(struct request *request) {
   in.start += 4 + (size_t)len;
   *request = (struct request){.type = at[4]};
   memcpy(&request->id, at + 5, sizeof request->id);
-  struct cursor payload = {.at = at + FRAME_HEAD, .left = len - (FRAME_HEAD - 4)};
+  struct cursor body = {.at = at + FRAME_HEAD, .left = len - (FRAME_HEAD - 4)};
   if (has_head(request->type)) {
-    take_bytes(&payload, &request->head, sizeof request->head);
-    request->path = take_str(&payload);
-    request->other = take_str(&payload);
-    if (payload.bad) on_end();
+    take_bytes(&body, &request->head, sizeof request->head);
+    request->path = take_str(&body);
+    request->other = take_str(&body);
+    if (body.bad) on_end();
   }
-  request->data = payload.at;
-  request->len = payload.left;
+  request->data = body.at;
+  request->len = body.left;
 }
 
-/* Where the payload of a frame goes that may be so long; it counts once `sent` is called. */
+/* Where the body of a frame goes that may be so long; it counts once `sent` is called. */
 static uint8_t *room(size_t len) {
   if (OUT_BYTES - out.len < FRAME_HEAD + len) flush();
   return out.data + out.len + FRAME_HEAD;

@@ -93,7 +93,7 @@ const uint8_t *take_room(struct cursor *c, size_t len) {
   return at;
 }
 
-/* A string of the payload, in place. NULL unless it ends with its only NUL byte. */
+/* A string of the body, in place. NULL unless it ends with its only NUL byte. */
 char *take_str(struct cursor *c) {
   uint32_t len;
   if (!take_bytes(c, &len, sizeof len)) return NULL;
@@ -217,8 +217,8 @@ static void conn_frames(struct server *s, struct conn *c) {
       return;
     }
     memcpy(&id, at + 5, sizeof id);
-    struct cursor payload = {.at = at + FRAME_HEAD, .left = len - (FRAME_HEAD - 4)};
-    s->on_frame(c, at[4], id, &payload);
+    struct cursor body = {.at = at + FRAME_HEAD, .left = len - (FRAME_HEAD - 4)};
+    s->on_frame(c, at[4], id, &body);
     buf_take(&c->in, 4 + (size_t)len);
   }
 }

@@ -1,5 +1,5 @@
 /*
- * Byte buffers, payload cursors, and the socket server that both modes share: one thread, one epoll, framed
+ * Byte buffers, body cursors, and the socket server that both modes share: one thread, one epoll, framed
  * connections. The mode plugs in its rules through the hooks of `struct server`.
  *
  * F1 Memory per connection is bounded: one frame in, and no more requests are read while OUT_HOLD bytes wait to go out.
@@ -32,7 +32,7 @@ bool buf_append(struct buf *b, const void *bytes, size_t len);
 void buf_take(struct buf *b, size_t len);
 void buf_free(struct buf *b);
 
-/* Reads a payload front to back. Once something did not fit, `bad` stays set and all reads give zeros. */
+/* Reads a body front to back. Once something did not fit, `bad` stays set and all reads give zeros. */
 struct cursor {
   const uint8_t *at;
   size_t left;
@@ -40,7 +40,7 @@ struct cursor {
 };
 
 bool take_bytes(struct cursor *c, void *out, size_t len);
-/* Bytes of the payload, in place. NULL when there are not as many. */
+/* Bytes of the body, in place. NULL when there are not as many. */
 const uint8_t *take_room(struct cursor *c, size_t len);
 char *take_str(struct cursor *c);
 
@@ -65,7 +65,7 @@ struct server {
   struct conn *conns; /* memory of frame.c's: a slot that was never used costs none */
   bool (*may_connect)(int fd);
   void (*on_open)(struct conn *c);
-  void (*on_frame)(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload);
+  void (*on_frame)(struct conn *c, uint8_t type, uint32_t id, struct cursor *body);
   void (*on_close)(struct conn *c);
   void (*on_event)(uint32_t tag, uint32_t slot);
   void (*on_turn)(uint64_t now_us);     /* after the events of a turn, before the writes */
@@ -84,7 +84,7 @@ _Noreturn void server_run(struct server *s);
 
 /* Queues one frame of two pieces. Out of memory costs the connection, never a frame in the middle. */
 void conn_send(struct conn *c, uint8_t type, uint32_t id, const void *a, size_t a_len, const void *b, size_t b_len);
-/* Room for one frame with up to `max` bytes of payload, and where they go: NULL when memory ran out. */
+/* Room for one frame with up to `max` bytes of body, and where they go: NULL when memory ran out. */
 uint8_t *conn_room(struct conn *c, size_t max);
 /* Queues that frame, with the `len` bytes that are there now. */
 void conn_commit(struct conn *c, uint8_t type, uint32_t id, size_t len);

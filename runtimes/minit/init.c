@@ -67,9 +67,9 @@ static void reap(void) {
 
 /* Requests */
 
-static void signal_pid(struct conn *c, uint32_t id, struct cursor *payload) {
+static void signal_pid(struct conn *c, uint32_t id, struct cursor *body) {
   struct wire_signal_pid wire;
-  if (!take_bytes(payload, &wire, sizeof wire)) {
+  if (!take_bytes(body, &wire, sizeof wire)) {
     c->dead = true;
     return;
   }
@@ -81,9 +81,9 @@ static void signal_pid(struct conn *c, uint32_t id, struct cursor *payload) {
   conn_send(c, SIGNALLED, id, &error, sizeof error, NULL, 0);
 }
 
-static void kill_request(struct conn *c, uint32_t id, struct cursor *payload) {
+static void kill_request(struct conn *c, uint32_t id, struct cursor *body) {
   uint32_t signal;
-  if (!take_bytes(payload, &signal, sizeof signal)) {
+  if (!take_bytes(body, &signal, sizeof signal)) {
     c->dead = true;
   } else if (id == 0 && is_container) {
     uint32_t error = (uint32_t)container_signal(signal);
@@ -104,17 +104,17 @@ static void shut_down(void) {
   _exit(0);
 }
 
-static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
+static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
   if (type == PING) conn_send(c, PONG, id, NULL, 0, NULL, 0);
-  else if (type == EXEC && !is_container) exec_start(c, id, payload, false);
+  else if (type == EXEC && !is_container) exec_start(c, id, body, false);
   else if (type == RUN && is_container && container_is_ending()) send_error(c, id, ESHUTDOWN, "the container is ending");
-  else if (type == RUN && is_container) exec_start(c, id, payload, true);
-  else if (type == STDIN) exec_input(c, id, payload);
+  else if (type == RUN && is_container) exec_start(c, id, body, true);
+  else if (type == STDIN) exec_input(c, id, body);
   else if (type == STDIN_CLOSE) exec_input_end(c, id);
-  else if (type == KILL) kill_request(c, id, payload);
+  else if (type == KILL) kill_request(c, id, body);
   else if (type == SHUTDOWN) shut_down();
-  else if (type == RESIZE && is_container) exec_resize(c, id, payload);
-  else if (type == SIGNAL_PID && is_container) signal_pid(c, id, payload);
+  else if (type == RESIZE && is_container) exec_resize(c, id, body);
+  else if (type == SIGNAL_PID && is_container) signal_pid(c, id, body);
   else c->dead = true;
 }
 

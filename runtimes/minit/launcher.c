@@ -111,17 +111,17 @@ static int file_at(const char *path) {
   return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-static void spawn(struct conn *c, uint32_t id, struct cursor *payload) {
+static void spawn(struct conn *c, uint32_t id, struct cursor *body) {
   struct wire_spawn request;
   struct command command;
   char *paths[PASSED_MAX];
   int fds[PASSED_MAX], opened = 0;
   char text[512];
-  bool read = take_bytes(payload, &request, sizeof request) && request.argc > 0;
+  bool read = take_bytes(body, &request, sizeof request) && request.argc > 0;
   int count = request.listen_count + request.file_count;
-  read = read && count <= PASSED_MAX && command_read(payload, request.argc, request.envc, &command);
-  for (int i = 0; read && i < count; i++) paths[i] = take_str(payload);
-  if (!read || payload->bad) {
+  read = read && count <= PASSED_MAX && command_read(body, request.argc, request.envc, &command);
+  for (int i = 0; read && i < count; i++) paths[i] = take_str(body);
+  if (!read || body->bad) {
     c->dead = true;
     return;
   }
@@ -150,8 +150,8 @@ static void spawn(struct conn *c, uint32_t id, struct cursor *payload) {
   } else {
     struct start start = {
         .command = &command,
-        .input = payload->at,
-        .input_len = payload->left,
+        .input = body->at,
+        .input_len = body->left,
         .null_fd = null_fd,
         .passed = fds,
         .passed_count = opened,
@@ -255,13 +255,13 @@ static pid_t fork_netns(struct conn *c, uint32_t id, enum kind kind, const char 
   return pid;
 }
 
-static void netns_add_request(struct conn *c, uint32_t id, struct cursor *payload) {
+static void netns_add_request(struct conn *c, uint32_t id, struct cursor *body) {
   struct wire_netns_add wire;
-  bool read = take_bytes(payload, &wire, sizeof wire);
+  bool read = take_bytes(body, &wire, sizeof wire);
   struct netns_request request = {
       .first_id = wire.first_id, .address = wire.address, .gateway = wire.gateway, .group = wire.group};
-  request.host_ifname = take_str(payload);
-  if (!read || payload->bad) {
+  request.host_ifname = take_str(body);
+  if (!read || body->bad) {
     c->dead = true;
     return;
   }
@@ -293,14 +293,14 @@ static bool close_namespaces(const uint8_t *fds, uint32_t count) {
   return closed;
 }
 
-static void netns_end_request(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
+static void netns_end_request(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
   struct wire_netns_end wire;
-  bool read = take_bytes(payload, &wire, sizeof wire);
-  const uint8_t *fds = take_room(payload, (size_t)wire.fds_count * sizeof(int));
+  bool read = take_bytes(body, &wire, sizeof wire);
+  const uint8_t *fds = take_room(body, (size_t)wire.fds_count * sizeof(int));
   struct address_set addresses = {.first = wire.first_address, .bytes = wire.bits_bytes};
-  addresses.bits = take_room(payload, wire.bits_bytes);
-  struct netns_group group = {.group = wire.group, .names = take_str(payload)};
-  if (!read || payload->bad) {
+  addresses.bits = take_room(body, wire.bits_bytes);
+  struct netns_group group = {.group = wire.group, .names = take_str(body)};
+  if (!read || body->bad) {
     c->dead = true;
     return;
   }
@@ -325,9 +325,9 @@ static void finish_netns(struct job *job) {
 
 /* The storage pool and mounts */
 
-static void start_storage(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
+static void start_storage(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
   struct storage_request request;
-  if (!storage_read(&request, type, payload)) {
+  if (!storage_read(&request, type, body)) {
     c->dead = true;
     return;
   }
@@ -339,9 +339,9 @@ static void start_storage(struct conn *c, uint8_t type, uint32_t id, struct curs
 
 /* Files */
 
-static void stat_in_root(struct conn *c, uint32_t id, struct cursor *payload, uint64_t more_flags) {
-  const char *root = take_str(payload), *path = take_str(payload);
-  if (payload->bad) {
+static void stat_in_root(struct conn *c, uint32_t id, struct cursor *body, uint64_t more_flags) {
+  const char *root = take_str(body), *path = take_str(body);
+  if (body->bad) {
     c->dead = true;
     return;
   }
@@ -362,13 +362,13 @@ static void stat_in_root(struct conn *c, uint32_t id, struct cursor *payload, ui
 
 /* The loop's hooks */
 
-static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *payload) {
-  if (type == SPAWN) spawn(c, id, payload);
-  else if (type == NETNS_ADD) netns_add_request(c, id, payload);
-  else if (type == NETNS_CUT || type == NETNS_REMOVE) netns_end_request(c, type, id, payload);
-  else if (type == STAT_IN_ROOT) stat_in_root(c, id, payload, 0);
-  else if (type == LSTAT_IN_ROOT) stat_in_root(c, id, payload, O_NOFOLLOW);
-  else if (is_storage_request(type)) start_storage(c, type, id, payload);
+static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
+  if (type == SPAWN) spawn(c, id, body);
+  else if (type == NETNS_ADD) netns_add_request(c, id, body);
+  else if (type == NETNS_CUT || type == NETNS_REMOVE) netns_end_request(c, type, id, body);
+  else if (type == STAT_IN_ROOT) stat_in_root(c, id, body, 0);
+  else if (type == LSTAT_IN_ROOT) stat_in_root(c, id, body, O_NOFOLLOW);
+  else if (is_storage_request(type)) start_storage(c, type, id, body);
   else if (type == LAUNCHER_PING) conn_send(c, LAUNCHER_PONG, id, NULL, 0, NULL, 0);
   else c->dead = true;
 }

@@ -111,7 +111,7 @@ int unmount_all(const char *target) {
 
 bool is_storage_request(uint8_t type) { return type >= STORAGE_OPEN && type <= UNMOUNT; }
 
-bool storage_read(struct storage_request *request, uint8_t type, struct cursor *payload) {
+bool storage_read(struct storage_request *request, uint8_t type, struct cursor *body) {
   static const int counts[] = {
       [STORAGE_OPEN - STORAGE_OPEN] = 2,   [STORAGE_CLOSE - STORAGE_OPEN] = 1,
       [STORAGE_CREATE - STORAGE_OPEN] = 1, [STORAGE_SNAPSHOT - STORAGE_OPEN] = 2,
@@ -120,11 +120,11 @@ bool storage_read(struct storage_request *request, uint8_t type, struct cursor *
       [OVERLAY_MOUNT - STORAGE_OPEN] = 3,  [UNMOUNT - STORAGE_OPEN] = 1,
   };
   struct wire_storage wire;
-  bool read = take_bytes(payload, &wire, sizeof wire);
+  bool read = take_bytes(body, &wire, sizeof wire);
   *request = (struct storage_request){
       .type = type, .bytes = wire.bytes, .flags = wire.flags, .user_fd = (int)wire.user_fd, .first_id = wire.first_id};
-  for (int i = 0; i < counts[type - STORAGE_OPEN]; i++) request->text[i] = take_str(payload);
-  return read && !payload->bad && payload->left == 0;
+  for (int i = 0; i < counts[type - STORAGE_OPEN]; i++) request->text[i] = take_str(body);
+  return read && !body->bad && body->left == 0;
 }
 
 static void run(const struct storage_request *request, struct storage_result *result) {

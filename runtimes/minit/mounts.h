@@ -38,8 +38,8 @@ struct storage_result {
 bool storage_init(int jobs_max);
 /* Whether a frame's type is one of these requests. */
 bool is_storage_request(uint8_t type);
-/* False when the payload is malformed. */
-bool storage_read(struct storage_request *request, uint8_t type, struct cursor *payload);
+/* False when the body is malformed. */
+bool storage_read(struct storage_request *request, uint8_t type, struct cursor *body);
 /* Starts the child that carries it out. Returns its pid, or -1 with errno. */
 pid_t storage_start(long job, const struct storage_request *request);
 /* Sends what the child left when it ended. */

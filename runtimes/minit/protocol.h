@@ -1,7 +1,7 @@
 /*
  * The wire format that minit and the launcher speak with the daemon. All integers are little-endian.
  *
- *   frame = u32 length of what follows, u8 type, u32 id, payload
+ *   frame = u32 length of what follows, u8 type, u32 id, body
  *   str   = u32 length including one trailing NUL byte, then the bytes
  *
  * A malformed frame closes the connection. `id` is chosen by the daemon; an answer carries the id of its request.
@@ -67,7 +67,7 @@ struct PACKED wire_ready {
   uint32_t flags;
 };
 
-/* Then: str cwd ("" is /), argc x str, envc x str "NAME=value", the rest is initial stdin. */
+/* Then: str cwd ("" is /), argc x str, envc x str "NAME=value", the rest is initial stdin (of a call its payload). */
 struct PACKED wire_exec {
   uint32_t flags;
   uint32_t timeout_ms; /* 0: none */

@@ -247,7 +247,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
         stdout_bytes_max: LIMITS.output_bytes_max,
         stderr_bytes_max: LIMITS.output_bytes_max,
         wipe: target.record.cleanup_on_exit,
-        stdin: call.payload,
+        payload: call.payload,
       });
       const hasOomKill = exit.exit_code !== 0 && !exit.timed_out && this.#hasOomKill(held);
       const oomKilled = hasOomKill && exit.exit_code === KILLED;

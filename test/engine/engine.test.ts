@@ -48,7 +48,7 @@ describe.each([
   it("starts an instance that runs commands, and removes it without a trace", async () => {
     const instance = await engine.instances.start("one");
     expect(instance.nonce).toMatch(/^[0-9a-f]{32}$/);
-    const outcome = await instance.minit.execSole(command(["cat"], { stdin: "hello" }));
+    const outcome = await instance.minit.execSole(command(["cat"], { payload: "hello" }));
     expect(outcome).toMatchObject({ exit_code: 0, stdout: "hello" });
     await outcome.idle;
     await engine.instances.remove(instance);

@@ -19,7 +19,7 @@ const request: ExecRequest = {
   stdout_bytes_max: CAP_BYTES,
   stderr_bytes_max: CAP_BYTES,
   wipe: true,
-  stdin: "",
+  payload: "",
 };
 
 let folder: string;

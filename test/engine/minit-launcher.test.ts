@@ -340,7 +340,7 @@ describe("network namespaces of the launcher", () => {
       .str(names);
     native.wire.socket.write(Buffer.concat([...frames, cutting.buffer]));
     const answers = [];
-    for (const id of [9_001, 9_002, 9_003]) answers.push((await native.wire.next(FRAME.NETNS, id)).payload);
+    for (const id of [9_001, 9_002, 9_003]) answers.push((await native.wire.next(FRAME.NETNS, id)).body);
     expect(answers.map((answer) => answer.readUInt32LE(0))).toEqual([0, EBUSY, EBUSY]);
     expect(await cut(links[0], answers[0]?.readUInt32LE(4) ?? 0)).toBe(0);
     expect(await remove(links[0])).toBe(0);

@@ -86,8 +86,8 @@ describe("minit init", () => {
     wire.send(FRAME.PING, 77);
     await wire.next(FRAME.PONG, 77);
     const second = new InitWire(init.path);
-    const { payload } = await second.next(FRAME.READY, 0);
-    expect([payload.readUInt32LE(0), payload.toString("hex", 4, 20)]).toEqual([2, init.nonce]);
+    const { body } = await second.next(FRAME.READY, 0);
+    expect([body.readUInt32LE(0), body.toString("hex", 4, 20)]).toEqual([2, init.nonce]);
     expect(init.nonce).not.toBe("0".repeat(32));
     second.socket.destroy();
   });
@@ -125,10 +125,10 @@ describe("minit init", () => {
 
   it("streams output and input while the command runs", async () => {
     const id = wire.start({ argv: ["cat"], flags: STREAM | STDIN_OPEN, stdin: Buffer.from("one") });
-    expect((await wire.next(FRAME.STARTED, id)).payload.readUInt32LE(0)).toBeGreaterThan(1);
-    expect(text((await wire.next(FRAME.STDOUT, id)).payload)).toBe("one");
+    expect((await wire.next(FRAME.STARTED, id)).body.readUInt32LE(0)).toBeGreaterThan(1);
+    expect(text((await wire.next(FRAME.STDOUT, id)).body)).toBe("one");
     wire.send(FRAME.STDIN, id, 3, (frame) => frame.text("two"));
-    expect(text((await wire.next(FRAME.STDOUT, id)).payload)).toBe("two");
+    expect(text((await wire.next(FRAME.STDOUT, id)).body)).toBe("two");
     wire.send(FRAME.STDIN_CLOSE, id);
     expect(await wire.end(id)).toMatchObject({ exit_code: 0 });
   });
@@ -326,10 +326,10 @@ describe("minit init", () => {
     const flags = async () => {
       const before = descriptors();
       const peer = new InitWire(own.path);
-      const { payload } = await peer.next(FRAME.READY, 0);
+      const { body } = await peer.next(FRAME.READY, 0);
       peer.socket.destroy();
       await eventually("it is closed", () => descriptors() === before);
-      return payload.readUInt32LE(20);
+      return body.readUInt32LE(20);
     };
     // Another connection may ask for a command at any moment.
     expect(await flags()).toBe(BUSY);
@@ -366,7 +366,7 @@ describe("minit init", () => {
     own.wire.socket.destroy();
     const seen = await eventually("it is idle", async () => {
       const peer = new InitWire(own.path);
-      const bits = (await peer.next(FRAME.READY, 0)).payload.readUInt32LE(20);
+      const bits = (await peer.next(FRAME.READY, 0)).body.readUInt32LE(20);
       if ((bits & BUSY) === 0) peer.send(FRAME.SHUTDOWN, 0);
       else peer.socket.destroy();
       return (bits & BUSY) === 0 ? { bits } : null;
@@ -377,8 +377,8 @@ describe("minit init", () => {
 
   it("refuses a second sole command, a used id and an empty command", async () => {
     const refusal = async (id: number) => {
-      const { payload } = await wire.next(FRAME.ERROR, id);
-      return [payload.readUInt32LE(0), payload.toString("utf8", 8, payload.length - 1)];
+      const { body } = await wire.next(FRAME.ERROR, id);
+      return [body.readUInt32LE(0), body.toString("utf8", 8, body.length - 1)];
     };
     const first = wire.start({ argv: ["cat"], flags: SOLE | STDIN_OPEN });
     expect(await refusal(wire.start({ argv: ["true"], flags: SOLE }))).toEqual([

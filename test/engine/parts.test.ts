@@ -248,7 +248,7 @@ describe("frames", () => {
     const bytes = Buffer.concat(frames.map(({ buffer }) => buffer));
     for (const size of [1, 2, 5, 9, 13, bytes.length]) {
       const seen: [number, number, string][] = [];
-      const reader = new FrameReader((type, id, payload) => seen.push([type, id, payload.toString("hex")]));
+      const reader = new FrameReader((type, id, body) => seen.push([type, id, body.toString("hex")]));
       for (let at = 0; at < bytes.length; at += size) reader.push(Buffer.from(bytes.subarray(at, at + size)));
       expect(seen).toEqual([
         [FRAME.KILL, 7, "09000000"],
@@ -270,9 +270,9 @@ describe("frames", () => {
     for (let size = 1; size <= bytes.length; size++) {
       const seen = { 7: "", 8: "" };
       const reader = new FrameReader(
-        (type, id, payload) => {
+        (type, id, body) => {
           if (id !== 7 && id !== 8) throw new Error(`a frame of ${id}`);
-          seen[id] += type === FRAME.STDOUT ? payload.toString() : ` exit ${payload.toString("hex")}`;
+          seen[id] += type === FRAME.STDOUT ? body.toString() : ` exit ${body.toString("hex")}`;
         },
         (type) => type === FRAME.STDOUT,
       );

@@ -35,7 +35,7 @@ export function command(argv: readonly string[], more: Partial<ExecRequest> = {}
     stdout_bytes_max: 65_536,
     stderr_bytes_max: 65_536,
     wipe: true,
-    stdin: "",
+    payload: "",
     ...more,
   };
 }

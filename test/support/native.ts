@@ -24,7 +24,7 @@ export const ENVIRONMENT = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/
 export interface Frame {
   readonly type: number;
   readonly id: number;
-  readonly payload: Buffer;
+  readonly body: Buffer;
 }
 
 /** Polls until `check` gives something, with a deadline. */
@@ -50,8 +50,8 @@ export class Wire {
 
   constructor(path: string) {
     this.socket = connect(path);
-    const reader = new FrameReader((type, id, payload) =>
-      this.frames.push({ type, id, payload: Buffer.from(payload) }),
+    const reader = new FrameReader((type, id, body) =>
+      this.frames.push({ type, id, body: Buffer.from(body) }),
     );
     const change = () => {
       this.#changed.resolve();
@@ -148,29 +148,29 @@ export class InitWire extends Wire {
 
   /** Waits for EXIT, and for IDLE where it follows. */
   async end(id: number, flags = 0): Promise<Exit> {
-    const { payload } = await this.next(FRAME.EXIT, id);
+    const { body } = await this.next(FRAME.EXIT, id);
     if (flags & SOLE) await this.next(FRAME.IDLE, id);
     const output = (type: number) => {
       const own = this.frames.filter((frame) => frame.id === id && frame.type === type);
-      return own.map((frame) => frame.payload);
+      return own.map((frame) => frame.body);
     };
     const [stdout, stderr] = [output(FRAME.STDOUT), output(FRAME.STDERR)];
     const kept = this.frames.filter((frame) => frame.id !== id);
     this.frames.splice(0, this.frames.length, ...kept);
-    const bits = payload.readUInt32LE(8);
+    const bits = body.readUInt32LE(8);
     return {
-      exit_code: payload.readUInt32LE(0),
-      signal: payload.readUInt32LE(4),
+      exit_code: body.readUInt32LE(0),
+      signal: body.readUInt32LE(4),
       timed_out: (bits & 1) !== 0,
       stdout_truncated: (bits & 2) !== 0,
       stderr_truncated: (bits & 4) !== 0,
       spawn_failed: (bits & 8) !== 0,
       strays: (bits & 16) !== 0,
       cancelled: (bits & 32) !== 0,
-      errno: payload.readUInt32LE(12),
-      duration_us: Number(payload.readBigUInt64LE(16)),
-      cpu_us: Number(payload.readBigUInt64LE(24)),
-      maxrss_kb: Number(payload.readBigUInt64LE(32)),
+      errno: body.readUInt32LE(12),
+      duration_us: Number(body.readBigUInt64LE(16)),
+      cpu_us: Number(body.readBigUInt64LE(24)),
+      maxrss_kb: Number(body.readBigUInt64LE(32)),
       stdout: Buffer.concat(stdout),
       stderr: Buffer.concat(stderr),
       frame_bytes_max: Math.max(0, ...[...stdout, ...stderr].map((bytes) => bytes.length)),
@@ -277,18 +277,18 @@ export class Native {
   }
 
   async endSpawn(id: number) {
-    const { payload } = await this.wire.next(FRAME.SPAWNED, id);
-    const bits = payload.readUInt32LE(8);
-    const stdout_end = 28 + payload.readUInt32LE(24);
+    const { body } = await this.wire.next(FRAME.SPAWNED, id);
+    const bits = body.readUInt32LE(8);
+    const stdout_end = 28 + body.readUInt32LE(24);
     return {
-      exit_code: payload.readUInt32LE(0),
-      signal: payload.readUInt32LE(4),
+      exit_code: body.readUInt32LE(0),
+      signal: body.readUInt32LE(4),
       timed_out: (bits & 1) !== 0,
       truncated: (bits & 2) !== 0,
       spawn_failed: (bits & 8) !== 0,
-      errno: payload.readUInt32LE(12),
-      stdout: payload.toString("utf8", 28, stdout_end),
-      stderr: payload.toString("utf8", stdout_end),
+      errno: body.readUInt32LE(12),
+      stdout: body.toString("utf8", 28, stdout_end),
+      stderr: body.toString("utf8", stdout_end),
     };
   }
 
@@ -296,7 +296,7 @@ export class Native {
     return this.endSpawn(this.startSpawn(spawn));
   }
 
-  /** Sends a request of the given payload and gives the answer's payload. */
+  /** Sends a request of the given body and gives the answer's body. */
   async ask(
     type: number,
     answer: number,
@@ -305,7 +305,7 @@ export class Native {
   ): Promise<Buffer> {
     const id = this.#next_id++;
     this.wire.send(type, id, bytes, fill);
-    return (await this.wire.next(answer, id)).payload;
+    return (await this.wire.next(answer, id)).body;
   }
 
   /** Starts `minit init` and waits for its READY. `ended` is the spawn's id: its answer comes when init is gone. */
@@ -318,13 +318,13 @@ export class Native {
     const ended = this.startSpawn({ argv, listen: [path] });
     await eventually("the listening socket", () => {
       const gone = this.wire.frames.find((frame) => frame.id === ended);
-      if (gone !== undefined) throw new Error(`init ended: ${gone.payload.toString("utf8", 28)}`);
+      if (gone !== undefined) throw new Error(`init ended: ${gone.body.toString("utf8", 28)}`);
       return readFileSync("/proc/net/unix", "utf8").includes(path);
     });
     const wire = new InitWire(path);
-    const { payload } = await wire.next(FRAME.READY, 0);
+    const { body } = await wire.next(FRAME.READY, 0);
     const [pid = 0] = children(this.pid).flatMap(children).slice(-1);
-    return { wire, path, pid, nonce: payload.toString("hex", 4, 20), ended };
+    return { wire, path, pid, nonce: body.toString("hex", 4, 20), ended };
   }
 
   /**

@@ -66,7 +66,7 @@ export interface FileRequest {
 
 export interface FileFrame {
   readonly type: number;
-  readonly payload: Buffer;
+  readonly body: Buffer;
 }
 
 const READ_BYTES = 64 * 1024;
@@ -124,8 +124,8 @@ function nameBytes(path: FilePath): Uint8Array {
   return bytes;
 }
 
-function frameHead(buffer: Buffer, type: number, id: number, payload_bytes: number): void {
-  buffer.writeUInt32LE(payload_bytes + FRAME_HEAD_BYTES - 4, 0);
+function frameHead(buffer: Buffer, type: number, id: number, body_bytes: number): void {
+  buffer.writeUInt32LE(body_bytes + FRAME_HEAD_BYTES - 4, 0);
   buffer[4] = type;
   buffer.writeUInt32LE(id, 5);
 }
@@ -149,9 +149,9 @@ function requestFrame(type: number, id: number, request: FileRequest): Buffer {
   const path = nameBytes(request.path);
   const other = nameBytes(request.other ?? "");
   const content = request.content;
-  const payload_bytes = HEAD_BYTES + 10 + path.length + other.length + (content?.length ?? 0);
-  const frame = Buffer.allocUnsafe(FRAME_HEAD_BYTES + payload_bytes);
-  frameHead(frame, type, id, payload_bytes);
+  const body_bytes = HEAD_BYTES + 10 + path.length + other.length + (content?.length ?? 0);
+  const frame = Buffer.allocUnsafe(FRAME_HEAD_BYTES + body_bytes);
+  frameHead(frame, type, id, body_bytes);
   const mtime_s = Math.floor((request.mtime_ms ?? 0) / 1000);
   const mtime_ns = Math.floor(((request.mtime_ms ?? 0) - mtime_s * 1000) * 1e6);
   const head = frame.subarray(FRAME_HEAD_BYTES);
@@ -170,7 +170,7 @@ function requestFrame(type: number, id: number, request: FileRequest): Buffer {
 
 /** What a frame that waits takes, an empty one too. */
 function weight(frame: FileFrame): number {
-  return frame.payload.length + 64;
+  return frame.body.length + 64;
 }
 
 interface Call {
@@ -185,11 +185,11 @@ export class FileConnection {
   readonly #socket: Socket;
   readonly #clock: Clock;
   readonly #calls = new Map<number, Call>();
-  /** The frame that is coming in: its head, then its payload. */
+  /** The frame that is coming in: its head, then its body. */
   readonly #head = Buffer.alloc(FRAME_HEAD_BYTES);
   #head_bytes = 0;
-  #payload: Buffer | null = null;
-  #payload_bytes = 0;
+  #body: Buffer | null = null;
+  #body_bytes = 0;
   #next_id = 1;
   /** The file that is being written and whose end has not been sent. */
   #open_id = 0;
@@ -401,46 +401,46 @@ export class FileConnection {
   }
 
   /**
-   * One read's bytes, which are overwritten by the next. Each payload gets memory of its own, once: what a large file
+   * One read's bytes, which are overwritten by the next. Each body gets memory of its own, once: what a large file
    * leaves behind is collected late, so there is to be little of it.
    */
   #take(bytes: Buffer): void {
     this.#moved_ms = this.#clock.monotonicMs();
     for (let at = 0; at < bytes.length && this.isOpen; ) {
-      if (this.#payload === null) {
+      if (this.#body === null) {
         const copied = bytes.copy(this.#head, this.#head_bytes, at);
         at += copied;
         this.#head_bytes += copied;
         if (this.#head_bytes < FRAME_HEAD_BYTES) return;
         this.#head_bytes = 0;
-        const payload_bytes = this.#head.readUInt32LE(0) - (FRAME_HEAD_BYTES - 4);
-        if (payload_bytes < 0 || payload_bytes > ANSWER_BYTES_MAX) {
+        const body_bytes = this.#head.readUInt32LE(0) - (FRAME_HEAD_BYTES - 4);
+        if (body_bytes < 0 || body_bytes > ANSWER_BYTES_MAX) {
           this.close(new AppError("INTERNAL", "the file helper broke the protocol"));
           return;
         }
-        this.#payload = Buffer.allocUnsafe(payload_bytes);
-        this.#payload_bytes = 0;
+        this.#body = Buffer.allocUnsafe(body_bytes);
+        this.#body_bytes = 0;
       }
-      const copied = bytes.copy(this.#payload, this.#payload_bytes, at);
+      const copied = bytes.copy(this.#body, this.#body_bytes, at);
       at += copied;
-      this.#payload_bytes += copied;
-      if (this.#payload_bytes < this.#payload.length) return;
-      const payload = this.#payload;
-      this.#payload = null;
-      this.#frame(this.#head[4] ?? 0, this.#head.readUInt32LE(5), payload);
+      this.#body_bytes += copied;
+      if (this.#body_bytes < this.#body.length) return;
+      const body = this.#body;
+      this.#body = null;
+      this.#frame(this.#head[4] ?? 0, this.#head.readUInt32LE(5), body);
     }
   }
 
-  #frame(type: number, id: number, payload: Buffer): void {
+  #frame(type: number, id: number, body: Buffer): void {
     const call = this.#calls.get(id);
     if (call === undefined || type === FILE_FRAME.PROGRESS) return;
     if (type !== FILE_FRAME.DONE) {
-      call.onFrame?.({ type, payload });
+      call.onFrame?.({ type, body });
       return;
     }
     this.#calls.delete(id);
-    const errno = payload.readUInt32LE(0);
-    if (errno === 0) call.resolve(Number(payload.readBigUInt64LE(4)));
+    const errno = body.readUInt32LE(0);
+    if (errno === 0) call.resolve(Number(body.readBigUInt64LE(4)));
     else call.reject(failure(errno, call.path));
     if (this.#waiting !== null) this.#changed();
   }

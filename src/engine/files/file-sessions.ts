@@ -69,25 +69,25 @@ const TYPES: Readonly<Record<number, FileType>> = {
   12: "socket",
 };
 
-function entryOf({ payload }: FileFrame): FileEntry {
-  const mode = payload.readUInt32LE(0);
-  const name_end = ENTRY_BYTES + 3 + payload.readUInt32LE(ENTRY_BYTES);
-  const name_bytes = payload.subarray(ENTRY_BYTES + 4, name_end);
-  const target_bytes = payload.subarray(name_end + 5, payload.length - 1);
+function entryOf({ body }: FileFrame): FileEntry {
+  const mode = body.readUInt32LE(0);
+  const name_end = ENTRY_BYTES + 3 + body.readUInt32LE(ENTRY_BYTES);
+  const name_bytes = body.subarray(ENTRY_BYTES + 4, name_end);
+  const target_bytes = body.subarray(name_end + 5, body.length - 1);
   const type = TYPES[mode >>> 12] ?? "unknown";
   return {
     name: name_bytes.toString("utf8"),
     name_bytes,
     type,
-    size: Number(payload.readBigUInt64LE(20)),
+    size: Number(body.readBigUInt64LE(20)),
     mode: mode & 0o7777,
-    mtime_ms: Number(payload.readBigInt64LE(28)) * 1000 + payload.readUInt32LE(36) / 1e6,
-    uid: payload.readUInt32LE(4),
-    gid: payload.readUInt32LE(8),
+    mtime_ms: Number(body.readBigInt64LE(28)) * 1000 + body.readUInt32LE(36) / 1e6,
+    uid: body.readUInt32LE(4),
+    gid: body.readUInt32LE(8),
     target: type === "symlink" ? target_bytes.toString("utf8") : null,
     target_bytes,
-    link_number: payload.readUInt32LE(12),
-    isLater: payload.readUInt32LE(16) === 1,
+    link_number: body.readUInt32LE(12),
+    isLater: body.readUInt32LE(16) === 1,
   };
 }
 
@@ -202,7 +202,7 @@ export class HelperSession implements FileSession {
     const first = await frames.next();
     if (first.done === true) throw new AppError("INTERNAL", "a file was read without an answer");
     async function* stream() {
-      for await (const { payload } of frames) yield payload;
+      for await (const { body } of frames) yield body;
     }
     return { ...entryOf(first.value), stream: stream() };
   }
@@ -305,8 +305,8 @@ export class HelperSession implements FileSession {
       for (let left = size; left > 0; ) {
         const next = await frames.next();
         if (next.done === true) throw new AppError("INTERNAL", "a file ended too early");
-        left -= next.value.payload.length;
-        yield next.value.payload;
+        left -= next.value.body.length;
+        yield next.value.body;
       }
     }
     try {

@@ -111,7 +111,7 @@ const ENVIRONMENT = [
 ];
 
 interface Pending {
-  resolve(payload: Buffer): void;
+  resolve(body: Buffer): void;
   reject(error: Error): void;
   cancel(): void;
 }
@@ -127,7 +127,7 @@ export class LauncherClient {
   constructor(path: string, clock: Clock) {
     this.#clock = clock;
     this.#socket = connect(path);
-    const reader = new FrameReader((_type, id, payload) => this.#answer(id, payload));
+    const reader = new FrameReader((_type, id, body) => this.#answer(id, body));
     this.#socket.on("data", (chunk) => reader.push(chunk));
     let failure: Error | null = null;
     this.#socket.on("error", (error) => {
@@ -312,12 +312,12 @@ export class LauncherClient {
     });
   }
 
-  #answer(id: number, payload: Buffer): void {
+  #answer(id: number, body: Buffer): void {
     const pending = this.#pending.get(id);
     if (pending === undefined) return;
     this.#pending.delete(id);
     pending.cancel();
-    pending.resolve(payload);
+    pending.resolve(body);
   }
 }
 

@@ -25,26 +25,26 @@ const STDERR_TRUNCATED = 4;
 const SPAWN_FAILED = 8;
 const CANCELLED = 32;
 
-export function readGreeting(payload: Buffer): Greeting {
-  if (payload.length < READY_BYTES || payload.readUInt32LE(0) !== PROTOCOL_VERSION) {
+export function readGreeting(body: Buffer): Greeting {
+  if (body.length < READY_BYTES || body.readUInt32LE(0) !== PROTOCOL_VERSION) {
     throw new AppError("INTERNAL", "it speaks another version");
   }
-  return { nonce: payload.toString("hex", 4, 20), isIdle: payload.readUInt32LE(20) === 0 };
+  return { nonce: body.toString("hex", 4, 20), isIdle: body.readUInt32LE(20) === 0 };
 }
 
-export function readExit(payload: Buffer): ExitAnswer {
-  if (payload.length < EXIT_BYTES) throw new AppError("INTERNAL", `an exit of ${payload.length} bytes`);
-  const flags = payload.readUInt32LE(8);
+export function readExit(body: Buffer): ExitAnswer {
+  if (body.length < EXIT_BYTES) throw new AppError("INTERNAL", `an exit of ${body.length} bytes`);
+  const flags = body.readUInt32LE(8);
   return {
-    exit_code: payload.readUInt32LE(0),
-    signal: payload.readUInt32LE(4),
+    exit_code: body.readUInt32LE(0),
+    signal: body.readUInt32LE(4),
     timed_out: (flags & TIMED_OUT) !== 0,
     stdout_truncated: (flags & STDOUT_TRUNCATED) !== 0,
     stderr_truncated: (flags & STDERR_TRUNCATED) !== 0,
     spawn_failed: (flags & SPAWN_FAILED) !== 0,
     cancelled: (flags & CANCELLED) !== 0,
-    duration_ms: Number(payload.readBigUInt64LE(16)) / 1000,
-    cpu_ms: Number(payload.readBigUInt64LE(24)) / 1000,
-    memory_peak_kb: Number(payload.readBigUInt64LE(32)),
+    duration_ms: Number(body.readBigUInt64LE(16)) / 1000,
+    cpu_ms: Number(body.readBigUInt64LE(24)) / 1000,
+    memory_peak_kb: Number(body.readBigUInt64LE(32)),
   };
 }

@@ -48,7 +48,7 @@ class Connection {
     path: string,
     clock: Clock,
     timeout_ms: number,
-    onFrame: (type: number, id: number, payload: Buffer) => void,
+    onFrame: (type: number, id: number, body: Buffer) => void,
     onClosed: (error: AppError) => void,
   ) {
     const greeting = Promise.withResolvers<Greeting>();
@@ -60,12 +60,12 @@ class Connection {
       socket.destroy(new AppError("START_FAILED", `minit did not answer within ${timeout_ms} ms`));
     });
     let isGreeted = false;
-    const reader = new FrameReader((type, id, payload) => {
+    const reader = new FrameReader((type, id, body) => {
       if (type !== FRAME.READY) {
-        onFrame(type, id, payload);
+        onFrame(type, id, body);
         return;
       }
-      greeting.resolve(readGreeting(payload));
+      greeting.resolve(readGreeting(body));
       isGreeted = true;
       cancel();
     }, isOutput);
@@ -114,7 +114,7 @@ export class ExecConnection implements Exec {
       path,
       clock,
       LIMITS.minit_answer_ms,
-      (type, id, payload) => this.#frame(type, id, payload),
+      (type, id, body) => this.#frame(type, id, body),
       (error) => this.#end(error),
     );
     this.#connection.socket.on("drain", () => listener.onDrain?.());
@@ -184,24 +184,24 @@ export class ExecConnection implements Exec {
     this.#exited.reject(error);
   }
 
-  #frame(type: number, id: number, payload: Buffer): void {
+  #frame(type: number, id: number, body: Buffer): void {
     if (id !== EXEC_ID) return;
     if (isOutput(type)) {
-      if (this.#listener.onOutput(type === FRAME.STDOUT ? "stdout" : "stderr", payload) === false) this.pause();
+      if (this.#listener.onOutput(type === FRAME.STDOUT ? "stdout" : "stderr", body) === false) this.pause();
     } else if (type === FRAME.STARTED) {
-      const pid = payload.readUInt32LE(0);
+      const pid = body.readUInt32LE(0);
       this.#listener.onStarted?.(pid);
       this.#started.resolve({ pid });
     } else if (type === FRAME.EXIT) {
-      const exit = readExit(payload);
+      const exit = readExit(body);
       // Of a command that could not be started only this is heard.
       this.#started.reject(new AppError("INTERNAL", "the command was not started"));
       this.#exited.resolve(exit);
       this.close();
     } else if (type === FRAME.ERROR) {
-      const errno = payload.readUInt32LE(0);
+      const errno = body.readUInt32LE(0);
       const code = errno === EBUSY ? "CAPACITY_FULL" : "INTERNAL";
-      this.#end(new AppError(code, `minit refused the command: ${payload.toString("utf8", 8, payload.length - 1)}`));
+      this.#end(new AppError(code, `minit refused the command: ${body.toString("utf8", 8, body.length - 1)}`));
       this.close();
     }
   }
@@ -340,8 +340,8 @@ async function ask(path: string, frame: Buffer, clock: Clock): Promise<number> {
     path,
     clock,
     LIMITS.minit_answer_ms,
-    (type, _id, payload) => {
-      if (type === FRAME.SIGNALLED) answer.resolve(payload.readUInt32LE(0));
+    (type, _id, body) => {
+      if (type === FRAME.SIGNALLED) answer.resolve(body.readUInt32LE(0));
     },
     answer.reject,
   );

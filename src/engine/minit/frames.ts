@@ -1,12 +1,12 @@
 /**
- * Hot path. The framing shared by minit and the launcher: u32 length (of all that follows), u8 type, u32 id, payload;
+ * The framing shared by minit and the launcher: u32 length (of all that follows), u8 type, u32 id, body;
  * integers little-endian. A `str` is a u32 length that counts one trailing NUL, then the bytes: C reads it in place.
  * The other end's description of the same is runtimes/minit/protocol.h.
  */
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 
-/** Bytes before a frame's payload: length, type, id. */
+/** Bytes before a frame's body: length, type, id. */
 export const FRAME_HEAD_BYTES = 9;
 /** Of those, the bytes that the length field counts. */
 const COUNTED_HEAD_BYTES = 5;
@@ -54,18 +54,18 @@ export const FRAME = {
   STORED: 0xa0,
 } as const;
 
-/** Writes one frame's payload into a buffer of exactly the right size. */
+/** Writes one frame's body into a buffer of exactly the right size. */
 export class FrameWriter {
   readonly buffer: Buffer;
   #at = FRAME_HEAD_BYTES;
 
-  /** `payload_bytes`: the payload's size, known before (use `strBytes`). Refuses one above the frame bound. */
-  constructor(type: number, id: number, payload_bytes: number) {
-    if (payload_bytes > LIMITS.frame_bytes_max) {
-      throw new AppError("BODY_TOO_LARGE", `a frame of ${payload_bytes} bytes is above ${LIMITS.frame_bytes_max}`);
+  /** `body_bytes`: the body's size, known before (use `strBytes`). Refuses one above the frame bound. */
+  constructor(type: number, id: number, body_bytes: number) {
+    if (body_bytes > LIMITS.frame_bytes_max) {
+      throw new AppError("BODY_TOO_LARGE", `a frame of ${body_bytes} bytes is above ${LIMITS.frame_bytes_max}`);
     }
-    this.buffer = Buffer.allocUnsafe(FRAME_HEAD_BYTES + payload_bytes);
-    this.buffer.writeUInt32LE(COUNTED_HEAD_BYTES + payload_bytes, 0);
+    this.buffer = Buffer.allocUnsafe(FRAME_HEAD_BYTES + body_bytes);
+    this.buffer.writeUInt32LE(COUNTED_HEAD_BYTES + body_bytes, 0);
     this.buffer[4] = type;
     this.buffer.writeUInt32LE(id, 5);
   }
@@ -130,8 +130,8 @@ export function bareFrame(type: number, id: number): Buffer {
   return new FrameWriter(type, id, 0).buffer;
 }
 
-/** `payload` is valid only during the call; keep a copy of what must stay. */
-export type OnFrame = (type: number, id: number, payload: Buffer) => void;
+/** `body` is valid only during the call; keep a copy of what must stay. */
+export type OnFrame = (type: number, id: number, body: Buffer) => void;
 
 const NOT_IN_PIECES = (): boolean => false;
 

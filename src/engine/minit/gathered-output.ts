@@ -13,20 +13,20 @@ export class GatheredOutput {
   }
 
   /** Holds at most twice the cap, in however small pieces it comes. Throws INTERNAL above the cap. */
-  add(payload: Buffer): void {
-    const bytes = this.#bytes + payload.length;
+  add(body: Buffer): void {
+    const bytes = this.#bytes + body.length;
     if (bytes > this.#bytes_max) {
       throw new AppError("INTERNAL", `more output than the ${this.#bytes_max} bytes asked for`);
     }
     if (this.#bytes === 0) {
-      this.#buffer = payload;
+      this.#buffer = body;
     } else {
       if (bytes > this.#buffer.length) {
         const larger = Buffer.allocUnsafe(Math.max(bytes, Math.min(this.#bytes_max, 2 * this.#buffer.length)));
         this.#buffer.copy(larger, 0, 0, this.#bytes);
         this.#buffer = larger;
       }
-      payload.copy(this.#buffer, this.#bytes);
+      body.copy(this.#buffer, this.#bytes);
     }
     this.#bytes = bytes;
   }

@@ -41,7 +41,7 @@ export class MinitClient implements InstanceMinit {
 
   private constructor(socket: Socket) {
     this.#socket = socket;
-    this.#reader = new FrameReader((type, id, payload) => this.#frame(type, id, payload));
+    this.#reader = new FrameReader((type, id, body) => this.#frame(type, id, body));
     socket.on("data", (chunk) => {
       try {
         this.#reader.push(chunk);
@@ -92,23 +92,24 @@ export class MinitClient implements InstanceMinit {
   execSole(request: ExecRequest): Promise<ExecOutcome> {
     if (!this.isOpen) return Promise.reject(this.#lost());
     const id = this.#next_id++ >>> 0;
-    const stdin_bytes = Buffer.byteLength(request.stdin);
+    const { argv, environment, working_directory, payload } = request;
+    const payload_bytes = Buffer.byteLength(payload);
     const frame = new FrameWriter(
       FRAME.EXEC,
       id,
-      20 + strBytes(request.working_directory) + strsBytes(request.argv) + strsBytes(request.environment) + stdin_bytes,
+      20 + strBytes(working_directory) + strsBytes(argv) + strsBytes(environment) + payload_bytes,
     );
     frame
       .u32(FLAG_SOLE | (request.wipe ? FLAG_WIPE : 0))
       .u32(request.timeout_ms)
       .u32(request.stdout_bytes_max)
       .u32(request.stderr_bytes_max)
-      .u16(request.argv.length)
-      .u16(request.environment.length)
-      .str(request.working_directory);
-    for (const text of request.argv) frame.str(text);
-    for (const text of request.environment) frame.str(text);
-    if (stdin_bytes > 0) frame.text(request.stdin);
+      .u16(argv.length)
+      .u16(environment.length)
+      .str(working_directory);
+    for (const text of argv) frame.str(text);
+    for (const text of environment) frame.str(text);
+    if (payload_bytes > 0) frame.text(payload);
     return new Promise((resolve, reject) => {
       const stdout = new GatheredOutput(request.stdout_bytes_max);
       const stderr = new GatheredOutput(request.stderr_bytes_max);
@@ -163,9 +164,9 @@ export class MinitClient implements InstanceMinit {
   }
 
   /** Throws where minit breaks the protocol: what follows in the stream is then not looked at. */
-  #frame(type: number, id: number, payload: Buffer): void {
+  #frame(type: number, id: number, body: Buffer): void {
     if (type === FRAME.READY) {
-      const greeting = readGreeting(payload);
+      const greeting = readGreeting(body);
       this.#onReady?.(greeting);
       this.#onReady = null;
       return;
@@ -185,18 +186,18 @@ export class MinitClient implements InstanceMinit {
       return;
     }
     if (exec.idle !== null) throw new AppError("INTERNAL", `frame ${type} came after the end of its command`);
-    if (type === FRAME.STDOUT) exec.stdout.add(payload);
-    else if (type === FRAME.STDERR) exec.stderr.add(payload);
-    else if (type === FRAME.EXIT) this.#exit(exec, payload);
+    if (type === FRAME.STDOUT) exec.stdout.add(body);
+    else if (type === FRAME.STDERR) exec.stderr.add(body);
+    else if (type === FRAME.EXIT) this.#exit(exec, body);
     else if (type === FRAME.ERROR) {
-      const errno = payload.readUInt32LE(0);
+      const errno = body.readUInt32LE(0);
       this.#running.delete(id);
       exec.reject(new AppError("INTERNAL", `minit refused the command (errno ${errno})`));
     }
   }
 
-  #exit(exec: Running, payload: Buffer): void {
-    const exit = readExit(payload);
+  #exit(exec: Running, body: Buffer): void {
+    const exit = readExit(body);
     exec.idle = Promise.withResolvers<void>();
     // Who is not interested in the idle state must not see an unhandled rejection when the instance dies first.
     exec.idle.promise.catch(() => {});

@@ -54,7 +54,8 @@ export interface ExecRequest {
   readonly stderr_bytes_max: number;
   /** Empty /tmp and /dev/shm afterwards. */
   readonly wipe: boolean;
-  readonly stdin: string;
+  /** What the command reads on its standard input. */
+  readonly payload: string;
 }
 
 export interface ExecOutcome {
