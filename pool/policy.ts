@@ -1,5 +1,5 @@
 /**
- * Hot path. Every choice of the pool as a pure function: how many instances, how long they stay, who is refused and
+ * Every choice of the pool as a pure function: how many instances, how long they stay, who is refused and
  * with what. No state, no clock; the thresholds are in `base/limits.ts`. `scheduler.ts` obeys and decides nothing.
  */
 import type { ErrorCode } from "../src/base/errors.ts";

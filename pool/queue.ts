@@ -1,5 +1,5 @@
 /**
- * Hot path. A doubly linked list whose links belong to the members: joining, leaving from the middle and both ends
+ * A doubly linked list whose links belong to the members: joining, leaving from the middle and both ends
  * cost the same small constant. Used for the calls that wait for a group, for idle instances (a stack per group, and
  * their order of last use on the node) and for the dispatch gate. Bounds are kept by whoever adds.
  *

@@ -1,6 +1,6 @@
 /**
- * Hot path, for the groups of tenants with limits alone. What the limits of owners do: hands their room to the groups
- * that stand in line for it, ends idle instances of one group for another, and those that are too many.
+ * The limits of owners: hands their room to the groups that stand in line for it, ends idle instances of one group for
+ * another, and those that are too many. Runs for the groups of tenants with limits alone.
  *
  * U1. No group stands in line while its owner has room for it, or idle instances that no minimum needs and that would
  *     make room, unless there are no starts for it.

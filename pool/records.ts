@@ -1,5 +1,5 @@
 /**
- * Hot path. The records of the pool: instances, calls that wait, groups, owners, and the reserve of cells. Only the
+ * The records of the pool: instances, calls that wait, groups, owners, and the reserve of cells. Only the
  * functions of states.ts change an instance's state; what the limits of an owner mean is `policy.ts`'s.
  *
  * O1. What is live of an owner equals the sum over the instances of its groups, those on their way out left aside; what is

@@ -1,5 +1,5 @@
 /**
- * Hot path. Who gets which instance, what is started and what makes room. Hands out in this order: the group's ready
+ * Who gets which instance, what is started and what makes room. Hands out in this order: the group's ready
  * instance, a freed or just started one, a cell, a start under way for nobody, a start of its own.
  *
  * A1. A group that wants an instance waits only for a free start or for room (never beside a cell or a spare start).

@@ -1,5 +1,5 @@
 /**
- * Hot path. The state of the pool and the one function that changes an instance's state. Which change happens when
+ * The state of the pool and the one function that changes an instance's state. Which change happens when
  * is `scheduler.ts`'s, whether is `policy.ts`'s.
  *
  * S1. `move` alone changes `instance.state` and `instance.group`, and all counts, lists and sets with them.

@@ -80,6 +80,22 @@ const ALLOWED: Record<string, readonly string[]> = {
   ],
 };
 
+/** The files that a call crosses, in the order in which it does. */
+const HOT_PATH = [
+  "src/http/serve.ts",
+  "src/http/auth.ts",
+  "src/http/input.ts",
+  "src/functions/routes.ts",
+  "src/functions/invoke.ts",
+  "pool/driver.ts",
+  "pool/scheduler.ts",
+  "src/functions/launch.ts",
+  "src/engine/minit/instance-client.ts",
+  "runtimes/minit/exec.c",
+  "src/functions/invocations.ts",
+  "src/store/writer.ts",
+];
+
 function folderOf(file: string): string {
   return file.startsWith("src/") ? file.split("/").slice(0, 2).join("/") : (file.split("/")[0] ?? "");
 }
@@ -201,6 +217,13 @@ describe("the source", () => {
       .map((file) => [file, read(file).split("\n").length] as const)
       .filter(([, lines]) => lines > 500);
     expect(long).toEqual([]);
+  });
+
+  it("says hot path in the head of the files that a call crosses, and nowhere else", () => {
+    const sources = files.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js|c|h)$/.test(file));
+    const mentions = sources.filter((file) => /\bHot path\b/.test(read(file)));
+    expect(mentions.toSorted()).toEqual(HOT_PATH.toSorted());
+    expect(HOT_PATH.filter((file) => !/^\/\*\*?[\s*]*Hot path\. /.test(read(file)))).toEqual([]);
   });
 
   it("opens every file with what it owns", () => {

@@ -1,5 +1,5 @@
 /**
- * Hot path. Trace context as W3C writes it (https://www.w3.org/TR/trace-context/): taken from a request where it is
+ * Trace context as W3C writes it (https://www.w3.org/TR/trace-context/): taken from a request where it is
  * valid, made where it is not, and handed on to the handler. Recording and exporting are src/telemetry's.
  *
  * T1. Whoever sent a context has decided whether it is sampled; for a trace that begins here the ratio decides.

@@ -1,5 +1,5 @@
 /**
- * Hot path. How many calls of a function and of a tenant are in flight (waiting or running), and the refusal where one
+ * How many calls of a function and of a tenant are in flight (waiting or running), and the refusal where one
  * has a limit. A call inside a call counts as one more: at its limit it is refused at once and never waits for the
  * call that waits for it.
  *

@@ -1,5 +1,5 @@
 /**
- * Hot path. Ids of invocations: `inv_<number>_<random>`. The number is the row's, which counts the calls of all tenants; in
+ * Ids of invocations: `inv_<number>_<random>`. The number is the row's, which counts the calls of all tenants; in
  * the id it is masked, so that a tenant learns nothing of the others. The mask comes from the store's key and the random part.
  */
 import { hash } from "node:crypto";

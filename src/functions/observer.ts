@@ -1,4 +1,4 @@
-/** Hot path. The port through which the function concern tells of its calls. What becomes of that is src/telemetry's. */
+/** The port through which the function concern tells of its calls. What becomes of that is src/telemetry's. */
 import type { Trace } from "../base/trace.ts";
 import type { FunctionRecord, InvocationRecord } from "./schema.ts";
 

@@ -178,7 +178,7 @@ export class Functions {
     return { ...totals, total_count, queued };
   }
 
-  /** Hot path: what a call by id needs. Throws NOT_FOUND. */
+  /** Returns what a call by id needs. Throws NOT_FOUND. */
   targetById(tenant_id: string, id: string): Target | Promise<Target> {
     const { targets } = this.#parts;
     return (
@@ -190,7 +190,7 @@ export class Functions {
     );
   }
 
-  /** Hot path: what a call by name needs. Throws NOT_FOUND. */
+  /** Returns what a call by name needs. Throws NOT_FOUND. */
   targetByName(tenant_id: string, name: string): Target | Promise<Target> {
     const { targets, rows } = this.#parts;
     return (

@@ -1,5 +1,5 @@
 /**
- * Hot path. What a call needs to know of a function, prepared once per version: the pool's group, the command, the
+ * What a call needs to know of a function, prepared once per version: the pool's group, the command, the
  * fixed part of the environment. Kept in a bounded cache under id and name; every change of the function drops it.
  */
 import { LRUCache } from "lru-cache";

@@ -1,5 +1,5 @@
 /**
- * Hot path of calls from inside a call. The credentials of running invocations (`HEARTH_KEY` of a function with
+ * The credentials of running invocations (`HEARTH_KEY` of a function with
  * `api_access`): what the inner listener accepts, and nothing else. They live in memory only, since no invocation
  * outlives the daemon that knows its token. Who may have one, and at which depth a chain ends, is the invoker's.
  *

@@ -1,5 +1,5 @@
 /**
- * Hot path. The fields of a JSON body: refuses those that its schema does not name, at any depth, and removes the null of
+ * The fields of a JSON body: refuses those that its schema does not name, at any depth, and removes the null of
  * an optional field that has no meaning of its own. Compiled once per route; the values are the schema's to check.
  */
 import { z } from "zod";

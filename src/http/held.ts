@@ -1,5 +1,5 @@
 /**
- * Hot path. What the requests of one listener hold in memory at the same time: bodies until their request is answered,
+ * What the requests of one listener hold in memory at the same time: bodies until their request is answered,
  * answers until the client has taken them. Each alone has a bound; without one for all together a few clients that send
  * much and read nothing would end the daemon.
  *

@@ -1,5 +1,5 @@
 /**
- * Hot path. The bound on what a JSON text costs: its depth and its number of values, counted in its bytes before it is
+ * The bound on what a JSON text costs: its depth and its number of values, counted in its bytes before it is
  * parsed. 8 MiB of `{},` or of short fields would hold the event loop for seconds; 8 MiB of one string take 20 ms.
  */
 import { AppError } from "../base/errors.ts";

@@ -1,5 +1,5 @@
 /**
- * Hot path. The port through which a listener tells of every request that it has answered, once, when its answer is
+ * The port through which a listener tells of every request that it has answered, once, when its answer is
  * made. What becomes of that (metrics, a line of the log, spans) is src/telemetry's.
  */
 import type { ErrorCode } from "../base/errors.ts";

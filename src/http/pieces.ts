@@ -1,5 +1,5 @@
 /**
- * Hot path. Bytes that come in pieces, held until they are whole. A single piece, the usual case, is kept as it came. Small
+ * Bytes that come in pieces, held until they are whole. A single piece, the usual case, is kept as it came. Small
  * ones are put together: each Buffer costs some 400 bytes beside its content, and a client may send one byte at a time.
  */
 

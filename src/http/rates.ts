@@ -1,5 +1,5 @@
 /**
- * Hot path. Requests per second of a tenant, over all its credentials and both listeners: a token bucket for each
+ * Requests per second of a tenant, over all its credentials and both listeners: a token bucket for each
  * tenant that has a limit, and nothing for the others.
  *
  * R1. A bucket holds one second's worth, at least one request, and is full when it is made.

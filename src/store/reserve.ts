@@ -46,7 +46,7 @@ export class Reserve {
     this.#makeIfRoomy();
   }
 
-  /** Hot path. Whether records may be written (R1). Looks at the disk only while the reserve is gone, and not always. */
+  /** True if records may be written (R1). Looks at the disk only while the reserve is gone, and not always. */
   get takesRecords(): boolean {
     return this.#isWhole || this.#looksRoomy();
   }

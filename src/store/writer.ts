@@ -1,7 +1,7 @@
 /**
- * The store's one writer: natural batching. Whatever is asked for in one turn of the event loop is committed together
- * in one transaction at the end of that turn; nothing waits for more to come. Runs on the main thread, where a commit
- * costs 17 µs and saves two thread hops.
+ * Hot path. The store's one writer: natural batching. Whatever is asked for in one turn of the event loop is committed
+ * together in one transaction at the end of that turn; nothing waits for more to come. Runs on the main thread, where a
+ * commit costs 17 µs and saves two thread hops.
  *
  * W1. Every item settles exactly once: after its commit, with its own error, or with the error of a hold or of `close`.
  * W2. An item that fails takes no other with it. Where SQLite gives up the whole transaction (disk full), each item is

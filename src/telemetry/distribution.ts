@@ -1,5 +1,5 @@
 /**
- * Hot path. A histogram that is cheap to add to: prom-client's own looks its labels up and allocates at each value,
+ * A histogram that is cheap to add to: prom-client's own looks its labels up and allocates at each value,
  * which costs 3 µs a value in the running daemon, this one 0.1. The registry reads it like any of its metrics.
  */
 import type { MetricValueWithName, Registry } from "prom-client";

@@ -1,5 +1,5 @@
 /**
- * Hot path. Counts and durations by function, for the function's own tenant and for the operator.
+ * Counts and durations by function, for the function's own tenant and for the operator.
  *
  * L1. At most `functions_max` functions have series of their own. The least recently called goes into `other`, so that
  *     sums stay true; a deleted one goes altogether.

@@ -1,5 +1,5 @@
 /**
- * Hot path. The node's metrics, under names that end in their unit: what is counted as it happens (requests, calls,
+ * The node's metrics, under names that end in their unit: what is counted as it happens (requests, calls,
  * commits, refusals) and what is read when it is asked for (pool, store, process). How they are served is routes.ts's
  * and otlp.ts's.
  *

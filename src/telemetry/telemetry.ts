@@ -1,5 +1,5 @@
 /**
- * Hot path. Where the reports of the other folders come together: each request and each call goes into the metrics,
+ * Where the reports of the other folders come together: each request and each call goes into the metrics,
  * each request into the log, and sampled ones into spans where these are exported.
  *
  * O1. A line of the log holds ids, names and numbers. Keys, paths, queries, payloads, environment values and outputs

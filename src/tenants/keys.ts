@@ -1,5 +1,5 @@
 /**
- * Hot path. API keys: made, kept (SHA-256 only, so a stolen database opens nothing), revoked, and looked up for every
+ * API keys: made, kept (SHA-256 only, so a stolen database opens nothing), revoked, and looked up for every
  * request through a cache that keeps hashing and reading off the hot path. A bearer token that is a JWT is verified by
  * access-tokens.ts and then treated the same.
  *
