@@ -226,6 +226,32 @@ describe("the source", () => {
     expect(HOT_PATH.filter((file) => !/^\/\*\*?[\s*]*Hot path\. /.test(read(file)))).toEqual([]);
   });
 
+  it("documents a method of the engine's ports at the port alone", () => {
+    const ports = code.filter((file) => /^src\/engine\/ports(\.ts$|\/)/.test(file)).map(read);
+    const bodies = ports.flatMap((text) => [...text.matchAll(/^export interface (\w+)[^{]*\{\n([\s\S]*?)^\}/gm)]);
+    const members = new Map(
+      bodies.map(([, name = "", body = ""]) => [
+        name,
+        [...body.matchAll(/^ {2}(?:readonly )?(\w+)/gm)].map((match) => match[1] ?? ""),
+      ]),
+    );
+    const repeated = code
+      .filter((file) => file.startsWith("src/engine/"))
+      .flatMap((file) =>
+        [...read(file).matchAll(/^(?:export )?class \w+ implements ([\w, ]+) \{\n([\s\S]*?)^\}/gm)].flatMap(
+          ([, names = "", body = ""]) => {
+            const documented = /\*\/\n {2}(?:(?:async|readonly|get) )*\*?(\w+)/g;
+            const known = new Set(names.split(", ").flatMap((name) => members.get(name) ?? []));
+            return [...body.matchAll(documented)]
+              .map((match) => match[1] ?? "")
+              .filter((name) => known.has(name))
+              .map((name) => `${file}: ${name}`);
+          },
+        ),
+      );
+    expect(repeated).toEqual([]);
+  });
+
   it("opens every file with what it owns", () => {
     const sources = code.filter((file) => !/^#!/.test(read(file)) || /\.ts$/.test(file));
     expect(sources.filter((file) => !/^\/\*\*/.test(read(file)))).toEqual([]);

@@ -6,8 +6,8 @@ import { MountedImages } from "../../src/engine/images/mounted-images.ts";
 import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
 import { quietLog } from "../store/scratch.ts";
-import { Ground } from "../support/storage-ground.ts";
 import { eventually } from "../support/native.ts";
+import { Ground } from "../support/storage-ground.ts";
 
 const DIRECTORY = 0o040000;
 const LINK = 0o120000;

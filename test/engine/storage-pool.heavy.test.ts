@@ -4,9 +4,9 @@ import { closeSync, openSync, readFileSync, statfsSync, statSync, truncateSync, 
 import { afterEach, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
-import { Ground } from "../support/storage-ground.ts";
 import { eventually as within } from "../support/daemon.ts";
 import { eventually } from "../support/native.ts";
+import { Ground } from "../support/storage-ground.ts";
 
 const MIB = 1024 * 1024;
 

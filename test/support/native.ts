@@ -50,9 +50,7 @@ export class Wire {
 
   constructor(path: string) {
     this.socket = connect(path);
-    const reader = new FrameReader((type, id, body) =>
-      this.frames.push({ type, id, body: Buffer.from(body) }),
-    );
+    const reader = new FrameReader((type, id, body) => this.frames.push({ type, id, body: Buffer.from(body) }));
     const change = () => {
       this.#changed.resolve();
       this.#changed = Promise.withResolvers<void>();

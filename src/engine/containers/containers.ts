@@ -86,16 +86,10 @@ export class LocalContainers implements Containers {
     );
   }
 
-  /** Ports of this machine that lead into containers, those of other daemons too. */
   async publications(): Promise<readonly Publication[]> {
     return readPublications(await this.#host.launcher());
   }
 
-  /**
-   * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
-   * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
-   * `FileSessions.open` does.
-   */
   openFiles(owner: { id: string; tenant_id: string }, image: string): Promise<OpenFiles> {
     return this.#host.retried(() => this.#openFiles(owner, image));
   }
@@ -128,7 +122,6 @@ export class LocalContainers implements Containers {
     }
   }
 
-  /** Resolves when it is known whether containers here have user namespaces, or that it cannot be found out now. */
   userNamespacesTried(): Promise<void> {
     return this.#host.users.settled();
   }
@@ -202,17 +195,14 @@ export class LocalContainers implements Containers {
     });
   }
 
-  /** Tells how many processes and threads the containers of a tenant may have together; null: no limit. */
   boundProcesses(processesMax: (tenant_id: string) => number | null): void {
     this.#host.tenants.bound(processesMax);
   }
 
-  /** Number of processes and threads of a tenant's containers now. */
   processCount(tenant_id: string): number {
     return this.#host.tenants.processCount(tenant_id);
   }
 
-  /** One listener, told of every end of a container that was live. */
   onEnded(listener: (id: string, ended: Ended) => void): void {
     this.#onEnded = listener;
   }
@@ -221,7 +211,6 @@ export class LocalContainers implements Containers {
     return this.#held.get(id) ?? null;
   }
 
-  /** Ids of all that have a file system or a log here. */
   async kept(): Promise<readonly string[]> {
     const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
     const ids = [...folders, ...(await this.#host.storage.list("containers"))];
@@ -229,28 +218,21 @@ export class LocalContainers implements Containers {
     return [...new Set(ids)].filter((id) => id !== PROBE || !this.#host.users.areWanted);
   }
 
-  /** Of those that run. */
   get ids(): readonly string[] {
     return [...this.#held.keys()];
   }
 
-  /** Makes the root file system of a container, at most `disk_mb` large. Rejects with CAPACITY_FULL. Safe to repeat. */
   async create(id: string, disk_mb: number | null): Promise<void> {
     await this.#host.storage.create("containers", id, disk_mb);
     mkdirSync(this.directory(id), { recursive: true, mode: 0o700 });
   }
 
-  /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
   async remove(id: string): Promise<void> {
     await this.#runs.whenCleared(id);
     await this.#host.storage.remove("containers", id);
     this.#starter.forget(id);
   }
 
-  /**
-   * Starts a container and waits for its minit (N1). Resolves to null, or to its end where its command was over before
-   * anybody could look. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image).
-   */
   async start(plan: ContainerPlan): Promise<Ended | null> {
     const { id } = plan;
     await this.#runs.whenCleared(id);
@@ -312,10 +294,6 @@ export class LocalContainers implements Containers {
     }
   }
 
-  /**
-   * Asks a container to end by `signal`, ends it by force after `grace_ms`, and resolves when nothing of it is left.
-   * Resolves at once when it does not run.
-   */
   async stop(id: string, signal: number, grace_ms: number): Promise<void> {
     const held = this.#held.get(id);
     if (held === undefined) return;
@@ -331,7 +309,6 @@ export class LocalContainers implements Containers {
     }
   }
 
-  /** Ends a container by force. Resolves when nothing of it is left. */
   async kill(id: string): Promise<void> {
     await this.#runs.whenCleared(id);
     const held = this.#held.get(id);
@@ -340,26 +317,22 @@ export class LocalContainers implements Containers {
     await this.#untilEnded(held, 0);
   }
 
-  /** How a container ended while nobody looked. Null: there is no word of it, as after a reboot of the machine. */
   exit(id: string): Ended | null {
     return this.#runs.exit(id);
   }
 
-  /** Begins a command in a container that runs, on a connection of its own. */
   exec(id: string, request: RunRequest, listener: ExecListener): Exec {
     const held = this.#held.get(id);
     invariant(held !== undefined, "the container runs");
     return openExec(held.socket_path, request, listener, this.#host.options.clock);
   }
 
-  /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
   run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering {
     const held = this.#held.get(id);
     invariant(held !== undefined, "the container runs");
     return runExec(held.socket_path, request, this.#host.options.clock);
   }
 
-  /** Signals a process by its pid inside. Rejects with NOT_FOUND when there is none, INVALID_ARGUMENT for the first one. */
   async signalPid(id: string, pid: number, signal: number): Promise<void> {
     const held = this.#held.get(id);
     invariant(held !== undefined, "the container runs");
@@ -379,7 +352,6 @@ export class LocalContainers implements Containers {
     return readMetrics(this.#host.mode, this.#runs.remains(held.run, false).cgroup, held.slot.host_interface);
   }
 
-  /** Processes of a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
   processes(id: string): Promise<ProcessList> {
     const held = this.#held.get(id);
     invariant(held !== undefined, "the container runs");
@@ -391,13 +363,11 @@ export class LocalContainers implements Containers {
     return this.#starter.directory(id);
   }
 
-  /** True if a container that runs is connected to the gateway. */
   isLinked(id: string): boolean {
     const slot = this.#held.get(id)?.slot;
     return slot !== undefined && this.#host.network.isConnected(slot);
   }
 
-  /** Whether somebody looks into one that does not run: it cannot be started before that is over. */
   isLookedInto(id: string): boolean {
     return this.#idle.isUsed(id);
   }

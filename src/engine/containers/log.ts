@@ -118,7 +118,6 @@ export class SegmentedLog implements ContainerLog {
     this.#clock = clock;
   }
 
-  /** Lines that are there now, oldest first. None where there are no files. */
   async tail(options: TailOptions): Promise<LogLine[]> {
     const limit = Math.min(options.limit, LIMITS.log_lines_max);
     return this.#withFiles(async (files) => {
@@ -133,10 +132,6 @@ export class SegmentedLog implements ContainerLog {
     });
   }
 
-  /**
-   * Lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once where there
-   * are no files.
-   */
   async *follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined> {
     const files = await openAll(this.#paths);
     try {

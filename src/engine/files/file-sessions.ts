@@ -119,7 +119,6 @@ class PieceWriter implements FileWriter {
     this.done.catch(() => {});
   }
 
-  /** False: it has failed already, `done` says why, and nothing more is needed. `sent`: all of it is on its way. */
   add(content: Uint8Array, sent?: () => void): boolean {
     const all = [...pieces(content)];
     for (const [i, piece] of all.entries()) {
@@ -169,7 +168,6 @@ export class HelperSession implements FileSession {
     this.#connection.close();
   }
 
-  /** Of the entry itself, or of what a link leads to. */
   async stat(path: FilePath, isFollowed = false): Promise<FileEntry> {
     const flags = isFollowed ? FILE_FLAG.FOLLOW : 0;
     const found: FileEntry[] = [];
@@ -179,7 +177,6 @@ export class HelperSession implements FileSession {
     return entry;
   }
 
-  /** One page of a directory in the order of the bytes of names. `page` counts from 1. */
   async list(request: {
     readonly path: FilePath;
     readonly page: number;
@@ -193,7 +190,6 @@ export class HelperSession implements FileSession {
     return { entries, total_count };
   }
 
-  /** Bytes `start` up to but not including `end` of a regular file. */
   async read(path: FilePath, range: { readonly start?: number; readonly end?: number } = {}): Promise<FileContent> {
     const { start = 0, end = TO_THE_END } = range;
     const flags = FILE_FLAG.FOLLOW;
@@ -207,10 +203,6 @@ export class HelperSession implements FileSession {
     return { ...entryOf(first.value), stream: stream() };
   }
 
-  /**
-   * Makes or replaces a regular file at once, missing directories too. A link is replaced, not followed. Pieces of an
-   * iterable are the session's: it frees them when they are on their way.
-   */
   async write(
     path: FilePath,
     content: Uint8Array | AsyncIterable<Uint8Array>,
@@ -236,7 +228,6 @@ export class HelperSession implements FileSession {
     await writer.done;
   }
 
-  /** The same in pieces. One file at a time: a later call ends an earlier one. Mind `hasRoom` between the pieces. */
   beginWrite(path: FilePath, attributes: FileAttributes = {}, options: PathOptions = {}): FileWriter {
     const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS | FILE_FLAG.MORE;
     const request = { mode: 0o644, ...attributes, flags: flags | FILE_FLAG.MODE, path };
@@ -244,25 +235,21 @@ export class HelperSession implements FileSession {
     return new PieceWriter(this.#connection, id, done);
   }
 
-  /** A small file in one frame. */
   async put(path: FilePath, content: Uint8Array, attributes: FileAttributes = {}, options: PathOptions = {}) {
     invariant(content.length <= CONTENT_BYTES_MAX, "what is put fits a frame");
     const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS | FILE_FLAG.MODE;
     await this.#connection.call(FILE_FRAME.WRITE, { mode: 0o644, ...attributes, flags, path, content });
   }
 
-  /** Makes a directory, with those above it; one that is there gets the attributes. */
   async mkdir(path: FilePath, attributes: FileAttributes = {}, options: PathOptions = {}): Promise<void> {
     const flags = attributeFlags(attributes, options) | FILE_FLAG.PARENTS;
     await this.#connection.call(FILE_FRAME.MKDIR, { ...attributes, flags, path });
   }
 
-  /** Removes an entry; a directory that is not empty only with `isRecursive`. Gives how many entries went. */
   remove(path: FilePath, isRecursive = false): Promise<number> {
     return this.#connection.call(FILE_FRAME.REMOVE, { path, flags: isRecursive ? FILE_FLAG.RECURSIVE : 0 });
   }
 
-  /** Replaces what has the new name, as rename(2) does. */
   async rename(path: FilePath, new_path: FilePath): Promise<void> {
     await this.#connection.call(FILE_FRAME.RENAME, { path, other: new_path, flags: FILE_FLAG.PARENTS });
   }
@@ -272,13 +259,11 @@ export class HelperSession implements FileSession {
     await this.#connection.call(FILE_FRAME.SYMLINK, { ...attributes, flags, path, other: target });
   }
 
-  /** Another name for a file that is there. */
   async link(path: FilePath, existing: FilePath, options: PathOptions = {}): Promise<void> {
     const flags = attributeFlags({}, options) | FILE_FLAG.PARENTS;
     await this.#connection.call(FILE_FRAME.LINK, { path, other: existing, flags });
   }
 
-  /** Changes what is given of a file or directory. */
   async setAttributes(path: FilePath, attributes: FileAttributes, options: PathOptions = {}): Promise<void> {
     await this.#connection.call(FILE_FRAME.ATTRIBUTES, {
       ...attributes,
@@ -287,18 +272,10 @@ export class HelperSession implements FileSession {
     });
   }
 
-  /**
-   * Makes a directory (with those above it) the base of all paths with `isBeneath`. Below it a link leads on only to
-   * what lies below it as well; any other that is in the way of a directory is replaced by one.
-   */
   async setBase(path: FilePath): Promise<void> {
     await this.#connection.call(FILE_FRAME.BASE, { path });
   }
 
-  /**
-   * All entries below a directory, or the one file at `path`, each directory before what is in it. Pipes, sockets and
-   * devices are left out, and so is what the kernel makes up (/proc, /sys). A file that shrinks ends in zeros.
-   */
   async *walk(path: FilePath): AsyncGenerator<WalkEntry, void, undefined> {
     const frames = this.#connection.frames(FILE_FRAME.WALK, { path });
     async function* content(size: number): AsyncGenerator<Uint8Array, void, undefined> {
@@ -359,10 +336,6 @@ export class FileSessions implements Files {
     this.#options = options;
   }
 
-  /**
-   * Opens a session on a tree for as long as `work` takes. `tenant_id`: whom it counts for. Rejects with CAPACITY_FULL
-   * above the bound of all, with CONCURRENCY_LIMIT above the tenant's.
-   */
   async with<Result>(
     tenant_id: string,
     root: string,
@@ -377,11 +350,8 @@ export class FileSessions implements Files {
     }
   }
 
-  /**
-   * The same for work whose end lies elsewhere, as a body that is being sent: `close` must be called. `mounter`: the only
-   * launcher that sees the tree, where that is so.
-   */
   async open(tenant_id: string, root: string, uid_base: number, mounter: Spawner | null = null): Promise<OpenFiles> {
+    // `mounter`: the one launcher that sees the tree, where no other does.
     const give = this.#shares.take(tenant_id, tooMany);
     const { withLauncher, minit, directory, clock } = this.#options;
     const begin = (launcher: Spawner) => {

@@ -52,7 +52,6 @@ export class MountedImages implements Images {
     });
   }
 
-  /** The image that a reference stands for now (G1). Rejects with NOT_FOUND. */
   async find(reference: string): Promise<FoundImage> {
     const { images, withLauncher } = this.#options;
     const state = images.state();
@@ -68,7 +67,6 @@ export class MountedImages implements Images {
     }
   }
 
-  /** True if an image is in the store, and where a release is given of that release. */
   async isRelease(reference: string, release: string | null): Promise<boolean> {
     const image = await this.find(reference).catch(() => null);
     return image !== null && (release === null || image.release === release);

@@ -121,7 +121,6 @@ export class ExecConnection implements Exec {
     this.#connection.socket.write(frame);
   }
 
-  /** Takes standard input. False: wait for `onDrain` with the next. */
   write(bytes: Uint8Array): boolean {
     const { socket } = this.#connection;
     if (!socket.writable) return true;
@@ -140,7 +139,6 @@ export class ExecConnection implements Exec {
     return isTaken;
   }
 
-  /** Ends standard input after what was written. On a terminal this types its end-of-file character. */
   endStdin(): void {
     this.#send(bareFrame(FRAME.STDIN_CLOSE, EXEC_ID));
   }
@@ -149,12 +147,10 @@ export class ExecConnection implements Exec {
     this.#send(new FrameWriter(FRAME.RESIZE, EXEC_ID, 4).u16(cols).u16(rows).buffer);
   }
 
-  /** To its process group; on a terminal, to that in the foreground. It comes after the input written before. */
   signal(signal: number): void {
     this.#send(new FrameWriter(FRAME.KILL, EXEC_ID, 4).u32(signal).buffer);
   }
 
-  /** Kills the whole tree at once. `exited` tells; where input that nobody reads is in the way, with an error. */
   kill(): void {
     this.signal(SIGKILL);
     this.#cancelKill();
@@ -169,7 +165,6 @@ export class ExecConnection implements Exec {
     this.#connection.socket.resume();
   }
 
-  /** X2. */
   close(): void {
     this.#connection.socket.destroy();
   }
@@ -312,7 +307,6 @@ export class ControlConnection implements ContainerControl {
     void this.#closed.then(listener);
   }
 
-  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`. */
   ping(timeout_ms: number, clock: Clock): Promise<void> {
     const id = this.#next_id++ >>> 0;
     return new Promise((resolve, reject) => {

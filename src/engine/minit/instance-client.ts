@@ -75,10 +75,6 @@ export class MinitClient implements InstanceMinit {
     }
   }
 
-  /**
-   * Calls `listener` once when the connection ends, however it ends, or soon when it has ended. One listener; a later
-   * one replaces it.
-   */
   onClosed(listener: () => void): void {
     this.#onClosed = listener;
     if (this.#hasEnded) setImmediate(listener);
@@ -88,7 +84,6 @@ export class MinitClient implements InstanceMinit {
     return this.#closed === null && !this.#socket.destroyed;
   }
 
-  /** Runs a command that owns the whole instance. Rejects only when the connection ends (C1). */
   execSole(request: ExecRequest): Promise<ExecOutcome> {
     if (!this.isOpen) return Promise.reject(this.#lost());
     const id = this.#next_id++ >>> 0;
@@ -119,7 +114,6 @@ export class MinitClient implements InstanceMinit {
     });
   }
 
-  /** Resolves when minit answers. Rejects when it does not within `timeout_ms`. */
   ping(timeout_ms: number, clock: Clock): Promise<void> {
     if (!this.isOpen) return Promise.reject(this.#lost());
     const id = this.#next_id++ >>> 0;

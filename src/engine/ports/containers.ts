@@ -150,10 +150,10 @@ export interface Containers {
   start(plan: ContainerPlan): Promise<Ended | null>;
   /**
    * Asks a container to end by `signal`, ends it by force after `grace_ms`, and resolves when nothing of it is left.
-   * Resolves at once when it does not run.
+   * Resolves at once when it does not run. Rejects with NOT_RESPONDING when it is not gone in time.
    */
   stop(id: string, signal: number, grace_ms: number): Promise<void>;
-  /** Ends a container by force. Resolves when nothing of it is left. */
+  /** Ends a container by force. Resolves when nothing of it is left. Rejects with NOT_RESPONDING as `stop` does. */
   kill(id: string): Promise<void>;
   /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
   remove(id: string): Promise<void>;

@@ -38,7 +38,7 @@ export interface InstanceMinit {
    * one replaces it.
    */
   onClosed(listener: () => void): void;
-  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`. */
+  /** Resolves when minit answers. Rejects with INTERNAL when it does not within `timeout_ms`. */
   ping(timeout_ms: number, clock: Clock): Promise<void>;
   /** Ends the connection; what has no answer yet rejects. */
   close(): void;

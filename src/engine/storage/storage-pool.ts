@@ -88,15 +88,10 @@ export class StoragePool implements Storage {
     await this.#look(launcher);
   }
 
-  /** The subvolume's root, for the launcher and what it starts. */
   subvolume(kind: SubvolumeKind, id: string): string {
     return `${this.path}/${kind}/${id}`;
   }
 
-  /**
-   * Makes an empty subvolume that may hold `limit_mb` megabytes, or without a limit of its own. Of one that is there the
-   * limit is set. Resolves to its path. Rejects with CAPACITY_FULL, for an impossible id with INTERNAL.
-   */
   async create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string> {
     this.#refuseWhenFull();
     const texts = [`${kind}/${id}`];
@@ -106,18 +101,10 @@ export class StoragePool implements Storage {
     return this.subvolume(kind, id);
   }
 
-  /**
-   * Removes a subvolume with all that is in it, subvolumes that were made inside of it too; its blocks are freed in the
-   * background. Resolves also when there is none. Nothing may run in it: open files would live on unseen.
-   */
   async remove(kind: SubvolumeKind, id: string): Promise<void> {
     await this.#done(`subvolume ${kind}/${id}`, { type: FRAME.STORAGE_DELETE, texts: [`${kind}/${id}`] });
   }
 
-  /**
-   * Makes `to` what `from` is now, in time that does not depend on its size. A `to` that is there already stays as it
-   * is. Rejects with NOT_FOUND when there is no `from`, with CAPACITY_FULL.
-   */
   async snapshot(
     from: SubvolumeName,
     to: SubvolumeName,
@@ -133,13 +120,11 @@ export class StoragePool implements Storage {
     return this.subvolume(to.kind, to.id);
   }
 
-  /** Null takes the limit away. One below what is there already lets nothing more be written. Rejects with NOT_FOUND. */
   async setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void> {
     const request = { type: FRAME.STORAGE_LIMIT, texts: [`${kind}/${id}`], bytes: (limit_mb ?? 0) * MIB };
     await this.#done(`subvolume ${kind}/${id}`, request);
   }
 
-  /** What it holds at this moment, what waits in memory included. Rejects with NOT_FOUND. */
   async usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage> {
     const request = { type: FRAME.STORAGE_USAGE, texts: [`${kind}/${id}`] };
     const { values } = await this.#done(`subvolume ${kind}/${id}`, request);
@@ -151,7 +136,6 @@ export class StoragePool implements Storage {
     };
   }
 
-  /** Ids of all subvolumes of a kind, in no order. */
   async list(kind: SubvolumeKind): Promise<string[]> {
     const { text } = await this.#done(`list of ${kind}`, { type: FRAME.STORAGE_LIST, texts: [kind] });
     return text.split("\n").slice(0, -1);
@@ -244,16 +228,19 @@ export class StoragePool implements Storage {
   #lookLater(failures: number): void {
     const { clock, withLauncher, log } = this.#options;
     const isPressed = this.#room_bytes < LIMITS.storage_pool_pressed_bytes;
-    this.#cancelLook = clock.after(isPressed ? LIMITS.storage_pool_pressed_look_ms : LIMITS.storage_pool_look_ms, async () => {
-      try {
-        await withLauncher((launcher) => this.#look(launcher));
-        failures = 0;
-      } catch (error) {
-        // One may fall into the change of the launcher. What stays wrong is told once.
-        if (++failures === 2) log.error("the storage pool does not answer", { error: errorText(error) });
-      }
-      if (!this.#isClosed) this.#lookLater(failures);
-    });
+    this.#cancelLook = clock.after(
+      isPressed ? LIMITS.storage_pool_pressed_look_ms : LIMITS.storage_pool_look_ms,
+      async () => {
+        try {
+          await withLauncher((launcher) => this.#look(launcher));
+          failures = 0;
+        } catch (error) {
+          // One may fall into the change of the launcher. What stays wrong is told once.
+          if (++failures === 2) log.error("the storage pool does not answer", { error: errorText(error) });
+        }
+        if (!this.#isClosed) this.#lookLater(failures);
+      },
+    );
   }
 
   #refuseWhenFull(): void {
