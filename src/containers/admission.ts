@@ -1,6 +1,6 @@
 /** The checks before a container is made or started, each a statement of the batch that makes the change. */
+import { unknownCredential } from "../base/caller.ts";
 import type { LimitName, Quotas } from "../base/tenant-limits.ts";
-import { unknownCredential } from "../http/auth.ts";
 import type { Guard } from "../store/store.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
 import { memoryFull, nameTaken, nodeFull, volumeGone } from "./told.ts";

@@ -1,6 +1,6 @@
 /** Every route of the container concern: its life here, what runs in it in exec/routes.ts. */
 import { z } from "zod";
-import type { Caller } from "../http/auth.ts";
+import type { Caller } from "../base/caller.ts";
 import { guideRoutes } from "../http/guide.ts";
 import { validate } from "../http/input.ts";
 import { pageQuery } from "../http/pages.ts";

@@ -2,11 +2,11 @@
  * What a tenant may own, held in SQL beside the change itself, so that no two requests at the same time pass a limit
  * together and nothing is made in a tenant that is being deleted. The limits are those of src/base/tenant-limits.ts.
  */
+import { unknownCredential } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Quotas, TENANT_LIMITS, tenantGuard } from "../base/tenant-limits.ts";
-import { unknownCredential } from "../http/auth.ts";
 import type { Guard, Store } from "../store/store.ts";
 import { deleteOldest } from "./portions.ts";
 

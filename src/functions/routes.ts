@@ -1,7 +1,7 @@
 /** Hot path. Every route of the function concern, in full, with what it takes and answers. */
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
-import type { Caller } from "../http/auth.ts";
+import type { Caller } from "../base/caller.ts";
 import { guideRoutes } from "../http/guide.ts";
 import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";

@@ -3,14 +3,14 @@
  * holds its words; routes, states, limits and errors are read from where they are enforced.
  */
 import { z } from "zod";
+import { type Caller, SCOPES, type Scope } from "../base/caller.ts";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Machine } from "../base/machine.ts";
 import { preferredType } from "./accept.ts";
-import type { Caller } from "./auth.ts";
 import { bullets, document, fenced, heading, inlineCode, numbered, paragraph, table } from "./markdown.ts";
 import { errorsOf, templateOf } from "./openapi.ts";
-import { Answer, JSON_TYPE, type Output, type Route, route, SCOPES, type Scope } from "./route.ts";
+import { Answer, JSON_TYPE, type Output, type Route, route } from "./route.ts";
 
 const MARKDOWN_TYPE = "text/markdown";
 

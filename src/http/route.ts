@@ -4,10 +4,10 @@
  * Mounting is server.ts's, serving serve.ts's.
  */
 import type { z } from "zod";
+import type { AuthClass, Caller, Scope } from "../base/caller.ts";
 import { type ErrorCode, invariant } from "../base/errors.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Statement } from "../store/store.ts";
-import type { Caller } from "./auth.ts";
 import { bodyFields, noFields } from "./body.ts";
 import type { RequestNotes } from "./observer.ts";
 import type { Page } from "./pages.ts";
@@ -16,16 +16,6 @@ import type { Upload, UploadOptions } from "./upload.ts";
 import type { SocketOptions, Upgrade } from "./websocket.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-
-/**
- * `public`: no credential is looked at. `tenant`: the credential decides the tenant. `operator`: the operator's key
- * alone.
- */
-export type AuthClass = "public" | "tenant" | "operator";
-
-/** What a key may be given to do: look, call functions, change things, manage keys. */
-export const SCOPES = ["read", "invoke", "write", "admin"] as const;
-export type Scope = (typeof SCOPES)[number];
 
 /** A request that an Idempotency-Key lets run once. */
 export interface Once {

@@ -7,13 +7,13 @@
  *
  * Turns, bounds and states are queue.ts's (O2 to O4), one run is run.ts's.
  */
+import { unknownCredential } from "../base/caller.ts";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Events } from "../events/service.ts";
-import { unknownCredential } from "../http/auth.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Answer, Once } from "../http/route.ts";
 import type { Store } from "../store/store.ts";

@@ -19,6 +19,7 @@ import {
   jwtVerify,
   SignJWT,
 } from "jose";
+import { SCOPES, type Scope } from "../base/caller.ts";
 import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
 import { type OutsideIssuer, OWN_ISSUER } from "../base/config.ts";
 import { errorText } from "../base/errors.ts";
@@ -26,7 +27,6 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Outgoing } from "../base/outgoing.ts";
-import { SCOPES, type Scope } from "../http/route.ts";
 import type { TokenKeys } from "./token-keys.ts";
 
 const OWN_ALGORITHM = "HS256";

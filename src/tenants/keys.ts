@@ -11,6 +11,7 @@
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import { LRUCache } from "lru-cache";
+import { type Authenticator, type Caller, lacksScope, SCOPES, type Scope, unknownCredential } from "../base/caller.ts";
 import { type Clock, type EpochSeconds, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
@@ -18,9 +19,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 import type { Events } from "../events/service.ts";
-import { type Authenticator, type Caller, lacksScope, unknownCredential } from "../http/auth.ts";
 import { type Listed, type Place, readPage } from "../http/pages.ts";
-import { SCOPES, type Scope } from "../http/route.ts";
 import type { Statement, Store } from "../store/store.ts";
 import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.ts";
 import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } from "./schema.ts";

@@ -1,7 +1,7 @@
 /** Every route of tenants, their keys and access tokens, with what it takes and answers. */
 import { z } from "zod";
+import { lacksScope } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
-import { lacksScope } from "../http/auth.ts";
 import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
 import { acknowledgement } from "../http/schema.ts";

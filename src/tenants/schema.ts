@@ -1,10 +1,10 @@
 /** Shapes of tenants, their limits, API keys and access tokens. */
 import { z } from "zod";
+import { SCOPES } from "../base/caller.ts";
 import { LIMITS } from "../base/limits.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
 import { queryFlag } from "../http/input.ts";
 import { nextCursor } from "../http/pages.ts";
-import { SCOPES } from "../http/route.ts";
 import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
 
 const name = wellFormed

@@ -5,6 +5,7 @@
  * M1 A volume is not deleted while a container has it, whether it runs or not: both sides are held in SQL beside the
  *    change itself.
  */
+import { unknownCredential } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
@@ -16,7 +17,6 @@ import type { Quotas } from "../base/tenant-limits.ts";
 import type { Storage } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
-import { unknownCredential } from "../http/auth.ts";
 import type { Listed, Place } from "../http/pages.ts";
 import type { Guard, Store } from "../store/store.ts";
 

@@ -4,7 +4,7 @@
  * added is covered as it stands; one that this cannot ask for fails here.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { SCOPES } from "../../src/http/route.ts";
+import { SCOPES } from "../../src/base/caller.ts";
 import type { Row } from "../../src/store/store.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { bodyOf, nameOf, parametersOf, pathOf, ROUTES } from "../support/routes.ts";

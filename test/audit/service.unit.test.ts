@@ -2,8 +2,8 @@
 import { describe, expect, it } from "vitest";
 import type { AuditFilter } from "../../src/audit/schema.ts";
 import { Audit } from "../../src/audit/service.ts";
+import type { Caller } from "../../src/base/caller.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import type { Caller } from "../../src/http/auth.ts";
 import type { Served } from "../../src/http/observer.ts";
 import { firstPage } from "../../src/http/pages.ts";
 import { HandClock } from "../pool/hand-clock.ts";

@@ -1,11 +1,11 @@
 /** What requests hold in memory together, and how many of one connection are worked on at a time. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import type { Caller } from "../../src/base/caller.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
-import type { Caller } from "../../src/http/auth.ts";
 import { Held } from "../../src/http/held.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";

@@ -1,13 +1,12 @@
 /** A real server on loopback with the routes a test needs, and a raw client for what `fetch` hides. */
-
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { afterEach } from "vitest";
+import type { Authenticator } from "../../src/base/caller.ts";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
 import { Traces } from "../../src/base/trace.ts";
-import type { Authenticator } from "../../src/http/auth.ts";
 import type { Admission } from "../../src/http/connections.ts";
 import { Held } from "../../src/http/held.ts";
 import { Idempotency } from "../../src/http/idempotency.ts";

@@ -1,11 +1,11 @@
 /** Keys at rest and in the cache, with the time held by hand. */
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
+import { SCOPES } from "../../src/base/caller.ts";
 import type { Clock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { DEFAULT_TENANT_ID } from "../../src/base/tenant-limits.ts";
 import { credentialOf } from "../../src/http/auth.ts";
-import { SCOPES } from "../../src/http/route.ts";
 import type { Row, Store, Value } from "../../src/store/store.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { testKeys } from "./test-keys.ts";

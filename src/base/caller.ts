@@ -1,0 +1,59 @@
+/**
+ * The caller of a request: its tenant, its scopes, the port that tells a caller by its credential, and the
+ * refusals. src/tenants/keys.ts keeps API keys and access tokens, src/functions/tokens.ts the tokens of running
+ * invocations.
+ */
+import { AppError } from "./errors.ts";
+
+/** Rights of a key: read, call functions, change things, manage keys. */
+export const SCOPES = ["read", "invoke", "write", "admin"] as const;
+export type Scope = (typeof SCOPES)[number];
+
+/**
+ * Callers that a route admits. `public`: everyone, and no credential is read. `tenant`: every credential, which decides
+ * the tenant. `operator`: the operator's key.
+ */
+export type AuthClass = "public" | "tenant" | "operator";
+
+/** The invocation inside which a request was made. */
+export interface CallingInvocation {
+  readonly invocation_id: string;
+  readonly function_id: string;
+  /** Invocations above it in its chain: 0 for one that was called with an API key. */
+  readonly depth: number;
+  /** Monotonic. */
+  readonly deadline_ms: number;
+}
+
+export interface Caller {
+  readonly tenant_id: string;
+  /** An API key itself, an access token made from one or by an outside issuer, or the token of a running invocation. */
+  readonly kind: "key" | "token" | "invocation";
+  /** Of the API key, also behind its tokens; of the invocation whose token was sent; of an outside issuer's subject. */
+  readonly key_id: string;
+  readonly scopes: readonly Scope[];
+  /** True for the operator, who manages tenants and their keys. */
+  readonly is_operator: boolean;
+  /** Null but for `kind` invocation. */
+  readonly invocation: CallingInvocation | null;
+}
+
+/** Credentials that one listener accepts. Any number of requests may make both calls at the same time. */
+export interface Authenticator {
+  /** Returns the caller if it is known at once. Null says nothing of the credential yet. Never throws. */
+  cached(credential: string): Caller | null;
+  /** Rejects with `unknownCredential()` for each credential that it does not accept. */
+  caller(credential: string): Promise<Caller>;
+}
+
+/** Returns the one refusal of a bad credential: its text tells nothing of what the credential is or was. */
+export function unknownCredential(): AppError {
+  return new AppError("UNAUTHORIZED", "the key is not valid");
+}
+
+export function lacksScope(scope: Scope): AppError {
+  return new AppError("FORBIDDEN", `the key lacks the scope '${scope}'`, {
+    details: { expected: [scope] },
+    hint: "make a key with that scope, or use another one",
+  });
+}
