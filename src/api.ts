@@ -2,12 +2,11 @@
  * All routes of the daemon in one table: what app.ts mounts, what the description of the API shows, and what the types
  * of the client are read from. A new concern is a line here.
  */
-
 import { type AuditRoutesOptions, auditRoutes } from "./audit/routes.ts";
 import { type ContainerRoutesOptions, containerRoutes } from "./containers/routes.ts";
+import { openApiDocument } from "./docs/openapi.ts";
 import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
-import { openApiDocument } from "./http/openapi.ts";
 import type { Route } from "./http/route.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";

@@ -1,7 +1,7 @@
 /** The audit log over HTTP. */
 import type { Caller } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
-import { preferredType } from "../http/accept.ts";
+import { preferredType } from "../base/media-types.ts";
 import { JSON_TYPE, route } from "../http/route.ts";
 import { Streamed } from "../http/stream.ts";
 import { AUDIT_SUMMARY, type AuditEntry, type AuditFilter, auditPage, auditQuery } from "./schema.ts";

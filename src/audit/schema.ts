@@ -1,9 +1,9 @@
 /** Shapes of the audit log. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { epochSeconds } from "../base/schema.ts";
 import { queryNumber } from "../http/input.ts";
 import { nextCursor, pageQuery } from "../http/pages.ts";
-import { epochSeconds } from "../http/schema.ts";
 
 export const AUDIT_RESULTS = ["success", "refused", "failed"] as const;
 const CREDENTIAL_KINDS = ["key", "token", "invocation"] as const;

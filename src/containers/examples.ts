@@ -1,6 +1,6 @@
 /** Scripts of the container concern's guide. Each is whole, prints just `output`, and removes what it made. */
 import type { Scope } from "../base/caller.ts";
-import { example, type GuideExample } from "../http/guide.ts";
+import { example, type GuideExample } from "../docs/guide.ts";
 
 const USE: readonly Scope[] = ["write", "invoke"];
 const ALL_OF_IT: readonly Scope[] = ["read", "write", "invoke"];

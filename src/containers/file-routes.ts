@@ -1,7 +1,7 @@
 /** Routes of a container's files: directories, archives in and out. One that runs is seen as its first process sees it. */
 import { LIMITS } from "../base/limits.ts";
+import { acknowledgement } from "../base/schema.ts";
 import { route } from "../http/route.ts";
-import { acknowledgement } from "../http/schema.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { archiveBody, archiveQuery, downloadQuery, fileList, listQuery } from "../volumes/schema.ts";

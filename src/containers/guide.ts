@@ -1,5 +1,5 @@
 /** What the container concern says of itself. The scripts are examples.ts's. */
-import type { Guide } from "../http/guide.ts";
+import type { Guide } from "../docs/guide.ts";
 import { CONTAINER_EXAMPLES } from "./examples.ts";
 import { type ContainerState, containerStates } from "./states.ts";
 

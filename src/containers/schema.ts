@@ -1,7 +1,6 @@
 /** Shapes of the container concern as zod schemas: requests and records. What runs in a container is in exec/schema.ts. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { nextCursor } from "../http/pages.ts";
 import {
   absolutePath,
   cpuLimit,
@@ -16,7 +15,8 @@ import {
   textBytes,
   unused,
   whole,
-} from "../http/schema.ts";
+} from "../base/schema.ts";
+import { nextCursor } from "../http/pages.ts";
 import { egress, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 

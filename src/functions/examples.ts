@@ -1,6 +1,6 @@
 /** Scripts of the function concern's guide. Each is whole, prints just `output`, and removes what it made. */
 import type { Scope } from "../base/caller.ts";
-import { example, type GuideExample } from "../http/guide.ts";
+import { example, type GuideExample } from "../docs/guide.ts";
 
 /** What to do first in every script that makes one function, whose id is in `$id`. */
 const CLEANUP = `trap 'api "/api/functions/$id" -X DELETE >/dev/null' EXIT`;

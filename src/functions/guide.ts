@@ -1,7 +1,7 @@
 /** What the function concern says of itself. The scripts are examples.ts's. */
 import type { PoolTotals } from "../../pool/index.ts";
 import { RUNTIMES } from "../../runtimes/index.ts";
-import type { Guide } from "../http/guide.ts";
+import type { Guide } from "../docs/guide.ts";
 import { FUNCTION_EXAMPLES } from "./examples.ts";
 import type { FunctionsReadiness, PoolStats } from "./schema.ts";
 import { type FunctionState, functionStates } from "./states.ts";

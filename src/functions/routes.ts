@@ -2,10 +2,10 @@
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
 import type { Caller } from "../base/caller.ts";
-import { guideRoutes } from "../http/guide.ts";
+import { acknowledgement } from "../base/schema.ts";
+import { guideRoutes } from "../docs/guide.ts";
 import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
-import { acknowledgement } from "../http/schema.ts";
 import { functionsGuide, functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Invoker } from "./invoke.ts";

@@ -5,7 +5,6 @@
 import { z } from "zod";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
 import { LIMITS } from "../base/limits.ts";
-import { nextCursor as next_cursor } from "../http/pages.ts";
 import {
   absolutePath,
   cpuLimit,
@@ -17,7 +16,8 @@ import {
   text,
   textBytes,
   whole,
-} from "../http/schema.ts";
+} from "../base/schema.ts";
+import { nextCursor as next_cursor } from "../http/pages.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
 const runtimeNames = [...RUNTIMES.keys()];

@@ -8,8 +8,8 @@
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { giveBack } from "../base/memory.ts";
+import { Pieces } from "./chunk-list.ts";
 import { parseJson, tooLarge } from "./input.ts";
-import { Pieces } from "./pieces.ts";
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;

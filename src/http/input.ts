@@ -3,7 +3,7 @@
  * parameters, and the one translation of the schema library's complaints into 422 and 400.
  *
  * 422 UNPROCESSABLE_ENTITY: a field is missing or of the wrong JSON type. 400 INVALID_ARGUMENT: the type is right and
- * the value is not. Where both occur 422 wins. Unknown fields of bodies are body.ts's; those of queries are ignored.
+ * the value is not. Where both occur 422 wins. Unknown fields of bodies are body-fields.ts's; those of queries are ignored.
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -11,9 +11,9 @@ import { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Share } from "./held.ts";
+import { Pieces } from "./chunk-list.ts";
 import { checkShape } from "./json-shape.ts";
-import { Pieces } from "./pieces.ts";
+import type { Share } from "./memory-budget.ts";
 
 export interface BodyLimits {
   readonly body_bytes_max: number;

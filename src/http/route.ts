@@ -6,10 +6,10 @@
 import type { z } from "zod";
 import type { AuthClass, Caller, Scope } from "../base/caller.ts";
 import { type ErrorCode, invariant } from "../base/errors.ts";
+import type { RequestNotes } from "../base/served.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Statement } from "../store/store.ts";
-import { bodyFields, noFields } from "./body.ts";
-import type { RequestNotes } from "./observer.ts";
+import { bodyFields, noFields } from "./body-fields.ts";
 import type { Page } from "./pages.ts";
 import type { Streamed } from "./stream.ts";
 import type { Upload, UploadOptions } from "./upload.ts";
@@ -140,7 +140,7 @@ interface Definition<
   readonly status?: number;
   /**
    * For JSON answers that may take longer than clients wait for headers: the status with which these leave early
-   * (early.ts). A later refusal cuts the connection, so only for routes that refuse before they begin to work.
+   * (early-headers.ts). A later refusal cuts the connection, so only for routes that refuse before they begin to work.
    */
   readonly early_status?: (query: Output<Query, undefined>) => number | null;
   /** Media types that it answers; `application/json` unless given. */

@@ -15,15 +15,15 @@ import { AppError, type ErrorCode, errorText, invariant } from "../base/errors.t
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Observer, RequestNotes } from "../base/served.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import { credentialOf, permit } from "./auth.ts";
 import { authenticated } from "./connections.ts";
-import { EarlyHeaders } from "./early.ts";
+import { EarlyHeaders } from "./early-headers.ts";
 import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
-import type { Held, Share } from "./held.ts";
 import { type Idempotency, keyedRequest } from "./idempotency.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
-import type { Observer, RequestNotes } from "./observer.ts";
+import type { Held, Share } from "./memory-budget.ts";
 import { type Cursors, Page, type pageQuery } from "./pages.ts";
 import type { Rates, Taken } from "./rates.ts";
 import { Answer, JSON_TYPE, type Once, type Route, type RouteRequest } from "./route.ts";

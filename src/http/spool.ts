@@ -15,8 +15,8 @@ import { LIMITS } from "../base/limits.ts";
 import { giveBack } from "../base/memory.ts";
 import { Shares } from "../base/shares.ts";
 import { Base64Field } from "./base64-field.ts";
-import type { Share } from "./held.ts";
-import { Pieces } from "./pieces.ts";
+import { Pieces } from "./chunk-list.ts";
+import type { Share } from "./memory-budget.ts";
 import type { Upload } from "./upload.ts";
 
 const PIECE_BYTES = 64 * 1024;

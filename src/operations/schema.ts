@@ -1,10 +1,10 @@
 /** Shapes of operations, and the answer of every route that hands its work to one. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { epochSeconds } from "../base/schema.ts";
 import { queryNumber } from "../http/input.ts";
 import { nextCursor, pageQuery } from "../http/pages.ts";
 import { Answer } from "../http/route.ts";
-import { epochSeconds } from "../http/schema.ts";
 import { OPERATION_STATUSES } from "./states.ts";
 
 const ABOUT = {

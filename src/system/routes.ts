@@ -1,9 +1,9 @@
 /** Liveness, what this daemon is, and the description of its API: the routes that need no concern. */
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import { type DocsPage, docsPage } from "../docs/docs-page.ts";
+import type { ApiDocument } from "../docs/openapi-document.ts";
 import type { EngineInfo } from "../engine/ports.ts";
-import { type DocsPage, docsPage } from "../http/docs-page.ts";
-import type { ApiDocument } from "../http/openapi-document.ts";
 import { route } from "../http/route.ts";
 import { SAMPLES } from "./samples.ts";
 import { FEATURES, health, openApi, systemInfo } from "./schema.ts";

@@ -1,6 +1,6 @@
 /** What this daemon says of itself. */
 import { z } from "zod";
-import { epochSeconds } from "../http/schema.ts";
+import { epochSeconds } from "../base/schema.ts";
 
 export const health = z
   .object({

@@ -2,9 +2,9 @@
 import { z } from "zod";
 import { lacksScope } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
+import { acknowledgement } from "../base/schema.ts";
 import { pageQuery } from "../http/pages.ts";
 import { route } from "../http/route.ts";
-import { acknowledgement } from "../http/schema.ts";
 import type { Keys } from "./keys.ts";
 import type { OperatorKey } from "./operator-key.ts";
 import { SAMPLES } from "./samples.ts";

@@ -2,10 +2,10 @@
 import { z } from "zod";
 import { SCOPES } from "../base/caller.ts";
 import { LIMITS } from "../base/limits.ts";
+import { epochSeconds, wellFormed, whole } from "../base/schema.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
 import { queryFlag } from "../http/input.ts";
 import { nextCursor } from "../http/pages.ts";
-import { epochSeconds, wellFormed, whole } from "../http/schema.ts";
 
 const name = wellFormed
   .min(1)

@@ -1,8 +1,8 @@
 /** Every route of terminal sessions. */
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { acknowledgement } from "../base/schema.ts";
 import { route } from "../http/route.ts";
-import { acknowledgement } from "../http/schema.ts";
 import { SAMPLES } from "./samples.ts";
 import {
   attachQuery,

@@ -1,11 +1,11 @@
 /** Every route of the volume concern. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { acknowledgement } from "../base/schema.ts";
 import type { Files } from "../engine/ports.ts";
 import { queryFlag } from "../http/input.ts";
 import { pageQuery } from "../http/pages.ts";
 import { Answer, route } from "../http/route.ts";
-import { acknowledgement } from "../http/schema.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { download, downloadArchive, listed, modeOf, plain } from "./files.ts";

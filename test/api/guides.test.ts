@@ -4,8 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ERRORS } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { containersGuide } from "../../src/containers/guide.ts";
+import type { GuideExample } from "../../src/docs/guide.ts";
 import { functionsGuide } from "../../src/functions/guide.ts";
-import type { GuideExample } from "../../src/http/guide.ts";
 import { Daemon } from "../support/daemon.ts";
 import { ROUTES } from "../support/routes.ts";
 

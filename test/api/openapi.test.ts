@@ -1,7 +1,7 @@
 /** The description of the API against a daemon: every example is sent, every refusal that is cheap is provoked. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import type { ApiDocument } from "../../src/http/openapi-document.ts";
+import type { ApiDocument } from "../../src/docs/openapi-document.ts";
 import { routeOf } from "../support/answers.ts";
 import { Daemon } from "../support/daemon.ts";
 import { type Described, Document } from "../support/document.ts";

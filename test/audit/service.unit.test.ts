@@ -4,7 +4,7 @@ import type { AuditFilter } from "../../src/audit/schema.ts";
 import { Audit } from "../../src/audit/service.ts";
 import type { Caller } from "../../src/base/caller.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import type { Served } from "../../src/http/observer.ts";
+import type { Served } from "../../src/base/served.ts";
 import { firstPage } from "../../src/http/pages.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";

@@ -3,7 +3,7 @@ import { describe, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { eventRoutes } from "../../src/events/routes.ts";
 import { Events } from "../../src/events/service.ts";
-import { Held } from "../../src/http/held.ts";
+import { Held } from "../../src/http/memory-budget.ts";
 import { KEY, rawClient, serving } from "../http/served.ts";
 import { quietLog } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";

@@ -11,7 +11,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ERRORS, type ErrorCode } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { errorSchema, errorsOf } from "../../src/http/openapi.ts";
+import { errorSchema, errorsOf } from "../../src/docs/openapi.ts";
 import { type Counts, countAtRest, expectAtRest } from "../recovery/rest.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { nameOf, ROUTES } from "../support/routes.ts";

@@ -1,7 +1,7 @@
 /** Clients that take their time, or have nothing to say: each ends by the bounds of the listener, whatever it does. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { Held } from "../../src/http/held.ts";
+import { Held } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
 import { KEY, type RawClient, rawClient, serving } from "./served.ts";

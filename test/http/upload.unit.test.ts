@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { openApiDocument } from "../../src/http/openapi.ts";
+import { openApiDocument } from "../../src/docs/openapi.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { matches } from "../../src/http/server.ts";
 import { eventually } from "../support/daemon.ts";

@@ -1,7 +1,7 @@
 /** Holds answers against the table of routes: every answer that a test sees is one that the API describes. */
 import { isDeepStrictEqual } from "node:util";
 import { ERRORS } from "../../src/base/errors.ts";
-import { errorSchema, errorsOf } from "../../src/http/openapi.ts";
+import { errorSchema, errorsOf } from "../../src/docs/openapi.ts";
 import type { Route } from "../../src/http/route.ts";
 import { comparePaths, matches } from "../../src/http/server.ts";
 import { ROUTES } from "./routes.ts";

@@ -6,7 +6,7 @@ import type {
   DocumentParameter,
   DocumentResponse,
   DocumentSchema,
-} from "../../src/http/openapi-document.ts";
+} from "../../src/docs/openapi-document.ts";
 
 export interface Described extends DocumentOperation {
   readonly method: string;

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { PoolState } from "../../pool/states.ts";
 import { totalsOf } from "../../pool/stats.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Held } from "../../src/http/held.ts";
+import { Held } from "../../src/http/memory-budget.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { telemetryRoutes } from "../../src/telemetry/routes.ts";
 import { serving } from "../http/served.ts";

@@ -9,7 +9,7 @@ import type { Engine } from "../../engine/ports.ts";
 import { queryFlag, queryLimit, queryNumber } from "../../http/input.ts";
 import { pageQuery } from "../../http/pages.ts";
 import { route } from "../../http/route.ts";
-import { acknowledgement } from "../../http/schema.ts";
+import { acknowledgement } from "../../base/schema.ts";
 import { closing, Streamed } from "../../http/stream.ts";
 import { byContainer, ID_EXAMPLE } from "../path.ts";
 import { SAMPLES } from "../samples.ts";

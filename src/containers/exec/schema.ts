@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
 import { nextCursor } from "../../http/pages.ts";
-import { absolutePath, epochSeconds, isoTime, wellFormed, whole } from "../../http/schema.ts";
+import { absolutePath, epochSeconds, isoTime, wellFormed, whole } from "../../base/schema.ts";
 import { argv, containerEnvironment } from "../schema.ts";
 
 const containerId = z.string().describe("Of the container.");

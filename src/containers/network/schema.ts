@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
 import type { AllowRule, NetworkPolicy } from "../../engine/ports.ts";
-import { text, whole } from "../../http/schema.ts";
+import { text, whole } from "../../base/schema.ts";
 
 const PORT_MAX = 65_535;
 const OCTET = "(?:0|[1-9]\\d{0,2})";

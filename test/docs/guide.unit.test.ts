@@ -1,7 +1,7 @@
 /** Which form of a guide a client gets, and what its Markdown is made of. */
 import { describe, expect, it } from "vitest";
-import { preferredType } from "../../src/http/accept.ts";
-import { bullets, fenced, heading, table } from "../../src/http/markdown.ts";
+import { preferredType } from "../../src/base/media-types.ts";
+import { bullets, fenced, heading, table } from "../../src/docs/markdown.ts";
 
 const JSON_OR_MARKDOWN = ["application/json", "text/markdown"] as const;
 const chosen = (accept: string | null) => preferredType(accept, JSON_OR_MARKDOWN).split("/")[1];

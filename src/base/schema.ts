@@ -1,6 +1,6 @@
 /** Shapes that several concerns answer with. */
 import { z } from "zod";
-import { LIMITS } from "../base/limits.ts";
+import { LIMITS } from "./limits.ts";
 
 /** Whole seconds since the Unix epoch. */
 export const epochSeconds = z.int().describe("Seconds since the Unix epoch.");

@@ -1,7 +1,7 @@
 /** The description of the API: well formed, whole, and the same as the interface where that says something. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import type { ApiDocument, DocumentSchema } from "../../src/http/openapi-document.ts";
+import type { ApiDocument, DocumentSchema } from "../../src/docs/openapi-document.ts";
 import { Document } from "../support/document.ts";
 import { EXTRA_CREATE_FIELDS, type Fields, INTERFACE, NOT_MOUNTED, REFUSED_FIELDS } from "../support/interface.ts";
 import { ROUTES } from "../support/routes.ts";

@@ -1,5 +1,5 @@
 /** The shape of the description that openapi.ts makes, as far as its readers (the page, the tests) look at it. */
-import type { Route } from "./route.ts";
+import type { Route } from "../http/route.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 

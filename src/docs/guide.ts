@@ -7,10 +7,10 @@ import { type Caller, SCOPES, type Scope } from "../base/caller.ts";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Machine } from "../base/machine.ts";
-import { preferredType } from "./accept.ts";
+import { preferredType } from "../base/media-types.ts";
+import { Answer, JSON_TYPE, type Output, type Route, route } from "../http/route.ts";
 import { bullets, document, fenced, heading, inlineCode, numbered, paragraph, table } from "./markdown.ts";
 import { errorsOf, templateOf } from "./openapi.ts";
-import { Answer, JSON_TYPE, type Output, type Route, route } from "./route.ts";
 
 const MARKDOWN_TYPE = "text/markdown";
 

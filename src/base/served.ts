@@ -2,9 +2,9 @@
  * The port through which a listener tells of every request that it has answered, once, when its answer is
  * made. What becomes of that (metrics, a line of the log, spans) is src/telemetry's.
  */
-import type { Caller } from "../base/caller.ts";
-import type { ErrorCode } from "../base/errors.ts";
-import type { Trace } from "../base/trace.ts";
+import type { Caller } from "./caller.ts";
+import type { ErrorCode } from "./errors.ts";
+import type { Trace } from "./trace.ts";
 
 /** What a handler tells of its request beside the answer. Nothing in it is a payload, an output or a secret. */
 export interface RequestNotes {

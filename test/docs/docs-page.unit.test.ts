@@ -2,8 +2,8 @@
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { ERRORS } from "../../src/base/errors.ts";
-import { docsPage } from "../../src/http/docs-page.ts";
-import { openApiDocument } from "../../src/http/openapi.ts";
+import { docsPage } from "../../src/docs/docs-page.ts";
+import { openApiDocument } from "../../src/docs/openapi.ts";
 import { route } from "../../src/http/route.ts";
 import { ROUTES } from "../support/routes.ts";
 

@@ -6,7 +6,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
-import { Held } from "../../src/http/held.ts";
+import { Held } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
 import { KEY, rawClient, serving } from "./served.ts";

@@ -5,6 +5,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
+import { JSON_TYPE } from "../http/route.ts";
 import type {
   ApiDocument,
   DocumentOperation,
@@ -12,7 +13,6 @@ import type {
   DocumentResponse,
   DocumentSchema,
 } from "./openapi-document.ts";
-import { JSON_TYPE } from "./route.ts";
 
 export interface DocsPage {
   readonly html: string;

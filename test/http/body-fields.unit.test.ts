@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { AppError } from "../../src/base/errors.ts";
-import { bodyFields } from "../../src/http/body.ts";
+import { bodyFields } from "../../src/http/body-fields.ts";
 import { parseJson, validate } from "../../src/http/input.ts";
 import { nameOf, ROUTES } from "../support/routes.ts";
 

@@ -7,7 +7,8 @@ import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { isNullAbsent, noFields } from "./body.ts";
+import { isNullAbsent, noFields } from "../http/body-fields.ts";
+import { JSON_TYPE, type RequestHeader, type Route } from "../http/route.ts";
 import type {
   ApiDocument,
   DocumentOperation,
@@ -15,7 +16,6 @@ import type {
   DocumentResponse,
   DocumentSchema,
 } from "./openapi-document.ts";
-import { JSON_TYPE, type RequestHeader, type Route } from "./route.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 

@@ -1,7 +1,7 @@
 /** Bytes that come in pieces: what is held of them, and how small the pieces of a body may be. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { Pieces } from "../../src/http/pieces.ts";
+import { Pieces } from "../../src/http/chunk-list.ts";
 import { route } from "../../src/http/route.ts";
 import { KEY, rawClient, serving } from "./served.ts";
 
