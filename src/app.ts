@@ -40,8 +40,8 @@ import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts
 import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
 import type { Admission } from "./http/connections.ts";
+import { Cursors } from "./http/cursors.ts";
 import { Idempotency } from "./http/idempotency.ts";
-import { Cursors } from "./http/pages.ts";
 import { Rates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";

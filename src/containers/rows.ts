@@ -3,7 +3,7 @@ import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
 import type { PublishedPort } from "../engine/ports.ts";
-import { type Listed, type Place, readPage } from "../http/pages.ts";
+import { type Listed, type Place, readPage } from "../http/cursors.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { ContainerState } from "./states.ts";

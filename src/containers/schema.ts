@@ -16,7 +16,7 @@ import {
   unused,
   whole,
 } from "../base/schema.ts";
-import { nextCursor } from "../http/pages.ts";
+import { nextCursor } from "../http/cursors.ts";
 import { egress, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 

@@ -20,7 +20,7 @@ import type { Quotas } from "../base/tenant-limits.ts";
 import { Turns } from "../base/turns.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import type { Listed, Place } from "../http/pages.ts";
+import type { Listed, Place } from "../http/cursors.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import { type Admission, insertChecks, startChecks } from "./admission.ts";

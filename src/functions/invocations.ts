@@ -10,7 +10,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import type { Listed, Place } from "../http/pages.ts";
+import type { Listed, Place } from "../http/cursors.ts";
 import type { Append, Row, Store } from "../store/store.ts";
 import { InvocationIds } from "./invocation-ids.ts";
 import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";

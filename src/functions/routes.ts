@@ -4,7 +4,7 @@ import type { Pool } from "../../pool/index.ts";
 import type { Caller } from "../base/caller.ts";
 import { acknowledgement } from "../base/schema.ts";
 import { guideRoutes } from "../docs/guide.ts";
-import { pageQuery } from "../http/pages.ts";
+import { pageQuery } from "../http/cursors.ts";
 import { route } from "../http/route.ts";
 import { functionsGuide, functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";

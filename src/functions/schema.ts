@@ -17,7 +17,7 @@ import {
   textBytes,
   whole,
 } from "../base/schema.ts";
-import { nextCursor as next_cursor } from "../http/pages.ts";
+import { nextCursor as next_cursor } from "../http/cursors.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
 const runtimeNames = [...RUNTIMES.keys()];

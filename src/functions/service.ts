@@ -18,7 +18,7 @@ import type { Quotas } from "../base/tenant-limits.ts";
 import { Turns } from "../base/turns.ts";
 import type { Adopted, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import type { Listed, Place } from "../http/pages.ts";
+import type { Listed, Place } from "../http/cursors.ts";
 import type { Store } from "../store/store.ts";
 import { Adoption } from "./adoption.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";

@@ -20,7 +20,7 @@ import type { Turns } from "../base/turns.ts";
 import type { Engine } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
-import type { Listed, Place } from "../http/pages.ts";
+import type { Listed, Place } from "../http/cursors.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Groups } from "./groups.ts";
 import { guards, refusalOf } from "./quota.ts";

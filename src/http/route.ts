@@ -10,7 +10,7 @@ import type { RequestNotes } from "../base/served.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Statement } from "../store/store.ts";
 import { bodyFields, noFields } from "./body-fields.ts";
-import type { Page } from "./pages.ts";
+import type { Page } from "./cursors.ts";
 import type { Streamed } from "./stream.ts";
 import type { Upload, UploadOptions } from "./upload.ts";
 import type { SocketOptions, Upgrade } from "./websocket.ts";

@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { epochSeconds } from "../base/schema.ts";
+import { nextCursor, pageQuery } from "../http/cursors.ts";
 import { queryNumber } from "../http/input.ts";
-import { nextCursor, pageQuery } from "../http/pages.ts";
 import { Answer } from "../http/route.ts";
 import { OPERATION_STATUSES } from "./states.ts";
 

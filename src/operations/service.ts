@@ -14,7 +14,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Events } from "../events/service.ts";
-import type { Listed, Place } from "../http/pages.ts";
+import type { Listed, Place } from "../http/cursors.ts";
 import type { Answer, Once } from "../http/route.ts";
 import type { Store } from "../store/store.ts";
 import { refusalOf } from "./ends.ts";

@@ -19,7 +19,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 import type { Events } from "../events/service.ts";
-import { type Listed, type Place, readPage } from "../http/pages.ts";
+import { type Listed, type Place, readPage } from "../http/cursors.ts";
 import type { Statement, Store } from "../store/store.ts";
 import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.ts";
 import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } from "./schema.ts";

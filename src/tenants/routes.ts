@@ -3,7 +3,7 @@ import { z } from "zod";
 import { lacksScope } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
 import { acknowledgement } from "../base/schema.ts";
-import { pageQuery } from "../http/pages.ts";
+import { pageQuery } from "../http/cursors.ts";
 import { route } from "../http/route.ts";
 import type { Keys } from "./keys.ts";
 import type { OperatorKey } from "./operator-key.ts";

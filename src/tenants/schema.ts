@@ -4,8 +4,8 @@ import { SCOPES } from "../base/caller.ts";
 import { LIMITS } from "../base/limits.ts";
 import { epochSeconds, wellFormed, whole } from "../base/schema.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
+import { nextCursor } from "../http/cursors.ts";
 import { queryFlag } from "../http/input.ts";
-import { nextCursor } from "../http/pages.ts";
 
 const name = wellFormed
   .min(1)

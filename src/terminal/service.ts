@@ -13,7 +13,7 @@ import type { Log } from "../base/log.ts";
 import type { TenantShares } from "../base/tenant-shares.ts";
 import type { Engine, RunRequest } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import { type Listed, type Place, pageOf } from "../http/pages.ts";
+import { type Listed, type Place, pageOf } from "../http/cursors.ts";
 import { type ServerSocket, Upgrade } from "../http/websocket.ts";
 import { EndedSessions } from "./ended.ts";
 import type { CreateSession, Target, TerminalSize } from "./schema.ts";

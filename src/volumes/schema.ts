@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { acknowledgement, epochSeconds, labels, missingText, resourceName, textBytes, whole } from "../base/schema.ts";
+import { nextCursor } from "../http/cursors.ts";
 import { queryNumber } from "../http/input.ts";
-import { nextCursor } from "../http/pages.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
 /** Unlike other names one of a volume stands before a colon in a mount. */

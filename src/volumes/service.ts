@@ -17,7 +17,7 @@ import type { Quotas } from "../base/tenant-limits.ts";
 import type { Storage } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
-import type { Listed, Place } from "../http/pages.ts";
+import type { Listed, Place } from "../http/cursors.ts";
 import type { Guard, Store } from "../store/store.ts";
 
 export { downloadArchive, listed } from "./files.ts";

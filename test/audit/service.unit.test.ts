@@ -5,7 +5,7 @@ import { Audit } from "../../src/audit/service.ts";
 import type { Caller } from "../../src/base/caller.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { Served } from "../../src/base/served.ts";
-import { firstPage } from "../../src/http/pages.ts";
+import { firstPage } from "../../src/http/cursors.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";
 

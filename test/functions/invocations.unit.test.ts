@@ -10,7 +10,7 @@ import { createLog } from "../../src/base/log.ts";
 import { Invocations } from "../../src/functions/invocations.ts";
 import { ALL_RECORDS, deleteExpired } from "../../src/functions/portions.ts";
 import type { InvocationRecord } from "../../src/functions/schema.ts";
-import { firstPage } from "../../src/http/pages.ts";
+import { firstPage } from "../../src/http/cursors.ts";
 import { openEmbedded } from "../../src/store/embedded.ts";
 import type { Row, Store, Value } from "../../src/store/store.ts";
 import { nodeQuotas } from "./node-quotas.ts";

@@ -7,7 +7,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { TenantShares } from "../../base/tenant-shares.ts";
 import type { Engine } from "../../engine/ports.ts";
 import { queryFlag, queryLimit, queryNumber } from "../../http/input.ts";
-import { pageQuery } from "../../http/pages.ts";
+import { pageQuery } from "../../http/cursors.ts";
 import { route } from "../../http/route.ts";
 import { acknowledgement } from "../../base/schema.ts";
 import { closing, Streamed } from "../../http/stream.ts";
