@@ -33,15 +33,16 @@ const CONCERN_EDGES: Record<string, readonly string[]> = {
 
 /** Folder → what its files may import, as prefixes of paths or package names. Inside its own folder a file may import all. */
 const ALLOWED: Record<string, readonly string[]> = {
-  "src/base": ["pino"],
+  "src/base": ["pino", "zod"],
   "src/store": ["src/base/", "libsql", "piscina"],
   "src/engine": ["src/base/", "piscina", "lru-cache"],
   pool: ["src/base/"],
   runtimes: ["src/base/", "src/engine/ports.ts"],
-  "src/http": ["src/base/", "src/store/", "hono", "@hono/node-server", "zod", "lru-cache", "ws"],
+  "src/http": ["src/base/", "src/store/store.ts", "hono", "@hono/node-server", "zod", "lru-cache", "ws"],
+  "src/docs": ["src/base/", "src/http/", "zod"],
   "src/telemetry": [
     "src/base/",
-    "src/http/",
+    "src/http/route.ts",
     "src/functions/observer.ts",
     "src/functions/schema.ts",
     "src/store/store.ts",
@@ -56,7 +57,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   // The page has the shapes of the API from where they are made (wire.ts, types only), and no code of it.
   "src/page": [
     "src/base/",
-    "src/http/",
+    "src/http/route.ts",
     "src/functions/schema.ts",
     "src/functions/groups.ts",
     "src/containers/schema.ts",
@@ -107,6 +108,12 @@ function imports(file: string): string[] {
     .map((name) => (name.startsWith(".") ? normalize(join(dirname(file), name)) : name));
 }
 
+/** Files that may import src/http: each concern's routes, their descriptions, the client's type of a refusal, the roots. */
+const HTTP_USERS = /(^|[/-])routes\.ts$|^src\/(http|docs|client)\/|^src\/(app|api|periodic)\.ts$/;
+
+/** Files of a concern that describe it. */
+const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
+
 function mayImport(file: string, name: string): boolean {
   const folder = folderOf(file);
   if (name.startsWith("node:") || name.startsWith(`${folder}/`)) return true;
@@ -118,6 +125,7 @@ function mayImport(file: string, name: string): boolean {
   const edges = CONCERN_EDGES[concern];
   if (edges === undefined) return false;
   if (name === "hono" || name.startsWith("hono/")) return file.endsWith("/routes.ts");
+  if (name.startsWith("src/docs/")) return DESCRIPTIONS.test(file);
   const ports = [
     "src/base/",
     "src/http/",
@@ -179,6 +187,30 @@ describe("the source", () => {
         .map((name) => `${file} → ${name}`),
     );
     expect(wrong).toEqual([]);
+  });
+
+  it("imports src/http only where routes are made", () => {
+    const wrong = code
+      .filter((file) => !HTTP_USERS.test(file))
+      .flatMap((file) =>
+        imports(file)
+          .filter((name) => name.startsWith("src/http/"))
+          .map((name) => `${file} → ${name}`),
+      );
+    expect(wrong).toEqual([]);
+  });
+
+  it("has no import cycle, type imports included", () => {
+    const left = new Map(code.map((file) => [file, imports(file)]));
+    const isLeaf = (names: readonly string[]): boolean => !names.some((name) => left.has(name));
+    // A file outside of all cycles comes to have no import left, or no importer.
+    for (let count = -1; count !== left.size; ) {
+      count = left.size;
+      for (const [file, names] of left) if (isLeaf(names)) left.delete(file);
+      const imported = new Set([...left.values()].flat());
+      for (const file of left.keys()) if (!imported.has(file)) left.delete(file);
+    }
+    expect([...left.keys()]).toEqual([]);
   });
 
   it("loads nothing of the daemon into a client", () => {

@@ -1,9 +1,9 @@
 /** The audit log over HTTP. */
+import { Streamed } from "../base/answer.ts";
 import type { Caller } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
-import { preferredType } from "../base/media-types.ts";
-import { JSON_TYPE, route } from "../http/route.ts";
-import { Streamed } from "../http/stream.ts";
+import { JSON_TYPE, preferredType } from "../base/media-types.ts";
+import { route } from "../http/route.ts";
 import { AUDIT_SUMMARY, type AuditEntry, type AuditFilter, auditPage, auditQuery } from "./schema.ts";
 import type { Audit } from "./service.ts";
 

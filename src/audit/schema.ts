@@ -1,9 +1,7 @@
 /** Shapes of the audit log. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { epochSeconds } from "../base/schema.ts";
-import { nextCursor, pageQuery } from "../http/cursors.ts";
-import { queryNumber } from "../http/input.ts";
+import { epochSeconds, nextCursor, pageQuery, queryNumber } from "../base/schema.ts";
 
 export const AUDIT_RESULTS = ["success", "refused", "failed"] as const;
 const CREDENTIAL_KINDS = ["key", "token", "invocation"] as const;

@@ -1,4 +1,6 @@
-/** Which of several media types a client would rather have (RFC 9110 §12.5.1). */
+/** Media types: the one of JSON, and the choice between several by the header Accept (RFC 9110 §12.5.1). */
+
+export const JSON_TYPE = "application/json";
 
 interface Wish {
   readonly type: string;

@@ -1,4 +1,4 @@
-/** Shapes that several concerns answer with. */
+/** Shapes that several concerns take and answer with: fields of bodies, parameters of queries, pages of lists. */
 import { z } from "zod";
 import { LIMITS } from "./limits.ts";
 
@@ -112,3 +112,52 @@ export const labels = z
     error: `must not have more than ${LIMITS.labels_max} entries`,
     params: { expected: [`<= ${LIMITS.labels_max} entries`] },
   });
+
+/** A whole number in a query string. The description of the API shows it as what it means. */
+export function queryNumber(min: number, max: number) {
+  return z
+    .string()
+    .refine((text) => /^\d{1,15}$/.test(text), {
+      error: "expected a whole number",
+      params: { expected: ["integer"] },
+    })
+    .meta({
+      type: "integer",
+      minimum: min,
+      ...(max < Number.MAX_SAFE_INTEGER ? { maximum: max } : {}),
+    })
+    .transform(Number)
+    .pipe(z.int().min(min).max(max));
+}
+
+/** `limit`: at least 1, clamped to `max`, `fallback` when absent. */
+export function queryLimit(fallback: number = LIMITS.list_limit_max, max: number = LIMITS.list_limit_max) {
+  return queryNumber(1, Number.MAX_SAFE_INTEGER)
+    .transform((limit) => Math.min(limit, max))
+    .default(fallback)
+    .meta({ default: fallback, description: `At most so many, newest first; clamped to ${max}.` });
+}
+
+/** `true` or `false` in a query string; false when absent. */
+export function queryFlag() {
+  return z
+    .enum(["true", "false"])
+    .default("false")
+    .transform((value) => value === "true");
+}
+
+/** The query of a list route; filters go beside it. */
+export const pageQuery = z.object({
+  limit: queryLimit(),
+  cursor: z
+    .string()
+    .max(LIMITS.cursor_length_max)
+    .optional()
+    .describe("Continues the list: `next_cursor` of the page before, with the same path and filters."),
+});
+
+/** A field of every list answer. */
+export const nextCursor = z
+  .string()
+  .nullable()
+  .describe("The query `cursor` of the next page; null at the end of the list.");

@@ -1,6 +1,6 @@
 /**
- * The port through which a listener tells of every request that it has answered, once, when its answer is
- * made. What becomes of that (metrics, a line of the log, spans) is src/telemetry's.
+ * Served requests: the port through which a listener reports each request once, when its answer is made. src/telemetry
+ * makes metrics, log lines and spans of them, src/audit its records.
  */
 import type { Caller } from "./caller.ts";
 import type { ErrorCode } from "./errors.ts";

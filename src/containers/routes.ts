@@ -1,11 +1,11 @@
 /** Every route of the container concern: its life here, what runs in it in exec/routes.ts. */
 import { z } from "zod";
+import { Answer } from "../base/answer.ts";
 import type { Caller } from "../base/caller.ts";
-import { acknowledgement } from "../base/schema.ts";
+import { acknowledgement, pageQuery } from "../base/schema.ts";
 import { guideRoutes } from "../docs/guide.ts";
-import { pageQuery } from "../http/cursors.ts";
 import { validate } from "../http/input.ts";
-import { Answer, route } from "../http/route.ts";
+import { route } from "../http/route.ts";
 import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec/routes.ts";

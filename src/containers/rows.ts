@@ -1,9 +1,9 @@
 /** Containers in the store: the SQL of this concern, and rows turned into what the service works with. */
 import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
+import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
 import type { PublishedPort } from "../engine/ports.ts";
-import { type Listed, type Place, readPage } from "../http/cursors.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { ContainerState } from "./states.ts";

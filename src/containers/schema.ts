@@ -9,6 +9,7 @@ import {
   labels,
   memoryLimit,
   missingText,
+  nextCursor,
   refused,
   resourceName,
   text,
@@ -16,7 +17,6 @@ import {
   unused,
   whole,
 } from "../base/schema.ts";
-import { nextCursor } from "../http/cursors.ts";
 import { egress, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 

@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
-import { JSON_TYPE } from "../http/route.ts";
+import { JSON_TYPE } from "../base/media-types.ts";
 import type {
   ApiDocument,
   DocumentOperation,

@@ -7,8 +7,9 @@ import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { JSON_TYPE } from "../base/media-types.ts";
 import { isNullAbsent, noFields } from "../http/body-fields.ts";
-import { JSON_TYPE, type RequestHeader, type Route } from "../http/route.ts";
+import type { RequestHeader, Route } from "../http/route.ts";
 import type {
   ApiDocument,
   DocumentOperation,

@@ -1,6 +1,6 @@
 /** The stream of events. */
+import { Streamed } from "../base/answer.ts";
 import { route } from "../http/route.ts";
-import { Streamed } from "../http/stream.ts";
 import { EVENTS_SUMMARY, eventsQuery, parseEventId } from "./schema.ts";
 import type { Events } from "./service.ts";
 

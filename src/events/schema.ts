@@ -1,7 +1,7 @@
 /** Shapes of events, as a concern gives them and as a reader of the stream gets them. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { queryNumber } from "../http/input.ts";
+import { queryNumber } from "../base/schema.ts";
 
 /** What changed: the name of the event on the wire. What happened to it is the event's `event_type`. */
 const EVENT_NAMES = [

@@ -2,12 +2,14 @@
  * Hot path. One invocation: from a target and a request to a committed record. The answer leaves after the commit.
  */
 import type { Pool } from "../../pool/index.ts";
+import type { Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { RouteRequest } from "../http/route.ts";
+import type { RequestNotes } from "../base/served.ts";
+import type { Trace } from "../base/trace.ts";
 import type { Concurrency } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Call, Outcome } from "./launch.ts";
@@ -75,7 +77,11 @@ export interface InvokerOptions {
 }
 
 /** What a call is made with beside its input: who calls, in which trace, and where to note what became of it. */
-export type CallingRequest = Pick<RouteRequest<"tenant", unknown, unknown, unknown>, "caller" | "trace" | "note">;
+export interface CallingRequest {
+  readonly caller: Caller;
+  readonly trace: Trace;
+  note(notes: RequestNotes): void;
+}
 
 export class Invoker {
   readonly #pool: Pool<Call, Outcome>;

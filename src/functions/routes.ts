@@ -2,9 +2,8 @@
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
 import type { Caller } from "../base/caller.ts";
-import { acknowledgement } from "../base/schema.ts";
+import { acknowledgement, pageQuery } from "../base/schema.ts";
 import { guideRoutes } from "../docs/guide.ts";
-import { pageQuery } from "../http/cursors.ts";
 import { route } from "../http/route.ts";
 import { functionsGuide, functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";

@@ -1,7 +1,7 @@
 /** Functions and their versions in the store: the SQL of this concern, and rows turned into records. */
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Listed, Place } from "../http/cursors.ts";
+import type { Listed, Place } from "../base/paging.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import { nextPortion } from "./portions.ts";
 import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";

@@ -12,12 +12,12 @@ import {
   epochSeconds,
   memoryLimit,
   resourceName as name,
+  nextCursor as next_cursor,
   refused,
   text,
   textBytes,
   whole,
 } from "../base/schema.ts";
-import { nextCursor as next_cursor } from "../http/cursors.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
 const runtimeNames = [...RUNTIMES.keys()];

@@ -14,12 +14,13 @@
  */
 import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
+import { Answer } from "../base/answer.ts";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { Statement, Store } from "../store/store.ts";
-import { Answer, type Once, type Route } from "./route.ts";
+import type { Once, Statement, Store } from "../store/store.ts";
+import type { Route } from "./route.ts";
 
 const REPLAYED = { "idempotent-replayed": "true" } as const;
 

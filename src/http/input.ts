@@ -7,7 +7,7 @@
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { z } from "zod";
+import type { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -294,37 +294,4 @@ export function checkPath(url: string): void {
   } catch (cause) {
     throw new AppError("INVALID_ARGUMENT", "the path holds a malformed percent-encoding", { cause });
   }
-}
-
-/** A whole number in a query string. The description of the API shows it as what it means. */
-export function queryNumber(min: number, max: number) {
-  return z
-    .string()
-    .refine((text) => /^\d{1,15}$/.test(text), {
-      error: "expected a whole number",
-      params: { expected: ["integer"] },
-    })
-    .meta({
-      type: "integer",
-      minimum: min,
-      ...(max < Number.MAX_SAFE_INTEGER ? { maximum: max } : {}),
-    })
-    .transform(Number)
-    .pipe(z.int().min(min).max(max));
-}
-
-/** `limit`: at least 1, clamped to `max`, `fallback` when absent. */
-export function queryLimit(fallback: number = LIMITS.list_limit_max, max: number = LIMITS.list_limit_max) {
-  return queryNumber(1, Number.MAX_SAFE_INTEGER)
-    .transform((limit) => Math.min(limit, max))
-    .default(fallback)
-    .meta({ default: fallback, description: `At most so many, newest first; clamped to ${max}.` });
-}
-
-/** `true` or `false` in a query string; false when absent. */
-export function queryFlag() {
-  return z
-    .enum(["true", "false"])
-    .default("false")
-    .transform((value) => value === "true");
 }

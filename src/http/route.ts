@@ -4,24 +4,19 @@
  * Mounting is server.ts's, serving serve.ts's.
  */
 import type { z } from "zod";
+import type { Answer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Caller, Scope } from "../base/caller.ts";
 import { type ErrorCode, invariant } from "../base/errors.ts";
+import { JSON_TYPE } from "../base/media-types.ts";
 import type { RequestNotes } from "../base/served.ts";
+import type { Upgrade } from "../base/sockets.ts";
 import type { Trace } from "../base/trace.ts";
-import type { Statement } from "../store/store.ts";
+import type { Once } from "../store/store.ts";
 import { bodyFields, noFields } from "./body-fields.ts";
 import type { Page } from "./cursors.ts";
-import type { Streamed } from "./stream.ts";
 import type { Upload, UploadOptions } from "./upload.ts";
-import type { SocketOptions, Upgrade } from "./websocket.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-
-/** A request that an Idempotency-Key lets run once. */
-export interface Once {
-  /** Records this answer in a batch of the handler's, last: no crash then separates the work from its record. */
-  record(status: number, body: unknown): Statement;
-}
 
 export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Stream = null> {
   readonly caller: Auth extends "public" ? null : Caller;
@@ -51,19 +46,6 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Strea
   note(notes: RequestNotes): void;
 }
 
-/** An answer with another status or more headers than the route's own. */
-export class Answer<Body = unknown> {
-  readonly status: number;
-  readonly body: Body;
-  readonly headers: Readonly<Record<string, string>>;
-
-  constructor(status: number, body: Body, headers: Readonly<Record<string, string>> = {}) {
-    this.status = status;
-    this.body = body;
-    this.headers = headers;
-  }
-}
-
 /** A request header that means something to some routes only. */
 export type RequestHeader = "Range" | "Idempotency-Key";
 
@@ -91,6 +73,11 @@ export interface OtherAnswer<Response extends z.ZodType | undefined = z.ZodType>
   readonly response: Response;
   /** What a daemon answered once. */
   readonly example?: Output<Response, unknown>;
+}
+
+export interface SocketOptions {
+  /** The sub-protocol that is selected where a client offers it. */
+  readonly protocol: string;
 }
 
 interface Definition<
@@ -203,8 +190,6 @@ export interface TypedRoute<M extends Method, P extends string, Query, Body, Res
   readonly path: P;
   readonly types?: { readonly query: Query; readonly body: Body; readonly response: Response };
 }
-
-export const JSON_TYPE = "application/json";
 
 export function route<
   const M extends Method,

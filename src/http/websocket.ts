@@ -19,47 +19,8 @@ import { type RawData, type WebSocket, WebSocketServer } from "ws";
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { CLOSE, type ServerSocket, type SocketListener, type Upgrade } from "../base/sockets.ts";
 import type { Route } from "./route.ts";
-
-export interface SocketOptions {
-  /** The sub-protocol that is selected where a client offers it. */
-  readonly protocol: string;
-}
-
-/** Why a socket is closed: codes of RFC 6455 §7.4.1, and from 4000 on our own. */
-export const CLOSE = {
-  done: 1000,
-  /** The daemon ends. */
-  going_away: 1001,
-  /** The credential is no longer good. */
-  refused: 1008,
-  fault: 1011,
-  /** Another client has taken the place of this one. */
-  replaced: 4001,
-} as const;
-
-/** Hears of a socket. None of these may throw. */
-export interface SocketListener {
-  onBytes(bytes: Buffer): void;
-  onText(text: string): void;
-  /** After a `send` that gave false: enough was taken. */
-  onDrain(): void;
-  /** W2. */
-  onClosed(): void;
-}
-
-/** What a handler of a socket route returns. One of the two is called, once. */
-export class Upgrade {
-  /** The socket is open. */
-  readonly opened: (socket: ServerSocket) => SocketListener;
-  /** It never was: the client has gone, or asked for what is no WebSocket. */
-  readonly failed: () => void;
-
-  constructor(opened: (socket: ServerSocket) => SocketListener, failed: () => void = () => {}) {
-    this.opened = opened;
-    this.failed = failed;
-  }
-}
 
 /** What the parser had read behind the head of a request that asks to be upgraded. */
 const HEADS = new WeakMap<IncomingMessage, Buffer>();
@@ -132,7 +93,7 @@ export interface Opening {
 export class Sockets {
   readonly #clock: Clock;
   readonly #limits: SocketLimits;
-  readonly #open = new Set<ServerSocket>();
+  readonly #open = new Set<OpenSocket>();
   readonly #server: WebSocketServer;
   /** Of the upgrade that is under way: it is done in one go. */
   #protocol = "";
@@ -209,7 +170,7 @@ export class Sockets {
   }
 
   #begin(ws: WebSocket, upgrade: Upgrade, recheck: () => Promise<void> | undefined): void {
-    const socket = new ServerSocket(ws, recheck, this.#clock, this.#limits);
+    const socket = new OpenSocket(ws, recheck, this.#clock, this.#limits);
     this.#open.add(socket);
     ws.once("close", () => this.#open.delete(socket));
     socket.begin(upgrade.opened(socket));
@@ -227,8 +188,8 @@ export class Sockets {
   }
 }
 
-/** One open socket, as its listener uses it. */
-export class ServerSocket {
+/** One open socket. */
+class OpenSocket implements ServerSocket {
   readonly #ws: WebSocket;
   readonly #recheck: () => Promise<void> | undefined;
   readonly #clock: Clock;
@@ -267,7 +228,7 @@ export class ServerSocket {
     });
   }
 
-  /** Bytes go as a binary message, text as text. False: it is sent, and the next should wait for `onDrain` (W3). */
+  /** W3. */
   send(data: Buffer | string): boolean {
     if (this.#isClosing) return true;
     this.#ws.send(data, this.#onTaken);
@@ -275,7 +236,6 @@ export class ServerSocket {
     return !this.#isFull;
   }
 
-  /** Reads nothing more from the client until `resume`. */
   pause(): void {
     this.#isHeld = true;
     this.#flow();
@@ -287,7 +247,6 @@ export class ServerSocket {
     this.#flow();
   }
 
-  /** Ends it behind what was sent. Nothing more is heard from the client but the end. */
   close(code: number, reason: string): void {
     if (this.#isClosing) return;
     this.#isClosing = true;

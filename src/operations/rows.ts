@@ -2,7 +2,7 @@
 import type { EpochSeconds } from "../base/clock.ts";
 import type { ErrorDetails } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { type Listed, type Place, readPage } from "../http/cursors.ts";
+import { type Listed, type Place, readPage } from "../base/paging.ts";
 import type { Row, Statement, Store, Value } from "../store/store.ts";
 import { type OperationFilter, type OperationRecord, statusUrl } from "./schema.ts";
 import type { OperationStatus } from "./states.ts";

@@ -1,10 +1,8 @@
 /** Shapes of operations, and the answer of every route that hands its work to one. */
 import { z } from "zod";
+import { Answer } from "../base/answer.ts";
 import { LIMITS } from "../base/limits.ts";
-import { epochSeconds } from "../base/schema.ts";
-import { nextCursor, pageQuery } from "../http/cursors.ts";
-import { queryNumber } from "../http/input.ts";
-import { Answer } from "../http/route.ts";
+import { epochSeconds, nextCursor, pageQuery, queryNumber } from "../base/schema.ts";
 import { OPERATION_STATUSES } from "./states.ts";
 
 const ABOUT = {

@@ -7,16 +7,16 @@
  *
  * Turns, bounds and states are queue.ts's (O2 to O4), one run is run.ts's.
  */
+import type { Answer } from "../base/answer.ts";
 import { unknownCredential } from "../base/caller.ts";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Listed, Place } from "../base/paging.ts";
 import type { Events } from "../events/service.ts";
-import type { Listed, Place } from "../http/cursors.ts";
-import type { Answer, Once } from "../http/route.ts";
-import type { Store } from "../store/store.ts";
+import type { Once, Store } from "../store/store.ts";
 import { refusalOf } from "./ends.ts";
 import { Queue } from "./queue.ts";
 import { OperationRows } from "./rows.ts";

@@ -34,6 +34,12 @@ export interface Guard {
   readonly refusal: () => AppError;
 }
 
+/** A request that runs once: a request with the same Idempotency-Key gets the recorded answer. */
+export interface Once {
+  /** Makes the record of this answer, for the end of a handler's batch: no crash then separates work and record. */
+  record(status: number, body: unknown): Statement;
+}
+
 export interface WriteOptions {
   /** Wait until the data is on the disk. For keys, operations, messages; an invocation record does without. */
   readonly durable?: boolean;

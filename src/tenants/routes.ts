@@ -2,8 +2,7 @@
 import { z } from "zod";
 import { lacksScope } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
-import { acknowledgement } from "../base/schema.ts";
-import { pageQuery } from "../http/cursors.ts";
+import { acknowledgement, pageQuery } from "../base/schema.ts";
 import { route } from "../http/route.ts";
 import type { Keys } from "./keys.ts";
 import type { OperatorKey } from "./operator-key.ts";

@@ -2,10 +2,8 @@
 import { z } from "zod";
 import { SCOPES } from "../base/caller.ts";
 import { LIMITS } from "../base/limits.ts";
-import { epochSeconds, wellFormed, whole } from "../base/schema.ts";
+import { epochSeconds, nextCursor, queryFlag, wellFormed, whole } from "../base/schema.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
-import { nextCursor } from "../http/cursors.ts";
-import { queryFlag } from "../http/input.ts";
 
 const name = wellFormed
   .min(1)

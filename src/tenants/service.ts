@@ -14,6 +14,7 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { firstPage, type Listed, type Place, readPage } from "../base/paging.ts";
 import {
   DEFAULT_TENANT_ID,
   eachLimit,
@@ -26,9 +27,6 @@ import { isCounted, type TenantShares } from "../base/tenant-shares.ts";
 import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
-import { firstPage, type Listed, type Place, readPage } from "../http/cursors.ts";
-import type { Idempotency } from "../http/idempotency.ts";
-import type { Rates } from "../http/rates.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
@@ -62,8 +60,10 @@ export interface TenantsOptions {
   readonly events: Events;
   readonly containers: Containers;
   readonly volumes: Volumes;
-  readonly rates: Rates;
-  readonly idempotency: Pick<Idempotency, "erase">;
+  /** Bounds the requests of a tenant at every listener; null: no bound. */
+  readonly rates: { set(tenant_id: string, per_second: number | null): void };
+  /** Forgets the answers that were recorded for a tenant's Idempotency-Keys. */
+  readonly idempotency: { erase(tenant_id: string): Promise<void> };
   readonly quotas: Quotas;
   readonly shares: TenantShares;
   /** Processes and threads of a tenant's containers. */

@@ -1,10 +1,8 @@
 /** Shapes of terminal sessions: the routes' and those of the text frames on their WebSockets. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { absolutePath, epochSeconds, wellFormed, whole } from "../base/schema.ts";
+import { absolutePath, epochSeconds, nextCursor, pageQuery, queryNumber, wellFormed, whole } from "../base/schema.ts";
 import { argv, containerEnvironment } from "../containers/schema.ts";
-import { nextCursor, pageQuery } from "../http/cursors.ts";
-import { queryNumber } from "../http/input.ts";
 import { TERMINAL_STATES } from "./states.ts";
 
 const { terminal_columns_max, terminal_rows_max } = LIMITS;

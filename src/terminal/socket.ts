@@ -6,7 +6,7 @@
  * F1. A frame that is none is answered with an `error` frame, and the session goes on.
  */
 import { LIMITS } from "../base/limits.ts";
-import { CLOSE, type ServerSocket, type SocketListener } from "../http/websocket.ts";
+import { CLOSE, type ServerSocket, type SocketListener } from "../base/sockets.ts";
 import { clientFrame, type ServerFrame, TERMINAL_SIGNALS } from "./schema.ts";
 import type { Session, SessionEnd, TerminalClient } from "./session.ts";
 

@@ -1,10 +1,9 @@
 /** Files of a tree as the API shows them: one page of a directory, the bytes of a file, archives in and out. */
+import { closing, Streamed } from "../base/answer.ts";
 import { toHttpDate } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
-import { preferredType } from "../base/media-types.ts";
+import { JSON_TYPE, preferredType } from "../base/media-types.ts";
 import type { ExtractOptions, FileEntry, FileSession, OpenFiles } from "../engine/ports.ts";
-import { JSON_TYPE } from "../http/route.ts";
-import { closing, Streamed } from "../http/stream.ts";
 import type { FileContent } from "./schema.ts";
 
 const BYTES_TYPE = "application/octet-stream";

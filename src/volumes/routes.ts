@@ -1,11 +1,10 @@
 /** Every route of the volume concern. */
 import { z } from "zod";
+import { Answer } from "../base/answer.ts";
 import { LIMITS } from "../base/limits.ts";
-import { acknowledgement } from "../base/schema.ts";
+import { acknowledgement, pageQuery, queryFlag } from "../base/schema.ts";
 import type { Files } from "../engine/ports.ts";
-import { pageQuery } from "../http/cursors.ts";
-import { queryFlag } from "../http/input.ts";
-import { Answer, route } from "../http/route.ts";
+import { route } from "../http/route.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { download, downloadArchive, listed, modeOf, plain } from "./files.ts";

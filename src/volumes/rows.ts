@@ -1,7 +1,7 @@
 /** Volumes in the store: the SQL of this concern. */
 import { LIMITS } from "../base/limits.ts";
+import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
-import { type Listed, type Place, readPage } from "../http/cursors.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { CreateVolume } from "./schema.ts";
 import type { VolumeStatus } from "./states.ts";

@@ -1,9 +1,17 @@
 /** Shapes of the volume concern as zod schemas: requests and records. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { acknowledgement, epochSeconds, labels, missingText, resourceName, textBytes, whole } from "../base/schema.ts";
-import { nextCursor } from "../http/cursors.ts";
-import { queryNumber } from "../http/input.ts";
+import {
+  acknowledgement,
+  epochSeconds,
+  labels,
+  missingText,
+  nextCursor,
+  queryNumber,
+  resourceName,
+  textBytes,
+  whole,
+} from "../base/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
 /** Unlike other names one of a volume stands before a colon in a mount. */

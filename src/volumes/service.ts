@@ -12,12 +12,12 @@ import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
+import type { Listed, Place } from "../base/paging.ts";
 import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Storage } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
-import type { Listed, Place } from "../http/cursors.ts";
 import type { Guard, Store } from "../store/store.ts";
 
 export { downloadArchive, listed } from "./files.ts";

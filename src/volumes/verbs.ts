@@ -1,10 +1,11 @@
 /** The verbs of volumes that are operations. */
 import type { z } from "zod";
+import { Answer } from "../base/answer.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Files } from "../engine/ports.ts";
-import { Answer, type Once } from "../http/route.ts";
 import { accepted, type Execution, type OperationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
+import type { Once } from "../store/store.ts";
 import { type OpenTree, unpack } from "./files.ts";
 import type { archiveBody } from "./schema.ts";
 import type { Volumes } from "./service.ts";

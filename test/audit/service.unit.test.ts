@@ -4,8 +4,8 @@ import type { AuditFilter } from "../../src/audit/schema.ts";
 import { Audit } from "../../src/audit/service.ts";
 import type { Caller } from "../../src/base/caller.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { firstPage } from "../../src/base/paging.ts";
 import type { Served } from "../../src/base/served.ts";
-import { firstPage } from "../../src/http/cursors.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";
 

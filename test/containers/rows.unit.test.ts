@@ -2,11 +2,11 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { firstPage } from "../../src/base/paging.ts";
 import type { JobEnd } from "../../src/containers/exec/events.ts";
 import { Jobs, RUNNING } from "../../src/containers/exec/jobs.ts";
 import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
 import { Events } from "../../src/events/service.ts";
-import { firstPage } from "../../src/http/cursors.ts";
 import type { Store } from "../../src/store/store.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
 

@@ -1,8 +1,8 @@
 /** Connections at the bound of a listener: those that stay, and their end with the listener. */
 import { Agent, type IncomingMessage, request } from "node:http";
 import { describe, expect, it } from "vitest";
+import { Streamed } from "../../src/base/answer.ts";
 import { route } from "../../src/http/route.ts";
-import { Streamed } from "../../src/http/stream.ts";
 import { eventually } from "../support/daemon.ts";
 import { KEY, type RawClient, rawClient, serving } from "./served.ts";
 

@@ -1,9 +1,10 @@
 /** Headers of answers that take long leave in time; the body follows, and a late refusal cuts the connection. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import { Answer } from "../../src/base/answer.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Answer, route } from "../../src/http/route.ts";
+import { route } from "../../src/http/route.ts";
 import { HandClock, settled } from "../pool/hand-clock.ts";
 import { eventually } from "../support/daemon.ts";
 import { rawClient, serving } from "./served.ts";

@@ -1,10 +1,12 @@
 /** Idempotency-Keys through a real server and a real store, with a handler that the test ends by hand. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import { Answer } from "../../src/base/answer.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Idempotency, type Keyed } from "../../src/http/idempotency.ts";
-import { Answer, type Once, route } from "../../src/http/route.ts";
+import { route } from "../../src/http/route.ts";
+import type { Once } from "../../src/store/store.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";

@@ -2,7 +2,8 @@
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { AppError } from "../../src/base/errors.ts";
-import { checkPath, parseJson, parseQuery, queryLimit, queryNumber, validate } from "../../src/http/input.ts";
+import { queryLimit, queryNumber } from "../../src/base/schema.ts";
+import { checkPath, parseJson, parseQuery, validate } from "../../src/http/input.ts";
 
 const schema = z
   .object({

@@ -2,10 +2,11 @@
 import { connect } from "node:net";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import { Answer } from "../../src/base/answer.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Answer, type Route, route } from "../../src/http/route.ts";
+import { type Route, route } from "../../src/http/route.ts";
 import { listen, matches } from "../../src/http/server.ts";
 import { quietLog } from "../store/scratch.ts";
 import { KEY, rawClient, serving } from "./served.ts";

@@ -1,8 +1,8 @@
 /** Answers in pieces: begun at once, as fast as the client takes them, and ended with it. */
 import { describe, expect, it } from "vitest";
+import { Streamed } from "../../src/base/answer.ts";
 import { Held } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
-import { Streamed } from "../../src/http/stream.ts";
 import { eventually } from "../support/daemon.ts";
 import { rawClient, serving } from "./served.ts";
 

@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { firstPage } from "../../src/http/cursors.ts";
+import { firstPage } from "../../src/base/paging.ts";
 import { NODE_PATH } from "../../src/setup/paths.js";
 import { scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { firstPage } from "../../src/http/cursors.ts";
+import { firstPage } from "../../src/base/paging.ts";
 import type { OperationStatus } from "../../src/operations/states.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";

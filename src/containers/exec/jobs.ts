@@ -2,8 +2,8 @@
 import { toEpochSeconds } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { type Listed, type Place, readPage } from "../../base/paging.ts";
 import type { Events } from "../../events/service.ts";
-import { type Listed, type Place, readPage } from "../../http/cursors.ts";
 import type { Row, Statement, Store } from "../../store/store.ts";
 import { diedEvents, type JobEnd, startedEvents } from "./events.ts";
 import type { JobRecord } from "./schema.ts";

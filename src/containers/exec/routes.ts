@@ -1,16 +1,14 @@
 /** Routes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
 import { uptime } from "node:os";
 import { z } from "zod";
+import { closing, Streamed } from "../../base/answer.ts";
 import { type Clock, toEpochSeconds, toIsoTime } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { acknowledgement, pageQuery, queryFlag, queryLimit, queryNumber } from "../../base/schema.ts";
 import type { TenantShares } from "../../base/tenant-shares.ts";
 import type { Engine } from "../../engine/ports.ts";
-import { queryFlag, queryLimit, queryNumber } from "../../http/input.ts";
-import { pageQuery } from "../../http/cursors.ts";
 import { route } from "../../http/route.ts";
-import { acknowledgement } from "../../base/schema.ts";
-import { closing, Streamed } from "../../http/stream.ts";
 import { byContainer, ID_EXAMPLE } from "../path.ts";
 import { SAMPLES } from "../samples.ts";
 import type { Containers } from "../service.ts";

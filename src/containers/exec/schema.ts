@@ -1,8 +1,7 @@
 /** Shapes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
-import { nextCursor } from "../../http/cursors.ts";
-import { absolutePath, epochSeconds, isoTime, wellFormed, whole } from "../../base/schema.ts";
+import { absolutePath, epochSeconds, isoTime, nextCursor, wellFormed, whole } from "../../base/schema.ts";
 import { argv, containerEnvironment } from "../schema.ts";
 
 const containerId = z.string().describe("Of the container.");

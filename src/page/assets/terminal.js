@@ -20,7 +20,7 @@ import { loadLibrary, underPolicy } from "./xterm.js";
 const RETRY_MS = 1_000;
 /** xterm.js refuses what is above 50 MB. */
 const UNDRAWN_BYTES_MAX = 16 * 1024 * 1024;
-/** As the daemon closes sockets (src/http/websocket.ts). */
+/** As the daemon closes sockets (src/base/sockets.ts). */
 const DONE = 1000;
 const REPLACED = 4001;
 
