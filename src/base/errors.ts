@@ -88,6 +88,21 @@ export interface ErrorDetails {
   readonly exit_code?: number | null;
 }
 
+/** The body of every refusal. Some clients read none of it unless the first three fields are strings. */
+export interface ErrorBody {
+  readonly error: string;
+  readonly error_code: ErrorCode;
+  readonly request_id: string;
+  readonly details: Required<ErrorDetails> | null;
+  readonly hint: string | null;
+  /** Seconds. */
+  readonly retry_after: number | null;
+  /** The code again, unless the refusal is more specific. */
+  readonly reason_code: string;
+  readonly reason_message: string;
+  readonly retryable: boolean;
+}
+
 export interface AppErrorOptions {
   readonly details?: ErrorDetails;
   /** What the caller can do about it, one sentence. */

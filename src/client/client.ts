@@ -12,7 +12,7 @@ import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Api } from "../api.ts";
-import type { ErrorBody } from "../http/errors.ts";
+import type { ErrorBody } from "../base/errors.ts";
 
 /** `METHOD /path/:parameter` of every route that answers JSON. */
 export type RouteName = Api extends infer R ? (R extends Api ? `${R["method"]} ${R["path"]}` : never) : never;

@@ -8,7 +8,7 @@
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { giveBack } from "../base/memory.ts";
-import { Pieces } from "./chunk-list.ts";
+import { ChunkList } from "./chunk-list.ts";
 import { parseJson, tooLarge } from "./input.ts";
 
 const QUOTE = 0x22;
@@ -31,7 +31,7 @@ export class Base64Field {
   readonly #name: string;
   readonly #sink: Sink;
   readonly #hold: (bytes: number) => void;
-  readonly #rest = new Pieces();
+  readonly #rest = new ChunkList();
   #rest_bytes = 0;
   #depth = 0;
   #isObject = false;

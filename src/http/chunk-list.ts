@@ -7,7 +7,7 @@
 const LARGE_BYTES = 4 * 1024;
 const BLOCK_BYTES = 16 * 1024;
 
-export class Pieces {
+export class ChunkList {
   #whole: Buffer[] = [];
   #block: Buffer | null = null;
   #used = 0;

@@ -2,25 +2,19 @@
  * Turns whatever was thrown into the one error body of the interface. The only reader of the status column of
  * base/errors.ts, and the only place that knows which headers go with which refusal.
  */
-import { AppError, ERRORS, type ErrorCode, type ErrorDetails, errorText, isFault, publicText } from "../base/errors.ts";
+import {
+  AppError,
+  ERRORS,
+  type ErrorBody,
+  type ErrorCode,
+  type ErrorDetails,
+  errorText,
+  isFault,
+  publicText,
+} from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-
-/** What clients read (all of the first three must be strings, or field clients read none of it). */
-export interface ErrorBody {
-  readonly error: string;
-  readonly error_code: ErrorCode;
-  readonly request_id: string;
-  readonly details: Required<ErrorDetails> | null;
-  readonly hint: string | null;
-  /** Seconds. */
-  readonly retry_after: number | null;
-  /** As some clients read it: the code again unless the refusal is more specific. */
-  readonly reason_code: string;
-  readonly reason_message: string;
-  readonly retryable: boolean;
-}
 
 const NO_DETAILS: Required<ErrorDetails> = {
   expected: null,

@@ -11,7 +11,7 @@ import type { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { Pieces } from "./chunk-list.ts";
+import { ChunkList } from "./chunk-list.ts";
 import { checkShape } from "./json-shape.ts";
 import type { Share } from "./memory-budget.ts";
 
@@ -69,7 +69,7 @@ export function tooLarge(bytes_max: number, length: string | undefined): AppErro
  */
 function collect(incoming: IncomingMessage, share: Share, bytes_max: number): Promise<Buffer | AppError | null> {
   return new Promise((resolve, reject) => {
-    const pieces = new Pieces();
+    const pieces = new ChunkList();
     let bytes = 0;
     const settle = (body: Buffer | AppError | null): void => {
       incoming.off("data", onData).off("end", onEnd).off("error", onError).off("close", onClose);

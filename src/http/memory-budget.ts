@@ -18,7 +18,7 @@ import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 const LARGE_PART = 0.75;
 const TENANT_PART = 0.5;
 
-export class Held {
+export class MemoryBudget {
   /** Of one client that takes nothing (B3). */
   readonly stall_ms: number;
   readonly #bytes_max: number;
@@ -65,16 +65,16 @@ const NO_TENANT = "";
 
 /** What one request holds. */
 export class Share {
-  readonly #held: Held;
+  readonly #budget: MemoryBudget;
   #bytes = 0;
   #tenant_id = NO_TENANT;
 
-  constructor(held: Held) {
-    this.#held = held;
+  constructor(budget: MemoryBudget) {
+    this.#budget = budget;
   }
 
   get stall_ms(): number {
-    return this.#held.stall_ms;
+    return this.#budget.stall_ms;
   }
 
   /** Counts for a tenant from now on. Before the first `add`. */
@@ -84,7 +84,7 @@ export class Share {
 
   /** Undefined, or the refusal when there is no room (B1, B4). */
   add(bytes: number): AppError | undefined {
-    const full = this.#held.take(bytes, this.#bytes, this.#tenant_id);
+    const full = this.#budget.take(bytes, this.#bytes, this.#tenant_id);
     if (full === null) {
       this.#bytes += bytes;
       return undefined;
@@ -96,7 +96,7 @@ export class Share {
 
   /** Gives everything back. Harmless the second time (B2). */
   end(): void {
-    this.#held.give(this.#bytes, this.#tenant_id);
+    this.#budget.give(this.#bytes, this.#tenant_id);
     this.#bytes = 0;
   }
 }

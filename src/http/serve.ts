@@ -29,7 +29,7 @@ import { EarlyHeaders } from "./early-headers.ts";
 import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import { type Idempotency, keyedRequest } from "./idempotency.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
-import type { Held, Share } from "./memory-budget.ts";
+import type { MemoryBudget, Share } from "./memory-budget.ts";
 import type { Rates, Taken } from "./rates.ts";
 import type { Route, RouteRequest } from "./route.ts";
 import type { Spool, Spools } from "./spool.ts";
@@ -48,7 +48,7 @@ export interface AppDeps {
   readonly cursors: Cursors;
   readonly idempotency: Idempotency;
   /** What all requests of this application hold. */
-  readonly held: Held;
+  readonly budget: MemoryBudget;
   /** Of all listeners together. */
   readonly spools: Spools;
   /** What requests of this application have become. */
@@ -69,7 +69,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   const request_id = requestId(incoming.headers["x-request-id"], deps.ids);
   const trace = deps.traces.begin(incoming.headers.traceparent, incoming.headers.tracestate);
   const notes: RequestNotes = {};
-  const share = deps.held.share();
+  const share = deps.budget.share();
   let taken: Taken | null = null;
   let caller: Caller | null = null;
   let error_code: ErrorCode | null = null;
@@ -209,7 +209,7 @@ function begin(
   { incoming, outgoing }: HttpBindings,
   streamed: Streamed,
   request_id: string,
-  { held, log }: AppDeps,
+  { budget, log }: AppDeps,
   more_headers?: Readonly<Record<string, string>>,
 ): Response {
   const headers = { ...streamed.headers, "x-request-id": request_id, ...more_headers };
@@ -217,7 +217,7 @@ function begin(
     void streamed.source[Symbol.asyncIterator]().return?.();
     return new Response(null, { status: streamed.status, headers });
   }
-  send({ outgoing }, { ...streamed, headers }, held.stall_ms).catch((error) =>
+  send({ outgoing }, { ...streamed, headers }, budget.stall_ms).catch((error) =>
     log.warn("answer cut", { request_id, error: errorText(error) }),
   );
   return RESPONSE_ALREADY_SENT;

@@ -22,7 +22,7 @@ import type { Log } from "../base/log.ts";
 import { boundChunks } from "./chunk-bounds.ts";
 import { type Admission, type ConnectionLimits, Connections, DrainingResponse } from "./connections.ts";
 import { answerMalformed, refuseExpectations } from "./malformed.ts";
-import { Held } from "./memory-budget.ts";
+import { MemoryBudget } from "./memory-budget.ts";
 import type { Route } from "./route.ts";
 import { firstUnreached, type Unreached } from "./self-check.ts";
 import { type AppDeps, type Env, refuse, refuseUnserved, serve } from "./serve.ts";
@@ -41,15 +41,15 @@ export interface App {
   failed(thrown: unknown): Response;
 }
 
-type AppOptions = Omit<AppDeps, "held" | "sockets"> & {
+type AppOptions = Omit<AppDeps, "budget" | "sockets"> & {
   /** May be given to watch it; each application has one of its own. */
-  readonly held?: Held;
+  readonly budget?: MemoryBudget;
   readonly socket_limits?: Partial<SocketLimits>;
 };
 
-export function createApp({ held = new Held(), socket_limits, ...rest }: AppOptions): App {
+export function createApp({ budget = new MemoryBudget(), socket_limits, ...rest }: AppOptions): App {
   const sockets = new Sockets({ clock: rest.clock, ...(socket_limits && { limits: socket_limits }) });
-  const deps: AppDeps = { ...rest, held, sockets };
+  const deps: AppDeps = { ...rest, budget, sockets };
   const routes: Route[] = [];
   const hono = new Hono<Env>();
   const failed = (thrown: unknown): Response => refuseUnserved(thrown, {}, "-", deps);

@@ -15,7 +15,7 @@ import { LIMITS } from "../base/limits.ts";
 import { giveBack } from "../base/memory.ts";
 import { Shares } from "../base/shares.ts";
 import { Base64Field } from "./base64-field.ts";
-import { Pieces } from "./chunk-list.ts";
+import { ChunkList } from "./chunk-list.ts";
 import type { Share } from "./memory-budget.ts";
 import type { Upload } from "./upload.ts";
 
@@ -105,7 +105,7 @@ function tooSlow(bytes: number, waited_ms: number): AppError {
 export class Spool implements Upload {
   readonly content_type = "application/octet-stream";
   readonly #open: () => Promise<{ readonly file: FileHandle; readonly release: () => void }>;
-  readonly #pieces = new Pieces();
+  readonly #pieces = new ChunkList();
   #bytes = 0;
   #file: { readonly file: FileHandle; readonly release: () => void } | null = null;
   #isBegun = false;

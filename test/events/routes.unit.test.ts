@@ -3,7 +3,7 @@ import { describe, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { eventRoutes } from "../../src/events/routes.ts";
 import { Events } from "../../src/events/service.ts";
-import { Held } from "../../src/http/memory-budget.ts";
+import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { KEY, rawClient, serving } from "../http/served.ts";
 import { quietLog } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
@@ -19,7 +19,7 @@ describe("GET /api/events", () => {
     const events = new Proxy({} as Events, {
       get: (_, name) => Reflect.get(made.events ?? {}, name).bind(made.events),
     });
-    const { server, store, keys } = await serve(eventRoutes({ events }), {}, { held: new Held(1_000_000, STALL_MS) });
+    const { server, store, keys } = await serve(eventRoutes({ events }), {}, { budget: new MemoryBudget(1_000_000, STALL_MS) });
     made.events = new Events({ store, clock: systemClock, log: quietLog });
     await store.write([{ sql: "INSERT INTO tenants (id, name, created_at) VALUES ('other', 'other', 0)" }]);
     const other = await keys.create("other", { name: "k" }, await keys.caller(KEY));

@@ -1,7 +1,7 @@
 /** Bytes that come in pieces: what is held of them, and how small the pieces of a body may be. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { Pieces } from "../../src/http/chunk-list.ts";
+import { ChunkList } from "../../src/http/chunk-list.ts";
 import { route } from "../../src/http/route.ts";
 import { KEY, rawClient, serving } from "./served.ts";
 
@@ -19,7 +19,7 @@ describe("pieces", () => {
       [4095, 4095, 4095, 4095, 4095, 1, 9000],
     ]) {
       const sent = sizes.map((size, i) => Buffer.alloc(size, i + 1));
-      const pieces = new Pieces();
+      const pieces = new ChunkList();
       for (const piece of sent) pieces.add(piece);
       expect(pieces.bytes().equals(Buffer.concat(sent))).toBe(true);
       pieces.clear();
@@ -28,7 +28,7 @@ describe("pieces", () => {
   });
 
   it("keep a single one as it came, and few Buffers of many small ones", () => {
-    const [one, many] = [new Pieces(), new Pieces()];
+    const [one, many] = [new ChunkList(), new ChunkList()];
     const piece = Buffer.from("{}");
     one.add(piece);
     expect(one.bytes()).toBe(piece);

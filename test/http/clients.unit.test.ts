@@ -1,7 +1,7 @@
 /** Clients that take their time, or have nothing to say: each ends by the bounds of the listener, whatever it does. */
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { Held } from "../../src/http/memory-budget.ts";
+import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
 import { KEY, type RawClient, rawClient, serving } from "./served.ts";
@@ -51,20 +51,20 @@ describe("a listener ends", () => {
   });
 
   it("a body that comes one byte at a time, and holds nothing of it then", async () => {
-    const held = new Held();
-    const { server } = await serve(routes, LIMITS, { held });
+    const budget = new MemoryBudget();
+    const { server } = await serve(routes, LIMITS, { budget });
     const client = await rawClient(server.port);
     client.socket.write(
       `POST /keeps HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${KEY}\r\nContent-Length: 100000\r\n\r\n{"text":"`,
     );
-    await eventually("it is being read", () => held.bytes > 0);
+    await eventually("it is being read", () => budget.bytes > 0);
     expect(await drip(client, "x")).toMatch(/^HTTP\/1\.1 408 |^$/);
-    await eventually("nothing is held", () => held.bytes === 0);
+    await eventually("nothing is held", () => budget.bytes === 0);
   });
 
   it("a chunked body that never ends, and one whose next chunk never comes", async () => {
-    const held = new Held();
-    const { server } = await serve(routes, LIMITS, { held });
+    const budget = new MemoryBudget();
+    const { server } = await serve(routes, LIMITS, { budget });
     const head = `POST /keeps HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${KEY}\r\nTransfer-Encoding: chunked\r\n\r\n`;
     const endless = await rawClient(server.port);
     endless.socket.write(head);
@@ -72,7 +72,7 @@ describe("a listener ends", () => {
     const silent = await rawClient(server.port);
     silent.socket.write(`${head}1\r\n{\r\n`);
     expect(await silent.closed()).toMatch(/^HTTP\/1\.1 408 |^$/);
-    await eventually("nothing is held", () => held.bytes === 0);
+    await eventually("nothing is held", () => budget.bytes === 0);
   });
 
   it("connections that never say anything, and those that have nothing more to say", async () => {

@@ -6,7 +6,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
-import { Held } from "../../src/http/memory-budget.ts";
+import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
 import { KEY, rawClient, serving } from "./served.ts";
@@ -17,8 +17,8 @@ const ACME = "ten_acme";
 
 describe("what requests hold", () => {
   it("is at most half of the bound for one tenant, small requests too, and all of it for the operator's", () => {
-    const held = new Held(400 * KIB);
-    const [first, second, other, own] = [held.share(), held.share(), held.share(), held.share()];
+    const budget = new MemoryBudget(400 * KIB);
+    const [first, second, other, own] = [budget.share(), budget.share(), budget.share(), budget.share()];
     for (const share of [first, second]) share.belongTo(ACME);
     other.belongTo("ten_other");
     own.belongTo("default");
@@ -30,13 +30,13 @@ describe("what requests hold", () => {
     first.end();
     expect(second.add(150 * KIB)).toBeUndefined();
     for (const share of [second, other, own]) share.end();
-    expect(held.bytes).toBe(0);
+    expect(budget.bytes).toBe(0);
     expect(own.add(300 * KIB)).toBeUndefined();
   });
 
   it("never passes its bound, whose last quarter is for requests that hold little", () => {
-    const held = new Held(400 * KIB);
-    const [large, other, small] = [held.share(), held.share(), held.share()];
+    const budget = new MemoryBudget(400 * KIB);
+    const [large, other, small] = [budget.share(), budget.share(), budget.share()];
     for (const share of [large, other, small]) share.belongTo("default");
     expect(large.add(200 * KIB)).toBeUndefined();
     expect(other.add(101 * KIB)).toMatchObject({ code: "CAPACITY_FULL", retry_after: 1 });
@@ -44,9 +44,9 @@ describe("what requests hold", () => {
     expect(large.add(1)).toMatchObject({ code: "CAPACITY_FULL" });
     expect(small.add(16 * KIB)).toBeUndefined();
     expect(small.add(1)).toMatchObject({ code: "CAPACITY_FULL" });
-    expect(held.bytes).toBe(316 * KIB);
+    expect(budget.bytes).toBe(316 * KIB);
     for (const share of [large, large, other, small]) share.end();
-    expect(held.bytes).toBe(0);
+    expect(budget.bytes).toBe(0);
   });
 });
 
@@ -77,8 +77,8 @@ describe("a listener", () => {
 
   it("refuses large bodies above what it may hold, takes small ones, and all again when it has answered", async () => {
     const { keeps, seen, open } = late();
-    const held = new Held(256 * KIB);
-    const { call } = await serve([keeps], {}, { held });
+    const budget = new MemoryBudget(256 * KIB);
+    const { call } = await serve([keeps], {}, { budget });
     const first = call("POST", "/keeps", body);
     await eventually("it is kept", () => seen.count === 1);
     const refused = await call("POST", "/keeps", body);
@@ -90,13 +90,13 @@ describe("a listener", () => {
     await eventually("a small one is taken", () => seen.count === 2);
     open();
     expect([(await first).status, (await small).status]).toEqual([200, 200]);
-    expect(held.bytes).toBe(0);
+    expect(budget.bytes).toBe(0);
     expect((await call("POST", "/keeps", body)).status).toBe(200);
   });
 
   it("refuses the bodies of a tenant that holds half of the memory, and takes those of another", async () => {
     const { keeps, seen, open } = late();
-    const held = new Held(400 * KIB);
+    const budget = new MemoryBudget(400 * KIB);
     const callerOf = (tenant_id: string): Caller => ({
       tenant_id,
       kind: "key",
@@ -106,7 +106,7 @@ describe("a listener", () => {
       invocation: null,
     });
     const authenticator = { cached: callerOf, caller: async (tenant_id: string) => callerOf(tenant_id) };
-    const { fetch } = await serve([keeps], {}, { held, authenticator });
+    const { fetch } = await serve([keeps], {}, { budget, authenticator });
     const send = async (tenant_id: string, text: string) =>
       (await fetch("/keeps", { method: "POST", headers: { "x-api-key": tenant_id }, body: text })).status;
     const kept = [send(ACME, body)];
@@ -116,7 +116,7 @@ describe("a listener", () => {
     await eventually("another tenant's is kept", () => seen.count === 2);
     open();
     expect(await Promise.all([...kept, others])).toEqual([200, 200]);
-    expect(held.bytes).toBe(0);
+    expect(budget.bytes).toBe(0);
   });
 
   it.each([
@@ -132,16 +132,16 @@ describe("a listener", () => {
       summary: "Much.",
       handler: () => answer("x".repeat(20_000 * KIB)),
     });
-    const held = new Held(100_000 * KIB);
-    const { fetch, server } = await serve([large], {}, { held });
+    const budget = new MemoryBudget(100_000 * KIB);
+    const { fetch, server } = await serve([large], {}, { budget });
     const client = await rawClient(server.port);
     client.socket.pause();
     client.socket.write("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
-    await eventually("it is held", () => held.bytes > 0);
+    await eventually("it is held", () => budget.bytes > 0);
     expect((await (await fetch("/large")).text()).length).toBeGreaterThanOrEqual(20_000 * KIB);
     client.socket.write("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
     client.socket.destroy();
-    await eventually("nothing is held", () => held.bytes === 0);
+    await eventually("nothing is held", () => budget.bytes === 0);
   });
 
   it("cuts a client that takes nothing of a large answer, and not one that only takes its time", async () => {
@@ -167,8 +167,8 @@ describe("a listener", () => {
         },
       }),
     ];
-    const held = new Held(100_000 * KIB, 500);
-    const { server } = await serve(routes, {}, { held });
+    const budget = new MemoryBudget(100_000 * KIB, 500);
+    const { server } = await serve(routes, {}, { budget });
     const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
     // It reads its large answer, and then waits for another one for longer than it may be idle in the first.
     const patient = await rawClient(server.port);
@@ -178,9 +178,9 @@ describe("a listener", () => {
     const idle = await rawClient(server.port);
     idle.socket.pause();
     idle.socket.write(get("/large"));
-    await eventually("it is held", () => held.bytes > 0);
+    await eventually("it is held", () => budget.bytes > 0);
     // Nothing but its being cut gives that back: it neither reads nor leaves.
-    await eventually("nothing is held", () => held.bytes === 0);
+    await eventually("nothing is held", () => budget.bytes === 0);
     open();
     await eventually("it is answered", () => patient.text().endsWith('"waited"'));
     idle.socket.destroy();

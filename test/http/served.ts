@@ -11,7 +11,7 @@ import { Traces } from "../../src/base/trace.ts";
 import type { Admission } from "../../src/http/connections.ts";
 import { Cursors } from "../../src/http/cursors.ts";
 import { Idempotency } from "../../src/http/idempotency.ts";
-import { Held } from "../../src/http/memory-budget.ts";
+import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { Rates } from "../../src/http/rates.ts";
 import type { Route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
@@ -44,7 +44,7 @@ export interface Place {
   readonly host?: string;
   /** API keys unless given. */
   readonly authenticator?: Authenticator;
-  readonly held?: Held;
+  readonly budget?: MemoryBudget;
   /** Of the routes; the system's unless given. */
   readonly clock?: Clock;
   readonly socket_limits?: Partial<SocketLimits>;
@@ -66,7 +66,7 @@ export function serving(): (
   return async (
     routes,
     limits,
-    { host = "127.0.0.1", authenticator, held = new Held(), clock = systemClock, admit, socket_limits } = {},
+    { host = "127.0.0.1", authenticator, budget = new MemoryBudget(), clock = systemClock, admit, socket_limits } = {},
   ) => {
     const faults: Served["faults"] = [];
     const told: Told[] = [];
@@ -90,7 +90,7 @@ export function serving(): (
       ids,
       clock,
       authenticator: authenticator ?? keys,
-      held,
+      budget,
       ...(socket_limits && { socket_limits }),
       rates,
       spools,

@@ -1,7 +1,7 @@
 /** Answers in pieces: begun at once, as fast as the client takes them, and ended with it. */
 import { describe, expect, it } from "vitest";
 import { Streamed } from "../../src/base/answer.ts";
-import { Held } from "../../src/http/memory-budget.ts";
+import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
 import { rawClient, serving } from "./served.ts";
@@ -167,7 +167,7 @@ describe("an answer in pieces", () => {
         handler: () => new Streamed(quiet.pieces, { content_type: "text/plain" }),
       }),
     ];
-    const { server } = await serve(routes, {}, { held: new Held(1_000_000, 300) });
+    const { server } = await serve(routes, {}, { budget: new MemoryBudget(1_000_000, 300) });
     const waits = await rawClient(server.port);
     waits.socket.write("GET /quiet HTTP/1.1\r\nHost: x\r\n\r\n");
     await waits.until(/200 OK/);
@@ -196,7 +196,7 @@ describe("an answer in pieces", () => {
         }),
       ],
       {},
-      { held: new Held(1_000_000, 400) },
+      { budget: new MemoryBudget(1_000_000, 400) },
     );
     const client = await rawClient(server.port);
     client.socket.write(GET);

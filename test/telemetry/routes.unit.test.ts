@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { PoolState } from "../../pool/states.ts";
 import { totalsOf } from "../../pool/stats.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Held } from "../../src/http/memory-budget.ts";
+import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { telemetryRoutes } from "../../src/telemetry/routes.ts";
 import { serving } from "../http/served.ts";
@@ -37,7 +37,7 @@ describe("GET /metrics", () => {
       const { call } = await serve(routes);
       const text = await (await call("GET", "/metrics")).text();
       expect(text).toContain('function="function-999"');
-      const full = await serve(routes, {}, { held: new Held(text.length) });
+      const full = await serve(routes, {}, { budget: new MemoryBudget(text.length) });
       expect((await full.call("GET", "/metrics")).status).toBe(503);
     } finally {
       metrics.close();
