@@ -9,7 +9,7 @@
  * O3. What is taken, live or granted, grows within the limits only, or by one instance a level of a chain.
  * O4. `superseded` and `unneeded` hold the instances of its groups that are in the node's `unneeded`.
  */
-import { machine } from "../src/base/machine.ts";
+import { machine } from "../src/base/state-machine.ts";
 import { boundAt, effectivePolicy, memoryBoundAt, type Quota, quotaReason, quotaRoom } from "./policy.ts";
 import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
 import { LevelQueue, Link, List } from "./queue.ts";

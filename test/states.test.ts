@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { INSTANCE_MACHINE } from "../pool/index.ts";
 import { AppError } from "../src/base/errors.ts";
-import type { Machine } from "../src/base/machine.ts";
+import type { Machine } from "../src/base/state-machine.ts";
 import { functionStates } from "../src/functions/states.ts";
 import { operationStates } from "../src/operations/states.ts";
 import { terminalStates } from "../src/terminal/states.ts";

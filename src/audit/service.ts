@@ -20,7 +20,7 @@ import { sourceOf } from "../base/addresses.ts";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
-import type { Observer, Served } from "../base/served.ts";
+import type { Observer, Served } from "../base/request-observer.ts";
 import type { Append, Row, Store, Value } from "../store/store.ts";
 import type { AUDIT_RESULTS, AuditEntry, AuditFilter } from "./schema.ts";
 

@@ -10,7 +10,7 @@ import { resolve } from "node:path";
 import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { LOG_LEVELS, type LogLevel } from "./log.ts";
-import { checkVariables } from "./variables.ts";
+import { checkVariables } from "./environment-variables.ts";
 
 export interface Config {
   readonly listen_host: string;

@@ -1,5 +1,5 @@
 /** The life of a container. Its file system and its log stay from `created` until it is deleted. */
-import { machine } from "../base/machine.ts";
+import { machine } from "../base/state-machine.ts";
 
 export const CONTAINER_STATES = ["created", "starting", "running", "exited", "error"] as const;
 export type ContainerState = (typeof CONTAINER_STATES)[number];

@@ -7,7 +7,7 @@ import { Answer } from "../base/answer.ts";
 import { type Caller, SCOPES, type Scope } from "../base/caller.ts";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Machine } from "../base/machine.ts";
+import type { Machine } from "../base/state-machine.ts";
 import { JSON_TYPE, preferredType } from "../base/media-types.ts";
 import { type Output, type Route, route } from "../http/route.ts";
 import { bullets, document, fenced, heading, inlineCode, numbered, paragraph, table } from "./markdown.ts";

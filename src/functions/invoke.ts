@@ -8,7 +8,7 @@ import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { RequestNotes } from "../base/served.ts";
+import type { RequestNotes } from "../base/request-observer.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Concurrency } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";

@@ -1,5 +1,5 @@
 /** The life of a function. `active` is the only state in which calls run; in `deploying` they wait. */
-import { machine } from "../base/machine.ts";
+import { machine } from "../base/state-machine.ts";
 
 export const FUNCTION_STATES = ["pending", "deploying", "active", "paused", "error", "deleting"] as const;
 export type FunctionState = (typeof FUNCTION_STATES)[number];

@@ -7,7 +7,7 @@
  */
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { giveBack } from "../base/memory.ts";
+import { giveBack } from "../base/buffer-memory.ts";
 import { ChunkList } from "./chunk-list.ts";
 import { parseJson, tooLarge } from "./input.ts";
 

@@ -8,7 +8,7 @@ import type { Answer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Caller, Scope } from "../base/caller.ts";
 import { type ErrorCode, invariant } from "../base/errors.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
-import type { RequestNotes } from "../base/served.ts";
+import type { RequestNotes } from "../base/request-observer.ts";
 import type { Upgrade } from "../base/sockets.ts";
 import type { Trace } from "../base/trace.ts";
 import type { Once } from "../store/store.ts";

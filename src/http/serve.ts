@@ -18,7 +18,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
 import type { pageQuery } from "../base/schema.ts";
-import type { Observer, RequestNotes } from "../base/served.ts";
+import type { Observer, RequestNotes } from "../base/request-observer.ts";
 import { Upgrade } from "../base/sockets.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import type { Once } from "../store/store.ts";

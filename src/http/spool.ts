@@ -12,7 +12,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
-import { giveBack } from "../base/memory.ts";
+import { giveBack } from "../base/buffer-memory.ts";
 import { Shares } from "../base/shares.ts";
 import { Base64Field } from "./base64-field.ts";
 import { ChunkList } from "./chunk-list.ts";

@@ -1,5 +1,5 @@
 /** The life of an operation. It only ever moves on: what has ended stays as it ended. */
-import { machine } from "../base/machine.ts";
+import { machine } from "../base/state-machine.ts";
 
 export const OPERATION_STATUSES = [
   "accepted",

@@ -11,7 +11,7 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { Counter, Gauge, Registry } from "prom-client";
 import type { PoolTotals } from "../../pool/index.ts";
 import { ERRORS } from "../base/errors.ts";
-import type { Served } from "../base/served.ts";
+import type { Served } from "../base/request-observer.ts";
 import type { InvocationRecord, InvocationStatus } from "../functions/schema.ts";
 import type { StoreStats } from "../store/store.ts";
 import { Distribution, type Values } from "./distribution.ts";

@@ -10,7 +10,7 @@ import { type Attributes, createTraceState, SpanKind, SpanStatusCode, TraceFlags
 import type { Resource } from "@opentelemetry/resources";
 import type { ReadableSpan } from "@opentelemetry/sdk-trace";
 import type { Clock } from "../base/clock.ts";
-import type { Served } from "../base/served.ts";
+import type { Served } from "../base/request-observer.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import type { ObservedCall } from "../functions/observer.ts";
 

@@ -6,7 +6,7 @@
  *     are not among what is reported, so none of them can get there.
  */
 import type { Log } from "../base/log.ts";
-import type { Observer, Served } from "../base/served.ts";
+import type { Observer, Served } from "../base/request-observer.ts";
 import type { CallObserver, ObservedCall } from "../functions/observer.ts";
 import type { FunctionRecord } from "../functions/schema.ts";
 import type { Metrics } from "./metrics.ts";

@@ -26,7 +26,7 @@ import { errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { Outgoing } from "../base/outgoing.ts";
+import type { Outgoing } from "../base/outgoing-requests.ts";
 import type { TokenKeys } from "./token-keys.ts";
 
 const OWN_ALGORITHM = "HS256";

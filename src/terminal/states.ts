@@ -1,5 +1,5 @@
 /** The life of a terminal session. Whether a client is attached is its state; its shell runs in all but the last two. */
-import { machine } from "../base/machine.ts";
+import { machine } from "../base/state-machine.ts";
 
 export const TERMINAL_STATES = ["ready", "active", "idle", "terminated", "error"] as const;
 export type TerminalState = (typeof TERMINAL_STATES)[number];

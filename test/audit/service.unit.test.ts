@@ -5,7 +5,7 @@ import { Audit } from "../../src/audit/service.ts";
 import type { Caller } from "../../src/base/caller.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { firstPage } from "../../src/base/paging.ts";
-import type { Served } from "../../src/base/served.ts";
+import type { Served } from "../../src/base/request-observer.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { scratchStores } from "../store/scratch.ts";
 

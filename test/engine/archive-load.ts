@@ -6,7 +6,7 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { systemClock } from "../../src/base/clock.ts";
-import { giveBack } from "../../src/base/memory.ts";
+import { giveBack } from "../../src/base/buffer-memory.ts";
 import { extract, pack } from "../../src/engine/files/archive.ts";
 import { HelperSession } from "../../src/engine/files/file-sessions.ts";
 import { type TarEntry, tarEnd, tarHeader } from "../../src/engine/files/tar.ts";

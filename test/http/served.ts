@@ -6,7 +6,7 @@ import type { Authenticator } from "../../src/base/caller.ts";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
-import type { Served as Told } from "../../src/base/served.ts";
+import type { Served as Told } from "../../src/base/request-observer.ts";
 import { Traces } from "../../src/base/trace.ts";
 import type { Admission } from "../../src/http/connections.ts";
 import { Cursors } from "../../src/http/cursors.ts";

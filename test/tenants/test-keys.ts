@@ -3,7 +3,7 @@ import type { Clock } from "../../src/base/clock.ts";
 import type { OutsideIssuer } from "../../src/base/config.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { createLog } from "../../src/base/log.ts";
-import { listedHost, Outgoing } from "../../src/base/outgoing.ts";
+import { listedHost, Outgoing } from "../../src/base/outgoing-requests.ts";
 import { Events } from "../../src/events/service.ts";
 import type { Store } from "../../src/store/store.ts";
 import { AccessTokens } from "../../src/tenants/access-tokens.ts";

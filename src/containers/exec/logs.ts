@@ -1,7 +1,7 @@
 /** Log entries as the API shows them, and who follows them. */
 import { toIsoTime } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
-import { Gate } from "../../base/gate.ts";
+import { Gate } from "../../base/concurrency.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { ContainerLog, LogLine } from "../../engine/ports.ts";
 

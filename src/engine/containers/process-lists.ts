@@ -1,6 +1,6 @@
 /** Lists of what runs in containers, made in a worker thread: few at once, and one for all who ask for the same. */
 import { AppError } from "../../base/errors.ts";
-import { Gate } from "../../base/gate.ts";
+import { Gate } from "../../base/concurrency.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { ProcessList } from "../ports/containers.ts";
 

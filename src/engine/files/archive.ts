@@ -15,7 +15,7 @@ import { pipeline, Readable, type Transform } from "node:stream";
 import { createGunzip, createGzip } from "node:zlib";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { giveBack, giveBackLast } from "../../base/memory.ts";
+import { giveBack, giveBackLast } from "../../base/buffer-memory.ts";
 import type { Extracted, ExtractOptions, FileAttributes, FilePath, FileSession, PackOptions } from "../ports/files.ts";
 import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
 

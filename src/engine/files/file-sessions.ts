@@ -11,7 +11,7 @@ import { join } from "node:path";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { giveBack } from "../../base/memory.ts";
+import { giveBack } from "../../base/buffer-memory.ts";
 import { type ShareBounds, Shares } from "../../base/shares.ts";
 import type { LauncherClient } from "../host/launcher.ts";
 import type {

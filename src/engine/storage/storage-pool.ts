@@ -15,7 +15,7 @@ import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
 import { open, rename, stat, truncate } from "node:fs/promises";
 import type { CancelTimer, Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
-import { Gate } from "../../base/gate.ts";
+import { Gate } from "../../base/concurrency.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../host/launcher.ts";

@@ -1,6 +1,6 @@
 /** Memory that is given back before it is collected: whose, and whose not. */
 import { describe, expect, it } from "vitest";
-import { giveBack, giveBackLast } from "../../src/base/memory.ts";
+import { giveBack, giveBackLast } from "../../src/base/buffer-memory.ts";
 
 const LARGE = 64 * 1024;
 

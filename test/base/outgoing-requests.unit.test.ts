@@ -5,7 +5,7 @@ import { networkInterfaces } from "node:os";
 import { afterEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Outgoing } from "../../src/base/outgoing.ts";
+import { Outgoing } from "../../src/base/outgoing-requests.ts";
 
 const refused = expect.objectContaining({ code: "INVALID_ARGUMENT" });
 const LIMIT = { timeout_ms: 5_000, bytes_max: 1_000 };
