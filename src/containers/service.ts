@@ -18,7 +18,7 @@ import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import { Turns } from "../base/turns.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
@@ -57,7 +57,7 @@ export class Containers {
   readonly #rows: ContainerRows;
   readonly #admission: Admission;
   readonly #ports: Ports;
-  readonly #turns = new Turns();
+  readonly #turns = new KeyedMutex();
   readonly #view: View;
   readonly #lives: Lives;
   /** Removals that failed, and states that the store did not take (L3). */

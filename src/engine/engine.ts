@@ -4,7 +4,7 @@
  */
 import { errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
-import { together } from "../base/parallel.ts";
+import { together } from "../base/concurrency.ts";
 import { LocalContainers } from "./containers/containers.ts";
 import type { Sorted } from "./host/adoption.ts";
 import { removeGroup } from "./host/control-groups.ts";

@@ -16,7 +16,7 @@ import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import { Turns } from "../base/turns.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import type { Adopted, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Store } from "../store/store.ts";
@@ -73,8 +73,8 @@ export class Functions {
       rows: new FunctionRows(store, node_id),
       targets: new TargetCache(),
       groups: new Groups({ pool, launcher, log, queue_max }),
-      changes: new Turns(),
-      moves: new Turns(),
+      changes: new KeyedMutex(),
+      moves: new KeyedMutex(),
     };
     this.versions = new Versions(this.#parts);
   }

@@ -17,7 +17,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import type { Turns } from "../base/turns.ts";
+import type { KeyedMutex } from "../base/concurrency.ts";
 import type { Engine } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
@@ -42,9 +42,9 @@ export interface FunctionParts {
   readonly targets: TargetCache;
   readonly groups: Groups;
   /** Changes of a function, by its id (V3). */
-  readonly changes: Turns;
+  readonly changes: KeyedMutex;
   /** Moves of a function's state or pointer together with its groups, by its id. */
-  readonly moves: Turns;
+  readonly moves: KeyedMutex;
 }
 
 /** What a reader of events is told of a change. */

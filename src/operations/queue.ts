@@ -10,7 +10,7 @@ import { type CancelTimer, type Clock, sleep, toEpochSeconds } from "../base/clo
 import { errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { Turns } from "../base/turns.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Store, Value } from "../store/store.ts";
@@ -64,7 +64,7 @@ export class Queue {
   /** Of these, by type, by tenant, and in all. */
   readonly #counts = new Map<string | typeof IN_ALL, number>();
   /** Changes of state, by operation. */
-  readonly #moves = new Turns();
+  readonly #moves = new KeyedMutex();
   readonly #draining = Promise.withResolvers<void>();
   #isDraining = false;
 

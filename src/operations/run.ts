@@ -10,7 +10,7 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText, invariant, isFault } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { Turns } from "../base/turns.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import type { Statement, Store, Value } from "../store/store.ts";
 import type { OperationRows, Work } from "./rows.ts";
 
@@ -106,7 +106,7 @@ export class Run implements OperationContext {
   readonly #options: RunOptions;
   readonly #abort = new AbortController();
   /** The journal is written as a whole, so steps that are finished at the same time take turns. */
-  readonly #finishing = new Turns();
+  readonly #finishing = new KeyedMutex();
   readonly #late = Promise.withResolvers<void>();
   #stop: Stop | null = null;
   #notes: Record<string, Value> = {};

@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { connect, createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { each } from "../../src/base/parallel.ts";
+import { each } from "../../src/base/concurrency.ts";
 import type { Instance } from "../../src/engine/ports.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";

@@ -1,7 +1,7 @@
 /** Log entries as the API shows them, and who follows them. */
 import { toIsoTime } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
-import { Gate } from "../../base/concurrency.ts";
+import { Semaphore } from "../../base/concurrency.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { ContainerLog, LogLine } from "../../engine/ports.ts";
 
@@ -19,7 +19,7 @@ export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
 
 /** Readers of logs, within bounds: each that looks at a log holds a segment in memory for that moment. */
 export class LogReaders {
-  readonly #reads = new Gate(LIMITS.log_reads_max, LIMITS.log_reads_waiting_max, () => {
+  readonly #reads = new Semaphore(LIMITS.log_reads_max, LIMITS.log_reads_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many logs are read at the same time", { retry_after: 1 });
   });
 

@@ -1,6 +1,6 @@
 /** Lists of what runs in containers, made in a worker thread: few at once, and one for all who ask for the same. */
 import { AppError } from "../../base/errors.ts";
-import { Gate } from "../../base/concurrency.ts";
+import { Semaphore } from "../../base/concurrency.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { ProcessList } from "../ports/containers.ts";
 
@@ -8,7 +8,7 @@ export class ProcessLists {
   readonly #read: (group: string) => Promise<ProcessList>;
   /** By the container's control group. */
   readonly #reading = new Map<string, Promise<ProcessList>>();
-  readonly #gate = new Gate(LIMITS.process_lists_at_once, LIMITS.process_lists_waiting_max, () => {
+  readonly #gate = new Semaphore(LIMITS.process_lists_at_once, LIMITS.process_lists_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many lists of processes are being made", { retry_after: 1 });
   });
 

@@ -7,7 +7,7 @@
 import { existsSync } from "node:fs";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { each } from "../../base/parallel.ts";
+import { each } from "../../base/concurrency.ts";
 import { parseRun, remainsOf, runName } from "../host/adoption.ts";
 import { readOomKills } from "../host/control-groups.ts";
 import type { EngineHost } from "../host/host.ts";

@@ -17,7 +17,7 @@ import type { Clock } from "../../base/clock.ts";
 import { errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { each } from "../../base/parallel.ts";
+import { each } from "../../base/concurrency.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { Network, NetworkSlot } from "../network/network.ts";
 import type { OciRuntime } from "../oci/runtime.ts";

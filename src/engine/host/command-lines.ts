@@ -5,7 +5,7 @@
 import { closeSync, openSync, readSync } from "node:fs";
 import { open, readdir } from "node:fs/promises";
 import { LIMITS } from "../../base/limits.ts";
-import { each } from "../../base/parallel.ts";
+import { each } from "../../base/concurrency.ts";
 
 export interface CommandLine {
   readonly pid: number;

@@ -7,7 +7,7 @@
 import { LRUCache } from "lru-cache";
 import { errorText, invariant } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { Turns } from "../../base/turns.ts";
+import { KeyedMutex } from "../../base/concurrency.ts";
 import type { LauncherClient } from "../host/launcher.ts";
 import type { FoundImage, Images } from "../ports/images.ts";
 import type { ImageStore, MountedImage } from "./image-store.ts";
@@ -40,7 +40,7 @@ export class MountedImages implements Images {
   /** Images by reference, with the state of the store at their lookup. */
   readonly #found: LRUCache<string, { readonly state: string; readonly image: FoundImage }>;
   /** Mounting and unmounting of one image, one after the other. */
-  readonly #turns = new Turns();
+  readonly #turns = new KeyedMutex();
   #pinned: MountedImage | null = null;
 
   constructor(options: MountedImagesOptions) {

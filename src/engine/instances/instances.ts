@@ -11,7 +11,7 @@ import type { CancelTimer } from "../../base/clock.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { each } from "../../base/parallel.ts";
+import { each } from "../../base/concurrency.ts";
 import {
   type Doomed,
   fingerprintOf,

@@ -15,7 +15,7 @@ import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
 import { open, rename, stat, truncate } from "node:fs/promises";
 import type { CancelTimer, Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
-import { Gate } from "../../base/concurrency.ts";
+import { Semaphore } from "../../base/concurrency.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../host/launcher.ts";
@@ -47,7 +47,7 @@ export class StoragePool implements Storage {
   readonly #options: StoragePoolOptions;
   /** Sparse file that backs the pool, if it has a device of its own. */
   readonly file: string;
-  readonly #gate = new Gate(LIMITS.storage_pool_requests_at_once, LIMITS.storage_pool_requests_waiting_max, () => {
+  readonly #gate = new Semaphore(LIMITS.storage_pool_requests_at_once, LIMITS.storage_pool_requests_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many requests wait for the storage pool");
   });
   /** What the pool's total was last limited to (S3); 0: not yet. */
