@@ -21,7 +21,7 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Observer, Served } from "../base/request-observer.ts";
-import type { Append, Row, Store, Value } from "../store/store.ts";
+import { type Append, type Row, type Store, textOrNull, type Value } from "../store/store.ts";
 import type { AUDIT_RESULTS, AuditEntry, AuditFilter } from "./schema.ts";
 
 const COLUMNS = [
@@ -273,22 +273,21 @@ function conditionsOf({ tenant_id, since, until, key_id, route, target, result }
 }
 
 function entryOf(row: Row): AuditEntry {
-  const text = (name: string): string | null => (row[name] === null ? null : String(row[name]));
   const status = Number(row.status);
   return {
     at: toEpochSeconds(Number(row.at_ms)),
     tenant_id: row.tenant_id === NO_TENANT ? null : String(row.tenant_id),
-    credential: text("credential") as AuditEntry["credential"],
-    key_id: text("key_id"),
-    key_name: text("key_name"),
-    address: text("address"),
+    credential: textOrNull(row.credential) as AuditEntry["credential"],
+    key_id: textOrNull(row.key_id),
+    key_name: textOrNull(row.key_name),
+    address: textOrNull(row.address),
     method: String(row.method),
     route: String(row.route),
     operation: String(row.operation),
-    target: text("target"),
+    target: textOrNull(row.target),
     status,
     result: row.error_code === null ? "success" : status >= 400 && status < 500 ? "refused" : "failed",
-    error_code: text("error_code"),
+    error_code: textOrNull(row.error_code),
     request_id: String(row.request_id),
     suppressed_count: Number(row.suppressed_count),
   };

@@ -4,7 +4,7 @@ import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
 import type { PublishedPort } from "../engine/ports.ts";
-import type { Row, Statement, Store } from "../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { ContainerState } from "./states.ts";
 
@@ -246,7 +246,6 @@ export interface MoveFields {
 }
 
 function rowOf(row: Row): ContainerRow {
-  const optional = (value: unknown) => (value === null ? null : Number(value));
   return {
     id: String(row.id),
     tenant_id: String(row.tenant_id),
@@ -255,15 +254,15 @@ function rowOf(row: Row): ContainerRow {
     is_wanted: row.is_wanted === 1,
     make: JSON.parse(String(row.make)),
     memory_limit_mb: Number(row.memory_limit_mb),
-    cpu_limit_percent: optional(row.cpu_limit_percent),
+    cpu_limit_percent: numberOrNull(row.cpu_limit_percent),
     labels: JSON.parse(String(row.labels)),
     environment: JSON.parse(String(row.environment)),
-    exit_code: optional(row.exit_code),
+    exit_code: numberOrNull(row.exit_code),
     oom_killed: row.oom_killed === 1,
-    error_message: row.error_message === null ? null : String(row.error_message),
+    error_message: textOrNull(row.error_message),
     restart_count: Number(row.restart_count),
     created_at_ms: Number(row.created_at_ms),
-    started_at_ms: optional(row.started_at_ms),
-    exited_at_ms: optional(row.exited_at_ms),
+    started_at_ms: numberOrNull(row.started_at_ms),
+    exited_at_ms: numberOrNull(row.exited_at_ms),
   };
 }

@@ -11,7 +11,14 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { Row, Statement, Store, WriteOptions, WriteResult } from "../store/store.ts";
+import {
+  type Row,
+  type Statement,
+  type Store,
+  textOrNull,
+  type WriteOptions,
+  type WriteResult,
+} from "../store/store.ts";
 import type { EventFilter, NewEvent } from "./schema.ts";
 import {
   type EventLog,
@@ -262,7 +269,6 @@ export class Events implements EventLog {
 }
 
 function loggedEvent(row: Row): LoggedEvent {
-  const textOrNull = (value: unknown): string | null => (value === null ? null : String(value));
   const number = Number(row.number);
   const name = String(row.name);
   return {

@@ -11,7 +11,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import type { Append, Row, Store } from "../store/store.ts";
+import { type Append, numberOrNull, type Row, type Store, textOrNull } from "../store/store.ts";
 import { InvocationIds } from "./invocation-ids.ts";
 import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";
 import { trimStorage } from "./quota.ts";
@@ -234,14 +234,14 @@ export class Invocations {
       started_at: Number(row.started_at),
       ended_at: Number(row.ended_at),
       duration_ms: Number(row.duration_ms),
-      exit_code: row.exit_code === null ? null : Number(row.exit_code),
+      exit_code: numberOrNull(row.exit_code),
       stdout: String(row.stdout),
       stderr: String(row.stderr),
       stdout_truncated: (flags & FLAG_STDOUT_TRUNCATED) !== 0,
       stderr_truncated: (flags & FLAG_STDERR_TRUNCATED) !== 0,
-      error_message: row.error_message === null ? null : String(row.error_message),
+      error_message: textOrNull(row.error_message),
       cold_start: row.cold_start === 1,
-      instance_nonce: row.instance_nonce === null ? null : String(row.instance_nonce),
+      instance_nonce: textOrNull(row.instance_nonce),
       timings: JSON.parse(String(row.timings)) as InvocationTimings,
     };
   }

@@ -2,7 +2,7 @@
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
-import type { Row, Statement, Store } from "../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
 import { nextPortion } from "./portions.ts";
 import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
@@ -225,9 +225,6 @@ export class FunctionRows {
     return { function_seq: Number(row.seq), record };
   }
 }
-
-const textOrNull = (value: unknown): string | null => (value === null ? null : String(value));
-const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
 
 function versionedOf(row: Row): VersionedFields {
   return {

@@ -3,7 +3,7 @@ import type { EpochSeconds } from "../base/clock.ts";
 import type { ErrorDetails } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
-import type { Row, Statement, Store, Value } from "../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store, textOrNull, type Value } from "../store/store.ts";
 import { type OperationFilter, type OperationRecord, statusUrl } from "./schema.ts";
 import type { OperationStatus } from "./states.ts";
 
@@ -183,8 +183,6 @@ const assignments = (fields: object): string =>
     .map((name) => `${name} = ?`)
     .join(", ");
 
-const textOrNull = (value: unknown): string | null => (value === null ? null : String(value));
-const numberOrNull = (value: unknown): number | null => (value === null ? null : Number(value));
 /** Absent in a row that was read without it. */
 const jsonOrNull = (value: unknown) => (value === null || value === undefined ? null : JSON.parse(String(value)));
 

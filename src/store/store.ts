@@ -20,6 +20,16 @@ export type Value = string | number | bigint | null | Uint8Array;
 
 export type Row = Readonly<Record<string, Value>>;
 
+/** Reads a column of text that may be NULL. */
+export function textOrNull(value: Value | undefined): string | null {
+  return value === null || value === undefined ? null : String(value);
+}
+
+/** Reads a column of numbers that may be NULL. */
+export function numberOrNull(value: Value | undefined): number | null {
+  return value === null || value === undefined ? null : Number(value);
+}
+
 export interface Statement {
   /** One statement. Parameters are plain `?`, exactly as many as `args`. */
   readonly sql: string;

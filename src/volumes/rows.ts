@@ -2,7 +2,7 @@
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
-import type { Row, Statement, Store } from "../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store } from "../store/store.ts";
 import type { CreateVolume } from "./schema.ts";
 import type { VolumeStatus } from "./states.ts";
 
@@ -122,7 +122,7 @@ function rowOf(row: Row): VolumeRow {
     tenant_id: String(row.tenant_id),
     name: String(row.name),
     labels: JSON.parse(String(row.labels)),
-    quota_mb: row.quota_mb === null ? null : Number(row.quota_mb),
+    quota_mb: numberOrNull(row.quota_mb),
     status: row.status as VolumeStatus,
     created_at: Number(row.created_at),
     updated_at: Number(row.updated_at),

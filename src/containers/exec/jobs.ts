@@ -4,7 +4,7 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type Listed, type Place, readPage } from "../../base/paging.ts";
 import type { Events } from "../../events/service.ts";
-import type { Row, Statement, Store } from "../../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../../store/store.ts";
 import { diedEvents, type JobEnd, startedEvents } from "./events.ts";
 import type { JobRecord } from "./schema.ts";
 
@@ -159,7 +159,6 @@ function ended(ended_at_ms: number, end: JobEnd) {
 }
 
 function recordOf(row: Row): JobRecord {
-  const optional = (value: unknown) => (value === null ? null : Number(value));
   const container_id = String(row.container_id);
   const job_id = String(row.id);
   return {
@@ -168,13 +167,13 @@ function recordOf(row: Row): JobRecord {
     command: JSON.parse(String(row.command)),
     status: row.status as JobRecord["status"],
     success: row.exit_code === 0,
-    exit_code: optional(row.exit_code),
-    pid: optional(row.pid),
+    exit_code: numberOrNull(row.exit_code),
+    pid: numberOrNull(row.pid),
     started_at: Number(row.started_at),
-    completed_at: optional(row.completed_at),
-    duration_ms: optional(row.duration_ms),
+    completed_at: numberOrNull(row.completed_at),
+    duration_ms: numberOrNull(row.duration_ms),
     timed_out: row.timed_out === 1,
-    error_message: row.error_message === null ? null : String(row.error_message),
+    error_message: textOrNull(row.error_message),
     stdout_truncated: row.stdout_truncated === 1,
     stderr_truncated: row.stderr_truncated === 1,
     status_url: `/api/containers/${container_id}/jobs/${job_id}`,
