@@ -16,7 +16,7 @@ import { join } from "node:path";
 import { systemClock } from "../src/base/clock.ts";
 import { volatileDirectory } from "../src/base/config.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/host/launcher.ts";
-import { NODE_PATH } from "../src/setup/paths.js";
+import { NODE_PATH } from "../src/installation/paths.js";
 import { WITH_NETWORK } from "./container-peer.ts";
 import { installedHelper, temporaryDirectory } from "./daemon.ts";
 import type { LoadOptions, LoadResult } from "./load.ts";

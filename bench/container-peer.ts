@@ -18,7 +18,7 @@ import { detectCgroupMode, removeGroup } from "../src/engine/host/control-groups
 import { LauncherClient, LauncherProcess } from "../src/engine/host/launcher.ts";
 import { ImageStore } from "../src/engine/images/image-store.ts";
 import { ControlConnection } from "../src/engine/minit/container-client.ts";
-import { buildahCommand, imageStore, profileImage } from "../src/setup/paths.js";
+import { buildahCommand, imageStore, profileImage } from "../src/installation/paths.js";
 import type { ContainerCommand } from "./baselines.ts";
 import { type Daemon, installedHelper, installedImages, temporaryDirectory } from "./daemon.ts";
 

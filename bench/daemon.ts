@@ -11,7 +11,7 @@ import { dirname, join } from "node:path";
 import { volatileDirectory } from "../src/base/config.ts";
 import { LIMITS } from "../src/base/limits.ts";
 import type { InvocationRecord } from "../src/functions/schema.ts";
-import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../src/setup/paths.js";
+import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../src/installation/paths.js";
 import { machineMs, until } from "./clock.ts";
 import { Connection, type Reply, requestBytes } from "./http.ts";
 

@@ -11,7 +11,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { PROJECT_DIR } from "../src/setup/paths.js";
+import { PROJECT_DIR } from "../src/installation/paths.js";
 import { benchArchive } from "./archive.ts";
 import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";

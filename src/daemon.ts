@@ -5,8 +5,8 @@ import { type Config, flagOf, isSecret, readConfig, SETTINGS, type SettingName }
 import { AppError } from "./base/errors.ts";
 import { armFailpoint } from "./base/failpoints.ts";
 import { LIMITS } from "./base/limits.ts";
-import { flushCompiled } from "./setup/compiled.js";
-import { SetupError } from "./setup/setup-error.js";
+import { flushCompiled } from "./installation/compile-cache.js";
+import { SetupError } from "./installation/installation-error.js";
 
 /** Exit codes: those of sysexits.h for a wrong setting and for an end that was not whole, 1 for anything else. */
 const EXIT_USAGE = 64;

@@ -1,7 +1,7 @@
 /** What has to hold before anything is installed: each check has one message that says what to do. */
 import * as fs from "node:fs";
 import { dirname } from "node:path";
-import { SetupError } from "./setup-error.js";
+import { SetupError } from "../installation/installation-error.js";
 
 /** Packages, the build of the image and the image itself take about 1.2 GiB at their peak. */
 const FREE_BYTES_MIN = 2 * 1024 ** 3;

@@ -6,8 +6,8 @@
 import { existsSync, realpathSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { keepCompiled } from "./compiled.js";
-import { NODE_PATH, PROJECT_DIR } from "./paths.js";
+import { keepCompiled } from "../installation/compile-cache.js";
+import { NODE_PATH, PROJECT_DIR } from "../installation/paths.js";
 
 const CLI = join(PROJECT_DIR, "src/cli.ts");
 const SELF = fileURLToPath(import.meta.url);

@@ -4,7 +4,7 @@
  */
 import { spawn } from "node:child_process";
 import { constants } from "node:os";
-import { SetupError } from "./setup-error.js";
+import { SetupError } from "../installation/installation-error.js";
 
 /**
  * @typedef {object} Context What a step works on.

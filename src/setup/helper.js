@@ -1,9 +1,9 @@
 /** The compiled helper (minit and launcher in one static binary), named after its sources. */
 import { existsSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { makeDirectory } from "./directories.js";
-import { helperPath, helperSourceDir, helperSources } from "./paths.js";
-import { SetupError } from "./setup-error.js";
+import { makeDirectory } from "../installation/directories.js";
+import { helperPath, helperSourceDir, helperSources } from "../installation/paths.js";
+import { SetupError } from "../installation/installation-error.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Older ones may still be the entry of running containers, and of a checkout that shares the data directory. */

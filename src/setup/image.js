@@ -4,9 +4,9 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeDirectory } from "./directories.js";
-import { buildahCommand, imageStore, profileImage } from "./paths.js";
-import { SetupError } from "./setup-error.js";
+import { makeDirectory } from "../installation/directories.js";
+import { buildahCommand, imageStore, profileImage } from "../installation/paths.js";
+import { SetupError } from "../installation/installation-error.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Working container of the build, and the only one that set-up touches. */
@@ -17,7 +17,7 @@ const RELEASES_KEPT = 3;
 /** Without it the package usrmerge makes the links /bin → /usr/bin and so on, and brings 48 MB of perl. */
 const MERGED_USR_HOOKS = "/usr/share/mmdebstrap/hooks/merged-usr";
 
-/** @typedef {import("./paths.js").Profile} Profile */
+/** @typedef {import("../installation/paths.js").Profile} Profile */
 
 /** @param {string} image_dir @param {string} release @returns {string} */
 function stampPath(image_dir, release) {

@@ -4,8 +4,8 @@
  */
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
-import { RUN_DIR } from "./paths.js";
-import { SetupError } from "./setup-error.js";
+import { RUN_DIR } from "../installation/paths.js";
+import { SetupError } from "../installation/installation-error.js";
 
 /** Several times the slowest first start. */
 const WAIT_SECONDS = 900;

@@ -2,7 +2,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { SYSTEM_PATH } from "./command.js";
-import { SetupError } from "./setup-error.js";
+import { SetupError } from "../installation/installation-error.js";
 
 const LOCK_WAIT_SECONDS = 300;
 const LISTS_RETRY_MS = 2_000;

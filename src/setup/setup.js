@@ -10,15 +10,15 @@
  */
 import { checkDirectories, checkMachine } from "./checks.js";
 import { Commands } from "./command.js";
-import { makeDirectory } from "./directories.js";
+import { makeDirectory } from "../installation/directories.js";
 import { helperStep } from "./helper.js";
 import { imageStep } from "./image.js";
 import { holdLock } from "./lock.js";
 import { npmStep } from "./npm.js";
 import { packagesStep } from "./packages.js";
-import { PROJECT_DIR, readDirectories } from "./paths.js";
+import { PROJECT_DIR, readDirectories } from "../installation/paths.js";
 import { Progress } from "./progress.js";
-import { SetupError } from "./setup-error.js";
+import { SetupError } from "../installation/installation-error.js";
 import { clearTemporary } from "./temporary.js";
 
 /** @typedef {import("./command.js").Context} Context */

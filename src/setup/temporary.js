@@ -4,7 +4,7 @@
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { makeDirectory } from "./directories.js";
+import { makeDirectory } from "../installation/directories.js";
 
 /** @param {string} data_dir @returns {string} */
 function temporaryPath(data_dir) {

@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { volatileDirectory } from "../../src/base/config.ts";
-import { NODE_PATH, PROJECT_DIR } from "../../src/setup/paths.js";
+import { NODE_PATH, PROJECT_DIR } from "../../src/installation/paths.js";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemons: Daemon[] = [];

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { createLog, readableLine } from "../../src/base/log.ts";
-import { NODE_PATH, PROJECT_DIR } from "../../src/setup/paths.js";
+import { NODE_PATH, PROJECT_DIR } from "../../src/installation/paths.js";
 import { eventually } from "../support/daemon.ts";
 
 let folder: string;

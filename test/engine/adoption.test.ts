@@ -17,7 +17,7 @@ import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { readConfig } from "../../src/base/config.ts";
 import type { LocalEngine } from "../../src/engine/engine.ts";
 import type { Adopted, Instance } from "../../src/engine/ports.ts";
-import { NODE_PATH } from "../../src/setup/paths.js";
+import { NODE_PATH } from "../../src/installation/paths.js";
 import { eventually } from "../support/daemon.ts";
 import { command, engineConfig, engineOf } from "../support/engine.ts";
 import type { Left, Step } from "./leaver.ts";

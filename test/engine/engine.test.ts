@@ -12,7 +12,7 @@ import {
 } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Instance } from "../../src/engine/ports.ts";
-import { profileImage } from "../../src/setup/paths.js";
+import { profileImage } from "../../src/installation/paths.js";
 import { eventually } from "../support/daemon.ts";
 import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";
 

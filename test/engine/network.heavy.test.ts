@@ -6,7 +6,7 @@ import { randomBytes } from "node:crypto";
 import { rmSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { FLOWS_COUNTER, noRules, type PolicyOf, policyRules, tableRules } from "../../src/engine/network/rules.ts";
-import { NODE_PATH } from "../../src/setup/paths.js";
+import { NODE_PATH } from "../../src/installation/paths.js";
 import { eventually } from "../support/daemon.ts";
 import { Namespace, type Protocol } from "../support/namespaces.ts";
 

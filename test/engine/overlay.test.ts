@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ImageStore, type MountedImage } from "../../src/engine/images/image-store.ts";
 import { MountedImages } from "../../src/engine/images/mounted-images.ts";
 import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
-import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
 import { quietLog } from "../store/scratch.ts";
 import { eventually } from "../support/native.ts";
 import { Ground } from "../support/storage-ground.ts";

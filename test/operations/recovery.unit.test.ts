@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { firstPage } from "../../src/base/paging.ts";
-import { NODE_PATH } from "../../src/setup/paths.js";
+import { NODE_PATH } from "../../src/installation/paths.js";
 import { scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
 import { byHand, eventsOf, makeOperations } from "./made.ts";

@@ -2,7 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { buildahCommand, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 

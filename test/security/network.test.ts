@@ -3,7 +3,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { NODE_PATH } from "../../src/setup/paths.js";
+import { NODE_PATH } from "../../src/installation/paths.js";
 import { Daemon, eventually } from "../support/daemon.ts";
 
 const daemon = new Daemon();

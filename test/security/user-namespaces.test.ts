@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { buildahCommand, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
 import { ContainerUser, commandLines } from "../support/containers.ts";
 import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 

@@ -5,7 +5,7 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { NODE_PATH, PROJECT_DIR } from "../../src/setup/paths.js";
+import { NODE_PATH, PROJECT_DIR } from "../../src/installation/paths.js";
 import { eventually } from "./daemon.ts";
 
 export interface Ended {

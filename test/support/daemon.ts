@@ -18,7 +18,7 @@ import {
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { volatileDirectory } from "../../src/base/config.ts";
-import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/setup/paths.js";
+import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
 import { checkAnswer } from "./answers.ts";
 
 export const KEY = "test-key-0123456789abcdef";

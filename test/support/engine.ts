@@ -5,7 +5,7 @@ import { createLog } from "../../src/base/log.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
 import { OPEN_POLICY } from "../../src/engine/network/rules.ts";
 import type { ContainerPlan, ExecRequest } from "../../src/engine/ports.ts";
-import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/setup/paths.js";
+import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
 
 /** The configuration by these flags, with the images that set-up installed. */
 export function engineConfig(flags: readonly string[]): Config {

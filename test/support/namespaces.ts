@@ -4,7 +4,7 @@
  * `close`. Nothing here touches the machine's own network but for links that are asked for there.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { NODE_PATH } from "../../src/setup/paths.js";
+import { NODE_PATH } from "../../src/installation/paths.js";
 
 /** Serves TCP and UDP on the ports of its arguments, and prints what came by UDP. */
 const SERVER = `

@@ -8,7 +8,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import type { Log } from "../../src/base/log.ts";
 import { LauncherClient, LauncherProcess } from "../../src/engine/host/launcher.ts";
 import { StoragePool } from "../../src/engine/storage/storage-pool.ts";
-import { helperPath, readDirectories } from "../../src/setup/paths.js";
+import { helperPath, readDirectories } from "../../src/installation/paths.js";
 import { eventually } from "./native.ts";
 
 const COMMAND_TIMEOUT_MS = 50_000;

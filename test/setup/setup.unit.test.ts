@@ -18,12 +18,12 @@ import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { checkDirectories, checkMachine } from "../../src/setup/checks.js";
 import { Commands } from "../../src/setup/command.js";
-import { makeDirectory } from "../../src/setup/directories.js";
+import { makeDirectory } from "../../src/installation/directories.js";
 import { compileHelper } from "../../src/setup/helper.js";
 import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
 import { holdLock } from "../../src/setup/lock.js";
 import { firstMissing } from "../../src/setup/npm.js";
-import { isOwnDirectory } from "../../src/setup/own.js";
+import { isOwnDirectory } from "../../src/installation/ownership.js";
 import { missingPackages } from "../../src/setup/packages.js";
 import {
   buildahCommand,
@@ -32,9 +32,9 @@ import {
   PROJECT_DIR,
   profileImage,
   readDirectories,
-} from "../../src/setup/paths.js";
+} from "../../src/installation/paths.js";
 import { Progress } from "../../src/setup/progress.js";
-import { SetupError } from "../../src/setup/setup-error.js";
+import { SetupError } from "../../src/installation/installation-error.js";
 
 let directory = "";
 let commands = new Commands(() => {});

@@ -5,7 +5,7 @@
 import module from "node:module";
 import { homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
-import { isOwnDirectory } from "./own.js";
+import { isOwnDirectory } from "./ownership.js";
 
 /** For all that is loaded from now on. Without a directory that only the user can write to it is only slower. */
 export function keepCompiled() {

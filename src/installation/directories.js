@@ -1,7 +1,7 @@
 /** Directories of set-up and the daemon. */
 import * as fs from "node:fs";
 import { dirname } from "node:path";
-import { SetupError } from "./setup-error.js";
+import { SetupError } from "./installation-error.js";
 
 /**
  * Makes a directory and those above it. Level by level: where a file system takes no directories, as /proc, Node's own
