@@ -6,7 +6,7 @@ import { AppError } from "./base/errors.ts";
 import { armFailpoint } from "./base/failpoints.ts";
 import { LIMITS } from "./base/limits.ts";
 import { flushCompiled } from "./installation/compile-cache.js";
-import { SetupError } from "./installation/installation-error.js";
+import { InstallationError } from "./installation/installation-error.js";
 
 /** Exit codes: those of sysexits.h for a wrong setting and for an end that was not whole, 1 for anything else. */
 const EXIT_USAGE = 64;
@@ -92,7 +92,7 @@ main().catch((error) => {
   const text =
     error instanceof AppError
       ? `${error.message}${error.hint === null ? "" : ` (${error.hint})`}`
-      : error instanceof SetupError
+      : error instanceof InstallationError
         ? error.message
         : String(error?.stack ?? error);
   process.stderr.write(`hearth: ${text}\n`);

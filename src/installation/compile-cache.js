@@ -1,13 +1,13 @@
 /**
- * What Node has compiled, kept in the user's cache directory: without it the types of every file are taken out again at
- * each start, which is a third of the daemon's and two thirds of a command's.
+ * Node's compile cache in the user's cache directory. Without it Node strips the types of every file again at each start:
+ * a third of the daemon's start and two thirds of a command's.
  */
 import module from "node:module";
 import { homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
 import { isOwnDirectory } from "./ownership.js";
 
-/** For all that is loaded from now on. Without a directory that only the user can write to it is only slower. */
+/** Caches every module that is loaded from now on. Without a directory that only the user can write to, starts are slower. */
 export function keepCompiled() {
   const xdg = process.env.XDG_CACHE_HOME ?? "";
   // What others may write to, as the directory that a relative path begins in, is not run.
@@ -15,7 +15,7 @@ export function keepCompiled() {
   if (isOwnDirectory(directory)) module.enableCompileCache?.(directory);
 }
 
-/** Writes it now, and not only at an orderly end. */
+/** Writes the cache now, and not only at an orderly end. */
 export function flushCompiled() {
   module.flushCompileCache?.();
 }

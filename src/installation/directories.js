@@ -1,11 +1,11 @@
-/** Directories of set-up and the daemon. */
+/** Makes directories of set-up and the daemon. */
 import * as fs from "node:fs";
 import { dirname } from "node:path";
-import { SetupError } from "./installation-error.js";
+import { InstallationError } from "./installation-error.js";
 
 /**
  * Makes a directory and those above it. Level by level: where a file system takes no directories, as /proc, Node's own
- * recursive call never returns. Throws SetupError.
+ * recursive call never returns. Throws InstallationError.
  *
  * @param {string} path
  * @param {number} [mode]
@@ -20,6 +20,6 @@ export function makeDirectory(path, mode = 0o700) {
     const code = /** @type {NodeJS.ErrnoException} */ (error).code;
     // Another process made it.
     if (code === "EEXIST" && fs.existsSync(path)) return;
-    throw new SetupError(`${path} cannot be made (${code}): ${parent} must be a directory that takes others`);
+    throw new InstallationError(`${path} cannot be made (${code}): ${parent} must be a directory that takes others`);
   }
 }

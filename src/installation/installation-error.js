@@ -1,9 +1,9 @@
-/** An expected failure of set-up: `message` is the one line that the user reads, `tail` the last output of a command. */
-export class SetupError extends Error {
+/** An expected failure of this installation: `message` is the one line for the user, `tail` the last output of a command. */
+export class InstallationError extends Error {
   /** @param {string} message @param {string} [tail] lines, each ended by a newline */
   constructor(message, tail = "") {
     super(message);
-    this.name = "SetupError";
+    this.name = "InstallationError";
     this.tail = tail;
   }
 }

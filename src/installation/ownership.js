@@ -1,6 +1,6 @@
 /**
- * Whose a directory is. Code that Node has compiled is run as it lies there: who can write to it, or put another
- * directory in its place, runs what they like as the user of the command.
+ * Ownership of a directory. Node runs compiled code from its cache unchecked: anyone who can write to the directory, or
+ * replace it, runs code as the user of the command.
  */
 import { lstatSync } from "node:fs";
 import { dirname } from "node:path";
@@ -10,8 +10,8 @@ const WRITABLE_BY_OTHERS = 0o022;
 const STICKY = 0o1000;
 
 /**
- * Whether a directory, there or yet to be made, and all above it are the user's or root's, and nobody else can change
- * what lies on the way to it. Links are not followed: one may lead elsewhere a moment later.
+ * Returns true if a directory, present or yet to be made, and all above it belong to the user or root, and no other user
+ * can change the path to it. Links are not followed: a link may lead elsewhere a moment later.
  *
  * @param {string} directory absolute
  * @param {number} [uid]

@@ -1,19 +1,19 @@
 /** What has to hold before anything is installed: each check has one message that says what to do. */
 import * as fs from "node:fs";
 import { dirname } from "node:path";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 
 /** Packages, the build of the image and the image itself take about 1.2 GiB at their peak. */
 const FREE_BYTES_MIN = 2 * 1024 ** 3;
 
 /** @param {Pick<NodeJS.Process, "platform" | "arch" | "getuid">} machine */
 export function checkMachine(machine) {
-  if (machine.platform !== "linux") throw new SetupError(`hearth runs on Linux, this is ${machine.platform}`);
+  if (machine.platform !== "linux") throw new InstallationError(`hearth runs on Linux, this is ${machine.platform}`);
   if (machine.arch !== "x64" && machine.arch !== "arm64") {
-    throw new SetupError(`hearth runs on x64 and arm64, this Node is built for ${machine.arch}`);
+    throw new InstallationError(`hearth runs on x64 and arm64, this Node is built for ${machine.arch}`);
   }
   const uid = machine.getuid?.();
-  if (uid !== 0) throw new SetupError(`hearth needs root for namespaces and cgroups, this is uid ${uid}: use sudo`);
+  if (uid !== 0) throw new InstallationError(`hearth needs root for namespaces and cgroups, this is uid ${uid}: use sudo`);
 }
 
 /** The directory itself, or the nearest one above it that exists. @param {string} path @returns {string} */
@@ -31,18 +31,18 @@ export function checkDirectories(directories, bytes_min = FREE_BYTES_MIN) {
   const mib = (/** @type {number} */ bytes) => Math.floor(bytes / 1024 ** 2);
   for (const directory of directories) {
     const place = existing(directory);
-    if (!fs.statSync(place).isDirectory()) throw new SetupError(`${place} is not a directory`);
+    if (!fs.statSync(place).isDirectory()) throw new InstallationError(`${place} is not a directory`);
     try {
       fs.accessSync(place, fs.constants.W_OK);
     } catch (error) {
-      throw new SetupError(`${place} is not writable: ${error instanceof Error ? error.message : error}`);
+      throw new InstallationError(`${place} is not writable: ${error instanceof Error ? error.message : error}`);
     }
     // Node has statfs from 18.15 on; an older one goes on without the check.
     if (fs.statfsSync === undefined) continue;
     const stats = fs.statfsSync(place);
     const free = stats.bavail * stats.bsize;
     if (free < bytes_min) {
-      throw new SetupError(`${directory} has ${mib(free)} MiB free, ${mib(bytes_min)} MiB are needed to install`);
+      throw new InstallationError(`${directory} has ${mib(free)} MiB free, ${mib(bytes_min)} MiB are needed to install`);
     }
   }
 }

@@ -4,7 +4,7 @@
  */
 import { spawn } from "node:child_process";
 import { constants } from "node:os";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 
 /**
  * @typedef {object} Context What a step works on.
@@ -91,7 +91,7 @@ export class Commands {
   }
 
   /**
-   * Resolves with the standard output of a command that succeeds; rejects with a SetupError that carries the last
+   * Resolves with the standard output of a command that succeeds; rejects with a InstallationError that carries the last
    * lines of both outputs.
    *
    * @param {readonly string[]} argv
@@ -101,7 +101,7 @@ export class Commands {
   run(argv, options = {}) {
     const [file = "", ...args] = argv;
     if (this.interrupted !== null && options.cleanup !== true) {
-      return Promise.reject(new SetupError(`interrupted by ${this.interrupted}`));
+      return Promise.reject(new InstallationError(`interrupted by ${this.interrupted}`));
     }
     return new Promise((resolve, reject) => {
       const lock = options.lock ?? this.lock;
@@ -135,7 +135,7 @@ export class Commands {
         clearTimeout(deadline);
         this.#running.delete(child);
         if (failure === null) resolve(stdout);
-        else reject(new SetupError(failure, lastLines(both)));
+        else reject(new InstallationError(failure, lastLines(both)));
       };
       this.#running.add(child);
       const name = argv.slice(0, 2).join(" ");

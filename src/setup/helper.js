@@ -3,7 +3,7 @@ import { existsSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
 import { helperPath, helperSourceDir, helperSources } from "../installation/paths.js";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Older ones may still be the entry of running containers, and of a checkout that shares the data directory. */
@@ -26,7 +26,7 @@ function prune(bin_dir) {
  */
 export async function compileHelper(data_dir, commands, source_dir = helperSourceDir()) {
   const sources = helperSources(source_dir).filter((name) => name.endsWith(".c"));
-  if (sources.length === 0) throw new SetupError(`there are no C sources in ${source_dir}`);
+  if (sources.length === 0) throw new InstallationError(`there are no C sources in ${source_dir}`);
   const target = helperPath(data_dir, source_dir);
   const temporary = join(temporaryDir(data_dir), basename(target));
   await commands.run([...COMPILE, "-o", temporary, ...sources.map((name) => join(source_dir, name))]);

@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, w
 import { join } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
 import { buildahCommand, imageStore, profileImage } from "../installation/paths.js";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Working container of the build, and the only one that set-up touches. */
@@ -93,7 +93,7 @@ function writeSources(directory, suite) {
     writeFileSync(join(directory, name), `${text.trimEnd()}\n`, { mode: 0o600 });
   }
   if (files.length === 0) {
-    throw new SetupError(`/etc/apt names no source for the suite '${suite}' with the component main`);
+    throw new InstallationError(`/etc/apt names no source for the suite '${suite}' with the component main`);
   }
   return files;
 }
@@ -134,7 +134,7 @@ export function finishScript(profile) {
  * @returns {Promise<string>}
  */
 async function buildRoot(directory, { profile, suite }, commands) {
-  if (suite === "") throw new SetupError("/etc/os-release names no Debian release (VERSION_CODENAME) to build from");
+  if (suite === "") throw new InstallationError("/etc/os-release names no Debian release (VERSION_CODENAME) to build from");
   const sources = writeSources(directory, suite);
   // mmdebstrap's apt reads none of the machine's settings by itself; a proxy is one of them.
   const settings = join(directory, "apt.conf");

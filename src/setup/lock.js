@@ -5,7 +5,7 @@
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { RUN_DIR } from "../installation/paths.js";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 
 /** Several times the slowest first start. */
 const WAIT_SECONDS = 900;
@@ -34,7 +34,7 @@ export async function holdLock(commands, onWait, options = {}) {
     if (!(await flock("--nonblock"))) {
       onWait();
       if (!(await flock("--timeout", String(wait_seconds)))) {
-        throw new SetupError(
+        throw new InstallationError(
           `another set-up has held ${path} for ${wait_seconds} seconds: see who with 'fuser ${path}'`,
         );
       }

@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, delimiter, dirname, join, relative } from "node:path";
 import { NODE_PATH } from "../installation/paths.js";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 
 const NODE_MAJOR = 24;
 /**
@@ -159,7 +159,7 @@ export const npmStep = {
     linkNode(context.project_dir);
     const version = (await commands.run([NODE_PATH, "--version"])).trim();
     if (!version.startsWith(`v${NODE_MAJOR}.`)) {
-      throw new SetupError(`node_modules/.bin/node is ${version}, expected version ${NODE_MAJOR}`);
+      throw new InstallationError(`node_modules/.bin/node is ${version}, expected version ${NODE_MAJOR}`);
     }
   },
 };

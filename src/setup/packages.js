@@ -2,7 +2,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { SYSTEM_PATH } from "./command.js";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 
 const LOCK_WAIT_SECONDS = 300;
 const LISTS_RETRY_MS = 2_000;
@@ -67,7 +67,7 @@ async function update(commands) {
       });
       return;
     } catch (error) {
-      const isLocked = error instanceof SetupError && /Could not get lock/.test(error.tail);
+      const isLocked = error instanceof InstallationError && /Could not get lock/.test(error.tail);
       if (!isLocked || performance.now() > deadline_ms || commands.interrupted !== null) throw error;
       await new Promise((resolve) => setTimeout(resolve, LISTS_RETRY_MS));
     }
@@ -93,16 +93,16 @@ export const packagesStep = {
   async install({ mode }, commands) {
     const names = missingPackages(mode, existsSync);
     if (!existsSync("/usr/bin/apt-get")) {
-      throw new SetupError(`there is no apt-get to install what is missing; install it by hand: ${names.join(" ")}`);
+      throw new InstallationError(`there is no apt-get to install what is missing; install it by hand: ${names.join(" ")}`);
     }
     const env = { DEBIAN_FRONTEND: "noninteractive", NEEDRESTART_SUSPEND: "1" };
-    /** @type {SetupError | null} */
+    /** @type {InstallationError | null} */
     let updateError = null;
     try {
       await update(commands);
     } catch (error) {
       // One broken source must not hide packages that the others or the old lists have.
-      if (!(error instanceof SetupError) || commands.interrupted !== null) throw error;
+      if (!(error instanceof InstallationError) || commands.interrupted !== null) throw error;
       updateError = error;
     }
     if (isDpkgInterrupted()) await commands.run(["dpkg", "--configure", "-a"], { env });
@@ -110,8 +110,8 @@ export const packagesStep = {
     try {
       await commands.run(["apt-get", "install", "--yes", "--no-install-recommends", "-o", wait, ...names], { env });
     } catch (error) {
-      if (error instanceof SetupError && updateError !== null) {
-        throw new SetupError(`${updateError.message}, then ${error.message}`, updateError.tail + error.tail);
+      if (error instanceof InstallationError && updateError !== null) {
+        throw new InstallationError(`${updateError.message}, then ${error.message}`, updateError.tail + error.tail);
       }
       throw error;
     }

@@ -18,7 +18,7 @@ import { npmStep } from "./npm.js";
 import { packagesStep } from "./packages.js";
 import { PROJECT_DIR, readDirectories } from "../installation/paths.js";
 import { Progress } from "./progress.js";
-import { SetupError } from "../installation/installation-error.js";
+import { InstallationError } from "../installation/installation-error.js";
 import { clearTemporary } from "./temporary.js";
 
 /** @typedef {import("./command.js").Context} Context */
@@ -41,7 +41,7 @@ async function install(context, commands, progress) {
       progress.begin(step.name, missing);
       await step.install(context, commands);
       const still = step.missing(context);
-      if (still !== null) throw new SetupError(`${step.name}: ${still} is still missing after it was installed`);
+      if (still !== null) throw new InstallationError(`${step.name}: ${still} is still missing after it was installed`);
       progress.done();
     }
   } finally {
@@ -60,7 +60,7 @@ async function install(context, commands, progress) {
  */
 function explain(error, interrupted) {
   if (interrupted !== null) return { message: `interrupted by ${interrupted}` };
-  if (error instanceof SetupError || (error instanceof Error && "syscall" in error)) return error;
+  if (error instanceof InstallationError || (error instanceof Error && "syscall" in error)) return error;
   throw error;
 }
 
@@ -69,7 +69,7 @@ export async function main(mode, args) {
   const progress = new Progress(process.stderr);
   const commands = new Commands((line) => progress.detail(line));
   try {
-    if (mode !== "start" && mode !== "test") throw new SetupError("usage: node src/setup/index.js start|test [flags]");
+    if (mode !== "start" && mode !== "test") throw new InstallationError("usage: node src/setup/index.js start|test [flags]");
     checkMachine(process);
     /** @type {Context} */
     const context = { mode, project_dir: PROJECT_DIR, ...readDirectories(process.env, args) };

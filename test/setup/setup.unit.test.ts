@@ -34,7 +34,7 @@ import {
   readDirectories,
 } from "../../src/installation/paths.js";
 import { Progress } from "../../src/setup/progress.js";
-import { SetupError } from "../../src/installation/installation-error.js";
+import { InstallationError } from "../../src/installation/installation-error.js";
 
 let directory = "";
 let commands = new Commands(() => {});
@@ -46,13 +46,13 @@ beforeEach(() => {
 
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-async function failure(promise: Promise<unknown>): Promise<SetupError> {
+async function failure(promise: Promise<unknown>): Promise<InstallationError> {
   const error = await promise.then(
     () => new Error("succeeded"),
     (reason: unknown) => reason,
   );
-  expect(error).toBeInstanceOf(SetupError);
-  return error as SetupError;
+  expect(error).toBeInstanceOf(InstallationError);
+  return error as InstallationError;
 }
 
 describe("directories", () => {
