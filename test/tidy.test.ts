@@ -182,7 +182,11 @@ const BANS: readonly [RegExp, RegExp, string][] = [
     "clock.after()",
   ],
   [/\bMath\.random\(/, /^$/, "ids.random()"],
-  [/\bprocess\.env\b/, /^src\/daemon\.ts$|^src\/cli\/settings\.ts$|^src\/setup\/|^src\/installation\/compile-cache\.js$/, "the configuration"],
+  [
+    /\bprocess\.env\b/,
+    /^src\/daemon\.ts$|^src\/cli\/settings\.ts$|^src\/setup\/|^src\/installation\/compile-cache\.js$/,
+    "the configuration",
+  ],
   [/\bconsole\./, /^$/, "the log"],
   [/\bthrow new Error\(/, /^src\/setup\//, "an AppError of the table, or invariant()"],
   [/(:|<|as) any\b/, /^$/, "a type"],

@@ -3,7 +3,7 @@ import { defineConfig } from "vitest/config";
 
 const UNIT = [
   "test/*.test.ts",
-  "test/{base,pool,sim,store,http,functions,telemetry,tenants,cli,operations,events,terminal,containers,audit}/**/*.unit.test.ts",
+  "test/{base,pool,sim,store,http,functions,telemetry,tenants,cli,operations,events,terminal,containers,audit,docs,setup}/**/*.unit.test.ts",
 ];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.

@@ -7,10 +7,10 @@ import { readFileSync, statfsSync } from "node:fs";
 import { isIPv4 } from "node:net";
 import { totalmem } from "node:os";
 import { resolve } from "node:path";
+import { checkVariables } from "./environment-variables.ts";
 import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { LOG_LEVELS, type LogLevel } from "./log.ts";
-import { checkVariables } from "./environment-variables.ts";
 
 export interface Config {
   readonly listen_host: string;

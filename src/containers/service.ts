@@ -10,6 +10,7 @@
  *    the store takes it.
  */
 import type { Clock } from "../base/clock.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError, errorText, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
@@ -18,7 +19,6 @@ import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import { KeyedMutex } from "../base/concurrency.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";

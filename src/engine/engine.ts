@@ -2,9 +2,10 @@
  * The engine on this machine: function instances (instances/), API containers (containers/), and below both what they
  * share (host/). This file puts them together and holds the order of start and end.
  */
+
+import { together } from "../base/concurrency.ts";
 import { errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
-import { together } from "../base/concurrency.ts";
 import { LocalContainers } from "./containers/containers.ts";
 import type { Sorted } from "./host/adoption.ts";
 import { removeGroup } from "./host/control-groups.ts";

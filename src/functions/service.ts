@@ -10,13 +10,13 @@
 import type { OwnerLimits, Pool } from "../../pool/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError, errorText, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import { KeyedMutex } from "../base/concurrency.ts";
 import type { Adopted, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Store } from "../store/store.ts";

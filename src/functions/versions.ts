@@ -10,6 +10,7 @@
  */
 import type { Clock } from "../base/clock.ts";
 import { toEpochSeconds } from "../base/clock.ts";
+import type { KeyedMutex } from "../base/concurrency.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
@@ -17,7 +18,6 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import type { KeyedMutex } from "../base/concurrency.ts";
 import type { Engine } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";

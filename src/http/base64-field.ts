@@ -5,9 +5,10 @@
  * J1. Nothing of the field is gathered: memory holds one piece of the body. The rest has the bound of every JSON body.
  * J2. A malformed field ends with INVALID_ARGUMENT, malformed JSON with INVALID_JSON.
  */
+
+import { giveBack } from "../base/buffer-memory.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { giveBack } from "../base/buffer-memory.ts";
 import { ChunkList } from "./chunk-list.ts";
 import { parseJson, tooLarge } from "./input.ts";
 

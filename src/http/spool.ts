@@ -8,11 +8,11 @@
  * U3. A client that holds one sends at least `spool_bytes_min` in each `upload_stall_ms` that the daemon waits for it.
  */
 import { type FileHandle, mkdir, open, rm } from "node:fs/promises";
+import { giveBack } from "../base/buffer-memory.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
-import { giveBack } from "../base/buffer-memory.ts";
 import { Shares } from "../base/shares.ts";
 import { Base64Field } from "./base64-field.ts";
 import { ChunkList } from "./chunk-list.ts";

@@ -14,8 +14,8 @@ import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { HttpBindings } from "@hono/node-server";
 import type { Streamed } from "../base/answer.ts";
-import { AppError } from "../base/errors.ts";
 import { giveBack } from "../base/buffer-memory.ts";
+import { AppError } from "../base/errors.ts";
 
 /** Sends all of it; resolves when the last piece is handed to the socket or the client has gone. Rejects as the source does. */
 export async function send(

@@ -7,10 +7,10 @@
  * O4. What waits goes in the order of acceptance, past those whose type or tenant has its share already.
  */
 import { type CancelTimer, type Clock, sleep, toEpochSeconds } from "../base/clock.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import { errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { KeyedMutex } from "../base/concurrency.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Store, Value } from "../store/store.ts";

@@ -7,10 +7,10 @@
  *     longer than `operation_stop_ms`. What it has achieved all the same counts: a run that succeeds has succeeded.
  */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError, errorText, invariant, isFault } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { KeyedMutex } from "../base/concurrency.ts";
 import type { Statement, Store, Value } from "../store/store.ts";
 import type { OperationRows, Work } from "./rows.ts";
 

@@ -13,7 +13,8 @@ export function checkMachine(machine) {
     throw new InstallationError(`hearth runs on x64 and arm64, this Node is built for ${machine.arch}`);
   }
   const uid = machine.getuid?.();
-  if (uid !== 0) throw new InstallationError(`hearth needs root for namespaces and cgroups, this is uid ${uid}: use sudo`);
+  if (uid !== 0)
+    throw new InstallationError(`hearth needs root for namespaces and cgroups, this is uid ${uid}: use sudo`);
 }
 
 /** The directory itself, or the nearest one above it that exists. @param {string} path @returns {string} */
@@ -42,7 +43,9 @@ export function checkDirectories(directories, bytes_min = FREE_BYTES_MIN) {
     const stats = fs.statfsSync(place);
     const free = stats.bavail * stats.bsize;
     if (free < bytes_min) {
-      throw new InstallationError(`${directory} has ${mib(free)} MiB free, ${mib(bytes_min)} MiB are needed to install`);
+      throw new InstallationError(
+        `${directory} has ${mib(free)} MiB free, ${mib(bytes_min)} MiB are needed to install`,
+      );
     }
   }
 }

@@ -2,8 +2,8 @@
 import { existsSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
-import { helperPath, helperSourceDir, helperSources } from "../installation/paths.js";
 import { InstallationError } from "../installation/installation-error.js";
+import { helperPath, helperSourceDir, helperSources } from "../installation/paths.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Older ones may still be the entry of running containers, and of a checkout that shares the data directory. */

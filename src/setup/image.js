@@ -5,8 +5,8 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
-import { buildahCommand, imageStore, profileImage } from "../installation/paths.js";
 import { InstallationError } from "../installation/installation-error.js";
+import { buildahCommand, imageStore, profileImage } from "../installation/paths.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Working container of the build, and the only one that set-up touches. */
@@ -134,7 +134,8 @@ export function finishScript(profile) {
  * @returns {Promise<string>}
  */
 async function buildRoot(directory, { profile, suite }, commands) {
-  if (suite === "") throw new InstallationError("/etc/os-release names no Debian release (VERSION_CODENAME) to build from");
+  if (suite === "")
+    throw new InstallationError("/etc/os-release names no Debian release (VERSION_CODENAME) to build from");
   const sources = writeSources(directory, suite);
   // mmdebstrap's apt reads none of the machine's settings by itself; a proxy is one of them.
   const settings = join(directory, "apt.conf");

@@ -4,8 +4,8 @@
  */
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
-import { RUN_DIR } from "../installation/paths.js";
 import { InstallationError } from "../installation/installation-error.js";
+import { RUN_DIR } from "../installation/paths.js";
 
 /** Several times the slowest first start. */
 const WAIT_SECONDS = 900;

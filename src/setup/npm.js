@@ -4,8 +4,8 @@
  */
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, delimiter, dirname, join, relative } from "node:path";
-import { NODE_PATH } from "../installation/paths.js";
 import { InstallationError } from "../installation/installation-error.js";
+import { NODE_PATH } from "../installation/paths.js";
 
 const NODE_MAJOR = 24;
 /**

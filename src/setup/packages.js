@@ -1,8 +1,8 @@
 /** The system packages, from the machine's own apt sources. Found by their files: asking dpkg costs 30 ms. */
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { SYSTEM_PATH } from "./command.js";
 import { InstallationError } from "../installation/installation-error.js";
+import { SYSTEM_PATH } from "./command.js";
 
 const LOCK_WAIT_SECONDS = 300;
 const LISTS_RETRY_MS = 2_000;
@@ -93,7 +93,9 @@ export const packagesStep = {
   async install({ mode }, commands) {
     const names = missingPackages(mode, existsSync);
     if (!existsSync("/usr/bin/apt-get")) {
-      throw new InstallationError(`there is no apt-get to install what is missing; install it by hand: ${names.join(" ")}`);
+      throw new InstallationError(
+        `there is no apt-get to install what is missing; install it by hand: ${names.join(" ")}`,
+      );
     }
     const env = { DEBIAN_FRONTEND: "noninteractive", NEEDRESTART_SUSPEND: "1" };
     /** @type {InstallationError | null} */

@@ -8,17 +8,18 @@
  *    lie in one directory on the data directory's file system, which the next set-up clears too.
  * 3. An expected failure is one message and exit code 1; only a bug prints a stack.
  */
+
+import { makeDirectory } from "../installation/directories.js";
+import { InstallationError } from "../installation/installation-error.js";
+import { PROJECT_DIR, readDirectories } from "../installation/paths.js";
 import { checkDirectories, checkMachine } from "./checks.js";
 import { Commands } from "./command.js";
-import { makeDirectory } from "../installation/directories.js";
 import { helperStep } from "./helper.js";
 import { imageStep } from "./image.js";
 import { holdLock } from "./lock.js";
 import { npmStep } from "./npm.js";
 import { packagesStep } from "./packages.js";
-import { PROJECT_DIR, readDirectories } from "../installation/paths.js";
 import { Progress } from "./progress.js";
-import { InstallationError } from "../installation/installation-error.js";
 import { clearTemporary } from "./temporary.js";
 
 /** @typedef {import("./command.js").Context} Context */
@@ -69,7 +70,8 @@ export async function main(mode, args) {
   const progress = new Progress(process.stderr);
   const commands = new Commands((line) => progress.detail(line));
   try {
-    if (mode !== "start" && mode !== "test") throw new InstallationError("usage: node src/setup/index.js start|test [flags]");
+    if (mode !== "start" && mode !== "test")
+      throw new InstallationError("usage: node src/setup/index.js start|test [flags]");
     checkMachine(process);
     /** @type {Context} */
     const context = { mode, project_dir: PROJECT_DIR, ...readDirectories(process.env, args) };

@@ -19,7 +19,11 @@ describe("GET /api/events", () => {
     const events = new Proxy({} as Events, {
       get: (_, name) => Reflect.get(made.events ?? {}, name).bind(made.events),
     });
-    const { server, store, keys } = await serve(eventRoutes({ events }), {}, { budget: new MemoryBudget(1_000_000, STALL_MS) });
+    const { server, store, keys } = await serve(
+      eventRoutes({ events }),
+      {},
+      { budget: new MemoryBudget(1_000_000, STALL_MS) },
+    );
     made.events = new Events({ store, clock: systemClock, log: quietLog });
     await store.write([{ sql: "INSERT INTO tenants (id, name, created_at) VALUES ('other', 'other', 0)" }]);
     const other = await keys.create("other", { name: "k" }, await keys.caller(KEY));

@@ -16,15 +16,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { checkDirectories, checkMachine } from "../../src/setup/checks.js";
-import { Commands } from "../../src/setup/command.js";
 import { makeDirectory } from "../../src/installation/directories.js";
-import { compileHelper } from "../../src/setup/helper.js";
-import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
-import { holdLock } from "../../src/setup/lock.js";
-import { firstMissing } from "../../src/setup/npm.js";
+import { InstallationError } from "../../src/installation/installation-error.js";
 import { isOwnDirectory } from "../../src/installation/ownership.js";
-import { missingPackages } from "../../src/setup/packages.js";
 import {
   buildahCommand,
   helperPath,
@@ -33,8 +27,14 @@ import {
   profileImage,
   readDirectories,
 } from "../../src/installation/paths.js";
+import { checkDirectories, checkMachine } from "../../src/setup/checks.js";
+import { Commands } from "../../src/setup/command.js";
+import { compileHelper } from "../../src/setup/helper.js";
+import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
+import { holdLock } from "../../src/setup/lock.js";
+import { firstMissing } from "../../src/setup/npm.js";
+import { missingPackages } from "../../src/setup/packages.js";
 import { Progress } from "../../src/setup/progress.js";
-import { InstallationError } from "../../src/installation/installation-error.js";
 
 let directory = "";
 let commands = new Commands(() => {});

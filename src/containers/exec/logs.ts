@@ -1,7 +1,7 @@
 /** Log entries as the API shows them, and who follows them. */
 import { toIsoTime } from "../../base/clock.ts";
-import { AppError } from "../../base/errors.ts";
 import { Semaphore } from "../../base/concurrency.ts";
+import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { ContainerLog, LogLine } from "../../engine/ports.ts";
 

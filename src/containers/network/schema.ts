@@ -1,8 +1,8 @@
 /** What a container may reach and how it is reached, as zod schemas: `egress` and `ports` of a container. */
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
-import type { AllowRule, NetworkPolicy } from "../../engine/ports.ts";
 import { text, whole } from "../../base/schema.ts";
+import type { AllowRule, NetworkPolicy } from "../../engine/ports.ts";
 
 const PORT_MAX = 65_535;
 const OCTET = "(?:0|[1-9]\\d{0,2})";

@@ -11,10 +11,10 @@
  */
 
 import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { each, together } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { each, together } from "../../base/concurrency.ts";
 import { parseRun } from "../host/adoption.ts";
 import { findProcesses } from "../host/command-lines.ts";
 import { removeGroup } from "../host/control-groups.ts";

@@ -1,6 +1,7 @@
 /** Lists of what runs in containers, made in a worker thread: few at once, and one for all who ask for the same. */
-import { AppError } from "../../base/errors.ts";
+
 import { Semaphore } from "../../base/concurrency.ts";
+import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { ProcessList } from "../ports/containers.ts";
 

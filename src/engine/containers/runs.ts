@@ -5,9 +5,9 @@
  * N4 At most one run of a container exists: the next one starts only after nothing is left of the last.
  */
 import { existsSync } from "node:fs";
+import { each } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { each } from "../../base/concurrency.ts";
 import { parseRun, remainsOf, runName } from "../host/adoption.ts";
 import { readOomKills } from "../host/control-groups.ts";
 import type { EngineHost } from "../host/host.ts";

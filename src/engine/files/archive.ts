@@ -13,9 +13,9 @@
  */
 import { pipeline, Readable, type Transform } from "node:stream";
 import { createGunzip, createGzip } from "node:zlib";
+import { giveBack, giveBackLast } from "../../base/buffer-memory.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { giveBack, giveBackLast } from "../../base/buffer-memory.ts";
 import type { Extracted, ExtractOptions, FileAttributes, FilePath, FileSession, PackOptions } from "../ports/files.ts";
 import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
 

@@ -8,10 +8,10 @@
  */
 import { unlink } from "node:fs/promises";
 import { join } from "node:path";
+import { giveBack } from "../../base/buffer-memory.ts";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { giveBack } from "../../base/buffer-memory.ts";
 import { type ShareBounds, Shares } from "../../base/shares.ts";
 import type { LauncherClient } from "../host/launcher.ts";
 import type {

@@ -14,10 +14,10 @@
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { Clock } from "../../base/clock.ts";
+import { each } from "../../base/concurrency.ts";
 import { errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { each } from "../../base/concurrency.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { Network, NetworkSlot } from "../network/network.ts";
 import type { OciRuntime } from "../oci/runtime.ts";

@@ -4,8 +4,8 @@
  */
 import { closeSync, openSync, readSync } from "node:fs";
 import { open, readdir } from "node:fs/promises";
-import { LIMITS } from "../../base/limits.ts";
 import { each } from "../../base/concurrency.ts";
+import { LIMITS } from "../../base/limits.ts";
 
 export interface CommandLine {
   readonly pid: number;

@@ -5,9 +5,9 @@
  * G2 An image stays mounted while a container needs it. Unneeded, it stays for as long as a reference stands for it.
  */
 import { LRUCache } from "lru-cache";
+import { KeyedMutex } from "../../base/concurrency.ts";
 import { errorText, invariant } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import { KeyedMutex } from "../../base/concurrency.ts";
 import type { LauncherClient } from "../host/launcher.ts";
 import type { FoundImage, Images } from "../ports/images.ts";
 import type { ImageStore, MountedImage } from "./image-store.ts";

@@ -8,10 +8,10 @@
  */
 import { symlinkSync } from "node:fs";
 import type { CancelTimer } from "../../base/clock.ts";
+import { each } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { each } from "../../base/concurrency.ts";
 import {
   type Doomed,
   fingerprintOf,

@@ -14,8 +14,8 @@
 import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
 import { open, rename, stat, truncate } from "node:fs/promises";
 import type { CancelTimer, Clock } from "../../base/clock.ts";
-import { AppError, errorText } from "../../base/errors.ts";
 import { Semaphore } from "../../base/concurrency.ts";
+import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../host/launcher.ts";
