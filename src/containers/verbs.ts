@@ -9,9 +9,7 @@ import type { CreateContainer } from "./schema.ts";
 import type { Containers } from "./service.ts";
 
 const targeting = (container_id: string) => ({
-  target_resource_type: "container",
-  target_resource_id: container_id,
-  container_id,
+  target: { type: "container", id: container_id },
 });
 
 type BatchItem =
@@ -100,7 +98,7 @@ export class ContainerVerbs {
 
   batch(tenant_id: string, creates: readonly CreateContainer[], once: Once | null): Promise<OperationRecord> {
     const items = creates.map((create) => ({ container_id: this.#containers.newId(), create }));
-    const asked = { type: "container.batch", target_resource_type: "container", input: { items }, once };
+    const asked = { type: "container.batch", target: { type: "container", id: null }, input: { items }, once };
     return this.#operations.accept(tenant_id, asked);
   }
 
@@ -140,12 +138,12 @@ export class ContainerVerbs {
     const found = await this.#containers.get(tenant_id, container_id).catch(() => null);
     if (found === null) await this.#containers.create(tenant_id, create, container_id);
     else if (found.started_at === null) await this.#ensureRunning(tenant_id, container_id);
-    return { result: { container_id }, result_container_id: container_id };
+    return { result: { container_id }, made: { type: "container", id: container_id } };
   }
 
   async #started(tenant_id: string, container_id: string) {
     await this.#ensureRunning(tenant_id, container_id);
-    return { result: { container_id }, result_container_id: container_id };
+    return { result: { container_id }, made: { type: "container", id: container_id } };
   }
 
   /** Its restart policy may start it at the same time. */

@@ -2,7 +2,7 @@
 import { AppError, type AppErrorOptions, ERRORS, type ErrorCode, isFault, publicText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Value } from "../store/store.ts";
-import type { Failure, OperationRow } from "./rows.ts";
+import { columns, type Failure, type OperationRow } from "./rows.ts";
 import type { OperationResult, Outcome } from "./run.ts";
 
 /** The end of a run, or one that came without: it was interrupted. */
@@ -45,11 +45,6 @@ export function endFields(outcome: End): Record<string, Value> {
 }
 
 function resultFields(result: OperationResult): Record<string, Value> {
-  const ids = Object.fromEntries(
-    (["container_id", "snapshot_id", "result_container_id"] as const).flatMap((name) =>
-      result[name] === undefined ? [] : [[name, result[name]]],
-    ),
-  );
   const large = {
     ...(result.result === undefined ? {} : { result: JSON.stringify(result.result) }),
     ...(result.items === undefined ? {} : { items: JSON.stringify(result.items) }),
@@ -58,7 +53,7 @@ function resultFields(result: OperationResult): Record<string, Value> {
   const isTooLarge = bytes > LIMITS.operation_result_bytes_max;
   const warnings = [...(result.warnings ?? []), ...(isTooLarge ? ["the result is too large to be kept"] : [])];
   return {
-    ...ids,
+    ...(result.made === undefined ? {} : columns("made", result.made)),
     ...(isTooLarge ? {} : large),
     progress_pct: 100,
     ...(result.message === undefined ? {} : { message: result.message.slice(0, LIMITS.operation_message_length_max) }),

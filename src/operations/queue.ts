@@ -17,6 +17,7 @@ import type { Store, Value } from "../store/store.ts";
 import { type End, endFields } from "./ends.ts";
 import type { Failure, OperationRows } from "./rows.ts";
 import { Run, type Runner, type Stop } from "./run.ts";
+import { type Resource, resourceFields } from "./schema.ts";
 import { type OperationStatus, type OperationVerb, operationStates } from "./states.ts";
 
 /** An operation that has not ended. */
@@ -25,10 +26,8 @@ export interface Open {
   readonly tenant_id: string;
   readonly type: string;
   readonly attachment: unknown;
-  readonly target_resource_type: string | null;
-  readonly target_resource_id: string | null;
-  readonly container_id: string | null;
-  readonly snapshot_id: string | null;
+  readonly target: Resource | null;
+  readonly made: Resource | null;
   readonly ended: PromiseWithResolvers<void>;
   status: OperationStatus;
   /** Whether it has had its turn. */
@@ -51,7 +50,7 @@ export interface QueueOptions {
 
 const IN_ALL = Symbol("in all");
 /** The target of an operation that was to make it and failed. */
-const UNMADE = { target_resource_id: null, container_id: null } as const;
+const UNMADE = { target_resource_id: null } as const;
 
 export class Queue {
   readonly #options: QueueOptions;
@@ -199,7 +198,8 @@ export class Queue {
   }
 
   event(open: OpenRow, status: OperationStatus, failure: Failure | null = null): NewEvent {
-    const { id, type, container_id, snapshot_id, target_resource_type, target_resource_id } = open;
+    const { id, type, target, made } = open;
+    const { container_id, snapshot_id, target_resource_type, target_resource_id } = resourceFields(target, made);
     const failed = failure === null ? {} : { error: failure.message, reason_code: failure.code };
     return {
       name: "operation_update",
@@ -279,7 +279,8 @@ export class Queue {
       const to = operationStates.next(open.status, verb);
       const move = rows.move(open.id, open.status, to, fields, toEpochSeconds(clock.epochMs()));
       const failure = typeof fields.failure === "string" ? (JSON.parse(fields.failure) as Failure) : null;
-      const told = fields.target_resource_id === null ? { ...open, ...UNMADE } : open;
+      const isUnmade = fields.target_resource_id === null && open.target !== null;
+      const told = isUnmade ? { ...open, target: { ...open.target, id: null } } : open;
       const { conflict } = await events.write([move], open.tenant_id, [this.event(told, to, failure)], { durable });
       if (conflict !== null) {
         // A write that failed before may have been committed all the same.

@@ -4,7 +4,7 @@ import type { ErrorDetails } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { numberOrNull, type Row, type Statement, type Store, textOrNull, type Value } from "../store/store.ts";
-import { type OperationFilter, type OperationRecord, statusUrl } from "./schema.ts";
+import { type OperationFilter, type OperationRecord, type Resource, resourceFields, statusUrl } from "./schema.ts";
 import type { OperationStatus } from "./states.ts";
 
 /** Why an operation failed, as a refusal would say it. */
@@ -39,29 +39,33 @@ export interface OpenOperation {
   readonly deadline_ms: number;
   readonly is_attached: boolean;
   readonly is_cancel_asked: boolean;
-  readonly target_resource_type: string | null;
-  readonly target_resource_id: string | null;
-  readonly container_id: string | null;
-  readonly snapshot_id: string | null;
+  readonly target: Resource | null;
+  readonly made: Resource | null;
 }
 
 export interface NewRow {
   readonly tenant_id: string;
   readonly id: string;
   readonly operation_type: string;
-  readonly target_resource_type: string | null;
-  readonly target_resource_id: string | null;
+  readonly target: Resource | null;
+  readonly made: Resource | null;
   readonly input: string;
-  readonly container_id: string | null;
-  readonly snapshot_id: string | null;
   readonly is_attached: 0 | 1;
   /** Since the epoch. */
   readonly deadline_ms: number;
 }
 
-const SHORT = `seq, tenant_id, id, operation_type, target_resource_type, target_resource_id, status, progress_pct, message,
-  warnings, capability_downgrades, failure, container_id, snapshot_id, result_container_id, created_at, started_at,
-  updated_at, completed_at`;
+const RESOURCES = "target_resource_type, target_resource_id, made_resource_type, made_resource_id";
+const SHORT = `seq, tenant_id, id, operation_type, ${RESOURCES}, status, progress_pct, message, warnings,
+  capability_downgrades, failure, created_at, started_at, updated_at, completed_at`;
+
+/** The condition of each filter of a list. */
+const CONDITIONS: Readonly<Record<keyof OperationFilter, string>> = {
+  status: "status = ?",
+  operation_type: "operation_type = ?",
+  target_resource_id: "target_resource_id = ?",
+  container_id: "target_resource_type = 'container' AND target_resource_id = ?",
+};
 
 export class OperationRows {
   readonly #store: Store;
@@ -78,11 +82,11 @@ export class OperationRows {
 
   /** Newest first, without results and items. */
   list(tenant_id: string, filter: OperationFilter, place: Place): Promise<Listed<OperationRecord>> {
-    const given = Object.entries(filter).filter((entry): entry is [string, string] => entry[1] !== undefined);
-    // The names are the schema's, not the caller's.
-    const conditions = ["tenant_id = ?", ...given.map(([name]) => `${name} = ?`)].join(" AND ");
+    const names = Object.keys(CONDITIONS) as (keyof OperationFilter)[];
+    const given = names.flatMap((name) => (filter[name] === undefined ? [] : [{ name, value: filter[name] }]));
+    const conditions = ["tenant_id = ?", ...given.map(({ name }) => CONDITIONS[name])].join(" AND ");
     const select = `SELECT ${SHORT} FROM operations WHERE ${conditions}`;
-    const args = [tenant_id, ...given.map(([, value]) => value)];
+    const args = [tenant_id, ...given.map(({ value }) => value)];
     return readPage(this.#store, select, args, place, (row) => operationRow(row).record);
   }
 
@@ -93,8 +97,7 @@ export class OperationRows {
 
   /** Over all tenants, in pages: for the daemon's own start. */
   async *open(): AsyncGenerator<OpenOperation> {
-    const sql = `SELECT seq, tenant_id, id, operation_type, status, deadline_ms, is_attached, is_cancel_asked,
-      target_resource_type, target_resource_id, container_id, snapshot_id
+    const sql = `SELECT seq, tenant_id, id, operation_type, status, deadline_ms, is_attached, is_cancel_asked, ${RESOURCES}
       FROM operations WHERE completed_at IS NULL AND seq > ? ORDER BY seq LIMIT ?`;
     for (let after = 0; ; ) {
       const rows = await this.#store.read(sql, [after, LIMITS.list_limit_max]);
@@ -105,8 +108,9 @@ export class OperationRows {
   }
 
   /** Behind a guard that the tenant is there. */
-  insert(row: NewRow, now: EpochSeconds): readonly [Statement, Statement] {
-    const fields = { ...row, status: "accepted", journal: "{}", created_at: now, updated_at: now };
+  insert({ target, made, ...row }: NewRow, now: EpochSeconds): readonly [Statement, Statement] {
+    const resources = { ...columns("target", target), ...columns("made", made) };
+    const fields = { ...row, ...resources, status: "accepted", journal: "{}", created_at: now, updated_at: now };
     return [
       // Changes nothing: what counts is whether there is such a row.
       {
@@ -183,6 +187,11 @@ const assignments = (fields: object): string =>
     .map((name) => `${name} = ?`)
     .join(", ");
 
+/** The two columns that name a resource. */
+export function columns(role: "target" | "made", resource: Resource | null): Readonly<Record<string, string | null>> {
+  return { [`${role}_resource_type`]: resource?.type ?? null, [`${role}_resource_id`]: resource?.id ?? null };
+}
+
 /** Absent in a row that was read without it. */
 const jsonOrNull = (value: unknown) => (value === null || value === undefined ? null : JSON.parse(String(value)));
 
@@ -193,8 +202,7 @@ function operationRow(row: Row): OperationRow {
     operation_id,
     operation_type: String(row.operation_type),
     status: row.status as OperationStatus,
-    target_resource_type: textOrNull(row.target_resource_type),
-    target_resource_id: textOrNull(row.target_resource_id),
+    ...resourceFields(resourceOf(row, "target"), resourceOf(row, "made")),
     progress_pct: numberOrNull(row.progress_pct),
     message: textOrNull(row.message),
     result: jsonOrNull(row.result),
@@ -204,9 +212,6 @@ function operationRow(row: Row): OperationRow {
     reason_message: failure?.message ?? null,
     warnings: jsonOrNull(row.warnings) ?? [],
     capability_downgrades: jsonOrNull(row.capability_downgrades) ?? [],
-    container_id: textOrNull(row.container_id),
-    snapshot_id: textOrNull(row.snapshot_id),
-    result_container_id: textOrNull(row.result_container_id),
     status_url: statusUrl(operation_id),
     created_at: Number(row.created_at),
     started_at: numberOrNull(row.started_at),
@@ -214,6 +219,11 @@ function operationRow(row: Row): OperationRow {
     completed_at: numberOrNull(row.completed_at),
   };
   return { tenant_id: String(row.tenant_id), record, failure };
+}
+
+function resourceOf(row: Row, role: "target" | "made"): Resource | null {
+  const type = textOrNull(row[`${role}_resource_type`]);
+  return type === null ? null : { type, id: textOrNull(row[`${role}_resource_id`]) };
 }
 
 function openOperation(row: Row): OpenOperation {

@@ -13,6 +13,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Statement, Store, Value } from "../store/store.ts";
 import type { OperationRows, Work } from "./rows.ts";
+import type { Resource } from "./schema.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
 
@@ -48,9 +49,8 @@ export interface OperationResult {
   readonly message?: string;
   readonly warnings?: readonly string[];
   readonly capability_downgrades?: readonly string[];
-  readonly container_id?: string;
-  readonly snapshot_id?: string;
-  readonly result_container_id?: string;
+  /** In place of the one that was named at its acceptance. */
+  readonly made?: Resource;
 }
 
 /** How operations of a type are carried out. */

@@ -46,6 +46,24 @@ export const operationRecord = z
   .meta({ id: "Operation" });
 export type OperationRecord = Readonly<z.output<typeof operationRecord>>;
 
+/** What an operation changes or makes. `id` is null while there is none, or where it is about several. */
+export interface Resource {
+  readonly type: string;
+  readonly id: string | null;
+}
+
+/** The fields of a record that name resources. Clients read containers and snapshots by fields of their own. */
+export function resourceFields(target: Resource | null, made: Resource | null) {
+  const idOf = (resource: Resource | null, type: string) => (resource?.type === type ? resource.id : null);
+  return {
+    target_resource_type: target?.type ?? null,
+    target_resource_id: target?.id ?? null,
+    container_id: idOf(target, "container"),
+    snapshot_id: idOf(target, "snapshot") ?? idOf(made, "snapshot"),
+    result_container_id: idOf(made, "container"),
+  };
+}
+
 const operationSummary = operationRecord
   .omit({ result: true, items: true })
   .meta({ id: "OperationSummary", description: "An operation without its result and items, which may be long." });

@@ -27,6 +27,7 @@ import {
   type Execution,
   type OperationFilter,
   type OperationRecord,
+  type Resource,
 } from "./schema.ts";
 import { hasEnded, operationStates } from "./states.ts";
 
@@ -36,16 +37,15 @@ export type { Alongside, Json, OperationContext, OperationResult, Runner } from 
 export interface NewOperation {
   /** One that was registered. */
   readonly type: string;
-  readonly target_resource_type?: string;
-  readonly target_resource_id?: string;
+  readonly target?: Resource;
+  /** What it is to make beside its target, where that has its id already. */
+  readonly made?: Resource;
   /** What the runner gets; JSON. Forgotten when the operation has ended. */
   readonly input?: unknown;
   /** What lives in this process only. One that has it is not taken up by a later process. */
   readonly attachment?: unknown;
   /** In place of the type's. */
   readonly timeout_ms?: number;
-  readonly container_id?: string;
-  readonly snapshot_id?: string;
   /** Of a request with an Idempotency-Key: its record, the handle, is accepted together with the operation. */
   readonly once?: Once | null;
 }
@@ -112,10 +112,8 @@ export class Operations {
     const fields = {
       tenant_id,
       id: ids.next("op"),
-      target_resource_type: asked.target_resource_type ?? null,
-      target_resource_id: asked.target_resource_id ?? null,
-      container_id: asked.container_id ?? null,
-      snapshot_id: asked.snapshot_id ?? null,
+      target: asked.target ?? null,
+      made: asked.made ?? null,
     };
     const open = this.#queue.admit({ ...fields, type, status: "accepted" }, asked.attachment);
     const own = this.#rows.insert(

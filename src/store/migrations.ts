@@ -351,6 +351,23 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX exec_jobs_running ON exec_jobs (container_id) WHERE status = 'running'",
     ],
   },
+  {
+    version: 12,
+    statements: [
+      // An operation names what it changes, and what it made beside that, by type and id.
+      "ALTER TABLE operations ADD COLUMN made_resource_type TEXT",
+      "ALTER TABLE operations ADD COLUMN made_resource_id TEXT",
+      `UPDATE operations SET target_resource_type = 'container', target_resource_id = container_id
+        WHERE target_resource_id IS NULL AND container_id IS NOT NULL`,
+      `UPDATE operations SET made_resource_type = 'container', made_resource_id = result_container_id
+        WHERE result_container_id IS NOT NULL`,
+      `UPDATE operations SET made_resource_type = 'snapshot', made_resource_id = snapshot_id
+        WHERE snapshot_id IS NOT NULL AND made_resource_id IS NULL`,
+      ...["container_id", "snapshot_id", "result_container_id"].map(
+        (column) => `ALTER TABLE operations DROP COLUMN ${column}`,
+      ),
+    ],
+  },
 ];
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

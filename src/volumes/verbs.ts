@@ -38,8 +38,8 @@ export class VolumeVerbs {
 
   async delete(tenant_id: string, name: string, once: Once | null): Promise<OperationRecord> {
     const { id } = await this.#volumes.checkDelete(tenant_id, name);
-    const target = { target_resource_type: "volume", target_resource_id: id };
-    return this.#operations.accept(tenant_id, { type: "volume.delete", ...target, input: { volume_id: id }, once });
+    const target = { type: "volume", id };
+    return this.#operations.accept(tenant_id, { type: "volume.delete", target, input: { volume_id: id }, once });
   }
 
   async unpack(
@@ -49,9 +49,9 @@ export class VolumeVerbs {
     how: Unpacking,
   ): Promise<OperationRecord> {
     const { row, root } = await this.#volumes.root(tenant_id, name);
-    const target = { target_resource_type: "volume", target_resource_id: row.id };
+    const target = { type: "volume", id: row.id };
     const input = { root, ...how };
-    return this.#operations.accept(tenant_id, { type: "volume.archive", ...target, input, attachment: source });
+    return this.#operations.accept(tenant_id, { type: "volume.archive", target, input, attachment: source });
   }
 }
 

@@ -21,23 +21,31 @@ describe("an operation", () => {
     operations.register("box.fill", runner);
     const accepted = await operations.accept("a", {
       type: "box.fill",
-      target_resource_type: "box",
-      target_resource_id: "box_1",
-      container_id: "ctr_1",
+      target: { type: "container", id: "ctr_1" },
+      made: { type: "snapshot", id: "snap_1" },
       input: { with: "sand" },
       attachment: 42,
     });
-    expect(accepted).toMatchObject({ operation_type: "box.fill", target_resource_id: "box_1", container_id: "ctr_1" });
+    expect(accepted).toMatchObject({
+      operation_type: "box.fill",
+      target_resource_type: "container",
+      target_resource_id: "ctr_1",
+      container_id: "ctr_1",
+      snapshot_id: "snap_1",
+      result_container_id: null,
+    });
     const { context, succeed } = await next();
     expect([context.tenant_id, context.operation_id]).toEqual(["a", accepted.operation_id]);
     expect([context.input, context.attachment]).toEqual([{ with: "sand" }, 42]);
     expect((await operations.get("a", accepted.operation_id)).status).toBe("running");
-    succeed({ result: { grains: 7 }, result_container_id: "ctr_2", message: "full", warnings: ["it was wet"] });
+    succeed({ result: { grains: 7 }, made: { type: "container", id: "ctr_2" }, message: "full", warnings: ["it was wet"] });
     const ended = await operations.wait("a", accepted.operation_id, waiting);
     expect(ended).toMatchObject({
       status: "succeeded",
       result: { grains: 7 },
       items: null,
+      container_id: "ctr_1",
+      snapshot_id: null,
       result_container_id: "ctr_2",
       message: "full",
       warnings: ["it was wet"],
@@ -139,10 +147,10 @@ describe("an operation", () => {
     const { runner, next } = byHand();
     operations.register("box.fill", runner);
     operations.register("box.burn", { ...runner, running_max: 1 });
-    const first = await operations.accept("a", { type: "box.fill", target_resource_id: "box_1" });
+    const first = await operations.accept("a", { type: "box.fill", target: { type: "box", id: "box_1" } });
     (await next()).succeed({ items: [{ ok: true }] });
     await operations.wait("a", first.operation_id, waiting);
-    const second = await operations.accept("a", { type: "box.burn", target_resource_id: "box_2" });
+    const second = await operations.accept("a", { type: "box.burn", target: { type: "container", id: "ctr_2" } });
     const ids = async (query: object) =>
       (await operations.list("a", query, all)).items.map(({ operation_id }) => operation_id);
     expect(await ids({})).toEqual([second.operation_id, first.operation_id]);
@@ -150,6 +158,8 @@ describe("an operation", () => {
     expect(await ids({ status: "succeeded" })).toEqual([first.operation_id]);
     expect(await ids({ operation_type: "box.burn" })).toEqual([second.operation_id]);
     expect(await ids({ target_resource_id: "box_1" })).toEqual([first.operation_id]);
+    expect(await ids({ container_id: "ctr_2" })).toEqual([second.operation_id]);
+    expect(await ids({ container_id: "box_1" })).toEqual([]);
     expect(await ids({ target_resource_id: "box_1", operation_type: "box.burn" })).toEqual([]);
     expect((await operations.get("a", first.operation_id)).items).toEqual([{ ok: true }]);
   });

@@ -1,5 +1,6 @@
 /** A store that an earlier program wrote, brought up to date with what is in it. */
 import { describe, expect, it } from "vitest";
+import { OperationRows } from "../../src/operations/rows.ts";
 import { MIGRATIONS } from "../../src/store/migrations.ts";
 import type { Store } from "../../src/store/store.ts";
 import { scratchStores } from "./scratch.ts";
@@ -159,5 +160,39 @@ describe("a store with containers that strict made with a read-only root", () =>
       { image: "x", strict: true, read_only_root: true },
       { image: "x", strict: false, read_only_root: false },
     ]);
+  });
+});
+
+describe("a store whose operations have one column per resource", () => {
+  const scratch = scratchStores();
+
+  it("reads each operation's target and what it made by type and id", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.slice(0, 11) });
+    const ended = async (fields: Readonly<Record<string, string>>) => {
+      const all = { ...fields, tenant_id: "a", input: "{}", journal: "{}", status: "succeeded" };
+      await old.write([
+        {
+          sql: `INSERT INTO operations (${Object.keys(all).join(", ")}, is_attached, created_at, updated_at, deadline_ms)
+            VALUES (${Object.keys(all).map(() => "?")}, 0, 1, 1, 1)`,
+          args: Object.values(all),
+        },
+      ]);
+    };
+    const container = { target_resource_type: "container", target_resource_id: "ctr_1", container_id: "ctr_1" };
+    await ended({ id: "start", operation_type: "container.start", ...container, result_container_id: "ctr_1" });
+    await ended({ id: "snap", operation_type: "container.snapshot", ...container, snapshot_id: "snap_1" });
+    await ended({ id: "bare", operation_type: "container.stop", container_id: "ctr_2" });
+    await ended({ id: "none", operation_type: "container.batch", target_resource_type: "container" });
+    await old.close();
+    const rows = new OperationRows(open());
+    const fieldsOf = async (id: string) => {
+      const record = (await rows.byId("a", id))?.record;
+      return [record?.target_resource_type, record?.container_id, record?.snapshot_id, record?.result_container_id];
+    };
+    expect(await fieldsOf("start")).toEqual(["container", "ctr_1", null, "ctr_1"]);
+    expect(await fieldsOf("snap")).toEqual(["container", "ctr_1", "snap_1", null]);
+    expect(await fieldsOf("bare")).toEqual(["container", "ctr_2", null, null]);
+    expect(await fieldsOf("none")).toEqual(["container", null, null, null]);
   });
 });

@@ -20,7 +20,7 @@ export function plantOperation(
   const now = Math.floor(Date.now() / 1000);
   const row = {
     ...{ tenant_id, id, operation_type: "container.start", target_resource_type: "container" },
-    ...{ target_resource_id: "ctr_planted", container_id: "ctr_planted", status, message, progress_pct: 100 },
+    ...{ target_resource_id: "ctr_planted", status, message, progress_pct: 100 },
     ...{
       input: "{}",
       journal: "{}",
