@@ -348,7 +348,7 @@ interface Watched {
   readonly audit: Audit;
 }
 
-/** What watches all other parts. Spans and metrics are sent away only where a collector is set. */
+/** What watches all other parts. Spans are exported only if a collector is set. */
 async function startTelemetry(
   { config, clock, log, traces, undo }: Base,
   { store, engine, pool, node_id, audit }: Watched,
@@ -367,8 +367,7 @@ async function startTelemetry(
   store.onCommit((items_count, duration_ms) => metrics.committed(items_count, duration_ms));
   if (config.otlp_url === null) return { metrics, observer: new Telemetry(log, metrics, null) };
   const { startOtlp } = await import("./telemetry/otlp.ts");
-  const registries = () => metrics.registries(null);
-  const otlp = startOtlp({ url: config.otlp_url, version, node_id, clock, log, traces, registries });
+  const otlp = startOtlp({ url: config.otlp_url, version, node_id, clock, log, traces });
   undo.add(() => otlp.close());
   return { metrics, observer: new Telemetry(log, metrics, otlp.spans) };
 }

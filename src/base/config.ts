@@ -170,7 +170,7 @@ export const SETTINGS = {
   otlp_url: {
     variable: "HEARTH_OTLP_URL",
     fallback: "",
-    about: "collector that spans and metrics are sent to by OTLP over HTTP, such as http://127.0.0.1:4318",
+    about: "collector that receives spans by OTLP over HTTP, such as http://127.0.0.1:4318",
   },
   trace_sample: {
     variable: "HEARTH_TRACE_SAMPLE",

@@ -75,8 +75,6 @@ export const EDGE_LIMITS = {
   spans_waiting_max: 4_096,
   spans_batch_max: 512,
   spans_interval_ms: 1_000,
-  /** Interval between exports of metrics to the collector. */
-  otlp_metrics_interval_ms: 15_000,
   /** A collector may take so long to answer, and what is left at the end of the daemon may take so long to go. */
   otlp_timeout_ms: 5_000,
   otlp_end_ms: 2_000,

@@ -236,9 +236,7 @@ function openOperation(row: Row): OpenOperation {
     deadline_ms: Number(row.deadline_ms),
     is_attached: row.is_attached === 1,
     is_cancel_asked: row.is_cancel_asked === 1,
-    target_resource_type: textOrNull(row.target_resource_type),
-    target_resource_id: textOrNull(row.target_resource_id),
-    container_id: textOrNull(row.container_id),
-    snapshot_id: textOrNull(row.snapshot_id),
+    target: resourceOf(row, "target"),
+    made: resourceOf(row, "made"),
   };
 }

@@ -1,22 +1,18 @@
 /**
- * Spans and metrics to a collector by OTLP over HTTP. Loaded only where a collector is set.
+ * Sends spans to a collector by OTLP over HTTP. Loaded only if a collector is set. Metrics are scraped at /metrics.
  *
- * X1. Nothing waits for the collector: spans queue up to a bound and are dropped above it, metrics are sent when their
- *     time comes, and the end of the daemon waits `otlp_end_ms` at most.
+ * X1. Nothing waits for the collector: spans queue up to a bound and are dropped above it, and the end of the daemon
+ *     waits `otlp_end_ms` at most.
  * X2. A collector that fails is named in the log once a minute at most.
  */
-import { OTLPMetricExporter } from "@opentelemetry/exporter-metrics-otlp-http";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { resourceFromAttributes } from "@opentelemetry/resources";
-import { MeterProvider, PeriodicExportingMetricReader, type ResourceMetrics } from "@opentelemetry/sdk-metrics";
 import { BatchSpanProcessor, type ReadableSpan } from "@opentelemetry/sdk-trace";
-import type { Registry } from "prom-client";
 import { type Clock, sleep } from "../base/clock.ts";
 import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Traces } from "../base/trace.ts";
-import { metricBridge } from "./otlp-metrics.ts";
 import { Spans } from "./spans.ts";
 
 export interface OtlpOptions {
@@ -27,7 +23,6 @@ export interface OtlpOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly traces: Traces;
-  readonly registries: () => readonly Registry[];
 }
 
 export interface Otlp {
@@ -36,7 +31,7 @@ export interface Otlp {
   close(): Promise<void>;
 }
 
-export function startOtlp({ url, version, node_id, clock, log, traces, registries }: OtlpOptions): Otlp {
+export function startOtlp({ url, version, node_id, clock, log, traces }: OtlpOptions): Otlp {
   const resource = resourceFromAttributes({
     "service.name": "hearth",
     "service.version": version,
@@ -51,25 +46,11 @@ export function startOtlp({ url, version, node_id, clock, log, traces, registrie
     scheduledDelayMillis: LIMITS.spans_interval_ms,
     exportTimeoutMillis: timeoutMillis,
   });
-  const meters = new MeterProvider({
-    resource,
-    readers: [
-      new PeriodicExportingMetricReader({
-        exporter: new WatchedMetrics({ url: `${url}/v1/metrics`, timeoutMillis }, complaints),
-        exportIntervalMillis: LIMITS.otlp_metrics_interval_ms,
-        exportTimeoutMillis: timeoutMillis,
-        metricProducers: [metricBridge({ resource, version, clock, registries })],
-      }),
-    ],
-  });
   return {
     spans: new Spans({ clock, traces, resource, version, onEnd: (span) => processor.onEnd(span) }),
     async close() {
-      // Whatever fails here was complained of where it failed.
-      await Promise.race([
-        Promise.allSettled([processor.shutdown(), meters.shutdown()]),
-        sleep(clock, LIMITS.otlp_end_ms),
-      ]);
+      // The exporter has logged its failure already.
+      await Promise.race([processor.shutdown().catch(() => {}), sleep(clock, LIMITS.otlp_end_ms)]);
     },
   };
 }
@@ -88,22 +69,6 @@ class WatchedSpans extends OTLPTraceExporter {
   override export(spans: ReadableSpan[], done: (result: Result) => void): void {
     super.export(spans, (result) => {
       if (result.error !== undefined) this.#complaints.note(result.error, spans.length);
-      done(result);
-    });
-  }
-}
-
-class WatchedMetrics extends OTLPMetricExporter {
-  readonly #complaints: Complaints;
-
-  constructor(config: Config, complaints: Complaints) {
-    super(config);
-    this.#complaints = complaints;
-  }
-
-  override export(metrics: ResourceMetrics, done: (result: Result) => void): void {
-    super.export(metrics, (result) => {
-      if (result.error !== undefined) this.#complaints.note(result.error, 0);
       done(result);
     });
   }

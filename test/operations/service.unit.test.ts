@@ -38,7 +38,12 @@ describe("an operation", () => {
     expect([context.tenant_id, context.operation_id]).toEqual(["a", accepted.operation_id]);
     expect([context.input, context.attachment]).toEqual([{ with: "sand" }, 42]);
     expect((await operations.get("a", accepted.operation_id)).status).toBe("running");
-    succeed({ result: { grains: 7 }, made: { type: "container", id: "ctr_2" }, message: "full", warnings: ["it was wet"] });
+    succeed({
+      result: { grains: 7 },
+      made: { type: "container", id: "ctr_2" },
+      message: "full",
+      warnings: ["it was wet"],
+    });
     const ended = await operations.wait("a", accepted.operation_id, waiting);
     expect(ended).toMatchObject({
       status: "succeeded",

@@ -1,4 +1,4 @@
-/** A collector of OpenTelemetry for a test: takes spans and metrics by OTLP over HTTP with JSON, and keeps them. */
+/** A collector of OpenTelemetry for a test: receives spans by OTLP over HTTP with JSON and keeps them. */
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
@@ -16,25 +16,18 @@ export interface Span {
   readonly attributes: readonly { readonly key: string; readonly value: Readonly<Record<string, unknown>> }[];
 }
 
-export interface Metric {
-  readonly name: string;
-  // biome-ignore lint/suspicious/noExplicitAny: points of every kind.
-  readonly [kind: string]: any;
-}
-
 export class Collector {
   readonly spans: Span[] = [];
-  /** Of the last export. */
-  metrics: Metric[] = [];
+  /** Paths of all requests. */
+  readonly paths = new Set<string>();
   readonly #server: Server;
 
   private constructor() {
     this.#server = createServer(async (request, response) => {
       const body = JSON.parse(await text(request));
+      this.paths.add(request.url ?? "");
       if (request.url === "/v1/traces") {
         for (const { scopeSpans } of body.resourceSpans) for (const { spans } of scopeSpans) this.spans.push(...spans);
-      } else if (request.url === "/v1/metrics") {
-        this.metrics = body.resourceMetrics[0].scopeMetrics.flatMap((scope: { metrics: Metric[] }) => scope.metrics);
       } else {
         response.statusCode = 404;
       }
