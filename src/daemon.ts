@@ -1,10 +1,11 @@
 /** The daemon as a process: settings, start, what a person needs to know, and the end on SIGTERM or SIGINT. */
 import { startHearth } from "./app.ts";
 import { systemClock } from "./base/clock.ts";
-import { type Config, flagOf, isSecret, readConfig, SETTINGS, type SettingName } from "./base/config.ts";
+import { type Config, readConfig } from "./base/config.ts";
 import { AppError } from "./base/errors.ts";
 import { armFailpoint } from "./base/failpoints.ts";
 import { LIMITS } from "./base/limits.ts";
+import { SETTINGS, settingsText } from "./base/settings.ts";
 import { flushCompiled } from "./installation/compile-cache.js";
 import { InstallationError } from "./installation/installation-error.js";
 
@@ -46,17 +47,9 @@ In a browser: ${url}/ (sign in with the key), and what the API has: ${url}/api/d
 `;
 }
 
-function help(): string {
-  const rows = Object.entries(SETTINGS).map(([name, { variable, fallback, about }]) => {
-    const flag = (isSecret(name as SettingName) ? "" : flagOf(name)).padEnd(20);
-    return `  ${flag} ${variable.padEnd(26)} ${about}${fallback === "" ? "" : ` (${fallback})`}`;
-  });
-  return `npm start -- [flags]\n\nEach setting is an environment variable, and a flag where one stands here; the flag goes first.\n\n${rows.join("\n")}\n`;
-}
-
 async function main(): Promise<void> {
   if (process.argv.includes("--help")) {
-    process.stdout.write(help());
+    process.stdout.write(`npm start -- [flags]\n\n${settingsText()}`);
     return;
   }
   // A reader of our output that goes away (`| head`) must not take the daemon along, least of all while it cleans up.

@@ -73,7 +73,9 @@ const ALLOWED: Record<string, readonly string[]> = {
   "src/cli": [
     "src/client/",
     "src/base/clock.ts",
+    "src/base/limit-texts.ts",
     "src/base/limits.ts",
+    "src/base/settings.ts",
     "src/base/suggest.ts",
     "src/base/tenant-limits.ts",
     "commander",

@@ -1,6 +1,6 @@
 /**
- * Settings: environment variables, each also a flag of `npm start --` (`HEARTH_DATA_DIR` is `--data-dir`). Read once
- * at the start; nothing else reads the environment.
+ * The configuration, read once at startup from environment variables and the flags of `npm start --`
+ * (`HEARTH_DATA_DIR` is `--data-dir`); nothing else reads the environment. The settings are those of settings.ts.
  */
 import { createHash } from "node:crypto";
 import { readFileSync, statfsSync } from "node:fs";
@@ -11,6 +11,17 @@ import { checkVariables } from "./environment-variables.ts";
 import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { LOG_LEVELS, type LogLevel } from "./log.ts";
+import {
+  DAY_SECONDS,
+  DISK_SCHEDULERS,
+  flagOf,
+  isSecret,
+  JWT_ALGORITHMS,
+  rangeOf,
+  SETTINGS,
+  type SettingName,
+  USER_NAMESPACE_CHOICES,
+} from "./settings.ts";
 
 export interface Config {
   readonly listen_host: string;
@@ -67,10 +78,8 @@ export interface Config {
   readonly records_kept_seconds: number;
 }
 
-const USER_NAMESPACE_CHOICES = ["auto", "on", "off"] as const;
 export type UserNamespaceChoice = (typeof USER_NAMESPACE_CHOICES)[number];
 
-const DISK_SCHEDULERS = ["keep", "bfq"] as const;
 export type DiskScheduler = (typeof DISK_SCHEDULERS)[number];
 
 export interface PortRange {
@@ -97,187 +106,20 @@ export interface OutsideIssuer {
 /** The issuer of the daemon's own access tokens. */
 export const OWN_ISSUER = "hearth";
 
-/** Asymmetric ones only: with a shared secret whoever can verify could also sign (RFC 8725 §2.1). */
-const JWT_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"];
-
-const DAY_SECONDS = 24 * 3600;
-
-interface Setting {
-  readonly variable: string;
-  readonly fallback: string;
-  readonly about: string;
-  /** Never a flag: every user of the machine can read the arguments of a process. */
-  readonly is_secret?: true;
-}
-
-/** The settings with their defaults, for README's table, `--help` and the parser. */
-export const SETTINGS = {
-  listen: { variable: "HEARTH_LISTEN", fallback: "127.0.0.1:8700", about: "address and port of the HTTP API" },
-  data_dir: { variable: "HEARTH_DATA_DIR", fallback: "/var/lib/hearth", about: "store, images, key" },
-  image_dir: {
-    variable: "HEARTH_IMAGE_DIR",
-    fallback: "",
-    about: "image store; default <data dir>/images; may be shared by several daemons",
-  },
-  bootstrap_key: {
-    variable: "HEARTH_BOOTSTRAP_KEY",
-    fallback: "",
-    about: "accepted as the first tenant's key; default: made at the first start and kept in <data dir>/key",
-    is_secret: true,
-  },
-  bootstrap_key_file: {
-    variable: "HEARTH_BOOTSTRAP_KEY_FILE",
-    fallback: "",
-    about: "file with that key, read at the start; /dev/fd/<n> for an open descriptor",
-  },
-  jwt_issuer: {
-    variable: "HEARTH_JWT_ISSUER",
-    fallback: "",
-    about: "issuer whose access tokens are accepted too; needs the next two",
-  },
-  jwt_audience: { variable: "HEARTH_JWT_AUDIENCE", fallback: "", about: "audience that they must name" },
-  jwks_url: { variable: "HEARTH_JWKS_URL", fallback: "", about: "where the issuer's keys are" },
-  jwt_algorithms: {
-    variable: "HEARTH_JWT_ALGORITHMS",
-    fallback: "RS256,ES256,EdDSA",
-    about: "algorithms that they may be signed with",
-  },
-  jwt_tenant_claim: {
-    variable: "HEARTH_JWT_TENANT_CLAIM",
-    fallback: "tenant_id",
-    about: "claim of such a token that names its tenant; its scopes stand in the claim scope",
-  },
-  outgoing_allowed: {
-    variable: "HEARTH_OUTGOING_ALLOWED",
-    fallback: "",
-    about:
-      "hosts that the daemon may call although they are at loopback, link-local or own addresses: host or host:port, comma-separated",
-  },
-  subnet: { variable: "HEARTH_SUBNET", fallback: "10.42.0.0/16", about: "addresses of instances, IPv4, /16 to /28" },
-  bridge: { variable: "HEARTH_BRIDGE", fallback: "hearth0", about: "name of the bridge with the gateway's address" },
-  host_ports: {
-    variable: "HEARTH_HOST_PORTS",
-    fallback: `${LIMITS.host_port_first}-${LIMITS.host_port_last}`,
-    about: "ports of this machine that tenants' containers may publish; the operator's may publish any from 1024",
-  },
-  oci_runtime: { variable: "HEARTH_OCI_RUNTIME", fallback: "auto", about: "auto, crun, runc, or a path" },
-  user_namespaces: {
-    variable: "HEARTH_USER_NAMESPACES",
-    fallback: "auto",
-    about: "root in a container is nobody outside: auto, where this machine can; on, or the start fails; off",
-  },
-  log_level: { variable: "HEARTH_LOG_LEVEL", fallback: "info", about: LOG_LEVELS.join(", ") },
-  otlp_url: {
-    variable: "HEARTH_OTLP_URL",
-    fallback: "",
-    about: "collector that receives spans by OTLP over HTTP, such as http://127.0.0.1:4318",
-  },
-  trace_sample: {
-    variable: "HEARTH_TRACE_SAMPLE",
-    fallback: "1",
-    about: "part of the traces that begin here and are exported, 0 to 1; a caller that sends a trace decides itself",
-  },
-  cells: { variable: "HEARTH_CELLS", fallback: String(LIMITS.cells_target), about: "started cells kept in reserve" },
-  instances_max: {
-    variable: "HEARTH_INSTANCES_MAX",
-    fallback: String(LIMITS.instances_max),
-    about: "instances and cells on this node",
-  },
-  containers_max: {
-    variable: "HEARTH_CONTAINERS_MAX",
-    fallback: String(LIMITS.containers_max),
-    about: "API containers on this node",
-  },
-  flows_max: {
-    variable: "HEARTH_FLOWS_MAX",
-    fallback: String(LIMITS.flows_max),
-    about: "tracked connections of one instance or container; packets of more are dropped",
-  },
-  memory_overcommit: {
-    variable: "HEARTH_MEMORY_OVERCOMMIT",
-    fallback: String(LIMITS.memory_overcommit_default),
-    about: "memory_limit_mb of all running containers together, as a multiple of the machine's memory; above it 503",
-  },
-  disk_limit: {
-    variable: "HEARTH_DISK_LIMIT_MB",
-    fallback: String(LIMITS.disk_limit_mb_default),
-    about:
-      "disk of a container or volume for which none is given, at most an eighth of its tenant's disk_mb_max; a tenant without disk_mb_max, as the operator's, has no limit then",
-  },
-  memory: {
-    variable: "HEARTH_MEMORY_MB",
-    fallback: "",
-    about: "memory that instances may use together; above it idle ones end; default three quarters of the machine's",
-  },
-  area: {
-    variable: "HEARTH_AREA_MB",
-    fallback: "",
-    about: "size of the storage pool; it takes disk as files grow; default half of the disk; can be raised later",
-  },
-  disk_scheduler: {
-    variable: "HEARTH_DISK_SCHEDULER",
-    fallback: "keep",
-    about: "bfq: busy tenants have equal parts of the disk for files of containers, which costs throughput; or keep",
-  },
-  uplink: {
-    variable: "HEARTH_UPLINK",
-    fallback: "",
-    about: "<device>:<Mbit/s>, as eth0:900: tenants that send at once have equal parts of it; default: no shares",
-  },
-  terminal_idle: {
-    variable: "HEARTH_TERMINAL_IDLE_SECONDS",
-    fallback: String(LIMITS.terminal_idle_seconds_default),
-    about: "a terminal session without a client ends after so long",
-  },
-  terminal_ttl: {
-    variable: "HEARTH_TERMINAL_TTL_SECONDS",
-    fallback: String(LIMITS.terminal_ttl_seconds_default),
-    about: "and any of them so long after it was made",
-  },
-  queue_max: {
-    variable: "HEARTH_QUEUE_MAX",
-    fallback: String(LIMITS.queue_per_function_max),
-    about: "calls that may wait per function; above it 429",
-  },
-  tenant_concurrency: {
-    variable: "HEARTH_TENANT_CONCURRENCY",
-    fallback: "0",
-    about: "calls of one tenant that may wait or run at once, above it 429; 0 for no limit",
-  },
-  records_kept: {
-    variable: "HEARTH_RECORDS_KEPT",
-    fallback: String(LIMITS.invocations_kept_per_function),
-    about: "invocation records kept per function",
-  },
-  records_kept_days: {
-    variable: "HEARTH_RECORDS_KEPT_DAYS",
-    fallback: String(LIMITS.invocations_kept_seconds / DAY_SECONDS),
-    about: "days for which invocation records are kept",
-  },
-} as const satisfies Record<string, Setting>;
-
-export type SettingName = keyof typeof SETTINGS;
-
-function refuse(name: SettingName, value: string, expected: string): never {
+function refuse(name: SettingName, value: string, expected = rangeOf(name)): never {
   throw new AppError("INVALID_ARGUMENT", `${SETTINGS[name].variable} is '${value}', expected ${expected}`);
 }
 
-function wholeNumber(name: SettingName, value: string, min: number, max: number): number {
-  if (!/^\d{1,9}$/.test(value)) refuse(name, value, `a whole number from ${min} to ${max}`);
-  const number = Number(value);
-  if (number < min || number > max) refuse(name, value, `a whole number from ${min} to ${max}`);
+/** The settings whose range is two whole numbers. */
+type NumberName = {
+  [Name in SettingName]: (typeof SETTINGS)[Name]["range"] extends readonly [number, number] ? Name : never;
+}[SettingName];
+
+function wholeNumber(name: NumberName, value: string): number {
+  const [min, max] = SETTINGS[name].range;
+  const number = /^\d{1,9}$/.test(value) ? Number(value) : Number.NaN;
+  if (!(number >= min && number <= max)) refuse(name, value);
   return number;
-}
-
-/** `--data-dir` of `data_dir`. */
-export function flagOf(name: string): string {
-  return `--${name.replaceAll("_", "-")}`;
-}
-
-/** True if a setting is read from the environment only. */
-export function isSecret(name: SettingName): boolean {
-  const setting: Setting = SETTINGS[name];
-  return setting.is_secret === true;
 }
 
 function parseFlags(args: readonly string[]): Map<SettingName, string> {
@@ -312,11 +154,11 @@ function outsideIssuer(read: (name: SettingName) => string): OutsideIssuer | nul
     if (read(name) === "") refuse(name, "", "a value, since an issuer is set");
   }
   // What the daemon's own tokens name.
-  if (issuer === OWN_ISSUER) refuse("jwt_issuer", issuer, "another name than the daemon's own");
-  if (!URL.canParse(jwks_url) || !/^https?:/.test(jwks_url)) refuse("jwks_url", jwks_url, "an http or https address");
+  if (issuer === OWN_ISSUER) refuse("jwt_issuer", issuer);
+  if (!URL.canParse(jwks_url) || !/^https?:/.test(jwks_url)) refuse("jwks_url", jwks_url);
   const algorithms = read("jwt_algorithms").split(",");
   if (!algorithms.every((name) => JWT_ALGORITHMS.includes(name))) {
-    refuse("jwt_algorithms", read("jwt_algorithms"), `some of ${JWT_ALGORITHMS.join(",")}`);
+    refuse("jwt_algorithms", read("jwt_algorithms"));
   }
   return { issuer, audience, jwks_url, algorithms, tenant_claim: read("jwt_tenant_claim") };
 }
@@ -356,14 +198,14 @@ function outgoingHosts(read: (name: SettingName) => string): readonly string[] {
     .map((host) => host.trim())
     .filter((host) => host !== "");
   const wrong = hosts.find((host) => !LISTED_HOST.test(host));
-  if (wrong !== undefined) refuse("outgoing_allowed", wrong, "host or host:port, an IPv6 address in brackets");
+  if (wrong !== undefined) refuse("outgoing_allowed", wrong);
   return hosts;
 }
 
 function collectorUrl(read: (name: SettingName) => string): string | null {
   const url = read("otlp_url");
   if (url === "") return null;
-  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? "")) refuse("otlp_url", url, "an http or https URL");
+  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? "")) refuse("otlp_url", url);
   return url.replace(/\/+$/, "");
 }
 
@@ -371,7 +213,7 @@ function portRange(read: (name: SettingName) => string): PortRange {
   const text = read("host_ports");
   const [, first, last] = /^(\d{1,5})-(\d{1,5})$/.exec(text)?.map(Number) ?? [];
   if (first === undefined || last === undefined || first < LIMITS.host_port_min || last < first || last > 65_535) {
-    refuse("host_ports", text, `<first>-<last>, from ${LIMITS.host_port_min} to 65535`);
+    refuse("host_ports", text);
   }
   return { first, last };
 }
@@ -387,13 +229,13 @@ function uplink(read: (name: SettingName) => string): Uplink | null {
   const text = read("uplink");
   if (text === "") return null;
   const [, device, mbit = ""] = /^([\w.-]{1,15}):([1-9]\d{0,5})$/.exec(text) ?? [];
-  if (device === undefined) refuse("uplink", text, "<device>:<Mbit/s>, from 1 to 999999");
+  if (device === undefined) refuse("uplink", text);
   return { device, mbit: Number(mbit) };
 }
 
 function sampleRatio(read: (name: SettingName) => string): number {
   const text = read("trace_sample");
-  if (!/^(0|1|0?\.\d{1,9}|[01]\.0*)$/.test(text)) refuse("trace_sample", text, "a number from 0 to 1");
+  if (!/^(0|1|0?\.\d{1,9}|[01]\.0*)$/.test(text)) refuse("trace_sample", text);
   return Number(text);
 }
 
@@ -425,7 +267,7 @@ function machineMemoryMb(): number {
 function overcommit(read: (name: SettingName) => string): number {
   const text = read("memory_overcommit");
   const factor = /^\d{1,3}(\.\d{1,3})?$/.test(text) ? Number(text) : 0;
-  if (factor <= 0) refuse("memory_overcommit", text, "a number above 0, at most 999");
+  if (factor <= 0) refuse("memory_overcommit", text);
   return factor;
 }
 
@@ -438,24 +280,23 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     flags.get(name) ?? (environment[SETTINGS[name].variable] || SETTINGS[name].fallback);
 
   const listen = /^(.+):(\d{1,5})$/.exec(read("listen"));
-  if (listen === null) refuse("listen", read("listen"), "<address>:<port>");
-  const port = wholeNumber("listen", listen[2] ?? "", 0, 65_535);
+  if (listen === null) refuse("listen", read("listen"));
+  const port = Number(listen[2]);
+  if (port > 65_535) refuse("listen", read("listen"));
   const data_dir = resolve(read("data_dir"));
   const host_tag = createHash("sha256").update(data_dir).digest("hex").slice(0, 8);
   const subnet = read("subnet");
   const [base = "", prefix = ""] = subnet.split(/\/(.*)/s);
-  if (!isIPv4(base) || !/^(1[6-9]|2[0-8])$/.test(prefix)) refuse("subnet", subnet, "an IPv4 network, /16 to /28");
+  if (!isIPv4(base) || !/^(1[6-9]|2[0-8])$/.test(prefix)) refuse("subnet", subnet);
   const bridge = read("bridge");
   // A network interface name has at most 15 bytes (IFNAMSIZ).
-  if (!/^[a-z][a-z0-9-]{0,14}$/.test(bridge)) refuse("bridge", bridge, "1 to 15 lower-case letters, digits, '-'");
+  if (!/^[a-z][a-z0-9-]{0,14}$/.test(bridge)) refuse("bridge", bridge);
   const log_level = LOG_LEVELS.find((level) => level === read("log_level"));
-  if (log_level === undefined) refuse("log_level", read("log_level"), LOG_LEVELS.join(", "));
+  if (log_level === undefined) refuse("log_level", read("log_level"));
   const user_namespaces = USER_NAMESPACE_CHOICES.find((choice) => choice === read("user_namespaces"));
-  if (user_namespaces === undefined) {
-    refuse("user_namespaces", read("user_namespaces"), USER_NAMESPACE_CHOICES.join(", "));
-  }
+  if (user_namespaces === undefined) refuse("user_namespaces", read("user_namespaces"));
   const disk_scheduler = DISK_SCHEDULERS.find((choice) => choice === read("disk_scheduler"));
-  if (disk_scheduler === undefined) refuse("disk_scheduler", read("disk_scheduler"), DISK_SCHEDULERS.join(", "));
+  if (disk_scheduler === undefined) refuse("disk_scheduler", read("disk_scheduler"));
   return {
     listen_host: (listen[1] ?? "").replace(/^\[(.*)\]$/, "$1"),
     listen_port: port,
@@ -475,25 +316,24 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     log_level,
     otlp_url: collectorUrl(read),
     trace_sample_ratio: sampleRatio(read),
-    cells_target: wholeNumber("cells", read("cells"), 0, 500),
-    instances_max: wholeNumber("instances_max", read("instances_max"), 1, 10_000),
-    containers_max: wholeNumber("containers_max", read("containers_max"), 0, 10_000),
-    flows_max: wholeNumber("flows_max", read("flows_max"), 1, LIMITS.flows_max_max),
+    cells_target: wholeNumber("cells", read("cells")),
+    instances_max: wholeNumber("instances_max", read("instances_max")),
+    containers_max: wholeNumber("containers_max", read("containers_max")),
+    flows_max: wholeNumber("flows_max", read("flows_max")),
     container_memory_mb: Math.floor(machineMemoryMb() * overcommit(read)),
-    disk_limit_mb: wholeNumber("disk_limit", read("disk_limit"), LIMITS.disk_limit_mb_min, LIMITS.disk_limit_mb_max),
+    disk_limit_mb: wholeNumber("disk_limit", read("disk_limit")),
     memory_budget_mb:
       read("memory") === ""
         ? Math.floor((machineMemoryMb() * 3) / 4)
-        : wholeNumber("memory", read("memory"), 16, 100_000_000),
+        : wholeNumber("memory", read("memory")),
     disk_scheduler,
     uplink: uplink(read),
-    storage_pool_mb:
-      read("area") === "" ? null : wholeNumber("area", read("area"), LIMITS.storage_pool_mb_min, 999_999_999),
-    terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle"), 1, LIMITS.terminal_seconds_max),
-    terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl"), 1, LIMITS.terminal_seconds_max),
-    queue_max: wholeNumber("queue_max", read("queue_max"), 1, 100_000),
-    tenant_concurrency_limit: wholeNumber("tenant_concurrency", read("tenant_concurrency"), 0, 1_000_000) || null,
-    records_kept_max: wholeNumber("records_kept", read("records_kept"), 0, 100_000_000),
-    records_kept_seconds: wholeNumber("records_kept_days", read("records_kept_days"), 1, 36_500) * DAY_SECONDS,
+    storage_pool_mb: read("area") === "" ? null : wholeNumber("area", read("area")),
+    terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle")),
+    terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl")),
+    queue_max: wholeNumber("queue_max", read("queue_max")),
+    tenant_concurrency_limit: wholeNumber("tenant_concurrency", read("tenant_concurrency")) || null,
+    records_kept_max: wholeNumber("records_kept", read("records_kept")),
+    records_kept_seconds: wholeNumber("records_kept_days", read("records_kept_days")) * DAY_SECONDS,
   };
 }

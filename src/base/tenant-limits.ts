@@ -40,6 +40,10 @@ interface TenantLimitRow {
   readonly isWhole: boolean;
   /** Of a tenant for which the operator set none; null: no limit. */
   readonly share: (node: NodeBounds) => number | null;
+  /** The same in words. */
+  readonly default_text: string;
+  /** The consequence of reaching the limit. */
+  readonly above: string;
   /** Usage field in the tenant's record. Null: usage is not counted. */
   readonly used: TenantUse | null;
 }
@@ -72,6 +76,8 @@ export const TENANT_LIMITS = {
     max: LIMITS.requests_per_second_max,
     isWhole: false,
     share: none,
+    default_text: "none",
+    above: "429 with Retry-After",
     used: null,
   },
   functions_max: {
@@ -81,6 +87,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: () => LIMITS.tenant_functions_default,
+    default_text: String(LIMITS.tenant_functions_default),
+    above: "403 QUOTA_EXCEEDED",
     used: {
       name: "functions",
       about: "Its functions.",
@@ -94,6 +102,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: instancesShare,
+    default_text: `half of the node's, and at most half of the processes of all instances at ${LIMITS.instance_pids_max} each`,
+    above: "calls wait; 403 if no instance is possible",
     used: { name: "instances", about: "Instances of its functions.", sql: null },
   },
   memory_mb_max: {
@@ -104,6 +114,8 @@ export const TENANT_LIMITS = {
     isWhole: true,
     share: ({ memory_budget_mb }) =>
       Math.max(Math.floor(memory_budget_mb * LIMITS.tenant_instances_ratio), LIMITS.memory_limit_mb_default),
+    default_text: "half of HEARTH_MEMORY_MB",
+    above: "calls wait; 403 if no instance is possible",
     used: { name: "memory_mb", about: "Sum of memory_limit_mb of its instances.", sql: null },
   },
   processes_max: {
@@ -113,6 +125,8 @@ export const TENANT_LIMITS = {
     max: 4_194_304,
     isWhole: true,
     share: ({ processes_max }) => Math.floor(processes_max * LIMITS.tenant_processes_ratio),
+    default_text: "a tenth of the machine's",
+    above: "fork fails",
     used: { name: "processes", about: "Processes and threads of its containers.", sql: null },
   },
   storage_mb_max: {
@@ -123,6 +137,8 @@ export const TENANT_LIMITS = {
     max: 100_000_000,
     isWhole: true,
     share: ({ store_disk_mb }) => Math.floor(store_disk_mb * LIMITS.tenant_storage_ratio),
+    default_text: "a tenth of the store's disk",
+    above: "403; each minute the daemon deletes the oldest records until a tenth is free",
     used: {
       name: "storage_bytes",
       about: "Size of its functions, versions and records.",
@@ -136,6 +152,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: ({ containers_max }) => Math.ceil(containers_max / 10),
+    default_text: "a tenth of the node's",
+    above: "403",
     used: {
       name: "containers",
       about: "Its containers.",
@@ -149,6 +167,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: () => LIMITS.tenant_volumes_default,
+    default_text: String(LIMITS.tenant_volumes_default),
+    above: "403",
     used: {
       name: "volumes",
       about: "Its volumes.",
@@ -162,6 +182,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000_000,
     isWhole: true,
     share: ({ disk_mb }) => Math.floor(disk_mb / 4),
+    default_text: "a quarter of the storage pool",
+    above: "403",
     used: {
       name: "disk_mb",
       about: "Sum of disk_limit_mb of its containers and quota_mb of its volumes, in MiB.",
@@ -176,6 +198,8 @@ export const TENANT_LIMITS = {
     max: 100_000_000,
     isWhole: true,
     share: ({ container_memory_mb }) => Math.floor(container_memory_mb / 4),
+    default_text: "a quarter of what the node admits (HEARTH_MEMORY_OVERCOMMIT)",
+    above: "403; a restart policy retries",
     used: {
       name: "container_memory_mb",
       about: "Sum of memory_limit_mb of its containers that run or start.",
@@ -190,6 +214,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: () => LIMITS.execs_max / 4,
+    default_text: String(LIMITS.execs_max / 4),
+    above: "429",
     used: { name: "execs", about: "Commands, streams and terminals that run in its containers.", sql: null },
   },
   streams_max: {
@@ -199,6 +225,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: () => LIMITS.streams_max / 8,
+    default_text: String(LIMITS.streams_max / 8),
+    above: "429",
     used: { name: "streams", about: "Its open streams of commands and followers of logs.", sql: null },
   },
   terminals_max: {
@@ -208,6 +236,8 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: () => LIMITS.tenant_terminals_default,
+    default_text: String(LIMITS.tenant_terminals_default),
+    above: "429",
     used: { name: "terminals", about: "Its terminal sessions.", sql: null },
   },
 } as const satisfies Record<string, TenantLimitRow>;

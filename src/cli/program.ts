@@ -7,6 +7,7 @@ import { Argument, Command, Option } from "commander";
 import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./container-verbs.ts";
 import { EXIT_HELP, usage } from "./failure.ts";
 import { FUNCTION_VERBS } from "./function-verbs.ts";
+import { addHelp, addText } from "./help.ts";
 import { OTHER_VERBS } from "./other-verbs.ts";
 import type { Flags, GlobalFlags, Start, Words } from "./session.ts";
 import type { Flag, Group, Verb } from "./verb.ts";
@@ -52,15 +53,14 @@ const WORDS: Readonly<Record<string, string>> = {
   args: "flags of the bench",
 };
 
-/** Columns of help texts where there is no terminal; commander's own. */
-const HELP_WIDTH = 80;
-
 const ROOT_HELP = `A first function, on the machine of the daemon:
   hearth create hello --handler 'echo hello, $(cat)' --deploy
   hearth invoke hello world
 `;
 
-const ROOT_TEXT = `Which daemon: --url and --key-file, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
+const ROOT_TEXT = `'hearth help settings' lists the settings of the daemon, 'hearth help limits' the limits.
+
+Which daemon: --url and --key-file, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
 `;
 
 function addFlags(command: Command, flags: readonly Flag[], group: string | null): void {
@@ -118,14 +118,6 @@ const WORDS_WRONG: ReadonlySet<string> = new Set(["commander.missingArgument", "
 
 function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
-}
-
-/** A text of sentences below the help, as wide as the help is. */
-function addText(command: Command, text: string): void {
-  command.addHelpText("after", () => {
-    const help = command.createHelp();
-    return help.boxWrap(text, command.configureOutput().getOutHelpWidth?.() ?? HELP_WIDTH);
-  });
 }
 
 const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
@@ -187,7 +179,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, CONTAINERS, start);
   addGroup(program, VOLUMES, start);
   addGroup(program, TERMINALS, start);
-  program.helpCommand("help [command]", "show what a command takes");
+  addHelp(program);
   for (const one of OTHER_VERBS) add(program, one, start);
   program
     .command("__complete", { hidden: true })

@@ -5,7 +5,9 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
+import { limitGroups, tenantLimitRows } from "../base/limit-texts.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
+import { settingRows } from "../base/settings.ts";
 import type {
   ApiDocument,
   DocumentOperation,
@@ -160,6 +162,8 @@ ${info.description
 ${tags.map((tag) => this.#area(tag)).join("\n")}
 ${this.#headers()}
 ${this.#errors()}
+${settingsSection()}
+${limitsSection()}
 ${this.#shapes()}
 </main>
 </body>
@@ -185,6 +189,8 @@ ${this.#shapes()}
     const rest = [
       ["headers", "Headers"],
       ["errors", "Errors"],
+      ["settings", "Settings"],
+      ["limits", "Limits"],
       ["shapes", "Shapes"],
     ].map(([id, name]) => `<a class="area" href="#${id}">${name}</a>`);
     return list([...areas, ...rest]);
@@ -291,6 +297,37 @@ ${table(["Status", "Code", "Meaning", "Try again"], rows)}</section>`;
 ${schema.description === undefined ? "" : `<p>${prose(schema.description)}</p>`}${fieldTable(schema, /^(Create|Update|Request|Invoke|Rollback)/.test(name))}</article>`;
     return `<section id="shapes"><h2>${anchor("shapes")}Shapes</h2>${shapes.map(one).join("\n")}</section>`;
   }
+}
+
+function settingsSection(): string {
+  const rows = settingRows().map(({ variable, flag, default_text, range, about }) => [
+    `${code(variable)}${flag === "" ? "" : `<br>${code(flag)}`}`,
+    prose(about),
+    escaped(default_text),
+    escaped(range),
+  ]);
+  return `<section id="settings"><h2>${anchor("settings")}Settings</h2>
+<p>Each setting is an environment variable of the daemon. It is also a flag of <code>npm start --</code> unless it holds a key.</p>
+${table(["Setting", "Meaning", "Default", "Values"], rows)}</section>`;
+}
+
+function limitsSection(): string {
+  const groups = limitGroups().map(
+    ({ title, rows }) =>
+      `<h3>${escaped(title)}</h3>${table(
+        ["Name", "Value", "Meaning"],
+        rows.map(({ name, shown, about }) => [code(name), escaped(shown), prose(about)]),
+      )}`,
+  );
+  const tenant = tenantLimitRows().map(({ name, about, default_text, above }) => [
+    code(name),
+    prose(about),
+    escaped(default_text),
+    escaped(above),
+  ]);
+  return `<section id="limits"><h2>${anchor("limits")}Limits</h2>
+${groups.join("\n")}
+<h3>Of a tenant, set by the operator</h3>${table(["Name", "Meaning", "Default", "Above it"], tenant)}</section>`;
 }
 
 const anchor = (id: string): string => `<a class="anchor" href="#${escaped(id)}" aria-label="Link to this part">#</a>`;

@@ -6,7 +6,7 @@ import { z } from "zod";
 import { Answer } from "../base/answer.ts";
 import { type Caller, SCOPES, type Scope } from "../base/caller.ts";
 import { ERRORS, type ErrorCode } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
+import { type DocumentedLimit, limitRows } from "../base/limit-texts.ts";
 import { JSON_TYPE, preferredType } from "../base/media-types.ts";
 import type { Machine } from "../base/state-machine.ts";
 import { type Output, type Route, route } from "../http/route.ts";
@@ -54,8 +54,8 @@ export interface Guide<Concern extends string> {
   readonly machine: Machine<string, string>;
   /** What each state of the machine means. */
   readonly states: Readonly<Record<string, string>>;
-  /** What the limits that matter to its clients bound. */
-  readonly limits: { readonly [Name in keyof typeof LIMITS]?: string };
+  /** The limits that its clients meet. */
+  readonly limits: readonly DocumentedLimit[];
   readonly examples: readonly GuideExample[];
 }
 
@@ -226,11 +226,7 @@ function helpOf(
       about: states[state] ?? "",
       transitions: Object.fromEntries(Object.entries(machine.table[state] ?? {}).map(([verb, to]) => [verb, to ?? ""])),
     })),
-    limits: (Object.keys(limits) as (keyof typeof LIMITS)[]).map((name) => ({
-      name,
-      value: LIMITS[name],
-      about: limits[name] ?? "",
-    })),
+    limits: limitRows(limits).map(({ name, value, about }) => ({ name, value, about })),
     errors: (Object.keys(ERRORS) as ErrorCode[])
       .filter((error_code) => codes.has(error_code))
       .sort((a, b) => ERRORS[a].status - ERRORS[b].status)

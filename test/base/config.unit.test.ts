@@ -1,9 +1,9 @@
 /** Settings: defaults, the two ways to give them, and what a wrong one is told. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { flagOf, isSecret, readConfig, SETTINGS, type SettingName } from "../../src/base/config.ts";
+import { readConfig } from "../../src/base/config.ts";
 
 describe("the configuration", () => {
   it.each([{}, { HEARTH_DATA_DIR: "", HEARTH_LISTEN: "" }])(
@@ -131,23 +131,6 @@ describe("the configuration", () => {
       }
     } finally {
       rmSync(directory, { recursive: true });
-    }
-  });
-
-  it("is in README as it is here", () => {
-    const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
-    const missing = Object.entries(SETTINGS).filter(([name, { variable, fallback, about }]) => {
-      const shown = fallback === "" ? "" : `\`${fallback}\``;
-      const flag = isSecret(name as SettingName) ? "" : `\`${flagOf(name)}\``;
-      return !readme.includes(`| \`${variable}\` | ${flag} | ${shown} | ${about} |`);
-    });
-    expect(missing).toEqual([]);
-  });
-
-  it("has a variable and a sentence for each setting", () => {
-    for (const { variable, about } of Object.values(SETTINGS)) {
-      expect(variable).toMatch(/^HEARTH_[A-Z_]+$/);
-      expect(about.length).toBeGreaterThan(5);
     }
   });
 

@@ -1,0 +1,237 @@
+/**
+ * The limits that a client or an operator meets, each with one sentence, in groups. Values are those of LIMITS. `hearth help
+ * limits`, the page of the API and the guides of the concerns are made from this table.
+ */
+import { LIMITS } from "./limits.ts";
+import { TENANT_LIMITS } from "./tenant-limits.ts";
+
+export const LIMIT_GROUPS = {
+  Requests: {
+    body_bytes_max: "Size of a request's body, an invocation's payload included.",
+    base64_body_bytes_max: "Size of a body that carries a file or an archive in base64.",
+    json_values_max: "Values in a JSON body; send a larger payload as a string.",
+    json_depth_max: "Levels of objects and arrays in a JSON body.",
+    header_bytes_max: "Size of a request's headers.",
+    headers_timeout_ms: "Time in which a client sends the headers of a request.",
+    request_timeout_ms: "Time in which a client sends a whole request.",
+    connection_idle_ms: "Time after which the daemon closes a connection without requests.",
+    answer_stall_ms: "Time after which the daemon disconnects a client that reads nothing of its answer.",
+    upload_stall_ms: "Time in which the next bytes of an upload must arrive, otherwise 408.",
+    spool_bytes_min: "Bytes that a base64 upload above 256 KiB must deliver in each such time, otherwise 408.",
+    body_small_chunks_max: "Chunks of a body after which they must have 16 bytes on average; below 256 bytes the daemon reads slower.",
+    held_bytes_max: "Size of all bodies and answers in memory of one listener, half of it for one tenant; above it 503.",
+    pipelined_requests_max: "Requests on one connection ahead of their answers.",
+    connections_max: "Open connections; a new one displaces the oldest without an authenticated request, then the oldest idle one.",
+    inner_connections_max: "Connections from handlers of all tenants, during calls with api_access.",
+    inner_per_tenant_connections_max: "Connections from handlers of one tenant.",
+    inner_per_address_connections_max: "Connections from one instance.",
+    list_limit_max: "Entries of one page of a list, which is also the default of limit.",
+    list_bytes_max: "Size of the records in one page of a list.",
+    retry_after_seconds_max: "Largest Retry-After.",
+    idempotency_key_length_max: "Length of an Idempotency-Key.",
+    idempotency_kept_seconds: "Time for which the daemon keeps answers of Idempotency-Keys.",
+    idempotency_keys_per_tenant_max: "Kept answers of Idempotency-Keys of a tenant, the newest ones.",
+    idempotency_bytes_per_tenant_max: "Size of the kept answers of Idempotency-Keys of a tenant.",
+  },
+  "Tenants and keys": {
+    tenant_name_length_max: "Length of a tenant's name.",
+    api_keys_per_tenant_max: "API keys of a tenant.",
+    access_token_seconds_default: "Default lifetime of an access token.",
+    access_token_seconds_max: "Longest lifetime of an access token.",
+    operator_key_overlap_seconds_max: "Longest time for which a rotated operator's key stays valid.",
+    audit_changes_kept_per_tenant: "Changes of a tenant in the audit log.",
+    audit_refusals_kept_per_tenant: "Refusals of a tenant in the audit log.",
+    audit_kept_seconds: "Time for which the daemon keeps audit entries.",
+  },
+  Functions: {
+    name_length_max: "Length of a name.",
+    description_length_max: "Length of a description.",
+    handler_bytes_max: "Size of a handler.",
+    path_bytes_max: "Length of a working_directory or another path.",
+    environment_entries_max: "Variables of one environment.",
+    environment_bytes_max: "Size of the names and values of one environment.",
+    memory_limit_mb_default: "Default memory_limit_mb of a function.",
+    memory_limit_mb_min: "Smallest memory_limit_mb of a function or container.",
+    memory_limit_mb_max: "Largest memory_limit_mb of a function or container.",
+    cpu_limit_percent_min: "Smallest cpu_limit_percent, of one core; without the field there is no quota.",
+    cpu_limit_percent_max: "Largest cpu_limit_percent, of one core.",
+    timeout_seconds_default: "Default timeout_seconds of a call; a call waits in the queue at most as long.",
+    timeout_seconds_min: "Smallest timeout_seconds.",
+    timeout_seconds_max: "Largest timeout_seconds.",
+    max_instances_default: "Default max_instances.",
+    max_instances_max: "Largest max_instances.",
+    concurrency_limit_max: "Largest concurrency_limit of queued and running calls; without the field there is no limit.",
+    queue_per_function_max: "Queued calls of a function (setting HEARTH_QUEUE_MAX).",
+    chain_depth_max: "Levels of calls inside calls.",
+    versions_kept_max: "Kept versions of a function; a rollback reaches no further back.",
+    invocations_kept_per_function: "Kept records of a function (setting HEARTH_RECORDS_KEPT).",
+    invocations_kept_seconds: "Time for which the daemon keeps records (setting HEARTH_RECORDS_KEPT_DAYS).",
+    output_bytes_max: "Kept standard output, and kept standard error, of a call or exec.",
+    payload_variable_bytes_max: "Size up to which HEARTH_PAYLOAD contains the payload.",
+    deploy_wait_ms: "Time for which PUT and deploy wait for warm instances.",
+    group_close_wait_ms: "Time in which running calls may finish before a deletion kills them.",
+  },
+  Instances: {
+    instances_max: "Instances and cells on this node (setting HEARTH_INSTANCES_MAX).",
+    instance_pids_max: "Processes and threads of an instance.",
+    instance_files_max: "Open files of one process of an instance.",
+    tmpfs_mb: "Size of /tmp and of /dev/shm, charged to the memory limit.",
+    keep_alive_ms_default: "Time for which an idle instance stays until the function's arrival pattern is known.",
+    keep_alive_ms_min: "Shortest time for which an idle instance stays; min_instances stay longer.",
+    keep_alive_ms_max: "Longest time for which an idle instance stays.",
+    retired_keep_alive_ms: "Time for which idle instances of a superseded version stay for a rollback.",
+  },
+  Containers: {
+    containers_max: "API containers on this node (setting HEARTH_CONTAINERS_MAX).",
+    memory_overcommit_default: "Memory of all running containers, as a multiple of the machine's (setting HEARTH_MEMORY_OVERCOMMIT).",
+    container_memory_mb_default: "Default memory_limit_mb of a container.",
+    disk_limit_mb_default: "Default disk_limit_mb and quota_mb (setting HEARTH_DISK_LIMIT_MB).",
+    disk_limit_mb_min: "Smallest disk_limit_mb and quota_mb.",
+    disk_limit_mb_max: "Largest disk_limit_mb and quota_mb.",
+    container_pids_max: "Processes and threads of a container.",
+    container_files_max: "Open files of one process of a container.",
+    container_terminals_max: "Terminals of a container.",
+    container_volumes_max: "Volumes of a container.",
+    container_ports_max: "Published ports of a container.",
+    host_port_first: "First port that a container may publish (setting HEARTH_HOST_PORTS).",
+    host_port_last: "Last port that a container may publish (setting HEARTH_HOST_PORTS).",
+    host_port_min: "First port that a container of the operator's tenant may publish.",
+    egress_rules_max: "Rules in egress.",
+    labels_max: "Labels of a container.",
+    argument_bytes_max: "Size of one argument of a command.",
+    arguments_bytes_max: "Size of all arguments of a command.",
+    batch_items_max: "Containers of one batch.",
+    exec_timeout_ms_default: "Default timeout_ms of an exec or stream; with detach there is no deadline.",
+    exec_timeout_ms_max: "Largest timeout_ms.",
+    execs_per_container_max: "Concurrent commands, streams and terminals of one container.",
+    execs_max: "Concurrent commands, streams and terminals on this node.",
+    jobs_per_container_max: "Kept records of commands of a container.",
+    log_lines_max: "Lines in one answer of a log.",
+    stop_grace_ms_default: "Default time between SIGTERM and SIGKILL of a stop.",
+    restart_backoff_ms_max: "Longest pause before a restart policy starts a container again.",
+  },
+  "Terminals and files": {
+    terminal_sessions_max: "Terminal sessions on this node.",
+    terminal_idle_seconds_default: "Time for which a session without a client stays (setting HEARTH_TERMINAL_IDLE_SECONDS).",
+    terminal_ttl_seconds_default: "Longest lifetime of a session (setting HEARTH_TERMINAL_TTL_SECONDS).",
+    terminal_backlog_bytes: "Kept output of a session without a client.",
+    file_page_size_default: "Default entries of one page of ls.",
+    file_page_size_max: "Entries of one page of ls.",
+    file_sessions_per_tenant_max: "Concurrent file transfers of one tenant.",
+    file_sessions_max: "Concurrent file transfers on this node.",
+    upload_bytes_max: "Size of an archive as sent.",
+    archive_bytes_max: "Size of an unpacked archive.",
+    archive_entries_max: "Entries of an archive.",
+    archive_depth_max: "Levels of folders in an archive.",
+  },
+  "Operations and events": {
+    operations_open_per_tenant_max: "Open operations of a tenant.",
+    operations_running_per_tenant_max: "Running operations of a tenant.",
+    operations_running_max: "Running operations on this node.",
+    operations_kept_per_tenant: "Kept operations of a tenant.",
+    operations_kept_seconds: "Time for which the daemon keeps ended operations.",
+    operation_wait_seconds_max: "Largest wait_seconds.",
+    events_kept_per_tenant: "Kept events of a tenant.",
+    events_kept_seconds: "Time for which the daemon keeps events.",
+    event_streams_per_tenant_max: "Open event streams of a tenant.",
+    event_streams_max: "Open event streams on this node.",
+    exec_events_per_window_max: "Execs of a tenant a minute that emit events.",
+  },
+  Node: {
+    store_reserve_bytes: "Disk reserved for changes of state and deletions; on a full disk calls are refused first, with 503.",
+    drain_ms: "Time in which running calls may finish after SIGTERM.",
+  },
+} as const satisfies Record<string, { readonly [Name in keyof typeof LIMITS]?: string }>;
+
+type KeysOf<Group> = Group extends unknown ? keyof Group : never;
+/** The name of a limit that has a sentence. */
+export type DocumentedLimit = KeysOf<(typeof LIMIT_GROUPS)[keyof typeof LIMIT_GROUPS]> & keyof typeof LIMITS;
+
+const TEXTS = Object.assign({}, ...Object.values(LIMIT_GROUPS)) as Readonly<Record<DocumentedLimit, string>>;
+
+/** A limit as lists and guides show it. */
+export interface LimitRow {
+  readonly name: DocumentedLimit;
+  readonly value: number;
+  /** The value with its unit. */
+  readonly shown: string;
+  readonly about: string;
+}
+
+const UNITS: readonly (readonly [RegExp, (value: number) => string])[] = [
+  [/_bytes(_|$)/, (value) => scaled(value, 1024, ["bytes", "KiB", "MiB", "GiB"])],
+  [/_mb(_|$)/, (value) => scaled(value, 1024, ["MiB", "GiB", "TiB"])],
+  [/_ms(_|$)/, (value) => (value < 1_000 ? `${value} ms` : duration(value / 1_000))],
+  [/_seconds(_|$)/, duration],
+  [/_percent(_|$)/, (value) => `${grouped(value)} %`],
+  [/_length_max$/, (value) => `${grouped(value)} characters`],
+  [/^host_port_/, String],
+  [/_overcommit_/, (value) => `${value} times`],
+];
+
+const grouped = (value: number): string => value.toLocaleString("en-US");
+
+/** Returns the value in the largest unit of which it is a whole multiple. */
+function scaled(value: number, factor: number, [unit = "", ...larger]: readonly string[]): string {
+  if (larger.length === 0 || value === 0 || value % factor !== 0) return `${grouped(value)} ${unit}`;
+  return scaled(value / factor, factor, larger);
+}
+
+function duration(seconds: number): string {
+  const [size, unit] = ([[86_400, "d"], [3_600, "h"], [60, "min"]] as const).find(
+    ([one]) => seconds > one && seconds % one === 0,
+  ) ?? [1, "s"];
+  return `${grouped(seconds / size)} ${unit}`;
+}
+
+/** Returns the row of each name. */
+export function limitRows(names: readonly DocumentedLimit[]): LimitRow[] {
+  return names.map((name) => {
+    const value = LIMITS[name];
+    const [, show] = UNITS.find(([pattern]) => pattern.test(name)) ?? [null, grouped];
+    return { name, value, shown: show(value), about: TEXTS[name] };
+  });
+}
+
+/** Returns the groups with their titles and rows. */
+export function limitGroups(): { readonly title: string; readonly rows: readonly LimitRow[] }[] {
+  return Object.entries(LIMIT_GROUPS).map(([title, group]) => ({
+    title,
+    rows: limitRows(Object.keys(group) as DocumentedLimit[]),
+  }));
+}
+
+/** A limit of a tenant as lists show it. */
+export interface TenantLimitText {
+  readonly name: string;
+  readonly about: string;
+  readonly default_text: string;
+  /** The consequence of reaching it. */
+  readonly above: string;
+}
+
+export function tenantLimitRows(): TenantLimitText[] {
+  return Object.entries(TENANT_LIMITS).map(([name, { about, default_text, above }]) => ({
+    name,
+    about,
+    default_text,
+    above,
+  }));
+}
+
+/** Returns limits of the daemon and of tenants as text for a terminal. */
+export function limitsText(): string {
+  const groups = limitGroups().map(
+    ({ title, rows }) =>
+      `${title}\n${rows.map(({ name, shown, about }) => `  ${name.padEnd(36)} ${shown.padEnd(16)} ${about}`).join("\n")}\n`,
+  );
+  const tenants = tenantLimitRows().map(
+    ({ name, about, default_text, above }) => `  ${name}\n    ${about}\n    default: ${default_text}; above it: ${above}`,
+  );
+  return `Limits of the daemon. 'GET /api/system/info' has all of them by name.
+
+${groups.join("\n")}
+Limits of a tenant. The operator sets them with 'hearth tenants update'; 'hearth limits' shows yours and their usage.
+${tenants.join("\n")}
+`;
+}
