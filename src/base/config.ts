@@ -323,9 +323,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     container_memory_mb: Math.floor(machineMemoryMb() * overcommit(read)),
     disk_limit_mb: wholeNumber("disk_limit", read("disk_limit")),
     memory_budget_mb:
-      read("memory") === ""
-        ? Math.floor((machineMemoryMb() * 3) / 4)
-        : wholeNumber("memory", read("memory")),
+      read("memory") === "" ? Math.floor((machineMemoryMb() * 3) / 4) : wholeNumber("memory", read("memory")),
     disk_scheduler,
     uplink: uplink(read),
     storage_pool_mb: read("area") === "" ? null : wholeNumber("area", read("area")),

@@ -18,10 +18,13 @@ export const LIMIT_GROUPS = {
     answer_stall_ms: "Time after which the daemon disconnects a client that reads nothing of its answer.",
     upload_stall_ms: "Time in which the next bytes of an upload must arrive, otherwise 408.",
     spool_bytes_min: "Bytes that a base64 upload above 256 KiB must deliver in each such time, otherwise 408.",
-    body_small_chunks_max: "Chunks of a body after which they must have 16 bytes on average; below 256 bytes the daemon reads slower.",
-    held_bytes_max: "Size of all bodies and answers in memory of one listener, half of it for one tenant; above it 503.",
+    body_small_chunks_max:
+      "Chunks of a body after which they must have 16 bytes on average; below 256 bytes the daemon reads slower.",
+    held_bytes_max:
+      "Size of all bodies and answers in memory of one listener, half of it for one tenant; above it 503.",
     pipelined_requests_max: "Requests on one connection ahead of their answers.",
-    connections_max: "Open connections; a new one displaces the oldest without an authenticated request, then the oldest idle one.",
+    connections_max:
+      "Open connections; a new one displaces the oldest without an authenticated request, then the oldest idle one.",
     inner_connections_max: "Connections from handlers of all tenants, during calls with api_access.",
     inner_per_tenant_connections_max: "Connections from handlers of one tenant.",
     inner_per_address_connections_max: "Connections from one instance.",
@@ -60,7 +63,8 @@ export const LIMIT_GROUPS = {
     timeout_seconds_max: "Largest timeout_seconds.",
     max_instances_default: "Default max_instances.",
     max_instances_max: "Largest max_instances.",
-    concurrency_limit_max: "Largest concurrency_limit of queued and running calls; without the field there is no limit.",
+    concurrency_limit_max:
+      "Largest concurrency_limit of queued and running calls; without the field there is no limit.",
     queue_per_function_max: "Queued calls of a function (setting HEARTH_QUEUE_MAX).",
     chain_depth_max: "Levels of calls inside calls.",
     versions_kept_max: "Kept versions of a function; a rollback reaches no further back.",
@@ -83,7 +87,8 @@ export const LIMIT_GROUPS = {
   },
   Containers: {
     containers_max: "API containers on this node (setting HEARTH_CONTAINERS_MAX).",
-    memory_overcommit_default: "Memory of all running containers, as a multiple of the machine's (setting HEARTH_MEMORY_OVERCOMMIT).",
+    memory_overcommit_default:
+      "Memory of all running containers, as a multiple of the machine's (setting HEARTH_MEMORY_OVERCOMMIT).",
     container_memory_mb_default: "Default memory_limit_mb of a container.",
     disk_limit_mb_default: "Default disk_limit_mb and quota_mb (setting HEARTH_DISK_LIMIT_MB).",
     disk_limit_mb_min: "Smallest disk_limit_mb and quota_mb.",
@@ -112,7 +117,8 @@ export const LIMIT_GROUPS = {
   },
   "Terminals and files": {
     terminal_sessions_max: "Terminal sessions on this node.",
-    terminal_idle_seconds_default: "Time for which a session without a client stays (setting HEARTH_TERMINAL_IDLE_SECONDS).",
+    terminal_idle_seconds_default:
+      "Time for which a session without a client stays (setting HEARTH_TERMINAL_IDLE_SECONDS).",
     terminal_ttl_seconds_default: "Longest lifetime of a session (setting HEARTH_TERMINAL_TTL_SECONDS).",
     terminal_backlog_bytes: "Kept output of a session without a client.",
     file_page_size_default: "Default entries of one page of ls.",
@@ -138,7 +144,8 @@ export const LIMIT_GROUPS = {
     exec_events_per_window_max: "Execs of a tenant a minute that emit events.",
   },
   Node: {
-    store_reserve_bytes: "Disk reserved for changes of state and deletions; on a full disk calls are refused first, with 503.",
+    store_reserve_bytes:
+      "Disk reserved for changes of state and deletions; on a full disk calls are refused first, with 503.",
     drain_ms: "Time in which running calls may finish after SIGTERM.",
   },
 } as const satisfies Record<string, { readonly [Name in keyof typeof LIMITS]?: string }>;
@@ -178,9 +185,13 @@ function scaled(value: number, factor: number, [unit = "", ...larger]: readonly 
 }
 
 function duration(seconds: number): string {
-  const [size, unit] = ([[86_400, "d"], [3_600, "h"], [60, "min"]] as const).find(
-    ([one]) => seconds > one && seconds % one === 0,
-  ) ?? [1, "s"];
+  const [size, unit] = (
+    [
+      [86_400, "d"],
+      [3_600, "h"],
+      [60, "min"],
+    ] as const
+  ).find(([one]) => seconds > one && seconds % one === 0) ?? [1, "s"];
   return `${grouped(seconds / size)} ${unit}`;
 }
 
@@ -226,7 +237,8 @@ export function limitsText(): string {
       `${title}\n${rows.map(({ name, shown, about }) => `  ${name.padEnd(36)} ${shown.padEnd(16)} ${about}`).join("\n")}\n`,
   );
   const tenants = tenantLimitRows().map(
-    ({ name, about, default_text, above }) => `  ${name}\n    ${about}\n    default: ${default_text}; above it: ${above}`,
+    ({ name, about, default_text, above }) =>
+      `  ${name}\n    ${about}\n    default: ${default_text}; above it: ${above}`,
   );
   return `Limits of the daemon. 'GET /api/system/info' has all of them by name.
 

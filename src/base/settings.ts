@@ -144,7 +144,8 @@ export const SETTINGS = {
     variable: "HEARTH_USER_NAMESPACES",
     fallback: "auto",
     range: USER_NAMESPACE_CHOICES.join(", "),
-    about: "User namespaces of containers; auto uses them if this machine supports them, on fails the start if it does not.",
+    about:
+      "User namespaces of containers; auto uses them if this machine supports them, on fails the start if it does not.",
   },
   log_level: {
     variable: "HEARTH_LOG_LEVEL",
