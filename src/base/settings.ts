@@ -158,7 +158,7 @@ export const SETTINGS = {
     fallback: "",
     default_text: "none",
     range: URL_RANGE,
-    about: "Collector that receives spans and metrics by OTLP over HTTP, such as http://127.0.0.1:4318.",
+    about: "Collector that receives spans by OTLP over HTTP, such as http://127.0.0.1:4318.",
   },
   trace_sample: {
     variable: "HEARTH_TRACE_SAMPLE",
