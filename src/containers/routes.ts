@@ -9,7 +9,7 @@ import { route } from "../http/route.ts";
 import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec/routes.ts";
-import { fileRoutes } from "./file-routes.ts";
+import { fileRoutes } from "../files/routes.ts";
 import { containersGuide } from "./guide.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";
 import { SAMPLES } from "./samples.ts";

@@ -7,7 +7,7 @@ import type { Files } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
-import { download, downloadArchive, listed, modeOf, plain } from "./files.ts";
+import { download, downloadArchive, listed, modeOf, plain } from "../files/service.ts";
 import { SAMPLES } from "./samples.ts";
 import {
   archiveBody,

@@ -20,7 +20,7 @@ import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Store } from "../store/store.ts";
 
-export { downloadArchive, listed } from "./files.ts";
+export { downloadArchive, listed } from "../files/service.ts";
 export { registerUnpack, type Unpacking, unpacked, unpackingOf } from "./verbs.ts";
 
 import { type VolumeRow, VolumeRows } from "./rows.ts";

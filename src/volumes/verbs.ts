@@ -5,8 +5,8 @@ import { LIMITS } from "../base/limits.ts";
 import type { Files } from "../engine/ports.ts";
 import { accepted, type Execution, type OperationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
+import { type OpenTree, unpack } from "../files/service.ts";
 import type { Once } from "../store/store.ts";
-import { type OpenTree, unpack } from "./files.ts";
 import type { archiveBody } from "./schema.ts";
 import type { Volumes } from "./service.ts";
 

@@ -6,10 +6,10 @@ import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { archiveBody, archiveQuery, downloadQuery, fileList, listQuery } from "../volumes/schema.ts";
 import { downloadArchive, listed, unpacked, unpackingOf } from "../volumes/service.ts";
-import { byContainer, ID_EXAMPLE } from "./path.ts";
-import { SAMPLES } from "./samples.ts";
-import type { Containers } from "./service.ts";
-import type { ContainerVerbs } from "./verbs.ts";
+import { byContainer, ID_EXAMPLE } from "../containers/path.ts";
+import { SAMPLES } from "../containers/samples.ts";
+import type { Containers } from "../containers/service.ts";
+import type { ContainerVerbs } from "../containers/verbs.ts";
 
 export interface FileRoutesOptions {
   readonly containers: Containers;

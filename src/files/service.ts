@@ -4,7 +4,7 @@ import { toHttpDate } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { JSON_TYPE, preferredType } from "../base/media-types.ts";
 import type { ExtractOptions, FileEntry, FileSession, OpenFiles } from "../engine/ports.ts";
-import type { FileContent } from "./schema.ts";
+import type { FileContent } from "../volumes/schema.ts";
 
 const BYTES_TYPE = "application/octet-stream";
 const TYPES = { tar: "application/x-tar", "tar.gz": "application/gzip" } as const;
