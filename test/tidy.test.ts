@@ -25,8 +25,9 @@ const CONCERN_EDGES: Record<string, readonly string[]> = {
   events: [],
   operations: [],
   terminal: ["containers"],
-  containers: ["operations", "volumes", "oci", "nightly"],
-  volumes: ["operations"],
+  files: ["operations"],
+  containers: ["operations", "volumes", "files", "oci", "nightly"],
+  volumes: ["operations", "files"],
   functions: ["oci", "nightly", "snapshots"],
   tenants: ["functions", "containers", "volumes"],
 };
@@ -63,6 +64,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     "src/functions/groups.ts",
     "src/containers/schema.ts",
     "src/containers/exec/schema.ts",
+    "src/files/schema.ts",
     "src/volumes/schema.ts",
     "src/operations/schema.ts",
     "src/terminal/schema.ts",
@@ -144,6 +146,8 @@ function mayImport(file: string, name: string): boolean {
   ) {
     return true;
   }
+  // What has files makes its routes with the builder of that concern.
+  if (name === "src/files/routes.ts") return edges.includes("files");
   return [...edges, "events", "operations"].some((edge) =>
     new RegExp(`^src/${edge}/(service|schema)\\.ts$`).test(name),
   );

@@ -9,7 +9,7 @@ import { route } from "../http/route.ts";
 import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec/routes.ts";
-import { fileRoutes } from "../files/routes.ts";
+import { treeRoutes } from "../files/routes.ts";
 import { containersGuide } from "./guide.ts";
 import { byContainer, ID_EXAMPLE } from "./path.ts";
 import { SAMPLES } from "./samples.ts";
@@ -50,7 +50,7 @@ export function containerRoutes(options: ContainerRoutesOptions) {
     ...endRoutes(options),
     ...changeRoutes(options),
     ...execRoutes(options),
-    ...fileRoutes(options),
+    ...containerTreeRoutes(options),
   ];
   const readiness = {
     schema: containersReadiness,
@@ -58,6 +58,19 @@ export function containerRoutes(options: ContainerRoutesOptions) {
     look: ({ tenant_id }: Caller) => options.containers.readiness(tenant_id),
   };
   return [...guideRoutes(containersGuide, routes, readiness), ...routes];
+}
+
+/** A running container is seen as its first process sees it. */
+function containerTreeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
+  return treeRoutes({
+    prefix: "/api/containers/:container_id",
+    params: byContainer,
+    names: { list: "listContainerFiles", upload: "uploadContainerArchive", download: "downloadContainerArchive" },
+    operations,
+    open: (tenant_id, { container_id }) => containers.openFiles(tenant_id, container_id),
+    unpack: (tenant_id, { container_id }, source, how) => verbs.unpack(tenant_id, container_id, source, how),
+    example: { params: ID_EXAMPLE, directory: "root", mode: 700, handle: SAMPLES.handle },
+  });
 }
 
 function findRoutes({ containers }: ContainerRoutesOptions) {

@@ -126,34 +126,6 @@ export const SAMPLES = {
     operation_id: "op_7bq2m9vtx4c1h8ke",
     status_url: "/api/operations/op_7bq2m9vtx4c1h8ke",
   },
-  files: {
-    path: "/",
-    files: [
-      {
-        name: "root",
-        path: "/root",
-        type: "directory" as const,
-        size: 10,
-        mode: 700,
-        modified_at: 1795262400,
-        uid: 0,
-        gid: 0,
-        target: null,
-      },
-    ],
-    page: 1,
-    page_size: 100,
-    total: 1,
-    total_pages: 1,
-    has_more: false,
-  },
-  /** One file, a.txt. */
-  archive: {
-    content:
-      "H4sIAJ+OAWsC/+3NMQqEQBAEwIl9xb1ARETfYyBcIAjnCj7f1UjMTxCrkh66g+nLtKb4ryprm+bI7Jr7err3vu3qOj5V3GCZU//LL+OdvsM4TkUAAAAAAAAAAADwMBsmWm5AACgAAA==",
-    path: "/root",
-  },
-  unpacked: done("1 entries"),
   stopped: { ...exited, ...done("the container has ended") },
   killed: { ...exited, exit_code: 137, ...done("the container has ended") },
   deleted: done("the container was deleted"),

@@ -1,10 +1,10 @@
 /** The verbs that are operations: what is accepted is journalled first, and goes on after a crash of the daemon. */
 import { AppError, type ErrorCode } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { registerUnpack, type Unpacking } from "../files/service.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import { failureOf, type OperationResult, type Operations } from "../operations/service.ts";
 import type { Once } from "../store/store.ts";
-import { registerUnpack, type Unpacking } from "../volumes/service.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { Containers } from "./service.ts";
 

@@ -1,85 +1,119 @@
-/** Routes of a container's files: directories, archives in and out. One that runs is seen as its first process sees it. */
+/** Routes of the files of a tree: directories, archives in and out. The resources that have a tree are made of them. */
+import type { z } from "zod";
+import { Answer } from "../base/answer.ts";
 import { LIMITS } from "../base/limits.ts";
 import { acknowledgement } from "../base/schema.ts";
+import type { OpenFiles } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
-import { acceptedOperation, executionField } from "../operations/schema.ts";
+import type { Upload } from "../http/upload.ts";
+import { accepted, acceptedOperation, type Execution, executionField, type OperationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
-import { archiveBody, archiveQuery, downloadQuery, fileList, listQuery } from "../volumes/schema.ts";
-import { downloadArchive, listed, unpacked, unpackingOf } from "../volumes/service.ts";
-import { byContainer, ID_EXAMPLE } from "../containers/path.ts";
-import { SAMPLES } from "../containers/samples.ts";
-import type { Containers } from "../containers/service.ts";
-import type { ContainerVerbs } from "../containers/verbs.ts";
+import { archiveSample, listSample, UNPACKED } from "./samples.ts";
+import { archiveBody, archiveQuery, downloadQuery, fileList, listQuery } from "./schema.ts";
+import { downloadArchive, listed, type Unpacking } from "./service.ts";
 
-export interface FileRoutesOptions {
-  readonly containers: Containers;
-  readonly verbs: ContainerVerbs;
-  readonly operations: Operations;
-}
-
-const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CONCURRENCY_LIMIT", "CAPACITY_FULL"] as const;
+export const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CONCURRENCY_LIMIT", "CAPACITY_FULL"] as const;
 const UPLOAD_ERRORS = ["STORAGE_FULL", "BODY_TOO_LARGE", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT"] as const;
 
-export function fileRoutes({ containers, verbs, operations }: FileRoutesOptions) {
+/** A kind of resource with a tree of files. `Params` are its path parameters, which name one of the kind. */
+interface Trees<Prefix extends string, Params> {
+  /** Path of one resource, such as `/api/volumes/:name`. */
+  readonly prefix: Prefix;
+  readonly params: z.ZodType<Params>;
+  /** Names of the operations in the description of the API. */
+  readonly names: { readonly list: string; readonly upload: string; readonly download: string };
+  readonly operations: Operations;
+  /** Throws NOT_FOUND, WRONG_STATE, CONCURRENCY_LIMIT, CAPACITY_FULL. */
+  open(tenant_id: string, params: Params): Promise<OpenFiles>;
+  /** Accepts the operation that unpacks `source`, registered by `registerUnpack`. */
+  unpack(tenant_id: string, params: Params, source: Upload, how: Unpacking): Promise<OperationRecord>;
+  readonly example: {
+    readonly params: Readonly<Record<string, string>>;
+    /** A directory in the root of the tree. */
+    readonly directory: string;
+    readonly mode: number;
+    readonly handle: z.output<typeof acceptedOperation>;
+  };
+}
+
+export function treeRoutes<const Prefix extends string, Params>(trees: Trees<Prefix, Params>) {
+  const { prefix, params, names, operations, open, unpack, example } = trees;
   return [
     route({
       method: "GET",
-      path: "/api/containers/:container_id/ls",
+      path: `${prefix}/ls` as const,
       auth: "tenant",
       scope: "read",
-      operation: "listContainerFiles",
+      operation: names.list,
       summary: "A page of a directory, in the order of the names' bytes.",
-      params: byContainer,
+      params,
       query: listQuery,
       response: fileList,
       errors: FILE_ERRORS,
-      example: { params: ID_EXAMPLE, query: { path: "/" }, response: SAMPLES.files },
-      handler: async ({ caller, params, query }) => {
-        const { session, close } = await containers.openFiles(caller.tenant_id, params.container_id);
-        try {
-          return await listed(session, query);
-        } finally {
-          close();
-        }
-      },
+      example: { params: example.params, query: { path: "/" }, response: listSample(example.directory, example.mode) },
+      handler: ({ caller, params, query }) => listed(() => open(caller.tenant_id, params), query),
     }),
     route({
       method: "POST",
-      path: "/api/containers/:container_id/archive",
+      path: `${prefix}/archive` as const,
       auth: "tenant",
       scope: "write",
-      operation: "uploadContainerArchive",
+      operation: names.upload,
       summary: "Unpacks a tar or tar.gz as it comes; the answer comes when all of it is there.",
-      params: byContainer,
+      params,
       query: archiveQuery.extend({ execution: executionField }),
       body: archiveBody,
       base64_field: "content",
       upload: { bytes_max: LIMITS.upload_bytes_max, content: ["application/gzip", "application/x-tar"] },
       status: 202,
       response: acceptedOperation,
-      other: { status: 200, response: acknowledgement, example: SAMPLES.unpacked },
+      other: { status: 200, response: acknowledgement, example: UNPACKED },
       errors: [...FILE_ERRORS, ...UPLOAD_ERRORS],
-      example: { params: ID_EXAMPLE, body: SAMPLES.archive, response: SAMPLES.handle },
+      example: { params: example.params, body: archiveSample(example.directory), response: example.handle },
       handler: async ({ caller, params, query, body, stream, signal }) => {
-        const how = unpackingOf(body, query);
-        const operation = await verbs.unpack(caller.tenant_id, params.container_id, stream, how);
+        const operation = await unpack(caller.tenant_id, params, stream, unpackingOf(body, query));
         return unpacked(operations, caller.tenant_id, operation, query.execution, signal);
       },
     }),
     route({
       method: "GET",
-      path: "/api/containers/:container_id/archive",
+      path: `${prefix}/archive` as const,
       auth: "tenant",
       scope: "read",
-      operation: "downloadContainerArchive",
+      operation: names.download,
       summary: "A directory, or one file, as tar or tar.gz.",
-      params: byContainer,
+      params,
       query: downloadQuery,
       content: ["application/x-tar", "application/gzip"],
       errors: FILE_ERRORS,
-      example: { params: ID_EXAMPLE, query: { path: "/root" } },
+      example: { params: example.params, query: { path: `/${example.directory}` } },
       handler: ({ caller, params, query }) =>
-        downloadArchive(() => containers.openFiles(caller.tenant_id, params.container_id), query.path, query.format),
+        downloadArchive(() => open(caller.tenant_id, params), query.path, query.format),
     }),
   ];
+}
+
+/** Says how an archive is unpacked, in either form of the request. */
+function unpackingOf(body: z.output<typeof archiveBody> | undefined, query: Unpacking): Unpacking {
+  const path = body?.path ?? query.path;
+  return { path, strip_components: body?.strip_components ?? query.strip_components };
+}
+
+/** The answer to an upload comes when its body was read to the end: most clients look at none before. */
+async function unpacked(
+  operations: Operations,
+  tenant_id: string,
+  operation: OperationRecord,
+  execution: Execution | undefined,
+  signal: AbortSignal,
+) {
+  const { operation_id } = operation;
+  await operations.wait(tenant_id, operation_id, { timeout_ms: LIMITS.tree_operation_ms, signal });
+  if (execution !== "sync") return accepted(operation);
+  return operations.answer(tenant_id, operation, {
+    execution,
+    signal,
+    finished: ({ message }) =>
+      new Answer(200, { success: true as const, message: message ?? "the archive was unpacked" }),
+  });
 }

@@ -1,10 +1,12 @@
-/** Files of a tree as the API shows them: one page of a directory, the bytes of a file, archives in and out. */
+/** Files of a tree as the API shows them: pages of a directory, contents of a file, archives in both directions. */
 import { closing, Streamed } from "../base/answer.ts";
 import { toHttpDate } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
 import { JSON_TYPE, preferredType } from "../base/media-types.ts";
 import type { ExtractOptions, FileEntry, FileSession, OpenFiles } from "../engine/ports.ts";
-import type { FileContent } from "../volumes/schema.ts";
+import type { Operations } from "../operations/service.ts";
+import type { FileContent } from "./schema.ts";
 
 const BYTES_TYPE = "application/octet-stream";
 const TYPES = { tar: "application/x-tar", "tar.gz": "application/gzip" } as const;
@@ -23,11 +25,21 @@ export function plain(path: string): string {
 /** Opens a tree for one piece of work; `close` ends the helper that is jailed in it. */
 export type OpenTree = () => Promise<OpenFiles>;
 
+/** Opens the tree for as long as `work` takes. */
+async function during<Result>(open: OpenTree, work: (session: FileSession) => Promise<Result>): Promise<Result> {
+  const { session, close } = await open();
+  try {
+    return await work(session);
+  } finally {
+    close();
+  }
+}
+
 /** One page of a directory. */
-export async function listed(files: FileSession, request: { path: string; page: number; page_size: number }) {
+export async function listed(open: OpenTree, request: { path: string; page: number; page_size: number }) {
   const { page, page_size } = request;
   const path = plain(request.path);
-  const { entries, total_count } = await files.list({ path, page, page_size });
+  const { entries, total_count } = await during(open, (session) => session.list({ path, page, page_size }));
   const total_pages = Math.max(1, Math.ceil(total_count / page_size));
   return {
     path,
@@ -138,12 +150,62 @@ export async function downloadArchive(open: OpenTree, path: string, format: keyo
   }
 }
 
-/** Unpacks an archive below `path` as it comes. */
-export async function unpack(open: OpenTree, source: AsyncIterable<Uint8Array>, options: ExtractOptions) {
-  const { session, close } = await open();
+/** How an archive is unpacked. */
+export interface Unpacking {
+  readonly path: string;
+  readonly strip_components: number;
+}
+
+/** Registers an operation that unpacks its attachment: the body of its request, which is read while it runs. */
+export function registerUnpack<Input extends object>(
+  operations: Operations,
+  type: string,
+  openTree: (input: Input, tenant_id: string) => ReturnType<OpenTree>,
+): void {
+  operations.register<Input & Unpacking>(type, {
+    // The body went with the process that read it.
+    resumable: false,
+    cancellable: true,
+    timeout_ms: LIMITS.tree_operation_ms,
+    run: async (context) => {
+      const { tenant_id, input, attachment, signal } = context;
+      const source = until(attachment as AsyncIterable<Uint8Array>, signal);
+      const { path, strip_components } = input;
+      const options: ExtractOptions = {
+        path,
+        strip_components,
+        onProgress: ({ entry_count, byte_count }) =>
+          context.progress(null, `${entry_count} entries, ${byte_count} bytes`),
+      };
+      const done = await during(
+        () => openTree(input, tenant_id),
+        (session) => session.extract(source, options),
+      );
+      return { result: { ...done }, message: `${done.entry_count} entries` };
+    },
+  });
+}
+
+/** Ends with the signal, also while the source gives nothing. */
+async function* until(source: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const pieces = source[Symbol.asyncIterator]();
   try {
-    return await session.extract(source, options);
+    for (;;) {
+      const next = await unlessStopped(signal, pieces.next());
+      if (next.done === true) return;
+      yield next.value;
+    }
   } finally {
-    close();
+    // It may wait for a piece, and ends after that.
+    pieces.return?.().catch(() => {});
   }
+}
+
+function unlessStopped<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+  const { promise, resolve, reject } = Promise.withResolvers<T>();
+  const stop = () => reject(signal.reason);
+  if (signal.aborted) stop();
+  signal.addEventListener("abort", stop, { once: true });
+  work.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+  return promise;
 }

@@ -1,13 +1,15 @@
 /** The shapes that the page reads, from where the daemon writes them: a change there is a type error in the page. */
 import type { z } from "zod";
 import type { containerMetrics, logEntry, processList } from "../containers/exec/schema.ts";
+import type { fileEntry } from "../files/schema.ts";
 import type { functionPools } from "../functions/schema.ts";
 import type { operationList } from "../operations/schema.ts";
-import type { fileEntry, fileList, volumeDetail } from "../volumes/schema.ts";
+import type { volumeDetail } from "../volumes/schema.ts";
 
 export type { GroupStatus } from "../../pool/index.ts";
 export type { ExecResult } from "../containers/exec/schema.ts";
 export type { ContainerRecord } from "../containers/schema.ts";
+export type { FileList } from "../files/schema.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
 export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord } from "../functions/schema.ts";
 export type { SessionRecord } from "../terminal/schema.ts";
@@ -20,4 +22,3 @@ export type LogEntry = z.output<typeof logEntry>;
 export type OperationSummary = z.output<typeof operationList>["operations"][number];
 export type VolumeDetail = z.output<typeof volumeDetail>;
 export type FileEntry = z.output<typeof fileEntry>;
-export type FileList = z.output<typeof fileList>;

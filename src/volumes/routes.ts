@@ -1,23 +1,17 @@
 /** Every route of the volume concern. */
 import { z } from "zod";
 import { Answer } from "../base/answer.ts";
-import { LIMITS } from "../base/limits.ts";
 import { acknowledgement, pageQuery, queryFlag } from "../base/schema.ts";
 import type { Files } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
-import { download, downloadArchive, listed, modeOf, plain } from "../files/service.ts";
+import { FILE_ERRORS, treeRoutes } from "../files/routes.ts";
+import { fileContent, filePath } from "../files/schema.ts";
+import { download, modeOf, plain } from "../files/service.ts";
 import { SAMPLES } from "./samples.ts";
 import {
-  archiveBody,
-  archiveQuery,
   createVolume,
-  downloadQuery,
-  fileContent,
-  fileList,
-  filePath,
-  listQuery,
   renamedVolume,
   renameVolume,
   volumeDetail,
@@ -27,7 +21,7 @@ import {
   writtenFile,
 } from "./schema.ts";
 import type { Volumes } from "./service.ts";
-import { unpacked, unpackingOf, type VolumeVerbs } from "./verbs.ts";
+import type { VolumeVerbs } from "./verbs.ts";
 
 export interface VolumeRoutesOptions {
   readonly volumes: Volumes;
@@ -42,11 +36,21 @@ const byFile = byVolume.extend({
 });
 const NAME_EXAMPLE = { name: "data" };
 const FILE_EXAMPLE = { ...NAME_EXAMPLE, path: "notes/a.txt" };
-const FILE_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CONCURRENCY_LIMIT", "CAPACITY_FULL"] as const;
-const UPLOAD_ERRORS = ["STORAGE_FULL", "BODY_TOO_LARGE", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT"] as const;
 
 export function volumeRoutes(options: VolumeRoutesOptions) {
-  return [...lifeRoutes(options), ...fileRoutes(options), ...archiveRoutes(options)];
+  return [...lifeRoutes(options), ...fileRoutes(options), ...volumeTreeRoutes(options)];
+}
+
+function volumeTreeRoutes({ volumes, verbs, files, operations }: VolumeRoutesOptions) {
+  return treeRoutes({
+    prefix: "/api/volumes/:name",
+    params: byVolume,
+    names: { list: "listFiles", upload: "uploadVolumeArchive", download: "downloadVolumeArchive" },
+    operations,
+    open: async (tenant_id, { name }) => files.open(tenant_id, (await volumes.root(tenant_id, name)).root, 0),
+    unpack: (tenant_id, { name }, source, how) => verbs.unpack(tenant_id, name, source, how),
+    example: { params: NAME_EXAMPLE, directory: "notes", mode: 755, handle: SAMPLES.handle },
+  });
 }
 
 function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
@@ -156,23 +160,6 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
 function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
   return [
     route({
-      method: "GET",
-      path: "/api/volumes/:name/ls",
-      auth: "tenant",
-      scope: "read",
-      operation: "listFiles",
-      summary: "A page of a directory, in the order of the names' bytes.",
-      params: byVolume,
-      query: listQuery,
-      response: fileList,
-      errors: FILE_ERRORS,
-      example: { params: NAME_EXAMPLE, query: { path: "/" }, response: SAMPLES.files },
-      handler: async ({ caller, params, query }) => {
-        const { root } = await volumes.root(caller.tenant_id, params.name);
-        return files.with(caller.tenant_id, root, 0, (session) => listed(session, query));
-      },
-    }),
-    route({
       method: "POST",
       path: "/api/volumes/:name/files",
       auth: "tenant",
@@ -236,51 +223,6 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
         const { root } = await volumes.root(caller.tenant_id, params.name);
         await files.with(caller.tenant_id, root, 0, (session) => session.remove(params.path, query.recursive));
         return { success: true as const, message: `${plain(params.path)} was removed` };
-      },
-    }),
-  ];
-}
-
-function archiveRoutes({ volumes, verbs, files, operations }: VolumeRoutesOptions) {
-  return [
-    route({
-      method: "POST",
-      path: "/api/volumes/:name/archive",
-      auth: "tenant",
-      scope: "write",
-      operation: "uploadVolumeArchive",
-      summary: "Unpacks a tar or tar.gz as it comes; the answer comes when all of it is there.",
-      params: byVolume,
-      query: archiveQuery.extend({ execution: executionField }),
-      body: archiveBody,
-      base64_field: "content",
-      upload: { bytes_max: LIMITS.upload_bytes_max, content: ["application/gzip", "application/x-tar"] },
-      status: 202,
-      response: acceptedOperation,
-      other: { status: 200, response: acknowledgement, example: SAMPLES.unpacked },
-      errors: [...FILE_ERRORS, ...UPLOAD_ERRORS],
-      example: { params: NAME_EXAMPLE, body: SAMPLES.archive, response: SAMPLES.handle },
-      handler: async ({ caller, params, query, body, stream, signal }) => {
-        const how = unpackingOf(body, query);
-        const operation = await verbs.unpack(caller.tenant_id, params.name, stream, how);
-        return unpacked(operations, caller.tenant_id, operation, query.execution, signal);
-      },
-    }),
-    route({
-      method: "GET",
-      path: "/api/volumes/:name/archive",
-      auth: "tenant",
-      scope: "read",
-      operation: "downloadVolumeArchive",
-      summary: "A directory, or one file, as tar or tar.gz.",
-      params: byVolume,
-      query: downloadQuery,
-      content: ["application/x-tar", "application/gzip"],
-      errors: FILE_ERRORS,
-      example: { params: NAME_EXAMPLE },
-      handler: async ({ caller, params, query }) => {
-        const { root } = await volumes.root(caller.tenant_id, params.name);
-        return downloadArchive(() => files.open(caller.tenant_id, root, 0), query.path, query.format);
       },
     }),
   ];

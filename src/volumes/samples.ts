@@ -25,37 +25,9 @@ const done = (message: string) => ({ success: true as const, message });
 export const SAMPLES = {
   volume,
   handle,
-  /** One file, a.txt. */
-  archive: {
-    content:
-      "H4sIAJ+OAWsC/+3NMQqEQBAEwIl9xb1ARETfYyBcIAjnCj7f1UjMTxCrkh66g+nLtKb4ryprm+bI7Jr7err3vu3qOj5V3GCZU//LL+OdvsM4TkUAAAAAAAAAAADwMBsmWm5AACgAAA==",
-    path: "/notes",
-  },
-  unpacked: done("1 entries"),
   deleted: done("the volume was deleted"),
   removed: done("/notes/a.txt was removed"),
   content: { content: "aGVsbG8K", path: "/notes/a.txt", mode: 644 },
   written: { ...done("the file was written"), path: "/notes/a.txt" },
   renamed: { success: true as const, old_name: "data", new_name: "archive" },
-  files: {
-    path: "/",
-    files: [
-      {
-        name: "notes",
-        path: "/notes",
-        type: "directory" as const,
-        size: 10,
-        mode: 755,
-        modified_at: 1795262400,
-        uid: 0,
-        gid: 0,
-        target: null,
-      },
-    ],
-    page: 1,
-    page_size: 100,
-    total: 1,
-    total_pages: 1,
-    has_more: false,
-  },
 };

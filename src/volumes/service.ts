@@ -19,10 +19,6 @@ import type { Storage } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Store } from "../store/store.ts";
-
-export { downloadArchive, listed } from "../files/service.ts";
-export { registerUnpack, type Unpacking, unpacked, unpackingOf } from "./verbs.ts";
-
 import { type VolumeRow, VolumeRows } from "./rows.ts";
 import type { CreateVolume, VolumeRecord } from "./schema.ts";
 import { volumeStates } from "./states.ts";
