@@ -3,7 +3,7 @@ import { unknownCredential } from "../base/caller.ts";
 import type { LimitName, Quotas } from "../base/tenant-limits.ts";
 import type { Guard } from "../store/store.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
-import { memoryFull, nameTaken, nodeFull, volumeGone } from "./told.ts";
+import { memoryFull, nameTaken, nodeFull, volumeGone } from "./events.ts";
 
 export interface Admission {
   readonly rows: ContainerRows;

@@ -1,7 +1,7 @@
 /**
  * The life of API containers: made, started, stopped, deleted, found. A state moves by compare-and-set in the store,
  * with its event in the same batch; what runs on the machine is the engine's. What happens to a container by itself
- * (its command ends, its time is up) is lives.ts's.
+ * (its command ends, its time is up) is supervisor.ts's.
  *
  * L1 The verbs of one container take turns for as long as they change what runs.
  * L2 `running` in the store is written only after the container answered, `exited` only after nothing of it is left.
@@ -25,14 +25,14 @@ import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import { type Admission, insertChecks, startChecks } from "./admission.ts";
 import { limitDisks, startLimited } from "./disks.ts";
-import { Lives } from "./lives.ts";
+import { Lives } from "./supervisor.ts";
 import type { Ports } from "./network/ports.ts";
 import { imageOf } from "./plan.ts";
 import { type ResolvedImage, readinessOf } from "./readiness.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
-import { EVENTS, eventOf, filesInUse, nameTaken, noGpu, stateChanged } from "./told.ts";
+import { EVENTS, eventOf, filesInUse, nameTaken, noGpu, stateChanged } from "./events.ts";
 import { View } from "./view.ts";
 
 const SIGTERM = 15;

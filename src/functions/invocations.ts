@@ -13,7 +13,7 @@ import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import { type Append, numberOrNull, type Row, type Store, textOrNull } from "../store/store.ts";
 import { InvocationIds } from "./invocation-ids.ts";
-import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./portions.ts";
+import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./byte-paging.ts";
 import { trimStorage } from "./quota.ts";
 import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
 

@@ -3,7 +3,7 @@ import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
-import { nextPortion } from "./portions.ts";
+import { nextPortion } from "./byte-paging.ts";
 import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
 

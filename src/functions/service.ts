@@ -24,7 +24,7 @@ import { Adoption } from "./adoption.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import type { CallObserver } from "./observer.ts";
-import { ALL_RECORDS, deleteExpired } from "./portions.ts";
+import { ALL_RECORDS, deleteExpired } from "./byte-paging.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRow, FunctionRows } from "./rows.ts";
 import type { CreateFunction, FunctionRecord, PoolStats } from "./schema.ts";

@@ -12,7 +12,7 @@ export interface Migration {
   readonly statements: readonly string[];
 }
 
-/** What a record takes in the store, in bytes: its texts, and a fixed sum for all else. As in src/functions/portions.ts. */
+/** What a record takes in the store, in bytes: its texts, and a fixed sum for all else. As in src/functions/byte-paging.ts. */
 const recordBytes = (row: string): string =>
   `500 + octet_length(${row}.stdout) + octet_length(${row}.stderr) + octet_length(${row}.timings)
     + coalesce(octet_length(${row}.error_message), 0)`;

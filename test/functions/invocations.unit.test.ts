@@ -9,7 +9,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
 import { firstPage } from "../../src/base/paging.ts";
 import { Invocations } from "../../src/functions/invocations.ts";
-import { ALL_RECORDS, deleteExpired } from "../../src/functions/portions.ts";
+import { ALL_RECORDS, deleteExpired } from "../../src/functions/byte-paging.ts";
 import type { InvocationRecord } from "../../src/functions/schema.ts";
 import { openEmbedded } from "../../src/store/embedded.ts";
 import type { Row, Store, Value } from "../../src/store/store.ts";

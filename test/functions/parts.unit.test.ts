@@ -4,7 +4,7 @@ import { RUNTIMES } from "../../runtimes/index.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { createContainer } from "../../src/containers/schema.ts";
 import { callEnvironment, judge } from "../../src/functions/launch.ts";
-import { nextPortion, type ReadLengths } from "../../src/functions/portions.ts";
+import { nextPortion, type ReadLengths } from "../../src/functions/byte-paging.ts";
 import { createFunction } from "../../src/functions/schema.ts";
 
 const shell = RUNTIMES.get("shell");

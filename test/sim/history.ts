@@ -7,7 +7,7 @@
  */
 import type { DropReason } from "../../pool/protocol.ts";
 import type { PoolSettings } from "../../pool/states.ts";
-import type { Plan, Random } from "./plan.ts";
+import type { Plan, Random } from "./timeline.ts";
 
 const CALM_SHARE = 0.2;
 /** Calls and changes of a history come within this time and some more. */

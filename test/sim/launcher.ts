@@ -7,7 +7,7 @@ import type { PoolEffect } from "../../pool/protocol.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { LATE_EVENTS } from "./coverage.ts";
 import type { History } from "./history.ts";
-import type { Plan, Random, Untimed } from "./plan.ts";
+import type { Plan, Random, Untimed } from "./timeline.ts";
 
 /** Share of removals of which something is heard too late, before or after they are done. */
 const LATE_SHARE = 0.1;

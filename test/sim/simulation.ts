@@ -11,7 +11,7 @@ import { CLOCK_FAULTS, Coverage } from "./coverage.ts";
 import { History } from "./history.ts";
 import { SimulatedLauncher } from "./launcher.ts";
 import { Model } from "./model.ts";
-import { Plan, Random, type Untimed } from "./plan.ts";
+import { Plan, Random, type Untimed } from "./timeline.ts";
 
 /** The scheduler under test: the real one, or a copy with a bug. */
 export interface PoolCode {

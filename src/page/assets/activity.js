@@ -2,11 +2,11 @@
 import { containerHash } from "./addresses.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { age, dateTime, timeOfDay } from "./format.js";
-import { act, badge, card, isRefusal, problem } from "./parts.js";
+import { act, badge, card, isRefusal, problem } from "./widgets.js";
 import { operationsOf } from "./resources.js";
 import { cell, table } from "./table.js";
 
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, View } from "./widgets.js" */
 /** @import { Happening } from "./events.js" */
 /** @import { OperationSummary } from "../wire.ts" */
 

@@ -7,11 +7,11 @@
  */
 import { h, setAttribute, setText, show } from "./dom.js";
 import { count, dateTime, epochSeconds, timeOfDay } from "./format.js";
-import { card, isRefusal, problem } from "./parts.js";
+import { card, isRefusal, problem } from "./widgets.js";
 import { containersOf } from "./resources.js";
 import { Stream } from "./stream.js";
 
-/** @import { Context } from "./parts.js" */
+/** @import { Context } from "./widgets.js" */
 /** @import { LogEntry } from "../wire.ts" */
 
 const LINES_MAX = 1_000;

@@ -1,8 +1,8 @@
 /** The form that makes a function and deploys it, with the command lines that do the same. */
 import { h, setText } from "./dom.js";
-import { act, card, crumbs, problem, sendOnEnter } from "./parts.js";
+import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
 
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, View } from "./widgets.js" */
 
 /** @param {string} text for a shell, as one word */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;

@@ -1,7 +1,7 @@
 /** What a function is: the fields of its current version and of itself. Values of the environment are shown when asked for. */
 import { h, KeyedList, setText, show } from "./dom.js";
 import { dateTime } from "./format.js";
-import { card, facts } from "./parts.js";
+import { card, facts } from "./widgets.js";
 
 /** @import { FunctionRecord } from "../wire.ts" */
 

@@ -1,9 +1,9 @@
 /** The form that calls the function, and the record of the last call made with it. */
 import { h, setText, show } from "./dom.js";
-import { act, card, problem, sendOnEnter } from "./parts.js";
+import { act, card, problem, sendOnEnter } from "./widgets.js";
 import { recordView } from "./record-view.js";
 
-/** @import { Context } from "./parts.js" */
+/** @import { Context } from "./widgets.js" */
 /** @import { FunctionRecord } from "../wire.ts" */
 
 /** @type {Readonly<Record<string, string>>} */

@@ -7,13 +7,13 @@ import { browserClock } from "./clock.js";
 import { showKeys } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { Events } from "./events.js";
-import { isRefusal } from "./parts.js";
+import { isRefusal } from "./widgets.js";
 import { Poll } from "./poll.js";
 import { placeOf, SECTIONS } from "./routing.js";
 import { signIn } from "./sign-in.js";
-import { strip } from "./strip.js";
+import { strip } from "./status-bar.js";
 
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, View } from "./widgets.js" */
 /** @import { Section } from "./routing.js" */
 /** @import { FunctionPools } from "../wire.ts" */
 

@@ -1,10 +1,10 @@
 /** The form that makes a container. What it does not ask for has the API's defaults. */
 import { containerHash } from "./addresses.js";
 import { h, show } from "./dom.js";
-import { act, card, crumbs, problem, sendOnEnter } from "./parts.js";
+import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
 import { containersOf } from "./resources.js";
 
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, View } from "./widgets.js" */
 
 /** As `-p` of the command line. */
 const PORT = /^(?:(?:(\d{1,3}(?:\.\d{1,3}){3}):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/;

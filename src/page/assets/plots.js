@@ -5,7 +5,7 @@
  */
 import { h, KeyedList, setAttribute, setText, show, svg } from "./dom.js";
 import { count, counted, milliseconds, quantile, timeOfDay } from "./format.js";
-import { card } from "./parts.js";
+import { card } from "./widgets.js";
 
 /** @import { InvocationRecord } from "../wire.ts" */
 

@@ -1,11 +1,11 @@
 /** All resources of a kind, live: one request a round, what else a row shows asked for where it is in sight, a filter. */
 import { h, setText, show } from "./dom.js";
 import { count, counted } from "./format.js";
-import { isRefusal, problem } from "./parts.js";
-import { sightedRows } from "./sight.js";
+import { isRefusal, problem } from "./widgets.js";
+import { sightedRows } from "./visible-rows.js";
 import { listBar, table } from "./table.js";
 
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, View } from "./widgets.js" */
 
 /**
  * @template Resource

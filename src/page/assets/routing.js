@@ -12,7 +12,7 @@ import { terminalView } from "./terminal.js";
 import { volumeView } from "./volume.js";
 import { newVolumeView, volumesView } from "./volumes.js";
 
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, View } from "./widgets.js" */
 /** @import { Place } from "./files.js" */
 
 /**

@@ -1,6 +1,6 @@
 /** The form that asks for a key, and says what is wrong with the one it got. */
 import { h } from "./dom.js";
-import { act, problem } from "./parts.js";
+import { act, problem } from "./widgets.js";
 
 /** @import { Api } from "./api.js" */
 

@@ -8,13 +8,13 @@
  */
 import { containerHash, NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
-import { act, crumbs, isRefusal, problem } from "./parts.js";
+import { act, crumbs, isRefusal, problem } from "./widgets.js";
 import { containersOf } from "./resources.js";
 import { sessionsCard } from "./sessions.js";
 import { loadLibrary, underPolicy } from "./xterm.js";
 
 /** @import { Terminal } from "@xterm/xterm" */
-/** @import { Context, View } from "./parts.js" */
+/** @import { Context, View } from "./widgets.js" */
 /** @import { SessionRecord } from "../wire.ts" */
 
 const RETRY_MS = 1_000;

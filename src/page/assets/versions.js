@@ -1,9 +1,9 @@
 /** The versions of a function: which one is current, one click to any other, and the form that makes the next. */
 import { h, KeyedList, setText, show } from "./dom.js";
 import { dateTime } from "./format.js";
-import { act, badge, card, problem, sendOnEnter } from "./parts.js";
+import { act, badge, card, problem, sendOnEnter } from "./widgets.js";
 
-/** @import { Context } from "./parts.js" */
+/** @import { Context } from "./widgets.js" */
 /** @import { FunctionRecord, VersionRecord } from "../wire.ts" */
 
 /**

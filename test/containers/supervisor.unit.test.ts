@@ -1,7 +1,7 @@
 /** What happens to containers by themselves, on a clock that moves by hand. */
 import { expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Lives, type LivesOptions } from "../../src/containers/lives.ts";
+import { Lives, type LivesOptions } from "../../src/containers/supervisor.ts";
 import type { ContainerRow } from "../../src/containers/rows.ts";
 import { HandClock, settled } from "../pool/hand-clock.ts";
 import { quietLog } from "../store/scratch.ts";

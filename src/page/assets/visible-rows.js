@@ -3,7 +3,7 @@
  * so that a thousand cost what thirty do.
  */
 import { KeyedList } from "./dom.js";
-import { isRefusal } from "./parts.js";
+import { isRefusal } from "./widgets.js";
 
 /** @import { Clock } from "./clock.js" */
 
