@@ -1,9 +1,9 @@
-/** The checks before a container is made or started, each a statement of the batch that makes the change. */
+/** Checks before a container is made or started, each a statement of the batch that makes the change; and all refusals. */
 import { unknownCredential } from "../base/caller.ts";
+import { AppError } from "../base/errors.ts";
 import type { LimitName, Quotas } from "../base/tenant-limits.ts";
 import type { Guard } from "../store/store.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
-import { memoryFull, nameTaken, nodeFull, volumeGone } from "./events.ts";
 
 export interface Admission {
   readonly rows: ContainerRows;
@@ -41,4 +41,50 @@ export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
       refusal: volumeGone,
     })),
   ];
+}
+
+function nodeFull(containers_max: number): AppError {
+  return new AppError("CAPACITY_FULL", `container limit of this node reached (${containers_max})`, {
+    hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
+  });
+}
+
+function memoryFull(wanted_mb: number, max_mb: number): AppError {
+  return new AppError(
+    "CAPACITY_FULL",
+    `this node has no ${wanted_mb} MB left for containers (limit ${max_mb} MB in all)`,
+    {
+      details: { expected: [String(max_mb)], received: String(wanted_mb) },
+      hint: "stop containers, ask for less memory_limit_mb, or ask the operator for a higher HEARTH_MEMORY_OVERCOMMIT",
+    },
+  );
+}
+
+function volumeGone(): AppError {
+  return new AppError("NOT_FOUND", "one of the volumes was deleted just now");
+}
+
+export function stateChanged(verb: string): AppError {
+  return new AppError("WRONG_STATE", `cannot ${verb} the container: its state changed at the same time`, {
+    hint: "read the container and try again",
+  });
+}
+
+export function noGpu(gpu_count: number): AppError {
+  return new AppError("CAPACITY_FULL", `this node has no GPU, ${gpu_count} were asked for`, {
+    retryable: false,
+    hint: "leave gpu_count out, or ask a node with GPUs",
+  });
+}
+
+export function nameTaken(name: string): AppError {
+  return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {
+    hint: "delete it, or choose another name",
+  });
+}
+
+export function filesInUse(id: string): AppError {
+  return new AppError("IN_USE", `files of container '${id}' are being read or written`, {
+    hint: "try again when that is over",
+  });
 }

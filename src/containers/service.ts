@@ -23,16 +23,24 @@ import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
-import { type Admission, insertChecks, startChecks } from "./admission.ts";
+import {
+  type Admission,
+  filesInUse,
+  insertChecks,
+  nameTaken,
+  noGpu,
+  startChecks,
+  stateChanged,
+} from "./admission.ts";
 import { limitDisks, startLimited } from "./disks.ts";
-import { Lives } from "./supervisor.ts";
+import { Supervisor } from "./supervisor.ts";
 import type { Ports } from "./network/ports.ts";
 import { imageOf } from "./plan.ts";
 import { type ResolvedImage, readinessOf } from "./readiness.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
-import { EVENTS, eventOf, filesInUse, nameTaken, noGpu, stateChanged } from "./events.ts";
+import { EVENTS, eventOf } from "./events.ts";
 import { View } from "./view.ts";
 
 const SIGTERM = 15;
@@ -59,7 +67,7 @@ export class Containers {
   readonly #ports: Ports;
   readonly #turns = new KeyedMutex();
   readonly #view: View;
-  readonly #lives: Lives;
+  readonly #supervisor: Supervisor;
   /** Removals that failed, and states that the store did not take (L3). */
   readonly #retries: Retries;
 
@@ -71,14 +79,14 @@ export class Containers {
     this.#view = new View(options.engine, options.clock);
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
     this.#retries = new Retries({ clock: options.clock, log: options.log, what: "container", later });
-    this.#lives = new Lives({
+    this.#supervisor = new Supervisor({
       ...options,
       ended: (id, ended) => this.#turns.run(id, () => this.#noteEnd(id, ended)),
       restart: (id) => this.#restart(id),
       expire: (id) => this.#expire(id),
       idle: (id) => this.#idle(id),
     });
-    options.engine.containers.onEnded((id, ended) => this.#lives.ended(id, ended));
+    options.engine.containers.onEnded((id, ended) => this.#supervisor.ended(id, ended));
   }
 
   /** Takes up where an earlier process stopped. What lives on runs on; what died meanwhile is told, and started again where that is wanted. */
@@ -95,13 +103,13 @@ export class Containers {
       const isLive = engine.containers.live(row.id) !== null;
       if (row.state === "starting" && isLive) {
         await this.#move(row, "run", { ...BEGUN, started_at_ms: this.#options.clock.epochMs() });
-        this.#lives.watch({ ...row, state: "running" });
+        this.#supervisor.watch({ ...row, state: "running" });
       } else if ((row.state === "running" || row.state === "starting") && !isLive) {
         dead.push(row);
       } else {
         // One that was not to run any more, and whose end was not noted.
         if (isLive && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
-        this.#lives.watch(row);
+        this.#supervisor.watch(row);
       }
       // A stop was begun, and whoever asked for it was not told how it went.
       if (isLive && !row.is_wanted) {
@@ -126,7 +134,7 @@ export class Containers {
         .then(() => engine.containers.remove(id))
         .catch(failed(id));
     }
-    this.#lives.begin();
+    this.#supervisor.begin();
   }
 
   /** Limits the disks of a tenant that have no limit, if it has one by now; null: of all tenants. */
@@ -134,13 +142,13 @@ export class Containers {
 
   /** Stops watching. What runs goes on. */
   close(): void {
-    this.#lives.close();
+    this.#supervisor.close();
     this.#retries.close();
   }
 
   /** A container counts as used from now until what is returned is called. */
   use(id: string): () => void {
-    return this.#lives.use(id);
+    return this.#supervisor.use(id);
   }
 
   /**
@@ -222,7 +230,7 @@ export class Containers {
       this.#ports.release(id);
       throw error;
     });
-    this.#lives.watch(row);
+    this.#supervisor.watch(row);
     return row;
   }
 
@@ -352,7 +360,7 @@ export class Containers {
       throw error;
     }
     // It was over at once; the end is noted when this turn is over.
-    if (ended !== null) this.#lives.ended(row.id, ended);
+    if (ended !== null) this.#supervisor.ended(row.id, ended);
   }
 
   async #runOrFail(row: ContainerRow): Promise<void> {
@@ -412,7 +420,7 @@ export class Containers {
     const exited_at_ms = exit?.ended_at_ms ?? clock.epochMs();
     const error_message = exit === null ? null : await this.#unstarted(row.id, exit);
     await this.#move(row, "exit", { exit_code, exited_at_ms, oom_killed: exit?.is_oom ?? false, error_message });
-    this.#lives.watch({ ...row, state: "exited", exit_code, exited_at_ms, error_message });
+    this.#supervisor.watch({ ...row, state: "exited", exit_code, exited_at_ms, error_message });
   }
 
   /** Why the command could not be started, which is minit's last word in the log; null: it was started. */
@@ -439,7 +447,7 @@ export class Containers {
 
   async #remove(id: string): Promise<void> {
     const { engine, store } = this.#options;
-    this.#lives.forget(id);
+    this.#supervisor.forget(id);
     await engine.containers.kill(id);
     await engine.containers.remove(id);
     failpoint("containers.delete.removed");

@@ -14,7 +14,7 @@ import type { Log } from "../base/log.ts";
 import type { Ended } from "../engine/ports.ts";
 import type { ContainerRow } from "./rows.ts";
 
-export interface LivesOptions {
+export interface SupervisorOptions {
   readonly clock: Clock;
   readonly log: Log;
   /** Notes the end; null where there was none to note. */
@@ -36,13 +36,13 @@ interface Watched {
   isEnding: boolean;
 }
 
-export class Lives {
-  readonly #options: LivesOptions;
+export class Supervisor {
+  readonly #options: SupervisorOptions;
   readonly #watched = new Map<string, Watched>();
   #cancelLook: CancelTimer = () => {};
   #isClosed = false;
 
-  constructor(options: LivesOptions) {
+  constructor(options: SupervisorOptions) {
     this.#options = options;
   }
 

@@ -6,7 +6,13 @@ import { acknowledgement } from "../base/schema.ts";
 import type { OpenFiles } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
 import type { Upload } from "../http/upload.ts";
-import { accepted, acceptedOperation, type Execution, executionField, type OperationRecord } from "../operations/schema.ts";
+import {
+  accepted,
+  acceptedOperation,
+  type Execution,
+  executionField,
+  type OperationRecord,
+} from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { archiveSample, listSample, UNPACKED } from "./samples.ts";
 import { archiveBody, archiveQuery, downloadQuery, fileList, listQuery } from "./schema.ts";

@@ -13,7 +13,7 @@ const PAGE_ROWS = 32;
 export const RECORD_BYTES = `500 + octet_length(stdout) + octet_length(stderr) + octet_length(timings)
   + coalesce(octet_length(error_message), 0)`;
 
-export interface Portion {
+export interface BytePage {
   readonly row_count: number;
   /** Number of its last row; 0 when there is none. */
   readonly last_seq: number;
@@ -25,7 +25,7 @@ export interface Portion {
 export type ReadLengths = (after: number | null, row_count: number) => Promise<readonly Row[]>;
 
 /** The next rows that fit into `bytes_max` together, at least one if there is one, at most `rows_max`. */
-export async function nextPortion(read: ReadLengths, rows_max: number, bytes_max: number): Promise<Portion> {
+export async function nextBytePage(read: ReadLengths, rows_max: number, bytes_max: number): Promise<BytePage> {
   let row_count = 0;
   let last_seq: number | null = null;
   let bytes = 0;
@@ -54,8 +54,8 @@ export interface Expired {
 export const ALL_RECORDS: Expired = { seq_max: Number.MAX_SAFE_INTEGER, ended_before: 0 };
 
 /**
- * Deletes what has expired of a function's records, oldest first, one portion per statement; between two statements
- * everything else has its turn. Ends after a portion in which nothing had expired, or when `isLate`.
+ * Deletes what has expired of a function's records, oldest first, one page of bytes per statement; between two statements
+ * everything else has its turn. Ends after a page in which nothing had expired, or when `isLate`.
  */
 export async function deleteExpired(
   store: Store,
@@ -67,7 +67,7 @@ export async function deleteExpired(
     WHERE function_seq = ? AND seq > ? ORDER BY seq LIMIT ?`;
   let done = 0;
   do {
-    const { row_count, last_seq } = await nextPortion(
+    const { row_count, last_seq } = await nextBytePage(
       (after, count) => store.read(lengths, [function_seq, after ?? done, count]),
       LIMITS.delete_rows_per_pass,
       LIMITS.delete_bytes_per_pass,
@@ -84,9 +84,9 @@ export async function deleteExpired(
   } while (!isLate());
 }
 
-/** Deletes the oldest records of a function, one portion, about `bytes` or less. Returns the bytes that it freed. */
+/** Deletes the oldest records of a function, one page of about `bytes` or less. Returns the bytes that it freed. */
 export async function deleteOldest(store: Store, function_seq: number, bytes: number): Promise<number> {
-  const { last_seq } = await nextPortion(
+  const { last_seq } = await nextBytePage(
     (after, count) => {
       const lengths = `SELECT seq, ${RECORD_BYTES} AS bytes FROM invocations
         WHERE function_seq = ? AND seq > ? ORDER BY seq LIMIT ?`;

@@ -12,8 +12,8 @@ import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import { type Append, numberOrNull, type Row, type Store, textOrNull } from "../store/store.ts";
+import { ALL_RECORDS, deleteExpired, nextBytePage, RECORD_BYTES } from "./byte-paging.ts";
 import { InvocationIds } from "./invocation-ids.ts";
-import { ALL_RECORDS, deleteExpired, nextPortion, RECORD_BYTES } from "./byte-paging.ts";
 import { trimStorage } from "./quota.ts";
 import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
 
@@ -145,7 +145,7 @@ export class Invocations {
   async list(of: FunctionKey, { limit, below }: Place): Promise<Listed<InvocationRecord>> {
     const lengths = `SELECT seq, ${RECORD_BYTES} AS bytes FROM invocations
       WHERE function_seq = ? AND seq < ? ORDER BY seq DESC LIMIT ?`;
-    const { row_count, last_seq, is_cut } = await nextPortion(
+    const { row_count, last_seq, is_cut } = await nextBytePage(
       (after, count) => this.#store.read(lengths, [of.function_seq, after ?? below, count]),
       limit,
       LIMITS.list_bytes_max,
@@ -201,7 +201,7 @@ export class Invocations {
       ]),
     ]);
     if (oldest === null || (excess === null && Number(oldest.ended_at) >= oldest_kept)) return;
-    // At least one portion of each function, however long the ones before took.
+    // At least one page of each function, however long the ones before took.
     await deleteExpired(
       this.#store,
       function_seq,

@@ -3,7 +3,7 @@ import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
-import { nextPortion } from "./byte-paging.ts";
+import { nextBytePage } from "./byte-paging.ts";
 import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
 
@@ -60,7 +60,7 @@ export class FunctionRows {
   /** Newest first; fewer than `limit` when they are too large for one answer. */
   async list(tenant_id: string, { limit, below }: Place): Promise<Listed<FunctionRecord>> {
     const lengths = `${LENGTHS} WHERE f.tenant_id = ? AND f.seq < ? ORDER BY f.seq DESC LIMIT ?`;
-    const { row_count, last_seq, is_cut } = await nextPortion(
+    const { row_count, last_seq, is_cut } = await nextBytePage(
       (after, count) => this.#store.read(lengths, [tenant_id, after ?? below, count]),
       limit,
       LIMITS.list_bytes_max,
@@ -164,7 +164,7 @@ export class FunctionRows {
   /** Newest first; fewer than `limit` when they are too large for one answer. */
   async versions({ function_seq, record }: FunctionRow, { limit, below }: Place): Promise<Listed<VersionRecord>> {
     const lengths = `${VERSION_LENGTHS} WHERE v.function_seq = ? AND v.version < ? ORDER BY v.version DESC LIMIT ?`;
-    const { row_count, last_seq, is_cut } = await nextPortion(
+    const { row_count, last_seq, is_cut } = await nextBytePage(
       (after, count) => this.#store.read(lengths, [function_seq, after ?? below, count]),
       limit,
       LIMITS.list_bytes_max,
@@ -183,7 +183,7 @@ export class FunctionRows {
     };
   }
 
-  /** What is left of a function after its records were deleted in portions, and any record that came meanwhile. */
+  /** What is left of a function after its records were deleted a page of bytes at a time, and any record that came meanwhile. */
   delete(function_seq: number): Statement[] {
     return [
       { sql: "DELETE FROM invocations WHERE function_seq = ?", args: [function_seq] },

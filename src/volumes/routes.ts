@@ -4,11 +4,11 @@ import { Answer } from "../base/answer.ts";
 import { acknowledgement, pageQuery, queryFlag } from "../base/schema.ts";
 import type { Files } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
-import { acceptedOperation, executionField } from "../operations/schema.ts";
-import type { Operations } from "../operations/service.ts";
 import { FILE_ERRORS, treeRoutes } from "../files/routes.ts";
 import { fileContent, filePath } from "../files/schema.ts";
 import { download, modeOf, plain } from "../files/service.ts";
+import { acceptedOperation, executionField } from "../operations/schema.ts";
+import type { Operations } from "../operations/service.ts";
 import { SAMPLES } from "./samples.ts";
 import {
   createVolume,

@@ -1,7 +1,7 @@
 /** What happens to containers by themselves, on a clock that moves by hand. */
 import { expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Lives, type LivesOptions } from "../../src/containers/supervisor.ts";
+import { Supervisor, type SupervisorOptions } from "../../src/containers/supervisor.ts";
 import type { ContainerRow } from "../../src/containers/rows.ts";
 import { HandClock, settled } from "../pool/hand-clock.ts";
 import { quietLog } from "../store/scratch.ts";
@@ -26,24 +26,24 @@ const ROW = {
   make: { restart: "always", ttl_seconds: null, idle_seconds: null },
 } as ContainerRow;
 
-function watching(ended: LivesOptions["ended"]) {
+function watching(ended: SupervisorOptions["ended"]) {
   const clock = new HandClock();
   const restarted: string[] = [];
   const nothing = async () => {};
   const restart = async (id: string) => void restarted.push(id);
-  const lives = new Lives({ clock, log: quietLog, ended, restart, expire: nothing, idle: nothing });
-  lives.watch({ ...ROW, state: "running" });
-  return { clock, lives, restarted };
+  const supervisor = new Supervisor({ clock, log: quietLog, ended, restart, expire: nothing, idle: nothing });
+  supervisor.watch({ ...ROW, state: "running" });
+  return { clock, supervisor, restarted };
 }
 
 it("an end that the store does not take is noted later, and then the policy decides", async () => {
   const noted: string[] = [];
-  const { clock, lives, restarted } = watching(async (id) => {
+  const { clock, supervisor, restarted } = watching(async (id) => {
     noted.push(id);
     if (noted.length < 3) throw new Error("the disk is full");
     return ROW;
   });
-  lives.ended("c", ENDED);
+  supervisor.ended("c", ENDED);
   await settled();
   expect([noted.length, restarted]).toEqual([1, []]);
   await clock.pass(2 * LIMITS.operation_end_retry_ms);
@@ -54,16 +54,16 @@ it("an end that the store does not take is noted later, and then the policy deci
 
 it("an end that the store never takes is given up, and so is one of a daemon that ends", async () => {
   const noted: string[] = [];
-  const { clock, lives } = watching(async (id) => {
+  const { clock, supervisor } = watching(async (id) => {
     noted.push(id);
     throw new Error("the disk is full");
   });
-  lives.ended("c", ENDED);
+  supervisor.ended("c", ENDED);
   await settled();
   await clock.pass(2 * LIMITS.operation_end_attempts_max * LIMITS.operation_end_retry_ms);
   expect(noted.length).toBe(LIMITS.operation_end_attempts_max);
-  lives.ended("c", ENDED);
-  lives.close();
+  supervisor.ended("c", ENDED);
+  supervisor.close();
   await settled();
   await clock.pass(10 * LIMITS.operation_end_retry_ms);
   expect(noted.length).toBe(LIMITS.operation_end_attempts_max + 1);

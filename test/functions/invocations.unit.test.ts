@@ -229,7 +229,7 @@ describe("invocation records", () => {
     expect((await invocations.list(key, firstPage(10))).items).toEqual(kept);
   });
 
-  it("are pruned no longer than the interval, but a portion of each function", async () => {
+  it("are pruned no longer than the interval, but a page of each function", async () => {
     for (let i = 0; i < LIMITS.delete_rows_per_pass + 1; i++) await append();
     const times = { now_ms: 0 };
     const slow: Clock = { ...clock, monotonicMs: () => (times.now_ms += LIMITS.prune_interval_ms) };

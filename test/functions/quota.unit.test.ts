@@ -111,7 +111,7 @@ describe("what a tenant has above its storage", () => {
     expect(await store.read("SELECT id FROM functions")).toHaveLength(2);
   });
 
-  it("is more than one portion, and stays for the next round where there is no time", async () => {
+  it("is more than one page, and stays for the next round where there is no time", async () => {
     const store = scratch().open();
     await makeTenant(store, "over", { storage_mb_max: 2 });
     await makeFunction(store, 1, "over");

@@ -7,7 +7,7 @@
  */
 import type { DropReason } from "../../pool/protocol.ts";
 import type { PoolSettings } from "../../pool/states.ts";
-import type { Plan, Random } from "./timeline.ts";
+import type { Random, Timeline } from "./timeline.ts";
 
 const CALM_SHARE = 0.2;
 /** Calls and changes of a history come within this time and some more. */
@@ -33,12 +33,12 @@ export class History {
   readonly settings: PoolSettings;
   readonly groups: readonly string[];
   readonly #random: Random;
-  readonly #plan: Plan;
+  readonly #plan: Timeline;
   readonly #owners: readonly string[];
   /** As they were planned last. */
   readonly #planned = new Map<string, Group>();
 
-  constructor(random: Random, plan: Plan) {
+  constructor(random: Random, plan: Timeline) {
     this.#random = random;
     this.#plan = plan;
     this.is_calm = random.chance(CALM_SHARE);

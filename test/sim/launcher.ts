@@ -7,7 +7,7 @@ import type { PoolEffect } from "../../pool/protocol.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { LATE_EVENTS } from "./coverage.ts";
 import type { History } from "./history.ts";
-import type { Plan, Random, Untimed } from "./timeline.ts";
+import type { Random, Timeline, Untimed } from "./timeline.ts";
 
 /** Share of removals of which something is heard too late, before or after they are done. */
 const LATE_SHARE = 0.1;
@@ -28,7 +28,7 @@ export class SimulatedLauncher {
   /** Share of steps after which an instance is lost, whatever it does. */
   readonly loss_share: number;
   readonly #random: Random;
-  readonly #plan: Plan;
+  readonly #plan: Timeline;
   readonly #history: History;
   readonly #fail_share: number;
   readonly #crash_share: number;
@@ -36,7 +36,7 @@ export class SimulatedLauncher {
   /** Nested call → the call that made it. */
   readonly #caller_of = new Map<number, number>();
 
-  constructor(random: Random, plan: Plan, history: History) {
+  constructor(random: Random, plan: Timeline, history: History) {
     this.#random = random;
     this.#plan = plan;
     this.#history = history;

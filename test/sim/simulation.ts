@@ -11,7 +11,7 @@ import { CLOCK_FAULTS, Coverage } from "./coverage.ts";
 import { History } from "./history.ts";
 import { SimulatedLauncher } from "./launcher.ts";
 import { Model } from "./model.ts";
-import { Plan, Random, type Untimed } from "./timeline.ts";
+import { Random, Timeline, type Untimed } from "./timeline.ts";
 
 /** The scheduler under test: the real one, or a copy with a bug. */
 export interface PoolCode {
@@ -59,7 +59,7 @@ function line(what: PoolEvent | PoolEffect): string {
 export class Simulation {
   readonly #code: PoolCode;
   readonly #random: Random;
-  readonly #plan = new Plan();
+  readonly #plan = new Timeline();
   readonly #history: History;
   readonly #launcher: SimulatedLauncher;
   readonly #model: Model;

@@ -36,7 +36,7 @@ export class Random {
 }
 
 /** Events by the time of the world, which only moves ahead; what the scheduler is shown may differ from it. */
-export class Plan {
+export class Timeline {
   now_ms = 0;
   #next_call = 1;
   readonly #future = new Timers<Untimed>();

@@ -2,9 +2,9 @@
 import { containerHash } from "./addresses.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { age, dateTime, timeOfDay } from "./format.js";
-import { act, badge, card, isRefusal, problem } from "./widgets.js";
 import { operationsOf } from "./resources.js";
 import { cell, table } from "./table.js";
+import { act, badge, card, isRefusal, problem } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 /** @import { Happening } from "./events.js" */

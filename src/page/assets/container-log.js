@@ -7,9 +7,9 @@
  */
 import { h, setAttribute, setText, show } from "./dom.js";
 import { count, dateTime, epochSeconds, timeOfDay } from "./format.js";
-import { card, isRefusal, problem } from "./widgets.js";
 import { containersOf } from "./resources.js";
 import { Stream } from "./stream.js";
+import { card, isRefusal, problem } from "./widgets.js";
 
 /** @import { Context } from "./widgets.js" */
 /** @import { LogEntry } from "../wire.ts" */

@@ -1,9 +1,9 @@
 /** The form that runs a command in a container, and what the last one wrote. */
 import { h, show } from "./dom.js";
 import { count } from "./format.js";
-import { act, badge, card, facts, problem, sendOnEnter } from "./widgets.js";
 import { output } from "./record-view.js";
 import { containersOf } from "./resources.js";
+import { act, badge, card, facts, problem, sendOnEnter } from "./widgets.js";
 
 /** @import { Context } from "./widgets.js" */
 /** @import { ContainerRecord, ExecResult } from "../wire.ts" */

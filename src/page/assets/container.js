@@ -11,9 +11,9 @@ import { portText, stateKind, stateText, uptime } from "./containers.js";
 import { askName, confirm } from "./dialogs.js";
 import { h, setText, show } from "./dom.js";
 import { dateTime, epochSeconds } from "./format.js";
-import { act, badge, card, crumbs, facts, isRefusal, problem, untilDeleted } from "./widgets.js";
 import { processesCard, usageCard } from "./processes.js";
 import { containersOf } from "./resources.js";
+import { act, badge, card, crumbs, facts, isRefusal, problem, untilDeleted } from "./widgets.js";
 
 /** @import { Context, Removal, View } from "./widgets.js" */
 /** @import { ContainerMetrics, ContainerProcess, ContainerRecord } from "../wire.ts" */

@@ -2,11 +2,11 @@
 import { containerHash } from "./addresses.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { age, dateTime, duration, epochSeconds } from "./format.js";
-import { badge, choice } from "./widgets.js";
 import { resourceList } from "./resource-list.js";
 import { containersOf } from "./resources.js";
 import { cell } from "./table.js";
 import { memory, percent, rates } from "./usage.js";
+import { badge, choice } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 /** @import { ContainerMetrics, ContainerRecord } from "../wire.ts" */

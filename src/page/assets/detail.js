@@ -9,11 +9,11 @@ import { confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { counted } from "./format.js";
 import { invokeCard } from "./invoke.js";
-import { act, badge, crumbs, hasInstances, meter, problem, untilDeleted } from "./widgets.js";
 import { plotsCard } from "./plots.js";
 import { Recent } from "./recent.js";
 import { recordsCard } from "./records.js";
 import { updateCard, versionsCard } from "./versions.js";
+import { act, badge, crumbs, hasInstances, meter, problem, untilDeleted } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 /** @import { FunctionPoolStatus, FunctionRecord, InvocationRecord, VersionRecord } from "../wire.ts" */

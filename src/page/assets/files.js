@@ -9,10 +9,10 @@ import { containerHash, filesHash } from "./addresses.js";
 import { confirm } from "./dialogs.js";
 import { h, setText, show } from "./dom.js";
 import { bytes, count, dateTime } from "./format.js";
-import { act, card, crumbs, isRefusal, problem } from "./widgets.js";
 import { containersOf, filesOf, PAGE_SIZE } from "./resources.js";
 import { cell, table } from "./table.js";
 import { uploadBar } from "./upload.js";
+import { act, card, crumbs, isRefusal, problem } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 /** @import { Tree } from "./resources.js" */

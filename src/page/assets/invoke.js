@@ -1,7 +1,7 @@
 /** The form that calls the function, and the record of the last call made with it. */
 import { h, setText, show } from "./dom.js";
-import { act, card, problem, sendOnEnter } from "./widgets.js";
 import { recordView } from "./record-view.js";
+import { act, card, problem, sendOnEnter } from "./widgets.js";
 
 /** @import { Context } from "./widgets.js" */
 /** @import { FunctionRecord } from "../wire.ts" */

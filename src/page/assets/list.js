@@ -2,8 +2,8 @@
 import { createForm } from "./create.js";
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { age, count, counted, dateTime } from "./format.js";
-import { badge, hasInstances, isRefusal, meter, problem } from "./widgets.js";
 import { cell, listBar, table } from "./table.js";
+import { badge, hasInstances, isRefusal, meter, problem } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 /** @import { FunctionRecord } from "../wire.ts" */

@@ -7,11 +7,11 @@ import { browserClock } from "./clock.js";
 import { showKeys } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { Events } from "./events.js";
-import { isRefusal } from "./widgets.js";
 import { Poll } from "./poll.js";
 import { placeOf, SECTIONS } from "./routing.js";
 import { signIn } from "./sign-in.js";
-import { strip } from "./status-bar.js";
+import { statusBar } from "./status-bar.js";
+import { isRefusal } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 /** @import { Section } from "./routing.js" */
@@ -23,13 +23,13 @@ const MESSAGE_MS = 6_000;
 class Page {
   #main = h("main", { id: "main", tabindex: -1 });
   #message = h("p", { class: "message", role: "status", "aria-live": "polite" });
-  #strip = strip();
+  #statusBar = statusBar();
   #header;
   #api = new Api(browserClock, () => this.#leave("The key is not accepted any more. Sign in again."));
   #poll = new Poll(
     browserClock,
     () => this.#round(),
-    (state, reason) => this.#strip.setState(state, reason),
+    (state, reason) => this.#statusBar.setState(state, reason),
   );
   #events = new Events(this.#api, browserClock, () => this.#poll.hint());
   #links = SECTIONS.map(({ title, address }) => h("a", { href: address, text: title }));
@@ -65,8 +65,8 @@ class Page {
         "hearth",
       ),
       h("nav", { class: "sections", "aria-label": "Sections" }, ...this.#links),
-      this.#strip.numbers,
-      this.#strip.state,
+      this.#statusBar.numbers,
+      this.#statusBar.state,
       h("button", {
         type: "button",
         class: "quiet",
@@ -105,7 +105,7 @@ class Page {
     this.#view = null;
     this.#opened_id = "";
     this.#pools = new Map();
-    this.#strip.update(null);
+    this.#statusBar.update(null);
     this.#header.hidden = true;
     document.title = "Sign in · hearth";
     for (const dialog of document.querySelectorAll("dialog")) dialog.close("");
@@ -130,7 +130,7 @@ class Page {
       const link = this.#links[i];
       if (link !== undefined) setAttribute(link, "aria-current", one === section ? "page" : null);
     });
-    show(this.#strip.numbers, section === SECTIONS[0]);
+    show(this.#statusBar.numbers, section === SECTIONS[0]);
     this.#main.replaceChildren(this.#view.element);
     this.#view.focus();
     if (isList && this.#opened_id !== "") this.#view.focusRow?.(this.#opened_id);
@@ -147,11 +147,11 @@ class Page {
       // One request, however many functions there are.
       const { pools } = await this.#api.pools();
       this.#pools = new Map(pools.map((pool) => [pool.function_id, pool]));
-      this.#strip.update(pools);
+      this.#statusBar.update(pools);
     } catch (error) {
       if (!isRefusal(error)) throw error;
       this.#pools = new Map();
-      this.#strip.update(null);
+      this.#statusBar.update(null);
     }
     await view?.refresh();
     // After what says that the daemon answers, and that it takes the key.

@@ -1,8 +1,8 @@
 /** The form that makes a container. What it does not ask for has the API's defaults. */
 import { containerHash } from "./addresses.js";
 import { h, show } from "./dom.js";
-import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
 import { containersOf } from "./resources.js";
+import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 

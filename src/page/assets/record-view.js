@@ -1,8 +1,8 @@
 /** One invocation in full: how it ended, where its time went, what it wrote. A record never changes, so neither does this. */
 import { h, setText } from "./dom.js";
 import { count, counted, dateTime, milliseconds } from "./format.js";
-import { badge, startBadge } from "./widgets.js";
 import { timeline } from "./timeline.js";
+import { badge, startBadge } from "./widgets.js";
 
 /** @import { InvocationRecord } from "../wire.ts" */
 

@@ -4,10 +4,10 @@
  */
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { counted, dateTime, milliseconds, timeOfDay } from "./format.js";
-import { badge, card, choice, problem, startBadge } from "./widgets.js";
 import { RECORDS_MAX } from "./recent.js";
 import { recordView } from "./record-view.js";
 import { cell, table } from "./table.js";
+import { badge, card, choice, problem, startBadge } from "./widgets.js";
 
 /** @import { Context } from "./widgets.js" */
 /** @import { InvocationRecord } from "../wire.ts" */

@@ -1,9 +1,9 @@
 /** All resources of a kind, live: one request a round, what else a row shows asked for where it is in sight, a filter. */
 import { h, setText, show } from "./dom.js";
 import { count, counted } from "./format.js";
-import { isRefusal, problem } from "./widgets.js";
-import { sightedRows } from "./visible-rows.js";
 import { listBar, table } from "./table.js";
+import { visibleRows } from "./visible-rows.js";
+import { isRefusal, problem } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 
@@ -16,7 +16,7 @@ import { listBar, table } from "./table.js";
  * @property {string} none what is said where the filter leaves nothing
  * @property {(resource: Resource) => string} idOf
  * @property {(resource: Resource, wanted: string) => boolean} matches `wanted` is in lower case
- * @property {Parameters<typeof sightedRows<Resource>>[3]} row
+ * @property {Parameters<typeof visibleRows<Resource>>[3]} row
  * @property {() => Promise<{ resources: readonly Resource[], next_cursor: string | null }>} ask
  */
 
@@ -30,7 +30,7 @@ import { listBar, table } from "./table.js";
 export function resourceList({ api, clock }, { noun, columns, words, none: noneText, idOf, matches, row, ask }) {
   const trouble = problem();
   const { element: grid, rows, move } = table(words.title, `${noun}s`, columns, "rowgroup");
-  const shown = sightedRows(clock, rows, idOf, row);
+  const shown = visibleRows(clock, rows, idOf, row);
   const none = h("p", { class: "hint", text: "Loading…" });
   /** @type {readonly Resource[] | null} */
   let resources = null;

@@ -2,8 +2,8 @@
 import { NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { age, dateTime } from "./format.js";
-import { act, badge, card, isRefusal, problem } from "./widgets.js";
 import { cell, table } from "./table.js";
+import { act, badge, card, isRefusal, problem } from "./widgets.js";
 
 /** @import { Context } from "./widgets.js" */
 /** @import { SessionRecord } from "../wire.ts" */

@@ -1,4 +1,4 @@
-/** The strip at the top: the instances of the tenant's functions, and whether the page is up to date. */
+/** The status bar at the top: the instances of the tenant's functions, and whether the page is up to date. */
 import { h, setAttribute, setText } from "./dom.js";
 import { count } from "./format.js";
 
@@ -15,7 +15,7 @@ const NUMBERS = [
   ["queued", "Calls that wait for an instance", ({ queued_count }) => queued_count],
 ];
 
-export function strip() {
+export function statusBar() {
   const values = NUMBERS.map(() => h("dd", { text: "–" }));
   const numbers = h("dl", { class: "strip", "aria-label": "Instances of all functions" });
   NUMBERS.forEach(

@@ -8,9 +8,9 @@
  */
 import { containerHash, NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
-import { act, crumbs, isRefusal, problem } from "./widgets.js";
 import { containersOf } from "./resources.js";
 import { sessionsCard } from "./sessions.js";
+import { act, crumbs, isRefusal, problem } from "./widgets.js";
 import { loadLibrary, underPolicy } from "./xterm.js";
 
 /** @import { Terminal } from "@xterm/xterm" */

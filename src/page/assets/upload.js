@@ -1,9 +1,9 @@
 /** The buttons that bring files into a directory, with how much of them has gone and the way to stop it. */
 import { h, setText, show } from "./dom.js";
 import { bytes, counted } from "./format.js";
-import { act } from "./widgets.js";
 import { filesOf } from "./resources.js";
 import { tarOf } from "./tar.js";
+import { act } from "./widgets.js";
 
 /** @import { Context, problem } from "./widgets.js" */
 /** @import { Tree } from "./resources.js" */

@@ -58,7 +58,7 @@ function sight() {
  * @param {(item: Item) => string} idOf
  * @param {(item: Item) => Row<Item>} make
  */
-export function sightedRows(clock, parent, idOf, make) {
+export function visibleRows(clock, parent, idOf, make) {
   const inSight = sight();
   /** @type {Map<string, Row<Item>>} */
   const made = new Map();

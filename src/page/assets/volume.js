@@ -4,9 +4,9 @@ import { askName, confirm } from "./dialogs.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { filesCard } from "./files.js";
 import { bytes, dateTime } from "./format.js";
-import { act, card, crumbs, facts, problem, untilDeleted } from "./widgets.js";
 import { volumesOf } from "./resources.js";
 import { quotaText } from "./volumes.js";
+import { act, card, crumbs, facts, problem, untilDeleted } from "./widgets.js";
 
 /** @import { Place } from "./files.js" */
 /** @import { Context, View } from "./widgets.js" */

@@ -2,10 +2,10 @@
 import { volumeHash } from "./addresses.js";
 import { h, setText } from "./dom.js";
 import { age, bytes, count, dateTime } from "./format.js";
-import { act, badge, card, crumbs, problem } from "./widgets.js";
 import { resourceList } from "./resource-list.js";
 import { volumesOf } from "./resources.js";
 import { cell } from "./table.js";
+import { act, badge, card, crumbs, problem } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */
 /** @import { VolumeRecord } from "../wire.ts" */
