@@ -1,7 +1,9 @@
 /** Checks before a container is made or started, each a statement of the batch that makes the change; and all refusals. */
 import { unknownCredential } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
 import type { LimitName, Quotas } from "../base/tenant-limits.ts";
+import type { Engine } from "../engine/ports.ts";
 import type { Guard } from "../store/store.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
 
@@ -30,17 +32,44 @@ export function startChecks(
 /** The whole batch that makes a container. */
 export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
   const { rows, containers_max } = admission;
-  const { id, tenant_id, make } = row;
+  const { id, tenant_id } = row;
   return [
     { statement: rows.guard(tenant_id), refusal: unknownCredential },
-    ...startChecks(admission, row, { containers_max: 1, disk_mb_max: make.disk_limit_mb ?? 0 }),
+    ...startChecks(admission, row, { containers_max: 1, disk_mb_max: row.disk_limit_mb ?? 0 }),
     { statement: rows.room(tenant_id, containers_max), refusal: () => nodeFull(containers_max) },
     { statement: rows.insert(row), refusal: () => nameTaken(row.name) },
-    ...make.volumes.map((volume) => ({
+    ...row.volumes.map((volume) => ({
       statement: rows.mount(tenant_id, id, volume.id, volume.target),
       refusal: volumeGone,
     })),
   ];
+}
+
+/** An image that a container may be made from. */
+export interface ResolvedImage {
+  readonly reference: string;
+  /** What the profile of that name promises; null: it is no profile. */
+  readonly release: string | null;
+}
+
+interface ReadinessParts {
+  readonly engine: Pick<Engine, "images" | "storage">;
+  resolveImage(selector: string, oci: boolean): ResolvedImage;
+}
+
+export async function readinessOf({ engine, resolveImage }: ReadinessParts, running_count: number) {
+  // The profile that every node has.
+  const reason = await unready(engine, resolveImage("prod", false));
+  const status = reason === null ? ("ok" as const) : ("degraded" as const);
+  return { status, concern: "containers" as const, running_count, reason };
+}
+
+/** Returns null where they can be started. */
+async function unready(engine: Pick<Engine, "images" | "storage">, image: ResolvedImage): Promise<string | null> {
+  if (!(await engine.images.isRelease(image.reference, image.release)))
+    return "the image of the profile prod is not in the store";
+  const { free_mb } = await engine.storage.statistics();
+  return free_mb < LIMITS.disk_limit_mb_min ? "the disk has no room for files of containers" : null;
 }
 
 function nodeFull(containers_max: number): AppError {

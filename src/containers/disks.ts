@@ -4,7 +4,6 @@ import type { Log } from "../base/log.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Store } from "../store/store.ts";
 import type { Admission } from "./admission.ts";
-import { planOf } from "./plan.ts";
 import type { ContainerRow } from "./rows.ts";
 
 interface Parts {
@@ -35,7 +34,7 @@ async function limitDisk(
 
 /** Starts a container. The start sets the limit of the row, so a limit that came meanwhile is set again. */
 export async function startLimited(admission: Admission, parts: Parts, row: ContainerRow): Promise<Ended | null> {
-  const ended = await parts.engine.containers.start(planOf(row));
-  if (row.make.disk_limit_mb === null) await limitDisk(admission, parts, row);
+  const ended = await parts.engine.containers.start(row);
+  if (row.disk_limit_mb === null) await limitDisk(admission, parts, row);
   return ended;
 }

@@ -3,46 +3,26 @@ import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
-import type { PublishedPort } from "../engine/ports.ts";
+import type { ContainerSpec } from "../engine/ports.ts";
 import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
 import type { CreateContainer } from "./schema.ts";
-import type { ContainerState } from "./states.ts";
+import { CONTAINER_STATES, type ContainerState } from "./states.ts";
 
-/** What a container was made with and keeps for good. */
-export interface ContainerMake {
-  /** The reference that the engine mounts. */
+/** A container as the store has it. */
+export interface ContainerRow extends ContainerSpec {
+  /** Reference that the image was asked for by. */
   readonly image: string;
-  /** Image that the reference named when the container was made; null: an earlier version made it. */
-  readonly image_id?: string | null;
   /** The release that a profile promises; null: the image is nobody's profile. */
   readonly release: string | null;
-  readonly command: readonly string[];
-  readonly working_directory: string;
-  readonly strict: boolean;
-  readonly read_only_root: boolean;
   readonly restart: CreateContainer["restart"];
   readonly ttl_seconds: number | null;
   readonly idle_seconds: number | null;
-  readonly disk_limit_mb: number | null;
   readonly gpu_count: number;
   readonly gpu_ids: readonly string[];
-  readonly ports: readonly PublishedPort[];
-  readonly egress: CreateContainer["egress"];
-  readonly volumes: readonly { readonly id: string; readonly target: string }[];
-}
-
-export interface ContainerRow {
-  readonly id: string;
-  readonly tenant_id: string;
-  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
   readonly state: ContainerState;
   /** Whether its owner wants it to run: a restart policy starts only such a one again. */
   readonly is_wanted: boolean;
-  readonly make: ContainerMake;
-  readonly memory_limit_mb: number;
-  readonly cpu_limit_percent: number | null;
-  readonly labels: Readonly<Record<string, string>>;
-  readonly environment: Readonly<Record<string, string>>;
   readonly exit_code: number | null;
   readonly oom_killed: boolean;
   readonly error_message: string | null;
@@ -51,6 +31,28 @@ export interface ContainerRow {
   readonly started_at_ms: EpochMs | null;
   readonly exited_at_ms: EpochMs | null;
 }
+
+/** Fields that a container keeps for good: one JSON object in the column `make`. */
+const MAKE = [
+  "image",
+  "image_id",
+  "release",
+  "command",
+  "working_directory",
+  "strict",
+  "read_only_root",
+  "restart",
+  "ttl_seconds",
+  "idle_seconds",
+  "disk_limit_mb",
+  "gpu_count",
+  "gpu_ids",
+  "ports",
+  "egress",
+  "volumes",
+] as const satisfies readonly (keyof ContainerRow)[];
+
+type Make = Pick<ContainerRow, (typeof MAKE)[number]>;
 
 const COLUMNS = `seq, id, tenant_id, name, state, is_wanted, make, memory_limit_mb, cpu_limit_percent, labels, environment,
   exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms`;
@@ -158,7 +160,7 @@ export class ContainerRows {
         row.name,
         row.state,
         row.is_wanted ? 1 : 0,
-        JSON.stringify(row.make),
+        JSON.stringify(Object.fromEntries(MAKE.map((name) => [name, row[name]]))),
         row.memory_limit_mb,
         row.cpu_limit_percent,
         JSON.stringify(row.labels),
@@ -246,13 +248,16 @@ export interface MoveFields {
 }
 
 function rowOf(row: Row): ContainerRow {
+  const make: Make = JSON.parse(String(row.make));
   return {
+    ...make,
+    // An earlier version stored the reference alone.
+    image_id: make.image_id ?? make.image,
     id: String(row.id),
     tenant_id: String(row.tenant_id),
     name: String(row.name),
     state: row.state as ContainerState,
     is_wanted: row.is_wanted === 1,
-    make: JSON.parse(String(row.make)),
     memory_limit_mb: Number(row.memory_limit_mb),
     cpu_limit_percent: numberOrNull(row.cpu_limit_percent),
     labels: JSON.parse(String(row.labels)),
@@ -265,4 +270,11 @@ function rowOf(row: Row): ContainerRow {
     started_at_ms: numberOrNull(row.started_at_ms),
     exited_at_ms: numberOrNull(row.exited_at_ms),
   };
+}
+
+/** Counts the containers of all tenants by state; a state without containers has 0. */
+export async function containerCounts(store: Store): Promise<ReadonlyMap<ContainerState, number>> {
+  const rows = await store.read("SELECT state, count(*) AS count FROM containers GROUP BY state");
+  const found = new Map(rows.map(({ state, count }) => [String(state), Number(count)]));
+  return new Map(CONTAINER_STATES.map((state) => [state, found.get(state) ?? 0]));
 }

@@ -29,18 +29,18 @@ import {
   insertChecks,
   nameTaken,
   noGpu,
+  type ResolvedImage,
+  readinessOf,
   startChecks,
   stateChanged,
 } from "./admission.ts";
 import { limitDisks, startLimited } from "./disks.ts";
-import { Supervisor } from "./supervisor.ts";
+import { EVENTS, eventOf } from "./events.ts";
 import type { Ports } from "./network/ports.ts";
-import { imageOf } from "./plan.ts";
-import { type ResolvedImage, readinessOf } from "./readiness.ts";
 import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
-import { EVENTS, eventOf } from "./events.ts";
+import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
 
 const SIGTERM = 15;
@@ -99,7 +99,7 @@ export class Containers {
       log.warn("container not taken up", { container_id: id, error: errorText(error) });
     for await (const row of this.#rows.all()) {
       known.add(row.id);
-      this.#ports.keep(row.id, row.make.ports);
+      this.#ports.keep(row.id, row.ports);
       const isLive = engine.containers.live(row.id) !== null;
       if (row.state === "starting" && isLive) {
         await this.#move(row, "run", { ...BEGUN, started_at_ms: this.#options.clock.epochMs() });
@@ -120,7 +120,7 @@ export class Containers {
       await this.#settle(row.id, () => this.#noteDeath(row));
     }
     const leaving = await this.#rows.removing();
-    for (const row of leaving) this.#ports.keep(row.id, row.make.ports);
+    for (const row of leaving) this.#ports.keep(row.id, row.ports);
     const removing = leaving.map(({ id }) => id);
     for (const id of engine.containers.ids) {
       if (!known.has(id) && !removing.includes(id)) void engine.containers.kill(id).catch(failed(id));
@@ -160,7 +160,7 @@ export class Containers {
     failpoint("containers.create.stored");
     return this.#turns.run(id, async () => {
       try {
-        await this.#options.engine.containers.create(id, row.make.disk_limit_mb);
+        await this.#options.engine.containers.create(id, row.disk_limit_mb);
         failpoint("containers.create.made");
         await this.#run(row);
       } catch (error) {
@@ -191,33 +191,22 @@ export class Containers {
     const found = await Promise.all(mounts.map(({ volume }) => volumes.row(tenant_id, volume)));
     const ports = await this.#ports.claim(tenant_id, id, input.ports);
     const row: ContainerRow = {
+      ...input,
       id,
       tenant_id,
-      name: input.name,
+      image: reference,
+      image_id,
+      release,
+      command: input.command ?? [],
+      working_directory: input.working_directory ?? "/",
+      cpu_limit_percent: input.cpu_limit_percent ?? null,
+      disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
+      ttl_seconds: input.ttl_seconds ?? null,
+      idle_seconds: input.idle_seconds ?? null,
+      ports,
+      volumes: found.map(({ id }, i) => ({ id, target: mounts[i]?.target ?? "" })),
       state: "starting",
       is_wanted: true,
-      make: {
-        image: reference,
-        image_id,
-        release,
-        command: input.command ?? [],
-        working_directory: input.working_directory ?? "/",
-        strict: input.strict,
-        read_only_root: input.read_only_root,
-        restart: input.restart,
-        ttl_seconds: input.ttl_seconds ?? null,
-        idle_seconds: input.idle_seconds ?? null,
-        disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
-        gpu_count: input.gpu_count,
-        gpu_ids: input.gpu_ids,
-        ports,
-        egress: input.egress,
-        volumes: found.map(({ id }, i) => ({ id, target: mounts[i]?.target ?? "" })),
-      },
-      memory_limit_mb: input.memory_limit_mb,
-      cpu_limit_percent: input.cpu_limit_percent ?? null,
-      labels: input.labels,
-      environment: input.environment,
       exit_code: null,
       oom_killed: false,
       error_message: null,
@@ -397,7 +386,7 @@ export class Containers {
     const row = await this.row(tenant_id, id);
     const unuse = this.use(row.id);
     try {
-      const { session, close } = await this.#options.engine.containers.openFiles(row, imageOf(row));
+      const { session, close } = await this.#options.engine.containers.openFiles(row);
       return {
         session,
         close: () => {

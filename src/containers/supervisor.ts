@@ -59,7 +59,7 @@ export class Supervisor {
 
   /** Takes a container up; one that ended and is to be started again is. Once per container. */
   watch(row: ContainerRow): void {
-    const { ttl_seconds, idle_seconds } = row.make;
+    const { ttl_seconds, idle_seconds } = row;
     this.#watched.set(row.id, {
       expires_at_ms: ttl_seconds === null ? Number.POSITIVE_INFINITY : row.created_at_ms + ttl_seconds * 1_000,
       idle_ms: idle_seconds === null ? Number.POSITIVE_INFINITY : idle_seconds * 1_000,
@@ -107,10 +107,9 @@ export class Supervisor {
   #considerRestart(row: ContainerRow): void {
     const { clock, log, restart } = this.#options;
     const watched = this.#watched.get(row.id);
-    const { restart: policy } = row.make;
     // Without an exit code it ended with the machine.
     const hasFailed = row.state === "error" || (row.exit_code ?? 0) !== 0;
-    const isDue = policy === "always" || (policy === "on-failure" && hasFailed);
+    const isDue = row.restart === "always" || (row.restart === "on-failure" && hasFailed);
     if (watched === undefined || this.#isClosed || !row.is_wanted || !isDue) return;
     const ran_ms = row.state === "exited" ? (row.exited_at_ms ?? 0) - (row.started_at_ms ?? 0) : 0;
     const isSettled = ran_ms >= LIMITS.restart_settled_ms;

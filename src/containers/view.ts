@@ -22,7 +22,7 @@ export class View {
         () => true,
         () => false,
       ) ?? false,
-      this.#engine.images.isRelease(row.make.image, row.make.release),
+      this.#engine.images.isRelease(row.image, row.release),
     ]);
     return this.#made(row, isResponsive, isValid);
   }
@@ -34,7 +34,6 @@ export class View {
   }
 
   #made(row: ContainerRow, isResponsive: boolean, isValid: boolean): ContainerRecord {
-    const { make } = row;
     const live = row.state === "running" ? this.#engine.containers.live(row.id) : null;
     const iso = (ms: number | null) => (ms === null ? null : toIsoTime(ms));
     const checks = {
@@ -57,19 +56,19 @@ export class View {
       created_at: toIsoTime(row.created_at_ms),
       started_at: iso(row.started_at_ms),
       exited_at: iso(row.exited_at_ms),
-      working_directory: make.working_directory,
+      working_directory: row.working_directory,
       memory_limit_mb: row.memory_limit_mb,
       cpu_limit_percent: row.cpu_limit_percent,
-      disk_limit_mb: make.disk_limit_mb,
-      strict: make.strict,
-      read_only_root: make.read_only_root,
-      restart: make.restart,
-      ttl_seconds: make.ttl_seconds,
-      idle_seconds: make.idle_seconds,
-      ports: [...make.ports],
-      egress: typeof make.egress === "string" ? make.egress : [...make.egress],
-      gpu_count: make.gpu_count,
-      gpu_ids: [...make.gpu_ids],
+      disk_limit_mb: row.disk_limit_mb,
+      strict: row.strict,
+      read_only_root: row.read_only_root,
+      restart: row.restart,
+      ttl_seconds: row.ttl_seconds,
+      idle_seconds: row.idle_seconds,
+      ports: [...row.ports],
+      egress: typeof row.egress === "string" ? row.egress : [...row.egress],
+      gpu_count: row.gpu_count,
+      gpu_ids: [...row.gpu_ids],
       labels: row.labels,
       exec_ready: checks.state_running && checks.minit_responsive && checks.managed_image_valid,
       network_ready: checks.network_configured,

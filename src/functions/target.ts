@@ -4,6 +4,7 @@
  */
 import { LRUCache } from "lru-cache";
 import { RUNTIMES } from "../../runtimes/index.ts";
+import { PATH_INSIDE } from "../base/container-environment.ts";
 import { invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { FunctionRecord } from "./schema.ts";
@@ -29,7 +30,7 @@ export function parseGroupKey(key: string): { readonly function_id: string; read
 }
 
 const BASE_ENVIRONMENT = {
-  PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+  PATH: PATH_INSIDE,
   HOME: "/tmp",
   LANG: "C.UTF-8",
 };

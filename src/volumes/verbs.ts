@@ -1,9 +1,9 @@
 /** The verbs of volumes that are operations. */
 import { LIMITS } from "../base/limits.ts";
 import type { Files } from "../engine/ports.ts";
+import { registerUnpack, type Unpacking } from "../files/service.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
-import { registerUnpack, type Unpacking } from "../files/service.ts";
 import type { Once } from "../store/store.ts";
 import type { Volumes } from "./service.ts";
 

@@ -26,23 +26,28 @@ const END: JobEnd = {
 };
 
 function rowOf(id: string, name: string): ContainerRow {
-  const make = {
+  return {
+    id,
+    tenant_id: "a",
+    name,
     image: "x",
+    image_id: "x",
     release: null,
     command: [],
     working_directory: "/",
     strict: false,
     read_only_root: false,
     restart: "no",
-  };
-  const more = { ttl_seconds: null, idle_seconds: null, disk_limit_mb: null, gpu_count: 0, gpu_ids: [] };
-  return {
-    id,
-    tenant_id: "a",
-    name,
+    ttl_seconds: null,
+    idle_seconds: null,
+    disk_limit_mb: null,
+    gpu_count: 0,
+    gpu_ids: [],
+    ports: [],
+    egress: "on",
+    volumes: [],
     state: "running",
     is_wanted: true,
-    make: { ...make, restart: "no", ...more, ports: [], egress: "on", volumes: [] },
     memory_limit_mb: 256,
     cpu_limit_percent: null,
     labels: {},

@@ -1,8 +1,8 @@
 /** What happens to containers by themselves, on a clock that moves by hand. */
 import { expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Supervisor, type SupervisorOptions } from "../../src/containers/supervisor.ts";
 import type { ContainerRow } from "../../src/containers/rows.ts";
+import { Supervisor, type SupervisorOptions } from "../../src/containers/supervisor.ts";
 import { HandClock, settled } from "../pool/hand-clock.ts";
 import { quietLog } from "../store/scratch.ts";
 
@@ -23,7 +23,9 @@ const ROW = {
   started_at_ms: 0,
   exited_at_ms: 1,
   created_at_ms: 0,
-  make: { restart: "always", ttl_seconds: null, idle_seconds: null },
+  restart: "always",
+  ttl_seconds: null,
+  idle_seconds: null,
 } as ContainerRow;
 
 function watching(ended: SupervisorOptions["ended"]) {

@@ -14,7 +14,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Instance } from "../../src/engine/ports.ts";
 import { profileImage } from "../../src/installation/paths.js";
 import { eventually } from "../support/daemon.ts";
-import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";
+import { command, containerSpec, engineConfig, engineOf } from "../support/engine.ts";
 
 describe.each([
   ["crun", 0],
@@ -122,9 +122,9 @@ describe.each([
   it("rejects a container with START_FAILED when the kernel refuses its tenant's group, and starts it later", async () => {
     const { containers } = engine;
     // A path has 4,095 bytes at most.
-    const refused = containerPlan("refused", { tenant_id: "t".repeat(5_000) });
+    const refused = containerSpec("refused", { tenant_id: "t".repeat(5_000) });
     await expect(containers.start(refused)).rejects.toMatchObject({ code: "START_FAILED" });
-    expect(await containers.start(containerPlan("refused"))).toBeNull();
+    expect(await containers.start(containerSpec("refused"))).toBeNull();
     await containers.kill("refused");
     await containers.remove("refused");
   });

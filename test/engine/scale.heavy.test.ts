@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { each } from "../../src/base/concurrency.ts";
 import type { Instance } from "../../src/engine/ports.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
-import { command, containerPlan, engineConfig, engineOf } from "../support/engine.ts";
+import { command, containerSpec, engineConfig, engineOf } from "../support/engine.ts";
 
 const INSTANCES = 1_000;
 const CONTAINERS = 500;
@@ -62,9 +62,9 @@ while True:
 async function startContainer(id: string): Promise<void> {
   const port = published.find((one) => one.id === id)?.port;
   const ports = [{ container_port: 80, host_port: port ?? 0, host_address: "127.0.0.1", protocol: "tcp" }] as const;
-  const serving = { network: { egress: "off", ports }, argv: ["python3", "-c", GREETER, id] } as const;
+  const serving = { egress: "off", ports, command: ["python3", "-c", GREETER, id] } as const;
   await containers.create(id, null);
-  const ended = await containers.start(containerPlan(id, port === undefined ? {} : serving));
+  const ended = await containers.start(containerSpec(id, port === undefined ? {} : serving));
   expect(ended).toBeNull();
 }
 

@@ -2,9 +2,9 @@
 import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
 import { createLog } from "../../src/base/log.ts";
+import { bareSpec } from "../../src/engine/containers/bundle.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
-import { OPEN_POLICY } from "../../src/engine/network/rules.ts";
-import type { ContainerPlan, ExecRequest } from "../../src/engine/ports.ts";
+import type { ContainerSpec, ExecRequest } from "../../src/engine/ports.ts";
 import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
 
 /** The configuration by these flags, with the images that set-up installed. */
@@ -41,22 +41,6 @@ export function command(argv: readonly string[], more: Partial<ExecRequest> = {}
 }
 
 /** A container of which minit alone runs, unless it is given a command. */
-export function containerPlan(id: string, more: Partial<ContainerPlan> = {}): ContainerPlan {
-  return {
-    id,
-    tenant_id: "default",
-    image: profileImage().reference,
-    hostname: id,
-    network: OPEN_POLICY,
-    argv: [],
-    environment: ["PATH=/usr/bin:/bin"],
-    working_directory: "/",
-    memory_limit_mb: 64,
-    cpu_limit_percent: null,
-    disk_limit_mb: null,
-    strict: false,
-    read_only_root: false,
-    volumes: [],
-    ...more,
-  };
+export function containerSpec(id: string, more: Partial<ContainerSpec> = {}): ContainerSpec {
+  return { ...bareSpec(id), tenant_id: "default", image_id: profileImage().reference, memory_limit_mb: 64, ...more };
 }

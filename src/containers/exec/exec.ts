@@ -7,6 +7,7 @@
  * X2 A reader that does not read stops its own command, by the pipe, and nobody else's.
  */
 import type { Clock } from "../../base/clock.ts";
+import { containerEnvironment } from "../../base/container-environment.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -14,7 +15,6 @@ import type { Log } from "../../base/log.ts";
 import { Shares } from "../../base/shares.ts";
 import type { TenantShares } from "../../base/tenant-shares.ts";
 import type { Engine, Exec, ExecListener, GatheredExit, RunRequest } from "../../engine/ports.ts";
-import { hostnameOf } from "../plan.ts";
 import type { ContainerRow } from "../rows.ts";
 import type { Containers } from "../service.ts";
 import type { JobEnd } from "./events.ts";
@@ -24,7 +24,6 @@ import type { ExecInput, ExecResult, StreamInput } from "./schema.ts";
 
 /** Of a frame of a stream: above it a copy costs more than a write. */
 const LARGE_LINE_BYTES = 16 * 1024;
-const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 export interface ExecsOptions {
   readonly containers: Containers;
@@ -165,8 +164,8 @@ export class Execs {
     if (!live.control.isOpen) throw notResponding(row.id);
     const request = {
       argv: wanted.command,
-      environment: environmentOf(row, wanted.environment),
-      working_directory: wanted.working_directory ?? wanted.workdir ?? row.make.working_directory,
+      environment: containerEnvironment(row, wanted.environment),
+      working_directory: wanted.working_directory ?? wanted.workdir ?? row.working_directory,
       timeout_ms: wanted.timeout_ms,
       grace_ms: LIMITS.exec_grace_ms,
     };
@@ -204,12 +203,6 @@ export class Execs {
       throw error;
     }
   }
-}
-
-/** The container's variables, those of this command over them, and what every command has. */
-function environmentOf(row: ContainerRow, more: Readonly<Record<string, string>>): string[] {
-  const own = { PATH, HOME: "/root", HOSTNAME: hostnameOf(row.name), ...row.environment, ...more };
-  return Object.entries(own).map(([name, value]) => `${name}=${value}`);
 }
 
 export function notRunning(row: ContainerRow): AppError {

@@ -1,40 +1,8 @@
 /** What a container may reach and how it is reached, as zod schemas: `egress` and `ports` of a container. */
 import { z } from "zod";
+import { PORT_MAX, parseAllowRule } from "../../base/egress.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { text, whole } from "../../base/schema.ts";
-import type { AllowRule, NetworkPolicy } from "../../engine/ports.ts";
-
-const PORT_MAX = 65_535;
-const OCTET = "(?:0|[1-9]\\d{0,2})";
-const RULE = new RegExp(
-  `^(${OCTET}(?:\\.${OCTET}){3})(?:/(\\d{1,2}))?(?::(\\d{1,5})(?:-(\\d{1,5}))?)?(?:/(tcp|udp))?$`,
-);
-
-/** `<address>[/<bits>][:<port>[-<port>]][/tcp|/udp]`, or what is wrong with it. */
-function parseAllowRule(rule: string): AllowRule | string {
-  const parts = RULE.exec(rule);
-  if (parts === null) {
-    return "must be an IPv4 address or network, with ports and protocol if need be: 203.0.113.0/24:8000-8100/tcp";
-  }
-  const [, address = "", bits = "32", first, last = first, protocol = null] = parts;
-  const octets = address.split(".").map(Number);
-  const prefix_length = Number(bits);
-  if (octets.some((octet) => octet > 255)) return `${address} is no IPv4 address`;
-  if (prefix_length > 32) return "a network has at most 32 bits";
-  const number = octets.reduce((sum, octet) => sum * 256 + octet, 0);
-  if (number % 2 ** (32 - prefix_length) !== 0) return `${address} is not the first address of its /${bits}`;
-  const port_min = Number(first ?? 1);
-  const port_max = Number(last ?? PORT_MAX);
-  if (port_min < 1 || port_max > PORT_MAX || port_min > port_max)
-    return `ports must be in order, from 1 to ${PORT_MAX}`;
-  return { address, prefix_length, port_min, port_max, protocol: protocol as AllowRule["protocol"] };
-}
-
-/** For the engine. `egress` was checked when it came. */
-export function egressOf(egress: "on" | "off" | readonly string[]): NetworkPolicy["egress"] {
-  if (typeof egress === "string") return egress;
-  return egress.map(parseAllowRule).filter((rule) => typeof rule !== "string");
-}
 
 const allowRule = text(LIMITS.egress_rule_length_max).superRefine((value, context) => {
   const rule = parseAllowRule(value);

@@ -5,6 +5,7 @@
  * system is mounted read-only, with a tmpfs on /tmp and /run.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { containerEnvironment, hostnameOf } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
 import {
   bind,
@@ -12,16 +13,14 @@ import {
   MASKED_PATHS,
   MINIT_INSIDE,
   namespaces,
-  PATH_INSIDE,
   READONLY_PATHS,
   rlimits,
   SCRATCH,
   tmpfs,
 } from "../instances/bundle.ts";
-import { OPEN_POLICY } from "../network/rules.ts";
+import { type NetworkPolicy, OPEN_POLICY, policyOf } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
-import type { ContainerPlan } from "../ports/containers.ts";
-import type { NetworkPolicy } from "../ports/network.ts";
+import type { ContainerSpec } from "../ports/containers.ts";
 
 /** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
 export const CAPABILITIES: readonly string[] = [
@@ -54,8 +53,11 @@ export interface Mount {
   readonly target: string;
 }
 
-/** A plan with everything that this machine adds: where the container's parts lie and what it joins. */
-export interface ContainerSpec extends Omit<ContainerPlan, "tenant_id" | "image" | "disk_limit_mb" | "volumes"> {
+/** Where a start puts a container on this machine, and what it joins there. */
+export interface Placement {
+  /** Name of the run: its bundle, its groups, its id with the OCI runtime. */
+  readonly run: string;
+  /** Of the image that is mounted. */
   readonly image_id: string;
   readonly rootfs: string;
   /** The minit binary and resolv.conf on the host. */
@@ -75,18 +77,40 @@ export interface ContainerSpec extends Omit<ContainerPlan, "tenant_id" | "image"
   readonly mounts: readonly Mount[];
 }
 
+/** A container of the engine's own, without a command, a tenant and an image. */
+export function bareSpec(id: string): ContainerSpec {
+  return {
+    id,
+    tenant_id: id,
+    name: id,
+    image_id: "",
+    command: [],
+    environment: {},
+    working_directory: "/",
+    memory_limit_mb: LIMITS.container_memory_mb_default,
+    cpu_limit_percent: null,
+    disk_limit_mb: null,
+    strict: false,
+    read_only_root: false,
+    egress: "on",
+    ports: [],
+    volumes: [],
+  };
+}
+
 /** The configuration, and the small files that it mounts. */
-export function writeContainerFiles(bundle: string, spec: ContainerSpec): void {
+export function writeContainerFiles(bundle: string, spec: ContainerSpec, placement: Placement): void {
   mkdirSync(bundle, { recursive: true, mode: 0o700 });
-  const { hostname, address } = spec;
-  writeFileSync(`${bundle}/hosts`, `127.0.0.1\tlocalhost\n::1\tlocalhost\n${address}\t${hostname}\n`);
+  const hostname = hostnameOf(spec.name);
+  writeFileSync(`${bundle}/hosts`, `127.0.0.1\tlocalhost\n::1\tlocalhost\n${placement.address}\t${hostname}\n`);
   writeFileSync(`${bundle}/hostname`, `${hostname}\n`);
-  writeFileSync(`${bundle}/config.json`, JSON.stringify(containerConfig(spec, bundle)));
+  writeFileSync(`${bundle}/config.json`, JSON.stringify(containerConfig(spec, placement, bundle)));
 }
 
 /** `config.json` of an API container (OCI runtime specification 1.0). */
-export function containerConfig(spec: ContainerSpec, bundle: string): object {
-  const { strict, read_only_root, filter, user } = spec;
+export function containerConfig(spec: ContainerSpec, placement: Placement, bundle: string): object {
+  const { strict, read_only_root } = spec;
+  const { filter, user } = placement;
   const bytes = spec.memory_limit_mb * 1024 * 1024;
   const capabilities = strict ? [] : CAPABILITIES;
   const pts = [
@@ -100,20 +124,20 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
   ];
   return {
     ociVersion: "1.0.2",
-    hostname: spec.hostname,
-    root: { path: spec.rootfs, readonly: read_only_root },
+    hostname: hostnameOf(spec.name),
+    root: { path: placement.rootfs, readonly: read_only_root },
     annotations: {
-      [SLOT_ANNOTATION]: String(spec.slot_index),
-      [IMAGE_ANNOTATION]: spec.image_id,
-      [NETWORK_ANNOTATION]: JSON.stringify(spec.network),
+      [SLOT_ANNOTATION]: String(placement.slot_index),
+      [IMAGE_ANNOTATION]: placement.image_id,
+      [NETWORK_ANNOTATION]: JSON.stringify(policyOf(spec)),
       ...(user === null ? {} : { [FIRST_ID_ANNOTATION]: String(user.first_id) }),
       ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
     },
     process: {
       terminal: false,
       user: { uid: 0, gid: 0 },
-      args: [MINIT_INSIDE, "container", ...(spec.argv.length === 0 ? [] : ["--", ...spec.argv])],
-      env: [`PATH=${PATH_INSIDE}`, "HOME=/root", `HOSTNAME=${spec.hostname}`, ...spec.environment],
+      args: [MINIT_INSIDE, "container", ...(spec.command.length === 0 ? [] : ["--", ...spec.command])],
+      env: containerEnvironment(spec),
       cwd: spec.working_directory,
       capabilities: {
         bounding: capabilities,
@@ -130,15 +154,15 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
       ...kernelMounts(),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
       ...(read_only_root ? [tmpfs("/tmp", "mode=1777", ...SCRATCH), tmpfs("/run", "mode=755", ...SCRATCH)] : []),
-      bind(spec.minit, MINIT_INSIDE, "ro"),
-      bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+      bind(placement.minit, MINIT_INSIDE, "ro"),
+      bind(placement.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
       bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
-      ...spec.mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
+      ...placement.mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
     ],
     linux: {
-      cgroupsPath: spec.cgroup,
-      namespaces: [...namespaces(spec.netns), ...(user === null ? [] : [{ type: "user", path: user.path }])],
+      cgroupsPath: placement.cgroup,
+      namespaces: [...namespaces(placement.netns), ...(user === null ? [] : [{ type: "user", path: user.path }])],
       resources: {
         devices: [
           { allow: false, access: "rwm" },
@@ -146,7 +170,7 @@ export function containerConfig(spec: ContainerSpec, bundle: string): object {
           { allow: true, type: "c", major: 136, access: "rwm" },
           { allow: true, type: "c", major: 5, minor: 2, access: "rwm" },
         ],
-        memory: { limit: bytes, ...(spec.has_socket_limit ? { kernelTCP: bytes } : {}) },
+        memory: { limit: bytes, ...(placement.has_socket_limit ? { kernelTCP: bytes } : {}) },
         pids: { limit: LIMITS.container_pids_max },
         ...(spec.cpu_limit_percent === null
           ? {}

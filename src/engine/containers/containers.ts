@@ -24,11 +24,12 @@ import type { EnteredImage } from "../images/mounted-images.ts";
 import { ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import { readPublications } from "../network/publications.ts";
+import { policyOf } from "../network/rules.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
 import type {
   ContainerLog,
   ContainerMetrics,
-  ContainerPlan,
+  ContainerSpec,
   Containers,
   Ended,
   LiveContainer,
@@ -90,11 +91,15 @@ export class LocalContainers implements Containers {
     return readPublications(await this.#host.launcher());
   }
 
-  openFiles(owner: { id: string; tenant_id: string }, image: string): Promise<OpenFiles> {
-    return this.#host.retried(() => this.#openFiles(owner, image));
+  openFiles(spec: Pick<ContainerSpec, "id" | "tenant_id" | "image_id">): Promise<OpenFiles> {
+    return this.#host.retried(() => this.#openFiles(spec));
   }
 
-  async #openFiles({ id, tenant_id }: { id: string; tenant_id: string }, image: string): Promise<OpenFiles> {
+  async #openFiles({
+    id,
+    tenant_id,
+    image_id,
+  }: Pick<ContainerSpec, "id" | "tenant_id" | "image_id">): Promise<OpenFiles> {
     await this.#runs.whenCleared(id);
     const live = this.#held.get(id);
     if (live !== undefined) {
@@ -106,7 +111,7 @@ export class LocalContainers implements Containers {
     if (live !== undefined || this.#moving.has(id)) {
       throw new AppError("WRONG_STATE", `container ${id} is starting or ending`, { hint: "try again in a moment" });
     }
-    const { root, launcher, leave } = await this.#idle.enter(id, image);
+    const { root, launcher, leave } = await this.#idle.enter(id, image_id);
     try {
       const { session, close } = await this.#host.files.open(tenant_id, root, 0, launcher);
       return {
@@ -233,8 +238,8 @@ export class LocalContainers implements Containers {
     this.#starter.forget(id);
   }
 
-  async start(plan: ContainerPlan): Promise<Ended | null> {
-    const { id } = plan;
+  async start(spec: ContainerSpec): Promise<Ended | null> {
+    const { id } = spec;
     await this.#runs.whenCleared(id);
     if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
     if (this.#moving.has(id) || this.#idle.isUsed(id)) {
@@ -242,33 +247,33 @@ export class LocalContainers implements Containers {
     }
     this.#moving.add(id);
     const starting = this.#host
-      .retried((launcher) => this.#start(plan, launcher))
+      .retried((launcher) => this.#start(spec, launcher))
       .finally(() => this.#moving.delete(id));
     return this.#tracked(starting);
   }
 
-  async #start(plan: ContainerPlan, launcher: LauncherClient): Promise<Ended | null> {
-    const { id } = plan;
-    const run = this.#runs.next(id, plan.tenant_id);
+  async #start(spec: ContainerSpec, launcher: LauncherClient): Promise<Ended | null> {
+    const { id } = spec;
+    const run = this.#runs.next(id, spec.tenant_id);
     let slot: NetworkSlot | null = null;
     let entered: EnteredImage | null = null;
     try {
       await this.#idle.left(id);
-      const capabilities = plan.strict ? [] : CAPABILITIES;
-      entered = await this.#host.images.enter(plan.image);
+      const capabilities = spec.strict ? [] : CAPABILITIES;
+      entered = await this.#host.images.enter(spec.image_id);
       const { image } = entered;
       const [filter, hasUser] = await Promise.all([this.#filters.get(capabilities), this.#decide()]);
       slot = await this.#host.acquire();
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
-      await this.#host.storage.create("containers", id, plan.disk_limit_mb);
-      this.#host.network.attribute(slot, plan.tenant_id);
-      const policing = this.#host.network.setPolicy(slot, plan.network);
+      await this.#host.storage.create("containers", id, spec.disk_limit_mb);
+      this.#host.network.attribute(slot, spec.tenant_id);
+      const policing = this.#host.network.setPolicy(slot, policyOf(spec));
       const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
-      const targets = plan.volumes.map(({ target }) => target);
+      const targets = spec.volumes.map(({ target }) => target);
       await checkTargets(launcher, rootfs, targets);
-      await this.#host.task("startContainer", this.#starter.task(plan, run, { image, rootfs, slot, filter }));
+      await this.#host.task("startContainer", this.#starter.task(spec, run, { image, rootfs, slot, filter }));
       // The next launcher does not see the root: what it started would run in an empty one.
       if (!launcher.isOpen) throw new AppError("INTERNAL", "the launcher died during the start");
       const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {

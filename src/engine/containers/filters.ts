@@ -1,9 +1,7 @@
 /** The system-call filters of API containers, one for each set of capabilities, compiled at the first start of its kind. */
-import { LIMITS } from "../../base/limits.ts";
 import type { EngineHost } from "../host/host.ts";
-import { OPEN_POLICY } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
-import { containerConfig, writeContainerFiles } from "./bundle.ts";
+import { bareSpec, containerConfig, writeContainerFiles } from "./bundle.ts";
 
 /** Of the container that the runtime makes to compile for. */
 const COMPILER = "container-filter";
@@ -39,9 +37,9 @@ export class ContainerFilters {
     if (kept !== null) return kept;
     const { path } = images.pinned;
     return this.#host.compile(COMPILER, capabilities, (slot, { bundle, cgroup }) => {
-      const spec = {
-        id: COMPILER,
-        hostname: COMPILER,
+      const spec = { ...bareSpec(COMPILER), strict: true, read_only_root: true };
+      const placement = {
+        run: COMPILER,
         image_id: "",
         rootfs: path,
         minit: options.minit,
@@ -52,19 +50,11 @@ export class ContainerFilters {
         user: null,
         cgroup,
         filter: filters.rules(capabilities),
-        argv: [],
-        environment: [],
-        working_directory: "/",
-        memory_limit_mb: LIMITS.memory_limit_mb_default,
         has_socket_limit: false,
-        cpu_limit_percent: null,
-        strict: true,
-        read_only_root: true,
-        network: OPEN_POLICY,
         mounts: [],
       };
-      writeContainerFiles(bundle, spec);
-      return containerConfig(spec, bundle);
+      writeContainerFiles(bundle, spec, placement);
+      return containerConfig(spec, placement, bundle);
     });
   }
 }

@@ -1,6 +1,6 @@
 /**
  * How an API container is put together and started: its root mounted where only the launcher sees it, its configuration
- * from what the start is told and what this machine is, and what its first process is handed. Which containers there
+ * from its specification and its place on this machine, and what its first process is handed. Which containers there
  * are, and what becomes of them, is containers.ts's.
  */
 import { constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
@@ -13,8 +13,8 @@ import type { StartContainerTask } from "../host/thread.ts";
 import type { MountedImage } from "../images/image-store.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
-import type { ContainerPlan } from "../ports/containers.ts";
-import type { ContainerSpec } from "./bundle.ts";
+import type { ContainerSpec } from "../ports/containers.ts";
+import type { Placement } from "./bundle.ts";
 import type { IdleRoot } from "./idle-roots.ts";
 import { mountWritable } from "./writable-root.ts";
 
@@ -95,19 +95,17 @@ export class ContainerStarter {
   }
 
   /** Makes the directory of the container's files and returns the task for a worker thread. `run`: the run's name on the machine. */
-  task(plan: ContainerPlan, run: string, { image, rootfs, slot, filter }: StartParts): StartContainerTask {
+  task(spec: ContainerSpec, run: string, parts: StartParts): StartContainerTask {
     const { bundle, runtime_root } = remainsOf(this.#host.containers, run, true);
-    const cgroup = this.#host.tenants.path(run);
-    const directory = this.directory(plan.id);
+    const directory = this.directory(spec.id);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     rmSync(`${directory}/exit`, { force: true });
     const handover = {
       listen_path: `${bundle}/s`,
-      file_paths: [...this.segments(plan.id), `${directory}/exit`],
+      file_paths: [...this.segments(spec.id), `${directory}/exit`],
       pid_file: `${bundle}/pid`,
     };
-    const spec = { ...this.#spec(plan, rootfs, slot, filter), id: run, cgroup, image_id: image.id };
-    return { spec, bundle, runtime_root, handover };
+    return { spec, placement: this.#placement(spec, run, parts), bundle, runtime_root, handover };
   }
 
   /** Of its log, in the order in which minit gets them. */
@@ -115,16 +113,11 @@ export class ContainerStarter {
     return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
   }
 
-  #spec(
-    plan: ContainerPlan,
-    rootfs: string,
-    slot: NetworkSlot,
-    filter: Filter,
-  ): Omit<ContainerSpec, "cgroup" | "image_id"> {
-    const { options, resolv_conf } = this.#host;
-    const { image: _, disk_limit_mb: __, tenant_id: ___, volumes, ...kept } = plan;
+  #placement({ volumes }: ContainerSpec, run: string, { image, rootfs, slot, filter }: StartParts): Placement {
+    const { options, resolv_conf, tenants, groups, storage } = this.#host;
     return {
-      ...kept,
+      run,
+      image_id: image.id,
       rootfs,
       minit: options.minit,
       resolv_conf,
@@ -132,9 +125,10 @@ export class ContainerStarter {
       address: slot.address,
       netns: slot.netns,
       user: slot.user,
-      has_socket_limit: this.#host.groups.sockets === "own",
+      cgroup: tenants.path(run),
       filter,
-      mounts: volumes.map(({ id, target }) => ({ source: this.#host.storage.subvolume("volumes", id), target })),
+      has_socket_limit: groups.sockets === "own",
+      mounts: volumes.map(({ id, target }) => ({ source: storage.subvolume("volumes", id), target })),
     };
   }
 }

@@ -9,11 +9,9 @@ import { remainsOf } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { MountedImage } from "../images/image-store.ts";
 import { ControlConnection } from "../minit/container-client.ts";
-import { OPEN_POLICY } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
 import { OciRuntime } from "../oci/runtime.ts";
-import type { ContainerPlan } from "../ports/containers.ts";
-import { writeContainerFiles } from "./bundle.ts";
+import { bareSpec, writeContainerFiles } from "./bundle.ts";
 import type { ContainerStarter, StartParts } from "./starter.ts";
 
 /** The container's id. */
@@ -21,23 +19,6 @@ export const PROBE = "user-namespace-probe";
 /** Where the container has its own subvolume as if that were a volume's: one less to be made. */
 const VOLUME = "/volume";
 const FILE = "/probe";
-
-const PLAN: ContainerPlan = {
-  id: PROBE,
-  tenant_id: PROBE,
-  hostname: PROBE,
-  image: "",
-  network: OPEN_POLICY,
-  argv: [],
-  environment: [],
-  working_directory: "/",
-  memory_limit_mb: LIMITS.container_memory_mb_default,
-  cpu_limit_percent: null,
-  disk_limit_mb: null,
-  strict: false,
-  read_only_root: false,
-  volumes: [],
-};
 
 export interface ProbeParts {
   readonly host: EngineHost;
@@ -75,11 +56,11 @@ export async function probeUserNamespaces(
 
 /** Resolves to the first process's pid. Not by way of a thread, where a test's failpoints are for containers. */
 async function start({ host, starter }: ProbeParts, run: string, taken: StartParts): Promise<number> {
-  const { spec, bundle, handover } = starter.task(PLAN, run, taken);
+  const { spec, placement, bundle, handover } = starter.task(bareSpec(PROBE), run, taken);
   const { command, version } = host.runtime;
   const { clock } = host.options;
   const mounts = [{ source: host.storage.subvolume("containers", PROBE), target: VOLUME }];
-  writeContainerFiles(bundle, { ...spec, mounts });
+  writeContainerFiles(bundle, spec, { ...placement, mounts });
   const runtime = new OciRuntime(() => host.launcher(), command, version, host.containers.runtime);
   await runtime.run(run, bundle, handover, LIMITS.start_timeout_ms);
   const control = await ControlConnection.connect(handover.listen_path, LIMITS.start_timeout_ms, clock);

@@ -8,11 +8,11 @@ import { workerData } from "piscina";
 import { sleep, systemClock } from "../../base/clock.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { type ContainerSpec, writeContainerFiles } from "../containers/bundle.ts";
+import { type Placement, writeContainerFiles } from "../containers/bundle.ts";
 import { readProcesses } from "../containers/stats.ts";
 import { type InstanceSpec, instanceConfig } from "../instances/bundle.ts";
 import { type Handover, OciRuntime } from "../oci/runtime.ts";
-import type { ProcessList } from "../ports/containers.ts";
+import type { ContainerSpec, ProcessList } from "../ports/containers.ts";
 import type { CgroupMode } from "../ports/machine.ts";
 import { containerProcesses, groupProcesses, groupsIn, hierarchies } from "./control-groups.ts";
 import { LauncherClient } from "./launcher.ts";
@@ -43,6 +43,7 @@ export interface StartTask {
 /** An API container: its files, and what its first process gets. */
 export interface StartContainerTask {
   readonly spec: ContainerSpec;
+  readonly placement: Placement;
   readonly bundle: string;
   readonly runtime_root: string;
   readonly handover: Handover;
@@ -81,10 +82,10 @@ export async function start(task: StartTask & LauncherNote): Promise<{ rootfs_ms
 
 /** Starts an API container. After a rejection call `remove`. */
 export async function startContainer(task: StartContainerTask & LauncherNote): Promise<void> {
-  const { spec, bundle, runtime_root, handover, launcher_pid } = task;
-  writeContainerFiles(bundle, spec);
+  const { spec, placement, bundle, runtime_root, handover, launcher_pid } = task;
+  writeContainerFiles(bundle, spec, placement);
   failpoint("containers.start.bundle");
-  await runtime(runtime_root, launcher_pid).run(spec.id, bundle, handover, LIMITS.start_timeout_ms);
+  await runtime(runtime_root, launcher_pid).run(placement.run, bundle, handover, LIMITS.start_timeout_ms);
   failpoint("containers.start.spawned");
 }
 

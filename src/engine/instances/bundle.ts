@@ -2,12 +2,12 @@
  * The OCI configuration of a function instance: everything the container may and may not do stands here, so this is
  * the file to read for its isolation. `test/security` looks from inside and holds each line against it.
  */
+import { PATH_INSIDE } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Filter } from "../oci/filters.ts";
 
 /** Where minit is found inside: on the runtime's own /dev, so that the image needs no mount point for it. */
 export const MINIT_INSIDE = "/dev/init";
-export const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** The kernel's own tables that tell about the host or act on it (the list that podman and docker mask). */
 export const MASKED_PATHS = [

@@ -21,10 +21,17 @@ import type { Log } from "../../base/log.ts";
 import { type AddressSet, type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "../host/launcher.ts";
 import { UserNamespaces } from "../host/user-namespaces.ts";
 import type { Budget } from "../ports/machine.ts";
-import type { NetworkPolicy } from "../ports/network.ts";
 import { Gathering } from "./gathering.ts";
 import { Policies } from "./policies.ts";
-import { FLOWS_COUNTER, type LinkGroups, noRules, type PolicyOf, policyRules, tableRules } from "./rules.ts";
+import {
+  FLOWS_COUNTER,
+  type LinkGroups,
+  type NetworkPolicy,
+  noRules,
+  type PolicyOf,
+  policyRules,
+  tableRules,
+} from "./rules.ts";
 import { Slots } from "./slots.ts";
 import { foreignLink, formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
 import type { Uplink } from "./uplink.ts";

@@ -1,8 +1,6 @@
 /** The policies of slots in use, each with what its tenant adds: a class of the uplink, a bucket of connections. */
-
-import type { NetworkPolicy } from "../ports/network.ts";
 import { Crowds } from "./crowds.ts";
-import { OPEN_POLICY, type PolicyOf } from "./rules.ts";
+import { type NetworkPolicy, OPEN_POLICY, type PolicyOf } from "./rules.ts";
 import type { Uplink } from "./uplink.ts";
 
 interface Place {

@@ -24,7 +24,19 @@
  * Links are told apart by their group (`ip link show group`): one number to compare, known before the first packet.
  */
 import { createHash } from "node:crypto";
-import type { AllowRule, NetworkPolicy } from "../ports/network.ts";
+import { type AllowRule, allowRules } from "../../base/egress.ts";
+import type { ContainerSpec } from "../ports/containers.ts";
+import type { PublishedPort } from "../ports/network.ts";
+
+/** Destinations of a container and the ports that lead to it, as the packet filter has them. */
+export interface NetworkPolicy {
+  readonly egress: "on" | "off" | readonly AllowRule[];
+  readonly ports: readonly PublishedPort[];
+}
+
+export function policyOf({ egress, ports }: Pick<ContainerSpec, "egress" | "ports">): NetworkPolicy {
+  return { egress: typeof egress === "string" ? egress : allowRules(egress), ports };
+}
 
 /** What holds where nothing else is said, and costs no rule. */
 export const OPEN_POLICY: NetworkPolicy = { egress: "on", ports: [] };

@@ -1,19 +1,24 @@
 /** The engine's port: API containers. */
 import type { Clock, EpochMs } from "../../base/clock.ts";
+import type { Egress } from "../../base/egress.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
 import type { OpenFiles } from "./files.ts";
-import type { NetworkPolicy, Publication } from "./network.ts";
+import type { Publication, PublishedPort } from "./network.ts";
 
-/** Everything that the start of a container needs to know. */
-export interface ContainerPlan {
+/**
+ * A container as it is made and started, in one shape from the container concern to the OCI configuration. What is
+ * stored of a container extends it.
+ */
+export interface ContainerSpec {
   readonly id: string;
   readonly tenant_id: string;
-  readonly image: string;
-  readonly hostname: string;
+  /** Its host name follows from it. */
+  readonly name: string;
+  /** Image that its root lies on: an id, or a reference. */
+  readonly image_id: string;
   /** Empty: nothing runs but minit, until something is asked for. */
-  readonly argv: readonly string[];
-  /** `NAME=value` */
-  readonly environment: readonly string[];
+  readonly command: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
   readonly working_directory: string;
   readonly memory_limit_mb: number;
   /** Percent of one core; null means no quota. */
@@ -21,7 +26,8 @@ export interface ContainerPlan {
   readonly disk_limit_mb: number | null;
   readonly strict: boolean;
   readonly read_only_root: boolean;
-  readonly network: NetworkPolicy;
+  readonly egress: Egress;
+  readonly ports: readonly PublishedPort[];
   /** Volumes by id, each mounted at a path inside. */
   readonly volumes: readonly { readonly id: string; readonly target: string }[];
 }
@@ -147,7 +153,7 @@ export interface Containers {
    * anybody could look. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image); then no process, group, slot,
    * mount or bundle is left, and the root file system and the log stay.
    */
-  start(plan: ContainerPlan): Promise<Ended | null>;
+  start(spec: ContainerSpec): Promise<Ended | null>;
   /**
    * Asks a container to end by `signal`, ends it by force after `grace_ms`, and resolves when nothing of it is left.
    * Resolves at once when it does not run. Rejects with NOT_RESPONDING when it is not gone in time.
@@ -180,7 +186,7 @@ export interface Containers {
    * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
    * `Files.open` does.
    */
-  openFiles(owner: { id: string; tenant_id: string }, image: string): Promise<OpenFiles>;
+  openFiles(spec: Pick<ContainerSpec, "id" | "tenant_id" | "image_id">): Promise<OpenFiles>;
   /** True while somebody looks into one that does not run: it cannot be started before that is over. */
   isLookedInto(id: string): boolean;
   /** True if a container that runs is connected to the gateway. */

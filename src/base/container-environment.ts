@@ -1,0 +1,24 @@
+/** The host name of a container and the environment of its commands: the same for its own command and for every exec. */
+
+/** Search path of commands in containers and instances, unless their environment sets another. */
+export const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/** Returns the host name for a container's name: letters, digits and dashes, at most 63 (RFC 1123). */
+export function hostnameOf(name: string): string {
+  return (
+    name
+      .replace(/[^a-zA-Z0-9-]+/g, "-")
+      .replace(/^-+/, "")
+      .slice(0, 63)
+      .replace(/-+$/, "") || "container"
+  );
+}
+
+/** Returns `NAME=value` of every variable of a command. `more` goes before the container's own variables. */
+export function containerEnvironment(
+  { name, environment }: { readonly name: string; readonly environment: Readonly<Record<string, string>> },
+  more: Readonly<Record<string, string>> = {},
+): string[] {
+  const all = { PATH: PATH_INSIDE, HOME: "/root", HOSTNAME: hostnameOf(name), ...environment, ...more };
+  return Object.entries(all).map(([variable, value]) => `${variable}=${value}`);
+}
