@@ -2,8 +2,9 @@
  * Paths and names of everything that set-up installs. Set-up writes it, and the daemon finds it through the same
  * functions. Plain JS with types in JSDoc, because any Node from 18 on has to run it.
  *
- * A release is content-addressed: the helper by its sources, an image by its definition, the Debian suite and the
- * architecture. A changed source or definition is therefore a new name, and what runs on the old one is not touched.
+ * A release is content-addressed: the helper by its sources and the compiler's flags, an image by its definition, the
+ * Debian suite and the architecture. A changed source or definition is therefore a new name, and what runs on the old
+ * one is not touched.
  */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -18,6 +19,17 @@ export const NODE_PATH = join(PROJECT_DIR, "node_modules/.bin/node");
 
 const HELPER_SOURCE_DIR = join(PROJECT_DIR, "runtimes/minit");
 const PROFILE_DIR = join(PROJECT_DIR, "runtimes/profiles");
+
+/**
+ * The compiler and its flags for the helper, without files. -U: some distributions define _FORTIFY_SOURCE themselves,
+ * and the second definition is a warning. -Wno-cpp: GCC before 12 warns that it takes level 3 for 2.
+ *
+ * @type {readonly string[]}
+ */
+export const HELPER_COMPILE = [
+  ..."cc -std=gnu11 -O2 -Wall -Wextra -Werror -Wno-cpp -static".split(" "),
+  ..."-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3".split(" "),
+];
 
 /** Sockets, locks and buildah's run state of every daemon on this machine; empty after a reboot. */
 export const RUN_DIR = "/run/hearth";
@@ -89,14 +101,14 @@ export function helperSources(source_dir = HELPER_SOURCE_DIR) {
 }
 
 /**
- * The compiled helper of this checkout's sources.
+ * The compiled helper of this checkout's sources and flags.
  *
  * @param {string} data_dir
  * @param {string} [source_dir]
  * @returns {string}
  */
 export function helperPath(data_dir, source_dir = HELPER_SOURCE_DIR) {
-  const hash = createHash("sha256").update(process.arch);
+  const hash = createHash("sha256").update(`${process.arch}\0${HELPER_COMPILE.join(" ")}`);
   for (const name of helperSources(source_dir)) hash.update(`\0${name}\0`).update(readFileSync(join(source_dir, name)));
   return join(data_dir, "bin", `minit-${hash.digest("hex").slice(0, 12)}`);
 }

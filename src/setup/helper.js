@@ -1,14 +1,13 @@
-/** The compiled helper (minit and launcher in one static binary), named after its sources. */
+/** The compiled helper (minit and launcher in one static binary), named after its sources and flags. */
 import { existsSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
 import { InstallationError } from "../installation/installation-error.js";
-import { helperPath, helperSourceDir, helperSources } from "../installation/paths.js";
+import { HELPER_COMPILE, helperPath, helperSourceDir, helperSources } from "../installation/paths.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Older ones may still be the entry of running containers, and of a checkout that shares the data directory. */
 const VERSIONS_KEPT = 3;
-const COMPILE = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static"];
 
 /** Removes all but the newest versions. @param {string} bin_dir */
 function prune(bin_dir) {
@@ -29,7 +28,7 @@ export async function compileHelper(data_dir, commands, source_dir = helperSourc
   if (sources.length === 0) throw new InstallationError(`there are no C sources in ${source_dir}`);
   const target = helperPath(data_dir, source_dir);
   const temporary = join(temporaryDir(data_dir), basename(target));
-  await commands.run([...COMPILE, "-o", temporary, ...sources.map((name) => join(source_dir, name))]);
+  await commands.run([...HELPER_COMPILE, "-o", temporary, ...sources.map((name) => join(source_dir, name))]);
   makeDirectory(dirname(target), 0o755);
   renameSync(temporary, target);
   prune(dirname(target));

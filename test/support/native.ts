@@ -8,12 +8,13 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/engine/minit/frames.ts";
+import { HELPER_COMPILE } from "../../src/setup/paths.js";
 
 const SOURCES = join(import.meta.dirname, "../../runtimes/minit");
 const DEADLINE_MS = 15_000;
 const INIT_UID = "65123";
 /** As set-up does it. */
-const COMPILE = "cc -std=gnu11 -O2 -Wall -Wextra -Werror -static";
+const COMPILE = HELPER_COMPILE.join(" ");
 
 export const SOLE = 1;
 export const STREAM = 2;
