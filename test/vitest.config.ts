@@ -1,9 +1,18 @@
-/** Three projects: `unit` (no containers), `api` (real containers through the real API), `heavy` (minutes). */
+/**
+ * Four projects: `unit` (no containers), `api` (real containers through the real API), `heavy` (minutes), `sanitized`
+ * (files of the other two once more, on a helper with ASan and UBSan).
+ */
 import { defineConfig } from "vitest/config";
 
 const UNIT = [
   "test/*.test.ts",
   "test/{base,pool,sim,store,http,functions,telemetry,tenants,cli,operations,events,terminal,containers,audit,docs,setup}/**/*.unit.test.ts",
+];
+
+/** They cover every file of the helper. */
+const SANITIZED = [
+  "test/engine/{minit,minit-launcher,container-minit,container-log,engine}.test.ts",
+  "test/engine/{files,storage-pool,sanitizer}.heavy.test.ts",
 ];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.
@@ -31,6 +40,18 @@ export default defineConfig({
         test: {
           name: "heavy",
           include: ["test/**/*.heavy.test.ts"],
+          pool: "forks",
+          poolOptions: { forks: { singleFork: true } },
+          testTimeout: 300_000,
+          hookTimeout: 300_000,
+        },
+      },
+      {
+        test: {
+          name: "sanitized",
+          include: SANITIZED,
+          env: { HEARTH_TEST_SANITIZED: "1" },
+          setupFiles: ["test/support/sanitized.ts"],
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },
           testTimeout: 300_000,

@@ -5,7 +5,8 @@ import { createLog } from "../../src/base/log.ts";
 import { bareSpec } from "../../src/engine/containers/bundle.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
 import type { ContainerSpec, ExecRequest } from "../../src/engine/ports.ts";
-import { buildahCommand, helperPath, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
+import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
+import { engineHelper } from "./helper.ts";
 
 /** The configuration by these flags, with the images that set-up installed. */
 export function engineConfig(flags: readonly string[]): Config {
@@ -19,7 +20,7 @@ export function engineOf(config: Config): LocalEngine {
     config,
     clock: systemClock,
     log: createLog("error", systemClock),
-    minit: helperPath(readDirectories(process.env, []).data_dir),
+    minit: engineHelper(),
     buildah: buildahCommand(image_dir),
     images_file: imageStore(image_dir).images_file,
     image: profileImage().reference,

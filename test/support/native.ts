@@ -1,20 +1,17 @@
 /**
- * The native helper under test: compiled once into a directory of its own, its launcher started as the daemon starts
- * it, and `minit init` started through that launcher in a pid namespace. Init runs as an unprivileged uid with /tmp and
- * /dev/shm of its own, so that nothing a test does in there, wiping included, can reach this machine.
+ * The native helper under test (helper.ts) in a directory of its own, its launcher started as the daemon starts it, and
+ * `minit init` started through that launcher in a pid namespace. Init runs as an unprivileged uid with /tmp and /dev/shm
+ * of its own, so that nothing a test does in there, wiping included, can reach this machine.
  */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/engine/minit/frames.ts";
-import { HELPER_COMPILE } from "../../src/setup/paths.js";
+import { compile, compileHelper } from "./helper.ts";
 
-const SOURCES = join(import.meta.dirname, "../../runtimes/minit");
 const DEADLINE_MS = 15_000;
 const INIT_UID = "65123";
-/** As set-up does it. */
-const COMPILE = HELPER_COMPILE.join(" ");
 
 export const SOLE = 1;
 export const STREAM = 2;
@@ -228,14 +225,13 @@ export class Native {
     this.wire = new Wire(socket_path);
   }
 
-  /** Compiles the helper exactly as set-up does and starts its launcher. */
+  /** Compiles the helper and starts its launcher. */
   static async start(): Promise<Native> {
     // Not below /tmp: init has another one.
     const directory = mkdtempSync("/var/tmp/hearth-native-");
     chmodSync(directory, 0o755);
     const binary = join(directory, "minit");
-    execFileSync("sh", ["-c", `exec ${COMPILE} -o "$0" "$1"/*.c`, binary, SOURCES]);
-    chmodSync(binary, 0o755);
+    compileHelper(binary);
     const socket_path = join(directory, "launcher.sock");
     const child = spawn(binary, ["launcher", socket_path], { stdio: ["pipe", "pipe", "inherit"] });
     const said: string[] = [];
@@ -251,8 +247,7 @@ export class Native {
   compile(name: string, source: string): string {
     const path = join(this.directory, name);
     writeFileSync(`${path}.c`, source);
-    execFileSync("sh", ["-c", `exec ${COMPILE} -o "$0" "$0".c`, path]);
-    chmodSync(path, 0o755);
+    compile(path, [`${path}.c`]);
     return path;
   }
 

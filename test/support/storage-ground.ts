@@ -8,7 +8,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import type { Log } from "../../src/base/log.ts";
 import { LauncherClient, LauncherProcess } from "../../src/engine/host/launcher.ts";
 import { StoragePool } from "../../src/engine/storage/storage-pool.ts";
-import { helperPath, readDirectories } from "../../src/installation/paths.js";
+import { engineHelper } from "./helper.ts";
 import { eventually } from "./native.ts";
 
 const COMMAND_TIMEOUT_MS = 50_000;
@@ -65,7 +65,7 @@ export class Ground {
   async start(): Promise<void> {
     const socket = `${this.root}/launcher.sock`;
     const helper = `${this.root}/minit`;
-    if (!existsSync(helper)) cpSync(helperPath(readDirectories(process.env, []).data_dir), helper);
+    if (!existsSync(helper)) cpSync(engineHelper(), helper);
     this.launcher = await LauncherProcess.start(helper, socket, false, systemClock);
     this.#client = new LauncherClient(socket, systemClock);
   }
