@@ -68,22 +68,19 @@ export async function update(session: Session, [name = ""]: Words, flags: Flags)
   session.show(updated, () => sentence(session, updated));
 }
 
-async function activate(verb: "deploy" | "resume", session: Session, name: string): Promise<void> {
-  const params = { function_id: await session.functionId(name) };
-  const record = await session.terminal.progress(
-    `${verb === "deploy" ? "deploying" : "resuming"} ${visible(name)}`,
-    session.client().request(`POST /api/functions/:function_id/${verb}`, { params }),
-  );
-  session.show(record, () => sentence(session, record));
+function activating(verb: "deploy" | "resume", doing: string) {
+  return async (session: Session, [name = ""]: Words): Promise<void> => {
+    const params = { function_id: await session.functionId(name) };
+    const record = await session.terminal.progress(
+      `${doing} ${visible(name)}`,
+      session.client().request(`POST /api/functions/:function_id/${verb}`, { params }),
+    );
+    session.show(record, () => sentence(session, record));
+  };
 }
 
-export function deploy(session: Session, [name = ""]: Words): Promise<void> {
-  return activate("deploy", session, name);
-}
-
-export function resume(session: Session, [name = ""]: Words): Promise<void> {
-  return activate("resume", session, name);
-}
+export const deploy = activating("deploy", "deploying");
+export const resume = activating("resume", "resuming");
 
 export async function pause(session: Session, [name = ""]: Words): Promise<void> {
   const params = { function_id: await session.functionId(name) };

@@ -174,6 +174,20 @@ function findRoutes({ functions }: FunctionRoutesOptions) {
 }
 
 function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
+  const deploy = <const Verb extends "deploy" | "resume">(verb: Verb, operation: string, summary: string) =>
+    route({
+      method: "POST",
+      path: `/api/functions/:function_id/${verb}`,
+      auth: "tenant",
+      scope: "write",
+      operation,
+      summary,
+      params: byId,
+      response: functionRecord,
+      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
+      example: { params: ID_EXAMPLE, response: SAMPLES.active },
+      handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
+    });
   return [
     route({
       method: "POST",
@@ -190,32 +204,8 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       example: { body: { name: "hello", handler: "echo hello, $(cat)" }, response: SAMPLES.created },
       handler: ({ caller, body }) => functions.create(caller.tenant_id, body),
     }),
-    route({
-      method: "POST",
-      path: "/api/functions/:function_id/deploy",
-      auth: "tenant",
-      scope: "write",
-      operation: "deployFunction",
-      summary: "Makes the function invocable and warms min_instances before it answers.",
-      params: byId,
-      response: functionRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
-      example: { params: ID_EXAMPLE, response: SAMPLES.active },
-      handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
-    }),
-    route({
-      method: "POST",
-      path: "/api/functions/:function_id/resume",
-      auth: "tenant",
-      scope: "write",
-      operation: "resumeFunction",
-      summary: "Makes a paused function invocable again: the same as deploy.",
-      params: byId,
-      response: functionRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
-      example: { params: ID_EXAMPLE, response: SAMPLES.active },
-      handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
-    }),
+    deploy("deploy", "deployFunction", "Makes the function invocable and warms min_instances before it answers."),
+    deploy("resume", "resumeFunction", "Makes a paused function invocable again: the same as deploy."),
     route({
       method: "POST",
       path: "/api/functions/:function_id/pause",

@@ -1,5 +1,6 @@
 /** Functions and their versions in the store: the SQL of this concern, and rows turned into records. */
 import type { EpochSeconds } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
@@ -45,8 +46,14 @@ export class FunctionRows {
     return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.id = ?`, [tenant_id, id]);
   }
 
-  async byName(tenant_id: string, name: string): Promise<FunctionRow | null> {
-    return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.name = ?`, [tenant_id, name]);
+  /** Throws NOT_FOUND. */
+  async found(tenant_id: string, id: string): Promise<FunctionRow> {
+    return orNotFound(id, await this.byId(tenant_id, id));
+  }
+
+  /** Throws NOT_FOUND. */
+  async foundByName(tenant_id: string, name: string): Promise<FunctionRow> {
+    return orNotFound(name, await this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.name = ?`, [tenant_id, name]));
   }
 
   /** The current versions of those of the tenant's functions that exist. */
@@ -293,4 +300,9 @@ function insertVersion(
       of.id,
     ],
   };
+}
+
+function orNotFound(id_or_name: string, row: FunctionRow | null): FunctionRow {
+  if (row === null) throw new AppError("NOT_FOUND", `function '${id_or_name}' not found`);
+  return row;
 }

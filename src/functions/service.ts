@@ -137,17 +137,15 @@ export class Functions {
         })
       );
     }
-    return (await this.#row(tenant_id, id)).record;
+    return (await this.#parts.rows.found(tenant_id, id)).record;
   }
 
   async get(tenant_id: string, id: string): Promise<FunctionRecord> {
-    return (await this.#row(tenant_id, id)).record;
+    return (await this.#parts.rows.found(tenant_id, id)).record;
   }
 
   async byName(tenant_id: string, name: string): Promise<FunctionRecord> {
-    const row = await this.#parts.rows.byName(tenant_id, name);
-    if (row === null) throw new AppError("NOT_FOUND", `function '${name}' not found`);
-    return row.record;
+    return (await this.#parts.rows.foundByName(tenant_id, name)).record;
   }
 
   list(tenant_id: string, place: Place): Promise<Listed<FunctionRecord>> {
@@ -184,7 +182,7 @@ export class Functions {
     return (
       targets.byId(tenant_id, id) ??
       targets.fill(async () => {
-        const row = await this.#row(tenant_id, id);
+        const row = await this.#parts.rows.found(tenant_id, id);
         return prepareTarget(row.record, row.function_seq);
       })
     );
@@ -196,8 +194,7 @@ export class Functions {
     return (
       targets.byName(tenant_id, name) ??
       targets.fill(async () => {
-        const row = await rows.byName(tenant_id, name);
-        if (row === null) throw new AppError("NOT_FOUND", `function '${name}' not found`);
+        const row = await rows.foundByName(tenant_id, name);
         return prepareTarget(row.record, row.function_seq);
       })
     );
@@ -219,7 +216,7 @@ export class Functions {
   async pause(tenant_id: string, id: string): Promise<void> {
     const { moves, groups } = this.#parts;
     const closed = await moves.run(id, async () => {
-      const { record } = await this.#row(tenant_id, id);
+      const { record } = await this.#parts.rows.found(tenant_id, id);
       await this.#move(record, "pause", null);
       failpoint("functions.pause.moved");
       return { promise: groups.close(id, "paused") };
@@ -231,7 +228,7 @@ export class Functions {
   async delete(tenant_id: string, id: string): Promise<void> {
     const { moves, groups } = this.#parts;
     const { row, promise } = await moves.run(id, async () => {
-      const row = await this.#row(tenant_id, id);
+      const row = await this.#parts.rows.found(tenant_id, id);
       await this.#move(row.record, "delete", null);
       failpoint("functions.delete.moved");
       return { row, promise: groups.close(id, "deleted") };
@@ -272,7 +269,7 @@ export class Functions {
   /** Opens the group and moves the state (F2). Returns the record as it is then: `deploying`, or `active` as before. */
   async #beginDeploy(tenant_id: string, id: string): Promise<FunctionRecord> {
     const { groups } = this.#parts;
-    const { record } = await this.#row(tenant_id, id);
+    const { record } = await this.#parts.rows.found(tenant_id, id);
     const state = functionStates.next(record.state, "deploy");
     groups.open(record);
     if (state !== "deploying") return record;
@@ -305,12 +302,6 @@ export class Functions {
     }
     failpoint("functions.deploy.warmed");
     if (isNew) await moves.run(record.id, () => this.#move(record, "activate", null));
-  }
-
-  async #row(tenant_id: string, id: string): Promise<FunctionRow> {
-    const row = await this.#parts.rows.byId(tenant_id, id);
-    if (row === null) throw new AppError("NOT_FOUND", `function '${id}' not found`);
-    return row;
   }
 
   /** Compare-and-set of the state; throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */

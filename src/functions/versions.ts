@@ -24,7 +24,7 @@ import type { Events } from "../events/service.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Groups } from "./groups.ts";
 import { guards, refusalOf } from "./quota.ts";
-import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
+import { type FunctionRows, versioned } from "./rows.ts";
 import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionRecord } from "./schema.ts";
 import { functionStates } from "./states.ts";
 import type { TargetCache } from "./target.ts";
@@ -112,7 +112,7 @@ export class Versions {
     const { changes, engine, rows, ids, clock, quotas } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
-      const row = await this.#row(tenant_id, id);
+      const row = await this.#parts.rows.found(tenant_id, id);
       functionStates.next(row.record.state, "update");
       const merged = updated(row.record, input);
       if (merged.working_directory !== row.record.working_directory) {
@@ -127,7 +127,7 @@ export class Versions {
         quota,
         move: () => rows.update(row.record, next, version_id, toEpochSeconds(clock.epochMs())),
       });
-      return (await this.#row(tenant_id, id)).record;
+      return (await this.#parts.rows.found(tenant_id, id)).record;
     });
   }
 
@@ -136,7 +136,7 @@ export class Versions {
     const { changes, rows, clock } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
-      const row = await this.#row(tenant_id, id);
+      const row = await this.#parts.rows.found(tenant_id, id);
       functionStates.next(row.record.state, "update");
       if (version === row.record.version) return row.record;
       const found = await rows.version(row, version);
@@ -151,13 +151,13 @@ export class Versions {
         quota: [],
         move: () => [rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs()))],
       });
-      return (await this.#row(tenant_id, id)).record;
+      return (await this.#parts.rows.found(tenant_id, id)).record;
     });
   }
 
   /** Newest first. */
   async list(tenant_id: string, id: string, place: Place): Promise<Listed<VersionRecord>> {
-    return this.#parts.rows.versions(await this.#row(tenant_id, id), place);
+    return this.#parts.rows.versions(await this.#parts.rows.found(tenant_id, id), place);
   }
 
   /**
@@ -215,7 +215,7 @@ export class Versions {
     const { groups, moves } = this.#parts;
     const count = Math.min(next.max_instances, Math.max(next.min_instances, groups.heirCount(from)));
     await moves.run(from.id, async () => {
-      const { record } = await this.#row(from.tenant_id, from.id);
+      const { record } = await this.#parts.rows.found(from.tenant_id, from.id);
       if (record.state !== from.state) throw changedMeanwhile();
       groups.open(next, count);
     });
@@ -237,11 +237,5 @@ export class Versions {
       .write([...quota.map(({ statement }) => statement), ...move()], from.tenant_id, [functionEvent(event_type, next)])
       .finally(() => targets.forget(from));
     if (conflict !== null) throw refusalOf(quota, conflict) ?? changedMeanwhile();
-  }
-
-  async #row(tenant_id: string, id: string): Promise<FunctionRow> {
-    const row = await this.#parts.rows.byId(tenant_id, id);
-    if (row === null) throw new AppError("NOT_FOUND", `function '${id}' not found`);
-    return row;
   }
 }
