@@ -1,11 +1,11 @@
 /** All containers of the tenant, live. The list comes in one request a round; what they use is asked for by row. */
 import { containerHash } from "./addresses.js";
+import { memory, percent, rates } from "./container-usage.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { age, dateTime, duration, epochSeconds } from "./format.js";
-import { resourceList } from "./resource-list.js";
+import { resourceList } from "./list-view.js";
 import { containersOf } from "./resources.js";
 import { cell } from "./table.js";
-import { memory, percent, rates } from "./usage.js";
 import { badge, choice } from "./widgets.js";
 
 /** @import { Context, View } from "./widgets.js" */

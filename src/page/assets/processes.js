@@ -1,13 +1,14 @@
 /** What runs in a container, with a signal for each, and what all of it uses now. */
+
+import { memory, percent, rates } from "./container-usage.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { bytes, count, dateTime, duration, epochSeconds } from "./format.js";
 import { containersOf } from "./resources.js";
 import { cell, table } from "./table.js";
-import { memory, percent, rates } from "./usage.js";
 import { act, card, facts, problem } from "./widgets.js";
 
 /** @import { Context } from "./widgets.js" */
-/** @import { Rates } from "./usage.js" */
+/** @import { Rates } from "./container-usage.js" */
 /** @import { ContainerMetrics, ContainerProcess } from "../wire.ts" */
 
 /** Rows that are laid out; a container may have a thousand processes. */

@@ -4,7 +4,7 @@
  */
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { counted, dateTime, milliseconds, timeOfDay } from "./format.js";
-import { RECORDS_MAX } from "./recent.js";
+import { RECORDS_MAX } from "./recent-records.js";
 import { recordView } from "./record-view.js";
 import { cell, table } from "./table.js";
 import { badge, card, choice, problem, startBadge } from "./widgets.js";

@@ -9,7 +9,7 @@
 import { containerHash, NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
 import { containersOf } from "./resources.js";
-import { sessionsCard } from "./sessions.js";
+import { sessionsCard } from "./terminal-list.js";
 import { act, crumbs, isRefusal, problem } from "./widgets.js";
 import { loadLibrary, underPolicy } from "./xterm.js";
 

@@ -2,7 +2,7 @@
 import { volumeHash } from "./addresses.js";
 import { h, setText } from "./dom.js";
 import { age, bytes, count, dateTime } from "./format.js";
-import { resourceList } from "./resource-list.js";
+import { resourceList } from "./list-view.js";
 import { volumesOf } from "./resources.js";
 import { cell } from "./table.js";
 import { act, badge, card, crumbs, problem } from "./widgets.js";

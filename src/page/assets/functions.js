@@ -1,7 +1,8 @@
 /** All functions of the tenant, live: one request a round for the list, one for the instances of all of them. */
-import { createForm } from "./create.js";
+
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { age, count, counted, dateTime } from "./format.js";
+import { createForm } from "./new-function.js";
 import { cell, listBar, table } from "./table.js";
 import { badge, hasInstances, isRefusal, meter, problem } from "./widgets.js";
 

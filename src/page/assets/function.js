@@ -10,7 +10,7 @@ import { h, setAttribute, setText, show } from "./dom.js";
 import { counted } from "./format.js";
 import { invokeCard } from "./invoke.js";
 import { plotsCard } from "./plots.js";
-import { Recent } from "./recent.js";
+import { Recent } from "./recent-records.js";
 import { recordsCard } from "./records.js";
 import { updateCard, versionsCard } from "./versions.js";
 import { act, badge, crumbs, hasInstances, meter, problem, untilDeleted } from "./widgets.js";
