@@ -51,7 +51,7 @@ describe("the list of containers", () => {
     await page.getByText("1 of 2 containers").waitFor();
     expect(await rowOf(page, "ended").count()).toBe(0);
     await daemon.call("POST", `/api/containers/${container_id}/kill`);
-    await page.getByText("None is like that.").waitFor();
+    await page.getByText("No containers match.").waitFor();
     await button(page, "Exited").click();
     await rowOf(page, "seen").getByText("exited 137").waitFor();
     expect(await page.evaluate("window.loadedOnce")).toBe(true);

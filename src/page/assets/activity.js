@@ -1,12 +1,13 @@
 /** What happens now: operations, which can be cancelled while they go on, and the newest events. */
 import { containerHash } from "./addresses.js";
-import { h, KeyedList, setText, show } from "./dom.js";
+import { h, setText, show } from "./dom.js";
 import { age, dateTime, timeOfDay } from "./format.js";
 import { operationsOf } from "./resources.js";
-import { cell, table } from "./table.js";
-import { act, badge, card, isRefusal, problem } from "./widgets.js";
+import { followedList, table, tableRow } from "./table.js";
+import { reported } from "./view.js";
+import { act, badge, card, problem } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { Happening } from "./events.js" */
 /** @import { OperationSummary } from "../wire.ts" */
 
@@ -32,10 +33,9 @@ const HIDDEN = [
 /** @param {Context} context */
 function operationsCard({ api, clock, say, refresh }) {
   const trouble = problem();
-  const { element: grid, rows } = table("Operations", "operations", OPERATION_COLUMNS, "rowgroup");
-  const none = h("p", { class: "hint", text: "There is none." });
-  const list = new KeyedList(
-    rows,
+  const list = followedList(
+    table("Operations", "operations", OPERATION_COLUMNS),
+    "There is no operation.",
     (/** @type {OperationSummary} */ { operation_id }) => operation_id,
     ({ operation_id, operation_type, container_id, target_resource_id, created_at }) => {
       const status = badge();
@@ -51,15 +51,8 @@ function operationsCard({ api, clock, say, refresh }) {
       const about = container_id ?? target_resource_id ?? "";
       const subject =
         container_id === null ? h("code", { text: about }) : h("a", { href: containerHash(about), text: about });
-      const element = h("div", { role: "row", class: "row" });
-      [
-        h("span", { text: operation_type, title: operation_id }),
-        status.element,
-        progress,
-        subject,
-        when,
-        cancel,
-      ].forEach((content, i) => void element.append(cell(OPERATION_COLUMNS[i] ?? "", content)));
+      const name = h("span", { text: operation_type, title: operation_id });
+      const element = tableRow(OPERATION_COLUMNS, [name, status.element, progress, subject, when, cancel]);
       return {
         element,
         /** @param {OperationSummary} operation */
@@ -76,13 +69,9 @@ function operationsCard({ api, clock, say, refresh }) {
     },
   );
   return {
-    element: card("Operations", trouble.element, none, grid),
+    element: card("Operations", trouble.element, ...list.elements),
     /** @param {readonly OperationSummary[]} operations */
-    update(operations) {
-      list.update(operations);
-      show(grid, operations.length > 0);
-      show(none, operations.length === 0);
-    },
+    update: (operations) => list.update(operations),
   };
 }
 
@@ -94,13 +83,12 @@ function eventRow({ name, event_type, at, data }) {
     .filter(([key, value]) => !HIDDEN.includes(key) && value !== null && typeof value !== "object")
     .map(([key, value]) => `${key} ${value}`)
     .join(", ");
-  const element = h("div", { role: "row", class: "row" });
-  [
+  const element = tableRow(EVENT_COLUMNS, [
     h("time", { text: timeOfDay(at), title: dateTime(at) }),
     h("span", { text: `${kind} ${event_type.replace("_", " ")}` }),
     h("strong", { text: String(about) }),
     h("code", { text: rest, title: rest }),
-  ].forEach((content, i) => void element.append(cell(EVENT_COLUMNS[i] ?? "", content)));
+  ]);
   return { element, update: () => {} };
 }
 
@@ -110,24 +98,22 @@ export function activityView(context) {
   const trouble = problem();
   const title = h("h1", { tabindex: -1, text: "Activity" });
   const operations = operationsCard(context);
-  const { element: grid, rows } = table("Events", "events", EVENT_COLUMNS, "rowgroup");
-  const none = h("p", { class: "hint", text: "Nothing has happened yet." });
-  const list = new KeyedList(rows, (/** @type {Happening} */ { id }) => id, eventRow);
-  const shown = h("div", { class: "stack" }, operations.element, card("Events", none, grid));
+  const list = followedList(
+    table("Events", "events", EVENT_COLUMNS),
+    "Nothing has happened yet.",
+    (/** @type {Happening} */ { id }) => id,
+    eventRow,
+  );
+  const shown = h("div", { class: "stack" }, operations.element, card("Events", ...list.elements));
+  const round = reported(trouble, async () =>
+    operations.update((await operationsOf(api).list(OPERATIONS_MAX)).operations),
+  );
   return {
     element: h("div", {}, h("div", { class: "toolbar" }, title), trouble.element, shown),
     title: () => "Activity",
-    async refresh() {
+    refresh() {
       list.update(events());
-      show(grid, events().length > 0);
-      show(none, events().length === 0);
-      try {
-        operations.update((await operationsOf(api).list(OPERATIONS_MAX)).operations);
-        trouble.update(null);
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        trouble.update(error);
-      }
+      return round();
     },
     focus: () => title.focus(),
   };

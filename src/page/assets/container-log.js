@@ -9,9 +9,10 @@ import { h, setAttribute, setText, show } from "./dom.js";
 import { count, dateTime, epochSeconds, timeOfDay } from "./format.js";
 import { containersOf } from "./resources.js";
 import { Stream } from "./stream.js";
-import { card, isRefusal, problem } from "./widgets.js";
+import { isRefusal } from "./view.js";
+import { card, problem } from "./widgets.js";
 
-/** @import { Context } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
 /** @import { LogEntry } from "../wire.ts" */
 
 const LINES_MAX = 1_000;

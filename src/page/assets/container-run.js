@@ -5,7 +5,7 @@ import { output } from "./record-view.js";
 import { containersOf } from "./resources.js";
 import { act, badge, card, facts, problem, sendOnEnter } from "./widgets.js";
 
-/** @import { Context } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
 /** @import { ContainerRecord, ExecResult } from "../wire.ts" */
 
 /** Who waits longer than this takes the terminal. */

@@ -13,9 +13,10 @@ import { h, setText, show } from "./dom.js";
 import { dateTime, epochSeconds } from "./format.js";
 import { processesCard, usageCard } from "./processes.js";
 import { containersOf } from "./resources.js";
-import { act, badge, card, crumbs, facts, isRefusal, problem, untilDeleted } from "./widgets.js";
+import { unlessRefused, untilDeleted } from "./view.js";
+import { act, badge, card, crumbs, facts, problem } from "./widgets.js";
 
-/** @import { Context, Removal, View } from "./widgets.js" */
+/** @import { Context, Removal, View } from "./view.js" */
 /** @import { ContainerMetrics, ContainerProcess, ContainerRecord } from "../wire.ts" */
 
 /** @param {string | null} iso @param {string} none */
@@ -228,14 +229,13 @@ export function containerView(context, id) {
     show(element, true);
     if (document.activeElement === document.body) top.focus();
   };
-  /** What only one that runs can say; it may have ended since. @template Answer @param {Promise<Answer>} answer */
-  const whileRunning = (answer) => answer.catch((error) => (isRefusal(error) ? null : Promise.reject(error)));
   const round = async () => {
     const change = change_count;
     const record = await containers.get(id);
+    // The daemon refuses if the container has ended since.
     const runs = record.state === "running";
-    const metrics = runs ? await whileRunning(containers.metrics(record.container_id)) : null;
-    const found = runs ? await whileRunning(containers.processes(record.container_id)) : null;
+    const metrics = runs ? await unlessRefused(containers.metrics(record.container_id)) : null;
+    const found = runs ? await unlessRefused(containers.processes(record.container_id)) : null;
     if (change === change_count) draw(record, metrics, found?.processes ?? []);
   };
   return {

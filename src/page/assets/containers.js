@@ -3,12 +3,12 @@ import { containerHash } from "./addresses.js";
 import { memory, percent, rates } from "./container-usage.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { age, dateTime, duration, epochSeconds } from "./format.js";
-import { resourceList } from "./list-view.js";
+import { listView } from "./list-view.js";
 import { containersOf } from "./resources.js";
-import { cell } from "./table.js";
+import { tableRow } from "./table.js";
 import { badge, choice } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { ContainerMetrics, ContainerRecord } from "../wire.ts" */
 
 const COLUMNS = ["Name", "State", "Uptime", "CPU", "Memory", "Address", "Ports"];
@@ -45,10 +45,8 @@ function row(first, { api, clock }) {
   const link = h("a", { class: "open", href: containerHash(id) });
   const state = badge();
   const [since, cpu, used, address, ports] = [h("span"), h("span"), h("span"), h("code"), h("code")];
-  const element = h("div", { role: "row", class: "row", "data-id": id });
-  [link, state.element, since, cpu, used, address, ports].forEach(
-    (content, i) => void element.append(cell(COLUMNS[i] ?? "", content)),
-  );
+  const cells = [link, state.element, since, cpu, used, address, ports];
+  const element = tableRow(COLUMNS, cells, { "data-id": id });
   const ratesOf = rates(clock);
   let record = first;
   /** @param {ContainerMetrics} metrics */
@@ -58,7 +56,6 @@ function row(first, { api, clock }) {
   };
   return {
     element,
-    link,
     /** @param {ContainerRecord} next */
     update(next) {
       record = next;
@@ -82,7 +79,7 @@ function row(first, { api, clock }) {
 /** @param {Context} context @returns {View} */
 export function containersView(context) {
   let isWanted = FILTERS.All ?? (() => true);
-  const { view, filter, draw } = resourceList(context, {
+  const { view, filter, draw } = listView(context, {
     noun: "container",
     columns: COLUMNS,
     words: {
@@ -91,7 +88,6 @@ export function containersView(context) {
       create: "New container",
       address: "#/new-container",
     },
-    none: "None is like that.",
     idOf: (/** @type {ContainerRecord} */ { container_id }) => container_id,
     matches: ({ name, state, labels }, wanted) =>
       isWanted(state) && `${name}\n${Object.values(labels).join("\n")}`.toLowerCase().includes(wanted),

@@ -10,11 +10,12 @@ import { confirm } from "./dialogs.js";
 import { h, setText, show } from "./dom.js";
 import { bytes, count, dateTime } from "./format.js";
 import { containersOf, filesOf, PAGE_SIZE } from "./resources.js";
-import { cell, table } from "./table.js";
+import { table, tableRow } from "./table.js";
 import { uploadBar } from "./upload.js";
-import { act, card, crumbs, isRefusal, problem } from "./widgets.js";
+import { isRefusal, reported } from "./view.js";
+import { act, card, crumbs, problem } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { Tree } from "./resources.js" */
 /** @import { FileEntry, FileList } from "../wire.ts" */
 
@@ -111,14 +112,10 @@ function entryRow(context, tree, { base }, trouble, onChanged) {
       );
       acts.append(remove);
     }
-    const element = h("div", { role: "row", class: "row", "data-type": type });
     const changed = h("time", { text: dateTime(modified_at) });
     const shownSize = type === "file" ? bytes(size) : type === "directory" ? "" : type.replace("_", " ");
     const digits = h("code", { text: String(mode).padStart(3, "0") });
-    [open, shownSize, digits, changed, acts].forEach(
-      (content, i) => void element.append(cell(COLUMNS[i] ?? "", content)),
-    );
-    return element;
+    return tableRow(COLUMNS, [open, shownSize, digits, changed, acts], { "data-type": type });
   };
 }
 
@@ -146,7 +143,7 @@ function pager({ base, path, page }) {
 /** @param {Context} context @param {Tree} tree @param {Place} place */
 export function filesCard(context, tree, place) {
   const trouble = problem();
-  const { element: grid, rows, move } = table("Files", "files", COLUMNS, "rowgroup");
+  const { element: grid, rows, move } = table("Files", "files", COLUMNS);
   const foot = pager(place);
   const whole = h("button", { type: "button", text: "Download as tar" });
   whole.addEventListener("click", () =>
@@ -213,16 +210,10 @@ export function containerFilesView(context, id, place) {
     element: h("div", {}, h("div", { class: "detail-head" }, way, title), trouble.element, body),
     title: () => title.textContent ?? "",
     up,
-    async refresh() {
-      try {
-        files ??= await open();
-        await files.refresh();
-        trouble.update(null);
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        trouble.update(error);
-      }
-    },
+    refresh: reported(trouble, async () => {
+      files ??= await open();
+      await files.refresh();
+    }),
     focus: () => title.focus(),
     move: (step) => files?.move(step),
     leave: () => files?.leave(),

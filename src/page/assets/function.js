@@ -13,9 +13,10 @@ import { plotsCard } from "./plots.js";
 import { Recent } from "./recent-records.js";
 import { recordsCard } from "./records.js";
 import { updateCard, versionsCard } from "./versions.js";
-import { act, badge, crumbs, hasInstances, meter, problem, untilDeleted } from "./widgets.js";
+import { untilDeleted } from "./view.js";
+import { act, badge, crumbs, hasInstances, meter, problem } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { FunctionPoolStatus, FunctionRecord, InvocationRecord, VersionRecord } from "../wire.ts" */
 
 const VERSIONS_MAX = 100;
@@ -158,7 +159,7 @@ function cards(context, current, onChanged, remove) {
 }
 
 /** @param {Context} context @param {string} id @returns {View} */
-export function detailView(context, id) {
+export function functionView(context, id) {
   const { api, refresh } = context;
   const recent = new Recent(api);
   const trouble = problem();

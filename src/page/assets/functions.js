@@ -1,12 +1,13 @@
 /** All functions of the tenant, live: one request a round for the list, one for the instances of all of them. */
 
-import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
-import { age, count, counted, dateTime } from "./format.js";
+import { h, setAttribute, setText } from "./dom.js";
+import { age, count, dateTime } from "./format.js";
+import { listView } from "./list-view.js";
 import { createForm } from "./new-function.js";
-import { cell, listBar, table } from "./table.js";
-import { badge, hasInstances, isRefusal, meter, problem } from "./widgets.js";
+import { tableRow } from "./table.js";
+import { badge, hasInstances, meter } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { FunctionRecord } from "../wire.ts" */
 
 /** The API answers no more at once. */
@@ -19,11 +20,9 @@ function row(first, { pool, clock }) {
   const [handler, version, runtime, calls, errors] = [h("code"), h("span"), h("span"), h("span"), h("span")];
   const [state, instances, last] = [badge(), meter(), h("time")];
   const cells = [link, handler, state.element, version, runtime, instances.element, calls, errors, last];
-  const element = h("div", { role: "row", class: "row", "data-id": first.id });
-  cells.forEach((content, i) => void element.append(cell(COLUMNS[i] ?? "", content)));
+  const element = tableRow(COLUMNS, cells, { "data-id": first.id });
   return {
     element,
-    link,
     /** @param {FunctionRecord} next */
     update(next) {
       setText(handler, next.handler);
@@ -41,62 +40,25 @@ function row(first, { pool, clock }) {
 }
 
 /** @param {Context} context @returns {View} */
-export function listView(context) {
-  const { api } = context;
-  const trouble = problem();
-  const { element: grid, rows, move } = table("Functions", "functions", COLUMNS, "rowgroup");
-  const shown = new KeyedList(
-    rows,
-    (/** @type {FunctionRecord} */ { id }) => id,
-    (record) => row(record, context),
-  );
-  const loading = h("p", { class: "hint", text: "Loading…" });
-  const first = createForm(context, "Make the first function");
-  show(first.element, false);
-
-  /** @type {readonly FunctionRecord[]} */
-  let records = [];
-  let isCut = false;
-  const draw = () => {
-    const wanted = bar.filter.value.trim().toLowerCase();
-    const matching = records.filter(({ name, state, runtime }) =>
-      `${name}\n${state}\n${runtime}`.toLowerCase().includes(wanted),
-    );
-    shown.update(matching);
-    const isEmpty = records.length === 0;
-    show(loading, false);
-    show(grid, !isEmpty);
-    show(bar.element, !isEmpty);
-    show(first.element, isEmpty);
-    const all = isCut ? `the newest ${count(records.length)} functions` : counted(records.length, "function");
-    setText(bar.summary, wanted === "" ? all : `${count(matching.length)} of ${all}`);
-  };
-  const bar = listBar(
-    { title: "Functions", filter: "Filter by name, state, runtime", create: "New function", address: "#/new" },
-    draw,
-    move,
-  );
-  show(bar.element, false);
-
-  return {
-    element: h("div", {}, loading, bar.element, trouble.element, grid, h("div", { class: "narrow" }, first.element)),
-    title: () => "Functions",
-    async refresh() {
-      try {
-        const { functions, next_cursor } = await api.functions(FUNCTIONS_MAX);
-        records = functions;
-        isCut = next_cursor !== null;
-        trouble.update(null);
-        draw();
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        show(loading, false);
-        trouble.update(error);
-      }
+export function functionsView(context) {
+  const form = createForm(context, "Make the first function");
+  const { view } = listView(context, {
+    noun: "function",
+    columns: COLUMNS,
+    words: {
+      title: "Functions",
+      filter: "Filter by name, state, runtime",
+      create: "New function",
+      address: "#/new",
     },
-    focus: () => (records.length === 0 ? first.focus() : bar.focus()),
-    move,
-    find: () => bar.filter.focus(),
-    focusRow: (id) => shown.get(id)?.element.querySelector("a")?.focus(),
-  };
+    idOf: (/** @type {FunctionRecord} */ { id }) => id,
+    matches: ({ name, state, runtime }, wanted) => `${name}\n${state}\n${runtime}`.toLowerCase().includes(wanted),
+    row: (record) => row(record, context),
+    ask: async () => {
+      const { functions, next_cursor } = await context.api.functions(FUNCTIONS_MAX);
+      return { resources: functions, next_cursor };
+    },
+    first: { element: h("div", { class: "narrow" }, form.element), focus: form.focus },
+  });
+  return view;
 }

@@ -3,7 +3,7 @@ import { h, setText, show } from "./dom.js";
 import { recordView } from "./record-view.js";
 import { act, card, problem, sendOnEnter } from "./widgets.js";
 
-/** @import { Context } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
 /** @import { FunctionRecord } from "../wire.ts" */
 
 /** @type {Readonly<Record<string, string>>} */

@@ -1,11 +1,16 @@
-/** All resources of a kind, live: one request a round, what else a row shows asked for where it is in sight, a filter. */
+/**
+ * The list view of a resource, live: one request a round, further values of the visible rows, a filter. Loading, empty and
+ * error states of all lists are here.
+ */
 import { h, setText, show } from "./dom.js";
 import { count, counted } from "./format.js";
-import { listBar, table } from "./table.js";
+import { followedList, listBar, table } from "./table.js";
+import { reported } from "./view.js";
 import { visibleRows } from "./visible-rows.js";
-import { isRefusal, problem } from "./widgets.js";
+import { problem } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
+/** @import { Row } from "./visible-rows.js" */
 
 /**
  * @template Resource
@@ -13,66 +18,67 @@ import { isRefusal, problem } from "./widgets.js";
  * @property {string} noun as in "container"
  * @property {readonly string[]} columns
  * @property {Parameters<typeof listBar>[0]} words
- * @property {string} none what is said where the filter leaves nothing
  * @property {(resource: Resource) => string} idOf
  * @property {(resource: Resource, wanted: string) => boolean} matches `wanted` is in lower case
- * @property {Parameters<typeof visibleRows<Resource>>[3]} row
+ * @property {(resource: Resource) => Row<Resource>} row
  * @property {() => Promise<{ resources: readonly Resource[], next_cursor: string | null }>} ask
+ * @property {{ element: HTMLElement, focus: () => void }} [first] in place of the whole list while there is no resource
  */
 
 /**
- * `draw`: with what is there, after another choice. `find`: the first resource that is like that.
+ * `draw` applies another choice to the resources of the last round. `find` returns the first that satisfies the condition.
  * @template Resource
  * @param {Context} context
  * @param {Kind<Resource>} kind
- * @returns {{ view: View, filter: HTMLInputElement, draw: () => void, focusRow: (id: string) => void, find: (isIt: (resource: Resource) => boolean) => Resource | undefined }}
+ * @returns {{ view: View, filter: HTMLInputElement, draw: () => void, find: (isWanted: (resource: Resource) => boolean) => Resource | undefined }}
  */
-export function resourceList({ api, clock }, { noun, columns, words, none: noneText, idOf, matches, row, ask }) {
+export function listView({ api, clock }, { noun, columns, words, idOf, matches, row, ask, first }) {
   const trouble = problem();
-  const { element: grid, rows, move } = table(words.title, `${noun}s`, columns, "rowgroup");
-  const shown = visibleRows(clock, rows, idOf, row);
-  const none = h("p", { class: "hint", text: "Loading…" });
+  const visible = visibleRows(clock);
+  const grid = table(words.title, `${noun}s`, columns);
+  const list = followedList(grid, "Loading…", idOf, (/** @type {Resource} */ item) => visible.entry(row(item)));
   /** @type {readonly Resource[] | null} */
   let resources = null;
   let isCut = false;
+  const isEmpty = () => resources !== null && resources.length === 0;
   const draw = () => {
     if (resources === null) return;
     const wanted = bar.filter.value.trim().toLowerCase();
     const matching = resources.filter((resource) => matches(resource, wanted));
-    shown.update(matching);
-    show(grid, matching.length > 0);
-    show(none, matching.length === 0);
-    setText(none, resources.length === 0 ? `There is no ${noun}.` : noneText);
+    list.update(matching, isEmpty() ? `There is no ${noun}.` : `No ${noun}s match.`);
     const all = isCut ? `the newest ${count(resources.length)} ${noun}s` : counted(resources.length, noun);
     setText(bar.summary, matching.length === resources.length ? all : `${count(matching.length)} of ${all}`);
     show(bar.create, api.may("write"));
+    if (first === undefined) return;
+    show(first.element, isEmpty());
+    show(bar.element, !isEmpty());
+    if (isEmpty()) list.hide();
   };
-  const bar = listBar(words, draw, move);
+  const bar = listBar(words, draw, list.move);
+  // Which of the two is shown depends on the first answer.
+  if (first !== undefined) for (const element of [first.element, bar.element]) show(element, false);
+  const round = async () => {
+    const answer = await ask();
+    resources = answer.resources;
+    isCut = answer.next_cursor !== null;
+    draw();
+    await visible.look();
+  };
+  const onRefused = () => {
+    if (resources === null) list.hide();
+  };
   return {
     view: {
-      element: h("div", {}, bar.element, trouble.element, none, grid),
+      element: h("div", {}, bar.element, trouble.element, ...list.elements, first?.element ?? null),
       title: () => words.title,
-      async refresh() {
-        try {
-          const answer = await ask();
-          resources = answer.resources;
-          isCut = answer.next_cursor !== null;
-          trouble.update(null);
-          draw();
-          await shown.look();
-        } catch (error) {
-          if (!isRefusal(error)) throw error;
-          trouble.update(error);
-        }
-      },
-      focus: bar.focus,
-      move,
+      refresh: reported(trouble, round, onRefused),
+      focus: () => (isEmpty() && first !== undefined ? first.focus() : bar.focus()),
+      move: list.move,
       find: () => bar.filter.focus(),
-      focusRow: shown.focus,
+      focusRow: (id) => /** @type {HTMLElement | null} */ (list.get(id)?.querySelector(".open"))?.focus(),
     },
     filter: bar.filter,
     draw,
-    focusRow: shown.focus,
-    find: (isIt) => resources?.find(isIt),
+    find: (isWanted) => resources?.find(isWanted),
   };
 }

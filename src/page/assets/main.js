@@ -11,9 +11,9 @@ import { Poll } from "./poll.js";
 import { placeOf, SECTIONS } from "./routing.js";
 import { signIn } from "./sign-in.js";
 import { statusBar } from "./status-bar.js";
-import { isRefusal } from "./widgets.js";
+import { unlessRefused } from "./view.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { Section } from "./routing.js" */
 /** @import { FunctionPools } from "../wire.ts" */
 
@@ -143,16 +143,11 @@ class Page {
   async #round() {
     const view = this.#view;
     await this.#api.learnScopes();
-    try {
-      // One request, however many functions there are.
-      const { pools } = await this.#api.pools();
-      this.#pools = new Map(pools.map((pool) => [pool.function_id, pool]));
-      this.#statusBar.update(pools);
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      this.#pools = new Map();
-      this.#statusBar.update(null);
-    }
+    // One request, however many functions there are.
+    const answer = await unlessRefused(this.#api.pools());
+    const pools = answer?.pools ?? null;
+    this.#pools = new Map(pools?.map((pool) => [pool.function_id, pool]));
+    this.#statusBar.update(pools);
     await view?.refresh();
     // After what says that the daemon answers, and that it takes the key.
     if (this.#api.isSignedIn && !document.hidden) this.#events.ensure();

@@ -4,7 +4,7 @@ import { h, show } from "./dom.js";
 import { containersOf } from "./resources.js";
 import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 
 /** As `-p` of the command line. */
 const PORT = /^(?:(?:(\d{1,3}(?:\.\d{1,3}){3}):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/;

@@ -2,7 +2,7 @@
 import { h, setText } from "./dom.js";
 import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 
 /** @param {string} text for a shell, as one word */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
@@ -81,7 +81,7 @@ export function createForm({ api, say, refresh }, title) {
 }
 
 /** @param {Context} context @returns {View} */
-export function createView(context) {
+export function newFunctionView(context) {
   const form = createForm(context, "New function");
   return {
     element: h("div", { class: "narrow" }, crumbs([["Functions", "#/"]], "New").element, form.element),

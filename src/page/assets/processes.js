@@ -4,10 +4,10 @@ import { memory, percent, rates } from "./container-usage.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { bytes, count, dateTime, duration, epochSeconds } from "./format.js";
 import { containersOf } from "./resources.js";
-import { cell, table } from "./table.js";
+import { table, tableRow } from "./table.js";
 import { act, card, facts, problem } from "./widgets.js";
 
-/** @import { Context } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
 /** @import { Rates } from "./container-usage.js" */
 /** @import { ContainerMetrics, ContainerProcess } from "../wire.ts" */
 
@@ -19,7 +19,7 @@ const COLUMNS = ["PID", "Command", "Memory", "Runs for", "Signal"];
 /** @param {Context} context @param {() => string} id */
 export function processesCard({ api, clock, say, refresh }, id) {
   const trouble = problem();
-  const { element: grid, rows } = table("Processes", "processes", COLUMNS, "rowgroup");
+  const { element: grid, rows } = table("Processes", "processes", COLUMNS);
   const list = new KeyedList(
     rows,
     (/** @type {ContainerProcess} */ { pid, started_at }) => `${pid} ${started_at}`,
@@ -37,10 +37,8 @@ export function processesCard({ api, clock, say, refresh }, id) {
       );
       // The first process is the container: stop and kill are its signals.
       const acts = h("span", { class: "acts", hidden: pid === 1 || !api.may("invoke") }, signal, send);
-      const element = h("div", { role: "row", class: "row" });
-      [h("span", { text: String(pid), title: `of process ${ppid}` }), command, used, since, acts].forEach(
-        (content, i) => void element.append(cell(COLUMNS[i] ?? "", content)),
-      );
+      const number = h("span", { text: String(pid), title: `of process ${ppid}` });
+      const element = tableRow(COLUMNS, [number, command, used, since, acts]);
       return {
         element,
         /** @param {ContainerProcess} process */

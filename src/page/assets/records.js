@@ -2,14 +2,14 @@
  * The newest records as rows that open to their output and timeline. While one is open, or the focus is among them,
  * new records wait behind a button: nothing moves under the reader.
  */
-import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
+import { h, setAttribute, setText, show } from "./dom.js";
 import { counted, dateTime, milliseconds, timeOfDay } from "./format.js";
 import { RECORDS_MAX } from "./recent-records.js";
 import { recordView } from "./record-view.js";
-import { cell, table } from "./table.js";
+import { followedList, table, tableRow } from "./table.js";
 import { badge, card, choice, problem, startBadge } from "./widgets.js";
 
-/** @import { Context } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
 /** @import { InvocationRecord } from "../wire.ts" */
 
 /** Rows at first; more are laid out when somebody asks for them. */
@@ -45,8 +45,7 @@ function row({ api }, record) {
     milliseconds(record.timings.handler),
     h("code", { text: preview(record) }),
   ];
-  const line = h("div", { role: "row", class: "row" });
-  contents.forEach((content, i) => void line.append(cell(COLUMNS[i] ?? "", content)));
+  const line = tableRow(COLUMNS, contents);
   const trouble = problem();
   const open = async () => {
     if (detail.childElementCount > 0) return;
@@ -81,15 +80,15 @@ function row({ api }, record) {
 
 /** @param {Context} context */
 export function recordsCard(context) {
-  const empty = h("p", { class: "hint" });
   const newer = h("button", { type: "button", class: "quiet newer", hidden: true });
   const older = h("button", { type: "button", class: "quiet", text: "Show older records", hidden: true });
-  const { element: grid, rows, move } = table("Records", "records", COLUMNS, "presentation");
-  const list = new KeyedList(
-    rows,
+  const list = followedList(
+    table("Records", "records", COLUMNS, "presentation"),
+    "",
     (/** @type {InvocationRecord} */ { invocation_id }) => invocation_id,
     (record) => row(context, record),
   );
+  const { rows, move } = list;
   const isRead = () => rows.querySelector('[aria-expanded="true"]') !== null || rows.contains(document.activeElement);
   /** @type {readonly InvocationRecord[]} */
   let records = [];
@@ -104,16 +103,12 @@ export function recordsCard(context) {
     const shown = held?.filter(isWanted) ?? all;
     const known = new Set(shown.map(({ invocation_id }) => invocation_id));
     const waiting_count = all.filter(({ invocation_id }) => !known.has(invocation_id)).length;
-    list.update(shown.slice(0, rows_max));
+    const none =
+      records.length === 0 ? "No calls yet." : `None of the newest ${records.length} is ${wanted.toLowerCase()}.`;
+    list.update(shown.slice(0, rows_max), none);
     show(newer, waiting_count > 0);
     setText(newer, `Show ${counted(waiting_count, "new record")}`);
     show(older, shown.length > rows_max);
-    show(grid, shown.length > 0);
-    show(empty, shown.length === 0);
-    setText(
-      empty,
-      records.length === 0 ? "No calls yet." : `None of the newest ${records.length} is ${wanted.toLowerCase()}.`,
-    );
   };
   const filters = choice("Filter records", Object.keys(FILTERS), (name) => {
     wanted = name;
@@ -137,7 +132,7 @@ export function recordsCard(context) {
   const bar = h("div", { class: "actions" }, filters.element, newer);
   const note = h("p", { class: "hint", text: `The newest ${RECORDS_MAX} at most; the API has more.` });
   return {
-    element: card("Records", bar, empty, grid, h("div", { class: "actions" }, older, note)),
+    element: card("Records", bar, ...list.elements, h("div", { class: "actions" }, older, note)),
     move,
     /** @param {readonly InvocationRecord[]} next newest first */
     update(next) {
@@ -150,7 +145,7 @@ export function recordsCard(context) {
       filters.choose("All");
       rows_max = RECORDS_MAX;
       draw();
-      const button = list.get(invocation_id)?.element.querySelector("button");
+      const button = list.get(invocation_id)?.querySelector("button");
       if (button?.getAttribute("aria-expanded") === "false") button.click();
       button?.focus();
       button?.scrollIntoView({ block: "nearest" });

@@ -4,15 +4,15 @@ import { containerHash, decoded, volumeHash } from "./addresses.js";
 import { containerView } from "./container.js";
 import { containersView } from "./containers.js";
 import { containerFilesView } from "./files.js";
-import { detailView } from "./function.js";
-import { listView } from "./functions.js";
+import { functionView } from "./function.js";
+import { functionsView } from "./functions.js";
 import { newContainerView } from "./new-container.js";
-import { createView } from "./new-function.js";
+import { newFunctionView } from "./new-function.js";
 import { terminalView } from "./terminal.js";
 import { volumeView } from "./volume.js";
 import { newVolumeView, volumesView } from "./volumes.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { Place } from "./files.js" */
 
 /**
@@ -24,7 +24,7 @@ import { newVolumeView, volumesView } from "./volumes.js";
  */
 
 /** @type {Section} */
-const FUNCTIONS = { title: "Functions", address: "#/", create: "#/new", list: listView };
+const FUNCTIONS = { title: "Functions", address: "#/", create: "#/new", list: functionsView };
 /** @type {Section} */
 const CONTAINERS = {
   title: "Containers",
@@ -51,8 +51,8 @@ function filesPlace(base, path, page) {
  * @type {readonly (readonly [RegExp, Section, (context: Context, id: string, rest: string, more: string) => View])[]}
  */
 const VIEWS = [
-  [/^#\/new$/, FUNCTIONS, (context) => createView(context)],
-  [/^#\/functions\/(.+)$/, FUNCTIONS, (context, id) => detailView(context, id)],
+  [/^#\/new$/, FUNCTIONS, (context) => newFunctionView(context)],
+  [/^#\/functions\/(.+)$/, FUNCTIONS, (context, id) => functionView(context, id)],
   [/^#\/new-container$/, CONTAINERS, (context) => newContainerView(context)],
   [/^#\/containers\/([^/]+)$/, CONTAINERS, (context, id) => containerView(context, id)],
   [

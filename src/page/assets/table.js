@@ -1,25 +1,37 @@
-/** The tables of the page: a row each for what can be opened, walked with j and k or, from inside, with the arrows. */
-import { h } from "./dom.js";
+/** Tables: rows that follow a list, walked with j and k or, from inside, with the arrows. */
+import { h, KeyedList, setText, show } from "./dom.js";
+
+/** @import { Child, Entry } from "./dom.js" */
 
 /** @param {string} column */
 const classOf = (column) => `cell col-${column.toLowerCase().replace(" ", "-")}`;
 
-/** @param {string} column @param {(Node | string)[]} children */
-export function cell(column, ...children) {
-  return h("span", { role: "cell", class: classOf(column), "data-label": column }, ...children);
+/**
+ * A row with a cell for each column.
+ * @param {readonly string[]} columns
+ * @param {readonly Child[]} contents
+ * @param {Readonly<Record<string, string>>} [attributes]
+ */
+export function tableRow(columns, contents, attributes = {}) {
+  const element = h("div", { role: "row", class: "row", ...attributes });
+  columns.forEach((column, i) => {
+    const cell = h("span", { role: "cell", class: classOf(column), "data-label": column }, contents[i] ?? null);
+    element.append(cell);
+  });
+  return element;
 }
 
 /** The step that an arrow key means. @param {KeyboardEvent} event @returns {1 | -1 | 0} */
 export const stepOf = ({ key }) => (key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0);
 
 /**
- * An empty one, hidden until there is something to show. Its rows hold one `.open` each, which takes the focus.
+ * A table without rows, hidden until it is shown. Each of its rows has one `.open`, which takes the focus.
  * @param {string} label
  * @param {string} kind class of the whole
  * @param {readonly string[]} columns
- * @param {string} rows_role of what the rows lie in
+ * @param {string} [rows_role] of the parent of the rows
  */
-export function table(label, kind, columns, rows_role) {
+export function table(label, kind, columns, rows_role = "rowgroup") {
   const head = h("div", { role: "row", class: "row head" });
   for (const name of columns) head.append(h("span", { role: "columnheader", class: classOf(name), text: name }));
   const rows = h("div", { role: rows_role, class: "rows" });
@@ -41,7 +53,39 @@ export function table(label, kind, columns, rows_role) {
 }
 
 /**
- * What stands above a list: its title, a filter, how many there are, and the way to a new one.
+ * A table whose rows follow a list, and a sentence in its place while the list is empty.
+ * @template Item
+ * @param {ReturnType<typeof table>} table
+ * @param {string} none the sentence
+ * @param {(item: Item) => string} keyOf
+ * @param {(item: Item) => Entry<Item>} rowOf
+ */
+export function followedList({ element, rows, move }, none, keyOf, rowOf) {
+  const sentence = h("p", { class: "hint", text: none });
+  const list = new KeyedList(rows, keyOf, rowOf);
+  return {
+    elements: [sentence, element],
+    rows,
+    move,
+    /** @param {string} key */
+    get: (key) => list.get(key)?.element ?? null,
+    /** @param {readonly Item[]} items @param {string} [noneText] the sentence from now on */
+    update(items, noneText = none) {
+      list.update(items);
+      show(element, items.length > 0);
+      show(sentence, items.length === 0);
+      setText(sentence, noneText);
+    },
+    /** Shows neither table nor sentence. */
+    hide() {
+      show(element, false);
+      show(sentence, false);
+    },
+  };
+}
+
+/**
+ * The bar above a list: its title, a filter, how many there are, and the link to the form for a new one.
  * @param {{ title: string, filter: string, create: string, address: string }} words
  * @param {() => void} onFilter
  * @param {(step: 1 | -1) => void} move

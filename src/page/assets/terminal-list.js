@@ -2,10 +2,11 @@
 import { NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { age, dateTime } from "./format.js";
-import { cell, table } from "./table.js";
-import { act, badge, card, isRefusal, problem } from "./widgets.js";
+import { table, tableRow } from "./table.js";
+import { unlessRefused } from "./view.js";
+import { act, badge, card, problem } from "./widgets.js";
 
-/** @import { Context } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
 /** @import { SessionRecord } from "../wire.ts" */
 
 const COLUMNS = ["Command", "State", "Last use", "Actions"];
@@ -22,8 +23,7 @@ function row(first, { api, clock, refresh }, container) {
     }),
   );
   const cells = [link, state.element, used, h("span", {}, end, trouble.element)];
-  const element = h("div", { role: "row", class: "row", "data-id": first.session_id });
-  cells.forEach((content, i) => void element.append(cell(COLUMNS[i] ?? "", content)));
+  const element = tableRow(COLUMNS, cells, { "data-id": first.session_id });
   return {
     element,
     /** @param {SessionRecord} session */
@@ -37,7 +37,7 @@ function row(first, { api, clock, refresh }, container) {
 
 /** @param {Context} context @param {string} container its id or name, as in the address */
 export function sessionsCard(context, container) {
-  const { element: grid, rows } = table("Terminals", "terminals", COLUMNS, "rowgroup");
+  const { element: grid, rows } = table("Terminals", "terminals", COLUMNS);
   const list = new KeyedList(
     rows,
     (/** @type {SessionRecord} */ { session_id }) => session_id,
@@ -49,17 +49,12 @@ export function sessionsCard(context, container) {
     element,
     /** @param {string} container_id */
     async refresh(container_id) {
-      try {
-        const { sessions } = await context.api.sessions();
-        const own = sessions.filter((session) => session.container_id === container_id);
-        list.update(own);
-        show(grid, own.length > 0);
-        show(element, true);
-      } catch (error) {
-        if (!isRefusal(error)) throw error;
-        // A key that may not read still has its own terminal.
-        show(element, false);
-      }
+      const answer = await unlessRefused(context.api.sessions());
+      // A key that may not read still has its own terminal.
+      show(element, answer !== null);
+      const own = (answer?.sessions ?? []).filter((session) => session.container_id === container_id);
+      list.update(own);
+      show(grid, own.length > 0);
     },
   };
 }

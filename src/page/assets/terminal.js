@@ -10,11 +10,12 @@ import { containerHash, NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
 import { containersOf } from "./resources.js";
 import { sessionsCard } from "./terminal-list.js";
-import { act, crumbs, isRefusal, problem } from "./widgets.js";
+import { unlessRefused } from "./view.js";
+import { act, crumbs, problem } from "./widgets.js";
 import { loadLibrary, underPolicy } from "./xterm.js";
 
 /** @import { Terminal } from "@xterm/xterm" */
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { SessionRecord } from "../wire.ts" */
 
 const RETRY_MS = 1_000;
@@ -155,15 +156,10 @@ class Shell {
 
   /** The newest shell of the container that clients have left, or a new one. */
   async #leftSession() {
-    try {
-      const { sessions } = await this.#context.api.sessions();
-      const isLeft = (/** @type {SessionRecord} */ { container_id, state, is_shell }) =>
-        container_id === this.#container_id && state === "idle" && is_shell;
-      return sessions.find(isLeft)?.session_id ?? NEW_SESSION;
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      return NEW_SESSION;
-    }
+    const answer = await unlessRefused(this.#context.api.sessions());
+    const isLeft = (/** @type {SessionRecord} */ { container_id, state, is_shell }) =>
+      container_id === this.#container_id && state === "idle" && is_shell;
+    return answer?.sessions.find(isLeft)?.session_id ?? NEW_SESSION;
   }
 
   /** Attaches to the session, or to a new one where there is none. */

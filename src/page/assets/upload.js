@@ -5,7 +5,8 @@ import { filesOf } from "./resources.js";
 import { tarOf } from "./tar.js";
 import { act } from "./widgets.js";
 
-/** @import { Context, problem } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
+/** @import { problem } from "./widgets.js" */
 /** @import { Tree } from "./resources.js" */
 
 /** How a gzip begins (RFC 1952 §2.3.1). */

@@ -3,7 +3,7 @@ import { h, KeyedList, setText, show } from "./dom.js";
 import { dateTime } from "./format.js";
 import { act, badge, card, problem, sendOnEnter } from "./widgets.js";
 
-/** @import { Context } from "./widgets.js" */
+/** @import { Context } from "./view.js" */
 /** @import { FunctionRecord, VersionRecord } from "../wire.ts" */
 
 /**

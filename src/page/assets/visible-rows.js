@@ -1,13 +1,13 @@
 /**
- * The rows of a list of which each costs a request of its own: only those in sight are asked about, one after the other,
- * so that a thousand cost what thirty do.
+ * Rows that each cost a request of their own. Only rows in the visible part of the page are asked about, one after the
+ * other, so that a thousand rows cost as much as thirty.
  */
-import { KeyedList } from "./dom.js";
-import { isRefusal } from "./widgets.js";
+import { unlessRefused } from "./view.js";
 
 /** @import { Clock } from "./clock.js" */
+/** @import { Entry } from "./dom.js" */
 
-/** Rows in sight that are asked about in one round. */
+/** Visible rows that are asked about in one round. */
 const LOOKS_MAX = 50;
 /** A frame or two. */
 const FRAME_MS = 40;
@@ -16,79 +16,52 @@ const FRAME_MS = 40;
  * @template Item
  * @typedef {object} Row
  * @property {HTMLElement} element with the id as its `data-id`
- * @property {HTMLElement} link takes the focus
  * @property {(item: Item) => void} update
- * @property {() => Promise<void> | null} look asks what the list does not tell; null: there is nothing to ask
+ * @property {() => Promise<void> | null} [look] asks for the values that the list does not have; null: there are none
  */
 
-/** Ids of the rows that are in sight, as their `data-id`. */
-function sight() {
+/** @param {Clock} clock */
+export function visibleRows(clock) {
+  /** By id. @type {Map<string, () => Promise<void> | null>} */
+  const looks = new Map();
   /** @type {Set<string>} */
-  const seen = new Set();
+  const visible = new Set();
+  /** The browser has told of every row whether it is visible, which it does with the next frame. */
   let isSettled = true;
+  /** @param {Element} element */
+  const idOf = (element) => /** @type {HTMLElement} */ (element).dataset.id ?? "";
   const observer = new IntersectionObserver((entries) => {
     isSettled = true;
     for (const { target, isIntersecting } of entries) {
-      const id = /** @type {HTMLElement} */ (target).dataset.id ?? "";
-      if (isIntersecting) seen.add(id);
-      else seen.delete(id);
+      if (isIntersecting) visible.add(idOf(target));
+      else visible.delete(idOf(target));
     }
   });
   return {
-    seen,
-    /** Whether the browser has said of every row where it is; it does so with the next frame. */
-    isSettled: () => isSettled,
-    /** @param {HTMLElement} element */
-    watch(element) {
+    /** Makes an entry of a list from a row. @template Item @param {Row<Item>} row @returns {Entry<Item>} */
+    entry({ element, update, look }) {
+      if (look === undefined) return { element, update };
+      const id = idOf(element);
+      looks.set(id, look);
       isSettled = false;
       observer.observe(element);
+      return {
+        element,
+        update,
+        removed() {
+          observer.unobserve(element);
+          visible.delete(id);
+          looks.delete(id);
+        },
+      };
     },
-    /** @param {HTMLElement} element */
-    leave(element) {
-      observer.unobserve(element);
-      seen.delete(element.dataset.id ?? "");
-    },
-  };
-}
-
-/**
- * @template Item
- * @param {Clock} clock
- * @param {HTMLElement} parent
- * @param {(item: Item) => string} idOf
- * @param {(item: Item) => Row<Item>} make
- */
-export function visibleRows(clock, parent, idOf, make) {
-  const inSight = sight();
-  /** @type {Map<string, Row<Item>>} */
-  const made = new Map();
-  const list = new KeyedList(parent, idOf, (item) => {
-    const id = idOf(item);
-    const row = make(item);
-    made.set(id, row);
-    inSight.watch(row.element);
-    return {
-      element: row.element,
-      update: row.update,
-      removed() {
-        inSight.leave(row.element);
-        made.delete(id);
-      },
-    };
-  });
-  return {
-    /** @param {readonly Item[]} items */
-    update: (items) => list.update(items),
-    /** @param {string} id */
-    focus: (id) => made.get(id)?.link.focus(),
+    /** Asks about the visible rows. */
     async look() {
-      if (!inSight.isSettled()) await new Promise((resolve) => void clock.after(FRAME_MS, () => resolve(null)));
-      for (const id of [...inSight.seen].slice(0, LOOKS_MAX)) {
-        // Gone meanwhile: the next round's list says so.
-        await made
-          .get(id)
-          ?.look()
-          ?.catch((error) => (isRefusal(error) ? undefined : Promise.reject(error)));
+      if (!isSettled) await new Promise((resolve) => void clock.after(FRAME_MS, () => resolve(null)));
+      for (const id of [...visible].slice(0, LOOKS_MAX)) {
+        // The daemon refuses if the resource is gone; the next round's list lacks it.
+        const answer = looks.get(id)?.();
+        if (answer) await unlessRefused(answer);
       }
     },
   };

@@ -5,11 +5,12 @@ import { h, KeyedList, setText, show } from "./dom.js";
 import { filesCard } from "./files.js";
 import { bytes, dateTime } from "./format.js";
 import { volumesOf } from "./resources.js";
+import { untilDeleted } from "./view.js";
 import { quotaText } from "./volumes.js";
-import { act, card, crumbs, facts, problem, untilDeleted } from "./widgets.js";
+import { act, card, crumbs, facts, problem } from "./widgets.js";
 
 /** @import { Place } from "./files.js" */
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { VolumeDetail } from "../wire.ts" */
 
 /** @type {readonly [string, (record: VolumeDetail) => string][]} */

@@ -2,12 +2,12 @@
 import { volumeHash } from "./addresses.js";
 import { h, setText } from "./dom.js";
 import { age, bytes, count, dateTime } from "./format.js";
-import { resourceList } from "./list-view.js";
+import { listView } from "./list-view.js";
 import { volumesOf } from "./resources.js";
-import { cell } from "./table.js";
+import { tableRow } from "./table.js";
 import { act, badge, card, crumbs, problem } from "./widgets.js";
 
-/** @import { Context, View } from "./widgets.js" */
+/** @import { Context, View } from "./view.js" */
 /** @import { VolumeRecord } from "../wire.ts" */
 
 const COLUMNS = ["Name", "State", "Holds", "Quota", "Containers", "Made"];
@@ -20,14 +20,11 @@ function row(first, { api, clock }) {
   const link = h("a", { class: "open" });
   const state = badge();
   const [holds, quota, users, made] = [h("span"), h("span"), h("span"), h("time")];
-  const element = h("div", { role: "row", class: "row", "data-id": first.id });
-  [link, state.element, holds, quota, users, made].forEach(
-    (content, i) => void element.append(cell(COLUMNS[i] ?? "", content)),
-  );
+  const cells = [link, state.element, holds, quota, users, made];
+  const element = tableRow(COLUMNS, cells, { "data-id": first.id });
   let record = first;
   return {
     element,
-    link,
     /** @param {VolumeRecord} next */
     update(next) {
       record = next;
@@ -53,11 +50,10 @@ function row(first, { api, clock }) {
 
 /** @param {Context} context @returns {View} */
 export function volumesView(context) {
-  const { view, focusRow, find } = resourceList(context, {
+  const { view, find } = listView(context, {
     noun: "volume",
     columns: COLUMNS,
     words: { title: "Volumes", filter: "Filter by name", create: "New volume", address: "#/new-volume" },
-    none: "None is called like that.",
     idOf: (/** @type {VolumeRecord} */ { id }) => id,
     matches: ({ name }, wanted) => name.toLowerCase().includes(wanted),
     row: (record) => row(record, context),
@@ -66,7 +62,7 @@ export function volumesView(context) {
       return { resources: volumes, ...rest };
     },
   });
-  return { ...view, focusRow: (name) => focusRow(find((record) => record.name === name)?.id ?? "") };
+  return { ...view, focusRow: (name) => view.focusRow?.(find((record) => record.name === name)?.id ?? "") };
 }
 
 /** @param {Context} context @returns {View} */

@@ -2,35 +2,7 @@
 import { ApiError } from "./api.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 
-/** @import { Api } from "./api.js" */
-/** @import { Clock } from "./clock.js" */
-/** @import { Happening } from "./events.js" */
 /** @import { FunctionRecord, GroupStatus, InvocationRecord } from "../wire.ts" */
-
-/**
- * What views are made with.
- * @typedef {object} Context
- * @property {Api} api
- * @property {Clock} clock
- * @property {(text: string) => void} say tells what was done, also to who cannot see it
- * @property {() => void} refresh asks for a round of polling now
- * @property {() => readonly Happening[]} events the newest, newest first
- * @property {(function_id: string) => GroupStatus | null} pool of a function, as of the last round; null: it has no instance
- */
-
-/**
- * @typedef {object} View
- * @property {HTMLElement} element
- * @property {() => string} title
- * @property {() => Promise<void>} refresh throws what the connection is to blame for, and shows the rest itself
- * @property {() => void} focus puts the focus where reading begins
- * @property {(step: 1 | -1) => void} [move] the next or previous row
- * @property {string} [up] the address that Escape leads to; the list of functions unless there is one
- * @property {(id: string) => void} [focusRow] of a list: puts the focus into the row of what was open
- * @property {() => void} [find] puts the focus into the filter
- * @property {() => void} [rest] lets go of connections, until the next round: nobody looks
- * @property {() => void} [leave] lets go of what it holds, when another view takes its place for good
- */
 
 /** @param {string} [state] */
 export function badge(state = "") {
@@ -90,11 +62,7 @@ export function meter() {
 /** Whether a function of this state can have instances. @param {FunctionRecord} record */
 export const hasInstances = ({ state }) => state === "active" || state === "deploying";
 
-/** Whether the daemon has refused this very request; otherwise it could not be asked, and another try may succeed. */
-export const isRefusal = (/** @type {unknown} */ error) =>
-  error instanceof ApiError && error.status >= 400 && error.status < 500 && ![401, 408, 429].includes(error.status);
-
-/** What went wrong, where it went wrong. */
+/** The text of a failure, beside the part of the page that failed. */
 export function problem() {
   const text = h("span");
   const more = h("span", { class: "problem-more" });
@@ -192,46 +160,4 @@ export function sendOnEnter(event) {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
   event.preventDefault();
   if (event.target instanceof HTMLTextAreaElement) event.target.form?.requestSubmit();
-}
-
-/** @typedef {(work: () => Promise<unknown>) => Promise<void>} Removal */
-
-/**
- * The rounds of a view that can delete its subject. The daemon's refusal of a round is shown in `trouble`; after the
- * deletion has begun no round asks for the subject.
- * @param {() => Promise<void>} round
- * @param {ReturnType<typeof problem>} trouble
- * @param {() => void} onRefused hides the parts that a refusal leaves without content
- */
-export function untilDeleted(round, trouble, onRefused) {
-  const shownRound = async () => {
-    try {
-      await round();
-      trouble.update(null);
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      onRefused();
-      trouble.update(error);
-    }
-  };
-  let running = Promise.resolve();
-  let isDeleted = false;
-  return {
-    refresh() {
-      if (!isDeleted) running = shownRound();
-      return running;
-    },
-    /** Lets the round under way end first, and no other begin unless `work` fails. @type {Removal} */
-    async remove(work) {
-      isDeleted = true;
-      try {
-        // The caller of `refresh` reports its failure.
-        await running.catch(() => {});
-        await work();
-      } catch (error) {
-        isDeleted = false;
-        throw error;
-      }
-    },
-  };
 }
