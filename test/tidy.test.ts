@@ -35,7 +35,7 @@ const CONCERN_EDGES: Record<string, readonly string[]> = {
 /** Folder → what its files may import, as prefixes of paths or package names. Inside its own folder a file may import all. */
 const ALLOWED: Record<string, readonly string[]> = {
   "src/base": ["pino", "zod"],
-  "src/store": ["src/base/", "libsql", "piscina"],
+  "src/store": ["src/base/", "libsql", "@libsql/client/web", "piscina"],
   "src/engine": ["src/base/", "piscina", "lru-cache"],
   pool: ["src/base/"],
   runtimes: ["src/base/", "src/engine/ports.ts"],
@@ -187,6 +187,7 @@ const BANS: readonly [RegExp, RegExp, string][] = [
     /^src\/base\/clock\.ts$|^src\/setup\/|^src\/page\/assets\/clock\.js$/,
     "clock.after()",
   ],
+  [/\bPRAGMA\b|\bsqlite_[a-z]+\b|\bSAVEPOINT\b|\bBEGIN IMMEDIATE\b/, /^src\/store\//, "the store's port"],
   [/\bMath\.random\(/, /^$/, "ids.random()"],
   [
     /\bprocess\.env\b/,

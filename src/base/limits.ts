@@ -458,6 +458,8 @@ export const LIMITS = {
   store_cache_bytes: 16 * 1024 * 1024,
   /** Only another process that writes to the file can make the store wait: one daemon per data directory holds. */
   store_busy_timeout_ms: 1_000,
+  /** Deadline for one answer of a store on a server. */
+  store_answer_ms: 10_000,
   /** A checkpoint that takes longer counts as failed. */
   checkpoint_timeout_ms: 30_000,
   /** The write-ahead log is copied back to the file above this size. */

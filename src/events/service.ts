@@ -238,7 +238,7 @@ export class Events implements EventLog {
   }
 
   async #prime(): Promise<void> {
-    const row = await this.#store.readOne("SELECT seq FROM sqlite_sequence WHERE name = 'events'");
+    const row = await this.#store.readOne("SELECT max(seq) AS seq FROM events");
     this.#pushed_seq = Math.max(this.#pushed_seq, Number(row?.seq ?? 0));
   }
 

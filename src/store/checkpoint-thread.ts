@@ -5,7 +5,7 @@
 import Database from "libsql";
 import { AppError, errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
-import { sqliteCode } from "./connection.ts";
+import { sqliteCode } from "./sql.ts";
 
 export interface CheckpointTask {
   readonly path: string;

@@ -1,100 +1,23 @@
 /**
- * One libsql connection: prepared statements kept, values checked before they are bound, rows as plain objects.
- * It knows nothing of batches or checkpoints. Everything here is synchronous.
+ * One libsql connection: prepared statements kept, rows as plain objects. It knows nothing of batches or checkpoints.
+ * Everything here is synchronous.
  *
  * What libsql 0.5.29 does and this file keeps from everybody else:
  * C1. Binding a boolean aborts the process, a missing argument reuses the one of the call before, a second statement
- *     in the text is ignored: each is refused here as a fault.
- * C2. Text is cut at U+0000 when it is read. Such a string is stored as a blob of its UTF-8 bytes and decoded again
- *     where the column is declared TEXT.
- * C3. A prepared BEGIN IMMEDIATE that fails busy breaks the next COMMIT: transactions go through `exec`, which is
+ *     in the text is ignored: each is refused before, as a fault.
+ * C2. A prepared BEGIN IMMEDIATE that fails busy breaks the next COMMIT: transactions go through `exec`, which is
  *     also the faster way (0.7 µs).
  */
 import Database from "libsql";
-import { AppError, errorText, InvariantError, invariant } from "../base/errors.ts";
+import { invariant } from "../base/errors.ts";
+import { bindable, checkParameters, countParameters, readable } from "./sql.ts";
 import type { Row, Value } from "./store.ts";
 
 interface Prepared {
   readonly statement: Database.Statement;
   readonly parameter_count: number;
-  /** Names, and whether a blob in that column stands for text (C2). Filled by the first read. */
+  /** Names, and whether a blob in that column stands for text (D2). Filled by the first read. */
   columns: readonly { readonly name: string; readonly is_text: boolean }[] | null;
-}
-
-const QUOTED_OR_COMMENT = /'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|\/\*.*?\*\//gs;
-
-/** Number of `?` in one statement. Throws where C1 would lose something silently. */
-export function countParameters(sql: string): number {
-  const bare = sql.replace(QUOTED_OR_COMMENT, "");
-  if (/;\s*\S/.test(bare)) throw new InvariantError(`more than one statement: ${sql}`);
-  if (/\?\d|[:@$][A-Za-z_]/.test(bare)) throw new InvariantError(`parameters other than plain '?': ${sql}`);
-  return bare.split("?").length - 1;
-}
-
-/** Bytes that the values take in memory, roughly. Throws on a value that cannot be bound (C1). */
-export function checkValues(values: readonly Value[]): number {
-  let bytes = 0;
-  for (const value of values) {
-    switch (typeof value) {
-      case "string":
-        bytes += value.length;
-        break;
-      case "number":
-        // SQLite stores NaN as NULL.
-        if (Number.isNaN(value)) throw new InvariantError("NaN cannot be stored");
-        bytes += 8;
-        break;
-      case "bigint":
-        bytes += 8;
-        break;
-      default:
-        if (value === null) break;
-        if (!(value instanceof Uint8Array)) throw new InvariantError(`a ${typeof value} cannot be stored`);
-        bytes += value.byteLength;
-    }
-  }
-  return bytes;
-}
-
-function bindable(values: readonly Value[]): readonly Value[] {
-  for (const value of values) {
-    if (typeof value === "string" && value.includes("\0")) {
-      return values.map((v) => (typeof v === "string" && v.includes("\0") ? Buffer.from(v) : v));
-    }
-  }
-  return values;
-}
-
-function readable(value: unknown, is_text: boolean): Value {
-  if (value === null || typeof value !== "object") return value as Value;
-  // Blobs come as Buffer or as ArrayBuffer, by the libsql call that read them.
-  const bytes = value instanceof ArrayBuffer ? new Uint8Array(value) : (value as Uint8Array);
-  return is_text ? Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString() : bytes;
-}
-
-/** SQLite's name of an error (`SQLITE_FULL`), or an empty string for anything else that was thrown. */
-export function sqliteCode(thrown: unknown): string {
-  const code = thrown instanceof Error && "code" in thrown ? thrown.code : "";
-  return typeof code === "string" && code.startsWith("SQLITE_") ? code : "";
-}
-
-/** Expected, as everything that runs out: no fault, and over when there is space again. */
-export function diskFull(cause?: unknown): AppError {
-  const hint = "free space where the data directory is, or delete functions that are not needed";
-  return new AppError("CAPACITY_FULL", "the store's disk is full", { hint, retry_after: 1, cause });
-}
-
-/** What callers of the store get for an error of the database. Values never appear in SQLite's messages. */
-export function storeError(thrown: unknown): unknown {
-  const code = sqliteCode(thrown);
-  if (code === "") return thrown;
-  if (code === "SQLITE_FULL") return diskFull(thrown);
-  const text = /^SQLITE_(READONLY|IOERR_(WRITE|TRUNCATE|FSYNC))/.test(code)
-    ? `the store's disk cannot be written (${code})`
-    : code.startsWith("SQLITE_CONSTRAINT")
-      ? `the store refused a record: ${errorText(thrown)}`
-      : `the store failed with ${code}: ${errorText(thrown)}`;
-  return new AppError("INTERNAL", text, { cause: thrown });
 }
 
 export interface ConnectionLimits {
@@ -171,10 +94,7 @@ export class Connection {
       }
       this.#prepared.set(sql, prepared);
     }
-    invariant(
-      prepared.parameter_count === values.length,
-      `${values.length} values for ${prepared.parameter_count} parameters: ${sql}`,
-    );
+    checkParameters(sql, prepared.parameter_count, values);
     return prepared;
   }
 }

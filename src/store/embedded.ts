@@ -13,9 +13,10 @@ import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Checkpointer, type CheckpointLimits } from "./checkpointer.ts";
-import { Connection, type ConnectionLimits, checkValues, sqliteCode, storeError } from "./connection.ts";
+import { Connection, type ConnectionLimits } from "./connection.ts";
 import { MIGRATIONS, type Migration, migrate } from "./migrations.ts";
 import { Reserve } from "./reserve.ts";
+import { checkValues, sqliteCode, storeError } from "./sql.ts";
 import type {
   Append,
   CommitListener,
@@ -27,7 +28,8 @@ import type {
   WriteOptions,
   WriteResult,
 } from "./store.ts";
-import { Writer, type WriterLimits } from "./writer.ts";
+import type { QueueLimits } from "./write-queue.ts";
+import { Writer } from "./writer.ts";
 
 export interface EmbeddedOptions {
   readonly path: string;
@@ -39,7 +41,7 @@ export interface EmbeddedOptions {
   readonly migrations?: readonly Migration[];
 }
 
-export type StoreLimits = ConnectionLimits & WriterLimits & CheckpointLimits;
+export type StoreLimits = ConnectionLimits & QueueLimits & CheckpointLimits;
 
 /** Pages of 4 KiB: smaller ones commit 5 % faster, but outputs of a megabyte would become long chains. */
 const PAGE_BYTES = 4096;
@@ -102,11 +104,11 @@ class EmbeddedStore implements Store {
   }
 
   write(statements: readonly Statement[], options?: WriteOptions): Promise<WriteResult> {
-    return this.#writer.write(statements, options);
+    return this.#writer.queue.write(statements, options);
   }
 
   appender(table: string, columns: readonly string[]): Append {
-    return this.#writer.appender(table, columns);
+    return this.#writer.queue.appender(table, columns);
   }
 
   async read<R extends Row = Row>(sql: string, args: readonly Value[] = []): Promise<R[]> {
@@ -128,7 +130,7 @@ class EmbeddedStore implements Store {
   }
 
   stats(): StoreStats {
-    return { ...this.#writer.waiting, wal_bytes: this.#closed === null ? this.#checkpointer.wal_bytes : 0 };
+    return { ...this.#writer.queue.waiting, wal_bytes: this.#closed === null ? this.#checkpointer.wal_bytes : 0 };
   }
 
   close(): Promise<void> {

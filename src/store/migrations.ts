@@ -6,6 +6,7 @@
  */
 import { AppError } from "../base/errors.ts";
 import type { Connection } from "./connection.ts";
+import { READ_VERSION, writeVersion } from "./sql.ts";
 
 export interface Migration {
   readonly version: number;
@@ -370,25 +371,33 @@ export const MIGRATIONS: readonly Migration[] = [
   },
 ];
 
-/** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */
-export function migrate(connection: Connection, path: string, migrations: readonly Migration[] = MIGRATIONS): void {
-  const found = Number(connection.rows("PRAGMA user_version", [])[0]?.user_version ?? 0);
+/** The migrations that a store of this schema lacks. Throws INTERNAL if a newer program wrote it. */
+export function missingMigrations(found: number, place: string, migrations: readonly Migration[]): Migration[] {
   const newest = migrations.at(-1)?.version ?? 0;
   if (found > newest) {
-    throw new AppError("INTERNAL", `the store ${path} has schema ${found}, this program knows up to ${newest}`, {
+    throw new AppError("INTERNAL", `the store ${place} has schema ${found}, this program knows up to ${newest}`, {
       hint: "start the version of the program that wrote it, or another data directory",
     });
   }
-  for (const { version, statements } of migrations) {
-    if (version <= found) continue;
+  return migrations.filter(({ version }) => version > found);
+}
+
+export function notMigrated(place: string, version: number, cause: unknown): AppError {
+  return new AppError("INTERNAL", `the store ${place} could not be brought to schema ${version}`, { cause });
+}
+
+/** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */
+export function migrate(connection: Connection, path: string, migrations: readonly Migration[] = MIGRATIONS): void {
+  const found = Number(connection.rows(READ_VERSION.sql, [])[0]?.user_version ?? 0);
+  for (const { version, statements } of missingMigrations(found, path, migrations)) {
     connection.exec("BEGIN IMMEDIATE");
     try {
       for (const sql of statements) connection.exec(sql);
-      connection.exec(`PRAGMA user_version=${version}`);
+      connection.exec(writeVersion(version).sql);
       connection.exec("COMMIT");
     } catch (cause) {
       if (connection.in_transaction) connection.exec("ROLLBACK");
-      throw new AppError("INTERNAL", `the store ${path} could not be brought to schema ${version}`, { cause });
+      throw notMigrated(path, version, cause);
     }
   }
 }

@@ -6,7 +6,7 @@
  * S1. A batch is atomic: all of its statements or none.
  * S2. A batch that fails or misses an expectation rolls back alone; what is committed beside it stays.
  * S3. A promise of `write` or of an appender resolves after the commit, so the data survives a crash of this process;
- *     with `durable` it survives a power cut too.
+ *     with `durable` it survives a power cut too. On a server every commit is as durable as the server's settings make it.
  * S4. `read` sees every write whose promise has resolved.
  * S5. Batches commit in the order of their calls. Rows of an appender keep their order among themselves only.
  */
@@ -58,7 +58,7 @@ export interface WriteOptions {
 export interface WriteResult {
   /** Index of the statement whose expectation was missed; the batch was rolled back. Null: committed. */
   readonly conflict: number | null;
-  /** Changed rows per statement, up to and including the conflicting one. */
+  /** Changed rows per statement; empty if the batch was rolled back. */
   readonly changes: readonly number[];
 }
 

@@ -16,6 +16,17 @@ describe("the store contract on an embedded file", () => {
 describe("a bounded writer", () => {
   const scratch = scratchStores();
 
+  it("commits the rows and batches of one turn together", async () => {
+    const store = scratch().open({ migrations: NOTES });
+    const counts: number[] = [];
+    store.onCommit((items_count) => counts.push(items_count));
+    const append = store.appender("notes", ["id"]);
+    const batch = store.write([{ sql: "INSERT INTO notes (id) VALUES (3)" }]);
+    await Promise.all([append([1]), append([2]), batch]);
+    await append([4]);
+    expect(counts).toEqual([3, 1]);
+  });
+
   it("refuses with CAPACITY_FULL when too many items wait, and takes new ones afterwards", async () => {
     const store = scratch().open({ migrations: NOTES, limits: { writer_queue_max: 10, writer_batch_max: 3 } });
     const append = store.appender("notes", ["id"]);

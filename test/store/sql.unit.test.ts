@@ -1,6 +1,6 @@
-/** What a statement may look like before libsql sees it (C1 in connection.ts). */
+/** What a statement may look like before libsql sees it (D1 in sql.ts). */
 import { describe, expect, it } from "vitest";
-import { checkValues, countParameters } from "../../src/store/connection.ts";
+import { checkValues, countParameters } from "../../src/store/sql.ts";
 import type { Value } from "../../src/store/store.ts";
 
 describe("countParameters", () => {

