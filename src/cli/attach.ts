@@ -38,7 +38,7 @@ const DEADLY = { SIGTERM: 15, SIGHUP: 1 } as const;
 
 export function checkTerminal(): void {
   if (process.stdin.isTTY && process.stdout.isTTY) return;
-  throw usage("there is no terminal here for -t", "without it output comes as it is, and -i passes standard input");
+  throw usage("-t needs a terminal on standard input and output", "leave -t out; -i alone passes standard input");
 }
 
 /** Runs it to its end, or until it is left. Throws what the API refuses, and Failure where the connection breaks. */
@@ -84,7 +84,7 @@ async function opened(socket: WebSocket, url: string): Promise<void> {
   socket.once("unexpected-response", (_request, response: IncomingMessage) => {
     apiError(response).then(reject, reject);
   });
-  socket.on("error", (cause) => reject(new Unreachable(`nothing answers at ${url}`, { cause })));
+  socket.on("error", (cause) => reject(new Unreachable(`no daemon answers at ${url}`, { cause })));
   await promise;
 }
 
@@ -122,7 +122,7 @@ async function converse({ terminal }: Session, socket: WebSocket): Promise<Attac
   });
   socket.on("close", (_code, reason) => {
     const why = reason.length === 0 ? "" : `: ${reason}`;
-    reject(new Failure(EXIT.unreachable, `the connection to the terminal has ended${why}`));
+    reject(new Failure(EXIT.unreachable, `connection to the terminal closed${why}`));
   });
   const undo = terminal.raw(stdin);
   const onDeadly = (name: keyof typeof DEADLY) => process.exit(128 + DEADLY[name]);
@@ -144,7 +144,7 @@ async function converse({ terminal }: Session, socket: WebSocket): Promise<Attac
 
 /** After Ctrl-P Ctrl-Q. */
 export function noteLeft({ terminal }: Session, { session_id }: Attached): void {
-  terminal.note(`\r\nthe terminal goes on for a while; back to it: hearth attach ${session_id}`);
+  terminal.note(`\r\ndetached; to attach again: hearth attach ${session_id}`);
 }
 
 export async function reattach(session: Session, [session_id = ""]: Words): Promise<void> {

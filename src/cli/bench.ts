@@ -10,13 +10,13 @@ import type { Session, Words } from "./session.ts";
 const CHECKOUT = fileURLToPath(new URL("../..", import.meta.url));
 
 export async function bench(session: Session, words: Words): Promise<void> {
-  if (!existsSync(join(CHECKOUT, "bench/index.ts"))) throw usage(`${CHECKOUT} has no bench`);
+  if (!existsSync(join(CHECKOUT, "bench/index.ts"))) throw usage(`no bench folder in ${CHECKOUT}`);
   // Ctrl-C reaches npm by itself; how that ends is how this ends.
   session.interrupt_exit_code = null;
   const args = ["run", "--silent", "bench", "--", ...words.filter((word) => word !== undefined)];
   const child = spawn("npm", args, { cwd: CHECKOUT, stdio: "inherit" });
   const { promise, resolve, reject } = Promise.withResolvers<number>();
-  child.on("error", (error) => reject(usage(`npm cannot be started: ${error.message}`)));
+  child.on("error", (error) => reject(usage(`cannot run npm: ${error.message}`)));
   child.on("close", (code, signal) => resolve(code ?? 128 + (signal === null ? 0 : constants.signals[signal])));
   process.exitCode = await promise;
 }

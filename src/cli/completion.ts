@@ -65,7 +65,7 @@ const SHELLS: Readonly<Record<string, string>> = { bash: BASH, zsh: ZSH, fish: F
 
 export async function completion(session: Session, [shell = ""]: Words): Promise<void> {
   const script = SHELLS[shell];
-  if (script === undefined) throw usage(`there is no completion for '${shell}'`, "bash, zsh or fish");
+  if (script === undefined) throw usage(`unsupported shell: '${shell}'`, "use bash, zsh or fish");
   session.terminal.out(script);
 }
 

@@ -89,7 +89,7 @@ export async function followToEnd(
   let after_seq: number | undefined;
   const printNew = (entry: Entry) => {
     if (after_seq !== undefined && entry.seq > after_seq + 1) {
-      session.terminal.note(`… ${entry.seq - after_seq - 1} lines are left out: they are no longer kept`);
+      session.terminal.note(`… ${entry.seq - after_seq - 1} lines skipped: the log no longer keeps them`);
     }
     after_seq = entry.seq;
     print(entry);

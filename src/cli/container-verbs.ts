@@ -18,7 +18,7 @@ const STATES = ["created", "starting", "running", "exited", "error"];
 /** `[[<address>:]<host port>:]<container port>[/udp]`; which addresses there may be is the API's to say. */
 export function publishedPort(text: string): PublishedPort {
   const match = /^(?:(?:(\d{1,3}(?:\.\d{1,3}){3}):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/.exec(text);
-  if (match === null) throw new InvalidArgumentError("expected [[address:]port:]port[/udp], as 20080:80");
+  if (match === null) throw new InvalidArgumentError("expected [[address:]port:]port[/udp], for example 20080:80");
   const [, host_address, host_port, container_port, protocol] = match;
   return {
     container_port: Number(container_port),
@@ -29,50 +29,54 @@ export function publishedPort(text: string): PublishedPort {
 }
 
 const ENVIRONMENT: readonly Flag[] = [
-  { flags: "-e, --env <NAME=VALUE>", about: "a variable; repeatable", parse: collect },
-  { flags: "--env-file <file>", about: "variables from a file of NAME=VALUE lines; repeatable", parse: collect },
+  { flags: "-e, --env <NAME=VALUE>", about: "set an environment variable; repeatable", parse: collect },
+  { flags: "--env-file <file>", about: "read variables from a file of NAME=VALUE lines; repeatable", parse: collect },
 ];
-const WORKDIR: Flag = { flags: "-w, --workdir <path>", about: "where commands begin" };
-const TIME: Flag = { flags: "-t, --time <s>", about: "until what is left is killed (10)", parse: seconds };
+const WORKDIR: Flag = { flags: "-w, --workdir <path>", about: "working directory of the command" };
+const TIME: Flag = { flags: "-t, --time <s>", about: "seconds between SIGTERM and SIGKILL (10)", parse: seconds };
 
 const RUN_FLAGS: readonly Flag[] = [
-  { flags: "-n, --name <name>", about: "its name; one is made up unless given" },
-  { flags: "-d, --detach", about: "answer when it runs" },
-  { flags: "-i, --interactive", about: "with -t: keys go to it" },
+  { flags: "-n, --name <name>", about: "name of the container (default: generated)" },
+  { flags: "-d, --detach", about: "return when the container runs" },
+  { flags: "-i, --interactive", about: "with -t: connect the keyboard" },
   { flags: "-t, --tty", about: "run the command, or a shell, on a terminal" },
-  { flags: "--rm", about: "remove it when it has ended" },
-  { flags: "--image <name>", about: "a profile (prod)" },
-  { flags: "--oci", about: "the image is an OCI reference" },
+  { flags: "--rm", about: "remove the container when it exits" },
+  { flags: "--image <name>", about: "image: a profile (prod), or with --oci an OCI reference" },
+  { flags: "--oci", about: "treat --image as an OCI reference" },
   ...ENVIRONMENT,
-  { flags: "-l, --label <NAME=VALUE>", about: "a label; repeatable", parse: collect },
-  { flags: "-v, --volume <name:/path>", about: "a volume and where it is mounted; repeatable", parse: collect },
+  { flags: "-l, --label <NAME=VALUE>", about: "set a label; repeatable", parse: collect },
+  { flags: "-v, --volume <name:/path>", about: "mount a volume at a path; repeatable", parse: collect },
   {
     flags: "-p, --publish <port:port>",
-    about: "a port of this machine and one of the container's; repeatable",
+    about: "publish a container port on a host port; repeatable",
     parse: (text, before) => [...((before as object[] | undefined) ?? []), publishedPort(text)],
   },
-  { flags: "--egress <rules>", about: "what it may reach: on, off, or addresses with commas", parse: collect },
-  { flags: "-m, --memory <mb>", about: "memory: MiB, or like 2g", parse: megabytes },
-  { flags: "--cpu <percent>", about: "of one core", parse: number },
-  { flags: "--disk <mb>", about: "what it may write: MiB, or like 10g", parse: megabytes },
+  {
+    flags: "--egress <rules>",
+    about: "outbound traffic: on, off, or allowed addresses, comma-separated",
+    parse: collect,
+  },
+  { flags: "-m, --memory <mb>", about: "memory limit in MiB, or with a unit: 2g", parse: megabytes },
+  { flags: "--cpu <percent>", about: "CPU limit in percent of one core", parse: number },
+  { flags: "--disk <mb>", about: "disk limit in MiB, or with a unit: 10g", parse: megabytes },
   { flags: "--gpus <n>", about: "GPUs", parse: number },
   WORKDIR,
-  { flags: "--strict", about: "no capabilities, and a narrower system-call filter" },
+  { flags: "--strict", about: "drop all capabilities and use a narrower seccomp filter" },
   { flags: "--read-only", about: "mount the root file system read-only" },
   {
     flags: "--restart <policy>",
-    about: "when its command ends: no, on-failure, always",
+    about: "restart when the command exits: no, on-failure, always",
     choices: ["no", "on-failure", "always"],
   },
-  { flags: "--ttl <s>", about: "delete it after so long: seconds, or like 12h", parse: seconds },
-  { flags: "--idle <s>", about: "stop it after so long without exec", parse: seconds },
+  { flags: "--ttl <s>", about: "delete the container after this time: seconds, or 12h", parse: seconds },
+  { flags: "--idle <s>", about: "stop the container after this time without an exec", parse: seconds },
 ];
 
 const RUN: Verb = {
   name: "run",
   words: ["[command...]"],
-  summary: "make a container, and run a command in it",
-  more: "With a command it prints what that writes until it ends, and exits with its code; Ctrl-C stops it. Without one, or with --detach, it answers when the container runs; one without a command waits for exec.",
+  summary: "create a container and run a command in it",
+  more: "With a command, hearth prints its output and exits with its code; Ctrl-C stops the container. Without a command, or with --detach, hearth returns when the container runs. A container without a command waits for exec.",
   flags: RUN_FLAGS,
   isCommand: true,
   examples: [
@@ -87,14 +91,14 @@ const EXEC: Verb = {
   name: "exec",
   words: ["<container>", "[command...]"],
   summary: "run a command in a container",
-  more: "Its output comes as it is written, its exit code is this command's. With -it it runs on a terminal, or a shell does; Ctrl-P Ctrl-Q leaves that there. --json prints the API's answer when it has ended, -d the id of its job when it has begun.",
+  more: "hearth prints the command's output and exits with its code. With -it the command, or a shell, runs on a terminal; Ctrl-P Ctrl-Q detaches from it. --json prints the API's response when the command exits; -d prints the id of a background job.",
   flags: [
-    { flags: "-i, --interactive", about: "pass standard input, whole" },
-    { flags: "-t, --tty", about: "on a terminal" },
-    { flags: "-d, --detach", about: "answer when it has begun, with its job" },
+    { flags: "-i, --interactive", about: "read standard input to its end and pass it" },
+    { flags: "-t, --tty", about: "run on a terminal" },
+    { flags: "-d, --detach", about: "start a background job and print its id" },
     ...ENVIRONMENT,
     WORKDIR,
-    { flags: "--timeout <s>", about: "end it after so long (1h; with -d never)", parse: seconds },
+    { flags: "--timeout <s>", about: "timeout of the command (1h; with -d none)", parse: seconds },
   ],
   isCommand: true,
   examples: ["hearth exec box -- ls -l /", "hearth exec -i box -- wc -l < letter.txt", "hearth exec -it box"],
@@ -104,11 +108,11 @@ const EXEC: Verb = {
 const LOOKS: readonly Verb[] = [
   {
     name: "ps",
-    summary: "list containers that run, or all",
+    summary: "list running containers, or all",
     flags: [
-      { flags: "-a, --all", about: "those that do not run too" },
-      { flags: "--state <state>", about: "only those in it", choices: STATES },
-      { flags: "-q, --quiet", about: "ids alone" },
+      { flags: "-a, --all", about: "include containers that do not run" },
+      { flags: "--state <state>", about: "only containers in this state", choices: STATES },
+      { flags: "-q, --quiet", about: "print only the ids" },
       LIMIT,
     ],
     examples: ["hearth ps -a", "hearth rm -f $(hearth ps -aq)"],
@@ -117,14 +121,14 @@ const LOOKS: readonly Verb[] = [
   {
     name: "inspect",
     words: ["<container>"],
-    summary: "show a container with all its fields",
+    summary: "show all fields of a container",
     examples: ["hearth inspect box", "hearth inspect box --json | jq -r .ip_address"],
     load: async () => (await import("./containers.ts")).inspect,
   },
   {
     name: "stats",
     words: ["[container...]"],
-    summary: "what containers use, live",
+    summary: "show live resource usage of containers",
     flags: [{ flags: "--no-stream", about: "once" }],
     examples: ["hearth stats", "hearth stats box --no-stream --json"],
     load: async () => (await import("./stats.ts")).stats,
@@ -132,7 +136,7 @@ const LOOKS: readonly Verb[] = [
   {
     name: "top",
     words: ["<container>"],
-    summary: "the processes in a container",
+    summary: "list the processes in a container",
     examples: ["hearth top box"],
     load: async () => (await import("./containers.ts")).top,
   },
@@ -141,7 +145,7 @@ const LOOKS: readonly Verb[] = [
 const ATTACH: Verb = {
   name: "attach",
   words: ["<session>"],
-  summary: "attach to a terminal that has no client, such as one left by Ctrl-P Ctrl-Q",
+  summary: "attach to a detached terminal session",
   examples: ["hearth attach sess_3fa85f64c1d2"],
   load: async () => (await import("./attach.ts")).reattach,
 };
@@ -149,13 +153,13 @@ const ATTACH: Verb = {
 export const TERMINALS: Group = {
   name: "terminals",
   aliases: ["term"],
-  summary: "terminal sessions in containers",
+  summary: "manage terminal sessions in containers",
   verbs: [
     {
       name: "list",
       aliases: ["ls"],
       words: ["[container]"],
-      summary: "list terminal sessions, the newest first",
+      summary: "list terminal sessions, newest first",
       examples: ["hearth terminals list", "hearth terminals list box"],
       load: async () => (await import("./terminals.ts")).listTerminals,
     },
@@ -164,7 +168,7 @@ export const TERMINALS: Group = {
       name: "close",
       aliases: ["rm"],
       words: ["<session...>"],
-      summary: "end terminal sessions and what runs in them",
+      summary: "close terminal sessions and end their processes",
       examples: ["hearth terminals close sess_3fa85f64c1d2"],
       load: async () => (await import("./terminals.ts")).closeTerminals,
     },
@@ -175,14 +179,14 @@ const CHANGES: readonly Verb[] = [
   {
     name: "start",
     words: ["<container...>"],
-    summary: "start containers that have ended",
+    summary: "start exited containers",
     examples: ["hearth start box"],
     load: async () => (await import("./containers.ts")).start,
   },
   {
     name: "stop",
     words: ["<container...>"],
-    summary: "end containers, by SIGTERM first",
+    summary: "stop containers: SIGTERM first, then SIGKILL",
     flags: [TIME],
     examples: ["hearth stop box", "hearth stop -t 1 box web"],
     load: async () => (await import("./containers.ts")).stop,
@@ -190,14 +194,14 @@ const CHANGES: readonly Verb[] = [
   {
     name: "kill",
     words: ["<container...>"],
-    summary: "end containers at once",
+    summary: "kill containers with SIGKILL",
     examples: ["hearth kill box"],
     load: async () => (await import("./containers.ts")).kill,
   },
   {
     name: "rename",
     words: ["<container>", "<new-name>"],
-    summary: "give a container another name",
+    summary: "rename a container",
     examples: ["hearth rename box crate"],
     load: async () => (await import("./containers.ts")).rename,
   },
@@ -206,7 +210,7 @@ const CHANGES: readonly Verb[] = [
     name: "cp",
     words: ["<source>", "<target>"],
     summary: "copy files between a container and this machine",
-    more: "One side is <container>:<path>, the other a path, or - for a tar archive. Into a directory that is there, else under the new name; <directory>/. is what is in it.",
+    more: "One side is <container>:<path>, the other a local path, or - for a tar archive. If the target is a directory, the copy goes into it; otherwise the target is the new name. <directory>/. copies the contents of the directory.",
     examples: ["hearth cp site/. web:/srv", "hearth cp box:/var/log ./logs", "hearth cp box:/etc - | tar -t"],
     load: async () => (await import("./copy.ts")).copy,
   },
@@ -216,17 +220,17 @@ const CHANGES: readonly Verb[] = [
 export const CONTAINER_VERBS: readonly Verb[] = [RUN, EXEC, ...LOOKS, ...CHANGES];
 
 const LOG_FLAGS: readonly Flag[] = [
-  { flags: "-f, --follow", about: "go on with what comes, until Ctrl-C or the container's end" },
-  { flags: "--since <when>", about: "none before it: 10m ago, or a date", parse: moment },
-  { flags: "-t, --timestamps", about: "with the time of each line" },
-  { ...LIMIT, about: "so many lines, the newest (100)" },
+  { flags: "-f, --follow", about: "follow new lines until Ctrl-C or until the container exits" },
+  { flags: "--since <when>", about: "only lines since then: a time ago (10m) or a date", parse: moment },
+  { flags: "-t, --timestamps", about: "print the time of each line" },
+  { ...LIMIT, about: "number of lines, the newest (100)" },
 ];
 
 const NAMESAKES: readonly Verb[] = [
   {
     name: "logs",
     words: ["<container>"],
-    summary: "what a container's command has written",
+    summary: "show the output of a container's command",
     flags: LOG_FLAGS,
     examples: ["hearth containers logs web --since 10m", "hearth containers logs web -f"],
     load: async () => (await import("./container-log.ts")).containerLogs,
@@ -235,7 +239,7 @@ const NAMESAKES: readonly Verb[] = [
     name: "rm",
     words: ["<container...>"],
     summary: "remove containers with their files and logs",
-    flags: [{ flags: "-f, --force", about: "those that run too" }],
+    flags: [{ flags: "-f, --force", about: "remove running containers too" }],
     examples: ["hearth containers rm box"],
     load: async () => (await import("./containers.ts")).remove,
   },
@@ -244,7 +248,7 @@ const NAMESAKES: readonly Verb[] = [
 export const CONTAINERS: Group = {
   name: "containers",
   aliases: ["ctr"],
-  summary: "containers: the verbs above",
+  summary: "container commands, the same as above",
   verbs: [...CONTAINER_VERBS, ...NAMESAKES],
 };
 
@@ -253,10 +257,10 @@ export const SHARED_VERBS: Readonly<Record<string, Verb>> = {
   logs: {
     name: "logs",
     words: ["<thing>"],
-    summary: "what a container, or the calls of a function, have written",
-    more: "Of a function the calls come in order of time: each is a line with its time, id, status and length; below it '|' stands before its output, '!' before its error output. --since and --timestamps are for containers.",
+    summary: "show the output of a container or of a function's calls",
+    more: "For a function, hearth lists the calls in order of time. Each call has a line with its time, id, status and duration. Below it '|' marks standard output and '!' standard error. --since and --timestamps are for containers.",
     flags: LOG_FLAGS.map((flag) =>
-      flag.flags.startsWith("--limit") ? { ...flag, about: "so many, the newest: lines (100), calls (20)" } : flag,
+      flag.flags.startsWith("--limit") ? { ...flag, about: "number of lines (100) or calls (20), the newest" } : flag,
     ),
     examples: ["hearth logs hello", "hearth logs web -f --since 10m"],
     load: async () => (await import("./either.ts")).logs,
@@ -265,8 +269,8 @@ export const SHARED_VERBS: Readonly<Record<string, Verb>> = {
     name: "delete",
     aliases: ["rm"],
     words: ["<thing...>"],
-    summary: "remove functions with their records, containers with their files",
-    flags: [{ flags: "-f, --force", about: "containers that run too" }],
+    summary: "remove functions with their records, or containers with their files",
+    flags: [{ flags: "-f, --force", about: "remove running containers too" }],
     examples: ["hearth delete hello", "hearth rm -f box"],
     load: async () => (await import("./either.ts")).remove,
   },

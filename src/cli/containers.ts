@@ -28,9 +28,9 @@ export function statusOf(record: ContainerRecord, now: number): string {
     const up = `up ${span(now - (seconds(started_at) ?? now))}`;
     return restart_count === 0 ? up : `${up}, restarted ${restart_count} times`;
   }
-  if (state === "error") return `cannot be started: ${error_message ?? "unknown"}`;
+  if (state === "error") return `failed to start: ${error_message ?? "unknown"}`;
   if (state !== "exited") return state;
-  return `exited with ${exit_code ?? "?"}${oom_killed ? " (out of memory)" : ""}, ${relative(seconds(exited_at), now)}`;
+  return `exited with ${exit_code ?? "?"}${oom_killed ? " (out of memory)" : ""} ${relative(seconds(exited_at), now)}`;
 }
 
 const portText = ({ host_address, host_port, container_port, protocol }: ContainerRecord["ports"][number]) =>
@@ -75,9 +75,7 @@ export async function ps(session: Session, _words: Words, flags: Flags): Promise
   if (flags.quiet === true && session.flags.json !== true) {
     return session.terminal.out(shown.map(({ container_id }) => `${container_id}\n`).join(""));
   }
-  const empty = isAll
-    ? "no containers: hearth run -d --name box"
-    : "no container runs; those that do not too: hearth ps -a";
+  const empty = isAll ? "no containers: hearth run -d --name box" : "no running containers; hearth ps -a lists all";
   session.show({ ...answer, containers: shown }, () => session.table(columns, shown, empty));
   session.noteCut(answer.containers.length, limit, answer);
 }
@@ -161,5 +159,5 @@ export async function top(session: Session, [name = ""]: Words): Promise<void> {
     { title: "STARTED", value: ({ started_at }) => relative(seconds(started_at), session.now) },
     { title: "COMMAND", value: ({ command }) => command, isLong: true },
   ];
-  session.show(answer, () => session.table(columns, answer.processes, "nothing runs in it"));
+  session.show(answer, () => session.table(columns, answer.processes, "no processes"));
 }

@@ -96,7 +96,7 @@ async function localKind(path: string): Promise<Kind> {
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === "ENOENT") return "missing";
-    throw usage(`${path} cannot be read: ${message}`);
+    throw usage(`cannot read ${path}: ${message}`);
   }
 }
 
@@ -156,12 +156,17 @@ class Tar {
     try {
       [code] = await closed;
     } catch (cause) {
-      throw new Failure(EXIT.usage, "there is no tar on this machine", "it makes and unpacks what is copied", cause);
+      throw new Failure(
+        EXIT.usage,
+        "tar is not installed on this machine",
+        "install tar; hearth packs and unpacks copies with it",
+        cause,
+      );
     }
     // 1: a file has changed while it was read.
     if (code === 0 || code === 1) return;
     const [first = ""] = this.#words.split("\n");
-    throw new Failure(EXIT.usage, first === "" ? `tar has ended with ${code}` : first);
+    throw new Failure(EXIT.usage, first === "" ? `tar exited with ${code}` : first);
   }
 }
 
@@ -214,9 +219,9 @@ function sizeOf(path: string, isWatched: boolean): { bytes: number | null } {
 async function upload(session: Session, tree: Tree, source: string, target: string): Promise<number> {
   const isStdin = source === "-";
   const kind = isStdin ? "directory" : await localKind(source);
-  if (kind === "missing") throw usage(`there is no ${source}`);
+  if (kind === "missing") throw usage(`no such file or directory: ${source}`);
   const there = await kindOf(tree, target);
-  if (kind === "directory" && there === "file") throw usage(`${target} is a file`, "a directory goes into a directory");
+  if (kind === "directory" && there === "file") throw usage(`${target} is a file`, "copy a directory to a directory");
   const isInto = there === "directory" || target.endsWith("/");
   const args = ["-c", "-f", "-", "--owner=0", "--group=0", "--numeric-owner"];
   let into = target;
@@ -269,10 +274,10 @@ async function download(session: Session, tree: Tree, source: string, target: st
     const name = isInto ? posix.basename(source) : basename(target);
     args.push(renaming(name), "-C", isInto ? target : dirname(target));
   } else {
-    if (here === "file") throw usage(`${target} is a file`, "a directory goes into a directory");
+    if (here === "file") throw usage(`${target} is a file`, "copy a directory to a directory");
     const into = isInto && !isContent(source) ? join(target, posix.basename(source)) : target;
     await mkdir(into).catch(({ code, message }: NodeJS.ErrnoException) => {
-      if (code !== "EEXIST") throw usage(`${into} cannot be made: ${message}`);
+      if (code !== "EEXIST") throw usage(`cannot create ${into}: ${message}`);
     });
     args.push("-C", into);
   }
@@ -290,7 +295,7 @@ export async function copyBetween(
   if ((from === null) === (to === null)) {
     throw usage(
       from === null ? "neither side is <name>:<path>" : "both sides are <name>:<path>",
-      "one of them is a path of this machine, or - for a tar archive",
+      "one side must be a local path, or - for a tar archive",
     );
   }
   let size = 0;

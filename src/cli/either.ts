@@ -32,19 +32,19 @@ async function kindOf(session: Session, name: string, verbs: Readonly<Record<Kin
   if (ofFunction !== null && ofContainer.found) {
     const word = shellWord(name);
     const hint = `hearth functions ${verbs.function} ${word}, or: hearth containers ${verbs.container} ${word}`;
-    throw new Failure(EXIT.refused, `a function and a container are both named '${name}'`, hint);
+    throw new Failure(EXIT.refused, `name '${name}' is ambiguous: a function and a container have it`, hint);
   }
   if (ofFunction !== null) return "function";
   if (ofContainer.found) return "container";
   const names = [...(await session.functionNames()), ...(await session.containerNames())];
-  throw new Failure(EXIT.refused, `no function and no container is named '${name}'`, didYouMean(name, names));
+  throw new Failure(EXIT.refused, `no function or container named '${name}'`, didYouMean(name, names));
 }
 
 export async function logs(session: Session, words: Words, flags: Flags): Promise<void> {
   const kind = await kindOf(session, words[0] ?? "", { function: "logs", container: "logs" });
   if (kind === "container") return containerLogs(session, words, flags);
   if (flags.since !== undefined || flags.timestamps === true) {
-    throw usage("--since and --timestamps are for containers", "the records of a function: hearth invocations");
+    throw usage("--since and --timestamps are for containers", "to list a function's records: hearth invocations");
   }
   return functionLogs(session, words, flags);
 }

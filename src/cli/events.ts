@@ -93,7 +93,7 @@ function show(session: Session, event: ServerEvent): void {
   if (event.name === "heartbeat") return;
   if (event.name === "gap") {
     const { after_event_id, until_event_id } = event.data;
-    session.terminal.note(`… events after ${after_event_id} up to ${until_event_id} are no longer kept`);
+    session.terminal.note(`… events ${after_event_id} (exclusive) to ${until_event_id} are no longer kept`);
     return;
   }
   session.terminal.out(

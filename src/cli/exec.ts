@@ -41,7 +41,10 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
   }
   if (command.length === 0) {
     const word = shellWord(name);
-    throw usage("there is nothing to run", `a command: hearth exec ${word} -- ls; a shell: hearth exec -it ${word}`);
+    throw usage(
+      "no command given",
+      `to run a command: hearth exec ${word} -- ls; for a shell: hearth exec -it ${word}`,
+    );
   }
   const body = {
     command,
@@ -74,5 +77,5 @@ async function passed({ terminal }: Session, pieces: AsyncIterable<Buffer>): Pro
     else if (frame.type === "error") throw new Failure(EXIT.refused, frame.message);
     else if (frame.type === "exit") return frame.code ?? EXIT.refused;
   }
-  throw new Failure(EXIT.unreachable, "the connection broke before the command had ended", "the command was ended");
+  throw new Failure(EXIT.unreachable, "connection lost before the command exited", "the daemon ended the command");
 }

@@ -12,7 +12,7 @@ export const EXIT = {
 } as const;
 
 export const EXIT_HELP =
-  "Exit codes: 0 success, 1 refused by the API or a failed handler, 2 usage, 3 nothing answers, 130 Ctrl-C.";
+  "Exit codes: 0 success, 1 refused by the API or failed handler, 2 usage error, 3 daemon unreachable, 130 Ctrl-C.";
 
 /** Something that the command line itself has to say. The message is lower case and begins with what it is about. */
 export class Failure extends Error {

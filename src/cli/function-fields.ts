@@ -19,30 +19,30 @@ interface Field {
 }
 
 export const FIELDS: readonly Field[] = [
-  { name: "handler", value: "<line>", about: "what is run: one line for a shell" },
-  { name: "runtime", value: "<name>", about: "how it is run (shell)" },
-  { name: "description", value: "<text>", about: "what it is for", isNullable: true },
-  { name: "memory_limit_mb", value: "<mb>", about: "memory of an instance", isNumber: true },
+  { name: "handler", value: "<line>", about: "command line that a shell runs for each call" },
+  { name: "runtime", value: "<name>", about: "runtime that runs the handler (shell)" },
+  { name: "description", value: "<text>", about: "description of the function", isNullable: true },
+  { name: "memory_limit_mb", value: "<mb>", about: "memory limit of an instance in MiB", isNumber: true },
   {
     name: "cpu_limit_percent",
     value: "<percent>",
-    about: "of one core, for an instance",
+    about: "CPU limit of an instance in percent of one core",
     isNumber: true,
     isNullable: true,
   },
-  { name: "timeout_seconds", value: "<s>", about: "a call is ended after so long", isNumber: true },
-  { name: "min_instances", value: "<n>", about: "instances kept warm", isNumber: true },
-  { name: "max_instances", value: "<n>", about: "instances at most", isNumber: true },
+  { name: "timeout_seconds", value: "<s>", about: "timeout of a call in seconds", isNumber: true },
+  { name: "min_instances", value: "<n>", about: "minimum number of instances, kept warm", isNumber: true },
+  { name: "max_instances", value: "<n>", about: "maximum number of instances", isNumber: true },
   {
     name: "concurrency_limit",
     value: "<n>",
-    about: "calls that may wait or run at once",
+    about: "maximum number of calls waiting or running at once",
     isNumber: true,
     isNullable: true,
   },
-  { name: "working_directory", value: "<path>", about: "where the handler starts", isNullable: true },
+  { name: "working_directory", value: "<path>", about: "working directory of the handler", isNullable: true },
   { name: "api_access", value: null, about: "give the handler HEARTH_URL and HEARTH_KEY" },
-  { name: "cleanup_on_exit", value: null, about: "empty /tmp after each call, as is done unless said otherwise" },
+  { name: "cleanup_on_exit", value: null, about: "empty /tmp after each call (default)" },
 ];
 
 const flagName = (field: string) => field.replaceAll("_", "-");
@@ -55,15 +55,15 @@ const CLEARED = "";
 const ENVIRONMENT: readonly Flag[] = [
   {
     flags: "-e, --env <NAME=VALUE>",
-    about: "a variable of the handler's environment; repeatable",
+    about: "set a variable in the handler's environment; repeatable",
     parse: (text, previous) => collect(text, previous === false ? [CLEARED] : previous),
   },
-  { flags: "--env-file <file>", about: "variables from a file of NAME=VALUE lines; repeatable", parse: collect },
+  { flags: "--env-file <file>", about: "read variables from a file of NAME=VALUE lines; repeatable", parse: collect },
 ];
 
 const HANDLER_FILE: Flag = {
   flags: "--handler-file <file>",
-  about: "the handler from a file, a script with a #! line too; - for standard input",
+  about: "read the handler from a file, also a script with a #! line; - for standard input",
 };
 
 function fieldFlags(isUpdate: boolean): Flag[] {
@@ -76,7 +76,7 @@ function fieldFlags(isUpdate: boolean): Flag[] {
     };
     const hasNegative = value === null || (isUpdate && field.isNullable === true);
     return hasNegative
-      ? [positive, { flags: `--no-${flag}`, about: value === null ? "do not" : "without it" }]
+      ? [positive, { flags: `--no-${flag}`, about: value === null ? "turn it off" : "clear the field" }]
       : [positive];
   });
 }
@@ -86,8 +86,8 @@ export const UPDATE_FLAGS: readonly Flag[] = [
   ...fieldFlags(true),
   HANDLER_FILE,
   ...ENVIRONMENT,
-  { flags: "--unset-env <NAME>", about: "without this variable; repeatable", parse: collect },
-  { flags: "--no-env", about: "without the variables there are; those given after it count" },
+  { flags: "--unset-env <NAME>", about: "remove this variable; repeatable", parse: collect },
+  { flags: "--no-env", about: "remove all current variables, then set the given ones" },
 ];
 
 /** `NAME=VALUE` pairs as a map. */
@@ -134,7 +134,8 @@ export async function fieldsOf(flags: Flags): Promise<Record<string, unknown>> {
   }
   const file = flags.handlerFile as string | undefined;
   if (file !== undefined) {
-    if (fields.handler !== undefined) throw usage("--handler and --handler-file are two handlers", "give one of them");
+    if (fields.handler !== undefined)
+      throw usage("--handler and --handler-file exclude each other", "give one of them");
     fields.handler = (await readInput(file)).replace(/\n$/, "");
   }
   return fields;

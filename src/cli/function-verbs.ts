@@ -6,7 +6,7 @@ const LIFE: readonly Verb[] = [
   {
     name: "create",
     words: ["<name>"],
-    summary: "make a function",
+    summary: "create a function",
     flags: [...CREATE_FLAGS, { flags: "--deploy", about: "and deploy it" }],
     examples: [
       "hearth create hello --handler 'echo hello, $(cat)' --deploy",
@@ -17,16 +17,16 @@ const LIFE: readonly Verb[] = [
   {
     name: "deploy",
     words: ["<function>"],
-    summary: "make a function callable",
-    more: "It answers when as many instances are warm as --min-instances says.",
+    summary: "deploy a function, so that it can be called",
+    more: "hearth returns when the function has --min-instances warm instances.",
     examples: ["hearth deploy hello"],
     load: async () => (await import("./functions.ts")).deploy,
   },
   {
     name: "update",
     words: ["<function>"],
-    summary: "make the next version from what changes",
-    more: "The function points to the new version when it is warm. Variables given with --env and --env-file are set on top of those there are. Flags with --no- clear a field.",
+    summary: "create the next version with changed fields",
+    more: "The function switches to the new version when that version is warm. --env and --env-file add to the current variables or replace them by name. Flags with --no- clear a field.",
     flags: UPDATE_FLAGS,
     examples: [
       "hearth update hello --handler 'echo good day, $(cat)'",
@@ -45,21 +45,21 @@ const LIFE: readonly Verb[] = [
   {
     name: "get",
     words: ["<function>"],
-    summary: "show a function with all its fields",
+    summary: "show all fields of a function",
     examples: ["hearth get hello", "hearth get hello --json | jq .environment"],
     load: async () => (await import("./functions.ts")).get,
   },
   {
     name: "pause",
     words: ["<function>"],
-    summary: "scale a function to zero, refuse calls",
+    summary: "scale a function to zero and refuse its calls",
     examples: ["hearth pause hello"],
     load: async () => (await import("./functions.ts")).pause,
   },
   {
     name: "resume",
     words: ["<function>"],
-    summary: "make a paused function callable again",
+    summary: "resume a paused function",
     examples: ["hearth resume hello"],
     load: async () => (await import("./functions.ts")).resume,
   },
@@ -74,12 +74,12 @@ const LIFE: readonly Verb[] = [
 ];
 
 const CALL_FLAGS: readonly Flag[] = [
-  { flags: "-f, --file <file>", about: "the payload from a file; - for standard input" },
-  { flags: "-e, --env <NAME=VALUE>", about: "a variable for this call; repeatable", parse: collect },
-  { flags: "--env-file <file>", about: "variables from a file of NAME=VALUE lines; repeatable", parse: collect },
-  { flags: "--timeout-seconds <s>", about: "end the call after so long", parse: number },
-  { flags: "-v, --verbose", about: "cold or warm, and where the time went, on standard error" },
-  { flags: "--exit-code", about: "exit with the code of a handler that failed" },
+  { flags: "-f, --file <file>", about: "read the payload from a file; - for standard input" },
+  { flags: "-e, --env <NAME=VALUE>", about: "set a variable for this call; repeatable", parse: collect },
+  { flags: "--env-file <file>", about: "read variables from a file of NAME=VALUE lines; repeatable", parse: collect },
+  { flags: "--timeout-seconds <s>", about: "timeout of this call in seconds", parse: number },
+  { flags: "-v, --verbose", about: "print on standard error: cold or warm start, time per phase" },
+  { flags: "--exit-code", about: "exit with the exit code of a failed handler" },
 ];
 
 const CALLS: readonly Verb[] = [
@@ -87,7 +87,7 @@ const CALLS: readonly Verb[] = [
     name: "invoke",
     words: ["<function>", "[payload]"],
     summary: "call a function",
-    more: "The payload is the argument, the file, or standard input where that is no terminal. The handler's output and error output come as they are; --json prints the record instead.",
+    more: "The payload is the argument, the file, or standard input unless that is a terminal. hearth passes the handler's standard output and standard error through; --json prints the invocation record instead.",
     flags: CALL_FLAGS,
     examples: ["hearth invoke hello world", "hearth invoke hello -v < letter.txt", "date | hearth invoke hello"],
     load: async () => (await import("./invoke.ts")).invoke,
@@ -95,11 +95,11 @@ const CALLS: readonly Verb[] = [
   {
     name: "logs",
     words: ["<function>"],
-    summary: "what the last calls have written",
-    more: "They come in order of time. Each call is a line with its time, id, status and length. Below it '|' stands before its output, '!' before its error output.",
+    summary: "show the output of the latest calls",
+    more: "hearth lists the calls in order of time. Each call has a line with its time, id, status and duration. Below it '|' marks standard output and '!' standard error.",
     flags: [
-      { flags: "-f, --follow", about: "go on with new calls, until Ctrl-C" },
-      { ...LIMIT, about: "so many calls (20)" },
+      { flags: "-f, --follow", about: "follow new calls until Ctrl-C" },
+      { ...LIMIT, about: "number of calls, the newest (20)" },
     ],
     examples: ["hearth logs hello", "hearth logs hello --follow --limit 5"],
     load: async () => (await import("./records.ts")).logs,
@@ -107,17 +107,17 @@ const CALLS: readonly Verb[] = [
   {
     name: "invocations",
     words: ["<function>", "[invocation]"],
-    summary: "list records of calls, or show one",
-    flags: [{ ...LIMIT, about: "at most so many, the newest (20)" }],
+    summary: "list invocation records, or show one",
+    flags: [{ ...LIMIT, about: "number of records, the newest (20)" }],
     examples: ["hearth invocations hello --limit 50", "hearth invocations hello inv_1s2k9f0w3q_yynyb436"],
     load: async () => (await import("./records.ts")).invocations,
   },
   {
     name: "pool",
     words: ["[function]"],
-    summary: "instances by state, once or live",
-    more: "Of one function, or of all together.",
-    flags: [{ flags: "-w, --watch", about: "live, until Ctrl-C" }],
+    summary: "show the number of instances per state",
+    more: "For one function, or the sum of all functions.",
+    flags: [{ flags: "-w, --watch", about: "refresh until Ctrl-C" }],
     examples: ["hearth pool", "hearth pool hello --watch"],
     load: async () => (await import("./pool.ts")).pool,
   },
@@ -135,7 +135,7 @@ const VERSIONS: readonly Verb[] = [
   {
     name: "rollback",
     words: ["<function>", "<version>"],
-    summary: "point a function to an earlier version",
+    summary: "roll a function back to an earlier version",
     examples: ["hearth rollback hello 1"],
     load: async () => (await import("./functions.ts")).rollback,
   },

@@ -29,7 +29,7 @@ export async function create(session: Session, [name = ""]: Words, flags: Flags)
   const made = await client.request("POST /api/functions", { body: { name, handler, ...fields, environment } });
   if (flags.deploy !== true) {
     session.show(made, () => sentence(session, made));
-    if (session.flags.json !== true) session.terminal.note(`to make it callable: hearth deploy ${shellWord(name)}`);
+    if (session.flags.json !== true) session.terminal.note(`to deploy it: hearth deploy ${shellWord(name)}`);
     return;
   }
   const params = { function_id: made.id };
@@ -41,7 +41,7 @@ export async function create(session: Session, [name = ""]: Words, flags: Flags)
     session.show(deployed, () => sentence(session, deployed));
   } catch (error) {
     session.terminal.note(
-      `${visible(name)} was created and is not deployed; to try again: hearth deploy ${shellWord(name)}`,
+      `${visible(name)} was created but not deployed; to try again: hearth deploy ${shellWord(name)}`,
     );
     throw error;
   }
@@ -51,7 +51,7 @@ export async function update(session: Session, [name = ""]: Words, flags: Flags)
   const fields = await fieldsOf(flags);
   const change = await environmentChange(flags);
   if (change === null && Object.keys(fields).length === 0) {
-    throw usage("nothing to update: no flag says what changes", "'hearth update --help' lists the flags");
+    throw usage("nothing to update: no field given", "list the flags with: hearth update --help");
   }
   const client = session.client();
   const params = { function_id: await session.functionId(name) };
@@ -94,10 +94,10 @@ export async function pause(session: Session, [name = ""]: Words): Promise<void>
 export async function rollback(session: Session, [name = "", version]: Words): Promise<void> {
   const wanted = Number(version?.replace(/^v/, ""));
   if (!Number.isInteger(wanted) || wanted < 1) {
-    throw usage(`'${version}' is no version`, "a number, as 'hearth versions' lists them");
+    throw usage(`invalid version: '${version}'`, "give a version number; hearth versions lists them");
   }
   const params = { function_id: await session.functionId(name) };
-  session.advice = { NOT_FOUND: `those that there are: hearth versions ${shellWord(name)}` };
+  session.advice = { NOT_FOUND: `to list the versions: hearth versions ${shellWord(name)}` };
   const record = await session.terminal.progress(
     `rolling back ${visible(name)}`,
     session.client().request("POST /api/functions/:function_id/rollback", { params, body: { version: wanted } }),

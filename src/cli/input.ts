@@ -18,9 +18,9 @@ export async function readBytes(file: string, bytes_max: number = LIMITS.cli_inp
     }
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    throw usage(code === "ENOENT" ? `there is no file ${file}` : `${name} cannot be read: ${message}`);
+    throw usage(code === "ENOENT" ? `no such file: ${file}` : `cannot read ${name}: ${message}`);
   }
-  if (size > bytes_max) throw usage(`${name} is larger than ${Math.floor(bytes_max / 1024 ** 2)} MiB`);
+  if (size > bytes_max) throw usage(`${name} is too large (limit ${Math.floor(bytes_max / 1024 ** 2)} MiB)`);
   return Buffer.concat(chunks);
 }
 
@@ -31,7 +31,7 @@ export async function readInput(file: string): Promise<string> {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw usage(`${name} is not UTF-8 text`, "a payload is text: encode other bytes, with base64 for one");
+    throw usage(`${name} is not UTF-8 text`, "encode binary data as text, for example with base64");
   }
 }
 

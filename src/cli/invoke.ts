@@ -18,7 +18,8 @@ export const STATUS_FORMATS: Readonly<Record<InvocationRecord["status"], Format>
 
 async function payloadOf(session: Session, word: string | undefined, flags: Flags): Promise<string> {
   const file = flags.file as string | undefined;
-  if (file !== undefined && word !== undefined) throw usage("an argument and --file are two payloads", "give one");
+  if (file !== undefined && word !== undefined)
+    throw usage("a payload argument and --file exclude each other", "give one of them");
   if (word !== undefined && word !== "-") return word;
   if (file === undefined && word === undefined && process.stdin.isTTY) return "";
   return session.terminal.progress("reading the payload from standard input", readInput(file ?? "-"));
@@ -32,7 +33,7 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
   };
   const client = session.client(LIMITS.cli_call_timeout_ms);
   if (!session.isFunctionId(name)) session.sought = { word: name, names: () => session.functionNames() };
-  session.advice = { WRONG_STATE: `to make it callable: hearth deploy ${shellWord(name)}` };
+  session.advice = { WRONG_STATE: `to deploy it: hearth deploy ${shellWord(name)}` };
   const record = await session.terminal.progress(
     `calling ${visible(name)}`,
     session.isFunctionId(name)
@@ -52,8 +53,8 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
 /** What its output alone does not tell. */
 function remarks(record: InvocationRecord): string[] {
   const failed = record.error_message === null ? [] : [`${record.status}: ${visible(record.error_message)}`];
-  if (record.stdout_truncated) failed.push("standard output was cut: it was too long to be kept");
-  if (record.stderr_truncated) failed.push("standard error was cut: it was too long to be kept");
+  if (record.stdout_truncated) failed.push("standard output was truncated: too long to keep");
+  if (record.stderr_truncated) failed.push("standard error was truncated: too long to keep");
   return failed;
 }
 

@@ -43,14 +43,15 @@ function showNewKey(session: Session, made: NewKey): void {
   if (session.flags.json === true) return;
   const expires = made.expires_at === null ? "" : `, expires ${relative(made.expires_at, session.now)}`;
   session.terminal.note(
-    `key ${visible(made.name)} (${made.id}) may ${made.scopes.join(", ")}${expires}; it is shown this once`,
+    `key ${visible(made.name)} (${made.id}), scopes ${made.scopes.join(", ")}${expires}; hearth shows it only once`,
   );
 }
 
 function bodyOf(session: Session, name: string, flags: Flags) {
   const given = flags.expires as string | undefined;
   const expires_at = given === undefined ? undefined : parseMoment(given, session.now);
-  if (expires_at === null) throw usage(`'${given}' is no time`, "a time from now like 30d, or a date like 2027-01-31");
+  if (expires_at === null)
+    throw usage(`invalid time: '${given}'`, "give a time from now like 30d, or a date like 2027-01-31");
   return { name, scopes: scopesOf(flags), expires_at };
 }
 
@@ -83,10 +84,14 @@ async function keyId(idOrName: string, listed: () => Promise<{ readonly api_keys
   const [id] = ids;
   if (id !== undefined && ids.length === 1) return id;
   if (id !== undefined) {
-    throw new Failure(EXIT.refused, `several keys are named '${idOrName}'`, `give the id of one: ${ids.join(", ")}`);
+    throw new Failure(
+      EXIT.refused,
+      `several keys have the name '${idOrName}'`,
+      `give the id of one: ${ids.join(", ")}`,
+    );
   }
   const names = api_keys.map(({ name }) => name);
-  throw new Failure(EXIT.refused, `no key is named '${idOrName}'`, didYouMean(idOrName, names));
+  throw new Failure(EXIT.refused, `no key named '${idOrName}'`, didYouMean(idOrName, names));
 }
 
 export async function revokeKey(session: Session, [key = ""]: Words): Promise<void> {
@@ -116,13 +121,13 @@ export async function revokeTenantKey(session: Session, [tenant = "", key = ""]:
 export async function createToken(session: Session, _words: Words, flags: Flags): Promise<void> {
   const given = flags.expiresIn as string | undefined;
   const expires_in = given === undefined ? undefined : parseSpan(given);
-  if (expires_in === null) throw usage(`'${given}' is no span of time`, "seconds, or like 15m");
+  if (expires_in === null) throw usage(`invalid duration: '${given}'`, "give seconds, or a unit: 15m");
   const made = await session
     .client()
     .request("POST /api/auth/token", { body: { scopes: scopesOf(flags), expires_in } });
   session.show(made, () => `${made.access_token}\n`);
   if (session.flags.json === true) return;
-  session.terminal.note(`a token that may ${made.scopes.join(", ")} for ${span(made.expires_in)}`);
+  session.terminal.note(`token with scopes ${made.scopes.join(", ")}, valid for ${span(made.expires_in)}`);
 }
 
 export async function rotateOperatorKey(session: Session, _words: Words, flags: Flags): Promise<void> {
@@ -143,5 +148,5 @@ export async function rotateTokenKey(session: Session, _words: Words, flags: Fla
 
 /** Of what a rotation has replaced. */
 function endOf(at: number, { now }: Session): string {
-  return at <= now ? "is no longer valid" : `ends ${relative(at, now)} at the latest`;
+  return at <= now ? "is no longer valid" : `expires ${relative(at, now)}`;
 }

@@ -25,8 +25,8 @@ function noteEnvironment({ environment, flags, terminal }: Session, url: string)
   const names = environment.url === null || environment.url === url ? [] : ["HEARTH_URL"];
   if (environment.key !== null) names.push("HEARTH_KEY");
   if (names.length === 0 || flags.json === true) return;
-  const [are, go] = names.length === 1 ? ["is", "goes"] : ["are", "go"];
-  terminal.note(`${names.join(" and ")} ${are} set and ${go} before the profile: unset ${names.join(" ")}`);
+  const [are, override] = names.length === 1 ? ["is", "overrides"] : ["are", "override"];
+  terminal.note(`${names.join(" and ")} ${are} set and ${override} the profile: unset ${names.join(" ")}`);
 }
 
 export async function addProfile(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
@@ -34,9 +34,9 @@ export async function addProfile(session: Session, [name = ""]: Words, flags: Fl
   const key = await keyOf(session, url);
   const profiles = profilesOf(session.environment);
   profiles.put(name, { url, key }, flags.use === true);
-  session.show({ name, url, current: profiles.read().current === name }, () => `profile ${visible(name)} is kept\n`);
+  session.show({ name, url, current: profiles.read().current === name }, () => `profile ${visible(name)} saved\n`);
   if (session.flags.json !== true && flags.use !== true) {
-    session.terminal.note(`'hearth profile use ${visible(name)}' makes it the one in use`);
+    session.terminal.note(`to use it: hearth profile use ${visible(name)}`);
   }
 }
 
@@ -45,11 +45,11 @@ export async function login(session: Session, [name = "default"]: Words): Promis
   const key = await keyOf(session, url);
   const client = new Client({ url, key, timeout_ms: LIMITS.cli_request_timeout_ms });
   try {
-    await session.terminal.progress(`asking ${url}`, client.request("GET /api/system/info"));
+    await session.terminal.progress(`connecting to ${url}`, client.request("GET /api/system/info"));
   } catch (error) {
     // A key that may not read is a key.
     if (!(error instanceof ApiError)) throw error;
-    if (error.status === 401) throw new Failure(EXIT.refused, `${url} does not know this key; nothing was kept`);
+    if (error.status === 401) throw new Failure(EXIT.refused, `${url} rejected the key; the profile was not saved`);
     if (error.status !== 403) throw error;
   }
   profilesOf(session.environment).put(name, { url, key }, true);
@@ -69,11 +69,13 @@ export async function listProfiles(session: Session): Promise<void> {
 }
 
 export async function useProfile(session: Session, [name]: Words, flags: Flags): Promise<void> {
-  if ((name === undefined) !== (flags.none === true)) throw usage("give a profile's name, or --none");
+  if ((name === undefined) !== (flags.none === true)) throw usage("give a profile name, or --none");
   const profiles = profilesOf(session.environment);
   profiles.use(name ?? null);
   const text =
-    name === undefined ? "no profile is in use: this machine's daemon is" : `profile ${visible(name)} is in use`;
+    name === undefined
+      ? "no profile in use; hearth uses the daemon of this machine"
+      : `profile ${visible(name)} is in use`;
   session.show({ current: name ?? null }, () => `${text}\n`);
   if (name !== undefined) noteEnvironment(session, profiles.get(name).url);
 }

@@ -72,7 +72,7 @@ const isHandle = (answer: object): answer is Handle => "operation_id" in answer;
 
 /** What a route answers when it has done what it was asked for, where it could have answered an operation. */
 export function done<Answer extends object>(answer: Answer): Exclude<Answer, Handle> {
-  if (isHandle(answer)) throw new Failure(EXIT.refused, `it goes on as operation ${answer.operation_id}`);
+  if (isHandle(answer)) throw new Failure(EXIT.refused, `continues as operation ${answer.operation_id}`);
   return answer as Exclude<Answer, Handle>;
 }
 
@@ -106,14 +106,14 @@ export async function succeeded(session: Session, operation_id: string, doing: s
   const found = await ended(session, operation_id, doing);
   if (found.status === "succeeded") return found;
   const code = found.reason_code === null ? "" : ` [${found.reason_code}]`;
-  const why = found.error ?? found.message ?? `the operation has not succeeded: ${found.status}`;
+  const why = found.error ?? found.message ?? `the operation did not succeed: ${found.status}`;
   throw new Failure(EXIT.refused, `${why}${code}`, `operation ${operation_id}`);
 }
 
 export async function waitForOperation(session: Session, [operation_id = ""]: Words): Promise<void> {
   const found = await ended(session, operation_id);
   session.show(found, () => sentence(session, found));
-  if (found.status !== "succeeded") throw new Failure(EXIT.refused, `the operation has not succeeded: ${found.status}`);
+  if (found.status !== "succeeded") throw new Failure(EXIT.refused, `the operation did not succeed: ${found.status}`);
 }
 
 export async function cancelOperation(session: Session, [operation_id = ""]: Words): Promise<void> {

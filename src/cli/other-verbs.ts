@@ -4,29 +4,29 @@ import { collect, eventNumber, type Flag, type Group, LIMIT, moment, seconds, ty
 
 const SCOPES: Flag = {
   flags: "--scopes <list>",
-  about: "read, invoke, write, admin, with commas; all that the key in use has",
+  about: "comma-separated: read, invoke, write, admin (default: all scopes of the current key)",
   parse: collect,
 };
 const KEY_FLAGS: readonly Flag[] = [
   SCOPES,
-  { flags: "--expires <when>", about: "a time from now (30d) or a date; never unless given" },
+  { flags: "--expires <when>", about: "a time from now (30d) or a date (default: never)" },
 ];
 
 const KEYS: Group = {
   name: "keys",
-  summary: "your tenant's API keys",
+  summary: "manage the API keys of your tenant",
   verbs: [
     {
       name: "list",
       aliases: ["ls"],
-      summary: "list keys, without their texts",
+      summary: "list keys without their secrets",
       examples: ["hearth keys list"],
       load: async () => (await import("./keys.ts")).listKeys,
     },
     {
       name: "create",
       words: ["<name>"],
-      summary: "make a key; its text is shown this once",
+      summary: "create a key and print it; it cannot be shown again",
       flags: KEY_FLAGS,
       examples: ["hearth keys create ci --scopes read,invoke --expires 90d"],
       load: async () => (await import("./keys.ts")).createKey,
@@ -34,15 +34,15 @@ const KEYS: Group = {
     {
       name: "revoke",
       words: ["<key>"],
-      summary: "end a key and its tokens, at once",
+      summary: "revoke a key and its tokens immediately",
       examples: ["hearth keys revoke key_7c1f0e2m9qkx4d3b"],
       load: async () => (await import("./keys.ts")).revokeKey,
     },
     {
       name: "rotate-operator",
-      summary: "replace the operator's key and its file (the operator's)",
+      summary: "replace the operator's key and its file (operator only)",
       flags: [
-        { flags: "--overlap <span>", about: "how long the previous key is good (0; at most 7d)", parse: seconds },
+        { flags: "--overlap <span>", about: "how long the previous key stays valid (0; at most 7d)", parse: seconds },
       ],
       examples: ["hearth keys rotate-operator --overlap 10m"],
       load: async () => (await import("./keys.ts")).rotateOperatorKey,
@@ -52,20 +52,24 @@ const KEYS: Group = {
 
 const TOKENS: Group = {
   name: "tokens",
-  summary: "short-lived access tokens",
+  summary: "manage short-lived access tokens",
   verbs: [
     {
       name: "create",
-      summary: "make a bearer token from the key in use",
-      flags: [SCOPES, { flags: "--expires-in <span>", about: "seconds, or like 15m (15m; at most 1h)" }],
+      summary: "create a bearer token from the current key",
+      flags: [SCOPES, { flags: "--expires-in <span>", about: "lifetime: seconds, or 15m (15m; at most 1h)" }],
       examples: ["hearth tokens create --scopes invoke --expires-in 5m"],
       load: async () => (await import("./keys.ts")).createToken,
     },
     {
       name: "rotate-key",
-      summary: "replace the key that tokens are signed with (the operator's)",
+      summary: "replace the key that signs tokens (operator only)",
       flags: [
-        { flags: "--overlap <span>", about: "how long earlier tokens are good at most (1h); 0: not", parse: seconds },
+        {
+          flags: "--overlap <span>",
+          about: "how long earlier tokens stay valid (1h); 0 ends them now",
+          parse: seconds,
+        },
       ],
       examples: ["hearth tokens rotate-key --overlap 0"],
       load: async () => (await import("./keys.ts")).rotateTokenKey,
@@ -75,20 +79,20 @@ const TOKENS: Group = {
 
 const TENANT_KEYS: Group = {
   name: "keys",
-  summary: "a tenant's API keys",
+  summary: "manage the API keys of a tenant",
   verbs: [
     {
       name: "list",
       aliases: ["ls"],
       words: ["<tenant>"],
-      summary: "list its keys, without their texts",
+      summary: "list the tenant's keys without their secrets",
       examples: ["hearth tenants keys list acme"],
       load: async () => (await import("./keys.ts")).listTenantKeys,
     },
     {
       name: "create",
       words: ["<tenant>", "<name>"],
-      summary: "make a key for it; its text is shown this once",
+      summary: "create a key for the tenant and print it; it cannot be shown again",
       flags: KEY_FLAGS,
       examples: ["hearth tenants keys create acme first"],
       load: async () => (await import("./keys.ts")).createTenantKey,
@@ -96,7 +100,7 @@ const TENANT_KEYS: Group = {
     {
       name: "revoke",
       words: ["<tenant>", "<key>"],
-      summary: "end one of its keys, at once",
+      summary: "revoke a key of the tenant immediately",
       examples: ["hearth tenants keys revoke acme key_7c1f0e2m9qkx4d3b"],
       load: async () => (await import("./keys.ts")).revokeTenantKey,
     },
@@ -105,12 +109,12 @@ const TENANT_KEYS: Group = {
 
 const TENANTS: Group = {
   name: "tenants",
-  summary: "tenants and their limits (the operator's)",
+  summary: "manage tenants and their limits (operator only)",
   verbs: [
     {
       name: "create",
       words: ["<name>"],
-      summary: "make a tenant",
+      summary: "create a tenant",
       flags: LIMIT_FLAGS,
       examples: ["hearth tenants create acme --requests-per-second 100 --functions-max 50"],
       load: async () => (await import("./tenants.ts")).createTenant,
@@ -126,15 +130,15 @@ const TENANTS: Group = {
     {
       name: "get",
       words: ["<tenant>"],
-      summary: "show a tenant with its limits and what it owns",
+      summary: "show a tenant with its limits and usage",
       examples: ["hearth tenants get acme"],
       load: async () => (await import("./tenants.ts")).getTenant,
     },
     {
       name: "update",
       words: ["<tenant>"],
-      summary: "rename a tenant or change its limits (<n>: a number, or default)",
-      flags: [{ flags: "--name <name>", about: "its new name" }, ...LIMIT_FLAGS, ...NO_LIMIT_FLAGS],
+      summary: "rename a tenant or change its limits (<n>: a number or default)",
+      flags: [{ flags: "--name <name>", about: "new name of the tenant" }, ...LIMIT_FLAGS, ...NO_LIMIT_FLAGS],
       examples: ["hearth tenants update acme --instances-max 20 --functions-max default --no-requests-per-second"],
       load: async () => (await import("./tenants.ts")).updateTenant,
     },
@@ -143,7 +147,7 @@ const TENANTS: Group = {
       aliases: ["rm"],
       words: ["<tenant>"],
       summary: "delete a tenant and its keys",
-      flags: [{ flags: "--force", about: "with all that it owns" }],
+      flags: [{ flags: "--force", about: "delete all its resources too" }],
       examples: ["hearth tenants delete acme --force"],
       load: async () => (await import("./tenants.ts")).deleteTenant,
     },
@@ -152,34 +156,34 @@ const TENANTS: Group = {
 };
 
 const ASKED =
-  "Without --key-file it is asked for, and not shown while it is typed; standard input is read where it is no terminal.";
+  "Without --key-file, hearth asks for the key and does not echo it. If standard input is not a terminal, hearth reads the key from there.";
 
 const PROFILES: Group = {
   name: "profile",
   aliases: ["profiles"],
-  summary: "daemons and keys kept under names",
+  summary: "manage profiles: saved URLs and keys",
   verbs: [
     {
       name: "add",
       words: ["<new-profile>"],
-      summary: "keep a URL and a key under a name",
+      summary: "save a URL and a key as a profile",
       more: ASKED,
-      flags: [{ flags: "--use", about: "and make it the one in use" }],
+      flags: [{ flags: "--use", about: "use this profile from now on" }],
       examples: ["hearth profile add work --url http://10.0.0.5:8700 --key-file work.key"],
       load: async () => (await import("./login.ts")).addProfile,
     },
     {
       name: "list",
       aliases: ["ls"],
-      summary: "list profiles, without their keys",
+      summary: "list profiles without their keys",
       examples: ["hearth profile list"],
       load: async () => (await import("./login.ts")).listProfiles,
     },
     {
       name: "use",
       words: ["[profile]"],
-      summary: "choose the profile that is in use",
-      flags: [{ flags: "--none", about: "none: this machine's daemon" }],
+      summary: "select the profile to use",
+      flags: [{ flags: "--none", about: "use no profile, but the daemon of this machine" }],
       examples: ["hearth profile use work", "hearth profile use --none"],
       load: async () => (await import("./login.ts")).useProfile,
     },
@@ -187,7 +191,7 @@ const PROFILES: Group = {
       name: "remove",
       aliases: ["rm"],
       words: ["<profile>"],
-      summary: "forget a profile and its key",
+      summary: "delete a profile and its key",
       examples: ["hearth profile remove work"],
       load: async () => (await import("./login.ts")).removeProfile,
     },
@@ -197,8 +201,8 @@ const PROFILES: Group = {
 const LOGIN: Verb = {
   name: "login",
   words: ["[new-profile]"],
-  summary: "keep a URL and a key, and use them",
-  more: `They are kept as a profile (default) once the daemon has taken the key. Without --url it is that of HEARTH_URL, or this machine's. ${ASKED}`,
+  summary: "save a URL and a key, and use them",
+  more: `hearth saves them as a profile (default) after the daemon accepts the key. Without --url, hearth uses HEARTH_URL, or the daemon of this machine. ${ASKED}`,
   examples: ["hearth login --url http://10.0.0.5:8700", "hearth login work --url http://10.0.0.5:8700 < work.key"],
   load: async () => (await import("./login.ts")).login,
 };
@@ -206,17 +210,17 @@ const LOGIN: Verb = {
 const OPERATIONS: Group = {
   name: "ops",
   aliases: ["operations"],
-  summary: "work that was accepted and is done in its own time",
+  summary: "manage operations: accepted work that runs in the background",
   verbs: [
     {
       name: "list",
       aliases: ["ls"],
-      summary: "list operations, the newest first",
+      summary: "list operations, newest first",
       flags: [
         LIMIT,
-        { flags: "--status <status>", about: "only those in it: running, failed, …" },
-        { flags: "--type <type>", about: "only those of it: container.start, …" },
-        { flags: "--target <id>", about: "only those on this thing" },
+        { flags: "--status <status>", about: "only operations in this status: running, failed, …" },
+        { flags: "--type <type>", about: "only operations of this type: container.start, …" },
+        { flags: "--target <id>", about: "only operations on this resource" },
       ],
       examples: ["hearth ops list --status running"],
       load: async () => (await import("./operations.ts")).listOperations,
@@ -224,22 +228,22 @@ const OPERATIONS: Group = {
     {
       name: "get",
       words: ["<operation>"],
-      summary: "show an operation: how far it is, or how it ended",
+      summary: "show the progress or the result of an operation",
       examples: ["hearth ops get op_4m0v9c2x7k1t8r6d"],
       load: async () => (await import("./operations.ts")).getOperation,
     },
     {
       name: "wait",
       words: ["<operation>"],
-      summary: "wait for the end of an operation",
-      more: "Exits with 0 when it has succeeded.",
+      summary: "wait until an operation ends",
+      more: "Exits with 0 if the operation succeeded.",
       examples: ["hearth ops wait op_4m0v9c2x7k1t8r6d"],
       load: async () => (await import("./operations.ts")).waitForOperation,
     },
     {
       name: "cancel",
       words: ["<operation>"],
-      summary: "cancel an operation that waits, or that can be stopped",
+      summary: "cancel an operation that is queued or can be stopped",
       examples: ["hearth ops cancel op_4m0v9c2x7k1t8r6d"],
       load: async () => (await import("./operations.ts")).cancelOperation,
     },
@@ -248,14 +252,14 @@ const OPERATIONS: Group = {
 
 const EVENTS: Verb = {
   name: "events",
-  summary: "what has happened, and with --follow what happens",
+  summary: "list events, or follow new ones",
   flags: [
-    { flags: "-f, --follow", about: "what happens from now on, until Ctrl-C" },
-    { flags: "--after <id>", about: "begin behind this event", parse: eventNumber },
-    { flags: "--name <name>", about: "only these: function_update, container_update, …" },
-    { flags: "--type <type>", about: "only these: created, started, failed, …" },
-    { flags: "--container <id>", about: "only those of a container" },
-    { flags: "--operation <id>", about: "only those of an operation" },
+    { flags: "-f, --follow", about: "follow new events until Ctrl-C" },
+    { flags: "--after <id>", about: "start after this event", parse: eventNumber },
+    { flags: "--name <name>", about: "only events with this name: function_update, container_update, …" },
+    { flags: "--type <type>", about: "only events of this type: created, started, failed, …" },
+    { flags: "--container <id>", about: "only events of this container" },
+    { flags: "--operation <id>", about: "only events of this operation" },
   ],
   examples: ["hearth events --name function_update", "hearth events --follow"],
   load: async () => (await import("./events.ts")).events,
@@ -263,17 +267,17 @@ const EVENTS: Verb = {
 
 const AUDIT: Verb = {
   name: "audit",
-  summary: "who changed what, and what was refused",
+  summary: "show the audit log: changes and refused requests",
   flags: [
     LIMIT,
-    { flags: "--since <when>", about: "a time ago (2h) or a date", parse: moment },
-    { flags: "--until <when>", about: "a time ago (1h) or a date", parse: moment },
-    { flags: "--key-id <id>", about: "only those of a key" },
-    { flags: "--route <pattern>", about: "only those of a route, such as /api/functions/:function_id" },
-    { flags: "--target <id>", about: "only those with this target" },
-    { flags: "--result <result>", about: "only those with this result", choices: ["success", "refused", "failed"] },
-    { flags: "--tenant <tenant>", about: "only those of a tenant, of all unless given (the operator's)" },
-    { flags: "--ndjson", about: "all of them, one JSON object a line" },
+    { flags: "--since <when>", about: "entries since then: a time ago (2h) or a date", parse: moment },
+    { flags: "--until <when>", about: "entries until then: a time ago (1h) or a date", parse: moment },
+    { flags: "--key-id <id>", about: "only entries of this key" },
+    { flags: "--route <pattern>", about: "only entries of this route, such as /api/functions/:function_id" },
+    { flags: "--target <id>", about: "only entries with this target" },
+    { flags: "--result <result>", about: "only entries with this result", choices: ["success", "refused", "failed"] },
+    { flags: "--tenant <tenant>", about: "only entries of this tenant (operator only; default: all tenants)" },
+    { flags: "--ndjson", about: "print all entries, one JSON object per line" },
   ],
   examples: ["hearth audit --since 1d --result refused", "hearth audit --ndjson > audit.ndjson"],
   load: async () => (await import("./audit.ts")).listAudit,
@@ -281,14 +285,14 @@ const AUDIT: Verb = {
 
 const STATUS: Verb = {
   name: "status",
-  summary: "the daemon on one screen",
+  summary: "show the state of the daemon",
   examples: ["hearth status"],
   load: async () => (await import("./status.ts")).status,
 };
 
 const LIMITS_OF_TENANT: Verb = {
   name: "limits",
-  summary: "the limits of the tenant whose key is in use, and what it uses",
+  summary: "show the limits and the usage of your tenant",
   examples: ["hearth limits", "hearth limits --json"],
   load: async () => (await import("./tenants.ts")).showLimits,
 };
@@ -296,8 +300,8 @@ const LIMITS_OF_TENANT: Verb = {
 const BENCH: Verb = {
   name: "bench",
   words: ["[args...]"],
-  summary: "measure hearth on this machine",
-  more: "As 'npm run bench -- …' does in its checkout.",
+  summary: "run the benchmarks on this machine",
+  more: "The same as 'npm run bench -- …' in the checkout.",
   isPassThrough: true,
   examples: ["hearth bench --quick", "hearth bench --only cold,rollback"],
   load: async () => (await import("./bench.ts")).bench,
@@ -306,7 +310,7 @@ const BENCH: Verb = {
 const COMPLETION: Verb = {
   name: "completion",
   words: ["<shell>"],
-  summary: "print what completes commands",
+  summary: "print a completion script for a shell",
   examples: [
     'eval "$(hearth completion bash)"    # in ~/.bashrc',
     'eval "$(hearth completion zsh)"     # in ~/.zshrc, after compinit',

@@ -65,8 +65,8 @@ function ofAll(at_ms: number, answer: PoolStats): Look {
       ["crashed", answer.crashed_count],
       ["evicted", answer.evicted_count],
       ["expired", answer.expired_count],
-      ["cold with a cell", answer.cell_hit_count],
-      ["cold without", answer.cell_miss_count],
+      ["cold, cell ready", answer.cell_hit_count],
+      ["cold, no cell", answer.cell_miss_count],
     ]),
     error: null,
   };

@@ -34,10 +34,11 @@ export class Profiles {
       text = readFileSync(this.file, "utf8");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return EMPTY;
-      throw usage(`the profiles cannot be read: ${(error as Error).message}`);
+      throw usage(`cannot read the profiles: ${(error as Error).message}`);
     }
     const found = parse(text);
-    if (found === null) throw usage(`${this.file} does not hold profiles`, "repair it, or remove it and log in again");
+    if (found === null)
+      throw usage(`invalid profile file: ${this.file}`, "repair the file, or remove it and log in again");
     return found;
   }
 
@@ -51,8 +52,9 @@ export class Profiles {
     if (profile !== undefined) return profile;
     const names = Object.keys(profiles);
     throw usage(
-      `there is no profile '${name}'`,
-      didYouMean(name, names) ?? (names.length === 0 ? "make one: hearth login" : `there are: ${names.join(", ")}`),
+      `no profile named '${name}'`,
+      didYouMean(name, names) ??
+        (names.length === 0 ? "to create one: hearth login" : `choose one of: ${names.join(", ")}`),
     );
   }
 
@@ -90,7 +92,7 @@ export class Profiles {
       renameSync(next, this.file);
     } catch (error) {
       rmSync(next, { force: true });
-      throw usage(`the profiles cannot be written: ${(error as Error).message}`);
+      throw usage(`cannot write the profiles: ${(error as Error).message}`);
     }
   }
 }

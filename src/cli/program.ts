@@ -16,10 +16,10 @@ import { VOLUMES } from "./volume-verbs.ts";
 /** Makes what a verb works with from the flags that all take. */
 
 const EVERYWHERE: readonly Flag[] = [
-  { flags: "--json", about: "print what the API answers" },
-  { flags: "--url <url>", about: "of the daemon (HEARTH_URL)" },
+  { flags: "--json", about: "print the API's response as JSON" },
+  { flags: "--url <url>", about: "URL of the daemon (HEARTH_URL)" },
   { flags: "--key-file <file>", about: "file with an API key or access token, - for standard input (HEARTH_KEY)" },
-  { flags: "--profile <name>", about: "a kept URL and key (HEARTH_PROFILE)" },
+  { flags: "--profile <name>", about: "saved URL and key (HEARTH_PROFILE)" },
 ];
 
 /** Refused without being shown: every user of the machine can read the arguments of a process. */
@@ -29,38 +29,38 @@ const NO_KEY = new Option("--key <key>").hideHelp().argParser(() => {
 
 /** What the words behind a verb are. */
 const WORDS: Readonly<Record<string, string>> = {
-  function: "a name or an id",
-  container: "a name or an id",
-  thing: "the name or the id of a function or a container",
-  command: "what is run, as it is; -- before it where it begins with a dash",
-  volume: "its name",
-  "volume:path": "a volume and a path in it, as data:/notes/a.txt",
-  "new-name": "what it is called from now on",
-  source: "a path, - for an archive from standard input, or <name>:<path>",
-  target: "the same, - for standard output",
-  file: "a file; standard input unless given, and for -",
-  session: "its id",
+  function: "name or id",
+  container: "name or id",
+  thing: "name or id of a function or a container",
+  command: "the command and its arguments; put -- before a command that begins with a dash",
+  volume: "name",
+  "volume:path": "a volume and a path in it, for example data:/notes/a.txt",
+  "new-name": "the new name",
+  source: "a local path, - for a tar archive from standard input, or <name>:<path>",
+  target: "a local path, - for a tar archive to standard output, or <name>:<path>",
+  file: "a file; - or nothing reads standard input",
+  session: "id",
   name: "",
   payload: "text for the handler's standard input; - to read it from standard input",
-  invocation: "the id of a record",
-  version: "its number",
-  tenant: "a name or an id",
-  key: "its id, or its name",
-  operation: "its id",
-  profile: "its name",
-  "new-profile": "a name for it",
+  invocation: "id of an invocation record",
+  version: "version number",
+  tenant: "name or id",
+  key: "id or name",
+  operation: "id",
+  profile: "name",
+  "new-profile": "name of the new profile",
   shell: "bash, zsh or fish",
-  args: "flags of the bench",
+  args: "flags of the benchmarks",
 };
 
-const ROOT_HELP = `A first function, on the machine of the daemon:
+const ROOT_HELP = `A first function, on the daemon's machine:
   hearth create hello --handler 'echo hello, $(cat)' --deploy
   hearth invoke hello world
 `;
 
-const ROOT_TEXT = `'hearth help settings' lists the settings of the daemon, 'hearth help limits' the limits.
+const ROOT_TEXT = `'hearth help settings' lists the settings of the daemon; 'hearth help limits' lists the limits.
 
-Which daemon: --url and --key-file, or --profile; then HEARTH_URL and HEARTH_KEY; then the profile of HEARTH_PROFILE or the one in use; then this machine's (http://127.0.0.1:8700, the key file in HEARTH_DATA_DIR or /var/lib/hearth).
+hearth finds the daemon and the key in this order: --url and --key-file, or --profile; HEARTH_URL and HEARTH_KEY; the profile of HEARTH_PROFILE or the selected one; the daemon of this machine (http://127.0.0.1:8700, key file in HEARTH_DATA_DIR or /var/lib/hearth).
 `;
 
 function addFlags(command: Command, flags: readonly Flag[], group: string | null): void {
@@ -153,14 +153,16 @@ export function buildProgram(version: string, start: Start): Command {
   // Failures are thrown, and told in one place. All of these are inherited by what is added.
   program
     .exitOverride()
-    .addHelpOption(new Option("-h, --help", "show what a command takes").helpGroup("Everywhere:"))
+    .addHelpOption(new Option("-h, --help", "show the help of a command").helpGroup("Everywhere:"))
     .configureOutput({ outputError: () => {} })
     .configureHelp({
       styleTitle: (title) => styleText("bold", title, { validateStream: false }),
       // Without the "[options]" that each of them has.
       subcommandTerm: (command) => [[command.name(), ...command.aliases()].join("|"), ...wordsOf(command)].join(" "),
     });
-  program.description("Functions on warm containers, and containers, from the command line.").version(version);
+  program
+    .description("hearth runs functions on warm containers, and containers. This command calls its API.")
+    .version(version);
   configure(program);
   program.addHelpText("after", `\n${ROOT_HELP}`);
   addText(program, `${ROOT_TEXT}${EXIT_HELP}`);
@@ -168,11 +170,11 @@ export function buildProgram(version: string, start: Start): Command {
   for (const verb of FUNCTION_VERBS) addVerb(program, SHARED_VERBS[verb.name] ?? verb, start);
   program.commandsGroup("Containers (also as 'hearth containers …' and 'hearth ctr …'):");
   for (const verb of CONTAINER_VERBS) addVerb(program, verb, start);
-  program.commandsGroup("The rest:");
+  program.commandsGroup("Other commands:");
   const functions = {
     name: "functions",
     aliases: ["fn"],
-    summary: "functions: the verbs above",
+    summary: "function commands, the same as above",
     verbs: FUNCTION_VERBS,
   };
   addGroup(program, functions, start);

@@ -104,7 +104,7 @@ export async function logs(session: Session, [name = ""]: Words, flags: Flags): 
     const known = seen;
     const fresh = known === null ? invocations.slice(0, limit) : invocations.filter((one) => !known.has(idOf(one)));
     if (known !== null && known.size > 0 && fresh.length === invocations.length) {
-      session.terminal.note("… some calls between these are left out: there were too many");
+      session.terminal.note("… some calls skipped: too many at once");
     }
     print(fresh);
     seen = new Set(invocations.map(idOf));

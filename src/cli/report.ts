@@ -56,7 +56,9 @@ async function tell(thrown: unknown, session: Session | null): Promise<Told> {
     // "error: unknown command 'lits'\n(Did you mean list?)"
     const [first = "", meant] = thrown.message.replace(/^error: /, "").split("\n");
     const hint =
-      meant === undefined ? "'--help' behind any command shows what it takes" : meant.replace(/^\(D(.*)\)$/, "d$1");
+      meant === undefined
+        ? "add --help to any command to see its arguments and flags"
+        : meant.replace(/^\(D(.*)\)$/, "d$1");
     return { exit_code: EXIT.usage, message: first, lines: [hint], body: body(first, "USAGE", hint) };
   }
   if (thrown instanceof Failure) {
@@ -72,7 +74,7 @@ async function tellRefusal(refusal: ApiError, session: Session | null): Promise<
   const exit_code = EXIT.refused;
   const said = refusal.body;
   if (said === null) {
-    const message = `${session?.asked?.url ?? "the URL"} answers, but not as hearth does (status ${refusal.status})`;
+    const message = `${session?.asked?.url ?? "the URL"} is not a hearth daemon (status ${refusal.status})`;
     return { exit_code, message, lines: sources(session), body: body(message, "NOT_HEARTH", null) };
   }
   const hint = session?.advice[said.error_code] ?? said.hint;
@@ -80,7 +82,7 @@ async function tellRefusal(refusal: ApiError, session: Session | null): Promise<
   if (said.error_code === "UNAUTHORIZED" || said.error_code === "FORBIDDEN") lines.push(...sources(session));
   const meant = isRefusal(refusal, "NOT_FOUND") ? await meantName(session) : null;
   if (meant !== null) lines.push(meant);
-  if (said.retry_after !== null) lines.push(`again in ${said.retry_after} s`);
+  if (said.retry_after !== null) lines.push(`retry in ${said.retry_after} s`);
   lines.push(`request ${said.request_id}`);
   return { exit_code, message: `${said.error} [${said.error_code}]`, lines, body: said };
 }
@@ -96,7 +98,7 @@ async function meantName(session: Session | null): Promise<string | null> {
 function tellUnreachable(failure: Unreachable, session: Session | null): Told {
   const lines = sources(session).slice(0, 1);
   if (session?.asked?.url_source === THIS_MACHINE) lines.push("start the daemon with 'npm start'");
-  else lines.push("is the daemon there running ('npm start'), and is the URL right?");
+  else lines.push("check the URL, and that the daemon runs there ('npm start')");
   return {
     exit_code: EXIT.unreachable,
     message: failure.message,

@@ -44,12 +44,12 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
 
 function check(words: Words, flags: Flags): void {
   const isDetached = flags.detach === true;
-  if (flags.tty === true && isDetached) throw usage("a terminal needs somebody at it", "give -t or -d");
+  if (flags.tty === true && isDetached) throw usage("-t and -d exclude each other", "give -t or -d");
   if (flags.interactive === true && flags.tty !== true) {
-    throw usage("a container's own command has no standard input", "with a terminal: -it; or: hearth exec -i");
+    throw usage("the main command of a container has no standard input", "use -it for a terminal, or hearth exec -i");
   }
   if (flags.rm === true && (isDetached || (words.length === 0 && flags.tty !== true))) {
-    throw usage("--rm removes what this command waits for, and it would not wait", "--ttl removes it after a time");
+    throw usage("--rm needs a command to wait for", "use --ttl to delete the container after a time");
   }
 }
 
@@ -60,14 +60,14 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   const name = (flags.name as string | undefined) ?? `run-${randomBytes(4).toString("hex")}`;
   const fields = await fieldsOf(flags);
   if (isTerminal) (await import("./attach.ts")).checkTerminal();
-  session.advice = { NAME_TAKEN: `to remove that one: hearth rm -f ${shellWord(name)}` };
+  session.advice = { NAME_TAKEN: `to remove the existing one: hearth rm -f ${shellWord(name)}` };
   if (fields.volumes !== undefined)
-    session.advice = { ...session.advice, NOT_FOUND: "to make a volume: hearth volumes create <name>" };
+    session.advice = { ...session.advice, NOT_FOUND: "to create a volume: hearth volumes create <name>" };
   const client = session.client();
   // What runs on a terminal is not the container's own command: that has none.
   const body = { ...fields, name, command: isTerminal || command.length === 0 ? undefined : command.slice() };
   const asked = client.request("POST /api/containers", { body });
-  const made = done(await session.terminal.progress(`making ${visible(name)}`, asked));
+  const made = done(await session.terminal.progress(`creating ${visible(name)}`, asked));
   if (!isTerminal && (flags.detach === true || command.length === 0)) {
     return session.show(made, () => sentence(session, made));
   }
@@ -75,7 +75,7 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
     const isLeft = isTerminal ? await inTerminal(session, made, command) : await inFront(session, made);
     if (isLeft) return;
   } catch (error) {
-    if (flags.rm !== true) session.terminal.note(`the container is left as it is: ${visible(name)}`);
+    if (flags.rm !== true) session.terminal.note(`container ${visible(name)} was not removed`);
     throw error;
   }
   const params = { container_id: made.container_id };
@@ -133,8 +133,8 @@ async function inFront(session: Session, { container_id, name }: ContainerRecord
 
 function exitCode({ terminal }: Session, record: ContainerRecord | null): number {
   if (record === null) terminal.err("hearth: the container was deleted\n");
-  if (record?.oom_killed === true) terminal.err("hearth: it ran out of memory\n");
+  if (record?.oom_killed === true) terminal.err("hearth: the container ran out of memory\n");
   const error_message = record?.error_message ?? null;
-  if (error_message !== null) terminal.err(`hearth: it could not be started: ${visible(error_message)}\n`);
+  if (error_message !== null) terminal.err(`hearth: the container could not be started: ${visible(error_message)}\n`);
   return record?.exit_code ?? EXIT.refused;
 }

@@ -102,7 +102,7 @@ export class Session {
     const found = tenants.find(({ name }) => name === nameOrId);
     if (found !== undefined) return found.tenant_id;
     const names = tenants.map(({ name }) => name);
-    throw new Failure(EXIT.refused, `no tenant is named '${nameOrId}'`, didYouMean(nameOrId, names));
+    throw new Failure(EXIT.refused, `no tenant named '${nameOrId}'`, didYouMean(nameOrId, names));
   }
 
   /** The container's id, behind its name too. */
@@ -180,7 +180,7 @@ export class Session {
     if (this.flags.json === true || next_cursor === null) return;
     const isAsked = limit !== undefined && shown_count >= limit;
     this.terminal.note(
-      isAsked ? `the newest ${shown_count} are shown; --limit shows more` : `only the newest ${shown_count} are shown`,
+      isAsked ? `showing the newest ${shown_count}; --limit shows more` : `showing only the newest ${shown_count}`,
     );
   }
 }

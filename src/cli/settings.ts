@@ -68,7 +68,7 @@ export function profilesOf(environment: Environment): Profiles {
 export function checkUrl(url: string, source: string): string {
   const parsed = URL.parse(url);
   if (parsed === null || !/^https?:$/.test(parsed.protocol)) {
-    throw usage(`'${url}' (${source}) is not a URL`, `like ${URL_OF_THIS_MACHINE}`);
+    throw usage(`invalid URL: '${url}' (${source})`, `give a URL like ${URL_OF_THIS_MACHINE}`);
   }
   return url.replace(/\/+$/, "");
 }
@@ -105,7 +105,7 @@ export function readTarget(flags: TargetFlags, environment: Environment): Target
   if (key === null) {
     throw usage(
       `no key for ${url} (${url_source})`,
-      "give one with --key-file or HEARTH_KEY, or keep one: hearth login --url <url>",
+      "give a key with --key-file or HEARTH_KEY, or save one: hearth login --url <url>",
     );
   }
   return { url, url_source, key: key[0], key_source: key[1] };
@@ -119,13 +119,13 @@ export function readKeyFile(file: string): string {
   try {
     return checkKey(readFileSync(file === "-" ? 0 : file, "utf8").trim());
   } catch (error) {
-    throw error instanceof Failure ? error : usage(`${name} cannot be read: ${(error as Error).message}`);
+    throw error instanceof Failure ? error : usage(`cannot read ${name}: ${(error as Error).message}`);
   }
 }
 
 /** The key as it is sent; throws a usage failure that does not show it. */
 export function checkKey(key: string): string {
-  if (!/^[\x21-\x7e]+$/.test(key)) throw usage("that is no key: it is empty, or has a space or an odd character");
+  if (!/^[\x21-\x7e]+$/.test(key)) throw usage("invalid key: empty, or with a space or a non-printable character");
   return key;
 }
 
@@ -161,7 +161,9 @@ function machineKey({ bootstrap_key, key_file }: Environment, url: string): Foun
     if (error instanceof Failure) throw error;
     const isDenied = (error as NodeJS.ErrnoException).code === "EACCES";
     throw usage(
-      isDenied ? `the key of this machine's daemon may not be read: ${key_file}` : `no key: there is no ${key_file}`,
+      isDenied
+        ? `no permission to read the key of this machine's daemon: ${key_file}`
+        : `no key: ${key_file} does not exist`,
       isDenied
         ? "run as root, or give a key with --key-file, HEARTH_KEY or 'hearth login'"
         : "start the daemon once with 'npm start', or give a key with --key-file, HEARTH_KEY or 'hearth login'",
@@ -175,8 +177,8 @@ function refuseStranger(url: string, port_or_protocol: string, trusted: readonly
   const uid = strangerAt(port, trusted);
   if (uid === null) return;
   throw usage(
-    `the user with id ${uid} listens at ${url}, not this machine's daemon: the key was not sent`,
-    "if it is meant, give a key with --key-file or HEARTH_KEY",
+    `key not sent: user ${uid} listens at ${url}, not the daemon of this machine`,
+    "if you trust this listener, give a key with --key-file or HEARTH_KEY",
   );
 }
 

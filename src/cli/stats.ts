@@ -87,9 +87,9 @@ export async function stats(session: Session, names: Words, flags: Flags): Promi
   });
   let readings = await read(session, ids, []);
   if (flags.stream === false) {
-    await terminal.progress("reading twice, a second apart", pauseBetween());
+    await terminal.progress("measuring for one second", pauseBetween());
     readings = await read(session, ids, readings);
-    return session.show(answerOf(readings), () => session.table(COLUMNS, readings, "no container runs"));
+    return session.show(answerOf(readings), () => session.table(COLUMNS, readings, "no running containers"));
   }
   session.interrupt_exit_code = EXIT.success;
   const view = terminal.isLive && !isJson ? terminal.live() : null;

@@ -31,7 +31,7 @@ export async function status(session: Session): Promise<void> {
           ? []
           : ([
               ["cells", `${pool.cells} ready, ${pool.cells_starting} starting`],
-              ["cold calls", `${pool.cell_hit_count} with a cell, ${pool.cell_miss_count} without`],
+              ["cold calls", `${pool.cell_hit_count} with a ready cell, ${pool.cell_miss_count} without`],
             ] as const)),
       ])
     );

@@ -16,7 +16,7 @@ export const LIMIT_FLAGS: readonly Flag[] = LIMIT_NAMES.map((limit) => ({
 }));
 export const NO_LIMIT_FLAGS: readonly Flag[] = LIMIT_NAMES.map((limit) => ({
   flags: `--no-${flagName(limit)}`,
-  about: "without this limit",
+  about: "remove this limit",
 }));
 
 /** What was given; null for a limit that was taken away, `default` for one that is the node's again. */

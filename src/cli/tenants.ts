@@ -15,7 +15,7 @@ export async function createTenant(session: Session, [name = ""]: Words, flags: 
   const made = await session.client().request("POST /api/tenants", { body: { name, limits: limitsOf(flags) } });
   session.show(made, () => sentence(made));
   if (session.flags.json !== true) {
-    session.terminal.note(`its first key: hearth tenants keys create ${shellWord(name)} first`);
+    session.terminal.note(`to create its first key: hearth tenants keys create ${shellWord(name)} first`);
   }
 }
 
@@ -92,7 +92,7 @@ export async function updateTenant(session: Session, [tenant = ""]: Words, flags
   const limits = limitsOf(flags);
   const name = flags.name as string | undefined;
   if (name === undefined && Object.keys(limits).length === 0) {
-    throw usage("nothing to update: no flag says what changes", "'hearth tenants update --help' lists the flags");
+    throw usage("nothing to update: no field given", "list the flags with: hearth tenants update --help");
   }
   const params = { tenant_id: await session.tenantId(tenant) };
   const updated = await session.client().request("PATCH /api/tenants/:tenant_id", { params, body: { name, limits } });
@@ -101,7 +101,7 @@ export async function updateTenant(session: Session, [tenant = ""]: Words, flags
 
 export async function deleteTenant(session: Session, [tenant = ""]: Words, flags: Flags): Promise<void> {
   const params = { tenant_id: await session.tenantId(tenant) };
-  session.advice = { NOT_EMPTY: "delete that first, or give --force" };
+  session.advice = { NOT_EMPTY: "delete its resources first, or give --force" };
   const answer = await session.terminal.progress(
     `deleting tenant ${visible(tenant)}`,
     session.client().request("DELETE /api/tenants/:tenant_id", { params, query: { force: flags.force === true } }),

@@ -20,7 +20,7 @@ export async function listTerminals(session: Session, [container]: Words): Promi
   const answer = await session.client().request("GET /api/terminal/sessions");
   const container_id = container === undefined ? null : await session.containerId(container);
   const sessions = answer.sessions.filter((one) => container_id === null || one.container_id === container_id);
-  session.show({ ...answer, sessions }, () => session.table(COLUMNS(session.now), sessions, "no terminals"));
+  session.show({ ...answer, sessions }, () => session.table(COLUMNS(session.now), sessions, "no terminal sessions"));
 }
 
 export async function closeTerminals(session: Session, words: Words): Promise<void> {

@@ -54,14 +54,14 @@ export function numberOrDefault(text: string): number | "default" {
 
 export function wholeNumber(text: string): number {
   const value = number(text);
-  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError("expected a whole number from 1 on");
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError("expected a whole number, at least 1");
   return value;
 }
 
 /** The id of an event; 0 is before the first one. */
 export function eventNumber(text: string): number {
   const value = number(text);
-  if (!Number.isInteger(value) || value < 0) throw new InvalidArgumentError("expected the id of an event");
+  if (!Number.isInteger(value) || value < 0) throw new InvalidArgumentError("expected an event id");
   return value;
 }
 
@@ -73,7 +73,7 @@ export function collect(text: string, previous: unknown): string[] {
 /** Seconds of a flag's value. */
 export function seconds(text: string): number {
   const value = parseSpan(text);
-  if (value === null) throw new InvalidArgumentError("expected seconds, or like 90s, 15m, 12h, 30d");
+  if (value === null) throw new InvalidArgumentError("expected seconds, or a unit: 90s, 15m, 12h, 30d");
   return value;
 }
 
@@ -91,11 +91,11 @@ const MEGABYTES: Readonly<Record<string, number>> = { "": 1, m: 1, mb: 1, mib: 1
 export function megabytes(text: string): number {
   const [, amount, unit = ""] = /^(\d{1,9})\s*([a-z]*)$/i.exec(text.trim()) ?? [];
   const factor = MEGABYTES[unit.toLowerCase()];
-  if (amount === undefined || factor === undefined) throw new InvalidArgumentError("expected MiB, or like 512m, 2g");
+  if (amount === undefined || factor === undefined) throw new InvalidArgumentError("expected MiB, or a unit: 512m, 2g");
   return Number(amount) * factor;
 }
 
-export const LIMIT: Flag = { flags: "--limit <n>", about: "at most so many, the newest", parse: wholeNumber };
+export const LIMIT: Flag = { flags: "--limit <n>", about: "maximum number of entries, the newest", parse: wholeNumber };
 
 export interface PublishedPort {
   readonly container_port: number;

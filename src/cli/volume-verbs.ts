@@ -5,10 +5,10 @@ const LIFE: readonly Verb[] = [
   {
     name: "create",
     words: ["<name>"],
-    summary: "make an empty volume",
+    summary: "create an empty volume",
     flags: [
-      { flags: "--quota <mb>", about: "what it may hold: MiB, or like 10g", parse: megabytes },
-      { flags: "-l, --label <NAME=VALUE>", about: "a label; repeatable", parse: collect },
+      { flags: "--quota <mb>", about: "quota in MiB, or with a unit: 10g", parse: megabytes },
+      { flags: "-l, --label <NAME=VALUE>", about: "set a label; repeatable", parse: collect },
     ],
     examples: ["hearth volumes create data --quota 10g"],
     load: async () => (await import("./volumes.ts")).createVolume,
@@ -23,14 +23,14 @@ const LIFE: readonly Verb[] = [
   {
     name: "inspect",
     words: ["<volume>"],
-    summary: "show a volume, what it holds and which containers have it",
+    summary: "show a volume, its usage and the containers that mount it",
     examples: ["hearth volumes inspect data"],
     load: async () => (await import("./volumes.ts")).inspectVolume,
   },
   {
     name: "rename",
     words: ["<volume>", "<new-name>"],
-    summary: "give a volume another name",
+    summary: "rename a volume",
     examples: ["hearth volumes rename data archive"],
     load: async () => (await import("./volumes.ts")).renameVolume,
   },
@@ -54,7 +54,7 @@ const FILES: readonly Verb[] = [
   {
     name: "cat",
     words: ["<volume:path>"],
-    summary: "print a file of a volume, byte for byte",
+    summary: "print a file of a volume",
     examples: ["hearth volumes cat data:/notes/a.txt"],
     load: async () => (await import("./volumes.ts")).readFile,
   },
@@ -62,8 +62,8 @@ const FILES: readonly Verb[] = [
     name: "put",
     words: ["<volume:path>", "[file]"],
     summary: "write a file of a volume, from a file or standard input",
-    more: "It is replaced at once, and the directories above it are made. What is larger than 5 MiB goes by cp.",
-    flags: [{ flags: "--mode <octal>", about: "its permission bits (644)", parse: number }],
+    more: "The daemon replaces the file atomically and creates its parent directories. Use cp for files above 5 MiB.",
+    flags: [{ flags: "--mode <octal>", about: "permission bits (644)", parse: number }],
     examples: ["date | hearth volumes put data:/notes/now.txt", "hearth volumes put data:/run.sh run.sh --mode 755"],
     load: async () => (await import("./volumes.ts")).putFile,
   },
@@ -72,8 +72,8 @@ const FILES: readonly Verb[] = [
     words: ["<volume:path>"],
     summary: "remove a file or a directory of a volume",
     flags: [
-      { flags: "-r, --recursive", about: "a directory with all in it" },
-      { flags: "-f, --force", about: "say nothing of what is not there" },
+      { flags: "-r, --recursive", about: "remove a directory with its contents" },
+      { flags: "-f, --force", about: "ignore missing files" },
     ],
     examples: ["hearth volumes rm data:/notes/a.txt", "hearth volumes rm -r data:/notes"],
     load: async () => (await import("./volumes.ts")).removeFile,
@@ -82,7 +82,7 @@ const FILES: readonly Verb[] = [
     name: "cp",
     words: ["<source>", "<target>"],
     summary: "copy files between a volume and this machine",
-    more: "As 'hearth cp' does with a container.",
+    more: "Works like 'hearth cp' with a container.",
     examples: ["hearth volumes cp ./site data:/site", "hearth volumes cp data:/ - > data.tar"],
     load: async () => (await import("./volumes.ts")).copyVolume,
   },
@@ -91,6 +91,6 @@ const FILES: readonly Verb[] = [
 export const VOLUMES: Group = {
   name: "volumes",
   aliases: ["vol"],
-  summary: "files that containers mount and that outlive them",
+  summary: "manage volumes: files that containers mount and that outlive them",
   verbs: [...LIFE, ...FILES],
 };

@@ -19,7 +19,8 @@ type File = ResponseOf<"GET /api/volumes/:name/ls">["files"][number];
 /** `<volume>:<path>`; of a volume alone its root. */
 function place(text: string): { readonly name: string; readonly path: string } {
   const found = parsePlace(text) ?? parsePlace(`${text}:/`);
-  if (found === null) throw usage(`'${text}' is no place in a volume`, "<volume>:<path>, as data:/notes/a.txt");
+  if (found === null)
+    throw usage(`invalid volume path: '${text}'`, "expected <volume>:<path>, for example data:/notes/a.txt");
   return found;
 }
 
@@ -27,7 +28,7 @@ export async function createVolume(session: Session, [name = ""]: Words, flags: 
   const labels = flags.label === undefined ? undefined : pairs(flags.label as string[], "--label");
   const body = { name, labels, quota_mb: flags.quota as number | undefined };
   const made = await session.client().request("POST /api/volumes", { body });
-  session.show(made, () => `${visible(made.name)} is made (${made.id})\n`);
+  session.show(made, () => `${visible(made.name)} is created (${made.id})\n`);
 }
 
 export async function listVolumes(session: Session, _words: Words, flags: Flags): Promise<void> {
@@ -62,7 +63,7 @@ export async function renameVolume(session: Session, [name = "", new_name = ""]:
 
 export async function deleteVolume(session: Session, [name = ""]: Words): Promise<void> {
   const client = session.client();
-  session.advice = { IN_USE: "which containers have it: hearth volumes inspect; hearth rm removes one" };
+  session.advice = { IN_USE: "to list the containers that mount it: hearth volumes inspect; to remove one: hearth rm" };
   const answer = await client.request("DELETE /api/volumes/:name", { params: session.volume(name) });
   const operation_id = operationOf(answer);
   const found = operation_id === null ? answer : await succeeded(session, operation_id, `deleting ${name}`);
@@ -89,7 +90,7 @@ export async function listFiles(session: Session, [word = ""]: Words): Promise<v
       { title: "NAME", value: ({ name, target }) => (target === null ? name : `${name} -> ${target}`) },
     ];
     session.show({ ...answer, files }, () => session.table(columns, files, "the directory is empty"));
-    if (answer.has_more) session.terminal.note(`only ${files.length} of ${answer.total} entries are shown`);
+    if (answer.has_more) session.terminal.note(`showing only ${files.length} of ${answer.total} entries`);
     return;
   }
 }
@@ -113,9 +114,9 @@ export async function putFile(session: Session, [word = "", file = "-"]: Words, 
 
 export async function removeFile(session: Session, [word = ""]: Words, flags: Flags): Promise<void> {
   const { name, path } = place(word);
-  if (path === "/") throw usage("the root of a volume is not removed", "the volume: hearth volumes delete");
+  if (path === "/") throw usage("cannot remove the root of a volume", "to delete the volume: hearth volumes delete");
   const params = { ...session.volume(name), path: path.slice(1) };
-  session.advice = { NOT_EMPTY: "with all that is in it: -r" };
+  session.advice = { NOT_EMPTY: "to remove it with its contents: -r" };
   const query = { recursive: flags.recursive === true };
   try {
     const answer = await session.client().request("DELETE /api/volumes/:name/files/*", { params, query });

@@ -48,7 +48,7 @@ describe("run", () => {
     expect(await hearth("run", "--rm", "--name", "none", "--", "no-such-command")).toEqual({
       code: 127,
       out: "",
-      err: "hearth: it could not be started: no-such-command: No such file or directory\n",
+      err: "hearth: the container could not be started: no-such-command: No such file or directory\n",
     });
   });
 

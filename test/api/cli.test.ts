@@ -101,7 +101,7 @@ describe("a function's life", () => {
     expect(await out("invoke", "files")).toBe("from file-3\nend\n");
     expect(await hearth("create", "x", "--handler-file", "nope")).toMatchObject({
       code: 2,
-      err: expect.stringContaining("there is no file nope"),
+      err: expect.stringContaining("no such file: nope"),
     });
   });
 });
@@ -210,9 +210,9 @@ describe("what goes wrong", () => {
   it("is told with the command that helps, ready to be copied", async () => {
     await out("create", "it's new", "--handler", "cat");
     const helps = async (...args: string[]) => (await hearth(...args)).err.split("\n")[1]?.trim();
-    expect(await helps("invoke", "it's new")).toBe("to make it callable: hearth deploy 'it'\\''s new'");
+    expect(await helps("invoke", "it's new")).toBe("to deploy it: hearth deploy 'it'\\''s new'");
     expect(await helps("create", "cat", "--handler", "x")).toBe("to change it: hearth update cat");
-    expect(await helps("rollback", "cat", "99")).toBe("those that there are: hearth versions cat");
+    expect(await helps("rollback", "cat", "99")).toBe("to list the versions: hearth versions cat");
     await out("delete", "it's new");
   });
 
@@ -220,7 +220,7 @@ describe("what goes wrong", () => {
     const nobody = await hearth("ls", "--url", "http://127.0.0.1:1");
     expect(nobody).toMatchObject({
       code: 3,
-      err: expect.stringMatching(/nothing answers at http:\/\/127.0.0.1:1\n.*--url\n/),
+      err: expect.stringMatching(/no daemon answers at http:\/\/127.0.0.1:1\n.*--url\n/),
     });
     const unknown = await shell().run(["ls"], { env: { HEARTH_KEY: "wrong" } });
     expect(unknown).toMatchObject({
@@ -318,7 +318,7 @@ describe("keys, tokens and tenants", () => {
     expect(await out("keys", "revoke", "single")).toMatch(/^key_\w+ is revoked\n$/);
     expect(await hearth("keys", "revoke", "twin")).toMatchObject({
       code: 1,
-      err: expect.stringMatching(/several keys are named 'twin'\n {2}give the id of one: key_\w+, key_\w+\n/),
+      err: expect.stringMatching(/several keys have the name 'twin'\n {2}give the id of one: key_\w+, key_\w+\n/),
     });
     expect((await hearth("keys", "revoke", "twni")).err).toContain("did you mean 'twin'?");
     expect((await answer("keys", "list")).api_keys.map((key: { name: string }) => key.name)).not.toContain("single");
@@ -357,7 +357,7 @@ describe("profiles", () => {
     const run = (args: string[], stdin = "") => shell().run(args, { env, stdin });
     expect(await run(["login", "--url", daemon.url], "wrong\n")).toMatchObject({
       code: 1,
-      err: expect.stringContaining("nothing was kept"),
+      err: expect.stringContaining("the profile was not saved"),
     });
     expect(await run(["login", "--url", "http://127.0.0.1:1"], "k")).toMatchObject({ code: 3 });
     expect((await run(["profile", "list"])).out).toBe("");
@@ -366,7 +366,7 @@ describe("profiles", () => {
     expect(await shell().run(["login"], { env: named, stdin: KEY })).toMatchObject({ code: 0, err: "" });
     const other = { HEARTH_URL: "http://127.0.0.1:1", HEARTH_KEY: "k" };
     expect((await shell().run(["profile", "use", "default"], { env: other })).err).toBe(
-      "HEARTH_URL and HEARTH_KEY are set and go before the profile: unset HEARTH_URL HEARTH_KEY\n",
+      "HEARTH_URL and HEARTH_KEY are set and override the profile: unset HEARTH_URL HEARTH_KEY\n",
     );
     expect(await run(["invoke", "cat", "x"])).toMatchObject({ code: 0, out: "x" });
     await run(["profile", "add", "other", "--url", "http://127.0.0.1:1", "--key-file", "-"], "k");

@@ -214,7 +214,7 @@ describe("a list", () => {
       const some = await commands.run("volumes list --limit 1002 --json".split(" "));
       expect(JSON.parse(some.out).volumes).toEqual(volumes.slice(0, 1_002));
       expect((await commands.run("volumes list --limit 2".split(" "))).err).toContain(
-        "the newest 2 are shown; --limit shows more",
+        "showing the newest 2; --limit shows more",
       );
     } finally {
       commands.dispose();

@@ -35,7 +35,7 @@ describe("the client", () => {
     const broken = await against((response) => response.write("{", () => response.destroy()));
     await expect(broken.request("GET /health")).rejects.toThrow(Unreachable);
     const nobody = new Client({ url: "http://127.0.0.1:1", key: null });
-    await expect(nobody.request("GET /health")).rejects.toThrow("nothing answers at http://127.0.0.1:1");
+    await expect(nobody.request("GET /health")).rejects.toThrow("no daemon answers at http://127.0.0.1:1");
   });
 
   it("knows a refusal from an answer that is not hearth's", async () => {

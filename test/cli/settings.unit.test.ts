@@ -81,7 +81,8 @@ describe("profiles", () => {
     keepProfile();
     const profiles = profilesOf(environment());
     expect(() => profiles.get("wrok")).toThrow(expect.objectContaining({ exit_code: 2, hint: "did you mean 'work'?" }));
-    for (const name of ["toString", "__proto__"]) expect(() => profiles.get(name)).toThrow(`no profile '${name}'`);
+    for (const name of ["toString", "__proto__"])
+      expect(() => profiles.get(name)).toThrow(`no profile named '${name}'`);
   });
 
   it("are not guessed from a file that holds something else, which stays as it was", () => {
@@ -89,9 +90,7 @@ describe("profiles", () => {
     const { file } = profilesOf(environment());
     for (const text of ["", "{", "[]", '{"current": 3, "profiles": {}}', '{"current": null, "profiles": {"a": {}}}']) {
       writeFileSync(file, text);
-      expect(() => profilesOf(environment()).put("b", { url: REMOTE, key: "k" }, true)).toThrow(
-        "does not hold profiles",
-      );
+      expect(() => profilesOf(environment()).put("b", { url: REMOTE, key: "k" }, true)).toThrow("invalid profile file");
       expect(readFileSync(file, "utf8")).toBe(text);
     }
   });
@@ -131,7 +130,7 @@ describe("which daemon is meant", () => {
     keepKeyFile();
     expect(target({})[1]).toBe(THIS_MACHINE);
     expect(target({}, { HEARTH_PROFILE: "work" })[0]).toBe(REMOTE);
-    expect(() => target({}, { HEARTH_PROFILE: "nope" })).toThrow("there is no profile 'nope'");
+    expect(() => target({}, { HEARTH_PROFILE: "nope" })).toThrow("no profile named 'nope'");
   });
 
   it("sends no key where it does not belong", () => {
@@ -151,12 +150,12 @@ describe("which daemon is meant", () => {
     keepProfile();
     writeFileSync(profilesOf(environment()).file, "broken");
     expect(target({ url: "http://a:1", keyFile: keyFile("k") })[0]).toBe("http://a:1");
-    expect(() => target({ url: "http://a:1" })).toThrow("does not hold profiles");
+    expect(() => target({ url: "http://a:1" })).toThrow("invalid profile file");
   });
 
   it("takes no key from a file that is not there or holds none, and shows nothing of it", () => {
-    expect(() => target({ url: "http://a:1", keyFile: join(state.dir, "none") })).toThrow("cannot be read");
-    expect(() => target({ url: "http://a:1", keyFile: keyFile("two words") })).toThrow(/^that is no key: it is empty/);
+    expect(() => target({ url: "http://a:1", keyFile: join(state.dir, "none") })).toThrow("cannot read");
+    expect(() => target({ url: "http://a:1", keyFile: keyFile("two words") })).toThrow(/^invalid key: empty/);
   });
 
   it("reads the key file that the daemon of this machine is given", () => {
@@ -165,8 +164,8 @@ describe("which daemon is meant", () => {
   });
 
   it("is a URL, and there is a key", () => {
-    expect(() => target({ url: "127.0.0.1:8700", keyFile: keyFile("k") })).toThrow("is not a URL");
-    expect(() => target({ url: "ftp://a", keyFile: keyFile("k") })).toThrow("is not a URL");
+    expect(() => target({ url: "127.0.0.1:8700", keyFile: keyFile("k") })).toThrow("invalid URL");
+    expect(() => target({ url: "ftp://a", keyFile: keyFile("k") })).toThrow("invalid URL");
     expect(existsSync(join(state.dir, "key"))).toBe(false);
     expect(() => target({})).toThrow(
       expect.objectContaining({ exit_code: 2, hint: expect.stringContaining("npm start") }),
