@@ -57,7 +57,7 @@ import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
 import { Keys } from "./tenants/keys.ts";
 import { OperatorKey } from "./tenants/operator-key.ts";
-import { ownCursorSecret, ownKey, ownKeyFile, ownTokenKeys } from "./tenants/own-keys.ts";
+import { ownCursorSecret, ownKey, ownKeyFile, ownTokenKeys } from "./tenants/daemon-secrets.ts";
 import { Tenants } from "./tenants/service.ts";
 import { Terminals } from "./terminal/service.ts";
 import { Volumes } from "./volumes/service.ts";

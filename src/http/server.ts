@@ -21,7 +21,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { boundChunks } from "./chunk-bounds.ts";
 import { type Admission, type ConnectionLimits, Connections, DrainingResponse } from "./connections.ts";
-import { answerMalformed, refuseExpectations } from "./malformed.ts";
+import { answerMalformed, refuseExpectations } from "./malformed-requests.ts";
 import { MemoryBudget } from "./memory-budget.ts";
 import type { Route } from "./route.ts";
 import { firstUnreached, type Unreached } from "./self-check.ts";

@@ -14,7 +14,7 @@ import type { Log } from "../base/log.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Store, Value } from "../store/store.ts";
-import { type End, endFields } from "./ends.ts";
+import { type End, endFields } from "./outcomes.ts";
 import type { Failure, OperationRows } from "./rows.ts";
 import { Run, type Runner, type Stop } from "./run.ts";
 import { type Resource, resourceFields } from "./schema.ts";

@@ -17,7 +17,7 @@ import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Events } from "../events/service.ts";
 import type { Once, Store } from "../store/store.ts";
-import { refusalOf } from "./ends.ts";
+import { refusalOf } from "./outcomes.ts";
 import { Queue } from "./queue.ts";
 import { OperationRows } from "./rows.ts";
 import { type Alongside, NOTHING, type Runner } from "./run.ts";
@@ -31,7 +31,7 @@ import {
 } from "./schema.ts";
 import { hasEnded, operationStates } from "./states.ts";
 
-export { failureOf } from "./ends.ts";
+export { failureOf } from "./outcomes.ts";
 export type { Alongside, Json, OperationContext, OperationResult, Runner } from "./run.ts";
 
 export interface NewOperation {
