@@ -1,4 +1,4 @@
-/** How operations end: what is kept of it in the row, and what a request hears that has waited for it. */
+/** Outcomes of operations: the fields that a row keeps, and the refusal for a request that waited. */
 import { AppError, type AppErrorOptions, ERRORS, type ErrorCode, isFault, publicText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Value } from "../store/store.ts";

@@ -9,7 +9,7 @@
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
-import { readSecret, writeSecret } from "../base/secret-file.ts";
+import { readSecret, writeSecret } from "./daemon-secrets.ts";
 import { type Keys, newKeyText } from "./keys.ts";
 import type { RotatedKey } from "./schema.ts";
 
