@@ -24,7 +24,7 @@ export default defineConfig({
     minWorkers: 1,
     maxWorkers: 2,
     projects: [
-      { test: { name: "unit", include: UNIT } },
+      { test: { name: "unit", include: UNIT, pool: "threads", poolOptions: { threads: { singleThread: false, maxThreads: 1, minThreads: 1 } } } },
       {
         test: {
           name: "api",
