@@ -23,8 +23,17 @@ export default defineConfig({
     // Vitest takes one fewer than there are cores. The projects of real containers run one file at a time all the same.
     minWorkers: 1,
     maxWorkers: 2,
+    // The thread of the unit tests runs beside the process of the tests on containers, which mostly wait.
+    poolOptions: { threads: { minThreads: 1, maxThreads: 1 } },
     projects: [
-      { test: { name: "unit", include: UNIT, pool: "threads", poolOptions: { threads: { singleThread: false, maxThreads: 1, minThreads: 1 } } } },
+      {
+        test: {
+          name: "unit",
+          include: UNIT,
+          pool: "threads",
+          testTimeout: 30_000,
+        },
+      },
       {
         test: {
           name: "api",
