@@ -29,9 +29,9 @@ export interface ApiOptions {
 }
 
 /** What holds for all of it. Backquotes mark code. */
-const DESCRIPTION = `A function platform on one Linux machine. \`GET /api/functions/help\` tells how to use it, \`GET /api/functions/examples\` has scripts that run as they stand.
+const DESCRIPTION = `A function platform on one Linux machine. \`GET /api/functions/help\` returns a guide, \`GET /api/functions/examples\` returns scripts that run as they are.
 
-A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Authorization: Bearer <key or token>\`, one of the two. A key may do what its scopes say: \`read\`, \`invoke\`, \`write\`, \`admin\`. What belongs to another tenant answers 404 as if it were not there.
+A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Authorization: Bearer <key or token>\`, one of the two. A key may do what its scopes say: \`read\`, \`invoke\`, \`write\`, \`admin\`. Resources of another tenant answer 404, like missing ones.
 
 Bodies are JSON whatever the content type says, where a route does not take raw bytes. An unknown field is rejected with 422, at any depth; null in an optional field is the same as its absence unless the field says otherwise. Unknown query parameters are ignored. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
 

@@ -135,7 +135,7 @@ export function queryLimit(fallback: number = LIMITS.list_limit_max, max: number
   return queryNumber(1, Number.MAX_SAFE_INTEGER)
     .transform((limit) => Math.min(limit, max))
     .default(fallback)
-    .meta({ default: fallback, description: `At most so many, newest first; clamped to ${max}.` });
+    .meta({ default: fallback, description: `Entries of the page, newest first; clamped to ${max}.` });
 }
 
 /** `true` or `false` in a query string; false when absent. */

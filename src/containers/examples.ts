@@ -21,7 +21,7 @@ api "/api/containers/$id/exec" -d '{"command": ["sh", "-c", "echo from $(hostnam
   ),
   example(
     "Watch a command while it runs",
-    "One JSON object a line, as it comes; output is in base64.",
+    "One JSON object per line, streamed; output is in base64.",
     USE,
     `
 id=$(api /api/containers -d '{"name": "guide-stream"}' | get container_id)

@@ -18,7 +18,7 @@ export const containersGuide: Guide<"containers"> = {
   steps: [
     "GET /api/containers/health: the status is ok, so containers can be started.",
     "POST /api/containers with a name answers the running container; keep its container_id.",
-    "POST /api/containers/{container_id}/exec runs a command and answers exit_code, stdout and stderr; POST …/stream answers them as they come.",
+    "POST /api/containers/{container_id}/exec runs a command and answers exit_code, stdout and stderr; POST …/stream streams them.",
     "GET /api/containers/{container_id}/logs shows what its own command wrote.",
     "POST /api/containers/{container_id}/stop ends it; POST …/start runs it again, with its files as they were.",
     "DELETE /api/containers/{container_id} removes it.",

@@ -103,7 +103,7 @@ const ABOUT = {
   cpu_limit_percent: "Percent of one core; null: no quota.",
   strict: "Root inside has no capabilities, and the system-call filter allows only what needs none.",
   read_only_root: "Mounts the root file system read-only; /tmp and /run are then empty at each start.",
-  labels: "For whoever looks for it.",
+  labels: "Labels for clients; the daemon ignores them.",
   restart: "Restart policy when the command ends: never, after a failure, or always.",
   ttl_seconds: "Seconds after which the container is deleted, whatever it does; null: never.",
   idle_seconds: "Seconds without an exec, a stream or a terminal after which it is stopped; null: never.",

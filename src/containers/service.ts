@@ -96,7 +96,7 @@ export class Containers {
     const known = new Set<string>();
     const dead: ContainerRow[] = [];
     const failed = (id: string) => (error: unknown) =>
-      log.warn("container not taken up", { container_id: id, error: errorText(error) });
+      log.warn("container not adopted", { container_id: id, error: errorText(error) });
     for await (const row of this.#rows.all()) {
       known.add(row.id);
       this.#ports.keep(row.id, row.ports);

@@ -63,7 +63,7 @@ const text = (about: string) => z.string().describe(about);
 
 const guideHelp = z
   .object({
-    concern: text("The area of the API."),
+    concern: text("The concern of the API, the second part of its paths."),
     about: text("Purpose of the concern."),
     steps: z.array(z.string()).describe("Steps of a client, in this order."),
     routes: z
@@ -91,7 +91,7 @@ const guideHelp = z
         z.object({
           name: text("As in GET /api/system/info."),
           value: z.number().describe("The bound."),
-          about: text("Of what."),
+          about: text("Meaning."),
         }),
       )
       .describe("Bounds and defaults."),
@@ -111,7 +111,7 @@ export type GuideHelp = Readonly<z.output<typeof guideHelp>>;
 
 const guideExamples = z
   .object({
-    concern: text("The area of the API."),
+    concern: text("The concern of the API, the second part of its paths."),
     requires: z.array(z.string()).describe("Programs and variables that the scripts use."),
     examples: z
       .array(
@@ -262,7 +262,7 @@ function helpMarkdown({ concern, about, steps, routes, initial_state, states, li
     ),
     heading(2, "Limits"),
     table(
-      ["Name", "Value", "Of what"],
+      ["Name", "Value", "Meaning"],
       limits.map(({ name, value, about }) => [inlineCode(name), String(value), about]),
     ),
     heading(2, "Errors"),

@@ -50,7 +50,7 @@ const HEEDED: Readonly<
     parameter: {
       name: "Range",
       in: "header",
-      description: "One range of bytes (RFC 9110, 14); anything else is passed over.",
+      description: "One range of bytes (RFC 9110, 14); the daemon ignores any other form.",
       schema: { type: "string" },
       example: "bytes=0-1023",
     },

@@ -131,12 +131,18 @@ export class Events implements EventLog {
     const own = this.#streams.get(tenant_id) ?? new Set();
     if (this.#isClosed) throw new AppError("SHUTTING_DOWN", "the daemon is about to end");
     if (own.size >= LIMITS.event_streams_per_tenant_max) {
-      throw new AppError("CONCURRENCY_LIMIT", `the tenant has ${own.size} readers of events already`, {
-        retry_after: 5,
-      });
+      throw new AppError(
+        "CONCURRENCY_LIMIT",
+        `too many event streams of the tenant (limit ${LIMITS.event_streams_per_tenant_max})`,
+        {
+          retry_after: 5,
+        },
+      );
     }
     if (this.#stream_count >= LIMITS.event_streams_max) {
-      throw new AppError("CAPACITY_FULL", "there are as many readers of events as may be", { retry_after: 5 });
+      throw new AppError("CAPACITY_FULL", `too many event streams on this node (limit ${LIMITS.event_streams_max})`, {
+        retry_after: 5,
+      });
     }
     const place = { stream: null as EventStream | null };
     this.#streams.set(tenant_id, own);

@@ -65,7 +65,7 @@ export function treeRoutes<const Prefix extends string, Params>(trees: Trees<Pre
       auth: "tenant",
       scope: "write",
       operation: names.upload,
-      summary: "Unpacks a tar or tar.gz as it comes; the answer comes when all of it is there.",
+      summary: "Unpacks a tar or tar.gz as a stream; answers when the last file is written.",
       params,
       query: archiveQuery.extend({ execution: executionField }),
       body: archiveBody,

@@ -11,7 +11,7 @@ const ALL_OF_IT: readonly Scope[] = ["read", "write", "invoke"];
 export const FUNCTION_EXAMPLES: readonly GuideExample[] = [
   example(
     "Look before you begin",
-    "The daemon lives, and calls can be served.",
+    "The daemon is alive and can serve calls.",
     ["read"],
     `
 daemon=$(curl -sS --fail-with-body "$HEARTH_URL/health" | get status)
@@ -117,7 +117,7 @@ api "/api/functions/$id/invocations?limit=10" |
   ),
   example(
     "Environment",
-    "The call's variables go on top of the function's.",
+    "Variables of the call override those of the function.",
     USE,
     `
 id=$(api /api/functions -d @- <<'END' | get id

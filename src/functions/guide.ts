@@ -12,7 +12,7 @@ const STATES: Readonly<Record<FunctionState, string>> = {
   active: "Calls run.",
   paused: "Scaled to zero. Calls are refused until it is resumed.",
   error: "The last deployment failed; error_message says why. Deploy it again.",
-  deleting: "Running calls finish, then it is gone with its versions and records.",
+  deleting: "Running calls finish. Then the function is deleted with its versions and records.",
 };
 
 export const functionsGuide: Guide<"functions"> = {
@@ -20,12 +20,12 @@ export const functionsGuide: Guide<"functions"> = {
   about:
     "A function is a name, a handler (one line of shell, or a script that begins with #!) and its settings, in versions. A call runs the handler in a warm container of that function and answers its record, which is kept. The payload is the handler's standard input, its standard output is the result.",
   steps: [
-    "GET /health: the daemon lives.",
+    "GET /health: the daemon is alive.",
     "GET /api/functions/health: the status is ok, so calls can be served.",
     "POST /api/functions with name and handler registers the function; keep its id.",
     "POST /api/functions/{function_id}/deploy answers when it is active.",
-    "POST /api/functions/invoke/{name} calls it. Whatever the handler does is a 200 with a record: look at its status, exit_code, stdout and stderr.",
-    "After 429 or 503 send the same request again, after as many seconds as Retry-After says. After other refusals error_code, details and hint say what to change.",
+    "POST /api/functions/invoke/{name} calls it. Every end of the handler answers 200 with a record: check its status, exit_code, stdout and stderr.",
+    "After 429 or 503 send the same request again once the seconds of Retry-After have passed. After other refusals error_code, details and hint name the necessary change.",
     "PUT /api/functions/{function_id} with what changes makes the next version; POST /api/functions/{function_id}/rollback points back.",
     "DELETE /api/functions/{function_id} removes it with its records.",
   ],

@@ -328,7 +328,7 @@ const nodeCounts = {
   start_failed_count: count.optional().describe("Starts that failed."),
   crashed_count: count.optional().describe("Instances that ended by themselves."),
   evicted_count: count.optional().describe("Idle instances removed because their room or memory was needed."),
-  expired_count: count.optional().describe("Idle instances removed because nothing had called them for long."),
+  expired_count: count.optional().describe("Idle instances removed at the end of their keep-alive."),
   remove_failed_count: count.optional().describe("Removals that failed and are tried again."),
   cell_hit_count: count.optional().describe("Cold calls that found a cell."),
   cell_miss_count: count.optional().describe("Cold calls that found no cell."),

@@ -89,7 +89,7 @@ export class Functions {
     for await (const row of rows.inStates(["active", "deploying"])) await adoption.reopen(row);
     adoption.finish();
     failpoint("functions.boot.adopted");
-    void this.#resume().catch((error) => this.#log.error("work not taken up", { error: errorText(error) }));
+    void this.#resume().catch((error) => this.#log.error("interrupted work not resumed", { error: errorText(error) }));
   }
 
   /** One after the other: a start has other things to do. A new verb of the same function waits for its turn. */

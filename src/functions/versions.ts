@@ -142,7 +142,7 @@ export class Versions {
       const found = await rows.version(row, version);
       if (found === null) {
         throw new AppError("NOT_FOUND", `function '${row.record.name}' has no version ${version}`, {
-          hint: "GET /api/functions/<id>/versions lists those that there are",
+          hint: "list the versions with GET /api/functions/<id>/versions",
         });
       }
       const next: FunctionRecord = { ...row.record, ...versioned(found), version, current_version: version };

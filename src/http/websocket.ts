@@ -136,7 +136,9 @@ export class Sockets {
     try {
       if (this.#isClosed) throw new AppError("SHUTTING_DOWN", "the daemon is about to end");
       if (this.#open.size >= this.#limits.sockets_max) {
-        throw new AppError("CAPACITY_FULL", "there are as many sockets as may be", { retry_after: 5 });
+        throw new AppError("CAPACITY_FULL", `too many open WebSockets (limit ${this.#limits.sockets_max})`, {
+          retry_after: 5,
+        });
       }
       this.#protocol = protocol;
       this.#headers = headers;

@@ -16,7 +16,7 @@ export const operationRecord = z
     operation_type: z.string().describe("Type of the work: container.start, volume.delete."),
     status: z
       .enum(OPERATION_STATUSES)
-      .describe("accepted, queued and running go on; succeeded, failed, cancelled and timed_out are its end."),
+      .describe("accepted, queued and running are open; succeeded, failed, cancelled and timed_out are ended."),
     target_resource_type: z.string().nullable().describe("Type of the resource that it changes."),
     target_resource_id: z.string().nullable().describe("Id of that resource."),
     progress_pct: z.number().nullable().describe("Progress from 0 to 100; null if it is unknown."),
@@ -24,7 +24,7 @@ export const operationRecord = z
     result: z
       .record(z.string(), z.unknown())
       .nullable()
-      .describe("Result of the work; null before its end, and if there is none."),
+      .describe("Result of the work; null before the end, or without a result."),
     items: z
       .array(z.record(z.string(), z.unknown()))
       .nullable()
@@ -83,7 +83,7 @@ export type OperationFilter = Omit<z.output<typeof listOperations>, keyof z.outp
 export const getOperation = z.object({
   wait_seconds: queryNumber(0, LIMITS.operation_wait_seconds_max)
     .optional()
-    .describe("Answers when the operation has ended, or after so many seconds; at once unless given."),
+    .describe("Seconds to wait for the end of the operation; without it the answer comes at once."),
 });
 
 /** What a route that hands its work to an operation answers with 202. Concerns may add fields. */

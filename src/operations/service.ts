@@ -262,10 +262,18 @@ export class Operations {
   #checkRoom(tenant_id: string): void {
     if (this.#queue.isDraining) throw new AppError("SHUTTING_DOWN", "the daemon is about to end");
     if (this.#queue.openCountOf(tenant_id) >= LIMITS.operations_open_per_tenant_max) {
-      throw new AppError("QUEUE_FULL", "as many operations of the tenant are under way as may be", { retry_after: 1 });
+      throw new AppError(
+        "QUEUE_FULL",
+        `too many open operations of the tenant (limit ${LIMITS.operations_open_per_tenant_max})`,
+        { retry_after: 1 },
+      );
     }
     if (this.#queue.open_count >= LIMITS.operations_open_max) {
-      throw new AppError("CAPACITY_FULL", "as many operations are under way as may be", { retry_after: 1 });
+      throw new AppError(
+        "CAPACITY_FULL",
+        `too many open operations on this node (limit ${LIMITS.operations_open_max})`,
+        { retry_after: 1 },
+      );
     }
   }
 }

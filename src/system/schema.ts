@@ -22,7 +22,9 @@ const engineInfo = z.object({
     .object({
       mode: z
         .enum(["on", "off", "unknown"])
-        .describe("on: root in a container is nobody on this machine. off: it is its root, held by all else."),
+        .describe(
+          "on: root in a container has no rights on this machine. off: it is root of this machine, restricted by filter, capabilities and namespaces.",
+        ),
       reason: z.string().nullable().describe("Why there are none."),
     })
     .describe("Of API containers."),
@@ -31,7 +33,7 @@ const engineInfo = z.object({
       z.object({
         name: z.string().describe("The resource."),
         is_bounded: z.boolean().describe("True if each container has a bound of its own."),
-        note: z.string().describe("The bound, or the reason why there is none."),
+        note: z.string().describe("The bound, or the reason for its absence."),
       }),
     )
     .readonly()
@@ -66,7 +68,7 @@ export const FEATURES = {
   api_access: "handlers call the API",
   containers: "with files, addresses, logs, terminals, published ports",
   volumes: "with quotas, files and archives",
-  user_namespaces: "of containers, where this machine can: engine.user_namespaces tells",
+  user_namespaces: "of containers, if this machine supports them: see engine.user_namespaces",
   adoption: "instances and containers outlive the daemon",
   tenants: "keys with scopes, access tokens, limits",
   openapi: "/api/openapi.json",

@@ -228,7 +228,10 @@ export class Metrics {
     const sockets = this.#gauge("hearth_socket_memory_bytes", "Buffers of all sockets of this machine.", ["protocol"]);
     const sockets_max = this.#gauge("hearth_socket_memory_max_bytes", "The kernel's bound for buffers of TCP.");
     const uptime = this.#gauge("hearth_process_uptime_seconds", "Since the start of the daemon's process.");
-    const dropped = this.#counter("hearth_log_lines_dropped_total", "Lines of the log that nobody took.");
+    const dropped = this.#counter(
+      "hearth_log_lines_dropped_total",
+      "Log lines dropped because the reader of the log was slow or closed.",
+    );
     this.#refreshers.push(() => {
       for (const quantile of LAG_QUANTILES) {
         const ns = quantile === 1 ? this.#lag.max : this.#lag.percentile(quantile * 100);

@@ -244,7 +244,7 @@ function rotationRoutes({ keys, operator_key }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "rotateTokenKey",
-      summary: "Replaces the key that access tokens are signed with; earlier tokens are good for the overlap.",
+      summary: "Replaces the key that signs access tokens; earlier tokens stay valid for the overlap.",
       body: rotateTokenKey,
       response: rotatedTokenKey,
       errors: ["QUOTA_EXCEEDED"],

@@ -22,7 +22,7 @@ const lines = whole(1, terminal_rows_max).describe("Rows.");
 
 export const createSession = z
   .object({
-    target: target.default("container").describe("Only container: nobody gets a shell on the node."),
+    target: target.default("container").describe("Always container: a shell never runs on the node."),
     container_id: z.string().optional().describe("The container, by id or name."),
     shell: shell.optional(),
     command: argv.optional().describe("Command to run in place of a shell, as argv."),

@@ -76,7 +76,7 @@ export class Terminals {
   async create(tenant_id: string, wanted: CreateSession): Promise<Session> {
     const { target, container_id } = wanted;
     if (target === "master") {
-      throw new AppError("FORBIDDEN", "target: nobody gets a shell on the node itself, only in a container", {
+      throw new AppError("FORBIDDEN", "target: a shell runs in a container, never on the node", {
         details: { expected: ["container"], received: target },
         hint: "give the container_id of a container that runs",
       });

@@ -190,7 +190,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       scope: "read",
       operation: "readFile",
       summary:
-        "A file's bytes, or a range of them; X-File-Path and X-File-Mode tell of it. As JSON where that is asked for.",
+        "Returns a file's bytes or a range of them, with the headers X-File-Path and X-File-Mode; as JSON with Accept: application/json.",
       params: byFile,
       headers: ["Range"],
       content: ["application/octet-stream", "application/json"],

@@ -20,7 +20,7 @@ export const createVolume = z
       .literal("local", { error: "expected local" })
       .default("local")
       .describe("Location of the volume: this node."),
-    labels: labels.default({}).describe("For whoever looks for it."),
+    labels: labels.default({}).describe("Labels for clients; the daemon ignores them."),
     quota_mb: whole(LIMITS.disk_limit_mb_min, LIMITS.disk_limit_mb_max).nullish().describe(ABOUT.quota_mb),
   })
   .meta({ id: "CreateVolume" });
@@ -47,7 +47,7 @@ export const volumeRecord = z
     mount_point: z
       .string()
       .describe("A name for existing clients, /volumes/<name>: no path on the node or in a container."),
-    labels: z.record(z.string(), z.string()).describe("For whoever looks for it."),
+    labels: z.record(z.string(), z.string()).describe("Labels for clients; the daemon ignores them."),
     options: z.record(z.string(), z.string()).describe("None exist yet."),
     quota_mb: z.int().nullable().describe(ABOUT.quota_mb),
     status: z.enum(VOLUME_STATUSES).describe("cleanup_pending: it is being deleted."),

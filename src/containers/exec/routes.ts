@@ -77,9 +77,7 @@ const logQuery = z.object({
   limit: queryLimit(LIMITS.log_lines_default, LIMITS.log_lines_max),
   since: moment.optional().meta({ type: "string", description: "None before this: epoch seconds or ISO 8601." }),
   after_seq: queryNumber(0, Number.MAX_SAFE_INTEGER).optional().describe("None up to this sequence number."),
-  follow: queryFlag().describe(
-    "Goes on with what comes, over later starts too, until it is deleted; one entry a line.",
-  ),
+  follow: queryFlag().describe("Follows the log over later starts until the container is deleted; one entry per line."),
 });
 
 export function execRoutes(options: ExecRoutesOptions) {
@@ -109,7 +107,7 @@ function runRoutes({ execs }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "invoke",
       operation: "streamFromContainer",
-      summary: "Runs a command and answers its output as it comes: started, stdout, stderr, exit, one object a line.",
+      summary: "Runs a command and streams its output: started, stdout, stderr, exit, one object per line.",
       params: byContainer,
       body: streamRequest,
       content: [NDJSON],

@@ -27,7 +27,7 @@ export const execRequest = z
       ),
     stdin_data: stdinData,
     capture_output: z.boolean().default(true).describe("False: output is not kept."),
-    detach: z.boolean().default(false).describe("Answers when it has begun; its job tells how it went."),
+    detach: z.boolean().default(false).describe("Answers when the command has started; its job has the result."),
   })
   .meta({ id: "ExecRequest" });
 export type ExecInput = z.output<typeof execRequest>;
@@ -154,7 +154,7 @@ export const logEntry = z
     stream: z.enum(["stdout", "stderr"]).describe("Stream that the command wrote to."),
     level: z.enum(["info", "error"]).describe("info for standard output, error for standard error."),
     message: z.string().describe("A line without its end; a very long one comes in pieces."),
-    partial: z.boolean().describe("The line goes on in the next entry."),
+    partial: z.boolean().describe("The line continues in the next entry."),
   })
   .meta({ id: "LogEntry" });
 

@@ -96,7 +96,7 @@ const MEANINGS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   EBUSY: ["INVALID_ARGUMENT", "something is mounted on it"],
   EOVERFLOW: ["INVALID_ARGUMENT", "there is no such owner in the container"],
   EFBIG: ["INVALID_ARGUMENT", "a file cannot be that large"],
-  EMLINK: ["INVALID_ARGUMENT", "it has as many names as there can be"],
+  EMLINK: ["INVALID_ARGUMENT", "too many hard links"],
   EEXIST: ["NAME_TAKEN", "there is one already"],
   ENOTEMPTY: ["NOT_EMPTY", "the directory is not empty"],
   ENOSPC: ["STORAGE_FULL", "there is no room left"],

@@ -173,7 +173,7 @@ export class HelperSession implements FileSession {
     const found: FileEntry[] = [];
     await this.#connection.call(FILE_FRAME.STAT, { path, flags }, (frame) => found.push(entryOf(frame)));
     const [entry] = found;
-    if (entry === undefined) throw new AppError("NOT_FOUND", `${pathText(path)}: it is gone`);
+    if (entry === undefined) throw new AppError("NOT_FOUND", `${pathText(path)}: no such file or directory`);
     return entry;
   }
 

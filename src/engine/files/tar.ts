@@ -73,7 +73,7 @@ function numberField(block: Buffer, at: number, length: number): number {
     if (text === "") return 0;
     if (/^[0-7]+$/.test(text)) return Number.parseInt(text, 8);
   }
-  throw refusal("the archive holds a number that is none");
+  throw refusal("invalid numeric field in tar header");
 }
 
 /** The sum of a header, with its own field as spaces: of unsigned bytes, or of signed ones as some once wrote it. */
@@ -185,7 +185,7 @@ export class TarReader {
     let bytes = 0;
     for (let next = await this.#source.next(); next.done !== true; next = await this.#source.next()) {
       bytes += next.value.length;
-      if (bytes > LIMITS.archive_trailer_bytes_max) throw refusal("the archive goes on behind its end");
+      if (bytes > LIMITS.archive_trailer_bytes_max) throw refusal("data after the end of the archive");
     }
   }
 

@@ -298,7 +298,7 @@ export class LauncherClient {
   }
 
   #call(type: number, bytes: number, deadline_ms: number, fill: (frame: FrameWriter) => void): Promise<Buffer> {
-    if (!this.isOpen) return Promise.reject(new AppError("INTERNAL", "the launcher is gone"));
+    if (!this.isOpen) return Promise.reject(new AppError("INTERNAL", "the launcher has ended"));
     const id = this.#next_id++ >>> 0;
     const frame = new FrameWriter(type, id, bytes);
     fill(frame);
@@ -376,7 +376,9 @@ export class LauncherProcess {
     child.stdout?.once("data", () => ready.resolve());
     child.once("error", ready.reject);
     child.once("exit", (code) => ready.reject(new AppError("INTERNAL", `it exited with ${code}: ${complaint.trim()}`)));
-    const cancel = clock.after(READY_TIMEOUT_MS, () => ready.reject(new AppError("INTERNAL", "it did not get ready")));
+    const cancel = clock.after(READY_TIMEOUT_MS, () =>
+      ready.reject(new AppError("INTERNAL", `not ready within ${READY_TIMEOUT_MS} ms`)),
+    );
     try {
       await ready.promise;
     } catch (cause) {

@@ -52,7 +52,10 @@ export async function reap(reaper: Reaper, { id, bundle, cgroup, runtime_root, i
     if (removeGroup(mode, cgroup)) break;
     if (clock.monotonicMs() > end_ms) {
       const pids = groupProcesses(mode, cgroup).join(", ");
-      throw new AppError("INTERNAL", `container ${id} does not go: processes ${pids} after ${LIMITS.reap_wait_ms} ms`);
+      throw new AppError(
+        "INTERNAL",
+        `container ${id} could not be removed: processes ${pids} remain after ${LIMITS.reap_wait_ms} ms`,
+      );
     }
     await sleep(clock, LOOK_INTERVAL_MS);
   }

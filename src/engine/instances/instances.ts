@@ -288,7 +288,7 @@ export class LocalInstances implements Instances {
     const { present, empty } = await this.#host.task<Census>("census", { parent: instances.cgroup });
     const strays = present.filter((id) => !this.#held.has(id) && !this.#moving.has(id));
     for (const id of strays.filter((id) => this.#strays.includes(id))) {
-      options.log.warn("removing a container that nobody knows of", { id });
+      options.log.warn("removing an unknown container", { id });
       await this.#host.task("remove", remainsOf(instances, id, true));
     }
     this.#strays = strays;

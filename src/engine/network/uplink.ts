@@ -67,7 +67,7 @@ export class Uplink {
     const budget = (is_bounded: boolean, note: string): Budget => ({ name: "uplink", is_bounded, note });
     try {
       await this.end(client);
-      if (this.#setting === null) return budget(false, "HEARTH_UPLINK is not set; packets leave as they come");
+      if (this.#setting === null) return budget(false, "HEARTH_UPLINK is not set; tenants do not share the uplink");
       const { device, mbit } = this.#setting;
       const found = await this.#root(client, device);
       if (found === null) return budget(false, `there is no device ${device}`);
