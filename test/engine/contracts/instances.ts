@@ -11,10 +11,10 @@ import {
   writeFileSync,
 } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Instance } from "../../src/engine/ports.ts";
-import { profileImage } from "../../src/installation/paths.js";
-import { eventually } from "../support/daemon.ts";
-import { command, containerSpec, engineConfig, engineOf } from "../support/engine.ts";
+import type { Instance } from "../../../src/engine/ports.ts";
+import { profileImage } from "../../../src/installation/paths.js";
+import { eventually } from "../../support/daemon.ts";
+import { command, containerSpec, engineConfig, engineOf } from "../../support/engine.ts";
 
 describe.each([
   ["crun", 0],
