@@ -11,8 +11,8 @@ const UNIT = [
 
 /** They cover every file of the helper. */
 const SANITIZED = [
-  "test/engine/{minit,minit-launcher,container-minit,container-log,engine}.test.ts",
-  "test/engine/{files,storage-pool,sanitizer}.heavy.test.ts",
+  "test/engine/{minit,minit-launcher,container-minit,container-log,contracts}.test.ts",
+  "test/engine/{contracts,files,storage-pool,sanitizer}.heavy.test.ts",
 ];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.

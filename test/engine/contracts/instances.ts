@@ -1,49 +1,14 @@
-/** One contract suite for the engine, run on every OCI runtime that set-up installs. */
+/** The promises of the `Instances` port, on every OCI runtime that set-up installs. */
 import { execFileSync, spawn } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { expect, it } from "vitest";
 import type { Instance } from "../../../src/engine/ports.ts";
-import { profileImage } from "../../../src/installation/paths.js";
 import { eventually } from "../../support/daemon.ts";
-import { command, containerSpec, engineConfig, engineOf } from "../../support/engine.ts";
+import { type BootedEngine, command } from "../../support/engine.ts";
 
-describe.each([
-  ["crun", 0],
-  ["runc", 1],
-])("the engine on %s", (oci_runtime, n) => {
-  const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
-  const flags = ["--data-dir", data_dir, "--bridge", `hte${n}`, "--subnet", `10.97.${n * 16}.0/20`];
-  const config = engineConfig([...flags, "--oci-runtime", oci_runtime]);
-  const engine = engineOf(config);
+/** Every case of an engine that has booted; the slow ones stand in `slowInstancesContract`. */
+export function instancesContract({ engine, config }: BootedEngine): void {
   const bundles = () => readdirSync(`${config.run_dir}/i`);
-  const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
-
-  beforeAll(async () => {
-    await engine.boot();
-    // Until then it starts containers of its own.
-    await engine.containers.userNamespacesTried();
-  });
-  afterAll(async () => {
-    await engine.shutdown();
-    rmSync(data_dir, { recursive: true, force: true });
-    expect(existsSync(config.run_dir)).toBe(false);
-    expect(groups()).toEqual([]);
-    expect(execFileSync("ip", ["link"]).toString()).not.toContain(config.bridge);
-  });
-
-  it("names the runtime it found", () => {
-    expect(engine.info()).toMatchObject({ oci_runtime, image: profileImage().reference });
-    expect(engine.info().oci_runtime_version).toContain(oci_runtime);
-  });
 
   it("starts an instance that runs commands, and removes it without a trace", async () => {
     const instance = await engine.instances.start("one");
@@ -119,16 +84,6 @@ describe.each([
     await engine.instances.remove(holder);
   });
 
-  it("rejects a container with START_FAILED when the kernel refuses its tenant's group, and starts it later", async () => {
-    const { containers } = engine;
-    // A path has 4,095 bytes at most.
-    const refused = containerSpec("refused", { tenant_id: "t".repeat(5_000) });
-    await expect(containers.start(refused)).rejects.toMatchObject({ code: "START_FAILED" });
-    expect(await containers.start(containerSpec("refused"))).toBeNull();
-    await containers.kill("refused");
-    await containers.remove("refused");
-  });
-
   it("leaves nothing of a start that failed", async () => {
     // A directory where the runtime wants to keep the container's state makes it refuse half-way.
     const state = `${config.run_dir}/oci/spoiled`;
@@ -175,26 +130,11 @@ describe.each([
     expect(bundles()).toEqual([]);
   });
 
-  it("removes a container that nobody knows of, and no other one", async () => {
-    const known = await engine.instances.start("known");
-    const group = (id: string) => `hearth-${config.host_tag}/${id}`;
-    const parents = readdirSync("/sys/fs/cgroup").map((name) => `/sys/fs/cgroup/${name}`);
-    const root = parents.find((path) => existsSync(`${path}/${group("known")}/cgroup.procs`)) ?? "/sys/fs/cgroup";
-    mkdirSync(`${root}/${group("stray")}`);
-    const sleeper = spawn("sleep", ["1000"], { stdio: "ignore" });
-    const ended = new Promise((resolve) => sleeper.once("exit", resolve));
-    writeFileSync(`${root}/${group("stray")}/cgroup.procs`, String(sleeper.pid));
-    await ended;
-    await eventually("its group is gone", () => !existsSync(`${root}/${group("stray")}`));
-    expect((await known.minit.execSole(command(["echo", "untouched"]))).stdout).toBe("untouched\n");
-    await engine.instances.remove(known);
-  });
-
   it("knows the directories of the image, and no way out of it", async () => {
     expect(await engine.instances.hasDirectory("/usr/bin")).toBe(true);
     expect(await engine.instances.hasDirectory("/etc/passwd")).toBe(false);
     expect(await engine.instances.hasDirectory("/no/such")).toBe(false);
-    expect(await engine.instances.hasDirectory(`/../../..${data_dir}`)).toBe(false);
+    expect(await engine.instances.hasDirectory(`/../../..${config.data_dir}`)).toBe(false);
   });
 
   it("replaces a launcher that was killed, and starts instances again", async () => {
@@ -212,7 +152,25 @@ describe.each([
     await Promise.all([engine.instances.remove(survivor), engine.instances.remove(next)]);
     expect(bundles()).toEqual([]);
   });
-});
+}
+
+/** Waits for two counts of the containers that are there. */
+export function slowInstancesContract({ engine, config }: BootedEngine): void {
+  it("removes a container that nobody knows of, and no other one", async () => {
+    const known = await engine.instances.start("known");
+    const group = (id: string) => `hearth-${config.host_tag}/${id}`;
+    const parents = readdirSync("/sys/fs/cgroup").map((name) => `/sys/fs/cgroup/${name}`);
+    const root = parents.find((path) => existsSync(`${path}/${group("known")}/cgroup.procs`)) ?? "/sys/fs/cgroup";
+    mkdirSync(`${root}/${group("stray")}`);
+    const sleeper = spawn("sleep", ["1000"], { stdio: "ignore" });
+    const ended = new Promise((resolve) => sleeper.once("exit", resolve));
+    writeFileSync(`${root}/${group("stray")}/cgroup.procs`, String(sleeper.pid));
+    await ended;
+    await eventually("its group is gone", () => !existsSync(`${root}/${group("stray")}`));
+    expect((await known.minit.execSole(command(["echo", "untouched"]))).stdout).toBe("untouched\n");
+    await engine.instances.remove(known);
+  });
+}
 
 function pidsOf(tag: string, id: string): number[] {
   const procs = existsSync("/sys/fs/cgroup/pids")

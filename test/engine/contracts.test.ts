@@ -1,0 +1,29 @@
+/** The contracts of the engine's ports, on every OCI runtime that set-up installs and on the storage pool's usual kind. */
+import { describe, expect, it } from "vitest";
+import { profileImage } from "../../src/installation/paths.js";
+import { describeEngine } from "../support/engine.ts";
+import { containersContract } from "./contracts/containers.ts";
+import { filesContract, plainTree } from "./contracts/files.ts";
+import { imagesContract } from "./contracts/images.ts";
+import { instancesContract, slowInstancesContract } from "./contracts/instances.ts";
+import { poolInFile, storageContract } from "./contracts/storage.ts";
+
+for (const [n, oci_runtime] of ["crun", "runc"].entries()) {
+  describeEngine(oci_runtime, n, (booted) => {
+    it("names the runtime it found", () => {
+      expect(booted.engine.info()).toMatchObject({ oci_runtime, image: profileImage().reference });
+      expect(booted.engine.info().oci_runtime_version).toContain(oci_runtime);
+    });
+
+    describe("images", () => imagesContract(booted));
+    describe("containers", () => containersContract(booted));
+    describe("instances", () => {
+      instancesContract(booted);
+      if (oci_runtime === "crun") slowInstancesContract(booted);
+    });
+  });
+}
+
+describe("the storage pool in a file", () => storageContract(poolInFile("simple")));
+
+describe("files in a directory", () => filesContract(plainTree));

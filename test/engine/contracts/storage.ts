@@ -1,0 +1,165 @@
+/** The promises of the `Storage` port, on each kind of storage pool. */
+import { execFileSync } from "node:child_process";
+import { closeSync, openSync, truncateSync } from "node:fs";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import type { StoragePool } from "../../../src/engine/storage/storage-pool.ts";
+import { Ground } from "../../support/storage-ground.ts";
+
+const MIB = 1024 * 1024;
+const SIZE_MB = 1_024;
+
+export type Quotas = "simple" | "full";
+
+/** A pool that is open on a ground of its own. */
+export interface OpenedPool {
+  readonly ground: Ground;
+  readonly pool: StoragePool;
+  readonly quotas: Quotas;
+}
+
+/** A pool in a file of the data directory. Kernels before 6.7 have full quotas only. */
+export function poolInFile(quotas: Quotas): () => Promise<OpenedPool> {
+  return async () => {
+    const ground = new Ground();
+    if (quotas === "full") {
+      closeSync(openSync(ground.file, "w"));
+      truncateSync(ground.file, SIZE_MB * MIB);
+      execFileSync("mkfs.btrfs", ["-q", ground.file], { stdio: "ignore" });
+      await ground.start();
+      const there = `${ground.data_dir}/there`;
+      await ground.sh(
+        `mkdir ${there}; mount -o loop ${ground.file} ${there} && btrfs quota enable ${there}; umount ${there}`,
+      );
+    }
+    return { ground, pool: await ground.open(SIZE_MB), quotas };
+  };
+}
+
+/** A pool in a directory of a btrfs whose owner has full quotas on. */
+export async function poolInDirectory(): Promise<OpenedPool> {
+  const ground = Ground.on("btrfs", 1_200);
+  execFileSync("btrfs", ["quota", "enable", ground.data_dir]);
+  return { ground, pool: await ground.open(SIZE_MB), quotas: "full" };
+}
+
+export function storageContract(open: () => Promise<OpenedPool>): void {
+  let ground: Ground;
+  let pool: StoragePool;
+  let quotas: Quotas;
+
+  beforeAll(async () => {
+    ({ ground, pool, quotas } = await open());
+  });
+  afterAll(() => ground?.stop());
+
+  it("refuses names that lead elsewhere", async () => {
+    for (const id of ["", ".", "..", "../x", "a/b", "A", "a.b", "a b", "x".repeat(65)]) {
+      await expect(pool.create("volumes", id, null)).rejects.toThrow(/name: Invalid argument/);
+      await expect(pool.remove("volumes", id)).rejects.toThrow(/name: Invalid argument/);
+    }
+    await expect(pool.create("other" as "volumes", "a", null)).rejects.toThrow(/Invalid argument/);
+    expect(await ground.sh(`cd ${pool.path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
+      "./containers ./snapshots ./volumes",
+    );
+    await pool.create("volumes", "x".repeat(64), null);
+    await pool.remove("volumes", "x".repeat(64));
+  });
+
+  it("takes what is repeated for done", async () => {
+    await pool.create("containers", "c1", 10);
+    await ground.sh(`echo 1 > ${pool.subvolume("containers", "c1")}/f`);
+    await pool.create("containers", "c1", 20);
+    expect((await pool.usage("containers", "c1")).limit_bytes).toBe(20 * MIB);
+    const [from, to] = [{ kind: "containers", id: "c1" } as const, { kind: "snapshots", id: "s1" } as const];
+    await pool.snapshot(from, to, false, null);
+    await ground.sh(`echo 2 > ${pool.subvolume("containers", "c1")}/f`);
+    await pool.snapshot(from, to, false, null);
+    expect(await ground.sh(`cat ${pool.subvolume("snapshots", "s1")}/f`)).toBe("1");
+    for (let i = 0; i < 2; i++) await pool.remove("containers", "c1");
+    expect([await pool.list("containers"), await pool.list("snapshots")]).toEqual([[], ["s1"]]);
+    const missing = [
+      () => pool.usage("containers", "c1"),
+      () => pool.setLimit("containers", "c1", 1),
+      () => pool.snapshot(from, { kind: "snapshots", id: "s2" }, false, null),
+    ];
+    for (const ask of missing) await expect(ask()).rejects.toMatchObject({ code: "NOT_FOUND" });
+    await pool.remove("snapshots", "s1");
+  });
+
+  it("holds a limit to the megabyte, for its own subvolume alone, and lets what is there be removed", async () => {
+    const [mine, other] = [await pool.create("volumes", "mine", 20), await pool.create("volumes", "other", 40)];
+    const full = await ground.fill(`${mine}/a`, 30);
+    expect(full.complaint).toBe("Disk quota exceeded");
+    expect(full.written_mb).toBeGreaterThan(19);
+    expect(full.written_mb).toBeLessThanOrEqual(20);
+    expect(await ground.fill(`${other}/a`, 30)).toEqual({ written_mb: 30, complaint: "" });
+    const usage = await pool.usage("volumes", "other");
+    expect(usage.referenced_bytes).toBeGreaterThanOrEqual(30 * MIB);
+    expect(usage.referenced_bytes).toBeLessThan(31 * MIB);
+    expect(usage.limit_bytes).toBe(40 * MIB);
+    expect(await ground.sh(`rm ${mine}/a && sync -f ${mine}`)).toBe("");
+    expect(await ground.fill(`${mine}/a`, 15)).toEqual({ written_mb: 15, complaint: "" });
+    await pool.setLimit("volumes", "mine", null);
+    expect((await pool.usage("volumes", "mine")).limit_bytes).toBeNull();
+    expect(await ground.fill(`${mine}/b`, 30)).toEqual({ written_mb: 30, complaint: "" });
+    const { size_mb, used_mb, free_mb } = await pool.statistics();
+    expect(used_mb).toBeGreaterThanOrEqual(60);
+    expect(used_mb + free_mb).toBeLessThanOrEqual(size_mb);
+    for (const id of ["mine", "other"]) await pool.remove("volumes", id);
+  });
+
+  it("counts in a snapshot only what is written into it", async () => {
+    const source = await pool.create("volumes", "v", null);
+    await ground.fill(`${source}/a`, 30);
+    const at = (id: string) => ({ kind: "snapshots", id }) as const;
+    const copy = await pool.snapshot({ kind: "volumes", id: "v" }, at("rw"), false, quotas === "simple" ? 10 : 40);
+    const frozen = await pool.snapshot({ kind: "volumes", id: "v" }, at("ro"), true, null);
+    expect((await ground.fill(`${copy}/b`, 20)).complaint).toBe("Disk quota exceeded");
+    expect(await ground.sh(`cmp ${source}/a ${frozen}/a; cmp ${source}/a ${copy}/a; touch ${frozen}/b`)).toMatch(
+      /Read-only file system/,
+    );
+    for (const id of ["rw", "ro"]) await pool.remove("snapshots", id);
+    await pool.remove("volumes", "v");
+    expect([await pool.list("snapshots"), await pool.list("volumes")]).toEqual([[], []]);
+  });
+}
+
+/** Many subvolumes, and a wait for the kernel's cleaner. */
+export function slowStorageContract(open: () => Promise<OpenedPool>): void {
+  let ground: Ground;
+  let pool: StoragePool;
+
+  beforeAll(async () => {
+    ({ ground, pool } = await open());
+  });
+  afterAll(() => ground?.stop());
+
+  it("removes a subvolume with its limit, and with the subvolumes that were made inside of it", async () => {
+    const mounted = `$(stat -c %m ${pool.path})`;
+    const fsid = await ground.sh(`btrfs filesystem show ${mounted} | sed -n 's/.*uuid: //p' | head -n 1`);
+    const groups = () => ground.sh(`ls /sys/fs/btrfs/${fsid}/qgroups | grep _ | grep -v drop`);
+    const subvolumes = () => ground.sh(`btrfs subvolume list ${pool.path} | sed 's/ gen [0-9]*//'`);
+    const before = [await groups(), await subvolumes()];
+    const path = await pool.create("volumes", "outer", 50);
+    await ground.sh(`cd ${path} && for d in a a/b a/b/c d; do btrfs subvolume create $d; echo $d > $d/f; done`);
+    await ground.sh(`btrfs property set ${path}/a/b/c ro true; btrfs property set ${path}/d ro true`);
+    await pool.remove("volumes", "outer");
+    expect(await pool.list("volumes")).toEqual([]);
+    // A sync of the file system wakes the kernel's cleaner.
+    await ground.sh(
+      `until timeout 1 btrfs subvolume sync ${pool.path}; do btrfs filesystem sync ${pool.path}; done; sync -f ${pool.path}`,
+    );
+    expect([await groups(), await subvolumes()]).toEqual(before);
+  });
+
+  it("does many things at once, lists a thousand, and leaks no descriptor", async () => {
+    const ids = Array.from({ length: 1_000 }, (_, i) => `v_${"x".repeat(40)}${i}`);
+    const before = ground.descriptors();
+    await Promise.all(ids.map((id) => pool.create("volumes", id, 1)));
+    expect((await pool.list("volumes")).sort()).toEqual([...ids].sort());
+    await Promise.all(ids.map((id) => pool.usage("volumes", id)));
+    await Promise.all(ids.map((id) => pool.remove("volumes", id)));
+    expect(await pool.list("volumes")).toEqual([]);
+    expect(ground.descriptors()).toBe(before);
+  });
+}
