@@ -11,10 +11,10 @@ import { accepted, acceptedOperation, executionField as execution, operationReco
 import type { Operations } from "../operations/service.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec/routes.ts";
 import { containersGuide } from "./guide.ts";
-import { byContainer, ID_EXAMPLE } from "./path.ts";
-import { SAMPLES } from "./samples.ts";
+import { ID_EXAMPLE, SAMPLES } from "./samples.ts";
 import {
   batchContainers,
+  byContainer,
   containerList,
   containerReadiness,
   containerRecord,

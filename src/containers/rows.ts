@@ -247,6 +247,9 @@ export interface MoveFields {
   readonly exited_at_ms?: EpochMs | null;
 }
 
+/** Fields of a container that begins to run. */
+export const BEGUN: MoveFields = { exit_code: null, oom_killed: false, exited_at_ms: null };
+
 function rowOf(row: Row): ContainerRow {
   const make: Make = JSON.parse(String(row.make));
   return {

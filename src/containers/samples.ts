@@ -118,6 +118,9 @@ const { container_id, state, exec_ready, network_ready, checks } = running;
 const done = (message: string) => ({ success: true as const, message });
 const { container_id: id } = running;
 
+/** Path of the container of an example. */
+export const ID_EXAMPLE = { container_id: "{container_id}" };
+
 export const SAMPLES = {
   running,
   exited,

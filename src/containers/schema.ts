@@ -94,6 +94,13 @@ export const argv = z
  */
 const IMAGE_REFERENCE = /^[A-Za-z0-9][\w.-]*(?:[/:@][\w.-]+)*$/;
 
+/** The path parameter of every route of one container. */
+export const byContainer = z.object({
+  container_id: z
+    .string()
+    .meta({ description: "Of the container; its name does too.", examples: ["ctr_c1v8hx2m9qk4te7b"] }),
+});
+
 const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
 
 const ABOUT = {

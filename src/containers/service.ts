@@ -5,13 +5,13 @@
  *
  * L1 The verbs of one container take turns for as long as they change what runs.
  * L2 `running` in the store is written only after the container answered, `exited` only after nothing of it is left.
- *    Where a crash comes in between, `boot` moves the state to what is true.
+ *    Where a crash comes in between, recovery.ts moves the state to what is true.
  * L3 A failed start leaves no container in `starting`, also when the store refuses to note it: that is repeated until
  *    the store takes it.
  */
 import type { Clock } from "../base/clock.ts";
 import { KeyedMutex } from "../base/concurrency.ts";
-import { AppError, errorText, publicText } from "../base/errors.ts";
+import { AppError, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -21,7 +21,7 @@ import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import type { Guard, Statement, Store } from "../store/store.ts";
+import type { Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import {
   type Admission,
@@ -32,14 +32,14 @@ import {
   type ResolvedImage,
   readinessOf,
   startChecks,
-  stateChanged,
 } from "./admission.ts";
 import { limitDisks, startLimited } from "./disks.ts";
-import { EVENTS, eventOf } from "./events.ts";
+import { ContainerChanges, eventOf } from "./events.ts";
 import type { Ports } from "./network/ports.ts";
-import { type ContainerRow, ContainerRows, type MoveFields } from "./rows.ts";
+import { endFields, recover } from "./recovery.ts";
+import { BEGUN, type ContainerRow, ContainerRows } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
-import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
+import { type ContainerState, containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
 
@@ -64,6 +64,7 @@ export class Containers {
   readonly #options: ContainersOptions;
   readonly #rows: ContainerRows;
   readonly #admission: Admission;
+  readonly #changes: ContainerChanges;
   readonly #ports: Ports;
   readonly #turns = new KeyedMutex();
   readonly #view: View;
@@ -75,6 +76,7 @@ export class Containers {
     this.#options = options;
     this.#rows = new ContainerRows(options.store);
     this.#admission = { ...options, rows: this.#rows };
+    this.#changes = new ContainerChanges({ events: options.events, rows: this.#rows });
     this.#ports = options.ports;
     this.#view = new View(options.engine, options.clock);
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
@@ -89,51 +91,18 @@ export class Containers {
     options.engine.containers.onEnded((id, ended) => this.#supervisor.ended(id, ended));
   }
 
-  /** Takes up where an earlier process stopped. What lives on runs on; what died meanwhile is told, and started again where that is wanted. */
+  /** Resumes what an earlier daemon left: see recovery.ts. Containers that ended meanwhile are started again by their policy. */
   async boot(): Promise<void> {
-    const { engine, log } = this.#options;
     await this.limitDisks(null);
-    const known = new Set<string>();
-    const dead: ContainerRow[] = [];
-    const failed = (id: string) => (error: unknown) =>
-      log.warn("container not adopted", { container_id: id, error: errorText(error) });
-    for await (const row of this.#rows.all()) {
-      known.add(row.id);
-      this.#ports.keep(row.id, row.ports);
-      const isLive = engine.containers.live(row.id) !== null;
-      if (row.state === "starting" && isLive) {
-        await this.#move(row, "run", { ...BEGUN, started_at_ms: this.#options.clock.epochMs() });
-        this.#supervisor.watch({ ...row, state: "running" });
-      } else if ((row.state === "running" || row.state === "starting") && !isLive) {
-        dead.push(row);
-      } else {
-        // One that was not to run any more, and whose end was not noted.
-        if (isLive && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
-        this.#supervisor.watch(row);
-      }
-      // A stop was begun, and whoever asked for it was not told how it went.
-      if (isLive && !row.is_wanted) {
-        void this.stop(row.tenant_id, row.id, LIMITS.stop_grace_ms_default).catch(failed(row.id));
-      }
-    }
-    for (const row of dead) {
-      await this.#settle(row.id, () => this.#noteDeath(row));
-    }
-    const leaving = await this.#rows.removing();
-    for (const row of leaving) this.#ports.keep(row.id, row.ports);
-    const removing = leaving.map(({ id }) => id);
-    for (const id of engine.containers.ids) {
-      if (!known.has(id) && !removing.includes(id)) void engine.containers.kill(id).catch(failed(id));
-    }
-    for (const id of removing) void this.#erase(id).catch(failed(id));
-    const kept = new Set([...known, ...removing]);
-    for (const id of await engine.containers.kept()) {
-      if (kept.has(id)) continue;
-      void engine.containers
-        .kill(id)
-        .then(() => engine.containers.remove(id))
-        .catch(failed(id));
-    }
+    await recover({
+      ...this.#options,
+      rows: this.#rows,
+      changes: this.#changes,
+      supervisor: this.#supervisor,
+      stop: (row, grace_ms) => this.stop(row.tenant_id, row.id, grace_ms),
+      erase: (id) => this.#erase(id),
+      settle: (id, work) => this.#settle(id, work),
+    });
     this.#supervisor.begin();
   }
 
@@ -165,7 +134,7 @@ export class Containers {
         await this.#run(row);
       } catch (error) {
         await this.#settle(id, async () => {
-          await this.#write([this.#rows.hide(id)], eventOf(row, "removed", row.state));
+          await this.#changes.write([this.#rows.hide(id)], eventOf(row, "removed", row.state));
           await this.#remove(id);
         });
         throw error;
@@ -215,10 +184,12 @@ export class Containers {
       started_at_ms: null,
       exited_at_ms: null,
     };
-    await this.#writeAll(insertChecks(this.#admission, row), eventOf(row, "created", "starting")).catch((error) => {
-      this.#ports.release(id);
-      throw error;
-    });
+    await this.#changes
+      .writeAll(insertChecks(this.#admission, row), eventOf(row, "created", "starting"))
+      .catch((error) => {
+        this.#ports.release(id);
+        throw error;
+      });
     this.#supervisor.watch(row);
     return row;
   }
@@ -261,7 +232,7 @@ export class Containers {
     return this.#turns.run(id, async () => {
       const row = await this.checkStart(tenant_id, id);
       const fields = { is_wanted: true, restart_count: 0, error_message: null };
-      await this.#move(row, "start", fields, startChecks(this.#admission, row));
+      await this.#changes.move(row, "start", fields, startChecks(this.#admission, row));
       await this.#runOrFail({ ...row, state: "starting" });
       return this.get(tenant_id, id);
     });
@@ -285,7 +256,7 @@ export class Containers {
     const row = await this.row(tenant_id, id);
     const renamed = { ...row, name: new_name };
     const statement = this.#rows.rename(tenant_id, row.id, new_name);
-    const conflict = await this.#write([statement], eventOf(renamed, "renamed", row.state));
+    const conflict = await this.#changes.write([statement], eventOf(renamed, "renamed", row.state));
     if (conflict !== null) throw nameTaken(new_name);
     return { id: row.id, old_name: row.name };
   }
@@ -293,7 +264,7 @@ export class Containers {
   /** Kills it where it runs, then removes it with its file system and its log. */
   async delete(tenant_id: string, id: string): Promise<void> {
     const row = await this.row(tenant_id, id);
-    const conflict = await this.#write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
+    const conflict = await this.#changes.write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
     if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
     failpoint("containers.delete.hidden");
     await this.#turns.run(row.id, () => this.#erase(row.id));
@@ -322,7 +293,7 @@ export class Containers {
     await this.#turns.run(`${found} environment`, async () => {
       const row = await this.row(tenant_id, found);
       const statement = this.#rows.setEnvironment(found, change(row.environment));
-      const conflict = await this.#write([statement], eventOf(row, "environment", row.state));
+      const conflict = await this.#changes.write([statement], eventOf(row, "environment", row.state));
       if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
     });
   }
@@ -343,7 +314,7 @@ export class Containers {
     const ended = await startLimited(this.#admission, this.#options, row);
     failpoint("containers.start.live");
     try {
-      await this.#move(row, "run", { ...BEGUN, started_at_ms: clock.epochMs() });
+      await this.#changes.move(row, "run", { ...BEGUN, started_at_ms: clock.epochMs() });
     } catch (error) {
       await engine.containers.kill(row.id);
       throw error;
@@ -356,7 +327,7 @@ export class Containers {
     try {
       await this.#run(row);
     } catch (error) {
-      await this.#settle(row.id, () => this.#move(row, "fail", { error_message: publicText(error) }));
+      await this.#settle(row.id, () => this.#changes.move(row, "fail", { error_message: publicText(error) }));
       throw error;
     }
   }
@@ -367,7 +338,7 @@ export class Containers {
       if (row === null || !row.is_wanted || !containerStates.can(row.state, "start")) return;
       this.#checkLeft(id);
       const restart_count = row.restart_count + 1;
-      await this.#move(row, "start", { restart_count, error_message: null }, startChecks(this.#admission, row));
+      await this.#changes.move(row, "start", { restart_count, error_message: null }, startChecks(this.#admission, row));
       await this.#runOrFail({ ...row, state: "starting", restart_count });
     });
   }
@@ -375,9 +346,8 @@ export class Containers {
   async #noteEnd(id: string, end: Ended): Promise<ContainerRow | null> {
     const row = await this.#rows.byIdAlone(id);
     if (row === null || !containerStates.can(row.state, "exit")) return null;
-    const error_message = await this.#unstarted(id, end);
-    const fields = { exit_code: end.exit_code, oom_killed: end.is_oom, exited_at_ms: end.ended_at_ms, error_message };
-    await this.#move(row, "exit", fields);
+    const fields = await endFields(this.#options.engine, id, end);
+    await this.#changes.move(row, "exit", fields);
     return { ...row, ...fields, state: "exited" };
   }
 
@@ -398,25 +368,6 @@ export class Containers {
       unuse();
       throw error;
     }
-  }
-
-  /** What died while no daemon looked. */
-  async #noteDeath(row: ContainerRow): Promise<void> {
-    const { engine, clock } = this.#options;
-    const exit = engine.containers.exit(row.id);
-    // A reboot takes all processes and leaves no word of theirs.
-    const exit_code = exit?.exit_code ?? null;
-    const exited_at_ms = exit?.ended_at_ms ?? clock.epochMs();
-    const error_message = exit === null ? null : await this.#unstarted(row.id, exit);
-    await this.#move(row, "exit", { exit_code, exited_at_ms, oom_killed: exit?.is_oom ?? false, error_message });
-    this.#supervisor.watch({ ...row, state: "exited", exit_code, exited_at_ms, error_message });
-  }
-
-  /** Why the command could not be started, which is minit's last word in the log; null: it was started. */
-  async #unstarted(id: string, { has_command, is_started }: Ended): Promise<string | null> {
-    if (!has_command || is_started) return null;
-    const [last] = await this.#options.engine.containers.log(id).tail({ limit: 1 });
-    return last?.stream === "minit" ? last.message.replace(/^minit: /, "") : null;
   }
 
   async #expire(id: string): Promise<void> {
@@ -451,38 +402,4 @@ export class Containers {
     };
     await this.#retries.run(id, () => work().then(() => {}, unlessMoved)).catch(() => {});
   }
-
-  /**
-   * Moves the state together with `checks`, whose refusals it throws. Throws WRONG_STATE when the verb is not legal or
-   * somebody else moved it meanwhile.
-   */
-  async #move(
-    row: ContainerRow,
-    verb: ContainerVerb,
-    fields: MoveFields,
-    checks: readonly Guard[] = [],
-  ): Promise<void> {
-    const to = containerStates.next(row.state, verb);
-    const moved = { statement: this.#rows.move(row.id, row.state, to, fields), refusal: () => stateChanged(verb) };
-    await this.#writeAll([...checks, moved], eventOf(row, EVENTS[to], to, fields.exit_code));
-  }
-
-  /** Throws the refusal of the check that was missed. */
-  async #writeAll(checks: readonly Guard[], told: ReturnType<typeof eventOf>): Promise<void> {
-    const conflict = await this.#write(
-      checks.map(({ statement }) => statement),
-      told,
-    );
-    if (conflict !== null) throw checks[conflict]?.refusal();
-  }
-
-  /** The number of the statement that was missed, or null. */
-  async #write(statements: readonly Statement[], told: ReturnType<typeof eventOf>) {
-    const { events } = this.#options;
-    const { conflict } = await events.write(statements, told.tenant_id, [told.event], { durable: true });
-    return conflict;
-  }
 }
-
-/** What a run begins with. */
-const BEGUN: MoveFields = { exit_code: null, oom_killed: false, exited_at_ms: null };

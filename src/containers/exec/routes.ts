@@ -9,8 +9,8 @@ import { acknowledgement, pageQuery, queryFlag, queryLimit, queryNumber } from "
 import type { TenantShares } from "../../base/tenant-shares.ts";
 import type { Engine } from "../../engine/ports.ts";
 import { route } from "../../http/route.ts";
-import { byContainer, ID_EXAMPLE } from "../path.ts";
-import { SAMPLES } from "../samples.ts";
+import { ID_EXAMPLE, SAMPLES } from "../samples.ts";
+import { byContainer } from "../schema.ts";
 import type { Containers } from "../service.ts";
 import { type Execs, notResponding, notRunning } from "./exec.ts";
 import type { Jobs } from "./jobs.ts";

@@ -34,11 +34,10 @@ import type {
   Ended,
   LiveContainer,
   ProcessList,
+  Publication,
 } from "../ports/containers.ts";
 import type { OpenFiles } from "../ports/files.ts";
-import type { Publication } from "../ports/network.ts";
 import { CAPABILITIES, noteOf } from "./bundle.ts";
-import type { RunningContainer } from "./container.ts";
 import { ContainerFilters } from "./filters.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import { SegmentedLog } from "./log.ts";
@@ -49,7 +48,13 @@ import { readMetrics } from "./stats.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
 
-interface Held extends RunningContainer {
+/** An API container while it runs. */
+interface Held extends LiveContainer {
+  readonly control: ControlConnection;
+  /** Ids outside less ids inside: 0 without a user namespace. */
+  readonly first_id: number;
+  /** Where its minit listens. */
+  readonly socket_path: string;
   /** Name of the run on the machine: its bundle, its groups, its id with the OCI runtime. */
   readonly run: string;
   /** Lets go of the image that its root lies on. */

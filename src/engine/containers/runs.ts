@@ -13,9 +13,17 @@ import { readOomKills } from "../host/control-groups.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { Remains } from "../host/reaper.ts";
 import type { NetworkSlot } from "../network/network.ts";
-import type { Ended } from "../ports/containers.ts";
-import { KILLED } from "./container.ts";
+import type { Ended, ExitRecord } from "../ports/containers.ts";
 import { readExitRecord } from "./log.ts";
+
+/** Of one whose first process was killed before it could say. */
+const KILLED: Omit<ExitRecord, "ended_at_ms"> = {
+  exit_code: 137,
+  signal: 9,
+  asked: false,
+  has_command: true,
+  is_started: true,
+};
 
 /** A run that is over, until nothing is left of it. */
 interface Doomed {

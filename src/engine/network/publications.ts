@@ -3,7 +3,7 @@
  * listens on the port, and no process sees it: binding the port succeeds.
  */
 import type { LauncherClient } from "../host/launcher.ts";
-import type { Publication } from "../ports/network.ts";
+import type { Publication } from "../ports/containers.ts";
 
 const COMMAND_TIMEOUT_MS = 10_000;
 /** The maps of rules.ts that lead into containers. */

@@ -25,8 +25,7 @@
  */
 import { createHash } from "node:crypto";
 import { type AllowRule, allowRules } from "../../base/egress.ts";
-import type { ContainerSpec } from "../ports/containers.ts";
-import type { PublishedPort } from "../ports/network.ts";
+import type { ContainerSpec, PublishedPort } from "../ports/containers.ts";
 
 /** Destinations of a container and the ports that lead to it, as the packet filter has them. */
 export interface NetworkPolicy {

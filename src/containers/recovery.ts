@@ -1,0 +1,101 @@
+/**
+ * Containers of an earlier daemon: the states that the store has of them become what is true on the machine. Containers
+ * that live run on; ends that no daemon saw are noted, and what nobody knows is removed.
+ */
+import type { Clock } from "../base/clock.ts";
+import { errorText } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { Ended, Engine } from "../engine/ports.ts";
+import type { ContainerChanges } from "./events.ts";
+import type { Ports } from "./network/ports.ts";
+import { BEGUN, type ContainerRow, type ContainerRows, type MoveFields } from "./rows.ts";
+import type { Supervisor } from "./supervisor.ts";
+
+export interface RecoveryOptions {
+  readonly engine: Engine;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly rows: ContainerRows;
+  readonly changes: ContainerChanges;
+  readonly ports: Ports;
+  readonly supervisor: Supervisor;
+  /** Ends a container whose stop was begun. */
+  stop(row: ContainerRow, grace_ms: number): Promise<unknown>;
+  /** Removes a container whose removal was begun. */
+  erase(id: string): Promise<void>;
+  /** Repeats work that the store refuses. */
+  settle(id: string, work: () => Promise<unknown>): Promise<void>;
+}
+
+/** Moves all states to what is true; kills and removals go on in the background. The restart policies follow later. */
+export async function recover(options: RecoveryOptions): Promise<void> {
+  const { engine, rows, ports } = options;
+  const failed = (id: string) => (error: unknown) =>
+    options.log.warn("container not adopted", { container_id: id, error: errorText(error) });
+  const known = new Set<string>();
+  const dead: ContainerRow[] = [];
+  for await (const row of rows.all()) {
+    known.add(row.id);
+    ports.keep(row.id, row.ports);
+    const isLive = engine.containers.live(row.id) !== null;
+    if (row.state === "starting" && isLive) {
+      await options.changes.move(row, "run", { ...BEGUN, started_at_ms: options.clock.epochMs() });
+      options.supervisor.watch({ ...row, state: "running" });
+    } else if ((row.state === "running" || row.state === "starting") && !isLive) {
+      dead.push(row);
+    } else {
+      // One that was not to run any more, and whose end was not noted.
+      if (isLive && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
+      options.supervisor.watch(row);
+    }
+    // A stop was begun, and whoever asked for it was not told how it went.
+    if (isLive && !row.is_wanted) {
+      void options.stop(row, LIMITS.stop_grace_ms_default).catch(failed(row.id));
+    }
+  }
+  for (const row of dead) await options.settle(row.id, () => noteDeath(options, row));
+  const leaving = await rows.removing();
+  for (const row of leaving) ports.keep(row.id, row.ports);
+  const removing = leaving.map(({ id }) => id);
+  for (const id of engine.containers.ids) {
+    if (!known.has(id) && !removing.includes(id)) void engine.containers.kill(id).catch(failed(id));
+  }
+  for (const id of removing) void options.erase(id).catch(failed(id));
+  const kept = new Set([...known, ...removing]);
+  for (const id of await engine.containers.kept()) {
+    if (kept.has(id)) continue;
+    void engine.containers
+      .kill(id)
+      .then(() => engine.containers.remove(id))
+      .catch(failed(id));
+  }
+}
+
+/** Notes an end that no daemon saw. After a reboot of the machine there is no word of it, and no exit code. */
+async function noteDeath({ engine, clock, changes, supervisor }: RecoveryOptions, row: ContainerRow): Promise<void> {
+  const exit = engine.containers.exit(row.id);
+  const fields =
+    exit === null
+      ? { exit_code: null, oom_killed: false, exited_at_ms: clock.epochMs(), error_message: null }
+      : await endFields(engine, row.id, exit);
+  await changes.move(row, "exit", fields);
+  supervisor.watch({ ...row, ...fields, state: "exited" });
+}
+
+/** Returns what the row of a container notes of its end. */
+export async function endFields(engine: Engine, id: string, end: Ended) {
+  return {
+    exit_code: end.exit_code,
+    oom_killed: end.is_oom,
+    exited_at_ms: end.ended_at_ms,
+    error_message: await unstarted(engine, id, end),
+  } satisfies MoveFields;
+}
+
+/** Returns why the command could not be started, which is minit's last line in the log; null: it was started. */
+async function unstarted(engine: Engine, id: string, { has_command, is_started }: Ended): Promise<string | null> {
+  if (!has_command || is_started) return null;
+  const [last] = await engine.containers.log(id).tail({ limit: 1 });
+  return last?.stream === "minit" ? last.message.replace(/^minit: /, "") : null;
+}
