@@ -2,34 +2,20 @@
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Commands } from "../support/command.ts";
-import { Daemon, eventually, KEY } from "../support/daemon.ts";
+import { operatorOf } from "../support/command.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
 
 const daemon = new Daemon();
-const state: { commands: Commands | null } = { commands: null };
-
-function shell(): Commands {
-  if (state.commands === null) throw new Error("the daemon has not been started");
-  return state.commands;
-}
-const hearth = (...args: string[]) => shell().run(args);
-
-/** Standard output of a command that has to succeed. */
-async function out(...args: string[]): Promise<string> {
-  const ended = await hearth(...args);
-  expect(ended, args.join(" ")).toMatchObject({ code: 0 });
-  return ended.out;
-}
-const answer = async (...args: string[]) => JSON.parse(await out(...args, "--json"));
+const operator = operatorOf(daemon);
+const { shell, hearth, out, answer } = operator;
 const inside = (line: string) => out("exec", "box", "--", "sh", "-c", line);
 
 beforeAll(async () => {
   await daemon.start({ HEARTH_CELLS: "0" });
-  state.commands = new Commands({ HEARTH_URL: daemon.url, HEARTH_KEY: KEY });
   await out("run", "-d", "--name", "box", "--env", "A=1", "--label", "stage=test");
 });
 afterAll(async () => {
-  state.commands?.dispose();
+  operator.dispose();
   await daemon.dispose();
 });
 

@@ -5,8 +5,9 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { expect } from "vitest";
 import { NODE_PATH, PROJECT_DIR } from "../../src/installation/paths.js";
-import { eventually } from "./daemon.ts";
+import { type Daemon, eventually, KEY } from "./daemon.ts";
 
 export interface Ended {
   readonly code: number | null;
@@ -96,3 +97,26 @@ export class Commands {
     return this.start("script", ["-qec", `stty cols ${columns} rows 24; ${line}`, "/dev/null"], options);
   }
 }
+
+/** `hearth` as the operator of a daemon uses it, from its first call after the daemon's start until `dispose`. */
+export function operatorOf(daemon: Daemon) {
+  let commands: Commands | null = null;
+  const shell = (): Commands => {
+    commands ??= new Commands({ HEARTH_URL: daemon.url, HEARTH_KEY: KEY });
+    return commands;
+  };
+  const hearth = (...args: string[]) => shell().run(args);
+  const hearthAs = (key: string, ...args: string[]) => shell().run(args, { env: { HEARTH_KEY: key } });
+  /** Standard output of a command that has to succeed. */
+  const out = async (...args: string[]): Promise<string> => {
+    const ended = await hearth(...args);
+    expect(ended, args.join(" ")).toMatchObject({ code: 0 });
+    return ended.out;
+  };
+  const answer = async (...args: string[]) => JSON.parse(await out(...args, "--json"));
+  return { shell, hearth, hearthAs, out, answer, dispose: () => commands?.dispose() };
+}
+
+/** Text of a terminal without what moves and colours it. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: that is what is taken out.
+export const bare = (text: string) => text.replace(/\x1b\[[0-9;?]*[A-Za-z]|\r/g, "");
