@@ -344,6 +344,54 @@ describe("a key that may only read", () => {
   });
 });
 
+describe("every list", () => {
+  const lists = [
+    ["#/", "function"],
+    ["#/containers", "container"],
+    ["#/volumes", "volume"],
+  ] as const;
+
+  it("names the kind that is missing, and says when the filter matches none", async () => {
+    await daemon.deploy({ name: "listed", handler: "true" });
+    await user.create({ name: "listed" });
+    await daemon.call("POST", "/api/volumes", { name: "listed" });
+    const { page } = await open("#/");
+    for (const [hash, noun] of lists) {
+      await page.goto(`${daemon.url}/${hash}`);
+      await rowOf(page, "listed").waitFor();
+      await page.getByText(`1 ${noun}`, { exact: true }).waitFor();
+      await page.getByRole("searchbox").fill("other");
+      await page.getByText(`No ${noun}s match.`).waitFor();
+      await page.getByText(`0 of 1 ${noun}`, { exact: true }).waitFor();
+      expect(await page.getByRole("table").isVisible()).toBe(false);
+    }
+    for (const { id } of (await daemon.call("GET", "/api/functions")).body.functions) {
+      await daemon.call("DELETE", `/api/functions/${id}`);
+    }
+    await page.goto(`${daemon.url}/#/`);
+    await page.getByRole("heading", { name: "Make the first function" }).waitFor();
+    expect(await page.getByRole("searchbox").isVisible()).toBe(false);
+  });
+
+  it("shows a refusal in place of its content, until a round succeeds", async () => {
+    await daemon.call("POST", "/api/volumes", { name: "listed" });
+    const { page, errors } = await open("#/activity");
+    const lists_only = /\/api\/(functions|containers|volumes)\?limit=/;
+    const json = { error: "refused by the test", error_code: "FORBIDDEN", request_id: "req_test" };
+    await page.route(lists_only, (route) => route.fulfill({ status: 403, json }));
+    for (const [hash] of lists) {
+      await page.goto(`${daemon.url}/${hash}`);
+      await page.getByRole("alert").getByText("refused by the test").waitFor();
+      expect(await page.getByText("Loading…").isVisible()).toBe(false);
+      expect(await page.getByRole("table").isVisible()).toBe(false);
+    }
+    await page.unroute(lists_only);
+    await rowOf(page, "listed").waitFor();
+    await page.getByRole("alert").waitFor({ state: "hidden" });
+    expect(errors.splice(0).filter((error) => !error.includes("status of 403"))).toEqual([]);
+  });
+});
+
 describe("a screen of 360 pixels", () => {
   it("has room for every view, in light and dark", async () => {
     const name = "a-name-that-is-quite-long-and-has-no-place-to-break".repeat(2);
