@@ -1,7 +1,7 @@
 /** Many clients, and bad ones, at the port of a real daemon: what they hold is bounded, and given back when they go. */
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { rawClient } from "../http/served.ts";
+import { rawClient } from "../http/test-server.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 
 const daemon = new Daemon();

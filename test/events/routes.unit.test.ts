@@ -4,7 +4,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { eventRoutes } from "../../src/events/routes.ts";
 import { Events } from "../../src/events/service.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
-import { KEY, rawClient, serving } from "../http/served.ts";
+import { KEY, rawClient, serving } from "../http/test-server.ts";
 import { quietLog } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
 

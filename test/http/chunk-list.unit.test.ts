@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { ChunkList } from "../../src/http/chunk-list.ts";
 import { route } from "../../src/http/route.ts";
-import { KEY, rawClient, serving } from "./served.ts";
+import { KEY, rawClient, serving } from "./test-server.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
-import { KEY, type RawClient, rawClient, serving } from "./served.ts";
+import { KEY, type RawClient, rawClient, serving } from "./test-server.ts";
 
 const routes: Route[] = [
   route({

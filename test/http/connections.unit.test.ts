@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { Streamed } from "../../src/base/answer.ts";
 import { route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
-import { KEY, type RawClient, rawClient, serving } from "./served.ts";
+import { KEY, type RawClient, rawClient, serving } from "./test-server.ts";
 
 const HEALTH = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
 const OWN = `GET /own HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${KEY}\r\n\r\n`;

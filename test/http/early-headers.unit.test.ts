@@ -7,7 +7,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { route } from "../../src/http/route.ts";
 import { HandClock, settled } from "../pool/hand-clock.ts";
 import { eventually } from "../support/daemon.ts";
-import { rawClient, serving } from "./served.ts";
+import { rawClient, serving } from "./test-server.ts";
 
 const REQUEST = "POST /slow HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nContent-Length: 2\r\n\r\n{}";
 

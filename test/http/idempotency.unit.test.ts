@@ -10,7 +10,7 @@ import type { Once } from "../../src/store/store.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
-import { KEY, serving } from "./served.ts";
+import { KEY, serving } from "./test-server.ts";
 
 /** Two routes that count their runs; `hold` keeps them waiting. */
 function counted() {

@@ -7,7 +7,7 @@ import { randomIds } from "../../src/base/ids.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { firstUnreached } from "../../src/http/self-check.ts";
-import { KEY, rawClient, serving } from "./served.ts";
+import { KEY, rawClient, serving } from "./test-server.ts";
 
 const INNER_HOST = "127.0.0.2";
 

@@ -9,7 +9,7 @@ import { InvocationTokens } from "../../src/functions/tokens.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
-import { KEY, rawClient, serving } from "./served.ts";
+import { KEY, rawClient, serving } from "./test-server.ts";
 
 const KIB = 1024;
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { AppError } from "../../src/base/errors.ts";
 import { route } from "../../src/http/route.ts";
-import { rawClient, serving } from "./served.ts";
+import { rawClient, serving } from "./test-server.ts";
 
 describe("the observer", () => {
   const serve = serving();

@@ -9,7 +9,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { listen, matches } from "../../src/http/server.ts";
 import { quietLog } from "../store/scratch.ts";
-import { KEY, rawClient, serving } from "./served.ts";
+import { KEY, rawClient, serving } from "./test-server.ts";
 
 const echo = route({
   method: "POST",

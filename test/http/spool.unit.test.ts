@@ -4,7 +4,7 @@ import { z } from "zod";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { route } from "../../src/http/route.ts";
-import { KEY, rawClient, serving } from "./served.ts";
+import { KEY, rawClient, serving } from "./test-server.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

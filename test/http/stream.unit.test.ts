@@ -4,7 +4,7 @@ import { Streamed } from "../../src/base/answer.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
-import { rawClient, serving } from "./served.ts";
+import { rawClient, serving } from "./test-server.ts";
 
 const PIECE = Buffer.alloc(64 * 1024, "x");
 

@@ -6,7 +6,7 @@ import { openApiDocument } from "../../src/docs/openapi.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { matches } from "../../src/http/server.ts";
 import { eventually } from "../support/daemon.ts";
-import { KEY, rawClient, serving } from "./served.ts";
+import { KEY, rawClient, serving } from "./test-server.ts";
 
 const MIB = 1024 * 1024;
 const TAR = { "content-type": "application/x-tar", "x-api-key": KEY };

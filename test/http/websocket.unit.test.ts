@@ -11,7 +11,7 @@ import { openApiDocument } from "../../src/docs/openapi.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
 import { refusalOf } from "../support/socket.ts";
-import { KEY, rawClient, type Served, serving } from "./served.ts";
+import { KEY, rawClient, type Served, serving } from "./test-server.ts";
 
 /** What the last socket's listener heard, and the socket. */
 interface Heard {

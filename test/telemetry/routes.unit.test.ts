@@ -6,7 +6,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { telemetryRoutes } from "../../src/telemetry/routes.ts";
-import { serving } from "../http/served.ts";
+import { serving } from "../http/test-server.ts";
 import { called } from "./called.ts";
 
 describe("GET /metrics", () => {
