@@ -51,7 +51,7 @@ import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
 import { openEmbedded } from "./store/embedded.ts";
-import type { Store } from "./store/store.ts";
+import type { Store, StoredNode } from "./store/store.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { AccessTokens } from "./tenants/access-tokens.ts";
@@ -120,10 +120,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 
   makeDirectory(config.data_dir);
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
-  const { store, events, keys, operator_key, cursors, new_key, node_id, start_number } = await openState(base);
+  const { store, events, keys, operator_key, cursors, new_key, node, start_number } = await openState(base);
   const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
-  const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node_id, audit });
+  const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node, audit });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
   const operations = new Operations({ ...base, store, events });
   // What still runs may call the API until it is over.
@@ -137,16 +137,16 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 
   const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config.data_dir)) });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
-  const invocations = new Invocations({ ...base, store, node_id, quotas });
+  const invocations = new Invocations({ ...base, store, node, quotas });
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
-  const owned = { ...base, store, engine, node_id, events, quotas };
+  const owned = { ...base, store, engine, node, events, quotas };
   const functions = new Functions({ ...owned, pool, launcher, queue_max, observer });
   const concurrency = new Concurrency();
-  const invoker = new Invoker({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer });
+  const invoker = new Invoker({ pool, invocations, clock, node_id: node.id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
   const idempotency = new Idempotency({ store, clock, log });
-  const parts = makeContainers(base, { store, engine, events, operations, quotas });
+  const parts = makeContainers(base, { store, node, engine, events, operations, quotas });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const tenants = new Tenants({
     ...base,
@@ -166,7 +166,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const api = apiRoutes({
     system: {
       version: packageVersion(),
-      node_id,
+      node_id: node.id,
       started_at,
       uptime_seconds: () => (clock.monotonicMs() - started_ms) / 1000,
       engine: async () => {
@@ -280,13 +280,14 @@ function makeContainers(
   { config, clock, log, ids }: Base,
   parts: {
     readonly store: Store;
+    readonly node: StoredNode;
     readonly engine: Engine;
     readonly events: Events;
     readonly operations: Operations;
     readonly quotas: Quotas;
   },
 ) {
-  const { store, engine, events, operations, quotas } = parts;
+  const { store, node, engine, events, operations, quotas } = parts;
   const shares = new TenantShares(quotas);
   const ports = new Ports({
     ids,
@@ -294,9 +295,10 @@ function makeContainers(
     own: ownPorts(config),
     publications: () => engine.containers.publications(),
   });
-  const volumes = new Volumes({ store, storage: () => engine.storage, events, clock, ids, log, quotas });
+  const volumes = new Volumes({ store, node, storage: () => engine.storage, events, clock, ids, log, quotas });
   const containers = new Containers({
     store,
+    node,
     engine,
     events,
     clock,
@@ -344,24 +346,25 @@ interface Watched {
   readonly store: Store;
   readonly engine: LocalEngine;
   readonly pool: Pool<Call, Outcome>;
-  readonly node_id: string;
+  readonly node: StoredNode;
   readonly audit: Audit;
 }
 
 /** What watches all other parts. Spans are exported only if a collector is set. */
 async function startTelemetry(
   { config, clock, log, traces, undo }: Base,
-  { store, engine, pool, node_id, audit }: Watched,
+  { store, engine, pool, node, audit }: Watched,
 ) {
   const version = packageVersion();
   const sources = {
     pool: () => pool.totals(),
     store: () => store.stats(),
     socket_memory: readSocketMemory,
-    machine: { ...machineUse(engine), containers: () => containerCounts(store) },
+    machine: { ...machineUse(engine), containers: () => containerCounts(store, node) },
     log_dropped_count: () => log.dropped_count,
     audit: () => audit.stats(),
   };
+  const { id: node_id } = node;
   const metrics = new Metrics({ version, node_id, sources });
   undo.add(async () => metrics.close());
   store.onCommit((items_count, duration_ms) => metrics.committed(items_count, duration_ms));
@@ -425,16 +428,21 @@ function packageVersion(): string {
  * This node's id, made at the first start, and the number of this start. Instances of earlier starts may live on, so
  * names come from the number and not from the clock, which may be set back.
  */
-async function noteStart(store: Store, ids: Ids): Promise<{ node_id: string; start_number: number }> {
+async function noteStart(store: Store, ids: Ids): Promise<{ node: StoredNode; start_number: number }> {
   const statements = [
     { sql: "INSERT INTO meta (key, value) VALUES ('node_id', ?) ON CONFLICT DO NOTHING", args: [ids.next("node")] },
+    { sql: "INSERT INTO nodes (id) SELECT value FROM meta WHERE key = 'node_id' ON CONFLICT DO NOTHING" },
     {
       sql: `INSERT INTO meta (key, value) VALUES ('start_number', '1')
         ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1`,
     },
   ];
   await store.write(statements, { durable: true });
-  const rows = await store.read("SELECT key, value FROM meta WHERE key IN ('node_id', 'start_number')");
-  const value = (key: string) => String(rows.find((row) => row.key === key)?.value ?? "");
-  return { node_id: value("node_id"), start_number: Number(value("start_number")) };
+  const [node, started] = await Promise.all([
+    store.readOne(
+      "SELECT nodes.seq, nodes.id FROM nodes JOIN meta ON meta.value = nodes.id WHERE meta.key = 'node_id'",
+    ),
+    store.readOne("SELECT value FROM meta WHERE key = 'start_number'"),
+  ]);
+  return { node: { id: String(node?.id), seq: Number(node?.seq) }, start_number: Number(started?.value) };
 }

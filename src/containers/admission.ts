@@ -16,14 +16,15 @@ export interface Admission {
 /** Checks before a container runs: the tenant's limits, then the memory of this node. */
 export function startChecks(
   { rows, quotas }: Admission,
-  { tenant_id, memory_limit_mb }: ContainerRow,
+  row: ContainerRow,
   adds: Partial<Record<LimitName, number>> = {},
 ): Guard[] {
   const { container_memory_mb } = quotas;
+  const { tenant_id, memory_limit_mb } = row;
   return [
     ...quotas.guards(tenant_id, { ...adds, container_memory_mb_max: memory_limit_mb }),
     {
-      statement: rows.memory(tenant_id, memory_limit_mb, container_memory_mb),
+      statement: rows.memory(row, container_memory_mb),
       refusal: () => memoryFull(memory_limit_mb, container_memory_mb),
     },
   ];
@@ -36,7 +37,7 @@ export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
   return [
     { statement: rows.guard(tenant_id), refusal: unknownCredential },
     ...startChecks(admission, row, { containers_max: 1, disk_mb_max: row.disk_limit_mb ?? 0 }),
-    { statement: rows.room(tenant_id, containers_max), refusal: () => nodeFull(containers_max) },
+    { statement: rows.room(row, containers_max), refusal: () => nodeFull(containers_max) },
     { statement: rows.insert(row), refusal: () => nameTaken(row.name) },
     ...row.volumes.map((volume) => ({
       statement: rows.mount(tenant_id, id, volume.id, volume.target),

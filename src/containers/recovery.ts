@@ -7,6 +7,7 @@ import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
+import type { StoredNode } from "../store/store.ts";
 import type { ContainerChanges } from "./events.ts";
 import type { Ports } from "./network/ports.ts";
 import { BEGUN, type ContainerRow, type ContainerRows, type MoveFields } from "./rows.ts";
@@ -14,6 +15,8 @@ import type { Supervisor } from "./supervisor.ts";
 
 export interface RecoveryOptions {
   readonly engine: Engine;
+  /** This node: containers of others are left alone. */
+  readonly node: StoredNode;
   readonly clock: Clock;
   readonly log: Log;
   readonly rows: ContainerRows;
@@ -30,13 +33,14 @@ export interface RecoveryOptions {
 
 /** Moves all states to what is true; kills and removals go on in the background. The restart policies follow later. */
 export async function recover(options: RecoveryOptions): Promise<void> {
-  const { engine, rows, ports } = options;
+  const { engine, node, rows, ports } = options;
   const failed = (id: string) => (error: unknown) =>
     options.log.warn("container not adopted", { container_id: id, error: errorText(error) });
   const known = new Set<string>();
   const dead: ContainerRow[] = [];
   for await (const row of rows.all()) {
     known.add(row.id);
+    if (row.node_seq !== node.seq) continue;
     ports.keep(row.id, row.ports);
     const isLive = engine.containers.live(row.id) !== null;
     if (row.state === "starting" && isLive) {
@@ -55,7 +59,7 @@ export async function recover(options: RecoveryOptions): Promise<void> {
     }
   }
   for (const row of dead) await options.settle(row.id, () => noteDeath(options, row));
-  const leaving = await rows.removing();
+  const leaving = (await rows.removing()).filter(({ node_seq }) => node_seq === node.seq);
   for (const row of leaving) ports.keep(row.id, row.ports);
   const removing = leaving.map(({ id }) => id);
   for (const id of engine.containers.ids) {

@@ -4,12 +4,14 @@ import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
 import type { ContainerSpec } from "../engine/ports.ts";
-import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store, type StoredNode, textOrNull } from "../store/store.ts";
 import type { CreateContainer } from "./schema.ts";
 import { CONTAINER_STATES, type ContainerState } from "./states.ts";
 
 /** A container as the store has it. */
 export interface ContainerRow extends ContainerSpec {
+  /** The node that holds it. */
+  readonly node_seq: number;
   /** Reference that the image was asked for by. */
   readonly image: string;
   /** The release that a profile promises; null: the image is nobody's profile. */
@@ -54,7 +56,7 @@ const MAKE = [
 
 type Make = Pick<ContainerRow, (typeof MAKE)[number]>;
 
-const COLUMNS = `seq, id, tenant_id, name, state, is_wanted, make, memory_limit_mb, cpu_limit_percent, labels, environment,
+const COLUMNS = `seq, id, tenant_id, node_seq, name, state, is_wanted, make, memory_limit_mb, cpu_limit_percent, labels, environment,
   exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms`;
 const SELECT = `SELECT ${COLUMNS} FROM containers WHERE is_removing = 0`;
 
@@ -90,7 +92,7 @@ export class ContainerRows {
     return readPage(this.#store, `${SELECT} AND tenant_id = ?${where}`, args, place, (row) => toItem(rowOf(row)));
   }
 
-  /** Over all tenants, in pages: for the daemon's own start. */
+  /** Of all tenants and nodes, in pages: for the daemon's own start. */
   async *all(): AsyncGenerator<ContainerRow> {
     for (let after = 0; ; ) {
       const rows = await this.#store.read(`${SELECT} AND seq > ? ORDER BY seq LIMIT ?`, [after, LIMITS.list_limit_max]);
@@ -116,14 +118,16 @@ export class ContainerRows {
   }
 
   /** Conflict: there are as many on this node as may be, those that are being removed among them. */
-  room(tenant_id: string, containers_max: number): Statement {
-    return tenantGuard(tenant_id, "(SELECT count(*) FROM containers) < ?", [containers_max]);
+  room({ tenant_id, node_seq }: Pick<ContainerRow, "tenant_id" | "node_seq">, containers_max: number): Statement {
+    const held = "SELECT count(*) FROM containers WHERE node_seq = ?";
+    return tenantGuard(tenant_id, `(${held}) < ?`, [node_seq, containers_max]);
   }
 
   /** Conflict: the containers of this node that run or start have all the memory that they may have. */
-  memory(tenant_id: string, memory_mb: number, container_memory_mb: number): Statement {
-    const used = "SELECT coalesce(sum(memory_limit_mb), 0) FROM containers WHERE state IN ('starting', 'running')";
-    return tenantGuard(tenant_id, `(${used}) + ? <= ?`, [memory_mb, container_memory_mb]);
+  memory({ tenant_id, node_seq, memory_limit_mb }: ContainerRow, container_memory_mb: number): Statement {
+    const used = `SELECT coalesce(sum(memory_limit_mb), 0) FROM containers
+      WHERE node_seq = ? AND state IN ('starting', 'running')`;
+    return tenantGuard(tenant_id, `(${used}) + ? <= ?`, [node_seq, memory_limit_mb, container_memory_mb]);
   }
 
   /** Those without a limit of their disk; of all tenants for null. */
@@ -150,13 +154,14 @@ export class ContainerRows {
   /** Conflict: the name is taken. */
   insert(row: ContainerRow): Statement {
     return {
-      sql: `INSERT INTO containers (id, tenant_id, name, state, is_wanted, is_removing, make, memory_limit_mb,
+      sql: `INSERT INTO containers (id, tenant_id, node_seq, name, state, is_wanted, is_removing, make, memory_limit_mb,
         cpu_limit_percent, labels, environment, oom_killed, restart_count, created_at_ms)
-        VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0, ?) ON CONFLICT DO NOTHING`,
+        VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0, ?) ON CONFLICT DO NOTHING`,
       expect_changes: 1,
       args: [
         row.id,
         row.tenant_id,
+        row.node_seq,
         row.name,
         row.state,
         row.is_wanted ? 1 : 0,
@@ -258,6 +263,7 @@ function rowOf(row: Row): ContainerRow {
     image_id: make.image_id ?? make.image,
     id: String(row.id),
     tenant_id: String(row.tenant_id),
+    node_seq: Number(row.node_seq),
     name: String(row.name),
     state: row.state as ContainerState,
     is_wanted: row.is_wanted === 1,
@@ -275,9 +281,10 @@ function rowOf(row: Row): ContainerRow {
   };
 }
 
-/** Counts the containers of all tenants by state; a state without containers has 0. */
-export async function containerCounts(store: Store): Promise<ReadonlyMap<ContainerState, number>> {
-  const rows = await store.read("SELECT state, count(*) AS count FROM containers GROUP BY state");
+/** Counts the containers of a node by state; a state without containers has 0. */
+export async function containerCounts(store: Store, { seq }: StoredNode): Promise<ReadonlyMap<ContainerState, number>> {
+  const sql = "SELECT state, count(*) AS count FROM containers WHERE node_seq = ? GROUP BY state";
+  const rows = await store.read(sql, [seq]);
   const found = new Map(rows.map(({ state, count }) => [String(state), Number(count)]));
   return new Map(CONTAINER_STATES.map((state) => [state, found.get(state) ?? 0]));
 }

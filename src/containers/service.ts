@@ -21,7 +21,7 @@ import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import type { Store } from "../store/store.ts";
+import type { Store, StoredNode } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import {
   type Admission,
@@ -47,6 +47,8 @@ const SIGTERM = 15;
 
 export interface ContainersOptions {
   readonly store: Store;
+  /** This node, which holds the containers that are created here. */
+  readonly node: StoredNode;
   readonly engine: Engine;
   readonly events: Events;
   readonly clock: Clock;
@@ -152,7 +154,7 @@ export class Containers {
 
   /** Notes a container in state `starting`. Nothing of it is there yet. */
   async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
-    const { clock, resolveImage, volumes, quotas } = this.#options;
+    const { node, clock, resolveImage, volumes, quotas } = this.#options;
     if (input.gpu_count > 0) throw noGpu(input.gpu_count);
     const { reference, release } = resolveImage(input.image, input.oci);
     const { id: image_id } = await this.#options.engine.images.find(reference);
@@ -163,6 +165,7 @@ export class Containers {
       ...input,
       id,
       tenant_id,
+      node_seq: node.seq,
       image: reference,
       image_id,
       release,

@@ -11,7 +11,15 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import { type Append, numberOrNull, type Row, type Store, textOrNull } from "../store/store.ts";
+import {
+  type Append,
+  NODE_ID,
+  numberOrNull,
+  type Row,
+  type Store,
+  type StoredNode,
+  textOrNull,
+} from "../store/store.ts";
 import { ALL_RECORDS, deleteExpired, nextBytePage, RECORD_BYTES } from "./byte-paging.ts";
 import { InvocationIds } from "./invocation-ids.ts";
 import { trimStorage } from "./quota.ts";
@@ -30,6 +38,7 @@ const FLAG_STDERR_TRUNCATED = 2;
 const COLUMNS = [
   "function_seq",
   "seq",
+  "node_seq",
   "suffix",
   "version",
   "status",
@@ -45,6 +54,8 @@ const COLUMNS = [
   "instance_nonce",
   "timings",
 ] as const;
+
+const SELECT = `SELECT *, ${NODE_ID} FROM invocations`;
 
 /**
  * Functions that are gone and have records: a call that a deletion ended by force is recorded after it. Goes from one
@@ -67,7 +78,8 @@ export interface InvocationNumber {
 export interface InvocationsOptions {
   readonly store: Store;
   readonly ids: Ids;
-  readonly node_id: string;
+  /** This node, which runs what is appended. */
+  readonly node: StoredNode;
   readonly log: Log;
   readonly quotas: Quotas;
 }
@@ -75,7 +87,7 @@ export interface InvocationsOptions {
 export class Invocations {
   readonly #store: Store;
   readonly #ids: Ids;
-  readonly #node_id: string;
+  readonly #node: StoredNode;
   readonly #log: Log;
   readonly #quotas: Quotas;
   readonly #append: Append;
@@ -84,10 +96,10 @@ export class Invocations {
   #reserved = 0;
   #isReserving = false;
 
-  constructor({ store, ids, node_id, log, quotas }: InvocationsOptions) {
+  constructor({ store, ids, node, log, quotas }: InvocationsOptions) {
     this.#store = store;
     this.#ids = ids;
-    this.#node_id = node_id;
+    this.#node = node;
     this.#log = log;
     this.#quotas = quotas;
     this.#append = store.appender("invocations", COLUMNS);
@@ -124,6 +136,7 @@ export class Invocations {
     return this.#append([
       function_seq,
       number.seq,
+      this.#node.seq,
       number.suffix,
       record.version,
       record.status,
@@ -150,14 +163,14 @@ export class Invocations {
       limit,
       LIMITS.list_bytes_max,
     );
-    const sql = "SELECT * FROM invocations WHERE function_seq = ? AND seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?";
+    const sql = `${SELECT} WHERE function_seq = ? AND seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?`;
     const rows = await this.#store.read(sql, [of.function_seq, last_seq, below, row_count]);
     return { items: rows.map((row) => this.#record(of, row)), last: is_cut ? last_seq : null };
   }
 
   /** One record. Throws NOT_FOUND. */
   async get(of: FunctionKey, invocation_id: string): Promise<InvocationRecord> {
-    const sql = "SELECT * FROM invocations WHERE function_seq = ? AND seq = ?";
+    const sql = `${SELECT} WHERE function_seq = ? AND seq = ?`;
     for (const { seq, suffix } of this.#numbering.places(invocation_id)) {
       const row = await this.#store.readOne(sql, [of.function_seq, seq]);
       if (row !== null && row.suffix === suffix) return this.#record(of, row);
@@ -229,7 +242,7 @@ export class Invocations {
       function_id: of.id,
       function_name: of.name,
       version: Number(row.version),
-      execution_node_id: this.#node_id,
+      execution_node_id: String(row.node_id),
       status: row.status as InvocationStatus,
       started_at: Number(row.started_at),
       ended_at: Number(row.ended_at),

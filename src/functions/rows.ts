@@ -3,7 +3,15 @@ import type { EpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
-import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../store/store.ts";
+import {
+  NODE_ID,
+  numberOrNull,
+  type Row,
+  type Statement,
+  type Store,
+  type StoredNode,
+  textOrNull,
+} from "../store/store.ts";
 import { nextBytePage } from "./byte-paging.ts";
 import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
@@ -17,7 +25,7 @@ const FROM = "FROM functions f JOIN function_versions v ON v.function_seq = f.se
 
 const SELECT = `SELECT f.seq, f.id, f.tenant_id, f.cluster_id, f.name, f.description, f.state, f.current_version,
   f.min_instances, f.max_instances, f.cleanup_on_exit, f.created_at, f.updated_at, f.last_invoked_at,
-  f.invocation_count, f.error_count, f.error_message, f.concurrency_limit, f.api_access, v.handler, v.runtime,
+  f.invocation_count, f.error_count, f.error_message, f.concurrency_limit, f.api_access, ${NODE_ID}, v.handler, v.runtime,
   v.environment, v.memory_limit_mb, v.cpu_limit_percent, v.timeout_seconds, v.working_directory ${FROM}`;
 
 const SELECT_VERSION = `SELECT v.version, v.id, v.handler, v.runtime, v.environment, v.memory_limit_mb,
@@ -35,11 +43,12 @@ const LENGTHS = `SELECT f.seq, 1000 + octet_length(v.handler) + octet_length(v.e
 
 export class FunctionRows {
   readonly #store: Store;
-  readonly #node_id: string;
+  readonly #node: StoredNode;
 
-  constructor(store: Store, node_id: string) {
+  /** `node`: this one, which owns the functions that are created here. */
+  constructor(store: Store, node: StoredNode) {
     this.#store = store;
-    this.#node_id = node_id;
+    this.#node = node;
   }
 
   async byId(tenant_id: string, id: string): Promise<FunctionRow | null> {
@@ -77,12 +86,12 @@ export class FunctionRows {
     return { items: rows.map((row) => this.#row(row).record), last: is_cut ? last_seq : null };
   }
 
-  /** Over all tenants, in pages: for the daemon's own start, never for an answer. */
+  /** Those that this node owns, over all tenants, in pages: for the daemon's own start, never for an answer. */
   async *inStates(states: readonly FunctionState[]): AsyncGenerator<FunctionRow> {
     const marks = states.map(() => "?").join(", ");
-    const sql = `${SELECT} WHERE f.seq > ? AND f.state IN (${marks}) ORDER BY f.seq LIMIT ?`;
+    const sql = `${SELECT} WHERE f.seq > ? AND f.node_seq = ? AND f.state IN (${marks}) ORDER BY f.seq LIMIT ?`;
     for (let after = 0; ; ) {
-      const rows = await this.#store.read(sql, [after, ...states, LIMITS.list_limit_max]);
+      const rows = await this.#store.read(sql, [after, this.#node.seq, ...states, LIMITS.list_limit_max]);
       for (const row of rows) yield this.#row(row);
       if (rows.length < LIMITS.list_limit_max) return;
       after = Number(rows.at(-1)?.seq);
@@ -93,13 +102,14 @@ export class FunctionRows {
   insert(tenant_id: string, id: string, version_id: string, input: CreateFunction, now: EpochSeconds): Statement[] {
     return [
       {
-        sql: `INSERT INTO functions (id, tenant_id, name, description, state, current_version, min_instances,
+        sql: `INSERT INTO functions (id, tenant_id, node_seq, name, description, state, current_version, min_instances,
           max_instances, concurrency_limit, api_access, cleanup_on_exit, created_at, updated_at)
-          VALUES (?, ?, ?, ?, 'pending', 1, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+          VALUES (?, ?, ?, ?, ?, 'pending', 1, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
         expect_changes: 1,
         args: [
           id,
           tenant_id,
+          this.#node.seq,
           input.name,
           input.description ?? null,
           input.min_instances,
@@ -210,7 +220,7 @@ export class FunctionRows {
       function_id: String(row.id),
       tenant_id: String(row.tenant_id),
       cluster_id: textOrNull(row.cluster_id),
-      owner_node_id: this.#node_id,
+      owner_node_id: String(row.node_id),
       name: String(row.name),
       description: textOrNull(row.description),
       ...versionedOf(row),

@@ -19,7 +19,7 @@ import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Adopted, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import type { Store } from "../store/store.ts";
+import type { Store, StoredNode } from "../store/store.ts";
 import { Adoption } from "./adoption.ts";
 import { ALL_RECORDS, deleteExpired } from "./byte-paging.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
@@ -41,7 +41,7 @@ export interface FunctionsOptions {
   readonly ids: Ids;
   readonly log: Log;
   readonly queue_max: number;
-  readonly node_id: string;
+  readonly node: StoredNode;
   readonly observer: Pick<CallObserver, "deleted">;
   readonly events: Events;
   readonly quotas: Quotas;
@@ -63,14 +63,14 @@ export class Functions {
   readonly #pooled: Pick<FunctionsOptions, "pool" | "launcher">;
   readonly #observer: Pick<CallObserver, "deleted">;
 
-  constructor({ pool, launcher, queue_max, node_id, observer, ...shared }: FunctionsOptions) {
+  constructor({ pool, launcher, queue_max, node, observer, ...shared }: FunctionsOptions) {
     const { log, store } = shared;
     this.#log = log;
     this.#pooled = { pool, launcher };
     this.#observer = observer;
     this.#parts = {
       ...shared,
-      rows: new FunctionRows(store, node_id),
+      rows: new FunctionRows(store, node),
       targets: new TargetCache(),
       groups: new Groups({ pool, launcher, log, queue_max }),
       changes: new KeyedMutex(),

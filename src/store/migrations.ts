@@ -369,6 +369,17 @@ export const MIGRATIONS: readonly Migration[] = [
       ),
     ],
   },
+  {
+    version: 13,
+    statements: [
+      // Rows name their node by number: the default costs existing rows nothing and new ones no byte.
+      "CREATE TABLE nodes (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE)",
+      "INSERT INTO nodes (seq, id) SELECT 1, value FROM meta WHERE key = 'node_id'",
+      ...["functions", "invocations", "containers", "volumes"].map(
+        (table) => `ALTER TABLE ${table} ADD COLUMN node_seq INTEGER NOT NULL DEFAULT 1`,
+      ),
+    ],
+  },
 ];
 
 /** The migrations that a store of this schema lacks. Throws INTERNAL if a newer program wrote it. */

@@ -20,6 +20,15 @@ export type Value = string | number | bigint | null | Uint8Array;
 
 export type Row = Readonly<Record<string, Value>>;
 
+/** A node as the store knows it. Rows of what it ran or holds have its number in `node_seq`. */
+export interface StoredNode {
+  readonly id: string;
+  readonly seq: number;
+}
+
+/** The column `node_id` of a row with `node_seq`: the node that ran or holds it, whichever node reads. */
+export const NODE_ID = "(SELECT nodes.id FROM nodes WHERE nodes.seq = node_seq) AS node_id";
+
 /** Reads a column of text that may be NULL. */
 export function textOrNull(value: Value | undefined): string | null {
   return value === null || value === undefined ? null : String(value);

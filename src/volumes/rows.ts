@@ -2,7 +2,7 @@
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
-import { numberOrNull, type Row, type Statement, type Store } from "../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store, type StoredNode } from "../store/store.ts";
 import type { CreateVolume } from "./schema.ts";
 import type { VolumeStatus } from "./states.ts";
 
@@ -21,9 +21,12 @@ const SELECT = "SELECT seq, id, tenant_id, name, labels, quota_mb, status, creat
 
 export class VolumeRows {
   readonly #store: Store;
+  readonly #node: StoredNode;
 
-  constructor(store: Store) {
+  /** `node`: this one, which holds the volumes that are created here. */
+  constructor(store: Store, node: StoredNode) {
     this.#store = store;
+    this.#node = node;
   }
 
   async byName(tenant_id: string, name: string): Promise<VolumeRow | null> {
@@ -41,10 +44,11 @@ export class VolumeRows {
     return readPage(this.#store, `${SELECT} WHERE tenant_id = ?`, [tenant_id], place, (row) => toItem(rowOf(row)));
   }
 
-  /** Ids of all volumes there are, and of those whose deletion was begun. */
+  /** Ids of the volumes of all nodes, and of those of this node whose deletion was begun. */
   async ids(): Promise<{ readonly all: readonly string[]; readonly ending: readonly string[] }> {
-    const rows = await this.#store.read("SELECT id, status FROM volumes");
-    const ending = rows.filter(({ status }) => status === "cleanup_pending");
+    const rows = await this.#store.read("SELECT id, node_seq, status FROM volumes");
+    const own = rows.filter(({ node_seq }) => node_seq === this.#node.seq);
+    const ending = own.filter(({ status }) => status === "cleanup_pending");
     return { all: rows.map(({ id }) => String(id)), ending: ending.map(({ id }) => String(id)) };
   }
 
@@ -69,9 +73,9 @@ export class VolumeRows {
     return [
       tenantGuard(tenant_id, "state = 'active'"),
       {
-        sql: `INSERT INTO volumes (id, tenant_id, name, labels, quota_mb, status, created_at, updated_at)
-          VALUES (?, ?, ?, ?, ?, 'active', ?, ?) ON CONFLICT DO NOTHING`,
-        args: [id, tenant_id, name, JSON.stringify(labels), quota_mb ?? null, now, now],
+        sql: `INSERT INTO volumes (id, tenant_id, node_seq, name, labels, quota_mb, status, created_at, updated_at)
+          VALUES (?, ?, ?, ?, ?, ?, 'active', ?, ?) ON CONFLICT DO NOTHING`,
+        args: [id, tenant_id, this.#node.seq, name, JSON.stringify(labels), quota_mb ?? null, now, now],
         expect_changes: 1,
       },
     ];

@@ -18,13 +18,14 @@ import type { Quotas } from "../base/tenant-limits.ts";
 import type { Storage } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
-import type { Guard, Store } from "../store/store.ts";
+import type { Guard, Store, StoredNode } from "../store/store.ts";
 import { type VolumeRow, VolumeRows } from "./rows.ts";
 import type { CreateVolume, VolumeRecord } from "./schema.ts";
 import { volumeStates } from "./states.ts";
 
 export interface VolumesOptions {
   readonly store: Store;
+  readonly node: StoredNode;
   /** There when the engine has booted. */
   readonly storage: () => Storage;
   readonly events: Events;
@@ -42,7 +43,7 @@ export class Volumes {
 
   constructor(options: VolumesOptions) {
     this.#options = options;
-    this.#rows = new VolumeRows(options.store);
+    this.#rows = new VolumeRows(options.store, options.node);
     const { clock, log } = options;
     this.#retries = new Retries({ clock, log, what: "volume", later: (_id, attempt) => attempt() });
   }

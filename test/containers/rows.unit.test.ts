@@ -29,6 +29,7 @@ function rowOf(id: string, name: string): ContainerRow {
   return {
     id,
     tenant_id: "a",
+    node_seq: 1,
     name,
     image: "x",
     image_id: "x",
@@ -89,7 +90,9 @@ describe("containers in the store", () => {
 
   it("are never more than may be, however many are made at once", async () => {
     const made = await Promise.all(
-      [1, 2, 3, 4, 5].map((i) => store.write([rows.room("a", 3), rows.insert(rowOf(`ctr_${i}`, `n${i}`))])),
+      [1, 2, 3, 4, 5].map((i) =>
+        store.write([rows.room({ tenant_id: "a", node_seq: 1 }, 3), rows.insert(rowOf(`ctr_${i}`, `n${i}`))]),
+      ),
     );
     expect(made.map(({ conflict }) => conflict)).toEqual([null, null, null, 0, 0]);
   });

@@ -28,7 +28,7 @@ const makeInvocations = () =>
   new Invocations({
     store,
     ids: randomIds(),
-    node_id: "node_1",
+    node: { id: "node_1", seq: 1 },
     log: createLog("silent", systemClock),
     quotas: nodeQuotas(),
   });
@@ -39,6 +39,7 @@ beforeEach(async () => {
   invocations = makeInvocations();
   await invocations.boot();
   await store.write([
+    { sql: "INSERT INTO nodes (id) VALUES ('node_1'), ('node_2')" },
     {
       sql: `INSERT INTO functions (seq, id, tenant_id, name, state, current_version, min_instances, max_instances,
         cleanup_on_exit, created_at, updated_at) VALUES (1, 'fn_1', 'default', 'f', 'active', 1, 0, 1, 1, 0, 0)`,

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { OperationRows } from "../../src/operations/rows.ts";
 import { MIGRATIONS } from "../../src/store/migrations.ts";
-import type { Store } from "../../src/store/store.ts";
+import { NODE_ID, type Store } from "../../src/store/store.ts";
 import { scratchStores } from "./scratch.ts";
 
 /** Two-byte characters: what counts is bytes. */
@@ -194,5 +194,33 @@ describe("a store whose operations have one column per resource", () => {
     expect(await fieldsOf("snap")).toEqual(["container", "ctr_1", "snap_1", null]);
     expect(await fieldsOf("bare")).toEqual(["container", "ctr_2", null, null]);
     expect(await fieldsOf("none")).toEqual(["container", null, null, null]);
+  });
+});
+
+describe("a store without nodes", () => {
+  const scratch = scratchStores();
+
+  it("says that its own node ran and holds all that it has", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.slice(0, 12) });
+    await writeFunction(old, 1, 1);
+    await writeRecord(old, 1, 1, "out", null);
+    await old.write([
+      { sql: "INSERT INTO meta (key, value) VALUES ('node_id', 'node_old')" },
+      {
+        sql: `INSERT INTO containers (id, tenant_id, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
+          environment, oom_killed, restart_count, created_at_ms)
+          VALUES ('ctr_1', 'a', 'c', 'exited', 1, 0, '{}', 1, '{}', '{}', 0, 0, 1)`,
+      },
+      {
+        sql: `INSERT INTO volumes (id, tenant_id, name, labels, status, created_at, updated_at)
+          VALUES ('vol_1', 'a', 'v', '{}', 'active', 1, 1)`,
+      },
+    ]);
+    await old.close();
+    const store = open();
+    for (const table of ["functions", "invocations", "containers", "volumes"]) {
+      expect(await store.read(`SELECT ${NODE_ID} FROM ${table}`)).toEqual([{ node_id: "node_old" }]);
+    }
   });
 });

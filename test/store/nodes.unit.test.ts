@@ -1,0 +1,98 @@
+/** Two nodes with one store: each reads which of them ran or holds something. */
+import { beforeEach, describe, expect, it } from "vitest";
+import { randomIds } from "../../src/base/ids.ts";
+import { firstPage } from "../../src/base/paging.ts";
+import { ContainerRows, containerCounts } from "../../src/containers/rows.ts";
+import { Invocations } from "../../src/functions/invocations.ts";
+import { FunctionRows } from "../../src/functions/rows.ts";
+import { createFunction } from "../../src/functions/schema.ts";
+import type { Store, StoredNode } from "../../src/store/store.ts";
+import { VolumeRows } from "../../src/volumes/rows.ts";
+import { nodeQuotas } from "../functions/node-quotas.ts";
+import { called } from "../telemetry/called.ts";
+import { quietLog, scratchStores } from "./scratch.ts";
+
+const ONE: StoredNode = { id: "node_one", seq: 1 };
+const TWO: StoredNode = { id: "node_two", seq: 2 };
+
+describe("a store of two nodes", () => {
+  const scratch = scratchStores();
+  let store: Store;
+  beforeEach(async () => {
+    store = scratch().open();
+    await store.write([
+      { sql: "INSERT INTO nodes (id) VALUES (?), (?)", args: [ONE.id, TWO.id] },
+      { sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 0)" },
+    ]);
+  });
+
+  it("says which node ran an invocation, whichever reads it", async () => {
+    const record = called("f");
+    const key = { function_seq: 1, id: record.function_id, name: record.function_name };
+    const ids: string[] = [];
+    for (const node of [ONE, TWO]) {
+      const invocations = new Invocations({ store, ids: randomIds(), node, log: quietLog, quotas: nodeQuotas() });
+      await invocations.boot();
+      const number = invocations.number();
+      await invocations.append(1, number, record);
+      ids.push(number.id);
+    }
+    const reader = new Invocations({ store, ids: randomIds(), node: ONE, log: quietLog, quotas: nodeQuotas() });
+    await reader.boot();
+    const { items } = await reader.list(key, firstPage());
+    expect(items.map(({ invocation_id, execution_node_id }) => [invocation_id, execution_node_id])).toEqual([
+      [ids[1], TWO.id],
+      [ids[0], ONE.id],
+    ]);
+  });
+
+  it("says which node owns a function, and shows each node its own to boot", async () => {
+    const input = (name: string) => createFunction.parse({ name, handler: "cat" });
+    const [one, two] = [new FunctionRows(store, ONE), new FunctionRows(store, TWO)];
+    await store.write([
+      ...one.insert("a", "fn_1", "fv_1", input("f"), 1),
+      ...two.insert("a", "fn_2", "fv_2", input("g"), 1),
+    ]);
+    expect((await one.byId("a", "fn_1"))?.record.owner_node_id).toBe(ONE.id);
+    expect((await one.byId("a", "fn_2"))?.record.owner_node_id).toBe(TWO.id);
+    const booted: string[] = [];
+    for await (const { record } of two.inStates(["pending"])) booted.push(record.id);
+    expect(booted).toEqual(["fn_2"]);
+  });
+
+  it("counts a node's containers against that node's bounds", async () => {
+    const insert = (id: string, node: StoredNode) => ({
+      sql: `INSERT INTO containers (id, tenant_id, node_seq, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
+        environment, oom_killed, restart_count, created_at_ms)
+        VALUES (?, 'a', ?, ?, 'running', 1, 0, '{}', 100, '{}', '{}', 0, 0, 1)`,
+      args: [id, node.seq, id],
+    });
+    await store.write([insert("ctr_1", ONE), insert("ctr_2", TWO), insert("ctr_3", TWO)]);
+    const rows = new ContainerRows(store);
+    const held: unknown[] = [];
+    for await (const { id, node_seq } of rows.all()) held.push([id, node_seq]);
+    expect(held).toEqual([
+      ["ctr_1", 1],
+      ["ctr_2", 2],
+      ["ctr_3", 2],
+    ]);
+    const hasRoom = async ({ seq }: StoredNode) =>
+      (await store.write([rows.room({ tenant_id: "a", node_seq: seq }, 2)])).conflict === null;
+    expect([await hasRoom(ONE), await hasRoom(TWO)]).toEqual([true, false]);
+    const another = await rows.byId("a", "ctr_2");
+    if (another === null) throw new Error("no container");
+    const hasMemory = async (node: StoredNode) =>
+      (await store.write([rows.memory({ ...another, node_seq: node.seq }, 250)])).conflict === null;
+    expect([await hasMemory(ONE), await hasMemory(TWO)]).toEqual([true, false]);
+    expect((await containerCounts(store, TWO)).get("running")).toBe(2);
+  });
+
+  it("lets a node finish only the deletions of volumes that it holds", async () => {
+    const [one, two] = [new VolumeRows(store, ONE), new VolumeRows(store, TWO)];
+    const volume = (name: string) => ({ name, labels: {}, quota_mb: null });
+    await store.write([...one.insert("a", "vol_1", volume("v"), 1), ...two.insert("a", "vol_2", volume("w"), 1)]);
+    await store.write([one.end("vol_1", 2), two.end("vol_2", 2)]);
+    expect(await one.ids()).toEqual({ all: ["vol_1", "vol_2"], ending: ["vol_1"] });
+    expect(await two.ids()).toEqual({ all: ["vol_1", "vol_2"], ending: ["vol_2"] });
+  });
+});
