@@ -1,6 +1,6 @@
 /**
- * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows them and
- * README lists them. A bound is never loosened to make a test pass; a new one comes with its reason.
+ * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows
+ * all of them, and limit-texts.ts says what those bound that a client meets. A bound is never loosened to make a test pass; a new one comes with its reason.
  */
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";

@@ -8,6 +8,7 @@
  */
 import type { Command, Option } from "commander";
 import { usage } from "./failure.ts";
+import { helpTopics } from "./help.ts";
 import type { Session, Start, Words } from "./session.ts";
 import { profilesOf } from "./settings.ts";
 import { visible } from "./text.ts";
@@ -182,6 +183,7 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
   const last = command.registeredArguments[at];
   const argument = at === words_count || last?.variadic === true ? last : undefined;
   if (argument?.argChoices !== undefined) return argument.argChoices.map((word) => [word, ""]);
+  if (argument?.name() === "topic") return words_count === 0 && command.parent ? helpTopics(command.parent) : [];
   if (argument?.name() === "file") return ONLY_FILES;
   if (argument?.name() === "source" || argument?.name() === "target") {
     const [about, names] = command.parent?.name() === "volumes" ? VOLUME : CONTAINER;

@@ -2,10 +2,28 @@
 import type { Command } from "commander";
 import { EXIT_HELP, usage } from "./failure.ts";
 
-const TOPICS: Readonly<Record<string, () => Promise<string>>> = {
-  settings: async () => (await import("../base/settings.ts")).settingsText(),
-  limits: async () => (await import("../base/limit-texts.ts")).limitsText(),
+/** Texts beside the help of commands, each with its summary. */
+const TOPICS: Readonly<Record<string, { readonly about: string; readonly text: () => Promise<string> }>> = {
+  settings: {
+    about: "settings of the daemon",
+    text: async () => (await import("../base/settings.ts")).settingsText(),
+  },
+  limits: {
+    about: "limits of the daemon and of tenants",
+    text: async () => (await import("../base/limit-texts.ts")).limitsText(),
+  },
 };
+
+/** Returns what `hearth help` accepts: the texts, then the commands, each with its summary. */
+export function helpTopics(program: Command): [name: string, about: string][] {
+  const commands = program.createHelp().visibleCommands(program);
+  return [
+    ...Object.entries(TOPICS).map(([name, { about }]): [string, string] => [name, about]),
+    ...commands
+      .filter((one) => TOPICS[one.name()] === undefined)
+      .map((one): [string, string] => [one.name(), one.summary()]),
+  ];
+}
 
 /** Columns of help texts without a terminal; commander's own. */
 const HELP_WIDTH = 80;
@@ -21,7 +39,7 @@ export function addHelp(program: Command): void {
     .addHelpText("after", "\nExamples:\n  hearth help invoke\n  hearth help settings\n  hearth help limits\n")
     .action(async (words: readonly string[]) => {
       const topic = words.length === 1 ? TOPICS[words[0] ?? ""] : undefined;
-      if (topic !== undefined) process.stdout.write(await topic());
+      if (topic !== undefined) process.stdout.write(await topic.text());
       else commandOf(program, words).outputHelp();
     });
   addText(help, EXIT_HELP);

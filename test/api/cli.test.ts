@@ -2,6 +2,8 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { limitsText } from "../../src/base/limit-texts.ts";
+import { settingsText } from "../../src/base/settings.ts";
 import { displayWidth } from "../../src/cli/text.ts";
 import { bare, operatorOf } from "../support/command.ts";
 import { Daemon, KEY } from "../support/daemon.ts";
@@ -184,6 +186,10 @@ describe("what goes wrong", () => {
     );
     expect(await hearth("tenants")).toMatchObject({ code: 2, out: "", err: expect.stringContaining("Usage:") });
     expect(await hearth("help", "invoke")).toMatchObject({ code: 0, out: expect.stringContaining("hearth invoke") });
+    expect(await hearth("help", "settings")).toMatchObject({ code: 0, err: "", out: settingsText() });
+    expect(await hearth("help", "limits")).toMatchObject({ code: 0, err: "", out: limitsText() });
+    expect(await out("help", "volumes", "cp")).toContain("hearth volumes cp");
+    expect(await hearth("help", "nothing")).toMatchObject({ code: 2, err: expect.stringContaining("'nothing'") });
     expect(await hearth()).toMatchObject({ code: 0, err: "", out: expect.stringContaining("Exit codes: 0") });
   });
 

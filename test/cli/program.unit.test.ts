@@ -155,6 +155,8 @@ describe("completion", () => {
     expect(await complete("create", "hello", "--mem")).toEqual(["--memory-limit-mb"]);
     expect(await complete("ls", "--j")).toEqual(["--json"]);
     expect(await complete("completion", "")).toEqual(["bash", "zsh", "fish"]);
+    expect(await complete("help", "")).toEqual(expect.arrayContaining(["settings", "limits", "invoke", "volumes"]));
+    expect(await complete("help", "se")).toEqual(["settings"]);
   });
 
   it("offers no name that would be a flag, or that a terminal would obey", () => {
