@@ -69,7 +69,9 @@ describe("a terminal on the page", () => {
     const page = await open();
     await type(page, "echo typed-$((40 + 2))");
     await shows(page, /typed-42/);
-    await type(page, "cat -A");
+    // Until the command runs, the shell itself reads the keys.
+    await type(page, "echo cat-$((40 + 3)); cat -A");
+    await shows(page, /cat-43/);
     await page.keyboard.press("Escape");
     await page.keyboard.press("Tab");
     await type(page, "x");
