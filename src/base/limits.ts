@@ -1,6 +1,7 @@
 /**
- * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows
- * all of them, and limit-texts.ts says what those bound that a client meets. A bound is never loosened to make a test pass; a new one comes with its reason.
+ * Every bound in one place: queues, buffers, caches, retries, sizes, defaults. `/api/system/info` shows all of them;
+ * limit-texts.ts describes those that a client meets. A bound is never loosened to make a test pass; a new one comes
+ * with its reason.
  */
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
