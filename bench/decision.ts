@@ -21,6 +21,7 @@ export interface DecisionOptions {
 type Untimed = PoolEvent extends infer E ? (E extends PoolEvent ? Omit<E, "now_ms"> : never) : never;
 
 const INSTANCES_PER_GROUP = 5;
+const CLASS = "shell";
 /** Between two events: 10,000 calls a second, so that no keep-alive ends within a round. */
 const STEP_MS = 0.03;
 const WAIT_MS = 30_000;
@@ -39,18 +40,18 @@ class Node {
   constructor(size: number, spare_count: number, seed: number) {
     this.#random = seededRandom(seed);
     const settings = { instances_max: size + spare_count, starts_max: 16, start_attempts_max: 3 };
-    this.state = new PoolState({ ...settings, instance_prefix: "i" });
+    this.state = new PoolState({ ...settings, instance_prefix: "i", default_class: CLASS });
     this.groups = Array.from({ length: size / INSTANCES_PER_GROUP }, (_, i) => `fn_${i}@1`);
     for (const group of this.groups) {
       this.open(group, INSTANCES_PER_GROUP);
       for (let i = 0; i < INSTANCES_PER_GROUP; i++) {
-        this.feed({ type: "adopted", instance: `${group}#${i}`, group });
+        this.feed({ type: "adopted", instance: `${group}#${i}`, class: CLASS, group });
       }
     }
   }
 
   open(group: string, max_instances: number): void {
-    this.feed({ type: "group_set", group, min_instances: 0, max_instances, queue_max: 1_000 });
+    this.feed({ type: "group_set", group, class: CLASS, min_instances: 0, max_instances, queue_max: 1_000 });
   }
 
   feed(event: Untimed): readonly PoolEffect[] {

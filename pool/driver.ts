@@ -18,17 +18,19 @@ import { Gate, type Pass } from "./gate.ts";
 import type {
   AssignEffect,
   DropReason,
-  GroupPolicy,
+  GroupOptions,
   GroupStatus,
   Invoked,
   Launcher,
   OwnerLimits,
   PoolEffect,
   PoolEvent,
+  PoolOptions,
   PoolTotals,
+  SubmitOptions,
 } from "./protocol.ts";
 import { step } from "./scheduler.ts";
-import { type PoolSettings, PoolState } from "./states.ts";
+import { PoolState } from "./states.ts";
 import { ownerUseOf, statusOf, totalsOf } from "./stats.ts";
 import { Watches } from "./watches.ts";
 
@@ -36,30 +38,6 @@ import { Watches } from "./watches.ts";
 const START_WAIT_MS = LIMITS.start_timeout_ms + LIMITS.deadline_grace_ms;
 /** A removal may have to wait for a start to end. */
 const REMOVE_WAIT_MS = START_WAIT_MS + LIMITS.remove_timeout_ms;
-
-export interface PoolOptions<Call, Outcome> {
-  readonly settings: PoolSettings;
-  readonly clock: Clock;
-  readonly launcher: Launcher<Call, Outcome>;
-  /** Calls that may be in their spawn phase at once, about the number of cores plus one. */
-  readonly dispatch_running_max: number;
-  /** Hears of faults: bugs of the pool, with the events that led there. The pool goes on. */
-  readonly onFault: (fault: unknown, recent: readonly PoolEvent[]) => void;
-}
-
-export interface GroupOptions extends GroupPolicy {
-  /** Calls pass by the dispatch gate: for resident runtimes, which spawn nothing. */
-  readonly is_ungated?: boolean;
-}
-
-export interface SubmitOptions {
-  /** Monotonic; until when the call may wait. */
-  readonly deadline_ms: number;
-  /** Calls above it in its chain; 0 unless given. */
-  readonly depth?: number;
-  /** Aborted while the call waits: it leaves the queue. Later: no effect. */
-  readonly signal?: AbortSignal;
-}
 
 interface Pending<Call, Outcome> {
   readonly id: number;
@@ -112,8 +90,7 @@ export class Pool<Call, Outcome> {
 
   /**
    * Runs a call on an instance of its group; resolves to what `launcher.invoke` brought. Refusals (`AppError`):
-   * QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL, QUOTA_EXCEEDED, START_FAILED, SHUTTING_DOWN, NOT_FOUND, WRONG_STATE
-   * (paused).
+   * QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL, QUOTA_EXCEEDED, START_FAILED, SHUTTING_DOWN, NOT_FOUND, WRONG_STATE.
    */
   submit(group: string, call: Call, options: SubmitOptions): Promise<Outcome> {
     return new Promise((resolve, reject) => {
@@ -162,9 +139,9 @@ export class Pool<Call, Outcome> {
     this.#feed({ type: "owner_set", owner, instances_max, memory_mb_max, now_ms: this.#clock.monotonicMs() });
   }
 
-  /** Takes over an instance that an earlier process had started and that the launcher knows: a cell, or ready for a group. */
-  adopt(instance: string, group: string | null): void {
-    this.#feed({ type: "adopted", instance, group, now_ms: this.#clock.monotonicMs() });
+  /** Adopts an instance of an earlier process that the launcher knows, of a class: a cell, or ready for a group. */
+  adopt(instance: string, of: string, group: string | null): void {
+    this.#feed({ type: "adopted", instance, class: of, group, now_ms: this.#clock.monotonicMs() });
   }
 
   /** What all instances together use: idle ones are ended, least recently used first, while it is more than the budget. */
@@ -205,7 +182,7 @@ export class Pool<Call, Outcome> {
     return this.#watches.until(deadline_ms, warmCondition(this.#state, group, this.#giveUps, deadline_ms));
   }
 
-  /** Sets how many cells are kept ready. None are before the first call. */
+  /** Sets how many cells are kept ready, of all classes together. None are before the first call. */
   setCells(target: number): void {
     this.#feed({ type: "cells_set", target, now_ms: this.#clock.monotonicMs() });
   }
@@ -319,7 +296,7 @@ export class Pool<Call, Outcome> {
         this.#reject(effect.call, refusal(effect));
         break;
       case "start":
-        this.#start(effect.instance).catch(this.#fault);
+        this.#start(effect.instance, effect.class).catch(this.#fault);
         break;
       case "specialise":
         this.#specialise(effect.instance, effect.group).catch(this.#fault);
@@ -431,10 +408,10 @@ export class Pool<Call, Outcome> {
 
   // Instances
 
-  async #start(instance: string): Promise<void> {
+  async #start(instance: string, of: string): Promise<void> {
     try {
       // W3.
-      await this.#within(START_WAIT_MS, "start", () => this.#launcher.start(instance));
+      await this.#within(START_WAIT_MS, "start", () => this.#launcher.start(instance, of));
       this.#feed({ type: "started", instance, now_ms: this.#clock.monotonicMs() });
     } catch (error) {
       this.#feed({ type: "start_failed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });

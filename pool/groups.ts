@@ -2,19 +2,21 @@
  * Groups are set, superseded, dropped and forgotten, and owners get and lose their limits: what that does to instances
  * and waiting calls. Rare, so it may visit all members of a group, and all groups.
  */
-
+import { invariant } from "../src/base/errors.ts";
 import { effectivePolicy, keepAliveMs } from "./policy.ts";
 import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
 import { attach, confine, count, detach } from "./quotas.ts";
 import { Group, type Instance, Owner } from "./records.ts";
 import { refuseBeyondQuota, refuseDropped, refuseQueue } from "./refusals.ts";
 import { terminate } from "./scaling.ts";
-import { armInstance, earmark, type PoolState, review } from "./states.ts";
+import { armInstance, classOf, earmark, forgetClass, type PoolState, review } from "./states.ts";
 
 export function setGroup(state: PoolState, key: string, policy: GroupPolicy): void {
   let group = state.groups.get(key);
   if (group === undefined) {
-    group = new Group(key, policy);
+    const of = classOf(state, policy.class);
+    of.member_count += 1;
+    group = new Group(key, of, policy);
     state.groups.set(key, group);
     attach(state, group);
   } else {
@@ -25,6 +27,7 @@ export function setGroup(state: PoolState, key: string, policy: GroupPolicy): vo
 
 function changeGroup(state: PoolState, group: Group, policy: GroupPolicy): void {
   const { owner, memory_mb } = group;
+  invariant(policy.class === group.class.key, `S5: ${group.key} is of class ${group.class.key}, not ${policy.class}`);
   detach(state, group);
   group.dropped = null;
   group.is_retired = false;
@@ -91,6 +94,8 @@ export function forgetIfGone(state: PoolState, group: Group): void {
   state.timers.cancel(group.patience_timer);
   detach(state, group);
   state.groups.delete(group.key);
+  group.class.member_count -= 1;
+  forgetClass(state, group.class);
   state.effects.push({ type: "group_gone", group: group.key });
 }
 
@@ -128,5 +133,5 @@ function lift(state: PoolState, owner: Owner): void {
     review(state, group);
   }
   state.stirred.delete(owner);
-  state.delayed.delete(owner);
+  for (const { delayed } of state.delaying) delayed.delete(owner);
 }

@@ -1,7 +1,9 @@
 /** The pool's one door: everything else in this folder is its own business. */
-export { type GroupOptions, Pool, type PoolOptions, type SubmitOptions } from "./driver.ts";
+export { Pool } from "./driver.ts";
 export type {
+  ClassStatus,
   DropReason,
+  GroupOptions,
   GroupPolicy,
   GroupStatus,
   Invoked,
@@ -9,8 +11,10 @@ export type {
   Launcher,
   OwnerLimits,
   PoolEvent,
+  PoolOptions,
+  PoolSettings,
   PoolTotals,
   RemoveReason,
+  SubmitOptions,
 } from "./protocol.ts";
 export { INSTANCE_MACHINE, type InstanceState, type InstanceVerb } from "./records.ts";
-export type { PoolSettings } from "./states.ts";

@@ -12,6 +12,8 @@ const SAMPLES_MIN = 8;
 /** Instances stay for the gap that covers this share of arrivals, and a quarter longer. */
 const KEEP_ALIVE_SHARE = 0.99;
 const KEEP_ALIVE_MARGIN = 1.25;
+/** What one needed instance adds to the demand of its class: it is forgotten after three halvings. */
+export const DEMAND_PER_NEED = 4;
 /** Share of the memory budget that is made free once it was used up. */
 const MEMORY_SLACK = 0.1;
 /** Weight of the newest sample in the smoothed service time. */
@@ -167,7 +169,56 @@ export function isKept(after: {
   return after.reuse && !after.is_dropped && !after.is_beyond;
 }
 
-/** When the reserve of cells may be refilled: at once when none is left, else a little after the last was taken. */
+/** The demand of a class half a period later. Demand beyond the whole budget of cells asks for nothing more. */
+export function agedDemand(demand: number, budget: number): number {
+  return Math.floor(Math.min(demand, budget * DEMAND_PER_NEED) / 2);
+}
+
+/** How many cells a class asks for: one for each instance that its groups lately needed, at most all. */
+export function askedCells(demand: number, budget: number): number {
+  return Math.min(budget, Math.ceil(demand / DEMAND_PER_NEED));
+}
+
+/**
+ * Divides the budget of cells among classes by what they ask for, the class that was needed last first. If the budget
+ * suffices, each class gets what it asks for. Otherwise each gets one cell while the budget lasts; the rest is divided
+ * in proportion to what they ask for beyond that cell, by largest remainders (Hamilton's method).
+ *
+ * Source of the demand: OpenWhisk's reactive prewarming (`ContainerPool.increasePrewarms`). It keeps containers of
+ * each kind by the cold starts of the last period, and ends them after a time without one. There each kind has a bound
+ * of its own; here one budget bounds all classes.
+ */
+export function cellShares(budget: number, asked: readonly number[]): number[] {
+  const total = asked.reduce((sum, count) => sum + count, 0);
+  if (total <= budget) return [...asked];
+  let left = budget;
+  const shares: number[] = asked.map((count) => {
+    if (count === 0 || left === 0) return 0;
+    left -= 1;
+    return 1;
+  });
+  if (left === 0) return shares;
+  const rest = left;
+  const beyond = total - (budget - rest);
+  const remainders = asked.map((count, i) => {
+    const product = rest * Math.max(0, count - 1);
+    const whole = Math.floor(product / beyond);
+    shares[i] = (shares[i] ?? 0) + whole;
+    left -= whole;
+    return { i, remainder: product % beyond };
+  });
+  // Sorting is stable: among equals the class that was needed last is first.
+  remainders.sort((a, b) => b.remainder - a.remainder);
+  for (const { i } of remainders.slice(0, left)) shares[i] = (shares[i] ?? 0) + 1;
+  return shares;
+}
+
+/** Whether a class lacks a greater part of its share of cells than another. */
+export function lacksMore(a: { stock: number; share: number }, b: { stock: number; share: number }): boolean {
+  return a.stock * b.share < b.stock * a.share;
+}
+
+/** When the cells of a class may be refilled: at once when none is left, else a little after the last was taken. */
 export function refillAt(reserve: {
   readonly cell_count: number;
   readonly taken_ms: number;

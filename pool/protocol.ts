@@ -1,13 +1,18 @@
 /**
- * What goes into and comes out of the scheduler, and the port to what starts and runs instances. Data only.
+ * What goes into and comes out of the scheduler, the port to what starts and runs instances, and what users of the pool
+ * set. Data only.
  *
  * *group*: one version of one function, a key chosen by the caller (`fn_x@3`). *instance*: a container of the pool.
- * *cell*: a started instance that belongs to no group yet. *call*: one invocation, waiting or running. *earmarked*: a
+ * *cell*: a started instance that belongs to no group yet. *class*: what an instance is made of, a key chosen by the
+ * caller; an instance serves groups of its own class alone. *call*: one invocation, waiting or running. *earmarked*: a
  * start that a group waits for. *owner*: a tenant, whose groups share its limits. Times are monotonic milliseconds.
  */
+import type { Clock } from "../src/base/clock.ts";
 import type { ErrorCode } from "../src/base/errors.ts";
 
 export interface GroupPolicy {
+  /** The class of the group's instances. It never changes. */
+  readonly class: string;
   readonly min_instances: number;
   readonly max_instances: number;
   readonly queue_max: number;
@@ -47,8 +52,11 @@ export type PoolEvent = { readonly now_ms: number } & (
     }
   /** The caller is gone: a waiting call leaves the queue, a running one is left to the driver. */
   | { readonly type: "call_cancelled"; readonly call: number }
-  /** Taken over from an earlier process: a cell, or ready for a group. Removed where that group is not open. */
-  | { readonly type: "adopted"; readonly instance: string; readonly group: string | null }
+  /**
+   * Taken over from an earlier process: a cell, or ready for a group. Removed where that group is not open, or of
+   * another class.
+   */
+  | { readonly type: "adopted"; readonly instance: string; readonly class: string; readonly group: string | null }
   | { readonly type: "started"; readonly instance: string }
   | { readonly type: "specialised"; readonly instance: string }
   /** The start, or the specialising without a call, failed. */
@@ -61,6 +69,7 @@ export type PoolEvent = { readonly now_ms: number } & (
   | { readonly type: "removed"; readonly instance: string }
   | { readonly type: "remove_failed"; readonly instance: string; readonly reason: string }
   | { readonly type: "woken" }
+  /** Sets how many cells all classes share. */
   | { readonly type: "cells_set"; readonly target: number }
   /**
    * Before or after its groups, and at any time again; no limit at all forgets the owner. Below what is there, idle
@@ -113,7 +122,7 @@ export interface RefuseEffect {
 
 export type PoolEffect =
   /** `group` is what the start is meant for at this moment; it may be given to another one later. */
-  | { readonly type: "start"; readonly instance: string; readonly group: string | null }
+  | { readonly type: "start"; readonly instance: string; readonly class: string; readonly group: string | null }
   | AssignEffect
   /** Bind a started instance to a group without a call. */
   | { readonly type: "specialise"; readonly instance: string; readonly group: string }
@@ -137,6 +146,17 @@ export interface GroupStatus {
   readonly last_error: string | null;
 }
 
+/** The cells of one class. */
+export interface ClassStatus {
+  readonly class: string;
+  /** Its share of the cells that are kept. */
+  readonly cells_target: number;
+  readonly cells: number;
+  readonly cells_starting: number;
+  readonly cell_hit_count: number;
+  readonly cell_miss_count: number;
+}
+
 export interface PoolTotals {
   readonly warming_count: number;
   readonly ready_count: number;
@@ -158,6 +178,8 @@ export interface PoolTotals {
   readonly cell_hit_count: number;
   /** Cold calls that found no cell. */
   readonly cell_miss_count: number;
+  /** Classes that cells are kept for, at most `cell_classes_max`. */
+  readonly classes: ClassStatus[];
 }
 
 export interface InvokeInfo {
@@ -181,8 +203,11 @@ export interface Invoked<Outcome> {
  * instance never do, except that `remove` may come at any moment. Every promise settles by a deadline of its own.
  */
 export interface Launcher<Call, Outcome> {
-  /** Starts a container that belongs to no group. After a rejection `remove` is called to clean up what is left. */
-  start(instance: string): Promise<void>;
+  /**
+   * Starts a container of a class that belongs to no group. After a rejection `remove` is called to clean up what is
+   * left.
+   */
+  start(instance: string, of: string): Promise<void>;
   /** Binds a started instance to a group. A rejection costs the instance its life. */
   specialise(instance: string, group: string): Promise<void>;
   /**
@@ -199,4 +224,38 @@ export interface Launcher<Call, Outcome> {
   forget(group: string): void;
   /** Called once, before all else: `listener` hears of every instance that is lost without being asked to go. */
   onCrash(listener: (instance: string, reason: string) => void): void;
+}
+
+export interface PoolSettings {
+  readonly instances_max: number;
+  readonly starts_max: number;
+  readonly start_attempts_max: number;
+  /** Instances are named `<prefix><number>`: choose one that no earlier process used. */
+  readonly instance_prefix: string;
+  /** The class whose cells are kept where no other one is needed. */
+  readonly default_class: string;
+}
+
+export interface PoolOptions<Call, Outcome> {
+  readonly settings: PoolSettings;
+  readonly clock: Clock;
+  readonly launcher: Launcher<Call, Outcome>;
+  /** Calls that may be in their spawn phase at once, about the number of cores plus one. */
+  readonly dispatch_running_max: number;
+  /** Hears of faults: bugs of the pool, with the events that led there. The pool goes on. */
+  readonly onFault: (fault: unknown, recent: readonly PoolEvent[]) => void;
+}
+
+export interface GroupOptions extends GroupPolicy {
+  /** Calls pass by the dispatch gate: for resident runtimes, which spawn nothing. */
+  readonly is_ungated?: boolean;
+}
+
+export interface SubmitOptions {
+  /** Monotonic; until when the call may wait. */
+  readonly deadline_ms: number;
+  /** Calls above it in its chain; 0 unless given. */
+  readonly depth?: number;
+  /** Aborted while the call waits: it leaves the queue. Later: no effect. */
+  readonly signal?: AbortSignal;
 }

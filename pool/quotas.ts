@@ -12,20 +12,24 @@
  */
 
 import { isNeeded } from "./policy.ts";
-import type { Group, Instance, Owner } from "./records.ts";
+import type { Group, Instance, InstanceClass, Owner } from "./records.ts";
 import { terminate } from "./scaling.ts";
 import { type PoolState, retain, review, want } from "./states.ts";
 
 /** Whether an owner's room may have grown, or starts come free for its idle instances. */
 export function isShareDue(state: PoolState): boolean {
-  return state.stirred.size > 0 || (state.delayed.size > 0 && startsFree(state) > 0);
+  if (state.stirred.size > 0) return true;
+  for (const of of state.delaying) if (startsFree(state, of) > 0) return true;
+  return false;
 }
 
 /** Hands out what room owners have. */
 export function shareOut(state: PoolState): void {
-  if (startsFree(state) > 0) {
-    for (const owner of state.delayed) state.stirred.add(owner);
-    state.delayed.clear();
+  for (const of of state.delaying) {
+    if (startsFree(state, of) <= 0) continue;
+    for (const owner of of.delayed) state.stirred.add(owner);
+    of.delayed.clear();
+    state.delaying.delete(of);
   }
   // An owner whose idle instances go is stirred again, and looked at until nothing changes.
   for (const owner of state.stirred) {
@@ -51,17 +55,23 @@ function serveLine(state: PoolState, owner: Owner, line: ReadonlySet<Group>): vo
 function hasRoom(state: PoolState, owner: Owner, group: Group): boolean {
   if (owner.roomFor(group, 0) > 0) return true;
   if (owner.idle_count > 0) {
-    if (startsFree(state) <= 0) state.delayed.add(owner);
+    if (startsFree(state, group.class) <= 0) delay(state, owner, group.class);
     else if (makeRoomFor(state, owner, group)) return true;
   }
   const { depth } = group.queue;
   return depth > 0 && owner.roomFor(group, depth) > 0;
 }
 
-/** Containers that could be had now, beyond those that groups want already. */
-function startsFree(state: PoolState): number {
+/** Looks at the owner again once there are containers for its groups of the class. */
+function delay(state: PoolState, owner: Owner, of: InstanceClass): void {
+  of.delayed.add(owner);
+  state.delaying.add(of);
+}
+
+/** Containers of a class that could be had now, beyond those that groups want already. */
+function startsFree(state: PoolState, of: InstanceClass): number {
   const starts = state.is_pressed ? 0 : state.settings.starts_max - state.starting_count;
-  return starts + state.cells.size + state.spares.size - state.wanted_count;
+  return Math.max(0, starts - state.unmet_count) + Math.max(0, of.stock - of.wanted_count);
 }
 
 /** Ends idle instances that no minimum needs, if they make room for one of the group. */

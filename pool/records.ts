@@ -1,6 +1,6 @@
 /**
- * The records of the pool: instances, calls that wait, groups, owners, and the reserve of cells. Only the
- * functions of states.ts change an instance's state; what the limits of an owner mean is `policy.ts`'s.
+ * The records of the pool: instances, their classes, calls that wait, groups, owners, and the reserve of cells. Only
+ * the functions of states.ts change an instance's state; what the limits of an owner mean is `policy.ts`'s.
  *
  * O1. What is live of an owner equals the sum over the instances of its groups, those on their way out left aside; what is
  *     granted the sum over what its groups want.
@@ -43,6 +43,7 @@ export const INSTANCE_MACHINE = machine<InstanceState, InstanceVerb>("instance",
 export class Instance {
   readonly kind = "instance";
   readonly id: string;
+  readonly class: InstanceClass;
   /** Changed by `move` only (S1). */
   state: InstanceState = "starting";
   group: Group | null;
@@ -54,15 +55,16 @@ export class Instance {
   since_ms: number;
   /** One timer for keep-alive and for a stuck clean-up. It may fire early and is then set again, so that a call costs no timer. */
   timer: Timer<Subject> | null = null;
-  /** In `group.idle` while ready, in `state.cells` while a cell. */
+  /** In `group.idle` while ready, in `class.cells` while a cell. */
   readonly rest_link: Link<Instance> = new Link(this);
   /** In `state.unneeded`. */
   readonly unneeded_link: Link<Instance> = new Link(this);
   /** Beside it, in a list of the group's owner. */
   readonly owner_link: Link<Instance> = new Link(this);
 
-  constructor(id: string, group: Group | null, now_ms: number) {
+  constructor(id: string, of: InstanceClass, group: Group | null, now_ms: number) {
     this.id = id;
+    this.class = of;
     this.group = group;
     this.since_ms = now_ms;
   }
@@ -99,9 +101,49 @@ export class Counts {
   spare = 0;
 }
 
+/** What instances are made of. They serve groups of their own class alone. */
+export class InstanceClass {
+  readonly key: string;
+  /** The one that came last at the end. */
+  readonly cells = new List<Instance>();
+  /** Starts that are meant for no group. */
+  readonly spares = new Set<Instance>();
+  /** Groups of the class that are in `state.hungry`, in the same order. */
+  readonly hungry = new Set<Group>();
+  /** Groups of the class with waiting calls and earmarked starts. */
+  readonly expecting = new Set<Group>();
+  /** Owners that have idle instances to end for groups of the class in line, once there are starts for them. */
+  readonly delayed = new Set<Owner>();
+  /** Sum of `wanted_count` over its groups. */
+  wanted_count = 0;
+  /** What they want beyond its cells and spare starts. */
+  unmet_count = 0;
+  /** Groups and instances of the class. */
+  member_count = 0;
+  /** What its groups needed lately (`noteNeed`), and the cells that it has by that. */
+  demand = 0;
+  share = 0;
+  taken_ms = Number.NEGATIVE_INFINITY;
+  /** Failed starts of cells in a row. */
+  failures = 0;
+  retry_at_ms = 0;
+  cell_hit_count = 0;
+  cell_miss_count = 0;
+
+  constructor(key: string) {
+    this.key = key;
+  }
+
+  /** Cells, and those that are being started. */
+  get stock(): number {
+    return this.cells.size + this.spares.size;
+  }
+}
+
 export class Group {
   readonly kind = "group";
   readonly key: string;
+  readonly class: InstanceClass;
   policy: GroupPolicy;
   dropped: DropReason | null = null;
   /** A superseded version. */
@@ -130,8 +172,9 @@ export class Group {
   /** What a call takes at least, for the prediction of waits. */
   least_service_ms = 0;
 
-  constructor(key: string, policy: GroupPolicy) {
+  constructor(key: string, of: InstanceClass, policy: GroupPolicy) {
     this.key = key;
+    this.class = of;
     this.policy = effectivePolicy(policy);
   }
 
@@ -160,14 +203,29 @@ export class Group {
   }
 }
 
-/** The reserve of cells. */
+/** The reserve of cells, which classes share (`reserve.ts`). */
 export class Reserve {
   readonly kind = "reserve";
+  /** The budget: how many cells all classes share. Until it is set, adopted cells stand and none is started. */
   target = 0;
-  taken_ms = Number.NEGATIVE_INFINITY;
-  failures = 0;
-  retry_at_ms = 0;
+  is_open = false;
+  /** The class that gets what no other class asks for. */
+  readonly fallback: InstanceClass;
+  /** The fallback and the classes with demand, the one that was needed last at the end. */
+  readonly classes = new Set<InstanceClass>();
+  /** Shares do not follow the demand yet. */
+  is_stale = false;
+  /** Each class has its share, as far as is known. */
+  is_full = true;
+  /** Set while a class waits to be refilled. */
   timer: Timer<Subject> | null = null;
+  /** Set while there is demand: it is halved then. */
+  age_timer: Timer<Subject> | null = null;
+
+  constructor(fallback: InstanceClass) {
+    this.fallback = fallback;
+    this.classes.add(fallback);
+  }
 }
 
 /** What a timer is about. */

@@ -1,15 +1,18 @@
 /**
  * Who gets which instance, what is started and what makes room. Hands out in this order: the group's ready
- * instance, a freed or just started one, a cell, a start under way for nobody, a start of its own.
+ * instance, a freed or just started one, a cell, a start under way for nobody, a start of its own. Instances and cells
+ * of another class serve a group by the room that they give up.
  *
- * A1. A group that wants an instance waits only for a free start or for room (never beside a cell or a spare start).
+ * A1. A group that wants an instance waits only for a free start or for room: never beside a cell or a spare start of
+ *     its class.
  * A2. At most `starts_max` containers are being started, at most `instances_max` exist.
  * A3. Groups that want take turns, one instance each.
  */
 import { invariant } from "../src/base/errors.ts";
-import { backoffMs, evictionsNeeded, isNeeded, refillAt } from "./policy.ts";
+import { noteNeed } from "./demand.ts";
+import { backoffMs, evictionsNeeded, isNeeded } from "./policy.ts";
 import type { RemoveReason } from "./protocol.ts";
-import type { Call, Group, Instance, Owner } from "./records.ts";
+import type { Call, Group, Instance, InstanceClass, Owner } from "./records.ts";
 import { addInstance, earmark, move, type PoolState, retain, review, want } from "./states.ts";
 
 function firstOf<T>(set: Set<T>): T | null {
@@ -37,10 +40,12 @@ function assign(
   if (specialise) {
     instance.is_bound = true;
     clearFailures(group);
+    noteNeed(state, group.class);
   }
   if (cold) {
-    if (cell_hit) state.tally.cell_hit_count += 1;
-    else state.tally.cell_miss_count += 1;
+    const count = cell_hit ? "cell_hit_count" : "cell_miss_count";
+    state.tally[count] += 1;
+    group.class[count] += 1;
   }
   state.effects.push({
     type: "assign",
@@ -96,6 +101,7 @@ export function give(state: PoolState, instance: Instance, group: Group, cell_hi
   if (call === undefined) {
     move(state, instance, "bind", group);
     instance.is_bound = true;
+    noteNeed(state, group.class);
     state.effects.push({ type: "specialise", instance: instance.id, group: group.key });
     return;
   }
@@ -103,10 +109,13 @@ export function give(state: PoolState, instance: Instance, group: Group, cell_hi
   assign(state, instance, group, call.id, state.now_ms - call.arrived_ms, cell_hit);
 }
 
-/** Who gets an instance that has just started: its own group if it needs it, else who waits, else its own group. */
-export function takerOf(state: PoolState, own: Group | null): Group | null {
+/**
+ * Returns the group that gets an instance that has just started: its own group if that needs it, else one of its class
+ * that waits, else its own group.
+ */
+export function takerOf({ class: of, group: own }: Instance): Group | null {
   if (own !== null && (own.queue.size > 0 || isNeeded(own))) return own;
-  return firstOf(state.hungry) ?? firstOf(state.expecting) ?? own;
+  return firstOf(of.hungry) ?? firstOf(of.expecting) ?? own;
 }
 
 /** Ends an instance in any state but its last two. */
@@ -115,33 +124,48 @@ export function terminate(state: PoolState, instance: Instance, reason: RemoveRe
   state.effects.push({ type: "remove", instance: instance.id, reason });
 }
 
-function start(state: PoolState, group: Group | null): void {
-  const instance = addInstance(state, group);
-  state.effects.push({ type: "start", instance: instance.id, group: group?.key ?? null });
+/** Starts an instance of a class, for a group or, without one, as a cell. */
+export function start(state: PoolState, of: InstanceClass, group: Group | null): void {
+  const instance = addInstance(state, of, group);
+  state.effects.push({ type: "start", instance: instance.id, class: of.key, group: group?.key ?? null });
 }
 
-/** Serves the groups that want instances, in turns (A3), until starts or room run out. */
+/**
+ * Serves the groups that want instances, in turns (A3): those of each class from its cells and spare starts, then all
+ * by starts of their own, until starts or room run out.
+ */
 export function dispatch(state: PoolState): void {
-  // A set that grows while it is walked is walked to its new end: who still wants goes to the back. Each turn lowers
-  // the sum of what is wanted by one, so this ends.
+  // Sets that grow while they are walked are walked to their new ends: who still wants goes to the back. Each turn
+  // lowers the sum of what is wanted by one, so this ends.
+  for (const of of state.servable) serveFromStock(state, of);
   for (const group of state.hungry) {
-    const cell = state.cells.last?.value;
-    const spare = cell === undefined ? firstOf(state.spares) : null;
-    if (cell !== undefined) {
-      state.reserve.taken_ms = state.now_ms;
-      give(state, cell, group, true);
-    } else if (spare !== null) {
-      earmark(state, spare, group);
-    } else if (state.starting_count < state.settings.starts_max && state.room > 0) {
-      start(state, group);
-    } else {
-      break;
-    }
-    if (state.hungry.delete(group)) state.hungry.add(group);
-    if (group.owner !== null) passOn(state, group, group.owner);
+    if (state.starting_count >= state.settings.starts_max || state.room <= 0) break;
+    start(state, group.class, group);
+    endTurn(state, group);
   }
   if (state.nested.size > 0) serveNested(state);
   if (state.hungry.size > 0) makeRoom(state);
+}
+
+function serveFromStock(state: PoolState, of: InstanceClass): void {
+  for (const group of of.hungry) {
+    const cell = of.cells.last?.value;
+    const spare = cell === undefined ? firstOf(of.spares) : null;
+    if (cell !== undefined) {
+      of.taken_ms = state.now_ms;
+      give(state, cell, group, true);
+    } else if (spare !== null) {
+      earmark(state, spare, group);
+    } else {
+      break;
+    }
+    endTurn(state, group);
+  }
+}
+
+function endTurn(state: PoolState, group: Group): void {
+  for (const line of [state.hungry, group.class.hungry]) if (line.delete(group)) line.add(group);
+  if (group.owner !== null) passOn(state, group, group.owner);
 }
 
 /** Who has had its turn goes to the end of its owner's line too, with what else it was granted, while others stand there. */
@@ -156,22 +180,33 @@ function passOn(state: PoolState, group: Group, owner: Owner): void {
 /** Starts instances for nested calls beyond the node's bound: those above them in their chains may hold all others. */
 function serveNested(state: PoolState): void {
   for (const group of state.nested) {
-    if (state.cells.size > 0 || state.spares.size > 0 || state.room > 0) return;
+    if (state.room > 0) return;
     const isFree = state.starting_count < state.settings.starts_max;
-    if (isFree && state.roomAt(group.queue.depth) > 0 && group.starting.size === 0) start(state, group);
+    if (isFree && state.roomAt(group.queue.depth) > 0 && group.starting.size === 0) start(state, group.class, group);
   }
 }
 
-/** Evicts least recently used idle instances until the starts that could be made now have room. */
+/**
+ * Evicts cells of other classes, those of the class that was needed longest ago first, then least recently used idle
+ * instances, until the starts that could be made now have room.
+ */
 function makeRoom(state: PoolState): void {
   // Memory is made free when it is next read: how much an eviction brought is known only then.
   if (state.is_pressed) return;
-  const needed = evictionsNeeded({
+  let needed = evictionsNeeded({
     wanted_count: state.wanted_count,
     starts_free: state.settings.starts_max - state.starting_count,
     room: state.room,
     terminating_count: state.counts.terminating,
   });
+  if (needed > 0 && state.counts.cell > 0) {
+    for (const { cells } of state.reserve.classes) {
+      for (; needed > 0 && cells.first !== null; needed--) {
+        state.tally.evicted_count += 1;
+        terminate(state, cells.first.value, "evicted");
+      }
+    }
+  }
   evict(state, needed);
 }
 
@@ -188,40 +223,6 @@ export function evict(state: PoolState, count: number): void {
     terminate(state, victim, "evicted");
     needed -= 1;
   }
-}
-
-/** Starts cells up to the target, after everyone who wants has been served: who still wants lacks a start or room too. */
-export function refill(state: PoolState): void {
-  const { reserve, settings } = state;
-  if (state.cells.size + state.spares.size >= reserve.target) return;
-  const at_ms = refillAt({
-    cell_count: state.cells.size,
-    taken_ms: reserve.taken_ms,
-    retry_at_ms: reserve.retry_at_ms,
-  });
-  if (at_ms > state.now_ms) {
-    // Only ever moved to an earlier time: a later one is looked at again when this one fires.
-    if (reserve.timer === null || reserve.timer.due_ms > at_ms) {
-      state.timers.cancel(reserve.timer);
-      reserve.timer = state.timers.add(at_ms, reserve);
-    }
-    return;
-  }
-  while (
-    state.cells.size + state.spares.size < reserve.target &&
-    state.starting_count < settings.starts_max &&
-    state.room > 0
-  ) {
-    start(state, null);
-  }
-}
-
-/** Pauses the refilling of cells after a failure. All failures within one pause count as one: they have one cause. */
-export function backOffReserve(state: PoolState): void {
-  const { reserve } = state;
-  if (state.now_ms < reserve.retry_at_ms) return;
-  reserve.failures += 1;
-  reserve.retry_at_ms = state.now_ms + backoffMs(reserve.failures);
 }
 
 /** An instance was started for the group: failures are counted in a row. */

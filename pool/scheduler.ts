@@ -4,7 +4,8 @@
  * the number of instances, groups and waiting calls; setting or dropping a group and draining visit its members.
  *
  * It owns who waits and who serves; `states.ts` owns the records and counts, `scaling.ts` starts and evicts,
- * `quotas.ts` keeps the limits of owners, `groups.ts` sets and drops, `policy.ts` decides, `driver.ts` acts.
+ * `reserve.ts` keeps cells, `quotas.ts` keeps the limits of owners, `groups.ts` sets and drops, `policy.ts` decides,
+ * `driver.ts` acts.
  *
  * P1. A call is answered once: by one assign, one refuse, or its cancellation.
  * P2. An instance has at most one call, of the group that it is bound to.
@@ -13,6 +14,7 @@
  * P5. A started instance is removed exactly once, and counts until it is gone.
  */
 import { invariant } from "../src/base/errors.ts";
+import { ageDemand } from "./demand.ts";
 import { dropGroup, forgetIfGone, retireGroup, setGroup, setOwner } from "./groups.ts";
 import {
   evictionsForMemory,
@@ -32,22 +34,21 @@ import type { PoolEffect, PoolEvent } from "./protocol.ts";
 import { confine, isShareDue, shareOut } from "./quotas.ts";
 import { Call, type Group, type Instance } from "./records.ts";
 import { refuse, refuseDropped, refuseQueue } from "./refusals.ts";
+import { adoptCell, backOffClass, closeReserve, keepAsCell, refill, setBudget } from "./reserve.ts";
 import {
   assignFromQueue,
   backOffGroup,
-  backOffReserve,
   clearFailures,
   dequeue,
   dispatch,
   evict,
   give,
-  refill,
   rest,
   serveNow,
   takerOf,
   terminate,
 } from "./scaling.ts";
-import { adoptInstance, armInstance, earmark, move, type PoolState, retain, review } from "./states.ts";
+import { adoptInstance, armInstance, classOf, earmark, move, type PoolState, retain, review } from "./states.ts";
 
 /** One event in, what is to be done out. */
 export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
@@ -94,7 +95,7 @@ function handle(state: PoolState, event: PoolEvent): void {
       break;
     }
     case "adopted":
-      adopted(state, event.instance, event.group);
+      adopted(state, event.instance, event.class, event.group);
       break;
     case "started":
       started(state, event.instance);
@@ -128,10 +129,7 @@ function handle(state: PoolState, event: PoolEvent): void {
       setOwner(state, event.owner, event);
       break;
     case "cells_set":
-      state.reserve.target = event.target;
-      while (state.cells.size > event.target && state.cells.first !== null) {
-        terminate(state, state.cells.first.value, "surplus");
-      }
+      setBudget(state, event.target);
       break;
     case "memory_read":
       memoryRead(state, event.used_mb, event.budget_mb);
@@ -226,16 +224,18 @@ function find(state: PoolState, id: string): Instance | null {
   return instance === undefined || instance.state === "terminating" ? null : instance;
 }
 
-function adopted(state: PoolState, id: string, key: string | null): void {
+function adopted(state: PoolState, id: string, class_key: string, key: string | null): void {
   invariant(!state.instances.has(id), `${id} is known already`);
-  const group = key === null ? null : (state.groups.get(key) ?? null);
-  const instance = adoptInstance(state, id, group);
+  const of = classOf(state, class_key);
+  const known = key === null ? undefined : state.groups.get(key);
+  const group = known?.class === of ? known : null;
+  const instance = adoptInstance(state, id, of, group);
   if (state.is_draining || (key !== null && (group === null || group.dropped !== null))) {
     terminate(state, instance, "surplus");
     return;
   }
   if (group === null) {
-    move(state, instance, "rest");
+    adoptCell(state, instance);
     return;
   }
   move(state, instance, "bind");
@@ -265,18 +265,17 @@ function placeStarted(state: PoolState, instance: Instance): void {
     if (isShareDue(state)) shareOut(state);
   }
   const own = instance.group;
-  if (own === null) state.reserve.failures = 0;
+  if (own === null) instance.class.failures = 0;
   if (state.is_draining) {
     terminate(state, instance, "drained");
     return;
   }
-  const taker = takerOf(state, own);
+  const taker = takerOf(instance);
   if (taker !== null && !state.isBeyond(taker)) {
     give(state, instance, taker, false);
     return;
   }
-  if (taker === null && state.cells.size < state.reserve.target && !state.isBeyond(null)) move(state, instance, "rest");
-  else terminate(state, instance, "surplus");
+  if (taker !== null || !keepAsCell(state, instance)) terminate(state, instance, "surplus");
 }
 
 function specialised(state: PoolState, id: string): void {
@@ -298,7 +297,7 @@ function startFailed(state: PoolState, id: string, reason: string): void {
   const { group } = instance;
   terminate(state, instance, "start_failed");
   if (group === null) {
-    backOffReserve(state);
+    backOffClass(state, instance.class);
     return;
   }
   group.last_error = reason;
@@ -352,7 +351,7 @@ function crashed(state: PoolState, id: string, reason: string): void {
   terminate(state, instance, "crashed");
   if (group !== null) group.last_error = reason;
   if (!isFailure) return;
-  if (group === null) backOffReserve(state);
+  if (group === null) backOffClass(state, instance.class);
   else backOffGroup(state, group);
 }
 
@@ -379,9 +378,7 @@ function memoryRead(state: PoolState, used_mb: number, budget_mb: number): void 
 function drain(state: PoolState, isForced: boolean): void {
   state.is_draining = true;
   for (const key of [...state.groups.keys()]) dropGroup(state, key, "shutdown", isForced);
-  for (const instance of state.cells) terminate(state, instance, "drained");
-  state.timers.cancel(state.reserve.timer);
-  state.reserve.timer = null;
+  closeReserve(state);
 }
 
 // Timers
@@ -391,8 +388,14 @@ function fireDue(state: PoolState): void {
     const { subject } = timer;
     if (subject.kind === "instance") fireInstance(state, subject);
     else if (subject.kind === "call") expireCall(state, subject);
-    else if (subject.kind === "reserve") subject.timer = null;
-    else {
+    else if (subject.kind === "reserve") {
+      if (subject.timer === timer) {
+        subject.timer = null;
+      } else {
+        subject.age_timer = null;
+        ageDemand(state);
+      }
+    } else {
       if (subject.warm_timer === timer) subject.warm_timer = null;
       else subject.patience_timer = null;
       review(state, subject);

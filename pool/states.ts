@@ -11,10 +11,12 @@
  *     are wider, `expecting` the groups with waiting calls and earmarked starts. A group asks for what its own bounds
  *     allow (`asked_count`) and wants what its owner's limits grant it of that: all of it where there are none. It asks
  *     for nothing in place of an instance in cleanup while its first call is patient (`patienceEndsAt`).
+ * S5. A class is known while it has a group or an instance, or demand for cells. An instance and its group are of one
+ *     class.
  */
 import { invariant } from "../src/base/errors.ts";
 import { boundAt, isNeeded, keepAliveMs, patienceEndsAt, wantedStarts } from "./policy.ts";
-import type { PoolEffect } from "./protocol.ts";
+import type { PoolEffect, PoolSettings } from "./protocol.ts";
 import { List } from "./queue.ts";
 import {
   type Call,
@@ -22,6 +24,7 @@ import {
   type Group,
   INSTANCE_MACHINE,
   Instance,
+  InstanceClass,
   type InstanceState,
   type InstanceVerb,
   type Owner,
@@ -30,14 +33,6 @@ import {
 } from "./records.ts";
 import { Recent, Tally } from "./tallies.ts";
 import { Timers } from "./timers.ts";
-
-export interface PoolSettings {
-  readonly instances_max: number;
-  readonly starts_max: number;
-  readonly start_attempts_max: number;
-  /** Instances are named `<prefix><number>`: choose one that no earlier process used. */
-  readonly instance_prefix: string;
-}
 
 export class PoolState {
   readonly settings: PoolSettings;
@@ -49,33 +44,36 @@ export class PoolState {
   wake_at_ms = Number.POSITIVE_INFINITY;
   next_instance = 1;
   readonly instances = new Map<string, Instance>();
+  readonly classes = new Map<string, InstanceClass>();
   readonly groups = new Map<string, Group>();
   /** Calls that wait. */
   readonly calls = new Map<number, Call>();
   readonly counts = new Counts();
   /** Containers being started now, earmarked or not. */
   starting_count = 0;
-  readonly cells = new List<Instance>();
-  readonly spares = new Set<Instance>();
   readonly unneeded = new List<Instance>();
   readonly hungry = new Set<Group>();
   readonly nested = new Set<Group>();
   /** Sum of `wanted_count` over all groups. */
   wanted_count = 0;
-  readonly expecting = new Set<Group>();
+  /** Sum of what groups want beyond the cells and spare starts of their classes. */
+  unmet_count = 0;
+  /** Classes whose groups want instances and that have cells or spare starts. */
+  readonly servable = new Set<InstanceClass>();
   /** By tenant: those with limits. */
   readonly owners = new Map<string, Owner>();
   /** Owners whose groups stand in line, and whose room may have grown. */
   readonly stirred = new Set<Owner>();
-  /** Owners that have idle instances to end for groups in line, once there are starts for them. */
-  readonly delayed = new Set<Owner>();
-  readonly reserve = new Reserve();
+  /** Classes with `delayed` owners. */
+  readonly delaying = new Set<InstanceClass>();
+  readonly reserve: Reserve;
   readonly timers = new Timers<Subject>();
   readonly tally = new Tally();
   readonly recent = new Recent();
 
   constructor(settings: PoolSettings) {
     this.settings = settings;
+    this.reserve = new Reserve(classOf(this, settings.default_class));
   }
 
   /**
@@ -101,6 +99,33 @@ export class PoolState {
       : this.settings.instances_max;
     return boundAt(depth, bound) - this.instances.size;
   }
+}
+
+/** The class of that key; a new one unless it is known. */
+export function classOf(state: Pick<PoolState, "classes">, key: string): InstanceClass {
+  let found = state.classes.get(key);
+  if (found === undefined) {
+    found = new InstanceClass(key);
+    state.classes.set(key, found);
+  }
+  return found;
+}
+
+/** Forgets a class that nothing is of any more (S5). */
+export function forgetClass(state: PoolState, of: InstanceClass): void {
+  if (of.member_count > 0 || state.reserve.classes.has(of)) return;
+  state.classes.delete(of.key);
+  state.delaying.delete(of);
+}
+
+/** Recomputes what a class lacks, after its stock or what its groups want has changed. */
+function recount(state: PoolState, of: InstanceClass): void {
+  const { stock, wanted_count } = of;
+  const unmet = Math.max(0, wanted_count - stock);
+  state.unmet_count += unmet - of.unmet_count;
+  of.unmet_count = unmet;
+  if (stock > 0 && wanted_count > 0) state.servable.add(of);
+  else state.servable.delete(of);
 }
 
 function column(instance: Instance): keyof Counts | null {
@@ -129,10 +154,16 @@ function place(state: PoolState, instance: Instance): void {
   switch (instance.state) {
     case "starting":
       state.starting_count += 1;
-      (group === null ? state.spares : group.starting).add(instance);
+      if (group !== null) {
+        group.starting.add(instance);
+        break;
+      }
+      instance.class.spares.add(instance);
+      recount(state, instance.class);
       break;
     case "cell":
-      state.cells.push(instance.rest_link);
+      instance.class.cells.push(instance.rest_link);
+      recount(state, instance.class);
       break;
     case "ready":
       invariant(group !== null, "S3: a ready instance has a group");
@@ -142,6 +173,8 @@ function place(state: PoolState, instance: Instance): void {
     case "gone":
       state.instances.delete(instance.id);
       group?.members.delete(instance);
+      instance.class.member_count -= 1;
+      forgetClass(state, instance.class);
       break;
   }
 }
@@ -159,10 +192,18 @@ function lift(state: PoolState, instance: Instance): void {
   switch (instance.state) {
     case "starting":
       state.starting_count -= 1;
-      (group === null ? state.spares : group.starting).delete(instance);
+      if (group !== null) {
+        group.starting.delete(instance);
+        break;
+      }
+      instance.class.spares.delete(instance);
+      recount(state, instance.class);
+      state.reserve.is_full = false;
       break;
     case "cell":
-      state.cells.remove(instance.rest_link);
+      instance.class.cells.remove(instance.rest_link);
+      recount(state, instance.class);
+      state.reserve.is_full = false;
       break;
     case "ready":
       invariant(group !== null, "S3: a ready instance has a group");
@@ -179,16 +220,17 @@ function isRoutine(from: InstanceState, to: InstanceState, group: Group | null):
 }
 
 /** Adds a new instance, in `starting`. */
-export function addInstance(state: PoolState, group: Group | null): Instance {
-  const instance = adoptInstance(state, `${state.settings.instance_prefix}${state.next_instance++}`, group);
+export function addInstance(state: PoolState, of: InstanceClass, group: Group | null): Instance {
+  const instance = adoptInstance(state, `${state.settings.instance_prefix}${state.next_instance++}`, of, group);
   if (group !== null) review(state, group);
   return instance;
 }
 
 /** Adds an instance that an earlier process had started, in `starting`: where it goes from there is the caller's. */
-export function adoptInstance(state: PoolState, id: string, group: Group | null): Instance {
-  const instance = new Instance(id, group, state.now_ms);
+export function adoptInstance(state: PoolState, id: string, of: InstanceClass, group: Group | null): Instance {
+  const instance = new Instance(id, of, group, state.now_ms);
   state.instances.set(id, instance);
+  of.member_count += 1;
   group?.members.add(instance);
   place(state, instance);
   return instance;
@@ -213,6 +255,7 @@ function transfer(state: PoolState, instance: Instance, to: InstanceState, group
   instance.state = to;
   if (from !== to) instance.since_ms = state.now_ms;
   if (before !== group) {
+    invariant(group === null || group.class === instance.class, `S5: ${instance.id} is of another class`);
     before?.members.delete(instance);
     instance.group = group;
     group?.members.add(instance);
@@ -249,8 +292,8 @@ export function review(state: PoolState, group: Group): void {
     group.owner.queueUp(group);
     if (group.owner.isAwaited) state.stirred.add(group.owner);
   }
-  if (group.queue.size > 0 && group.starting.size > 0) state.expecting.add(group);
-  else state.expecting.delete(group);
+  if (group.queue.size > 0 && group.starting.size > 0) group.class.expecting.add(group);
+  else group.class.expecting.delete(group);
   releaseIdle(state, group);
 }
 
@@ -271,13 +314,28 @@ function returningCount(state: PoolState, group: Group): number {
 /** Sets how many instances a group wants of the node. */
 export function want(state: PoolState, group: Group, wanted: number): void {
   const more = wanted - group.wanted_count;
-  state.wanted_count += more;
-  group.owner?.noteGranted(group, more);
-  group.wanted_count = wanted;
-  if (wanted > 0) state.hungry.add(group);
-  else state.hungry.delete(group);
+  if (more !== 0) {
+    state.wanted_count += more;
+    group.class.wanted_count += more;
+    recount(state, group.class);
+    group.owner?.noteGranted(group, more);
+    group.wanted_count = wanted;
+    setHungry(state, group);
+  }
   if (wanted > 0 && group.queue.depth > 0) state.nested.add(group);
   else state.nested.delete(group);
+}
+
+/** Lets a group wait at the end of both lines, where it has not waited before, or in none. */
+function setHungry(state: PoolState, group: Group): void {
+  const { hungry } = group.class;
+  if (group.wanted_count > 0) {
+    state.hungry.add(group);
+    hungry.add(group);
+  } else {
+    state.hungry.delete(group);
+    hungry.delete(group);
+  }
 }
 
 /** Enters the idle instances that the minimum does not need into the node's order of eviction and sets their timers. */

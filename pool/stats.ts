@@ -1,6 +1,6 @@
 /** Counts of a group and of the whole pool, as their readers see them. */
-import type { GroupStatus, PoolTotals } from "./protocol.ts";
-import type { Group } from "./records.ts";
+import type { ClassStatus, GroupStatus, PoolTotals } from "./protocol.ts";
+import type { Group, InstanceClass } from "./records.ts";
 import type { PoolState } from "./states.ts";
 
 const NOTHING = { warming: 0, ready: 0, busy: 0, recycling: 0, terminating: 0 };
@@ -43,5 +43,17 @@ export function totalsOf(state: PoolState): PoolTotals {
     cells_starting: state.counts.spare,
     queued: state.calls.size,
     ...state.tally,
+    classes: [...state.reserve.classes].map(classStatusOf),
+  };
+}
+
+function classStatusOf({ key, share, cells, spares, cell_hit_count, cell_miss_count }: InstanceClass): ClassStatus {
+  return {
+    class: key,
+    cells_target: share,
+    cells: cells.size,
+    cells_starting: spares.size,
+    cell_hit_count,
+    cell_miss_count,
   };
 }

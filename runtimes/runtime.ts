@@ -6,6 +6,8 @@ export interface Runtime {
   readonly name: string;
   /** The curated image its instances are made from. */
   readonly profile: string;
+  /** Size of an instance's /tmp and of its /dev/shm; `tmpfs_mb` unless given. */
+  readonly scratch_mb?: number;
   /** One line for the API's help. */
   readonly about: string;
   /** The command of one call. Called once per version, not per call. */

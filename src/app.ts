@@ -5,12 +5,13 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
+import { RUNTIME_DEFAULT, RUNTIMES } from "../runtimes/index.ts";
 import { apiRoutes } from "./api.ts";
 import { Audit } from "./audit/service.ts";
 import type { Authenticator } from "./base/caller.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import { type Config, ownPorts } from "./base/config.ts";
-import { AppError, errorText } from "./base/errors.ts";
+import { AppError, errorText, invariant } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
@@ -33,6 +34,7 @@ import { readSocketMemory } from "./engine/host/kernel-budgets.ts";
 import { machineUse, nodeBounds } from "./engine/host/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
 import { Events } from "./events/service.ts";
+import { Classes } from "./functions/classes.ts";
 import { Concurrency } from "./functions/concurrency.ts";
 import { Invocations } from "./functions/invocations.ts";
 import { Invoker } from "./functions/invoke.ts";
@@ -121,7 +123,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   makeDirectory(config.data_dir);
   await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
   const { store, events, keys, operator_key, cursors, new_key, node, start_number } = await openState(base);
-  const { engine, pool, launcher, tokens, adopted } = await bootPool(base, start_number);
+  const { engine, pool, classes, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
   const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node, audit });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
@@ -141,7 +143,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
   const owned = { ...base, store, engine, node, events, quotas };
-  const functions = new Functions({ ...owned, pool, launcher, queue_max, observer });
+  const functions = new Functions({ ...owned, pool, classes, launcher, queue_max, observer });
   const concurrency = new Concurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id: node.id, concurrency, tenant_limit, observer });
   const rates = new Rates(clock);
@@ -271,8 +273,14 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   undo.add(() => engine.shutdown());
   const adopted = await engine.boot();
   const tokens = new InvocationTokens(ids, clock);
-  const launcher = new FunctionLauncher(engine.instances, clock, log, tokens);
-  return { engine, adopted, tokens, launcher, pool: makePool(config, log, launcher, start_number) };
+  const classes = new Classes(RUNTIMES.values(), (profile) => {
+    invariant(profile === "prod", `the image of profile ${profile} is mounted for function instances`);
+    return engine.images.pinned.id;
+  });
+  const launcher = new FunctionLauncher({ instances: engine.instances, classes, clock, log, tokens });
+  const default_class = classes.of({ runtime: RUNTIME_DEFAULT }).key;
+  const pool = makePool({ config, log, launcher, start_number, default_class });
+  return { engine, adopted, tokens, classes, launcher, pool };
 }
 
 /** API containers and what runs in them. */
@@ -403,13 +411,22 @@ const INNER_LIMITS = {
   per_tenant_connections_max: LIMITS.inner_per_tenant_connections_max,
 };
 
-function makePool(config: Config, log: Log, launcher: FunctionLauncher, start_number: number): Pool<Call, Outcome> {
+interface PoolParts {
+  readonly config: Config;
+  readonly log: Log;
+  readonly launcher: FunctionLauncher;
+  readonly start_number: number;
+  readonly default_class: string;
+}
+
+function makePool({ config, log, launcher, start_number, default_class }: PoolParts): Pool<Call, Outcome> {
   return new Pool<Call, Outcome>({
     settings: {
       instances_max: config.instances_max,
       starts_max: LIMITS.starts_max,
       start_attempts_max: LIMITS.start_attempts_max,
       instance_prefix: `i${start_number.toString(36)}-`,
+      default_class,
     },
     clock: systemClock,
     launcher,

@@ -178,8 +178,12 @@ export const LIMITS = {
   queue_per_function_max: 1_000,
   /** Running instances and cells together on this node. */
   instances_max: 1_000,
-  /** Cells kept ready per profile. */
+  /** Cells kept ready, of all instance classes together. */
   cells_target: 8,
+  /** Instance classes that cells are kept for; the one needed longest ago is dropped for a new one. */
+  cell_classes_max: 64,
+  /** A class's demand for cells is halved this often: one needed instance keeps a cell for two to three times as long. */
+  cell_demand_ms: 60_000,
   /** Containers being started at the same time: more only makes each of them slower on few cores. */
   starts_max: 4,
   /** Attempts to start an instance for one queued call before the call is refused. */

@@ -1,10 +1,13 @@
 /**
  * Instances that outlived an earlier process: back into the pool, each for the version that it was bound to. What
  * belongs to a function that is not active, or to a version that is not there, is handed to the pool too, which ends
- * it, since its group is not open.
+ * it, since its group is not open. What belongs to a class that this process does not make is removed here.
  */
 import type { Pool } from "../../pool/index.ts";
+import { errorText } from "../base/errors.ts";
+import type { Log } from "../base/log.ts";
 import type { Adopted } from "../engine/ports.ts";
+import type { Classes } from "./classes.ts";
 import type { Groups } from "./groups.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
@@ -13,7 +16,9 @@ import { parseGroupKey } from "./target.ts";
 export interface AdoptionOptions {
   readonly pool: Pool<Call, Outcome>;
   readonly launcher: FunctionLauncher;
+  readonly classes: Classes;
   readonly groups: Groups;
+  readonly log: Log;
   readonly rows: FunctionRows;
 }
 
@@ -70,8 +75,15 @@ export class Adoption {
     for (const one of this.#others.splice(0)) this.#adopt(one);
   }
 
-  #adopt({ instance, mark }: Adopted): void {
-    this.#options.launcher.adopt(instance, mark);
-    this.#options.pool.adopt(instance.id, mark);
+  #adopt({ instance, class: key, mark }: Adopted): void {
+    const { classes, launcher, log, pool } = this.#options;
+    launcher.adopt(instance, mark);
+    if (classes.find(key) !== null) {
+      pool.adopt(instance.id, key, mark);
+      return;
+    }
+    launcher.remove(instance.id).catch((error) => {
+      log.warn("an instance of an earlier process is not removed", { instance: instance.id, error: errorText(error) });
+    });
   }
 }

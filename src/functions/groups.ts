@@ -8,6 +8,7 @@ import type { GroupStatus, Pool } from "../../pool/index.ts";
 import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Classes } from "./classes.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import type { FunctionRecord } from "./schema.ts";
 import { groupKey, parseGroupKey } from "./target.ts";
@@ -20,6 +21,7 @@ export interface FunctionPoolStatus extends GroupStatus {
 export interface GroupsOptions {
   readonly pool: Pool<Call, Outcome>;
   readonly launcher: FunctionLauncher;
+  readonly classes: Classes;
   readonly log: Log;
   readonly queue_max: number;
 }
@@ -36,12 +38,13 @@ export class Groups {
 
   /** Opens the group of a record's version, or gives it the record's policy. Calls are taken when this returns. */
   open(record: FunctionRecord, min_instances = record.min_instances): void {
-    const { pool, launcher, queue_max } = this.#options;
+    const { pool, launcher, classes, queue_max } = this.#options;
     const group = groupKey(record.id, record.version);
     launcher.setLimits(group, record);
     this.#note(record);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
-    pool.setGroup(group, { min_instances, max_instances, queue_max, owner, memory_mb });
+    const { key } = classes.of(record);
+    pool.setGroup(group, { class: key, min_instances, max_instances, queue_max, owner, memory_mb });
   }
 
   /** The version is not current any more: its calls finish, its idle instances stay for the grace period of a rollback. */

@@ -12,6 +12,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Trace, traceparentOf } from "../base/trace.ts";
 import type { ExecOutcome, Instance, Instances } from "../engine/ports.ts";
+import type { Classes } from "./classes.ts";
 import type { InvocationRecord, InvocationTimings } from "./schema.ts";
 import type { Target } from "./target.ts";
 import type { InvocationTokens } from "./tokens.ts";
@@ -63,6 +64,14 @@ interface GroupLimits {
   readonly tenant_id: string;
   readonly memory_limit_mb: number;
   readonly cpu_limit_percent: number | null;
+}
+
+export interface LauncherOptions {
+  readonly instances: Instances;
+  readonly classes: Classes;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly tokens: InvocationTokens;
 }
 
 interface Held {
@@ -121,6 +130,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #tokens: InvocationTokens;
+  readonly #classes: Classes;
   readonly #instances = new Map<string, Held>();
   readonly #starting = new Map<string, Promise<Instance>>();
   readonly #limits = new Map<string, GroupLimits>();
@@ -131,8 +141,9 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
 
-  constructor(instances: Instances, clock: Clock, log: Log, tokens: InvocationTokens) {
+  constructor({ instances, classes, clock, log, tokens }: LauncherOptions) {
     this.#tokens = tokens;
+    this.#classes = classes;
     this.#engine = instances;
     this.#clock = clock;
     this.#log = log;
@@ -166,9 +177,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     this.#onForget(group);
   }
 
-  async start(id: string): Promise<void> {
+  async start(id: string, key: string): Promise<void> {
     try {
-      const starting = this.#engine.start(id);
+      const of = this.#classes.find(key);
+      invariant(of !== null, `class ${key} is known`);
+      const starting = this.#engine.start(id, of);
       this.#starting.set(id, starting);
       const instance = await starting;
       this.#instances.set(id, { instance, oom_kills: 0 });

@@ -86,6 +86,16 @@ const pool_stats: FunctionsReadiness["pool"] = {
   remove_failed_count: 0,
   cell_hit_count: 1,
   cell_miss_count: 0,
+  classes: [
+    {
+      class: "shell-5f0b6c6d7e21",
+      cells_target: 4,
+      cells: 2,
+      cells_starting: 2,
+      cell_hit_count: 1,
+      cell_miss_count: 0,
+    },
+  ],
 };
 
 export const SAMPLES = {

@@ -320,6 +320,18 @@ export const functionPools = z
   })
   .meta({ id: "FunctionPools" });
 
+/** Cells of one instance class. */
+const cellClass = z
+  .object({
+    class: z.string().describe("Key of the class: its runtime, then a digest of image, runtime and engine options."),
+    cells_target: count.describe("Cells that the class has by its share of the budget."),
+    cells: count.describe("Started containers of the class that belong to no function yet."),
+    cells_starting: count.describe("Cells of the class that are being started."),
+    cell_hit_count: count.describe("Cold calls of its functions that found a cell."),
+    cell_miss_count: count.describe("Cold calls of its functions that found no cell."),
+  })
+  .meta({ id: "CellClass" });
+
 /** Of the node and all tenants: in answers to the operator alone. */
 const nodeCounts = {
   cells: count.optional().describe("Started containers that belong to no function yet."),
@@ -332,6 +344,12 @@ const nodeCounts = {
   remove_failed_count: count.optional().describe("Removals that failed and are tried again."),
   cell_hit_count: count.optional().describe("Cold calls that found a cell."),
   cell_miss_count: count.optional().describe("Cold calls that found no cell."),
+  classes: z
+    .array(cellClass)
+    .optional()
+    .describe(
+      "Instance classes that share the cells, the one needed last at the end. A class without need is not listed.",
+    ),
 };
 
 export const poolStats = instanceCounts

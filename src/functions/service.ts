@@ -22,6 +22,7 @@ import type { Events } from "../events/service.ts";
 import type { Store, StoredNode } from "../store/store.ts";
 import { Adoption } from "./adoption.ts";
 import { ALL_RECORDS, deleteExpired } from "./byte-paging.ts";
+import type { Classes } from "./classes.ts";
 import { type FunctionPoolStatus, Groups } from "./groups.ts";
 import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
 import type { CallObserver } from "./observer.ts";
@@ -37,6 +38,7 @@ export interface FunctionsOptions {
   readonly pool: Pool<Call, Outcome>;
   readonly launcher: FunctionLauncher;
   readonly engine: Engine;
+  readonly classes: Classes;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -64,7 +66,7 @@ export class Functions {
   readonly #observer: Pick<CallObserver, "deleted">;
 
   constructor({ pool, launcher, queue_max, node, observer, ...shared }: FunctionsOptions) {
-    const { log, store } = shared;
+    const { classes, log, store } = shared;
     this.#log = log;
     this.#pooled = { pool, launcher };
     this.#observer = observer;
@@ -72,7 +74,7 @@ export class Functions {
       ...shared,
       rows: new FunctionRows(store, node),
       targets: new TargetCache(),
-      groups: new Groups({ pool, launcher, log, queue_max }),
+      groups: new Groups({ pool, launcher, classes, log, queue_max }),
       changes: new KeyedMutex(),
       moves: new KeyedMutex(),
     };
@@ -84,8 +86,8 @@ export class Functions {
    * instances that outlived it; deployments go on and deletions are finished in the background.
    */
   async boot(adopted: readonly Adopted[]): Promise<void> {
-    const { rows, groups } = this.#parts;
-    const adoption = new Adoption({ ...this.#pooled, groups, rows }, adopted);
+    const { classes, rows, groups } = this.#parts;
+    const adoption = new Adoption({ ...this.#pooled, classes, groups, log: this.#log, rows }, adopted);
     for await (const row of rows.inStates(["active", "deploying"])) await adoption.reopen(row);
     adoption.finish();
     failpoint("functions.boot.adopted");
@@ -114,8 +116,8 @@ export class Functions {
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async create(tenant_id: string, input: CreateFunction): Promise<FunctionRecord> {
-    const { ids, engine, clock, rows, events, quotas } = this.#parts;
-    await checkDirectory(engine, input.working_directory ?? null);
+    const { ids, clock, rows, events, quotas } = this.#parts;
+    await checkDirectory(this.#parts, input);
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");

@@ -22,6 +22,7 @@ import type { Engine } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
+import type { Classes } from "./classes.ts";
 import type { Groups } from "./groups.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRows, versioned } from "./rows.ts";
@@ -33,6 +34,7 @@ import type { TargetCache } from "./target.ts";
 export interface FunctionParts {
   readonly store: Store;
   readonly engine: Engine;
+  readonly classes: Classes;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -62,9 +64,13 @@ export function functionEvent(
 type ToldFunction = Pick<FunctionRecord, "id" | "name" | "state" | "version"> &
   Partial<Pick<FunctionRecord, "error_message">>;
 
-/** Throws INVALID_ARGUMENT unless the directory is in the image that instances are made from. */
-export async function checkDirectory(engine: Engine, directory: string | null): Promise<void> {
-  if (directory === null || (await engine.instances.hasDirectory(directory))) return;
+/** Throws INVALID_ARGUMENT unless the working directory is in the image that the version's instances are made from. */
+export async function checkDirectory(
+  { engine, classes }: Pick<FunctionParts, "engine" | "classes">,
+  version: { readonly runtime: string; readonly working_directory?: string | null | undefined },
+): Promise<void> {
+  const directory = version.working_directory ?? null;
+  if (directory === null || (await engine.instances.hasDirectory(classes.of(version), directory))) return;
   throw new AppError("INVALID_ARGUMENT", `working_directory '${directory}' does not exist in the image`);
 }
 
@@ -109,14 +115,14 @@ export class Versions {
    * may not have them; the pointer then stays, and nothing is changed.
    */
   update(tenant_id: string, id: string, input: UpdateFunction): Promise<FunctionRecord> {
-    const { changes, engine, rows, ids, clock, quotas } = this.#parts;
+    const { changes, rows, ids, clock, quotas } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
       const row = await this.#parts.rows.found(tenant_id, id);
       functionStates.next(row.record.state, "update");
       const merged = updated(row.record, input);
-      if (merged.working_directory !== row.record.working_directory) {
-        await checkDirectory(engine, merged.working_directory);
+      if (merged.working_directory !== row.record.working_directory || merged.runtime !== row.record.runtime) {
+        await checkDirectory(this.#parts, merged);
       }
       const version = (await rows.newestVersion(row.function_seq)) + 1;
       const next: FunctionRecord = { ...merged, version, current_version: version };

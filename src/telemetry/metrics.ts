@@ -3,8 +3,8 @@
  * commits, refusals) and what is read when it is asked for (pool, store, process). How they are served is routes.ts's
  * and otlp.ts's.
  *
- * M1. Every label takes its values from a fixed set (codes, states, route patterns); only function-series.ts, which
- *     has a bound of its own, knows names.
+ * M1. Every label takes its values from a fixed set (codes, states, route patterns) or from the pool's bounded list of
+ *     instance classes; only function-series.ts, which has a bound of its own, knows names.
  */
 import { readdirSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
@@ -166,15 +166,26 @@ export class Metrics {
 
   #readPool(): void {
     const instances = this.#gauge("hearth_pool_instances", "Instances of functions, by state.", ["state"]);
-    const cells = this.#gauge("hearth_pool_cells", "Started containers that belong to no function yet.", ["state"]);
+    const cells = this.#gauge(
+      "hearth_pool_cells",
+      "Started containers that belong to no function yet, by state and instance class.",
+      ["state", "class"],
+    );
+    const targets = this.#gauge("hearth_pool_cells_target", "Cells that an instance class has by its share.", [
+      "class",
+    ]);
     const queued = this.#gauge("hearth_calls_queued", "Calls that wait for an instance.");
     const running = this.#gauge("hearth_calls_running", "Calls that an instance works on.");
     this.#refreshers.push(({ pool }) => {
       for (const state of ["warming", "ready", "busy", "recycling", "terminating"] as const) {
         instances.set({ state }, pool[`${state}_count`]);
       }
-      cells.set({ state: "ready" }, pool.cells);
-      cells.set({ state: "starting" }, pool.cells_starting);
+      for (const gauge of [cells, targets]) gauge.reset();
+      for (const { class: key, cells: ready_count, cells_starting, cells_target } of pool.classes) {
+        cells.set({ state: "ready", class: key }, ready_count);
+        cells.set({ state: "starting", class: key }, cells_starting);
+        targets.set({ class: key }, cells_target);
+      }
       queued.set(pool.queued);
       running.set(pool.busy_count);
     });

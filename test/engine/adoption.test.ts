@@ -19,7 +19,7 @@ import type { LocalEngine } from "../../src/engine/engine.ts";
 import type { Adopted, Instance } from "../../src/engine/ports.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
 import { eventually } from "../support/daemon.ts";
-import { command, engineConfig, engineOf } from "../support/engine.ts";
+import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
 import type { Left, Step } from "./leaver.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
@@ -171,7 +171,9 @@ describe("an engine that comes after one that was killed", () => {
     const living = new Map(found.map(({ instance }) => [instance.id, instance]));
     expect(living.size).toBe(4);
     for (let round = 0; round < 4; round++) {
-      const more = Array.from({ length: 6 }, (_, n) => engine.instances.start(`new-${round}-${n}`));
+      const more = Array.from({ length: 6 }, (_, n) =>
+        engine.instances.start(`new-${round}-${n}`, standardClass(engine)),
+      );
       for (const instance of await Promise.all(more)) living.set(instance.id, instance);
       const all = [...living.values()];
       for (const field of ["address", "uid", "nonce"] as const) {
@@ -197,7 +199,7 @@ describe("an engine that comes after one that was killed", () => {
     await killIt();
     const { engine, found } = await boot();
     expect(identity()).toBe(before);
-    const fresh = await engine.instances.start("fresh");
+    const fresh = await engine.instances.start("fresh", standardClass(engine));
     const server = createServer((socket) => socket.end("hello"));
     const closed = createServer((socket) => socket.end("secret"));
     const listening = (one: typeof server, host: string) =>
@@ -233,7 +235,7 @@ describe("an engine that comes after one that was killed", () => {
     const { engine, found } = await boot(elsewhere);
     expect(found).toEqual([]);
     expect([pidsOf("other"), readdirSync(`${config.run_dir}/i`)]).toEqual([[], []]);
-    const instance = await engine.instances.start("other");
+    const instance = await engine.instances.start("other", standardClass(engine));
     expect(await say(instance, "python3", "-c", OWN_ADDRESS)).toMatch(/^10\.96\.(1[6-9]|2\d|3[01])\./);
   });
 
@@ -282,7 +284,7 @@ exec crun "$@"
     const { engine, found } = await boot();
     expect(found.length).toBe(1);
     expect(existsSync(`/proc/${pid}/exe`) && readlinkSync(`/proc/${pid}/exe`)).not.toContain("minit");
-    await engine.instances.remove(await engine.instances.start("two"));
+    await engine.instances.remove(await engine.instances.start("two", standardClass(engine)));
   });
 
   it("adopts again what it adopted, and takes all with it when it ends in order", async () => {
@@ -295,7 +297,9 @@ exec crun "$@"
     expect([...named(found).keys()].sort()).toEqual(["recruit", "veteran"]);
     const veteran = named(found).get("veteran");
     expect([veteran?.mark, veteran?.instance.nonce]).toEqual(["v", left.get("veteran")?.nonce]);
-    await expect(engine.instances.start("veteran")).rejects.toMatchObject({ code: "START_FAILED" });
+    await expect(engine.instances.start("veteran", standardClass(engine))).rejects.toMatchObject({
+      code: "START_FAILED",
+    });
     expect(engine.instances.memoryUsedMb()).toBeGreaterThan(0);
   });
 

@@ -1,5 +1,5 @@
 /** A process that starts instances, says which, and waits to be killed: what it leaves is what the tests look at. */
-import { command, engineConfig, engineOf } from "../support/engine.ts";
+import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
 
 /** One instance, and what is done to it before the kill. */
 export interface Step {
@@ -22,7 +22,7 @@ async function leave(flags: readonly string[], steps: readonly Step[]): Promise<
   const engine = engineOf(engineConfig(flags));
   await engine.boot();
   for (const { id, mark, argv, timeout_ms, isHalfDone } of steps) {
-    const starting = engine.instances.start(id);
+    const starting = engine.instances.start(id, standardClass(engine));
     if (isHalfDone === true && argv === undefined) continue;
     const instance = await starting;
     const { nonce, address, uid } = instance;

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { each } from "../../src/base/concurrency.ts";
 import type { Instance } from "../../src/engine/ports.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
-import { command, containerSpec, engineConfig, engineOf } from "../support/engine.ts";
+import { command, containerSpec, engineConfig, engineOf, standardClass } from "../support/engine.ts";
 
 const INSTANCES = 1_000;
 const CONTAINERS = 500;
@@ -34,7 +34,7 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => server.listen(0, engine.info().gateway, resolve));
   await engine.openPort(portOf(server));
   // What the first of each leaves for the next is there before anything is counted.
-  await engine.instances.remove(await engine.instances.start("first"));
+  await engine.instances.remove(await engine.instances.start("first", standardClass(engine)));
   await startContainer("first");
   await endContainer("first");
   before = await settledCounts();
@@ -183,7 +183,7 @@ describe(`${INSTANCES} instances and ${CONTAINERS} containers at the same time`,
     const all = names.flatMap((name, n) => (n % 2 === 0 ? [name, `c${n / 2}`] : [name]));
     await each(all, STARTS_AT_ONCE, async (name) => {
       if (name.startsWith("c")) await startContainer(name);
-      else instances.set(name, await engine.instances.start(name));
+      else instances.set(name, await engine.instances.start(name, standardClass(engine)));
     });
     const addresses = [...instances.values(), ...ids.map((id) => containers.live(id))].map((one) => one?.address);
     expect(new Set(addresses).size).toBe(INSTANCES + CONTAINERS);
@@ -206,7 +206,7 @@ describe(`${INSTANCES} instances and ${CONTAINERS} containers at the same time`,
     const addresses = new Set([...instances.values()].map(({ address }) => address));
     await each(instances.values(), CHECKS_AT_ONCE, (instance) => engine.instances.remove(instance));
     await each(ids.slice(0, CONTAINERS / 2), CHECKS_AT_ONCE, endContainer);
-    const next = await engine.instances.start("afterwards");
+    const next = await engine.instances.start("afterwards", standardClass(engine));
     expect(await seenFrom(next)).toBe(next.address);
     expect(addresses.has(next.address)).toBe(false);
     await engine.instances.remove(next);

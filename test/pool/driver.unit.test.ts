@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { type Invoked, Pool, type PoolEvent } from "../../pool/index.ts";
 import { AppError, InvariantError } from "../../src/base/errors.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import { HandClock, HandLauncher, settled } from "./hand-clock.ts";
-import { ROOMY } from "./scene.ts";
+import { CLASS, ROOMY } from "./scene.ts";
 
 const F = "fn_a@1";
-const POLICY = { min_instances: 0, max_instances: 4, queue_max: 10 };
+const POLICY = { class: CLASS, min_instances: 0, max_instances: 4, queue_max: 10 };
 
 interface Desk {
   readonly clock: HandClock;
@@ -215,7 +216,8 @@ describe("warm", () => {
     expect(isWarm).toBe(false);
     launcher.specialises.get("i2")?.resolve();
     await warm;
-    // What is left is the keep-alive of nobody and the deadlines of nothing.
+    // What is left is the keep-alive of nobody and the deadlines of nothing, and for a while the demand for cells.
+    await clock.pass(3 * LIMITS.cell_demand_ms);
     expect(clock.timer_count).toBe(0);
   });
 
@@ -307,6 +309,7 @@ describe("dropping a group", () => {
     launcher.removes.get("i1")?.resolve();
     await gone;
     expect(pool.status(F).total_count).toBe(0);
+    await clock.pass(3 * LIMITS.cell_demand_ms);
     expect(clock.timer_count).toBe(0);
   });
 

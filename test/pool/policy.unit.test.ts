@@ -60,7 +60,7 @@ describe("how many instances a group wants", () => {
     expect(wantedStarts({ ...group, min_instances: 3, queued_count: 1, is_backing_off: true })).toBe(1);
   });
   test("a minimum that never exceeds the maximum", () => {
-    expect(effectivePolicy({ min_instances: 5, max_instances: 3, queue_max: 1 }).min_instances).toBe(3);
+    expect(effectivePolicy({ class: "shell", min_instances: 5, max_instances: 3, queue_max: 1 }).min_instances).toBe(3);
   });
   test("one more for each call above a nested one in its chain", () => {
     expect(boundAt(0, 10)).toBe(10);

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { PoolEffect } from "../../pool/protocol.ts";
 import { ownerUseOf } from "../../pool/stats.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { deeds, removed, Scene, started } from "./scene.ts";
+import { CLASS, deeds, removed, Scene, started } from "./scene.ts";
 
 const A = "fn_a@1";
 const B = "fn_b@1";
@@ -78,8 +78,8 @@ describe("an owner at its limit", () => {
 
   test("counts adopted instances", () => {
     const scene = limited(1);
-    scene.feed({ type: "adopted", instance: "old1", group: A });
-    expect(removed(scene.feed({ type: "adopted", instance: "old2", group: B }))).toEqual(["old2"]);
+    scene.adopted("old1", A);
+    expect(removed(scene.adopted("old2", B))).toEqual(["old2"]);
     expect(removed(scene.call(B))).toEqual(["old1"]);
   });
 
@@ -89,7 +89,7 @@ describe("an owner at its limit", () => {
     scene.group(A, OWN);
     scene.call(A);
     scene.call(A);
-    scene.feed({ type: "adopted", instance: "old1", group: A });
+    scene.adopted("old1", A);
     expect(started(scene.started("i1"))).toEqual([]);
   });
 
@@ -137,7 +137,7 @@ describe("a call of an owner at its limit", () => {
     for (const instance of instances.toReversed()) scene.freed(instance);
     expect(deeds(scene.call(C))).toEqual([
       { type: "remove", instance: oldest, reason: "yielded" },
-      { type: "start", instance: "i4", group: C },
+      { type: "start", instance: "i4", class: CLASS, group: C },
     ]);
   });
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { statusOf, totalsOf } from "../../pool/stats.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { deeds, removed, Scene, started } from "./scene.ts";
+import { CLASS, deeds, removed, Scene, started } from "./scene.ts";
 
 const F = "fn_a@1";
 const G = "fn_b@1";
@@ -98,7 +98,7 @@ describe("scaling", () => {
     scene.group(G);
     expect(deeds(scene.call(G))).toEqual([{ type: "remove", instance: oldest, reason: "evicted" }]);
     expect(deeds(scene.feed({ type: "woken" }))).toEqual([]);
-    expect(deeds(scene.removed("i4"))).toEqual([{ type: "start", instance: "i5", group: G }]);
+    expect(deeds(scene.removed("i4"))).toEqual([{ type: "start", instance: "i5", class: CLASS, group: G }]);
   });
 
   test("never evicts what a minimum needs", () => {
@@ -149,7 +149,7 @@ describe("cells", () => {
     scene.feed({ type: "cells_set", target: 1 });
     scene.group(F);
     // The refill then makes up for the start that was given away.
-    expect(deeds(scene.call(F))).toEqual([{ type: "start", instance: "i2", group: null }]);
+    expect(deeds(scene.call(F))).toEqual([{ type: "start", instance: "i2", class: CLASS, group: null }]);
     expect(statusOf(scene.state.groups.get(F) ?? null)).toMatchObject({ warming_count: 1, total_count: 1 });
     // Whichever comes first serves the call, the other one becomes the cell.
     expect(deeds(scene.started("i2"))).toEqual([expect.objectContaining({ type: "assign", instance: "i2" })]);
@@ -325,13 +325,10 @@ describe("the memory budget", () => {
 });
 
 describe("an instance of an earlier process", () => {
-  const adopt = (scene: Scene, instance: string, group: string | null) =>
-    scene.feed({ type: "adopted", instance, group });
-
   test("is ready for its group: the next call is warm", () => {
     const scene = new Scene();
     scene.group(F);
-    expect(deeds(adopt(scene, "old-1", F))).toEqual([]);
+    expect(deeds(scene.adopted("old-1", F))).toEqual([]);
     expect(deeds(scene.call(F))).toEqual([
       expect.objectContaining({ type: "assign", instance: "old-1", cold: false, specialise: false }),
     ]);
@@ -340,16 +337,16 @@ describe("an instance of an earlier process", () => {
 
   test("without a group is a cell, above the target until that is set", () => {
     const scene = new Scene();
-    for (const name of ["old-1", "old-2"]) expect(deeds(adopt(scene, name, null))).toEqual([]);
+    for (const name of ["old-1", "old-2"]) expect(deeds(scene.adopted(name, null))).toEqual([]);
     expect(totalsOf(scene.state).cells).toBe(2);
     expect(removed(scene.feed({ type: "cells_set", target: 1 }))).toEqual(["old-1"]);
   });
 
   test("goes where its group is not open, or has its maximum", () => {
     const scene = new Scene();
-    expect(removed(adopt(scene, "old-1", F))).toEqual(["old-1"]);
+    expect(removed(scene.adopted("old-1", F))).toEqual(["old-1"]);
     scene.ready(F, 1, { max_instances: 1 });
-    expect(removed(adopt(scene, "old-2", F))).toEqual(["old-2"]);
+    expect(removed(scene.adopted("old-2", F))).toEqual(["old-2"]);
   });
 });
 

@@ -1,11 +1,20 @@
 /** The scheduler with a hand-held clock: each verb feeds one event and returns what is to be done. */
-import type { GroupPolicy, OwnerLimits, PoolEffect, PoolEvent } from "../../pool/protocol.ts";
+import type { GroupPolicy, OwnerLimits, PoolEffect, PoolEvent, PoolSettings } from "../../pool/protocol.ts";
 import { step } from "../../pool/scheduler.ts";
-import { type PoolSettings, PoolState } from "../../pool/states.ts";
+import { PoolState } from "../../pool/states.ts";
 
 type Untimed = PoolEvent extends infer E ? (E extends PoolEvent ? Omit<E, "now_ms"> : never) : never;
 
-export const ROOMY: PoolSettings = { instances_max: 100, starts_max: 10, start_attempts_max: 3, instance_prefix: "i" };
+/** The class of everything that names no other one. */
+export const CLASS = "shell-1";
+
+export const ROOMY: PoolSettings = {
+  instances_max: 100,
+  starts_max: 10,
+  start_attempts_max: 3,
+  instance_prefix: "i",
+  default_class: CLASS,
+};
 
 export class Scene {
   readonly state: PoolState;
@@ -33,7 +42,8 @@ export class Scene {
   }
 
   group(group: string, policy: Partial<GroupPolicy> = {}): PoolEffect[] {
-    return this.feed({ type: "group_set", group, min_instances: 0, max_instances: 10, queue_max: 1_000, ...policy });
+    const usual = { class: CLASS, min_instances: 0, max_instances: 10, queue_max: 1_000 };
+    return this.feed({ type: "group_set", group, ...usual, ...policy });
   }
 
   /** Limits of an owner, none unless given. */
@@ -71,13 +81,17 @@ export class Scene {
     return [...this.finished(instance), ...this.idle(instance)];
   }
 
+  adopted(instance: string, group: string | null, of = CLASS): PoolEffect[] {
+    return this.feed({ type: "adopted", instance, class: of, group });
+  }
+
   removed(instance: string): PoolEffect[] {
     return this.feed({ type: "removed", instance });
   }
 
   /** A group with so many ready instances, the one with the lowest number used last. */
   ready(group: string, count: number, policy: Partial<GroupPolicy> = {}): string[] {
-    this.group(group, { max_instances: count });
+    this.group(group, { ...(policy.class === undefined ? {} : { class: policy.class }), max_instances: count });
     const names: string[] = [];
     for (let i = 0; i < count; i++) names.push(...started(this.call(group)));
     for (const name of names) this.started(name);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { statusOf, totalsOf } from "../../pool/stats.ts";
-import { deeds, removed, Scene, started } from "./scene.ts";
+import { CLASS, deeds, removed, Scene, started } from "./scene.ts";
 
 const F = "fn_a@1";
 const G = "fn_b@1";
@@ -18,7 +18,7 @@ describe("a call", () => {
   test("waits for a start of its own when nothing is there, and is served cold", () => {
     const scene = new Scene();
     scene.group(F);
-    expect(deeds(scene.call(F))).toEqual([{ type: "start", instance: "i1", group: F }]);
+    expect(deeds(scene.call(F))).toEqual([{ type: "start", instance: "i1", class: CLASS, group: F }]);
     scene.now_ms += 8;
     expect(deeds(scene.started("i1"))).toEqual([
       {
@@ -127,7 +127,7 @@ describe("an instance", () => {
     scene.started("i1");
     expect(deeds(scene.finished("i1", false))).toEqual([
       { type: "remove", instance: "i1", reason: "used_up" },
-      { type: "start", instance: "i2", group: F },
+      { type: "start", instance: "i2", class: CLASS, group: F },
     ]);
     expect(statusOf(scene.state.groups.get(F) ?? null)).toMatchObject({ terminating_count: 1, total_count: 2 });
   });

@@ -7,7 +7,7 @@
  *     and for the depth of the deepest call that waited.
  * B2. No group is shrunk below its minimum by choice, or below its maximum when that is lowered.
  * B3. No more is evicted than the starts that wait for room need, or than memory is short.
- * B4. Cells are started up to their number, and a pause before that has its timer.
+ * B4. Cells are started up to their number.
  */
 import type { PoolEvent } from "../../pool/protocol.ts";
 import { Counts, type Group, type Instance } from "../../pool/records.ts";
@@ -15,6 +15,7 @@ import type { PoolState } from "../../pool/states.ts";
 import type { Tally } from "../../pool/tallies.ts";
 import { invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { CellAudit } from "./cell-audit.ts";
 import type { Coverage } from "./coverage.ts";
 import { type Model, RELIEVED_SHARE } from "./model.ts";
 import { OwnerAudit } from "./owner-audit.ts";
@@ -57,6 +58,7 @@ export class Audit {
   readonly #model: Model;
   readonly #coverage: Coverage;
   readonly #owners: OwnerAudit;
+  readonly #cells: CellAudit;
   readonly #node = new Counts();
   readonly #groups = new Map<string, Tallied>();
   #starting = 0;
@@ -66,7 +68,11 @@ export class Audit {
     this.#state = state;
     this.#model = model;
     this.#coverage = coverage;
-    this.#owners = new OwnerAudit(state, model, coverage, (key) => this.#tallied(key).counts);
+    this.#cells = new CellAudit(state, model, coverage);
+    this.#owners = new OwnerAudit(state, model, coverage, {
+      countsOf: (key) => this.#tallied(key).counts,
+      startsFree: (group) => this.#cells.startsFree(group),
+    });
   }
 
   compare(event: PoolEvent): void {
@@ -91,6 +97,7 @@ export class Audit {
     invariant(wanted === state.wanted_count, "S4: the sum of wanted instances differs");
     const { size } = this.#model.calls;
     invariant(waiting === state.calls.size && waiting === size, `P1: ${waiting} calls wait, not ${size}`);
+    this.#cells.compare();
     if (!state.is_draining) {
       this.#compareHunger();
       this.#compareCells();
@@ -164,7 +171,6 @@ export class Audit {
     invariant(this.#starting <= starts_max, `A2: ${this.#starting} starts at once`);
     invariant(this.#starting === state.starting_count, "S2: the count of starts differs");
     invariant(this.#unneeded === state.unneeded.size, "S3: the order of eviction differs");
-    invariant(state.cells.size === this.#node.cell && state.spares.size === this.#node.spare, "S2: cells differ");
     invariant(state.is_pressed === model.is_pressed, "M3: the pool and the model differ on memory");
     sameCounts(state.counts, this.#node, "the node");
   }
@@ -185,8 +191,6 @@ export class Audit {
     invariant(tallied.needed_idle === 0 || !isAbove, `S3: an idle instance of ${key} would stay for ever`);
     const depth = model.depth();
     this.#compareWanted(group, counts, model, depth);
-    const isExpecting = waiting > 0 && tallied.starting > 0;
-    invariant(isExpecting === this.#state.expecting.has(group), `S4: ${key} expects a start, or does not`);
     const isOpen = model.dropped === null && !model.is_superseded;
     invariant(isOpen || group.members.size > 0 || waiting > 0, `${key} should be forgotten`);
   }
@@ -252,7 +256,8 @@ export class Audit {
     } else if (model.evicted_count > 0) {
       const { instances_max, starts_max } = this.#state.settings;
       const needed = Math.min(this.#state.wanted_count, starts_max - this.#starting);
-      const room = instances_max - this.#state.instances.size + going;
+      // Cells that end for those of other classes end whoever waits.
+      const room = instances_max - this.#state.instances.size + going - model.trimmed_count;
       invariant(room <= needed, `B3: there is room for ${room} instances, and ${needed} are needed`);
     }
   }
@@ -269,13 +274,10 @@ export class Audit {
 
   /** B4. */
   #compareCells(): void {
-    const state = this.#state;
-    const { instances_max, starts_max } = state.settings;
     const count = this.#node.cell + this.#node.spare;
-    const { cells_target, is_pressed, is_refilling } = this.#model;
-    invariant(!is_refilling || count <= cells_target, `B4: ${count} cells are kept or started, not ${cells_target}`);
-    const isRoom = !is_pressed && state.instances.size < instances_max && this.#starting < starts_max;
-    if (isRoom && count < cells_target) invariant(state.reserve.timer !== null, "B4: cells are missing for ever");
+    const { cells, is_refilling } = this.#model;
+    const target = cells.target ?? 0;
+    invariant(!is_refilling || count <= target, `B4: ${count} cells are kept or started, not ${target}`);
   }
 
   /** A1: who wants an instance waits for room or for a start, never beside what could serve it. */
@@ -287,7 +289,9 @@ export class Audit {
     const bound = this.#model.is_pressed ? Math.min(size, instances_max) : instances_max;
     const room = bound - size;
     const isBusyStarting = this.#starting === starts_max;
-    invariant(this.#node.cell === 0 && this.#node.spare === 0, "A1: a group waits beside a cell");
+    for (const group of state.hungry) {
+      invariant(!this.#cells.canServe(group), `A1: ${group.key} waits beside a cell`);
+    }
     invariant(room <= 0 || isBusyStarting, "A1: a group waits beside a free start");
     for (const group of state.nested) {
       const depth = this.#model.groups.get(group.key)?.depth() ?? 0;
@@ -297,6 +301,7 @@ export class Audit {
     if (this.#model.is_pressed) return;
     const free = Math.min(state.wanted_count, starts_max - this.#starting);
     if (free <= room + this.#node.terminating) return;
+    invariant(!this.#cells.hasCell, "A1: a start waits for room beside a cell of another class");
     invariant(!this.#canEvict(), "A1: a start waits for room beside an idle instance");
   }
 
@@ -334,7 +339,7 @@ export class Audit {
       if (isHeld && needed <= state.settings.instances_max)
         invariant(ready >= group.min_instances, `${key} is below its minimum`);
     }
-    invariant(state.cells.size >= model.cells_target || state.room <= 0, "cells are missing");
+    this.#cells.compareRest();
   }
 
   /** After a drain that ended everything. */

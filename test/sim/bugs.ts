@@ -57,8 +57,8 @@ export const BUGS = {
   },
   "one-instance-too-many": {
     file: "scaling.ts",
-    line: "} else if (state.starting_count < state.settings.starts_max && state.room > 0) {",
-    instead: "} else if (state.starting_count < state.settings.starts_max && state.room >= 0) {",
+    line: "if (state.starting_count >= state.settings.starts_max || state.room <= 0) break;",
+    instead: "if (state.starting_count >= state.settings.starts_max || state.room < 0) break;",
   },
   "late-news-is-believed": {
     file: "scheduler.ts",
@@ -97,8 +97,8 @@ export const BUGS = {
   },
   "an-owner-is-not-asked-again": {
     file: "quotas.ts",
-    line: "if (startsFree(state) <= 0) state.delayed.add(owner);",
-    instead: "if (startsFree(state) <= 0) return false;",
+    line: "if (startsFree(state, group.class) <= 0) delay(state, owner, group.class);",
+    instead: "if (startsFree(state, group.class) <= 0) return false;",
   },
   "idle-memory-drifts": {
     file: "records.ts",
@@ -135,6 +135,51 @@ export const BUGS = {
     file: "scheduler.ts",
     line: "if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);",
     instead: "if (instance.timer === null) armInstance(state, instance, due_ms);",
+  },
+  "a-cell-serves-another-class": {
+    file: "scaling.ts",
+    line: "for (const group of of.hungry) {",
+    instead: "for (const group of state.hungry) {",
+  },
+  "a-start-goes-to-another-class": {
+    file: "scaling.ts",
+    line: "const instance = addInstance(state, of, group);",
+    instead: "const instance = addInstance(state, group === null ? of : state.reserve.fallback, group);",
+  },
+  "an-adopted-cell-is-of-the-default-class": {
+    file: "scheduler.ts",
+    line: "const of = classOf(state, class_key);",
+    instead: "const of = key === null ? state.reserve.fallback : classOf(state, class_key);",
+  },
+  "a-need-is-not-noted": {
+    file: "scaling.ts",
+    line: "clearFailures(group);\n    noteNeed(state, group.class);",
+    instead: "clearFailures(group);",
+  },
+  "a-demand-never-ends": {
+    file: "demand.ts",
+    line: "of.demand = agedDemand(of.demand, reserve.target);",
+    instead: "of.demand = Math.max(1, agedDemand(of.demand, reserve.target));",
+  },
+  "the-latest-class-gets-no-cell": {
+    file: "demand.ts",
+    line: "const latest = [...classes].reverse();",
+    instead: "const latest = [...classes];",
+  },
+  "cells-stand-above-the-budget": {
+    file: "reserve.ts",
+    line: "if (state.counts.cell >= reserve.target) trim(state);",
+    instead: "",
+  },
+  "cells-of-another-class-keep-their-room": {
+    file: "scaling.ts",
+    line: "for (; needed > 0 && cells.first !== null; needed--) {",
+    instead: "for (; needed > 1 && cells.first !== null; needed--) {",
+  },
+  "an-owner-counts-on-cells-of-another-class": {
+    file: "quotas.ts",
+    line: "Math.max(0, of.stock - of.wanted_count);",
+    instead: "state.counts.cell;",
   },
 } as const satisfies Record<string, Bug>;
 

@@ -102,12 +102,14 @@ export const MUST_OCCUR: readonly string[] = [
   ...CLOCK_FAULTS.map((name) => `clock ${name}`),
   ...["waiting", "running", "answered"].map((name) => `cancelled ${name}`),
   ...["warm", "cold", "from a cell", "nested", "after its group was superseded"].map((name) => `served ${name}`),
+  "served from a cell of another class than the default",
   ...["cell", "specialising", "ready", "busy", "terminating"].map((name) => `adopted and ${name}`),
   ...["the group's maximum", "the owner's limits", "the node's maximum"].map((name) => `nested beyond ${name}`),
   ...["evicted", "started for a nested call"].map((name) => `pressed ${name}`),
   ...["lowered below what is there", "raised", "forgotten", "full"].map((name) => `owner ${name}`),
   ...["before its deadline passed"].map((name) => `hopeless ${name}`),
   "patience a call waits for a cleanup",
+  ...["shared", "fewer than classes", "evicted", "surplus"].map((name) => `cells ${name}`),
   ...["calm", "stormy"].map((name) => `history ${name}`),
 ];
 

@@ -5,8 +5,7 @@
  * Most histories are stormy: anything may fail. In a calm one nothing does, and what calls is mostly chains of calls
  * that wait for each other: then every call has to be served.
  */
-import type { DropReason } from "../../pool/protocol.ts";
-import type { PoolSettings } from "../../pool/states.ts";
+import type { DropReason, PoolSettings } from "../../pool/protocol.ts";
 import type { Random, Timeline } from "./timeline.ts";
 
 const CALM_SHARE = 0.2;
@@ -22,6 +21,10 @@ const OWNERS_SHARE = 0.6;
 /** What an instance counts for its owner. */
 const SIZES_MB = [128, 256, 256, 512, 1_024];
 
+/** Classes of a history: the first is the default one. */
+const CLASSES = Array.from({ length: 10 }, (_, i) => `class-${i}`);
+const DEFAULT_CLASS = "class-0";
+
 interface Group {
   readonly owner: string;
   readonly memory_mb: number;
@@ -32,6 +35,7 @@ export class History {
   readonly is_calm: boolean;
   readonly settings: PoolSettings;
   readonly groups: readonly string[];
+  readonly #classes: readonly string[];
   readonly #random: Random;
   readonly #plan: Timeline;
   readonly #owners: readonly string[];
@@ -42,14 +46,17 @@ export class History {
     this.#random = random;
     this.#plan = plan;
     this.is_calm = random.chance(CALM_SHARE);
-    this.groups = Array.from({ length: random.whole(1, 5) }, (_, i) => `fn_${i}@1`);
+    this.#classes = CLASSES.slice(0, random.pick([1, 1, 2, 3, 10]));
+    const groups_max = this.#classes.length === CLASSES.length ? 12 : 5;
+    this.groups = Array.from({ length: random.whole(1, groups_max) }, (_, i) => `fn_${i}@1`);
     this.#owners = random.chance(OWNERS_SHARE) ? ["ten_a", "ten_b"].slice(0, random.whole(1, 2)) : [];
     this.settings = {
       // Room for the minimum of every group and one more is what a calm history needs to serve everybody.
-      instances_max: this.is_calm ? random.whole(this.groups.length + 1, 12) : random.whole(1, 24),
+      instances_max: this.is_calm ? this.groups.length + random.whole(1, 8) : random.whole(1, 24),
       starts_max: random.whole(1, 4),
       start_attempts_max: random.whole(1, 3),
       instance_prefix: "i",
+      default_class: DEFAULT_CLASS,
     };
   }
 
@@ -59,9 +66,13 @@ export class History {
     for (const owner of this.#owners) this.#limit(owner, this.is_calm ? 0 : random.unit() * 500);
     for (let i = random.whole(0, 6); i > 0; i--) {
       const group = random.chance(0.3) ? null : random.pick([...this.groups, "fn_unknown@1"]);
-      this.#plan.add(random.unit() * 200, { type: "adopted", instance: `old${i}`, group });
+      const of = group === null || random.chance(0.1) ? random.pick(this.#classes) : this.#classOf(group);
+      this.#plan.add(random.unit() * 200, { type: "adopted", instance: `old${i}`, class: of, group });
     }
-    this.#plan.add(random.unit() * 20, { type: "cells_set", target: random.whole(0, this.is_calm ? 2 : 4) });
+    this.#plan.add(random.unit() * 20, {
+      type: "cells_set",
+      target: random.whole(0, this.is_calm ? 2 : this.#cells_max),
+    });
     const turns = this.is_calm ? random.whole(5, 40) : random.whole(50, 200);
     for (let i = 0; i < turns; i++) {
       const delay_ms = random.unit() * SPAN_MS + i * PACE_MS;
@@ -80,7 +91,7 @@ export class History {
     else if (dice < 0.81) this.#setGroup(random.pick(this.groups), delay_ms);
     else if (dice < 0.84) this.#plan.add(delay_ms, { type: "group_retire", group: random.pick(this.groups) });
     else if (dice < 0.88) this.#dropGroup(delay_ms);
-    else if (dice < 0.91) this.#plan.add(delay_ms, { type: "cells_set", target: random.whole(0, 5) });
+    else if (dice < 0.91) this.#plan.add(delay_ms, { type: "cells_set", target: random.whole(0, this.#cells_max) });
     else if (dice < 0.92) this.#plan.add(delay_ms, { type: "woken" });
     else if (dice < 0.95 && this.#owners.length > 0) this.#limit(random.pick(this.#owners), delay_ms);
   }
@@ -96,7 +107,16 @@ export class History {
         };
     const keep = random.chance(0.2) ? { keep_alive_ms: random.whole(1, 2_000) } : {};
     const own = this.#own(group, base.min_instances);
-    this.#plan.add(delay_ms, { type: "group_set", group, ...base, ...keep, ...own });
+    this.#plan.add(delay_ms, { type: "group_set", group, class: this.#classOf(group), ...base, ...keep, ...own });
+  }
+
+  /** A group keeps its class. */
+  #classOf(group: string): string {
+    return this.#classes[Math.max(0, this.groups.indexOf(group)) % this.#classes.length] ?? DEFAULT_CLASS;
+  }
+
+  get #cells_max(): number {
+    return this.#classes.length === 1 ? 5 : 12;
   }
 
   /** Whose a group is, and what an instance of it counts: as before, mostly. */

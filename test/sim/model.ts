@@ -9,9 +9,10 @@
  * M4. What is lost, failed, dropped or not to be used again is removed in the same step; a call is ended for no other
  *     reason.
  * M5. A new call gets the instance that was used last.
- * M6. A waiting call is within the queue's bound, and so are the cells once their number is set.
+ * M6. A waiting call is within the queue's bound.
  * M7. No idle instance expires before its time.
  * M8. For another group of an owner with limits an idle instance of one of its groups goes, of a superseded version first.
+ * M9. An instance is bound to a group of its class alone, and a start that is meant for a group is of the group's class.
  */
 import type {
   AssignEffect,
@@ -24,6 +25,7 @@ import type {
 import { Tally } from "../../pool/tallies.ts";
 import { ERRORS, invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { ModelCells } from "./cells.ts";
 import { ModelOwners } from "./owners.ts";
 import { type ModelCall, ModelGroup, type ModelInstance } from "./records.ts";
 
@@ -40,8 +42,9 @@ export class Model {
   deepest = 0;
   /** Instances before the step. */
   size = 0;
-  /** Of the step: idle instances that were evicted, and whether a cell was started. */
+  /** Of the step: idle instances and cells that were evicted, cells that ended for others, whether a cell was started. */
   evicted_count = 0;
+  trimmed_count = 0;
   is_refilling = false;
   readonly instances = new Map<string, ModelInstance>();
   readonly groups = new Map<string, ModelGroup>();
@@ -49,7 +52,7 @@ export class Model {
   readonly owners = new ModelOwners();
   /** Calls that wait. */
   readonly calls = new Map<number, ModelCall>();
-  cells_target = 0;
+  readonly cells: ModelCells;
   readonly tally = new Tally();
   readonly #onAnswer: (call: number) => void;
   #event: PoolEvent = { type: "woken", now_ms: 0 };
@@ -60,7 +63,8 @@ export class Model {
   #steps_count = 0;
 
   /** `onAnswer` hears of each call that has ended, in whatever way. */
-  constructor(onAnswer: (call: number) => void) {
+  constructor(default_class: string, onAnswer: (call: number) => void) {
+    this.cells = new ModelCells(default_class);
     this.#onAnswer = onAnswer;
   }
 
@@ -84,7 +88,9 @@ export class Model {
     this.deepest = 0;
     this.size = this.instances.size;
     this.evicted_count = 0;
+    this.trimmed_count = 0;
     this.is_refilling = false;
+    this.cells.begin(this.now_ms);
     for (const group of this.groups.values()) {
       group.lost_count = 0;
       group.shrunk_count = 0;
@@ -119,13 +125,13 @@ export class Model {
         this.wake_ms = Number.POSITIVE_INFINITY;
         break;
       case "adopted":
-        this.#adopted(event.instance, event.group);
+        this.#adopted(event);
         break;
       case "owner_set":
         this.owners.limit(event, this.groups.values());
         break;
       case "cells_set":
-        this.cells_target = event.target;
+        this.cells.target = event.target;
         break;
       case "call_cancelled":
         break;
@@ -149,7 +155,7 @@ export class Model {
   }
 
   #setGroup(event: PoolEvent & { type: "group_set" }): void {
-    const group = this.groups.get(event.group) ?? new ModelGroup();
+    const group = this.groups.get(event.group) ?? new ModelGroup(event.class);
     group.max_instances = event.max_instances;
     group.min_instances = Math.min(event.min_instances, event.max_instances);
     group.queue_max = event.queue_max;
@@ -179,18 +185,29 @@ export class Model {
     }
   }
 
-  #adopted(id: string, key: string | null): void {
+  #adopted({ instance: id, class: of, group: key }: PoolEvent & { type: "adopted" }): void {
     invariant(!this.instances.has(id), `the simulator adopts ${id} twice`);
-    const group = key === null ? null : this.groups.get(key);
-    const isOpen = !this.is_draining && group !== undefined && (group === null || group.dropped === null);
+    const known = key === null ? undefined : this.groups.get(key);
+    const group = known?.class === of ? known : undefined;
+    const isOpen = !this.is_draining && (key === null || group?.dropped === null);
     if (!isOpen) this.#doomed.add(id);
-    this.#add(id, key === null ? "cell" : "ready", group === undefined ? null : key);
+    else if (key === null) this.cells.need(of, this.now_ms);
+    this.#add(id, of, key === null ? "cell" : "ready", group === undefined ? null : key);
     this.#instance(id).was_ready = key !== null;
   }
 
-  #add(id: string, state: ModelInstance["state"], group: string | null): void {
-    const since_ms = this.now_ms;
-    this.instances.set(id, { state, group, call: null, was_ready: false, since_ms, ready_step: this.#steps_count });
+  #add(id: string, of: string, state: ModelInstance["state"], group: string | null): void {
+    const { now_ms: since_ms } = this;
+    const ready_step = this.#steps_count;
+    this.instances.set(id, { class: of, state, group, call: null, was_ready: false, since_ms, ready_step });
+  }
+
+  /** M9. */
+  #bind(id: string, instance: ModelInstance, key: string): void {
+    const of = this.groups.get(key)?.class;
+    invariant(instance.class === of, `M9: ${id} of ${instance.class} is bound to ${key} of ${of}`);
+    instance.group = key;
+    this.cells.need(instance.class, this.now_ms);
   }
 
   #heardOf(event: PoolEvent & { instance: string }): void {
@@ -247,8 +264,13 @@ export class Model {
           const depth = effect.group === null ? 0 : (this.groups.get(effect.group)?.deepest ?? 0);
           invariant(depth > 0, `M3: ${effect.instance} is started while memory is short`);
         }
-        this.#add(effect.instance, "starting", null);
-        if (effect.group === null) this.is_refilling = true;
+        this.#add(effect.instance, effect.class, "starting", null);
+        if (effect.group === null) {
+          this.is_refilling = true;
+        } else {
+          const of = this.groups.get(effect.group)?.class;
+          invariant(effect.class === of, `M9: ${effect.instance} of ${effect.class} is started for ${effect.group}`);
+        }
         break;
       case "assign":
         this.#assigned(effect);
@@ -257,7 +279,7 @@ export class Model {
         const instance = this.#instance(effect.instance);
         invariant(instance.state === "cell", `P2: ${effect.instance} is specialised while ${instance.state}`);
         instance.state = "specialising";
-        instance.group = effect.group;
+        this.#bind(effect.instance, instance, effect.group);
         break;
       }
       case "refuse":
@@ -285,6 +307,7 @@ export class Model {
     invariant(instance.state !== "busy" || this.#doomed.has(id), `M4: ${id} is ${reason} while it runs a call`);
     if (reason === "expired") this.#isOver(id, instance);
     if (reason === "evicted") this.evicted_count += 1;
+    if (reason === "surplus" && instance.state === "cell") this.trimmed_count += 1;
     if (reason === "yielded") this.#yielded(id, instance);
     this.#end(instance);
     instance.state = "terminating";
@@ -317,7 +340,8 @@ export class Model {
     if ("group" in event && event.group === instance.group) return;
     const stood_ms = this.now_ms - instance.since_ms;
     const { keep_alive_ms = 0 } = this.groups.get(instance.group ?? "") ?? {};
-    invariant(stood_ms >= keep_alive_ms, `M7: ${id} expires after ${stood_ms} ms`);
+    // The same sum as the scheduler's: the difference may be rounded down.
+    invariant(this.now_ms >= instance.since_ms + keep_alive_ms, `M7: ${id} expires after ${stood_ms} ms`);
   }
 
   #instance(id: string): ModelInstance {
@@ -340,17 +364,17 @@ export class Model {
     invariant(effect.cold === !instance.was_ready, `${id} has the wrong warmth`);
     const isFresh = this.#event.type === "started" && this.#event.instance === id;
     const isHit = instance.state === "cell" && !isFresh;
-    // It rested before an idle instance of the call's owner went, in the same step.
-    const hasRested = isFresh && (this.owners.of(this.groups.get(call.group))?.yielded_count ?? 0) > 0;
+    // It rested before the call's owner had room, in the same step: an idle instance went, or another group had its turn.
+    const hasRested = isFresh && this.owners.of(this.groups.get(call.group)) !== null;
     invariant(effect.cell_hit === isHit || hasRested, `${id} is wrongly called a cell`);
     invariant(effect.waited_ms === this.now_ms - call.arrived_ms, `call ${call.id} has waited for another time`);
     if (effect.cold) this.tally[effect.cell_hit ? "cell_hit_count" : "cell_miss_count"] += 1;
     this.#isNext(call);
     if (this.#event.type === "call_arrived") this.#isUsedLast(id, instance);
     this.#leave(call);
+    if (effect.specialise) this.#bind(id, instance, call.group);
     instance.state = "busy";
     instance.since_ms = this.now_ms;
-    instance.group = call.group;
     instance.call = call;
   }
 
@@ -470,9 +494,5 @@ export class Model {
     }
     for (const id of this.#doomed) invariant(this.#instance(id).state === "terminating", `M4: ${id} is not removed`);
     if (event.type === "call_arrived") this.#isWelcome(event.call);
-    if (event.type === "cells_set") {
-      const cells = [...this.instances.values()].filter(({ state }) => state === "cell").length;
-      invariant(cells <= event.target, `M6: ${cells} cells are kept, not ${event.target}`);
-    }
   }
 }

@@ -15,18 +15,24 @@ function liveOf({ warming, ready, busy, recycling }: Counts): number {
   return warming + ready + busy + recycling;
 }
 
+/** What other audits counted. */
+interface Counted {
+  /** A group as its instances are. */
+  readonly countsOf: (group: string) => Counts;
+  readonly startsFree: (group: Group) => number;
+}
+
 export class OwnerAudit {
   readonly #state: PoolState;
   readonly #model: Model;
   readonly #coverage: Coverage;
-  /** A group as its instances are. */
-  readonly #countsOf: (group: string) => Counts;
+  readonly #counted: Counted;
 
-  constructor(state: PoolState, model: Model, coverage: Coverage, countsOf: (group: string) => Counts) {
+  constructor(state: PoolState, model: Model, coverage: Coverage, counted: Counted) {
     this.#state = state;
     this.#model = model;
     this.#coverage = coverage;
-    this.#countsOf = countsOf;
+    this.#counted = counted;
   }
 
   compare(event: PoolEvent): void {
@@ -71,7 +77,7 @@ export class OwnerAudit {
     for (const [name, { owner: whose, memory_mb }] of this.#model.groups) {
       if (whose !== key) continue;
       const group = this.#state.groups.get(name);
-      const count = liveOf(this.#countsOf(name));
+      const count = liveOf(this.#counted.countsOf(name));
       const wanted = group?.wanted_count ?? 0;
       live.count += count;
       live.mb += count * memory_mb;
@@ -117,7 +123,7 @@ export class OwnerAudit {
     if (event.type === "owner_set" && event.owner === key && isLowered) {
       for (const group of owner.groups) {
         invariant(
-          this.#countsOf(group.key).ready === 0,
+          this.#counted.countsOf(group.key).ready === 0,
           `O3: ${key} has more than it may, and ${group.key} stands idle`,
         );
       }
@@ -149,7 +155,10 @@ export class OwnerAudit {
       invariant(model.room(memory_mb, 0, taken) <= 0, `U1: ${group.key} waits while ${owner.key} has room`);
       invariant(model.room(memory_mb, depth, taken) <= 0, `U1: a nested call of ${group.key} gets no level`);
       const canYield = model.room(memory_mb, 0, without) > 0;
-      invariant(!canYield || this.#startsFree() <= 0, `U1: ${group.key} waits beside idle instances of ${owner.key}`);
+      invariant(
+        !canYield || this.#counted.startsFree(group) <= 0,
+        `U1: ${group.key} waits beside idle instances of ${owner.key}`,
+      );
     }
   }
 
@@ -158,18 +167,12 @@ export class OwnerAudit {
     const idle = { count: 0, mb: 0 };
     for (const [name, { owner: whose, min_instances, memory_mb }] of this.#model.groups) {
       if (whose !== owner.key) continue;
-      const counts = this.#countsOf(name);
+      const counts = this.#counted.countsOf(name);
       const count = Math.max(0, Math.min(counts.ready, liveOf(counts) - min_instances));
       idle.count += count;
       idle.mb += count * memory_mb;
     }
     return idle;
-  }
-
-  #startsFree(): number {
-    const { settings, starting_count, counts, wanted_count } = this.#state;
-    const starts = this.#model.is_pressed ? 0 : settings.starts_max - starting_count;
-    return starts + counts.cell + counts.spare - wanted_count;
   }
 
   /** Everything is quiet: no owner has more than it may. Answers those whose limits hold the minimums of all their groups. */

@@ -11,6 +11,7 @@ export interface ModelCall {
 }
 
 export interface ModelInstance {
+  readonly class: string;
   state: Exclude<InstanceState, "gone">;
   /** The group that it is bound to; starts may be meant for one and bound to another. */
   group: string | null;
@@ -26,6 +27,7 @@ export interface ModelInstance {
 const SERVICE_WEIGHT = 1 / 8;
 
 export class ModelGroup {
+  readonly class: string;
   owner: string | null = null;
   memory_mb = 1;
   min_instances = 0;
@@ -48,6 +50,10 @@ export class ModelGroup {
   surplus_count = 0;
   /** What a call takes an instance at least: falls to the newest at once, rises slowly, from nothing. */
   least_service_ms = 0;
+
+  constructor(of: string) {
+    this.class = of;
+  }
 
   /** Whether a new call from outside would be reached only after its deadline, and the group cannot grow. */
   isHopeless(ahead_count: number, wait_ms: number): boolean {

@@ -2,8 +2,8 @@
  * One simulated history: the real `step`, driven from a seed. It plays the plan, keeps the clock (which stalls, jumps
  * ahead and goes back), loses instances, and has every effect checked by the model and every state by the audit.
  */
-import type { PoolEffect, PoolEvent } from "../../pool/protocol.ts";
-import type { PoolSettings, PoolState } from "../../pool/states.ts";
+import type { PoolEffect, PoolEvent, PoolSettings } from "../../pool/protocol.ts";
+import type { PoolState } from "../../pool/states.ts";
 import { InvariantError, invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Audit } from "./audit.ts";
@@ -87,7 +87,8 @@ export class Simulation {
     this.#launcher = new SimulatedLauncher(this.#random, this.#plan, this.#history);
     this.#is_generous = this.#history.is_calm;
     this.#clock_share = this.#history.is_calm ? 0 : this.#random.pick([0, 0.002, 0.01]);
-    this.#model = new Model((call) => this.#launcher.answered(call));
+    const { default_class } = this.#history.settings;
+    this.#model = new Model(default_class, (call) => this.#launcher.answered(call));
     this.#state = new code.PoolState(this.#history.settings);
     this.#audit = new Audit(this.#state, this.#model, this.#coverage);
   }
@@ -223,11 +224,15 @@ export class Simulation {
     coverage.note("effect", effect.type);
     const depth = effect.type === "assign" ? (this.#model.calls.get(effect.call)?.depth ?? 0) : 0;
     if (effect.type === "refuse") this.#noteRefusal(effect);
+    const was = effect.type === "remove" ? this.#model.instances.get(effect.instance)?.state : undefined;
     this.#model.obey(effect);
     if (effect.type === "assign") {
       const isSuperseded = this.#model.groups.get(effect.group)?.is_superseded === true;
       coverage.note("served", effect.cold ? "cold" : "warm");
       if (effect.cell_hit) coverage.note("served", "from a cell");
+      if (effect.cell_hit && this.#model.groups.get(effect.group)?.class !== this.#history.settings.default_class) {
+        coverage.note("served", "from a cell of another class than the default");
+      }
       if (depth > 0) coverage.note("served", "nested");
       if (isSuperseded) coverage.note("served", "after its group was superseded");
       this.#launcher.run(effect.instance, effect.call, depth);
@@ -236,6 +241,9 @@ export class Simulation {
       this.#wake_at_ms = this.#plan.now_ms + Math.min(LIMITS.wake_ms_max, Math.max(0, delay_ms));
     } else {
       if (effect.type === "remove") coverage.note("removed", effect.reason);
+      if (was === "cell" && effect.type === "remove" && (effect.reason === "evicted" || effect.reason === "surplus")) {
+        coverage.note("cells", effect.reason);
+      }
       if (this.#model.is_pressed) {
         if (effect.type === "remove" && effect.reason === "evicted") coverage.note("pressed", "evicted");
         if (effect.type === "start") coverage.note("pressed", "started for a nested call");

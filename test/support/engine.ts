@@ -4,10 +4,11 @@ import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from "node
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
 import { bareSpec } from "../../src/engine/containers/bundle.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
-import type { ContainerSpec, ExecRequest } from "../../src/engine/ports.ts";
+import type { ContainerSpec, Engine, ExecRequest, InstanceClass } from "../../src/engine/ports.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
 import { engineHelper } from "./helper.ts";
 
@@ -59,6 +60,11 @@ export function describeEngine(oci_runtime: string, n: number, cases: (booted: B
 
     cases({ engine, config });
   });
+}
+
+/** The class of most instances: the image that the engine keeps mounted. */
+export function standardClass(engine: Engine, more: Partial<InstanceClass> = {}): InstanceClass {
+  return { key: "standard", image: engine.images.pinned.id, scratch_mb: LIMITS.tmpfs_mb, ...more };
 }
 
 export function command(argv: readonly string[], more: Partial<ExecRequest> = {}): ExecRequest {

@@ -5,7 +5,13 @@ import { totalsOf } from "../../pool/stats.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { eventually } from "../support/daemon.ts";
 
-const SETTINGS = { instances_max: 1, starts_max: 1, start_attempts_max: 1, instance_prefix: "i" };
+const SETTINGS = {
+  instances_max: 1,
+  starts_max: 1,
+  start_attempts_max: 1,
+  instance_prefix: "i",
+  default_class: "shell",
+};
 
 describe("the lag of the event loop", () => {
   let metrics: Metrics;

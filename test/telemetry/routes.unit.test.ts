@@ -13,7 +13,8 @@ describe("GET /metrics", () => {
   const serve = serving();
 
   it("counts among what answers hold, for it is as large as there are functions", async () => {
-    const pool = new PoolState({ instances_max: 1, starts_max: 1, start_attempts_max: 1, instance_prefix: "i" });
+    const settings = { instances_max: 1, starts_max: 1, start_attempts_max: 1 };
+    const pool = new PoolState({ ...settings, instance_prefix: "i", default_class: "shell" });
     const metrics = new Metrics({
       version: "1",
       node_id: "node_1",

@@ -15,12 +15,14 @@ import {
   namespaces,
   READONLY_PATHS,
   rlimits,
-  SCRATCH,
+  scratch,
   tmpfs,
 } from "../instances/bundle.ts";
 import { type NetworkPolicy, OPEN_POLICY, policyOf } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
+
+const SCRATCH = scratch(LIMITS.tmpfs_mb);
 
 /** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
 export const CAPABILITIES: readonly string[] = [
@@ -151,7 +153,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       oomScoreAdj: 500,
     },
     mounts: [
-      ...kernelMounts(),
+      ...kernelMounts(LIMITS.tmpfs_mb),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
       ...(read_only_root ? [tmpfs("/tmp", "mode=1777", ...SCRATCH), tmpfs("/run", "mode=755", ...SCRATCH)] : []),
       bind(placement.minit, MINIT_INSIDE, "ro"),

@@ -18,6 +18,7 @@ import { each } from "../../base/concurrency.ts";
 import { errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import { CLASS_ANNOTATION, IMAGE_ANNOTATION } from "../instances/bundle.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { Network, NetworkSlot } from "../network/network.ts";
 import type { OciRuntime } from "../oci/runtime.ts";
@@ -61,6 +62,9 @@ export interface Survivor {
   readonly slot: NetworkSlot;
   readonly minit: MinitClient;
   readonly nonce: string;
+  /** Key of its class, and the id of the image that it is made from. */
+  readonly class: string;
+  readonly image: string;
   readonly mark: string | null;
 }
 
@@ -126,20 +130,21 @@ export class Leftovers {
     const unknown: string[] = [];
     await each(this.ids(), LIMITS.leftovers_at_once, async (id) => {
       const bundle = `${places.bundles}/${id}`;
-      const slot = reserved.includes(parseRun(id).id) ? null : network.slotOfUid(uidOf(bundle));
+      const { uid, ...made } = configured(bundle);
+      const slot = reserved.includes(parseRun(id).id) ? null : network.slotOfUid(uid);
       if (slot === null) {
         unknown.push(id);
         return;
       }
       const survivor = starting.has(bundle) ? null : await this.#survivor(id, bundle, slot);
       if (survivor === null) doomed.push({ id, slot });
-      else survivors.push(survivor);
+      else survivors.push({ ...survivor, ...made });
     });
     return { survivors, doomed, unknown };
   }
 
   /** A1, A2. Null when the container is not to live on. */
-  async #survivor(id: string, bundle: string, slot: NetworkSlot): Promise<Survivor | null> {
+  async #survivor(id: string, bundle: string, slot: NetworkSlot): Promise<Omit<Survivor, "class" | "image"> | null> {
     const { clock, mode, places, network } = this.#options;
     const group = `${places.cgroup}/${id}`;
     if (!network.isConnected(slot) || readOomKills(mode, group) > 0) return null;
@@ -174,13 +179,22 @@ export function writeFingerprint(file: string, fingerprint: string): void {
   renameSync(`${file}.new`, file);
 }
 
-/** The uid in the configuration that the start wrote; NaN when there is none to be read. */
-function uidOf(bundle: string): number {
+interface Configured extends Pick<Survivor, "class" | "image"> {
+  /** NaN if the configuration cannot be read. */
+  readonly uid: number;
+}
+
+/** Reads what the start wrote into the configuration. */
+function configured(bundle: string): Configured {
   try {
-    const config = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as { process: { user: { uid: number } } };
-    return config.process.user.uid;
+    const config = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {
+      process: { user: { uid: number } };
+      annotations?: Record<string, string>;
+    };
+    const { [CLASS_ANNOTATION]: key = "", [IMAGE_ANNOTATION]: image = "" } = config.annotations ?? {};
+    return { uid: config.process.user.uid, class: key, image };
   } catch {
-    return Number.NaN;
+    return { uid: Number.NaN, class: "", image: "" };
   }
 }
 

@@ -104,7 +104,6 @@ export class MountedImages implements Images {
     this.#pinned = await this.#mount(found, isInUse);
   }
 
-  /** The image of function instances. */
   get pinned(): MountedImage {
     invariant(this.#pinned !== null, "the engine has booted");
     return this.#pinned;

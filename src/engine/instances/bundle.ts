@@ -5,6 +5,7 @@
 import { PATH_INSIDE } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Filter } from "../oci/filters.ts";
+import type { InstanceClass } from "../ports/instances.ts";
 
 /** Where minit is found inside: on the runtime's own /dev, so that the image needs no mount point for it. */
 export const MINIT_INSIDE = "/dev/init";
@@ -39,7 +40,12 @@ export interface InstanceSpec {
   /** `/parent/name` */
   readonly cgroup: string;
   readonly seccomp: Filter;
+  readonly class: InstanceClass;
 }
+
+/** Annotations by which a later process knows the class of an instance: its key, and its image. */
+export const CLASS_ANNOTATION = "hearth.class";
+export const IMAGE_ANNOTATION = "hearth.image";
 
 export const tmpfs = (destination: string, ...options: string[]) => ({
   destination,
@@ -56,14 +62,14 @@ export const bind = (source: string, destination: string, ...options: string[]) 
 });
 
 /** Bounds of a directory in memory. */
-export const SCRATCH = [`size=${LIMITS.tmpfs_mb}m`, `nr_inodes=${LIMITS.tmpfs_inodes_max}`];
+export const scratch = (size_mb: number) => [`size=${size_mb}m`, `nr_inodes=${LIMITS.tmpfs_inodes_max}`];
 const DEV = ["nosuid", "strictatime", "mode=755", "size=64k", `nr_inodes=${LIMITS.dev_inodes_max}`];
 
 /** The kernel's file systems that every container sees, and shared memory. */
-export const kernelMounts = () => [
+export const kernelMounts = (scratch_mb: number) => [
   { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
   { destination: "/dev", type: "tmpfs", source: "tmpfs", options: DEV },
-  tmpfs("/dev/shm", "noexec", "mode=1777", ...SCRATCH),
+  tmpfs("/dev/shm", "noexec", "mode=1777", ...scratch(scratch_mb)),
   { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
 ];
 
@@ -100,12 +106,16 @@ export function instanceConfig(spec: InstanceSpec): object {
       oomScoreAdj: 500,
     },
     mounts: [
-      ...kernelMounts(),
-      tmpfs("/tmp", "mode=1777", ...SCRATCH),
+      ...kernelMounts(spec.class.scratch_mb),
+      tmpfs("/tmp", "mode=1777", ...scratch(spec.class.scratch_mb)),
       bind(spec.minit, MINIT_INSIDE, "ro"),
       bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
     ],
-    ...("bpf_base64" in spec.seccomp ? { annotations: { "run.oci.seccomp_bpf_data": spec.seccomp.bpf_base64 } } : {}),
+    annotations: {
+      [CLASS_ANNOTATION]: spec.class.key,
+      [IMAGE_ANNOTATION]: spec.class.image,
+      ...("bpf_base64" in spec.seccomp ? { "run.oci.seccomp_bpf_data": spec.seccomp.bpf_base64 } : {}),
+    },
     linux: {
       cgroupsPath: spec.cgroup,
       namespaces: namespaces(spec.netns),

@@ -27,12 +27,14 @@ import { applyLimits, readMemoryUsedMb, readOomKills, writeShare } from "../host
 import type { EngineHost } from "../host/host.ts";
 import type { Remains } from "../host/reaper.ts";
 import type { Census, StartTask } from "../host/thread.ts";
+import type { MountedImage } from "../images/image-store.ts";
+import type { EnteredImage } from "../images/mounted-images.ts";
 import { PROTOCOL_VERSION } from "../minit/answers.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { FoundImage } from "../ports/images.ts";
-import type { Adopted, Instance, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
+import type { Adopted, Instance, InstanceClass, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
 import { type InstanceSpec, instanceConfig } from "./bundle.ts";
 
 /** How long a container may take to end after minit was asked to. */
@@ -52,10 +54,19 @@ interface Held {
   isRemoving: boolean;
 }
 
+interface Starting {
+  readonly id: string;
+  readonly of: InstanceClass;
+  readonly image: MountedImage;
+  readonly slot: NetworkSlot;
+}
+
 export class LocalInstances implements Instances {
   readonly #host: EngineHost;
   readonly #leftovers: Leftovers;
   readonly #held = new Map<string, Held>();
+  /** Lets go of an instance's image, by the instance's id. */
+  readonly #leaveImage = new Map<string, () => void>();
   /** Containers that are being started or removed. */
   readonly #moving = new Set<string>();
   /** Containers that were nobody's at the last look. */
@@ -97,8 +108,12 @@ export class LocalInstances implements Instances {
     return this.#leftovers.sort();
   }
 
-  /** Removes what is not understood at once; what is doomed keeps its id until `adopt` has removed it. */
-  async keep({ doomed, unknown }: Sorted): Promise<void> {
+  /**
+   * Removes what is not understood at once; what is doomed keeps its id until `adopt` has removed it. The images of
+   * survivors stay mounted from here on.
+   */
+  async keep({ survivors, doomed, unknown }: Sorted): Promise<void> {
+    for (const { id, image } of survivors) this.#leaveImage.set(id, this.#host.images.hold(image));
     await this.#leftovers.remove(unknown, this.#host.runtime);
     for (const { id } of doomed) this.#moving.add(id);
   }
@@ -113,7 +128,11 @@ export class LocalInstances implements Instances {
     writeFingerprint(this.#fingerprint_file, this.#fingerprint(found));
     this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
     this.#lookLater();
-    return survivors.map((survivor) => ({ instance: this.#hold(survivor, NO_TIMINGS), mark: survivor.mark }));
+    return survivors.map((survivor) => ({
+      instance: this.#hold(survivor, NO_TIMINGS),
+      class: survivor.class,
+      mark: survivor.mark,
+    }));
   }
 
   /** Ends the census and waits for the removals of the boot. */
@@ -127,7 +146,7 @@ export class LocalInstances implements Instances {
     if (this.#host.isBegun) await this.#leftovers.remove(this.#leftovers.ids(), this.#host.runtime);
   }
 
-  async start(id: string): Promise<Instance> {
+  async start(id: string, of: InstanceClass): Promise<Instance> {
     const { clock } = this.#host.options;
     if (this.#held.has(id) || this.#moving.has(id)) {
       throw new AppError("START_FAILED", `there is an instance '${id}' already`);
@@ -136,9 +155,21 @@ export class LocalInstances implements Instances {
     try {
       return await this.#host.retried(async () => {
         const begun_ms = clock.monotonicMs();
-        const slot = await this.#host.acquire();
-        failpoint("engine.start.slot");
-        return this.#startIn(slot, id, clock.monotonicMs() - begun_ms);
+        const { image, leave } = await Promise.try(() => this.#enter(of)).catch((cause) => {
+          throw new AppError("START_FAILED", errorText(cause), { cause });
+        });
+        const image_ms = clock.monotonicMs() - begun_ms;
+        try {
+          const slot = await this.#host.acquire();
+          failpoint("engine.start.slot");
+          const network_ms = clock.monotonicMs() - begun_ms - image_ms;
+          const instance = await this.#startIn({ id, of, image, slot }, { image_ms, network_ms });
+          this.#leaveImage.set(id, leave);
+          return instance;
+        } catch (error) {
+          leave();
+          throw error;
+        }
       });
     } finally {
       this.#moving.delete(id);
@@ -183,34 +214,52 @@ export class LocalInstances implements Instances {
     failpoint("engine.remove.asked");
     await this.#discard(instance.id, held.slot, false);
     this.#held.delete(instance.id);
+    this.#leaveImage.get(instance.id)?.();
+    this.#leaveImage.delete(instance.id);
     held.removed.resolve();
   }
 
-  async hasDirectory(path: string): Promise<boolean> {
-    const { path: root } = this.#host.images.pinned;
-    const mode = await this.#host.retried((launcher) => launcher.statInRoot(root, path));
-    return mode !== null && (mode & 0o170000) === 0o040000;
+  async hasDirectory(of: InstanceClass, path: string): Promise<boolean> {
+    const { image, leave } = await this.#enter(of);
+    try {
+      const mode = await this.#host.retried((launcher) => launcher.statInRoot(image.path, path));
+      return mode !== null && (mode & 0o170000) === 0o040000;
+    } finally {
+      leave();
+    }
   }
 
-  async #startIn(slot: NetworkSlot, id: string, network_ms: number): Promise<Instance> {
+  /** Mounts the image of a class, where it is not, until `leave`. The pinned one needs nothing and cannot fail. */
+  #enter({ image }: InstanceClass): EnteredImage | Promise<EnteredImage> {
+    const { images } = this.#host;
+    if (image === images.pinned.id) return { image: images.pinned, leave: () => {} };
+    return images.enter(image);
+  }
+
+  async #startIn(
+    starting: Starting,
+    { image_ms, network_ms }: { readonly image_ms: number; readonly network_ms: number },
+  ): Promise<Instance> {
     const { clock } = this.#host.options;
+    const { id, slot } = starting;
     const bundle = this.#bundle(id);
     try {
       const runtime_root = this.#host.instances.runtime;
-      const task: StartTask = { spec: this.#spec(id, slot), bundle, listen_path: `${bundle}/s`, runtime_root };
+      const task: StartTask = { spec: this.#spec(starting), bundle, listen_path: `${bundle}/s`, runtime_root };
       const starting_ms = clock.monotonicMs();
       const { rootfs_ms } = await this.#host.task<{ rootfs_ms: number }>("start", task);
       const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
       failpoint("engine.start.ready");
       const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
-      return this.#hold({ id, slot, minit: client, nonce }, { network_ms, rootfs_ms, start_ms });
+      const timings = { network_ms, rootfs_ms: image_ms + rootfs_ms, start_ms };
+      return this.#hold({ id, slot, minit: client, nonce }, timings);
     } catch (cause) {
       await this.#discard(id, slot, true);
       throw new AppError("START_FAILED", errorText(cause), { cause });
     }
   }
 
-  #hold({ id, slot, minit, nonce }: Omit<Survivor, "mark">, timings: StartTimings): Instance {
+  #hold({ id, slot, minit, nonce }: Omit<Survivor, "class" | "image" | "mark">, timings: StartTimings): Instance {
     this.#held.set(id, { minit, slot, removed: Promise.withResolvers(), isRemoving: false });
     return { id, nonce, address: slot.address, uid: slot.uid, minit, timings };
   }
@@ -224,11 +273,11 @@ export class LocalInstances implements Instances {
     return this.#host.discard(remainsOf(this.#host.instances, id, isStarting), slot);
   }
 
-  /** Everything by which an instance of this process differs from one of another. */
+  /** Everything by which an instance of this process differs from one of the same class of another process. */
   #fingerprint(image: FoundImage): string {
     const { config, minit } = this.#host.options;
     invariant(this.#filter !== null, "there is a filter");
-    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "" };
+    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: { key: "", image: "", scratch_mb: 0 } };
     const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
     return fingerprintOf([PROTOCOL_VERSION, image, command, version, config.subnet, config.bridge, made]);
@@ -242,18 +291,24 @@ export class LocalInstances implements Instances {
     return `${this.#host.instances.cgroup}/${id}`;
   }
 
-  #spec(id: string, slot: NetworkSlot): InstanceSpec {
+  #spec({ id, of, image, slot }: Starting): InstanceSpec {
     invariant(this.#filter !== null, "the engine has booted");
     return {
       id,
-      rootfs: this.#host.images.pinned.path,
+      rootfs: image.path,
       minit: this.#host.options.minit,
       resolv_conf: this.#host.resolv_conf,
       uid: slot.uid,
       netns: slot.netns,
       cgroup: this.#cgroup(id),
       seccomp: this.#filter,
+      class: of,
     };
+  }
+
+  /** The class of the containers that the engine starts for itself. */
+  get #own(): InstanceClass {
+    return { key: "", image: this.#host.images.pinned.id, scratch_mb: LIMITS.tmpfs_mb };
   }
 
   /** Ends the container's first process and with it, by the kernel's hand, everything in its process namespace. */
@@ -304,7 +359,7 @@ export class LocalInstances implements Instances {
    * A kept one that does not work is made again.
    */
   async #prepareFilter(): Promise<void> {
-    const { filters, options } = this.#host;
+    const { filters, images, options } = this.#host;
     if (!filters.areKept) return this.#probe();
     if (filters.kept(NO_CAPABILITIES) !== null) {
       try {
@@ -315,13 +370,13 @@ export class LocalInstances implements Instances {
       }
     }
     const configure = (slot: NetworkSlot, { cgroup }: Remains) =>
-      instanceConfig({ ...this.#spec(COMPILER, slot), cgroup });
+      instanceConfig({ ...this.#spec({ id: COMPILER, of: this.#own, image: images.pinned, slot }), cgroup });
     this.#filter = await this.#host.compile(COMPILER, NO_CAPABILITIES, configure);
     await this.#probe();
   }
 
   async #probe(): Promise<void> {
-    const instance = await this.start(PROBE);
+    const instance = await this.start(PROBE, this.#own);
     await instance.minit.ping(EXIT_WAIT_MS, this.#host.options.clock);
     await this.remove(instance);
   }

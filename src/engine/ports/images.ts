@@ -8,6 +8,8 @@ export interface FoundImage {
 }
 
 export interface Images {
+  /** The image that stays mounted for function instances, once the engine has booted. */
+  readonly pinned: FoundImage;
   /** The image that a reference stands for now. Rejects with NOT_FOUND. */
   find(reference: string): Promise<FoundImage>;
   /** True if an image is in the store, and where a release is given of that release. */

@@ -17,6 +17,16 @@ export interface InstanceLimits {
   readonly cpu_limit_percent: number | null;
 }
 
+/** What the instances of a class are made of, and what they do not share with those of another class. */
+export interface InstanceClass {
+  /** Short text that tells the class from every other one, also in a later process. */
+  readonly key: string;
+  /** Id of the image: the digest of its configuration. */
+  readonly image: string;
+  /** Size of /tmp and of /dev/shm, each. */
+  readonly scratch_mb: number;
+}
+
 /** A running container for function calls: read-only root, unprivileged uid of its own, no capabilities. */
 export interface Instance {
   readonly id: string;
@@ -79,13 +89,18 @@ export interface ExecOutcome {
 /** An instance that outlived the process that started it: whole, idle, clean, and connected as before. */
 export interface Adopted {
   readonly instance: Instance;
+  /** Key of the class that it was started with. */
+  readonly class: string;
   /** What `mark` wrote; null: never marked, a cell. */
   readonly mark: string | null;
 }
 
 export interface Instances {
-  /** Starts a container and waits for its minit. On rejection (START_FAILED) nothing of it is left. */
-  start(id: string): Promise<Instance>;
+  /**
+   * Starts a container of a class and waits for its minit. The host keeps the class's key for a later process. On
+   * rejection (START_FAILED) nothing of it is left.
+   */
+  start(id: string, of: InstanceClass): Promise<Instance>;
   /**
    * Notes on the host whom an instance belongs to, for a later process to read. Once per instance, before `limit` and
    * the first command; not empty, at most 4,000 bytes. Synchronous, one system call, whole or not at all. Throws when
@@ -110,6 +125,6 @@ export interface Instances {
   memoryUsedMb(): number;
   /** Kills and removes the container and everything it held. Resolves when nothing is left; safe to call twice. */
   remove(instance: Instance): Promise<void>;
-  /** Whether `path` is a directory in the image of function instances. */
-  hasDirectory(path: string): Promise<boolean>;
+  /** Returns true if `path` is a directory in the image of the class. Rejects with NOT_FOUND without that image. */
+  hasDirectory(of: InstanceClass, path: string): Promise<boolean>;
 }

@@ -4,14 +4,14 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { expect, it } from "vitest";
 import type { Instance } from "../../../src/engine/ports.ts";
 import { eventually } from "../../support/daemon.ts";
-import { type BootedEngine, command } from "../../support/engine.ts";
+import { type BootedEngine, command, standardClass } from "../../support/engine.ts";
 
 /** Every case of an engine that has booted; the slow ones stand in `slowInstancesContract`. */
 export function instancesContract({ engine, config }: BootedEngine): void {
   const bundles = () => readdirSync(`${config.run_dir}/i`);
 
   it("starts an instance that runs commands, and removes it without a trace", async () => {
-    const instance = await engine.instances.start("one");
+    const instance = await engine.instances.start("one", standardClass(engine));
     expect(instance.nonce).toMatch(/^[0-9a-f]{32}$/);
     const outcome = await instance.minit.execSole(command(["cat"], { payload: "hello" }));
     expect(outcome).toMatchObject({ exit_code: 0, stdout: "hello" });
@@ -22,7 +22,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
   });
 
   it("gives each instance a nonce, an address and a uid of its own", async () => {
-    const all = await Promise.all(["a", "b", "c"].map((id) => engine.instances.start(id)));
+    const all = await Promise.all(["a", "b", "c"].map((id) => engine.instances.start(id, standardClass(engine))));
     for (const field of ["nonce", "address", "uid"] as const) {
       expect(new Set(all.map((instance) => instance[field])).size).toBe(3);
     }
@@ -31,7 +31,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
   });
 
   it("sets limits on a running instance", async () => {
-    const instance = await engine.instances.start("limited");
+    const instance = await engine.instances.start("limited", standardClass(engine));
     engine.instances.limit(instance, { memory_limit_mb: 300, cpu_limit_percent: 50 });
     const path = `hearth-${config.host_tag}/limited`;
     if (engine.info().cgroup_mode === "v2") {
@@ -48,7 +48,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
   });
 
   it("counts what the kernel killed for memory", async () => {
-    const instance = await engine.instances.start("greedy");
+    const instance = await engine.instances.start("greedy", standardClass(engine));
     engine.instances.limit(instance, { memory_limit_mb: 256, cpu_limit_percent: null });
     expect(engine.instances.oomKills(instance)).toBe(0);
     const outcome = await instance.minit.execSole(command(["python3", "-c", "bytearray(400 << 20)"]));
@@ -58,7 +58,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
   });
 
   it("tells when an instance is killed from outside, and still removes it whole", async () => {
-    const instance = await engine.instances.start("killed");
+    const instance = await engine.instances.start("killed", standardClass(engine));
     const closed = new Promise<void>((resolve) => instance.minit.onClosed(resolve));
     const running = instance.minit.execSole(command(["sleep", "100"]));
     const [pid] = pidsOf(config.host_tag, "killed");
@@ -71,15 +71,17 @@ export function instancesContract({ engine, config }: BootedEngine): void {
   });
 
   it("removes an instance once, however often it is asked", async () => {
-    const instance = await engine.instances.start("twice");
+    const instance = await engine.instances.start("twice", standardClass(engine));
     await Promise.all([engine.instances.remove(instance), engine.instances.remove(instance)]);
     await engine.instances.remove(instance);
     expect(bundles()).toEqual([]);
   });
 
   it("refuses a start under a name that is taken, and does not touch who has it", async () => {
-    const holder = await engine.instances.start("taken");
-    await expect(engine.instances.start("taken")).rejects.toMatchObject({ code: "START_FAILED" });
+    const holder = await engine.instances.start("taken", standardClass(engine));
+    await expect(engine.instances.start("taken", standardClass(engine))).rejects.toMatchObject({
+      code: "START_FAILED",
+    });
     expect((await holder.minit.execSole(command(["echo", "mine"]))).stdout).toBe("mine\n");
     await engine.instances.remove(holder);
   });
@@ -89,7 +91,9 @@ export function instancesContract({ engine, config }: BootedEngine): void {
     const state = `${config.run_dir}/oci/spoiled`;
     mkdirSync(state, { recursive: true });
     writeFileSync(`${state}/status`, "not a state");
-    await expect(engine.instances.start("spoiled")).rejects.toMatchObject({ code: "START_FAILED" });
+    await expect(engine.instances.start("spoiled", standardClass(engine))).rejects.toMatchObject({
+      code: "START_FAILED",
+    });
     rmSync(state, { recursive: true, force: true });
     expect(bundles()).toEqual([]);
   });
@@ -106,7 +110,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
       const id = `cut-${n}`;
       let isOver = false;
       const starting = engine.instances
-        .start(id)
+        .start(id, standardClass(engine))
         .then((instance) => engine.instances.remove(instance))
         .catch(() => {})
         .finally(() => {
@@ -131,20 +135,22 @@ export function instancesContract({ engine, config }: BootedEngine): void {
   });
 
   it("knows the directories of the image, and no way out of it", async () => {
-    expect(await engine.instances.hasDirectory("/usr/bin")).toBe(true);
-    expect(await engine.instances.hasDirectory("/etc/passwd")).toBe(false);
-    expect(await engine.instances.hasDirectory("/no/such")).toBe(false);
-    expect(await engine.instances.hasDirectory(`/../../..${config.data_dir}`)).toBe(false);
+    expect(await engine.instances.hasDirectory(standardClass(engine), "/usr/bin")).toBe(true);
+    expect(await engine.instances.hasDirectory(standardClass(engine), "/etc/passwd")).toBe(false);
+    expect(await engine.instances.hasDirectory(standardClass(engine), "/no/such")).toBe(false);
+    expect(await engine.instances.hasDirectory(standardClass(engine), `/../../..${config.data_dir}`)).toBe(false);
   });
 
   it("replaces a launcher that was killed, and starts instances again", async () => {
-    const survivor: Instance = await engine.instances.start("survivor");
+    const survivor: Instance = await engine.instances.start("survivor", standardClass(engine));
     const [launcher] = execFileSync("pgrep", ["-f", `launcher ${config.run_dir}`])
       .toString()
       .trim()
       .split("\n");
     process.kill(Number(launcher), "SIGKILL");
-    const next = await eventually("an instance starts", () => engine.instances.start("after").catch(() => undefined));
+    const next = await eventually("an instance starts", () =>
+      engine.instances.start("after", standardClass(engine)).catch(() => undefined),
+    );
     const outcome = await survivor.minit.execSole(command(["echo", "still here"]));
     expect(outcome.stdout).toBe("still here\n");
     await outcome.idle;
@@ -157,7 +163,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
 /** Waits for two counts of the containers that are there. */
 export function slowInstancesContract({ engine, config }: BootedEngine): void {
   it("removes a container that nobody knows of, and no other one", async () => {
-    const known = await engine.instances.start("known");
+    const known = await engine.instances.start("known", standardClass(engine));
     const group = (id: string) => `hearth-${config.host_tag}/${id}`;
     const parents = readdirSync("/sys/fs/cgroup").map((name) => `/sys/fs/cgroup/${name}`);
     const root = parents.find((path) => existsSync(`${path}/${group("known")}/cgroup.procs`)) ?? "/sys/fs/cgroup";
