@@ -74,8 +74,7 @@ export function auditRoutes({ audit }: AuditRoutesOptions) {
         if (format === "ndjson" || (format === undefined && accepted === NDJSON_TYPE)) {
           return new Streamed(lines(audit, filter, page.below, request.recheck), { content_type: NDJSON_TYPE });
         }
-        const found = await audit.list(filter, page);
-        return { entries: [...found.items], ...page.next(found) };
+        return page.answer("entries", await audit.list(filter, page));
       },
     }),
   ];

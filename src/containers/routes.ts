@@ -87,8 +87,7 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       example: { query: { state: "running" }, response: { containers: [SAMPLES.running], next_cursor: null } },
       handler: async (request) => {
         const page = request.page();
-        const found = await containers.list(request.caller.tenant_id, request.query.state, page);
-        return { containers: [...found.items], ...page.next(found) };
+        return page.answer("containers", await containers.list(request.caller.tenant_id, request.query.state, page));
       },
     }),
     route({

@@ -137,8 +137,7 @@ function findRoutes({ functions }: FunctionRoutesOptions) {
       example: { query: { limit: "10" }, response: { functions: [SAMPLES.active], next_cursor: null } },
       handler: async (request) => {
         const page = request.page();
-        const found = await functions.list(request.caller.tenant_id, page);
-        return { functions: [...found.items], ...page.next(found) };
+        return page.answer("functions", await functions.list(request.caller.tenant_id, page));
       },
     }),
     route({
@@ -276,8 +275,10 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       },
       handler: async (request) => {
         const page = request.page();
-        const found = await functions.versions.list(request.caller.tenant_id, request.params.function_id, page);
-        return { versions: [...found.items], ...page.next(found) };
+        return page.answer(
+          "versions",
+          await functions.versions.list(request.caller.tenant_id, request.params.function_id, page),
+        );
       },
     }),
     route({
@@ -366,8 +367,10 @@ function recordRoutes({ functions, invocations }: FunctionRoutesOptions) {
       handler: async (request) => {
         const { caller, params } = request;
         const page = request.page();
-        const found = await invocations.list(await keyOf(caller.tenant_id, params.function_id), page);
-        return { invocations: [...found.items], ...page.next(found) };
+        return page.answer(
+          "invocations",
+          await invocations.list(await keyOf(caller.tenant_id, params.function_id), page),
+        );
       },
     }),
     route({

@@ -81,8 +81,9 @@ export class Page implements Place {
     this.#scope = scope;
   }
 
-  /** Fields of the answer beside the items. */
-  next({ last }: Pick<Listed<unknown>, "last">): { next_cursor: string | null } {
-    return { next_cursor: last === null ? null : this.#cursors.seal(last, this.#scope) };
+  /** Returns the answer of a list: its items by `name`, and the cursor of the next page. */
+  answer<Name extends string, Item>(name: Name, { items, last }: Listed<Item>) {
+    const next_cursor = last === null ? null : this.#cursors.seal(last, this.#scope);
+    return { [name]: [...items], next_cursor } as { [Key in Name]: Item[] } & { next_cursor: string | null };
   }
 }

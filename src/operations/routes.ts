@@ -29,9 +29,9 @@ export function operationRoutes({ operations }: OperationRoutesOptions) {
       handler: async (request) => {
         const { limit: _limit, cursor: _cursor, ...filter } = request.query;
         const page = request.page();
-        const found = await operations.list(request.caller.tenant_id, filter, page);
-        const summaries = found.items.map(({ result: _result, items: _items, ...summary }) => summary);
-        return { operations: summaries, ...page.next(found) };
+        const { items, last } = await operations.list(request.caller.tenant_id, filter, page);
+        const summaries = items.map(({ result: _result, items: _items, ...summary }) => summary);
+        return page.answer("operations", { items: summaries, last });
       },
     }),
     route({

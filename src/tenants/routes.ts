@@ -82,8 +82,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       example: { query: { limit: "10" }, response: { tenants: [SAMPLES.tenant], next_cursor: null } },
       handler: async (request) => {
         const page = request.page();
-        const found = await tenants.list(page);
-        return { tenants: [...found.items], ...page.next(found) };
+        return page.answer("tenants", await tenants.list(page));
       },
     }),
     route({
@@ -177,8 +176,7 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       handler: async (request) => {
         const page = request.page();
         const { tenant_id } = await tenants.get(request.params.tenant_id);
-        const found = await keys.list(tenant_id, page);
-        return { api_keys: [...found.items], ...page.next(found) };
+        return page.answer("api_keys", await keys.list(tenant_id, page));
       },
     }),
     route({
@@ -268,8 +266,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       example: { response: { api_keys: [SAMPLES.key], next_cursor: null } },
       handler: async (request) => {
         const page = request.page();
-        const found = await keys.list(request.caller.tenant_id, page);
-        return { api_keys: [...found.items], ...page.next(found) };
+        return page.answer("api_keys", await keys.list(request.caller.tenant_id, page));
       },
     }),
     route({

@@ -62,8 +62,8 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       example: { query: { target: "container" }, response: { sessions: [SAMPLES.session], next_cursor: null } },
       handler: (request) => {
         const page = request.page();
-        const found = terminals.list(request.caller.tenant_id, request.query.target, page);
-        return { sessions: found.items.map((session) => session.record()), ...page.next(found) };
+        const { items, last } = terminals.list(request.caller.tenant_id, request.query.target, page);
+        return page.answer("sessions", { items: items.map((session) => session.record()), last });
       },
     }),
     route({

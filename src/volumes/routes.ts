@@ -67,8 +67,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       example: { response: { volumes: [SAMPLES.volume], next_cursor: null } },
       handler: async (request) => {
         const page = request.page();
-        const found = await volumes.list(request.caller.tenant_id, page);
-        return { volumes: [...found.items], ...page.next(found) };
+        return page.answer("volumes", await volumes.list(request.caller.tenant_id, page));
       },
     }),
     route({

@@ -137,8 +137,7 @@ function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
         const { caller, params } = request;
         const page = request.page();
         const { id } = await containers.row(caller.tenant_id, params.container_id);
-        const found = await jobs.list(id, page);
-        return { jobs: [...found.items], ...page.next(found) };
+        return page.answer("jobs", await jobs.list(id, page));
       },
     }),
     route({
