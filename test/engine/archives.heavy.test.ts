@@ -17,51 +17,36 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { gzipSync } from "node:zlib";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { extract, pack } from "../../src/engine/files/archive.ts";
-import { HelperSession } from "../../src/engine/files/file-sessions.ts";
-import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
-import { LauncherClient } from "../../src/engine/host/launcher.ts";
+import type { HelperSession } from "../../src/engine/files/file-sessions.ts";
+import { tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
 import type { ExtractOptions } from "../../src/engine/ports.ts";
-import { Native } from "../support/native.ts";
+import { archive, ENTRY, FileHelper, inPieces } from "../support/file-helper.ts";
 
 const MIB = 2 ** 20;
 
-let native: Native;
-let launcher: LauncherClient;
+let helper: FileHelper;
 let top: string;
 let root: string;
 let session: HelperSession;
-let sockets = 0;
 
 beforeAll(async () => {
-  native = await Native.start();
-  launcher = new LauncherClient(join(native.directory, "launcher.sock"), systemClock);
+  helper = await FileHelper.start();
 });
 
 afterAll(async () => {
-  launcher?.close();
-  await native?.stop();
+  await helper?.stop();
 });
-
-const open = (tree: string, uid_base = 0) =>
-  HelperSession.open({
-    launcher,
-    minit: native.binary,
-    root: tree,
-    socket_path: join(native.directory, `a${sockets++}.sock`),
-    clock: systemClock,
-    uid_base,
-  });
 
 beforeEach(async () => {
   top = mkdtempSync("/var/tmp/hearth-archives-");
   root = join(top, "root");
   mkdirSync(root);
-  session = await open(root);
+  session = await helper.open(root);
 });
 
 afterEach(() => {
@@ -71,29 +56,8 @@ afterEach(() => {
 
 const at = (...parts: string[]) => join(root, ...parts);
 const tar = (...args: string[]) => execFileSync("tar", args, { maxBuffer: 64 * MIB });
-const ENTRY: TarEntry = { type: "file", name: "", link: "", size: 0, mode: 0o644, uid: 0, gid: 0, mtime_ms: 1e12 };
-
-/** An archive of exactly these entries, each with its content. */
-function archive(...entries: (Partial<TarEntry> & { readonly content?: string })[]): Buffer {
-  const parts = entries.flatMap(({ content = "", ...entry }) => {
-    const bytes = Buffer.from(content);
-    return [tarHeader({ ...ENTRY, size: bytes.length, ...entry }), bytes, tarPadding(bytes.length)];
-  });
-  return Buffer.concat([...parts, tarEnd()]);
-}
-
-async function* inPieces(bytes: Buffer, piece_bytes = 1000) {
-  for (let i = 0; i < bytes.length; i += piece_bytes) yield bytes.subarray(i, i + piece_bytes);
-}
-
 const unpack = (bytes: Buffer, options: Partial<ExtractOptions> = {}) =>
   extract(session, inPieces(bytes), { path: "t", ...options });
-
-const bytesOf = async (stream: AsyncIterable<Uint8Array>) => {
-  const parts: Uint8Array[] = [];
-  for await (const part of stream) parts.push(part);
-  return Buffer.concat(parts);
-};
 
 /** The code and text of a refusal, or "none". */
 const refusalOf = (promise: Promise<unknown>) =>
@@ -184,7 +148,7 @@ describe("an archive", () => {
     expect(lstatSync(at("bin")).isSymbolicLink()).toBe(true);
     expect(statSync(at("usr/bin/tool"))).toMatchObject({ uid: 0, gid: 0 });
     expect(statSync(at("usr/x/new/tool"))).toMatchObject({ uid: 7, gid: 8 });
-    const shifted = await open(root, 1_000_000);
+    const shifted = await helper.open(root, { uid_base: 1_000_000 });
     await extract(shifted, inPieces(archive({ name: "f", uid: 7, gid: 8 })), { path: "s", preserve_owner: true });
     expect(statSync(at("s/f"))).toMatchObject({ uid: 1_000_007, gid: 1_000_008 });
     shifted.close();
@@ -238,19 +202,19 @@ describe("an archive", () => {
 
   it("that does not fit is refused as full, without waiting for the rest of it", async () => {
     mkdirSync(at("small"));
-    await launcher.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", at("small")], 5_000);
+    await helper.launcher.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", at("small")], 5_000);
     let sent = 0;
     async function* endless() {
       yield tarHeader({ ...ENTRY, name: "endless", size: 2 ** 37 });
       for (; ; sent += MIB) yield Buffer.alloc(MIB);
     }
-    const full = await open(at("small"));
+    const full = await helper.open(at("small"));
     expect(await refusalOf(extract(full, endless(), { path: "/" }))).toMatch(/^STORAGE_FULL/);
     expect(sent).toBeLessThan(64 * MIB);
     const many = Array.from({ length: 40 }, (_, i) => ({ name: `f${i}`, content: "x".repeat(50_000) }));
     expect(await refusalOf(extract(full, inPieces(archive(...many)), { path: "/" }))).toMatch(/^STORAGE_FULL/);
     full.close();
-    await launcher.run(["umount", "-l", at("small")], 5_000);
+    await helper.launcher.run(["umount", "-l", at("small")], 5_000);
   });
 });
 
@@ -258,11 +222,11 @@ describe("a tree", () => {
   it("is packed into what tar reads, and unpacks to the same, in gzip too", async () => {
     const tree = makeTree();
     execFileSync("mkfifo", [join(tree, "pipe")]);
-    const source = await open(tree);
+    const source = await helper.open(tree);
     mkdirSync(at("by-tar"));
-    const bytes = await bytesOf(pack(source, "/"));
+    const bytes = await buffer(pack(source, "/"));
     execFileSync("tar", ["-C", at("by-tar"), "-xpf", "-"], { input: bytes });
-    const packed = await bytesOf(pack(source, "/", { isGzip: true }));
+    const packed = await buffer(pack(source, "/", { isGzip: true }));
     expect(packed.subarray(0, 2)).toEqual(Buffer.from([0x1f, 0x8b]));
     await unpack(packed, { path: "by-us", preserve_owner: true });
     rmSync(join(tree, "pipe"));
@@ -278,15 +242,15 @@ describe("a tree", () => {
     const [upper, work, merged] = ["layers/upper", "layers/work", "merged"].map((name) => join(top, name));
     const options = `lowerdir=${tree},upperdir=${upper},workdir=${work}`;
     const script = `mount -t tmpfs none ${top}/layers && mkdir ${upper} ${work} && mount -t overlay -o ${options} none ${merged}`;
-    await launcher.run(["sh", "-c", script], 5_000);
-    const layered = await open(join(top, "merged"));
+    await helper.launcher.run(["sh", "-c", script], 5_000);
+    const layered = await helper.open(join(top, "merged"));
     await layered.write("a/b/many-7", Buffer.from("changed"));
     await layered.rename("a/f", "a/moved");
     await layered.remove("a/b/many-8");
     await extract(layered, inPieces(archive({ name: "a/b/many-9", content: "new" }, { name: "large/in" })), {
       path: "/",
     });
-    await unpack(await bytesOf(pack(layered, "/")), { path: "copy", preserve_owner: true });
+    await unpack(await buffer(pack(layered, "/")), { path: "copy", preserve_owner: true });
     const names = readdirSync(at("copy/a/b"));
     expect([names.length, names.includes("many-8")]).toEqual([2_001, false]);
     const content = ["a/b/many-7", "a/b/many-9", "a/moved", "large/in"].map((name) =>
@@ -299,16 +263,16 @@ describe("a tree", () => {
       "a",
     );
     layered.close();
-    await launcher.run(["umount", "-l", join(top, "merged"), join(top, "layers")], 5_000);
+    await helper.launcher.run(["umount", "-l", join(top, "merged"), join(top, "layers")], 5_000);
   });
 
   it("of one file is packed under its name, and an empty one is an archive too", async () => {
     mkdirSync(at("empty"));
     writeFileSync(at("file"), "x");
-    await unpack(await bytesOf(pack(session, "file")), { path: "one" });
-    await unpack(await bytesOf(pack(session, "empty")), { path: "none" });
+    await unpack(await buffer(pack(session, "file")), { path: "one" });
+    await unpack(await buffer(pack(session, "empty")), { path: "none" });
     expect([readdirSync(at("one")), readdirSync(at("none"))]).toEqual([["file"], []]);
-    expect(await refusalOf(bytesOf(pack(session, "missing")))).toMatch(/^NOT_FOUND/);
+    expect(await refusalOf(buffer(pack(session, "missing")))).toMatch(/^NOT_FOUND/);
   });
 
   it("whose names are no text keeps them", async () => {
@@ -317,7 +281,7 @@ describe("a tree", () => {
       "import os,sys; open(os.path.join(os.fsencode(sys.argv[1]), b'\\xff\\xfe'), 'w')",
       root,
     ]);
-    await unpack(await bytesOf(pack(session, "/")), { path: "copy" });
+    await unpack(await buffer(pack(session, "/")), { path: "copy" });
     const names = readdirSync(Buffer.from(at("copy")), { encoding: "buffer" });
     expect(names).toEqual([Buffer.from([0xff, 0xfe])]);
   });
@@ -394,7 +358,7 @@ function typed(type: string, size: number): Buffer {
 describe("size", () => {
   /** In a process of its own, so that what it takes is its own. */
   function measure(mode: string): Promise<{ growth_mb: number; seconds: number; bytes: number }> {
-    const argv = [join(import.meta.dirname, "archive-load.ts"), native.binary, top, mode];
+    const argv = [join(import.meta.dirname, "archive-load.ts"), helper.native.binary, top, mode];
     const child = spawn(process.execPath, argv, { stdio: ["ignore", "pipe", "inherit"] });
     let said = "";
     child.stdout.on("data", (chunk) => {

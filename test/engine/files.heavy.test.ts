@@ -12,42 +12,28 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { HelperSession } from "../../src/engine/files/file-sessions.ts";
-import { LauncherClient } from "../../src/engine/host/launcher.ts";
-import { children, eventually, Native } from "../support/native.ts";
+import type { HelperSession } from "../../src/engine/files/file-sessions.ts";
+import { FileHelper } from "../support/file-helper.ts";
+import { children, eventually } from "../support/native.ts";
 
-let native: Native;
-let launcher: LauncherClient;
+let helper: FileHelper;
 let root: string;
 let session: HelperSession;
-let sockets = 0;
 
 beforeAll(async () => {
-  native = await Native.start();
-  launcher = new LauncherClient(join(native.directory, "launcher.sock"), systemClock);
+  helper = await FileHelper.start();
 });
 
 afterAll(async () => {
-  launcher?.close();
-  await native?.stop();
+  await helper?.stop();
 });
-
-const open = (tree: string, uid_base = 0) =>
-  HelperSession.open({
-    launcher,
-    minit: native.binary,
-    root: tree,
-    socket_path: join(native.directory, `f${sockets++}.sock`),
-    clock: systemClock,
-    uid_base,
-  });
 
 beforeEach(async () => {
   root = mkdtempSync("/var/tmp/hearth-files-");
-  session = await open(root);
+  session = await helper.open(root);
 });
 
 afterEach(() => {
@@ -56,11 +42,6 @@ afterEach(() => {
 });
 
 const at = (...parts: string[]) => join(root, ...parts);
-const bytesOf = async (stream: AsyncIterable<Uint8Array>) => {
-  const parts: Uint8Array[] = [];
-  for await (const part of stream) parts.push(part);
-  return Buffer.concat(parts);
-};
 const codeOf = (promise: Promise<unknown>) =>
   promise.then(
     () => "none",
@@ -69,9 +50,9 @@ const codeOf = (promise: Promise<unknown>) =>
 
 describe("a session", () => {
   it("ends its helper with the connection, and what was half-written goes", async () => {
-    const before = children(native.pid);
-    const other = await open(root);
-    const [pid = 0] = children(native.pid).filter((each) => !before.includes(each));
+    const before = children(helper.native.pid);
+    const other = await helper.open(root);
+    const [pid = 0] = children(helper.native.pid).filter((each) => !before.includes(each));
     const writer = other.beginWrite("half", {});
     writer.add(Buffer.from("x"));
     await eventually("the temporary file", () => readdirSync(root).length === 1);
@@ -83,8 +64,8 @@ describe("a session", () => {
   });
 
   it("rejects what waits when its helper is killed", async () => {
-    const other = await open(root);
-    const pid = children(native.pid).at(-1) ?? 0;
+    const other = await helper.open(root);
+    const pid = children(helper.native.pid).at(-1) ?? 0;
     process.kill(pid, "SIGSTOP");
     const waits = other.stat("/");
     process.kill(pid, "SIGKILL");
@@ -102,11 +83,11 @@ describe("a session", () => {
         return () => {};
       },
     };
-    const socket_path = join(native.directory, `f${sockets++}.sock`);
-    const other = await HelperSession.open({ launcher, minit: native.binary, root, socket_path, clock });
+    const socket_path = helper.socketPath();
+    const other = await helper.open(root, { clock, socket_path });
     expect(existsSync(socket_path)).toBe(false);
     await other.stat("/");
-    const pid = children(native.pid).at(-1) ?? 0;
+    const pid = children(helper.native.pid).at(-1) ?? 0;
     const later = (delay_ms: number) => {
       now_ms += delay_ms;
       for (const fn of fired.splice(0)) fn();
@@ -133,10 +114,10 @@ describe("a session", () => {
     chmodSync(at("inner"), 0o755);
     utimesSync(at("inner/f"), 1, 1);
     symlinkSync("/f", at("inner/l"));
-    const { pid, wire } = await native.init();
-    const seen = await open(`/proc/${pid}/root`);
+    const { pid, wire } = await helper.native.init();
+    const seen = await helper.open(`/proc/${pid}/root`);
     const path = join(root, "inner/f");
-    expect((await bytesOf((await seen.read(path)).stream)).toString()).toBe("inside");
+    expect((await buffer((await seen.read(path)).stream)).toString()).toBe("inside");
     expect(await codeOf(seen.read("/proc/1/environ"))).toBe("INVALID_ARGUMENT");
     expect(await codeOf(seen.list({ path: "/proc", page: 1, page_size: 10 }))).toBe("INVALID_ARGUMENT");
     expect(await codeOf(seen.write("/proc/sys/kernel/hostname", Buffer.from("x")))).toBe("INVALID_ARGUMENT");

@@ -18,13 +18,13 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
 import { extract, pack } from "../../src/engine/files/archive.ts";
-import { HelperSession } from "../../src/engine/files/file-sessions.ts";
-import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
-import { LauncherClient } from "../../src/engine/host/launcher.ts";
-import { children, eventually, Native } from "../support/native.ts";
+import type { HelperSession } from "../../src/engine/files/file-sessions.ts";
+import { tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
+import { archive, ENTRY, FileHelper, inPieces } from "../support/file-helper.ts";
+import { children, eventually } from "../support/native.ts";
 
 const JAIL = join(import.meta.dirname, "../../runtimes/minit/jail.c");
 const SECRET = "what lies outside";
@@ -77,35 +77,22 @@ int main(int argc, char **argv) {
   _exit(0);
 }`;
 
-let native: Native;
-let launcher: LauncherClient;
+let helper: FileHelper;
 let swapper: string;
 let top: string;
 let root: string;
 let session: HelperSession;
-let sockets = 0;
 const swapping: ChildProcess[] = [];
 const outcomes = new Set<string>();
 
 beforeAll(async () => {
-  native = await Native.start();
-  launcher = new LauncherClient(join(native.directory, "launcher.sock"), systemClock);
-  swapper = native.compile("swapper", SWAPPER);
+  helper = await FileHelper.start();
+  swapper = helper.native.compile("swapper", SWAPPER);
 });
 
 afterAll(async () => {
-  launcher?.close();
-  await native?.stop();
+  await helper?.stop();
 });
-
-const open = () =>
-  HelperSession.open({
-    launcher,
-    minit: native.binary,
-    root,
-    socket_path: join(native.directory, `s${sockets++}.sock`),
-    clock: systemClock,
-  });
 
 beforeEach(async () => {
   top = mkdtempSync("/var/tmp/hearth-attack-");
@@ -116,7 +103,7 @@ beforeEach(async () => {
     writeFileSync(join(directory, "f"), SECRET);
     writeFileSync(join(directory, "sub/f"), SECRET);
   }
-  session = await open();
+  session = await helper.open(root);
 });
 
 afterEach(async () => {
@@ -143,28 +130,12 @@ function state(directory: string): string[] {
   });
 }
 
-const bytesOf = async (stream: AsyncIterable<Uint8Array>) => {
-  const parts: Uint8Array[] = [];
-  for await (const part of stream) parts.push(part);
-  return Buffer.concat(parts);
-};
-
 /** The error's code, or what came of it. */
 const outcome = (promise: Promise<unknown>) =>
   promise.then(
     () => "done",
     (error: { code: string }) => error.code,
   );
-
-const ENTRY: TarEntry = { type: "file", name: "", link: "", size: 0, mode: 0o644, uid: 0, gid: 0, mtime_ms: 1e12 };
-
-async function* archive(...entries: (Partial<TarEntry> & { readonly content?: string })[]) {
-  for (const { content = "", ...entry } of entries) {
-    const bytes = Buffer.from(content);
-    yield Buffer.concat([tarHeader({ ...ENTRY, size: bytes.length, ...entry }), bytes, tarPadding(bytes.length)]);
-  }
-  yield tarEnd();
-}
 
 describe("a tree whose owner swaps a directory for a link out of it", () => {
   /** Runs an operation often, and gives what came of it. */
@@ -187,7 +158,7 @@ describe("a tree whose owner swaps a directory for a link out of it", () => {
     swap("one", "absolute");
     swap("two", "relative");
     const read = async (path: string) => {
-      expect((await bytesOf((await session.read(path)).stream)).toString()).not.toContain(SECRET);
+      expect((await buffer((await session.read(path)).stream)).toString()).not.toContain(SECRET);
     };
     for (const dir of ["one", "two"]) {
       await attack("write", (i) => session.write(`${dir}/w${i % 9}`, Buffer.from("w")));
@@ -208,12 +179,12 @@ describe("a tree whose owner swaps a directory for a link out of it", () => {
       await attack("walk", async () => {
         for await (const { entry, content } of session.walk(dir)) {
           expect(entry.name).not.toBe("sub");
-          if (content !== null) expect((await bytesOf(content)).toString()).not.toContain(SECRET);
+          if (content !== null) expect((await buffer(content)).toString()).not.toContain(SECRET);
         }
       });
-      await attack("pack", async () => expect((await bytesOf(pack(session, dir))).includes(SECRET)).toBe(false));
+      await attack("pack", async () => expect((await buffer(pack(session, dir))).includes(SECRET)).toBe(false));
       await attack("extract", (i) =>
-        extract(session, archive({ name: `x${i}/f`, content: "x" }), { path: `${dir}/in` }),
+        extract(session, inPieces(archive({ name: `x${i}/f`, content: "x" })), { path: `${dir}/in` }),
       );
       await attack("remove", (i) => session.remove(`${dir}/${i % 2 === 0 ? "f" : "sub"}`, true));
       await attack("remove all", () => session.remove(dir, true).then(() => session.mkdir(dir)));
@@ -241,14 +212,16 @@ describe("a tree whose owner swaps a directory for a link out of it", () => {
     for (let i = 0; i < ROUNDS; i++) {
       const done = extract(
         session,
-        archive(
-          { name: "dir/f", content: "x" },
-          { name: "dir/sub", type: "directory", mode: 0o777 },
-          { name: "dir/sub/g", content: "x" },
-          { name: "other/l", type: "symlink", link: "f" },
-          { name: "other/f", content: "x" },
-          { name: "other/h", type: "link", link: "other/f" },
-          { name: "other/sub/f", content: "x" },
+        inPieces(
+          archive(
+            { name: "dir/f", content: "x" },
+            { name: "dir/sub", type: "directory", mode: 0o777 },
+            { name: "dir/sub/g", content: "x" },
+            { name: "other/l", type: "symlink", link: "f" },
+            { name: "other/f", content: "x" },
+            { name: "other/h", type: "link", link: "other/f" },
+            { name: "other/sub/f", content: "x" },
+          ),
         ),
         { path: "t" },
       );
@@ -267,12 +240,12 @@ describe("a tree whose owner swaps a directory for a link out of it", () => {
 
   it("cannot hold up a reader with a pipe in the place of a file", async () => {
     writeFileSync(at("file"), "content");
-    await launcher.run(["mkfifo", at("pipe")], 5_000);
+    await helper.launcher.run(["mkfifo", at("pipe")], 5_000);
     swap("file", "pipe");
     const seen = new Set<string>();
     for (let i = 0; i < ROUNDS * 5 && seen.size < 2; i++) {
-      seen.add(await outcome(session.read("file").then(({ stream }) => bytesOf(stream))));
-      for await (const { content } of session.walk("/")) if (content !== null) await bytesOf(content);
+      seen.add(await outcome(session.read("file").then(({ stream }) => buffer(stream))));
+      for await (const { content } of session.walk("/")) if (content !== null) await buffer(content);
     }
     expect([...seen].sort()).toEqual(["INVALID_ARGUMENT", "done"]);
   });
@@ -290,7 +263,7 @@ describe("a tree whose owner swaps a directory for a link out of it", () => {
 
 describe("an archive", () => {
   const refused = async (...entries: Parameters<typeof archive>) => {
-    const error = await extract(session, archive(...entries), { path: "t" }).then(
+    const error = await extract(session, inPieces(archive(...entries)), { path: "t" }).then(
       () => null,
       (thrown: { code: string; message: string }) => thrown,
     );
@@ -363,7 +336,7 @@ describe("the helper", () => {
   it("has nothing but its tree: four capabilities, a filter, no file of the machine's", async () => {
     // It answers nothing before all of this holds.
     await session.stat("/");
-    const pid = children(native.pid).find((each) => readlinkSync(`/proc/${each}/root`) === root) ?? 0;
+    const pid = children(helper.native.pid).find((each) => readlinkSync(`/proc/${each}/root`) === root) ?? 0;
     const status = Object.fromEntries(
       readFileSync(`/proc/${pid}/status`, "utf8")
         .split("\n")
@@ -387,29 +360,30 @@ describe("the helper", () => {
   });
 
   it("cannot mount, make devices, trace, connect, start anything or leave, were it taken over", async () => {
-    const prisoner = native.compile("prisoner", PRISONER);
+    const prisoner = helper.native.compile("prisoner", PRISONER);
     const SIGSYS = 31;
-    const run = async (act: string) => (await native.spawn({ argv: [prisoner, root, act], timeout_ms: 5_000 })).signal;
+    const run = async (act: string) =>
+      (await helper.native.spawn({ argv: [prisoner, root, act], timeout_ms: 5_000 })).signal;
     const acts = "mount chroot mknod fifo ptrace socket exec fork setuid unshare kill".split(" ");
     if (process.arch === "x64") acts.push("x32");
     for (const act of acts) expect([act, await run(act)]).toEqual([act, SIGSYS]);
     for (const act of ["nothing", "proc", "dots", "chroot", "mknod", "mount"]) {
       const name = ["chroot", "mknod", "mount"].includes(act) ? `${act} without a filter` : act;
-      const { exit_code, signal } = await native.spawn({ argv: [prisoner, root, name], timeout_ms: 5_000 });
+      const { exit_code, signal } = await helper.native.spawn({ argv: [prisoner, root, name], timeout_ms: 5_000 });
       expect([name, exit_code, signal]).toEqual([name, 0, 0]);
     }
     expect(readdirSync(root).sort()).toEqual(["elsewhere", "t"]);
   });
 
   it("listens to root alone, and to nobody for long", async () => {
-    const path = join(native.directory, "listening.sock");
-    const argv = [native.binary, "files", root, "0"];
-    const before = children(native.pid);
-    expect((await native.spawn({ argv, listen: [path] })).exit_code).toBe(0);
-    const [pid = 0] = children(native.pid).filter((each) => !before.includes(each));
+    const path = join(helper.native.directory, "listening.sock");
+    const argv = [helper.native.binary, "files", root, "0"];
+    const before = children(helper.native.pid);
+    expect((await helper.native.spawn({ argv, listen: [path] })).exit_code).toBe(0);
+    const [pid = 0] = children(helper.native.pid).filter((each) => !before.includes(each));
     const script = "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
     const user = ["setpriv", "--reuid", "65534", "--clear-groups", "python3", "-c", script, path];
-    const { exit_code, stderr } = await native.spawn({ argv: user });
+    const { exit_code, stderr } = await helper.native.spawn({ argv: user });
     expect([exit_code, stderr]).toEqual([1, expect.stringContaining("PermissionError")]);
     await eventually("the helper to end", () => !existsSync(`/proc/${pid}`));
   });

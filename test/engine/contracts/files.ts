@@ -13,6 +13,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { systemClock } from "../../../src/base/clock.ts";
 import { LIMITS } from "../../../src/base/limits.ts";
@@ -67,11 +68,6 @@ export async function poolTree(): Promise<TreeGround> {
   return treesIn(ground, await pool.create("volumes", "trees", null));
 }
 
-const bytesOf = async (stream: AsyncIterable<Uint8Array>) => {
-  const parts: Uint8Array[] = [];
-  for await (const part of stream) parts.push(part);
-  return Buffer.concat(parts);
-};
 const codeOf = (promise: Promise<unknown>) =>
   promise.then(
     () => "none",
@@ -131,7 +127,7 @@ export function filesContract(make: () => Promise<TreeGround>): void {
   const tree = treePerCase(make);
   const { at, below, open } = tree;
   const textOf = async (path: string, range = {}) =>
-    (await bytesOf((await tree.session.read(path, range)).stream)).toString();
+    (await buffer((await tree.session.read(path, range)).stream)).toString();
 
   it("writes a file with its directories, mode and time, and read back with them", async () => {
     await tree.session.write("a/b/c.txt", Buffer.from("hello"), { mode: 0o4751, mtime_ms: 1_234_567_890_123 });
@@ -140,7 +136,7 @@ export function filesContract(make: () => Promise<TreeGround>): void {
     expect([mode & 0o7777, uid, mtimeMs]).toEqual([0o4751, 0, 1_234_567_890_123]);
     const found = await tree.session.read("/a/b/c.txt");
     expect(found).toMatchObject({ type: "file", size: 5, mode: 0o4751, mtime_ms: 1_234_567_890_123, uid: 0, gid: 0 });
-    expect((await bytesOf(found.stream)).toString()).toBe("hello");
+    expect((await buffer(found.stream)).toString()).toBe("hello");
     expect(statSync(at("a/b")).mode & 0o777).toBe(0o755);
     expect(readdirSync(at("a/b"))).toEqual(["c.txt"]);
   });
@@ -164,7 +160,7 @@ export function filesContract(make: () => Promise<TreeGround>): void {
     }
     await tree.session.write("large", uneven());
     expect(readFileSync(at("large")).equals(bytes)).toBe(true);
-    expect((await bytesOf((await tree.session.read("large")).stream)).equals(bytes)).toBe(true);
+    expect((await buffer((await tree.session.read("large")).stream)).equals(bytes)).toBe(true);
   });
 
   it("waits for a slow reader, who holds up neither memory nor the helper of another", async () => {
@@ -336,7 +332,7 @@ export function filesContract(make: () => Promise<TreeGround>): void {
     for await (const { entry, content } of tree.session.walk("t")) {
       const parent = entry.name.split("/").slice(0, -1).join("/");
       expect(parent === "" || seen.has(parent)).toBe(true);
-      const text = content === null ? (entry.target ?? "") : (await bytesOf(content)).toString();
+      const text = content === null ? (entry.target ?? "") : (await buffer(content)).toString();
       seen.set(entry.name, `${entry.type}${entry.isLater ? " again" : ""} ${text}`);
     }
     const [first, later] = ["a/f", "a/again"].map((name) => seen.get(name)).sort();
