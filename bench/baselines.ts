@@ -17,6 +17,7 @@ import { systemClock } from "../src/base/clock.ts";
 import { volatileDirectory } from "../src/base/config.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/host/launcher.ts";
 import { NODE_PATH } from "../src/installation/paths.js";
+import { checkClasses, ratePerSecond } from "./calls.ts";
 import { WITH_NETWORK } from "./container-peer.ts";
 import { installedHelper, temporaryDirectory } from "./daemon.ts";
 import type { LoadOptions, LoadResult } from "./load.ts";
@@ -207,6 +208,21 @@ export async function startLoad(options: LoadOptions): Promise<RunningLoad> {
 
 export async function runLoad(options: LoadOptions): Promise<LoadResult> {
   return (await startLoad(options)).result;
+}
+
+/**
+ * Runs a closed loop of `clients_count` clients for `peak_ms` after half of that, which also brings up all instances.
+ * Resolves to half of the rate that it reaches, and the instances that it met.
+ */
+export async function halfPeak(
+  options: Omit<LoadOptions, "open" | "length_ms">,
+  clients_count: number,
+  peak_ms: number,
+): Promise<{ readonly rate_per_second: number; readonly known: Set<string> }> {
+  const peak = await runLoad({ ...options, clients_count, warmup_ms: peak_ms / 2, length_ms: peak_ms, open: null });
+  const known = new Set<string>();
+  checkClasses(peak.calls, known);
+  return { rate_per_second: ratePerSecond(peak) / 2, known };
 }
 
 /** Runs a client of this folder in a fresh process: its job as JSON on standard input, its result on standard output. */

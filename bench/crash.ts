@@ -7,8 +7,8 @@
  * no failure of the daemon. A call sent after /health answers that fails is one.
  */
 import { rmSync } from "node:fs";
-import { runLoad, startLoad } from "./baselines.ts";
-import { type AnsweredCall, checkClasses, isAnswered, ratePerSecond } from "./calls.ts";
+import { halfPeak, startLoad } from "./baselines.ts";
+import { type AnsweredCall, checkClasses, isAnswered } from "./calls.ts";
 import { pauseUntil } from "./clock.ts";
 import { Daemon, makeDataDir } from "./daemon.ts";
 import { Connection } from "./http.ts";
@@ -153,16 +153,8 @@ async function crashRound(plan: CrashPlan, rate: number | null, round: number, f
       clients_count: OPEN_CONNECTIONS,
       warmup_ms: 0,
     };
-    const peak = await runLoad({
-      ...options,
-      clients_count: CLIENTS,
-      warmup_ms: plan.peak_ms / 2,
-      length_ms: plan.peak_ms,
-      open: null,
-    });
-    const known = new Set<string>();
-    checkClasses(peak.calls, known);
-    const rate_per_second = rate ?? ratePerSecond(peak) / 2;
+    const { known, ...found } = await halfPeak(options, CLIENTS, plan.peak_ms);
+    const rate_per_second = rate ?? found.rate_per_second;
     const length_ms = plan.before_ms + plan.after_ms;
     const load = await startLoad({ ...options, length_ms, open: { rate_per_second, seed: SEED + round } });
     await pauseUntil(load.begins_ms + plan.before_ms);

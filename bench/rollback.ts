@@ -8,8 +8,8 @@
  * as failed. That an instance serves one version only is checked by its nonce (`calls.ts`).
  */
 import { readFileSync } from "node:fs";
-import { runLoad, startLoad } from "./baselines.ts";
-import { checkClasses, failureCounts, isAnswered, latencies, ratePerSecond } from "./calls.ts";
+import { halfPeak, startLoad } from "./baselines.ts";
+import { checkClasses, failureCounts, isAnswered, latencies } from "./calls.ts";
 import { machineMs, pauseUntil } from "./clock.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
 import type { Call, LoadOptions } from "./load.ts";
@@ -163,17 +163,8 @@ function rollbackRound(plan: RollbackPlan, rate: number | null, round: number, i
       clients_count: OPEN_CONNECTIONS,
       warmup_ms: 0,
     };
-    // It also brings the function to all of its instances.
-    const peak = await runLoad({
-      ...options,
-      clients_count: CLIENTS,
-      warmup_ms: plan.peak_ms / 2,
-      length_ms: plan.peak_ms,
-      open: null,
-    });
-    const known = new Set<string>();
-    checkClasses(peak.calls, known);
-    const rate_per_second = rate ?? ratePerSecond(peak) / 2;
+    const { known, ...found } = await halfPeak(options, CLIENTS, plan.peak_ms);
+    const rate_per_second = rate ?? found.rate_per_second;
     const length_ms = plan.before_ms + plan.moves_count * plan.interval_ms + TAIL_MS;
     const load = await startLoad({ ...options, length_ms, open: { rate_per_second, seed: SEED + round } });
     const moves = await makeMoves(daemon, id, load.begins_ms + plan.before_ms, plan);

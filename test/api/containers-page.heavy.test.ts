@@ -2,7 +2,7 @@
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
-import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { agree, button, card, cellOf, forgiveRaces, refusalsOf, rowOf, saved, Tabs } from "../support/page.ts";
 
 const daemon = new Daemon();
@@ -16,21 +16,8 @@ const readKey = async (): Promise<string> =>
 
 beforeAll(() => daemon.start({ HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" }));
 
-afterEach(async () => {
-  await tabs.close();
-  const { containers } = (await daemon.call("GET", "/api/containers")).body;
-  for (const { container_id } of containers) await daemon.call("DELETE", `/api/containers/${container_id}`);
-  for (const { name } of (await daemon.call("GET", "/api/volumes")).body.volumes) {
-    await daemon.call("DELETE", `/api/volumes/${encodeURIComponent(name)}?execution=sync`);
-  }
-});
-
-afterAll(async () => {
-  await tabs.end();
-  expect(await daemon.stop("SIGTERM")).toBe(0);
-  expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
-  await daemon.dispose();
-});
+afterEach(() => tabs.closeEmpty());
+afterAll(() => tabs.end());
 
 describe("the list of containers", () => {
   it("shows state, uptime, use and ports as they change, and those of one state", async () => {

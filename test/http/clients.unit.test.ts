@@ -4,17 +4,10 @@ import { z } from "zod";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
-import { KEY, type RawClient, rawClient, serving } from "./test-server.ts";
+import { healthRoute, KEY, type RawClient, rawClient, serving } from "./test-server.ts";
 
 const routes: Route[] = [
-  route({
-    method: "GET",
-    path: "/health",
-    auth: "public",
-    operation: "tested",
-    summary: "Liveness.",
-    handler: () => ({ status: "ok" }),
-  }),
+  healthRoute,
   route({
     method: "POST",
     path: "/keeps",

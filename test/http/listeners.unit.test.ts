@@ -7,19 +7,12 @@ import { randomIds } from "../../src/base/ids.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { firstUnreached } from "../../src/http/self-check.ts";
-import { KEY, rawClient, serving } from "./test-server.ts";
+import { healthRoute, KEY, rawClient, serving } from "./test-server.ts";
 
 const INNER_HOST = "127.0.0.2";
 
 const routes: Route[] = [
-  route({
-    method: "GET",
-    path: "/health",
-    auth: "public",
-    operation: "tested",
-    summary: "Liveness.",
-    handler: () => ({ status: "ok" }),
-  }),
+  healthRoute,
   route({
     method: "GET",
     path: "/whoami",

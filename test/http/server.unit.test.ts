@@ -9,7 +9,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { listen, matches } from "../../src/http/server.ts";
 import { quietLog } from "../store/scratch.ts";
-import { KEY, rawClient, serving } from "./test-server.ts";
+import { healthRoute, KEY, rawClient, serving } from "./test-server.ts";
 
 const echo = route({
   method: "POST",
@@ -25,14 +25,7 @@ const echo = route({
 });
 
 const basic: Route[] = [
-  route({
-    method: "GET",
-    path: "/health",
-    auth: "public",
-    operation: "tested",
-    summary: "Liveness.",
-    handler: () => ({ status: "ok" }),
-  }),
+  healthRoute,
   // Parameters before literals on purpose: the order of mounting must not matter.
   route({
     method: "GET",

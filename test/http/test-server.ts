@@ -13,7 +13,7 @@ import { Cursors } from "../../src/http/cursors.ts";
 import { Idempotency } from "../../src/http/idempotency.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { Rates } from "../../src/http/rates.ts";
-import type { Route } from "../../src/http/route.ts";
+import { type Route, route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
 import { Spools } from "../../src/http/spool.ts";
 import type { SocketLimits } from "../../src/http/websocket.ts";
@@ -23,6 +23,16 @@ import { scratchStores } from "../store/scratch.ts";
 import { testKeys } from "../tenants/test-keys.ts";
 
 export const KEY = "operator-key-0123456789";
+
+/** The route that a listener asks of itself. */
+export const healthRoute = route({
+  method: "GET",
+  path: "/health",
+  auth: "public",
+  operation: "tested",
+  summary: "Liveness.",
+  handler: () => ({ status: "ok" }),
+});
 
 export interface Served {
   readonly app: App;

@@ -3,26 +3,25 @@
  * more bytes than it may have. Tried from inside of real containers.
  */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { ContainerUser, commandLines } from "../support/containers.ts";
+import { ContainerUser, commandLines, HostSecret } from "../support/containers.ts";
 import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 const containers = new ContainerUser(daemon);
-/** A directory of this machine that nobody inside may see or change. */
-const host_dir = `/var/tmp/hearth-host-${daemon.tag}`;
-const SECRET = `secret-of-the-host-${daemon.tag}`;
+const host = new HostSecret(daemon);
+const host_dir = host.directory;
+const SECRET = host.text;
 
 beforeAll(async () => {
-  mkdirSync(host_dir, { mode: 0o777 });
-  writeFileSync(`${host_dir}/secret`, SECRET);
+  host.make();
   await daemon.start({ HEARTH_CELLS: "0" });
 });
 afterAll(async () => {
   await daemon.dispose();
-  rmSync(host_dir, { recursive: true, force: true });
+  host.remove();
 });
 
 describe("a container that is started again on what it left", () => {

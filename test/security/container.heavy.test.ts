@@ -4,11 +4,11 @@
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { ContainerUser, commandLines, identityOf } from "../support/containers.ts";
+import { ContainerUser, commandLines, HostSecret, identityOf } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 /** Numbers of system calls on both architectures (arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h). */
@@ -40,18 +40,17 @@ const PODMAN = [0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 31].reduce((mask, bit) => mask +
 describe.each(["on", "off"])("with user namespaces %s", (user_namespaces) => {
   const daemon = new Daemon();
   const containers = new ContainerUser(daemon);
-  /** A directory of this machine that nobody inside may see or change. */
-  const host_dir = `/var/tmp/hearth-host-${daemon.tag}`;
-  const SECRET = `secret-of-the-host-${daemon.tag}`;
+  const host = new HostSecret(daemon);
+  const host_dir = host.directory;
+  const SECRET = host.text;
 
   beforeAll(async () => {
-    mkdirSync(host_dir, { mode: 0o777 });
-    writeFileSync(`${host_dir}/secret`, SECRET);
+    host.make();
     await daemon.start({ HEARTH_CELLS: "0", HEARTH_USER_NAMESPACES: user_namespaces });
   });
   afterAll(async () => {
     await daemon.dispose();
-    rmSync(host_dir, { recursive: true, force: true });
+    host.remove();
   });
 
   const HELPER = () => {

@@ -1,5 +1,5 @@
 /** API containers of a daemon under test: the few things that every test of them asks for. */
-import { readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { type Daemon, eventually } from "./daemon.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: records as they came.
@@ -95,4 +95,24 @@ export function commandLines(): { pid: number; args: string[] }[] {
         return [];
       }
     });
+}
+
+/** A directory of this machine with a secret in it, which nobody inside may see or change. */
+export class HostSecret {
+  readonly directory: string;
+  readonly text: string;
+
+  constructor({ tag }: Daemon) {
+    this.directory = `/var/tmp/hearth-host-${tag}`;
+    this.text = `secret-of-the-host-${tag}`;
+  }
+
+  make(): void {
+    mkdirSync(this.directory, { mode: 0o777 });
+    writeFileSync(`${this.directory}/secret`, this.text);
+  }
+
+  remove(): void {
+    rmSync(this.directory, { recursive: true, force: true });
+  }
 }

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import type { Browser, Download, Locator, Page } from "playwright-core";
 import { expect } from "vitest";
 import { openBrowser, openTab, signIn, type Tab } from "./browser.ts";
-import { type Daemon, eventually, KEY } from "./daemon.ts";
+import { type Daemon, eventually, KEY, NOTHING_LEFT } from "./daemon.ts";
 
 /** Waits for what the browser itself notes of answers with these statuses, and takes it off the tab's errors. */
 export async function refusalsOf({ errors }: Tab, ...statuses: readonly number[]): Promise<void> {
@@ -65,7 +65,22 @@ export class Tabs {
     }
   }
 
+  /** Closes them, and deletes the containers and volumes of the test. */
+  async closeEmpty(): Promise<void> {
+    await this.close();
+    const daemon = this.#daemon;
+    const { containers } = (await daemon.call("GET", "/api/containers")).body;
+    for (const { container_id } of containers) await daemon.call("DELETE", `/api/containers/${container_id}`);
+    for (const { name } of (await daemon.call("GET", "/api/volumes")).body.volumes) {
+      await daemon.call("DELETE", `/api/volumes/${encodeURIComponent(name)}?execution=sync`);
+    }
+  }
+
+  /** Ends browser and daemon, which leave nothing. */
   async end(): Promise<void> {
     await this.#browser?.close();
+    expect(await this.#daemon.stop("SIGTERM")).toBe(0);
+    expect(this.#daemon.leftovers()).toEqual(NOTHING_LEFT);
+    await this.#daemon.dispose();
   }
 }
