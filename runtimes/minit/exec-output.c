@@ -16,10 +16,11 @@ void exec_send_output(struct exec *e, int stream, const uint8_t *bytes, size_t l
   size_t before = buf_len(gathered);
   if (before + len == 0) return;
   uint8_t type = stream == 0 ? STDOUT : STDERR;
+  const uint8_t *first = before == 0 ? NULL : gathered->data + gathered->start;
   if (before + len <= OUTPUT_FRAME_MAX) {
-    conn_send(e->conn, type, e->id, gathered->data + gathered->start, before, bytes, len);
+    conn_send(e->conn, type, e->id, first, before, bytes, len);
   } else {
-    conn_send(e->conn, type, e->id, gathered->data + gathered->start, before, NULL, 0);
+    conn_send(e->conn, type, e->id, first, before, NULL, 0);
     conn_send(e->conn, type, e->id, bytes, len, NULL, 0);
   }
   buf_take(gathered, before);

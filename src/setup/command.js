@@ -8,7 +8,7 @@ import { InstallationError } from "../installation/installation-error.js";
 
 /**
  * @typedef {object} Context What a step works on.
- * @property {"start" | "test"} mode
+ * @property {"start" | "test" | "heavy"} mode
  * @property {string} project_dir
  * @property {string} data_dir
  * @property {string} image_dir

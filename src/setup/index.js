@@ -1,5 +1,5 @@
 /**
- * Entry of set-up: `node src/setup/index.js start|test [flags]`. Only checks that this Node can run the rest, in words
+ * Entry of set-up: `node src/setup/index.js start|test|heavy [flags]`. Checks that this Node can run the rest, in words
  * that an old one parses too, and hands over. Exit code 0: everything is in place; 1: it is not, and one message said
  * why; 129, 130, 143: interrupted.
  */

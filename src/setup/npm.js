@@ -120,7 +120,7 @@ function linkNode(project_dir) {
 function missingPackage({ mode, project_dir }) {
   const wanted = readPackages(join(project_dir, "package-lock.json"));
   return firstMissing(wanted, installedPackages(project_dir), {
-    dev: mode === "test",
+    dev: mode !== "start",
     arch: process.arch,
     exists: (path) => existsSync(join(project_dir, path, "package.json")),
   });
@@ -129,7 +129,7 @@ function missingPackage({ mode, project_dir }) {
 /** @param {import("./command.js").Context} context @param {import("./command.js").Commands} commands */
 async function installPackages({ mode, project_dir }, commands) {
   // A start after a test keeps what the test has installed.
-  const dev = mode === "test" || Object.values(installedPackages(project_dir)).some((entry) => entry.dev === true);
+  const dev = mode !== "start" || Object.values(installedPackages(project_dir)).some((entry) => entry.dev === true);
   // Not the project's own Node, which is being replaced.
   const own = join(project_dir, "node_modules/.bin");
   const path = (process.env.PATH ?? "").split(delimiter).filter((entry) => entry !== own);

@@ -41,14 +41,21 @@ const FOR_TEST = [
   { name: "chromium", command: "chromium" },
 ];
 
+/** @type {readonly SystemPackage[]} */
+const FOR_HEAVY = [
+  // libFuzzer is part of it, in a package of its own. AFL++ needs it too, and GCC has no fuzzer.
+  { name: "clang", command: "clang" },
+  { name: "libclang-rt-dev", file: "/var/lib/dpkg/info/libclang-rt-dev.list" },
+];
+
 /**
- * @param {"start" | "test"} mode
+ * @param {"start" | "test" | "heavy"} mode
  * @param {(path: string) => boolean} exists
  * @returns {string[]} names of packages
  */
 export function missingPackages(mode, exists) {
   const directories = SYSTEM_PATH.split(":");
-  return [...FOR_START, ...(mode === "test" ? FOR_TEST : [])]
+  return [...FOR_START, ...(mode === "start" ? [] : FOR_TEST), ...(mode === "heavy" ? FOR_HEAVY : [])]
     .filter(({ command, file }) => {
       if (file !== undefined) return !exists(file);
       return !directories.some((directory) => exists(join(directory, command ?? "")));

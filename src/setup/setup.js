@@ -70,8 +70,8 @@ export async function main(mode, args) {
   const progress = new Progress(process.stderr);
   const commands = new Commands((line) => progress.detail(line));
   try {
-    if (mode !== "start" && mode !== "test")
-      throw new InstallationError("usage: node src/setup/index.js start|test [flags]");
+    if (mode !== "start" && mode !== "test" && mode !== "heavy")
+      throw new InstallationError("usage: node src/setup/index.js start|test|heavy [flags]");
     checkMachine(process);
     /** @type {Context} */
     const context = { mode, project_dir: PROJECT_DIR, ...readDirectories(process.env, args) };

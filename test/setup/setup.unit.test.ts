@@ -140,11 +140,13 @@ describe("npm packages", () => {
 });
 
 describe("system packages", () => {
-  test("on a bare machine everything is missing, and busybox and Chromium only for the tests", () => {
+  test("on a bare machine everything is missing, and what only tests need only for them", () => {
     const forStart = missingPackages("start", () => false);
     expect(forStart).toEqual(expect.arrayContaining(["crun", "runc", "buildah", "mmdebstrap", "nftables", "gcc"]));
     expect(forStart).not.toContain("busybox-static");
-    expect(missingPackages("test", () => false)).toEqual([...forStart, "busybox-static", "chromium"]);
+    const forTest = [...forStart, "busybox-static", "chromium"];
+    expect(missingPackages("test", () => false)).toEqual(forTest);
+    expect(missingPackages("heavy", () => false)).toEqual([...forTest, "clang", "libclang-rt-dev"]);
   });
 
   test("a command built by hand in /usr/local counts", () => {

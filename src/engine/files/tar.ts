@@ -101,8 +101,9 @@ interface Extension {
   mtime_ms?: number;
 }
 
+/** Only times have a fraction. */
 function paxNumber(key: string, value: string): number {
-  if (/^-?\d{1,15}(\.\d*)?$/.test(value)) return Number(value);
+  if ((key === "mtime" ? /^-?\d{1,15}(\.\d*)?$/ : /^-?\d{1,15}$/).test(value)) return Number(value);
   throw refusal(`the archive says ${key}=${value.slice(0, 64)}, which is no number`);
 }
 

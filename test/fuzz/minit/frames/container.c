@@ -1,0 +1,10 @@
+/* What a container has beside its commands, for main.c. It has no main command. */
+#include "modes.h"
+
+#include "../../../../runtimes/minit/container.c"
+
+void container_reset(void) {
+  is_ending = false;
+  proc = (struct proc){.in_fd = -1, .out_fd = {-1, -1}, .report_fd = -1};
+  record = (struct exit_record){.flags = RECORD_NO_COMMAND};
+}

@@ -1,0 +1,17 @@
+/* The helper's modes as main.c drives them: each has the hooks of the loop. */
+#ifndef FUZZ_MODES_H
+#define FUZZ_MODES_H
+
+#include "frame.h"
+
+struct server *instance_mode(void);
+struct server *container_mode(void);
+struct server *launcher_mode(void);
+/* After an _exit in the middle. */
+void init_reset(void);
+void container_reset(void);
+/* Commands or jobs that are not over. */
+bool init_busy(void);
+bool launcher_busy(void);
+
+#endif
