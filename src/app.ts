@@ -25,7 +25,7 @@ import { Traces } from "./base/trace.ts";
 import type { ResolvedImage } from "./containers/admission.ts";
 import { Execs } from "./containers/exec/exec.ts";
 import { Jobs } from "./containers/exec/jobs.ts";
-import { Ports } from "./containers/network/ports.ts";
+import { type HostPorts, LocalPorts } from "./containers/network/ports.ts";
 import { containerCounts } from "./containers/rows.ts";
 import { Containers } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
@@ -35,7 +35,8 @@ import { machineUse, nodeBounds } from "./engine/host/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
 import { Events } from "./events/service.ts";
 import { Classes } from "./functions/classes.ts";
-import { Concurrency } from "./functions/concurrency.ts";
+import { LocalConcurrency } from "./functions/concurrency.ts";
+import { NumberBlocks } from "./functions/invocation-numbers.ts";
 import { Invocations } from "./functions/invocations.ts";
 import { Invoker } from "./functions/invoke.ts";
 import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts";
@@ -44,7 +45,7 @@ import { InvocationTokens } from "./functions/tokens.ts";
 import type { Admission } from "./http/connections.ts";
 import { Cursors } from "./http/cursors.ts";
 import { Idempotency } from "./http/idempotency.ts";
-import { Rates } from "./http/rates.ts";
+import { LocalRates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
 import { makeDirectory } from "./installation/directories.js";
@@ -139,14 +140,14 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 
   const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config.data_dir)) });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
-  const invocations = new Invocations({ ...base, store, node, quotas });
+  const invocations = new Invocations({ ...base, store, node, quotas, numbers: new NumberBlocks(store) });
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
   const owned = { ...base, store, engine, node, events, quotas };
   const functions = new Functions({ ...owned, pool, classes, launcher, queue_max, observer });
-  const concurrency = new Concurrency();
+  const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, node_id: node.id, concurrency, tenant_limit, observer });
-  const rates = new Rates(clock);
+  const rates = new LocalRates(clock);
   const idempotency = new Idempotency({ store, clock, log });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
@@ -297,7 +298,7 @@ function makeContainers(
 ) {
   const { store, node, engine, events, operations, quotas } = parts;
   const shares = new TenantShares(quotas);
-  const ports = new Ports({
+  const ports = new LocalPorts({
     ids,
     range: config.host_ports,
     own: ownPorts(config),
@@ -387,7 +388,7 @@ async function startTelemetry(
  * Throws PORT_TAKEN where connections to a listener's address arrive elsewhere: at a container that has published the
  * port, which would receive the keys of clients. Names whose it is.
  */
-async function checkReached(listener: Listening, ports: Ports, host_tag: string): Promise<void> {
+async function checkReached(listener: Listening, ports: HostPorts, host_tag: string): Promise<void> {
   const unreached = await listener.unreached();
   if (unreached === null) return;
   const { port } = listener;

@@ -293,6 +293,13 @@ describe("the source", () => {
     expect(long).toEqual([]);
   });
 
+  it("names each port of a single writer in the table of them, and no other", () => {
+    const named = code.filter((file) => /\bSingle writer: /.test(read(file)));
+    const section = read("src/README.md").split("## Single writer")[1]?.split("\n## ")[0] ?? "";
+    const table = [...section.matchAll(/^\| `\w+` in \[([^\]]+)\]/gm)].map(([, file]) => `src/${file}`);
+    expect(table.toSorted()).toEqual(named.toSorted());
+  });
+
   it("says hot path in the head of the files that a call crosses, and nowhere else", () => {
     const sources = files.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js|c|h)$/.test(file));
     const mentions = sources.filter((file) => /\bHot path\b/.test(read(file)));

@@ -9,7 +9,7 @@ import type { Log } from "../base/log.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { StoredNode } from "../store/store.ts";
 import type { ContainerChanges } from "./events.ts";
-import type { Ports } from "./network/ports.ts";
+import type { HostPorts } from "./network/ports.ts";
 import { BEGUN, type ContainerRow, type ContainerRows, type MoveFields } from "./rows.ts";
 import type { Supervisor } from "./supervisor.ts";
 
@@ -21,7 +21,7 @@ export interface RecoveryOptions {
   readonly log: Log;
   readonly rows: ContainerRows;
   readonly changes: ContainerChanges;
-  readonly ports: Ports;
+  readonly ports: HostPorts;
   readonly supervisor: Supervisor;
   /** Ends a container whose stop was begun. */
   stop(row: ContainerRow, grace_ms: number): Promise<unknown>;

@@ -35,7 +35,7 @@ import {
 } from "./admission.ts";
 import { limitDisks, startLimited } from "./disks.ts";
 import { ContainerChanges, eventOf } from "./events.ts";
-import type { Ports } from "./network/ports.ts";
+import type { HostPorts } from "./network/ports.ts";
 import { endFields, recover } from "./recovery.ts";
 import { BEGUN, type ContainerRow, ContainerRows } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
@@ -56,7 +56,7 @@ export interface ContainersOptions {
   readonly log: Log;
   readonly containers_max: number;
   readonly quotas: Quotas;
-  readonly ports: Ports;
+  readonly ports: HostPorts;
   /** Throws INVALID_ARGUMENT where there is no such profile. */
   resolveImage(selector: string, oci: boolean): ResolvedImage;
   readonly volumes: Volumes;
@@ -67,7 +67,7 @@ export class Containers {
   readonly #rows: ContainerRows;
   readonly #admission: Admission;
   readonly #changes: ContainerChanges;
-  readonly #ports: Ports;
+  readonly #ports: HostPorts;
   readonly #turns = new KeyedMutex();
   readonly #view: View;
   readonly #supervisor: Supervisor;

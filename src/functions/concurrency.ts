@@ -9,11 +9,21 @@
  */
 import { AppError, invariant } from "../base/errors.ts";
 
-export class Concurrency {
+/**
+ * The port of whoever limits calls in flight. Single writer: one process counts in its memory; a second node would grant each
+ * function and tenant its limit once more.
+ */
+export interface ConcurrencyLimiter {
+  /** Counts one call. Throws CONCURRENCY_LIMIT when a limit is reached; a limit of null is none. Synchronous. */
+  enter(function_id: string, function_limit: number | null, tenant_id: string, tenant_limit: number | null): void;
+  /** Once for each call that entered, whatever became of it. */
+  leave(function_id: string, tenant_id: string): void;
+}
+
+export class LocalConcurrency implements ConcurrencyLimiter {
   readonly #functions = new Map<string, number>();
   readonly #tenants = new Map<string, number>();
 
-  /** Counts one call. Throws CONCURRENCY_LIMIT when a limit is reached; a limit of null is none. */
   enter(function_id: string, function_limit: number | null, tenant_id: string, tenant_limit: number | null): void {
     const of_function = this.#functions.get(function_id) ?? 0;
     if (function_limit !== null && of_function >= function_limit)
@@ -24,7 +34,6 @@ export class Concurrency {
     this.#tenants.set(tenant_id, of_tenant + 1);
   }
 
-  /** Once for each call that entered, whatever became of it. */
   leave(function_id: string, tenant_id: string): void {
     countDown(this.#functions, function_id);
     countDown(this.#tenants, tenant_id);

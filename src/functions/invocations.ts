@@ -22,12 +22,10 @@ import {
 } from "../store/store.ts";
 import { ALL_RECORDS, deleteExpired, nextBytePage, RECORD_BYTES } from "./byte-paging.ts";
 import { InvocationIds } from "./invocation-ids.ts";
+import type { NumberSource } from "./invocation-numbers.ts";
 import { trimStorage } from "./quota.ts";
 import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
 
-/** Numbers reserved at a time: at most so many are skipped by a crash. */
-const NUMBER_BLOCK = 1_000_000;
-const HIGH_KEY = "invocation_number_high";
 /** First number whose id is masked, and the key of the mask. */
 const ID_KEY = "invocation_id_mask";
 const ID_KEY_DIGITS = 32;
@@ -82,6 +80,7 @@ export interface InvocationsOptions {
   readonly node: StoredNode;
   readonly log: Log;
   readonly quotas: Quotas;
+  readonly numbers: NumberSource;
 }
 
 export class Invocations {
@@ -90,29 +89,25 @@ export class Invocations {
   readonly #node: StoredNode;
   readonly #log: Log;
   readonly #quotas: Quotas;
+  readonly #numbers: NumberSource;
   readonly #append: Append;
   #numbering = new InvocationIds("", 0);
-  #next = 0;
-  #reserved = 0;
-  #isReserving = false;
 
-  constructor({ store, ids, node, log, quotas }: InvocationsOptions) {
+  constructor({ store, ids, node, log, quotas, numbers }: InvocationsOptions) {
     this.#store = store;
     this.#ids = ids;
     this.#node = node;
     this.#log = log;
     this.#quotas = quotas;
+    this.#numbers = numbers;
     this.#append = store.appender("invocations", COLUMNS);
   }
 
   /** Reserves the first block of numbers. Call once before anything else. */
   async boot(): Promise<void> {
-    const row = await this.#store.readOne("SELECT value FROM meta WHERE key = ?", [HIGH_KEY]);
-    this.#next = Number(row?.value ?? 0) + 1;
-    this.#reserved = this.#next;
-    await this.#reserve();
+    const first = await this.#numbers.boot();
     const sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING";
-    await this.#store.write([{ sql, args: [ID_KEY, `${this.#next}.${this.#ids.hex(ID_KEY_DIGITS)}`] }], {
+    await this.#store.write([{ sql, args: [ID_KEY, `${first}.${this.#ids.hex(ID_KEY_DIGITS)}`] }], {
       durable: true,
     });
     const kept = await this.#store.readOne("SELECT value FROM meta WHERE key = ?", [ID_KEY]);
@@ -122,11 +117,7 @@ export class Invocations {
 
   /** The next invocation's number and id. */
   number(): InvocationNumber {
-    const seq = this.#next++;
-    if (seq > this.#reserved) {
-      throw new AppError("INTERNAL", "no invocation number is reserved: the store does not answer");
-    }
-    if (this.#reserved - seq < NUMBER_BLOCK / 2 && !this.#isReserving) void this.#reserve().catch(() => {});
+    const seq = this.#numbers.next();
     const suffix = this.#ids.random(SUFFIX_LENGTH);
     return { seq, suffix, id: this.#numbering.id({ seq, suffix }) };
   }
@@ -221,18 +212,6 @@ export class Invocations {
       { seq_max: Number(excess?.seq ?? 0), ended_before: oldest_kept },
       isLate,
     );
-  }
-
-  async #reserve(): Promise<void> {
-    this.#isReserving = true;
-    try {
-      const high = this.#reserved + NUMBER_BLOCK;
-      const sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-      await this.#store.write([{ sql, args: [HIGH_KEY, String(high)] }], { durable: true });
-      this.#reserved = high;
-    } finally {
-      this.#isReserving = false;
-    }
   }
 
   #record(of: FunctionKey, row: Row): InvocationRecord {

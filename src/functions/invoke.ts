@@ -10,7 +10,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { RequestNotes } from "../base/request-observer.ts";
 import type { Trace } from "../base/trace.ts";
-import type { Concurrency } from "./concurrency.ts";
+import type { ConcurrencyLimiter } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Call, Outcome } from "./launch.ts";
 import type { CallObserver } from "./observer.ts";
@@ -70,7 +70,7 @@ export interface InvokerOptions {
   readonly invocations: Invocations;
   readonly clock: Clock;
   readonly node_id: string;
-  readonly concurrency: Concurrency;
+  readonly concurrency: ConcurrencyLimiter;
   /** Calls that any one tenant may have in flight; null: no limit. */
   readonly tenant_limit: number | null;
   readonly observer: CallObserver;
@@ -88,7 +88,7 @@ export class Invoker {
   readonly #invocations: Invocations;
   readonly #clock: Clock;
   readonly #node_id: string;
-  readonly #concurrency: Concurrency;
+  readonly #concurrency: ConcurrencyLimiter;
   readonly #tenant_limit: number | null;
   readonly #observer: CallObserver;
 

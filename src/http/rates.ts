@@ -23,7 +23,18 @@ export interface Taken {
   readonly refusal: AppError | null;
 }
 
-export class Rates {
+/**
+ * The port of whoever limits the requests of tenants. Single writer: one process counts in its memory; a second node would let
+ * each tenant send its rate once more.
+ */
+export interface RateLimiter {
+  /** Null: no limit. A tenant whose limit changes begins with a full bucket. */
+  set(tenant_id: string, per_second: number | null): void;
+  /** Counts one request. Null for a tenant without a limit. Synchronous. */
+  take(tenant_id: string): Taken | null;
+}
+
+export class LocalRates implements RateLimiter {
   readonly #clock: Clock;
   readonly #buckets = new Map<string, Bucket>();
 
@@ -31,7 +42,6 @@ export class Rates {
     this.#clock = clock;
   }
 
-  /** Null: no limit. A tenant whose limit changes begins with a full bucket. */
   set(tenant_id: string, per_second: number | null): void {
     if (per_second === null) this.#buckets.delete(tenant_id);
     else if (this.#buckets.get(tenant_id)?.per_second !== per_second) {
@@ -40,7 +50,6 @@ export class Rates {
     }
   }
 
-  /** Counts one request. Null for a tenant without a limit. */
   take(tenant_id: string): Taken | null {
     const bucket = this.#buckets.get(tenant_id);
     if (bucket === undefined) return null;

@@ -30,7 +30,7 @@ import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import { type Idempotency, keyedRequest } from "./idempotency.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
 import type { MemoryBudget, Share } from "./memory-budget.ts";
-import type { Rates, Taken } from "./rates.ts";
+import type { RateLimiter, Taken } from "./rates.ts";
 import type { Route, RouteRequest } from "./route.ts";
 import type { Spool, Spools } from "./spool.ts";
 import { send } from "./stream.ts";
@@ -44,7 +44,7 @@ export interface AppDeps {
   /** Decides for every request of this application. */
   readonly authenticator: Authenticator;
   /** Of all listeners together. */
-  readonly rates: Rates;
+  readonly rates: RateLimiter;
   readonly cursors: Cursors;
   readonly idempotency: Idempotency;
   /** What all requests of this application hold. */

@@ -52,7 +52,39 @@ const IN_ALL = Symbol("in all");
 /** The target of an operation that was to make it and failed. */
 const UNMADE = { target_resource_id: null } as const;
 
-export class Queue {
+/**
+ * The port of whoever carries operations out. Single writer: one process holds every operation that has not ended and takes
+ * up all of them at its start. A second node would need a claim on each, with a lease, or both would carry it out.
+ */
+export interface OperationQueue {
+  readonly isDraining: boolean;
+  readonly open_count: number;
+  openCountOf(tenant_id: string): number;
+  openOf(tenant_id: string): Open[];
+  find(tenant_id: string, id: string): Open | null;
+  /** Once for each type, before its first operation. */
+  register(type: string, runner: Runner): void;
+  knows(type: string): boolean;
+  runner(type: string): Runner;
+  /** Makes an operation open; it does not wait for its turn yet. */
+  admit(row: OpenRow, attachment: unknown): Open;
+  /** Lets go of an operation: it has ended, was never accepted, or is left to the next process. */
+  dismiss(open: Open): void;
+  /** Lets it wait for its turn, which may be at once. */
+  enqueue(open: Open, left_ms: number): void;
+  /** Ends what waits, and asks what runs to stop. The first reason counts. */
+  stop(open: Open, why: Stop): Promise<void>;
+  /** Resolves when it has ended, time is up, the signal fires, or the daemon is about to end. */
+  ended(open: Open, timeout_ms: number, signal?: AbortSignal): Promise<void>;
+  /** The last change of an operation. Rejects where it could not be stored for long; the next process finds it open. */
+  end(open: Open, end: End): Promise<void>;
+  /** The event that tells of a state. */
+  event(open: OpenRow, status: OperationStatus): NewEvent;
+  /** Nothing else begins. What runs gets `ms`, or less where the next process can take it up, to finish. */
+  drain(ms: number): Promise<void>;
+}
+
+export class LocalQueue implements OperationQueue {
   readonly #options: QueueOptions;
   readonly #runners = new Map<string, Runner>();
   readonly #open = new Map<string, Open>();
@@ -108,7 +140,6 @@ export class Queue {
     return runner;
   }
 
-  /** Makes an operation open; it does not wait for its turn yet. */
   admit(row: OpenRow, attachment: unknown): Open {
     const ended = Promise.withResolvers<void>();
     const open: Open = { ...row, attachment, ended, isTaken: false, run: null, stop: null, cancelTimer: () => {} };
@@ -117,7 +148,6 @@ export class Queue {
     return open;
   }
 
-  /** Lets go of an operation: it has ended, was never accepted, or is left to the next process. */
   dismiss(open: Open): void {
     if (!this.#open.delete(open.id)) return;
     const left = this.openCountOf(open.tenant_id) - 1;
@@ -127,7 +157,6 @@ export class Queue {
     open.ended.resolve();
   }
 
-  /** Lets it wait for its turn, which may be at once. */
   enqueue(open: Open, left_ms: number): void {
     const { clock, log } = this.#options;
     open.cancelTimer = clock.after(left_ms, () => {
@@ -141,7 +170,6 @@ export class Queue {
     if (!open.isTaken && open.status === "accepted") void this.#move(open, "queue", {}).catch(() => {});
   }
 
-  /** Ends what waits, and asks what runs to stop. The first reason counts. */
   async stop(open: Open, why: Stop): Promise<void> {
     open.stop ??= why;
     if (open.isTaken) return open.run?.stop(open.stop);
@@ -151,7 +179,6 @@ export class Queue {
     await this.end(open, { verb: why, message });
   }
 
-  /** Resolves when it has ended, time is up, the signal fires, or the daemon is about to end. */
   async ended(open: Open, timeout_ms: number, signal?: AbortSignal): Promise<void> {
     if (signal?.aborted === true) return;
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -163,7 +190,6 @@ export class Queue {
     signal?.removeEventListener("abort", leave);
   }
 
-  /** Nothing else begins. What runs gets `ms`, or less where the next process can take it up, to finish. */
   async drain(ms: number): Promise<void> {
     const { clock } = this.#options;
     this.#isDraining = true;
@@ -176,7 +202,6 @@ export class Queue {
     for (const cancel of timers) cancel();
   }
 
-  /** The last change of an operation. Rejects where it could not be stored for long; the next process finds it open. */
   async end(open: Open, end: End, notes: Readonly<Record<string, Value>> = {}): Promise<void> {
     const { clock, log } = this.#options;
     const isUnmade = end.verb === "fail" && this.#runners.get(open.type)?.makes_target === true;

@@ -18,7 +18,7 @@ import type { Listed, Place } from "../base/paging.ts";
 import type { Events } from "../events/service.ts";
 import type { Once, Store } from "../store/store.ts";
 import { refusalOf } from "./outcomes.ts";
-import { Queue } from "./queue.ts";
+import { LocalQueue, type OperationQueue } from "./queue.ts";
 import { OperationRows } from "./rows.ts";
 import { type Alongside, NOTHING, type Runner } from "./run.ts";
 import {
@@ -77,14 +77,14 @@ export interface OperationsOptions {
 export class Operations {
   readonly #options: OperationsOptions;
   readonly #rows: OperationRows;
-  readonly #queue: Queue;
+  readonly #queue: OperationQueue;
   /** Tenants with new operations since theirs were counted. */
   readonly #uncounted = new Set<string>();
 
   constructor(options: OperationsOptions) {
     this.#options = options;
     this.#rows = new OperationRows(options.store);
-    this.#queue = new Queue({ ...options, rows: this.#rows });
+    this.#queue = new LocalQueue({ ...options, rows: this.#rows });
   }
 
   /** Says how operations of a type are carried out. Before `boot`. */

@@ -1,14 +1,14 @@
 /** Calls in flight against the limits of functions and tenants. */
 import { describe, expect, it } from "vitest";
 import { InvariantError } from "../../src/base/errors.ts";
-import { Concurrency } from "../../src/functions/concurrency.ts";
+import { LocalConcurrency } from "../../src/functions/concurrency.ts";
 
 const atLimit = (text: string) =>
   expect.objectContaining({ code: "CONCURRENCY_LIMIT", retry_after: 1, message: expect.stringContaining(text) });
 
 describe("calls in flight", () => {
   it("are refused at the limit of their function, until one has left", () => {
-    const calls = new Concurrency();
+    const calls = new LocalConcurrency();
     calls.enter("fn_a", 2, "t", null);
     calls.enter("fn_a", 2, "t", null);
     expect(() => calls.enter("fn_a", 2, "t", null)).toThrow(atLimit("of function fn_a is reached: 2"));
@@ -19,7 +19,7 @@ describe("calls in flight", () => {
   });
 
   it("are refused at the limit of their tenant, whatever the function, and another tenant is not touched", () => {
-    const calls = new Concurrency();
+    const calls = new LocalConcurrency();
     calls.enter("fn_a", null, "t", 2);
     calls.enter("fn_b", 9, "t", 2);
     expect(() => calls.enter("fn_c", 9, "t", 2)).toThrow(atLimit("of tenant t is reached: 2"));
@@ -29,13 +29,13 @@ describe("calls in flight", () => {
   });
 
   it("name the function's limit where both are reached", () => {
-    const calls = new Concurrency();
+    const calls = new LocalConcurrency();
     calls.enter("fn_a", 1, "t", 1);
     expect(() => calls.enter("fn_a", 1, "t", 1)).toThrow(atLimit("of function fn_a"));
   });
 
   it("count for a limit that was set after they began, and for one that was lowered", () => {
-    const calls = new Concurrency();
+    const calls = new LocalConcurrency();
     for (let i = 0; i < 3; i++) calls.enter("fn_a", null, "t", null);
     expect(() => calls.enter("fn_a", 3, "t", null)).toThrow(atLimit("3"));
     expect(() => calls.enter("fn_a", 2, "t", null)).toThrow(atLimit("2"));
@@ -45,11 +45,11 @@ describe("calls in flight", () => {
   });
 
   it("are all refused at a limit of 0", () => {
-    expect(() => new Concurrency().enter("fn_a", 0, "t", null)).toThrow(atLimit("0"));
+    expect(() => new LocalConcurrency().enter("fn_a", 0, "t", null)).toThrow(atLimit("0"));
   });
 
   it("leave nothing behind, refused ones included", () => {
-    const calls = new Concurrency();
+    const calls = new LocalConcurrency();
     for (const id of ["fn_a", "fn_b", "fn_c"]) calls.enter(id, null, "t", null);
     expect(() => calls.enter("fn_a", 1, "t", null)).toThrow(atLimit("fn_a"));
     expect(() => calls.enter("fn_d", null, "t", 3)).toThrow(atLimit("tenant"));

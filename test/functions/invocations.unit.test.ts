@@ -9,6 +9,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
 import { firstPage } from "../../src/base/paging.ts";
 import { ALL_RECORDS, deleteExpired } from "../../src/functions/byte-paging.ts";
+import { NumberBlocks } from "../../src/functions/invocation-numbers.ts";
 import { Invocations } from "../../src/functions/invocations.ts";
 import type { InvocationRecord } from "../../src/functions/schema.ts";
 import { openEmbedded } from "../../src/store/embedded.ts";
@@ -31,6 +32,7 @@ const makeInvocations = () =>
     node: { id: "node_1", seq: 1 },
     log: createLog("silent", systemClock),
     quotas: nodeQuotas(),
+    numbers: new NumberBlocks(store),
   });
 
 beforeEach(async () => {

@@ -2,12 +2,12 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Rates } from "../../src/http/rates.ts";
+import { LocalRates } from "../../src/http/rates.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 
 function bucket(per_second: number) {
   const clock = new HandClock();
-  const rates = new Rates(clock);
+  const rates = new LocalRates(clock);
   rates.set("t", per_second);
   const allowed = (count: number): number => {
     let taken = 0;
@@ -19,7 +19,7 @@ function bucket(per_second: number) {
 
 describe("the requests of a tenant", () => {
   it("are not counted without a limit", () => {
-    const rates = new Rates(new HandClock());
+    const rates = new LocalRates(new HandClock());
     expect(rates.take("t")).toBeNull();
     rates.set("t", 1);
     rates.set("t", null);

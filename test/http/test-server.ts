@@ -12,7 +12,7 @@ import type { Admission } from "../../src/http/connections.ts";
 import { Cursors } from "../../src/http/cursors.ts";
 import { Idempotency } from "../../src/http/idempotency.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
-import { Rates } from "../../src/http/rates.ts";
+import { LocalRates, type RateLimiter } from "../../src/http/rates.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { type App, createApp, type Listening, listen, type ServerLimits } from "../../src/http/server.ts";
 import { Spools } from "../../src/http/spool.ts";
@@ -38,7 +38,7 @@ export interface Served {
   readonly app: App;
   readonly server: Listening;
   readonly keys: Keys;
-  readonly rates: Rates;
+  readonly rates: RateLimiter;
   readonly store: Store;
   /** Messages of level error with their fields. */
   readonly faults: { readonly message: string; readonly fields: LogFields }[];
@@ -92,7 +92,7 @@ export function serving(): (
     const store = made.open();
     const keys = testKeys(store, systemClock);
     await keys.ensureBootstrap(KEY);
-    const rates = new Rates(systemClock);
+    const rates = new LocalRates(systemClock);
     const spools = new Spools(join(made.directory, "uploads"), ids, clock);
     await spools.begin();
     const app = createApp({

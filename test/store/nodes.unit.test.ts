@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { randomIds } from "../../src/base/ids.ts";
 import { firstPage } from "../../src/base/paging.ts";
 import { ContainerRows, containerCounts } from "../../src/containers/rows.ts";
+import { NumberBlocks } from "../../src/functions/invocation-numbers.ts";
 import { Invocations } from "../../src/functions/invocations.ts";
 import { FunctionRows } from "../../src/functions/rows.ts";
 import { createFunction } from "../../src/functions/schema.ts";
@@ -31,13 +32,27 @@ describe("a store of two nodes", () => {
     const key = { function_seq: 1, id: record.function_id, name: record.function_name };
     const ids: string[] = [];
     for (const node of [ONE, TWO]) {
-      const invocations = new Invocations({ store, ids: randomIds(), node, log: quietLog, quotas: nodeQuotas() });
+      const invocations = new Invocations({
+        store,
+        ids: randomIds(),
+        node,
+        log: quietLog,
+        quotas: nodeQuotas(),
+        numbers: new NumberBlocks(store),
+      });
       await invocations.boot();
       const number = invocations.number();
       await invocations.append(1, number, record);
       ids.push(number.id);
     }
-    const reader = new Invocations({ store, ids: randomIds(), node: ONE, log: quietLog, quotas: nodeQuotas() });
+    const reader = new Invocations({
+      store,
+      ids: randomIds(),
+      node: ONE,
+      log: quietLog,
+      quotas: nodeQuotas(),
+      numbers: new NumberBlocks(store),
+    });
     await reader.boot();
     const { items } = await reader.list(key, firstPage());
     expect(items.map(({ invocation_id, execution_node_id }) => [invocation_id, execution_node_id])).toEqual([

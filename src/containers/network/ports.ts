@@ -28,7 +28,29 @@ export interface PortsOptions {
   readonly publications: () => Promise<readonly Publication[]>;
 }
 
-export class Ports {
+/**
+ * The port of whoever gives ports of a machine to containers. Single writer: one process knows the owners, from the rows of its
+ * node; a second daemon on the same machine learns of its ports only from the packet filter (O2).
+ */
+export interface HostPorts {
+  /** From now on the port is the daemon's own. */
+  reserve(port: number): void;
+  /** Ports of this machine that lead into containers, those of other daemons too. */
+  publications(): Promise<readonly Publication[]>;
+  /** The container that has the port, or null. */
+  ownerOf(port: Pick<PublishedPort, "protocol" | "host_port">): string | null;
+  /** Notes what a container has, as the store knows it. */
+  keep(id: string, ports: readonly PublishedPort[]): void;
+  /**
+   * Takes ports for a container, all or none. Rejects with INVALID_ARGUMENT for one outside of the tenant's range,
+   * PORT_TAKEN, or CAPACITY_FULL when none is left to choose.
+   */
+  claim(tenant_id: string, id: string, wanted: readonly WantedPort[]): Promise<readonly PublishedPort[]>;
+  /** Gives back all ports of a container. */
+  release(id: string): void;
+}
+
+export class LocalPorts implements HostPorts {
   readonly #options: PortsOptions;
   readonly #own: Set<number>;
   /** Container by protocol and port (O1). */
@@ -39,30 +61,22 @@ export class Ports {
     this.#own = new Set(options.own);
   }
 
-  /** From now on the port is the daemon's own. */
   reserve(port: number): void {
     this.#own.add(port);
   }
 
-  /** Ports of this machine that lead into containers, those of other daemons too. */
   publications(): Promise<readonly Publication[]> {
     return this.#options.publications();
   }
 
-  /** The container that has the port, or null. */
   ownerOf(port: Pick<PublishedPort, "protocol" | "host_port">): string | null {
     return this.#owners.get(keyOf(port)) ?? null;
   }
 
-  /** Notes what a container has, as the store knows it. */
   keep(id: string, ports: readonly PublishedPort[]): void {
     for (const port of ports) this.#owners.set(keyOf(port), id);
   }
 
-  /**
-   * Takes ports for a container, all or none. Rejects with INVALID_ARGUMENT for one outside of the tenant's range,
-   * PORT_TAKEN, or CAPACITY_FULL when none is left to choose.
-   */
   async claim(tenant_id: string, id: string, wanted: readonly WantedPort[]): Promise<readonly PublishedPort[]> {
     if (wanted.length === 0) return [];
     for (const { host_port } of wanted) this.#checkRange(tenant_id, host_port);
@@ -95,7 +109,6 @@ export class Ports {
     );
   }
 
-  /** Gives back all ports of a container. */
   release(id: string): void {
     for (const [key, owner] of this.#owners) if (owner === id) this.#owners.delete(key);
   }
