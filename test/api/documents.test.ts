@@ -1,4 +1,4 @@
-/** Every command of README and the guides runs as it is shown, against one daemon with the operator's key in its file. */
+/** README and the guides: every command runs as it is shown, against one daemon; the backup that they describe restores. */
 import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Commands } from "../support/command.ts";
@@ -53,5 +53,37 @@ describe("the commands of", () => {
     expect({ code, out, err }).toEqual({ code: 0, out: expect.any(String), err: expect.any(String) });
     if (path !== "README.md") return;
     for (const shown of ["hello, world\n", '"stdout":"hello, world\\n"', "hello from "]) expect(out).toContain(shown);
+  });
+});
+
+describe("a backup as the operator's guide describes it", () => {
+  it("restores functions, volumes and the files of containers", async () => {
+    const node = new Daemon();
+    const archive = `${commands.home}/backup.tar`;
+    try {
+      await node.start({ HEARTH_CELLS: "0" });
+      await node.deploy({ name: "kept", handler: "echo kept" });
+      await node.call("POST", "/api/volumes", { name: "data", quota_mb: 100 });
+      const content = Buffer.from("in the volume").toString("base64");
+      await node.call("POST", "/api/volumes/data/files", { path: "a.txt", content });
+      await node.call("POST", "/api/containers", { name: "box" });
+      await node.call("POST", "/api/containers/box/exec", { command: ["sh", "-c", "echo in the box > /root/file"] });
+      await node.call("POST", "/api/containers/box/stop", {});
+      await node.stop();
+      const lines = [
+        `tar --sparse -cf ${archive} -C ${node.data_dir} .`,
+        `find ${node.data_dir} -mindepth 1 -delete`,
+        `tar --sparse -xf ${archive} -C ${node.data_dir}`,
+      ];
+      expect(await commands.bash(`set -e\n${lines.join("\n")}`)).toEqual({ code: 0, out: "", err: "" });
+      await node.start({ HEARTH_CELLS: "0" });
+      expect(await node.invoke("kept")).toMatchObject({ stdout: "kept\n" });
+      expect((await node.call("GET", "/api/volumes/data/files/a.txt")).body).toBe("in the volume");
+      await node.call("POST", "/api/containers/box/start?execution=sync");
+      const read = await node.call("POST", "/api/containers/box/exec", { command: ["cat", "/root/file"] });
+      expect(read.body).toMatchObject({ stdout: "in the box\n" });
+    } finally {
+      await node.dispose();
+    }
   });
 });
