@@ -1,6 +1,6 @@
 /** The documents: links lead somewhere, README stays short, and names in them exist. */
 import { existsSync } from "node:fs";
-import { dirname, join, normalize } from "node:path";
+import { basename, dirname, join, normalize } from "node:path";
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { buildProgram } from "../../src/cli/program.ts";
@@ -61,6 +61,12 @@ describe("the documents", () => {
       }
     }
     expect(DOCUMENTS.map(({ path }) => path).filter((path) => !reached.has(path))).toEqual([]);
+  });
+
+  it.each(["pool", "src/telemetry"])("of %s link every file of the folder", (folder) => {
+    const { links } = documentAt(`${folder}/README.md`);
+    const files = PROJECT_FILES.filter((file) => dirname(file) === folder && file.endsWith(".ts"));
+    expect(files.map((file) => basename(file)).filter((file) => !links.includes(file))).toEqual([]);
   });
 
   it("name the language of every fenced block", () => {
