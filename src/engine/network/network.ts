@@ -1,42 +1,30 @@
 /**
  * The network of instances: a link to each, routed to its one address; NAT to the outside, and no way to a neighbour:
  * the forward chain drops packets from link to link. Packets from an instance to this machine itself are dropped but
- * for answers and pings. The rules themselves are rules.ts's; here they are put in force, with the policies of
- * containers that have one. A bridge without a port carries the gateway's address.
+ * for answers and pings. The rules are rules.ts's, and firewall.ts puts them in force; here are slots and links. A bridge
+ * without a port carries the gateway's address.
  *
  * Namespaces are slots, made before they are needed and used once (`slots.ts`): a socket of an instance may be held
  * open elsewhere when the instance is gone. The slot of an instance that an earlier process started is counted as in
  * use (its index, and so its address and uid, is nobody else's).
  *
- * W1 A policy stands before the first process in its slot starts, and until nothing is left of the last one. It is the
- *    kernel's: with the daemon gone it holds on, and the next daemon's first transaction has it again.
  * W2 An index is used again only when nothing is left of its last use: no link, no policy, no tracked connection.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import type { CancelTimer, Clock } from "../../base/clock.ts";
+import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
-import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { type AddressSet, type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "../host/launcher.ts";
 import { UserNamespaces } from "../host/user-namespaces.ts";
 import type { Budget } from "../ports/machine.ts";
+import { COMMAND_TIMEOUT_MS, Firewall } from "./firewall.ts";
 import { Gathering } from "./gathering.ts";
-import { Policies } from "./policies.ts";
-import {
-  FLOWS_COUNTER,
-  type LinkGroups,
-  type NetworkPolicy,
-  noRules,
-  type PolicyOf,
-  policyRules,
-  tableRules,
-} from "./rules.ts";
+import type { LinkGroups, NetworkPolicy } from "./rules.ts";
 import { Slots } from "./slots.ts";
 import { foreignLink, formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
 import type { Uplink } from "./uplink.ts";
 
-const COMMAND_TIMEOUT_MS = 5_000;
 const NO_LAUNCHER = 0;
 /** Link groups of all daemons: above those that people number by hand, four for each tag. */
 const GROUPS_BASE = 0x2000_0000;
@@ -91,7 +79,7 @@ export interface NetworkOptions {
 export class Network {
   readonly subnet: Subnet;
   readonly #options: NetworkOptions;
-  readonly #text: { mac: string; table: string; tag: string; owner: string; rules_file: string };
+  readonly #text: { mac: string; table: string; tag: string; owner: string };
   readonly #groups: LinkGroups;
   readonly #slots: Slots<NetworkSlot>;
   /** Indexes of slots, and so addresses. */
@@ -100,21 +88,12 @@ export class Network {
   #isOwner = false;
   /** True if the bridge is there and as it has to be. */
   #isReady = false;
-  readonly #ports = new Set<number>();
-  readonly #policies: Policies;
-  /** The policies in force; null where that is not known, and the table is made anew. */
-  #standing: readonly PolicyOf[] | null = null;
-  /** One change of the rules at a time, or an older set could come last. */
-  readonly #ruling = new Gathering<null>(() => this.#apply());
-  /** True if the rules are this object's: with some policies not noted yet, older rules must stand (W1). */
-  #isRuled = false;
-  #cancelRuling: CancelTimer | null = null;
+  readonly #firewall: Firewall;
   readonly #cutting = new Gathering<NetworkSlot>((slots) => this.#cut(slots));
 
   constructor(options: NetworkOptions) {
     const { clock, log, users, isCurrent, names } = options;
     this.#options = options;
-    this.#policies = new Policies(options.uplink);
     this.subnet = parseSubnet(names.subnet);
     this.#text = {
       // One of our own (02 marks it as such), and the same at every start.
@@ -122,13 +101,27 @@ export class Network {
       table: `hearth_${names.host_tag}`,
       tag: names.host_tag.slice(0, 6),
       owner: `hearth ${names.data_dir}`.slice(0, 255),
-      rules_file: `${names.run_dir}/rules.nft`,
     };
     const live = GROUPS_BASE + 4 * Number.parseInt(names.host_tag.slice(0, 7), 16);
     this.#groups = { live, dead: live + 1, doomed: live + 2 };
     const slots_max = Math.min(names.slots_max, this.subnet.size);
     const wanted = LIMITS.network_addresses_per_slot * slots_max;
     this.#indexes_max = Math.min(wanted, this.subnet.size, UserNamespaces.slots_max);
+    this.#firewall = new Firewall({
+      client: () => this.#client,
+      clock,
+      log,
+      uplink: options.uplink,
+      names: {
+        table: this.#text.table,
+        groups: this.#groups,
+        subnet: names.subnet,
+        gateway: this.gateway,
+        flows_max: names.flows_max,
+        sources_max: this.#indexes_max,
+      },
+      rules_file: `${names.run_dir}/rules.nft`,
+    });
     this.#slots = new Slots({
       clock,
       ready_count: Math.min(LIMITS.network_slots_ready, slots_max),
@@ -201,8 +194,7 @@ export class Network {
     for (const slot of taken) this.#slots.adopt(slot);
     await this.#cutStrange(taken);
     // Before an old bridge goes: what it held apart passes the rules then.
-    await this.#ruling.add(null);
-    this.#isRuled = true;
+    await this.#firewall.begin();
     if (!this.#isReady) await this.#makeBridge();
     this.#isReady = true;
     writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
@@ -212,15 +204,13 @@ export class Network {
   }
 
   /** Lets instances reach a TCP port of the gateway. */
-  async openPort(port: number): Promise<void> {
-    this.#ports.add(port);
-    this.#standing = null;
-    await this.#ruling.add(null);
+  openPort(port: number): Promise<void> {
+    return this.#firewall.openPort(port);
   }
 
   /** Notes the policy of a slot that an earlier process made, for the rules that `boot` makes. */
   keepPolicy(slot: NetworkSlot, policy: NetworkPolicy): void {
-    this.#policies.set(slot, policy);
+    this.#firewall.keepPolicy(slot, policy);
   }
 
   /** Brings up the shares of the uplink. Before `boot`. Never rejects; returns what came of it. */
@@ -233,13 +223,12 @@ export class Network {
    * hold from a moment later on. `release` ends it.
    */
   attribute(slot: NetworkSlot, tenant_id: string): void {
-    if (this.#policies.attribute(slot, tenant_id)) this.#ruleLater();
+    this.#firewall.attribute(slot, tenant_id);
   }
 
   /** Resolves when the policy is in force for a slot that was taken. `release` ends it, after a failure too. */
-  async setPolicy(slot: NetworkSlot, policy: NetworkPolicy): Promise<void> {
-    this.keepPolicy(slot, policy);
-    if (this.#policies.isRestricted(slot.address)) await this.#ruling.add(null);
+  setPolicy(slot: NetworkSlot, policy: NetworkPolicy): Promise<void> {
+    return this.#firewall.setPolicy(slot, policy);
   }
 
   /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
@@ -251,50 +240,29 @@ export class Network {
    * Ends a slot after its container is gone: resolves when its link is cut and its policy ended. After a rejection both
    * are tried again, and nobody gets the address before (W2).
    */
-  async release(slot: NetworkSlot): Promise<void> {
-    const hadPolicy = this.#policies.isRestricted(slot.address);
-    this.#policies.delete(slot.address);
-    await this.#slots.release(slot);
-    failpoint("engine.network.cut");
-    if (hadPolicy) await this.#ruling.add(null);
+  release(slot: NetworkSlot): Promise<void> {
+    return this.#firewall.release(slot, () => this.#slots.release(slot));
   }
 
   /** Number of packets dropped because their container had reached HEARTH_FLOWS_MAX. */
-  async flowsRefused(): Promise<number> {
-    const argv = ["nft", "-j", "list", "counter", "inet", this.#text.table, FLOWS_COUNTER];
-    const listed = JSON.parse(await this.#client.run(argv, COMMAND_TIMEOUT_MS)) as {
-      nftables: readonly { counter?: { packets: number } }[];
-    };
-    return listed.nftables.find(({ counter }) => counter !== undefined)?.counter?.packets ?? 0;
+  flowsRefused(): Promise<number> {
+    return this.#firewall.flowsRefused();
   }
 
   /** Removes all slots but those of containers that live on, and unless there are such the bridge and the rules too. */
   async shutdown(living: readonly NetworkSlot[]): Promise<void> {
     if (!this.#isOwner) return;
     const { uplink, log } = this.#options;
-    this.#cancelRuling?.();
+    this.#firewall.hush();
     await this.#slots.close();
     const failed = (error: unknown) => log.warn("the uplink keeps its classes", { error: errorText(error) });
     await uplink.end(this.#client).catch(failed);
     await this.#sweep(living);
     if (living.length > 0) return;
-    await this.#ruling.idle();
+    await this.#firewall.idle();
     const argv = ["ip", "link", "delete", this.#options.names.bridge];
     await this.#client.spawn({ argv, timeout_ms: COMMAND_TIMEOUT_MS });
-    await this.#nft(noRules(this.#text.table));
-  }
-
-  /** Fairness between tenants may lag, and one change costs as much as many. After a failure the next change makes the table anew. */
-  #ruleLater(): void {
-    if (!this.#isRuled) return;
-    this.#cancelRuling ??= this.#options.clock.after(LIMITS.attribution_lag_ms, () => {
-      this.#cancelRuling = null;
-      this.#ruling
-        .add(null)
-        .catch((error) =>
-          this.#options.log.warn("classes and buckets of tenants not set", { error: errorText(error) }),
-        );
-    });
+    await this.#firewall.remove();
   }
 
   get #client(): LauncherClient {
@@ -343,45 +311,6 @@ export class Network {
     await client.spawn({ argv: ["ip", "link", "set", bridge, "addrgenmode", "none"], timeout_ms: COMMAND_TIMEOUT_MS });
     await ip("link", "set", bridge, "alias", owner, "up");
     await ip("address", "add", `${this.gateway}/${this.subnet.prefix_length}`, "dev", bridge);
-  }
-
-  async #apply(): Promise<void> {
-    const { names } = this.#options;
-    const { table } = this.#text;
-    const policies = this.#policies.all;
-    const standing = this.#standing;
-    const rules =
-      standing !== null
-        ? policyRules({ table, flows_max: names.flows_max }, standing, policies)
-        : tableRules(
-            {
-              table,
-              groups: this.#groups,
-              subnet: names.subnet,
-              gateway: this.gateway,
-              opened: [...this.#ports],
-              flows_max: names.flows_max,
-              sources_max: this.#indexes_max,
-              isUplinkShared: this.#options.uplink.isShared,
-            },
-            policies,
-          );
-    if (rules.trim() === "") return;
-    // After a change that failed the kernel has either.
-    this.#standing = null;
-    failpoint("engine.network.rules");
-    await this.#nft(rules);
-    this.#standing = policies;
-    // Never before the rules that make it harmless (P4 of rules.ts).
-    for (const one of policies) {
-      if (one.policy.ports.length > 0 && standing?.includes(one) !== true) openLoopback(one.host_interface);
-    }
-  }
-
-  /** By way of a file: an argument may be 128 KiB at most. */
-  async #nft(rules: string): Promise<void> {
-    writeFileSync(this.#text.rules_file, rules, { mode: 0o600 });
-    await this.#client.run(["nft", "-f", this.#text.rules_file], COMMAND_TIMEOUT_MS);
   }
 
   /** Removes host ends that an earlier process left, and tracked connections, but those of slots that are still there. */
@@ -452,9 +381,7 @@ export class Network {
   }
 
   async #remove(slots: readonly NetworkSlot[]): Promise<void> {
-    const addresses = new Set(slots.map(({ address }) => address));
-    const isRuled = this.#standing === null || this.#standing.some(({ address }) => addresses.has(address));
-    if (isRuled) await this.#ruling.add(null);
+    await this.#firewall.settle(slots);
     const indexes = slots.map(({ index }) => index);
     await this.#client.removeNetns(namesOf(slots), this.#groups.doomed, this.#addresses(indexes));
   }
@@ -471,12 +398,6 @@ function settingOf(link: string, name: string): string {
   } catch {
     return "";
   }
-}
-
-/** Lets packets with an address of this machine's loopback pass between it and a link. One that is gone needs nothing. */
-function openLoopback(link: string): void {
-  const file = `/proc/sys/net/ipv4/conf/${link}/route_localnet`;
-  if (existsSync(file)) writeFileSync(file, "1");
 }
 
 /** The machine's resolv.conf, as instances get it; empty where there is none. */

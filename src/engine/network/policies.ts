@@ -3,7 +3,8 @@ import { Crowds } from "./crowds.ts";
 import { type NetworkPolicy, OPEN_POLICY, type PolicyOf } from "./rules.ts";
 import type { Uplink } from "./uplink.ts";
 
-interface Place {
+/** A slot, as its rules name it. */
+export interface Place {
   readonly address: string;
   readonly host_interface: string;
 }

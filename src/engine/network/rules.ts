@@ -1,7 +1,7 @@
 /**
  * What instances and containers may reach and be reached by, as nft transactions. What holds for all stands in rules;
  * what holds for one container is an element of a map, so a packet costs the same however many containers there are.
- * Applying the transactions, one at a time, is network.ts's.
+ * Applying the transactions, one at a time, is firewall.ts's.
  *
  * P1 Closed whatever a policy says: this machine but for opened ports of the gateway, its published ports too,
  *    neighbours, 169.254.0.0/16, and IPv6.

@@ -1,0 +1,170 @@
+/**
+ * The rules in force: rules.ts writes them, this applies them, one change at a time, with the policies of containers that
+ * have one and with what their tenants add.
+ *
+ * W1 A policy stands before the first process in its slot starts, and until nothing is left of the last one. It is the
+ *    kernel's: with the daemon gone it holds on, and the next daemon's first transaction has it again.
+ */
+import { existsSync, writeFileSync } from "node:fs";
+import type { CancelTimer, Clock } from "../../base/clock.ts";
+import { errorText } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import type { LauncherClient } from "../host/launcher.ts";
+import { Gathering } from "./gathering.ts";
+import { type Place, Policies } from "./policies.ts";
+import {
+  FLOWS_COUNTER,
+  type NetworkPolicy,
+  noRules,
+  type PolicyOf,
+  policyRules,
+  type RuleNames,
+  tableRules,
+} from "./rules.ts";
+import type { Uplink } from "./uplink.ts";
+
+export const COMMAND_TIMEOUT_MS = 5_000;
+
+export interface FirewallOptions {
+  readonly client: () => LauncherClient;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly uplink: Uplink;
+  readonly names: Omit<RuleNames, "opened" | "isUplinkShared">;
+  /** Where a transaction is written. */
+  readonly rules_file: string;
+}
+
+export class Firewall {
+  readonly #options: FirewallOptions;
+  readonly #ports = new Set<number>();
+  readonly #policies: Policies;
+  /** The policies in force; null where that is not known, and the table is made anew. */
+  #standing: readonly PolicyOf[] | null = null;
+  /** One change of the rules at a time, or an older set could come last. */
+  readonly #ruling = new Gathering<null>(() => this.#apply());
+  /** True if the rules are this object's: with some policies not noted yet, older rules must stand (W1). */
+  #isRuled = false;
+  #cancelRuling: CancelTimer | null = null;
+
+  constructor(options: FirewallOptions) {
+    this.#options = options;
+    this.#policies = new Policies(options.uplink);
+  }
+
+  /** Applies the first rules, with all policies that `keepPolicy` noted. */
+  async begin(): Promise<void> {
+    await this.#ruling.add(null);
+    this.#isRuled = true;
+  }
+
+  /** Lets instances reach a TCP port of the gateway. */
+  async openPort(port: number): Promise<void> {
+    this.#ports.add(port);
+    this.#standing = null;
+    await this.#ruling.add(null);
+  }
+
+  /** Notes a policy without applying it. */
+  keepPolicy(place: Place, policy: NetworkPolicy): void {
+    this.#policies.set(place, policy);
+  }
+
+  /** Resolves when the policy is in force. `release` ends it, after a failure too. */
+  async setPolicy(place: Place, policy: NetworkPolicy): Promise<void> {
+    this.keepPolicy(place, policy);
+    if (this.#policies.isRestricted(place.address)) await this.#ruling.add(null);
+  }
+
+  /** Notes the tenant of an address: its class of the uplink and its bucket hold from a moment later on. */
+  attribute(place: Place, tenant_id: string): void {
+    if (this.#policies.attribute(place, tenant_id)) this.#ruleLater();
+  }
+
+  /** Ends what holds for an address once `cut` has cut its link, and resolves when it is out of force. */
+  async release({ address }: Place, cut: () => Promise<void>): Promise<void> {
+    const hadPolicy = this.#policies.isRestricted(address);
+    this.#policies.delete(address);
+    await cut();
+    failpoint("engine.network.cut");
+    if (hadPolicy) await this.#ruling.add(null);
+  }
+
+  /** Resolves when no rule names these addresses, which were released. */
+  async settle(places: readonly Place[]): Promise<void> {
+    const addresses = new Set(places.map(({ address }) => address));
+    const isRuled = this.#standing === null || this.#standing.some(({ address }) => addresses.has(address));
+    if (isRuled) await this.#ruling.add(null);
+  }
+
+  /** Number of packets dropped because their container had reached HEARTH_FLOWS_MAX. */
+  async flowsRefused(): Promise<number> {
+    const argv = ["nft", "-j", "list", "counter", "inet", this.#options.names.table, FLOWS_COUNTER];
+    const listed = JSON.parse(await this.#options.client().run(argv, COMMAND_TIMEOUT_MS)) as {
+      nftables: readonly { counter?: { packets: number } }[];
+    };
+    return listed.nftables.find(({ counter }) => counter !== undefined)?.counter?.packets ?? 0;
+  }
+
+  /** Drops a change that waits for its moment: nothing runs any more that it could concern. */
+  hush(): void {
+    this.#cancelRuling?.();
+  }
+
+  /** Resolves when no change is under way. */
+  idle(): Promise<void> {
+    return this.#ruling.idle();
+  }
+
+  /** Removes the table. */
+  remove(): Promise<void> {
+    return this.#nft(noRules(this.#options.names.table));
+  }
+
+  /** Fairness between tenants may lag, and one change costs as much as many. After a failure the next change makes the table anew. */
+  #ruleLater(): void {
+    if (!this.#isRuled) return;
+    const { clock, log } = this.#options;
+    this.#cancelRuling ??= clock.after(LIMITS.attribution_lag_ms, () => {
+      this.#cancelRuling = null;
+      this.#ruling
+        .add(null)
+        .catch((error) => log.warn("classes and buckets of tenants not set", { error: errorText(error) }));
+    });
+  }
+
+  async #apply(): Promise<void> {
+    const { names, uplink } = this.#options;
+    const policies = this.#policies.all;
+    const standing = this.#standing;
+    const rules =
+      standing !== null
+        ? policyRules(names, standing, policies)
+        : tableRules({ ...names, opened: [...this.#ports], isUplinkShared: uplink.isShared }, policies);
+    if (rules.trim() === "") return;
+    // After a change that failed the kernel has either.
+    this.#standing = null;
+    failpoint("engine.network.rules");
+    await this.#nft(rules);
+    this.#standing = policies;
+    // Never before the rules that make it harmless (P4 of rules.ts).
+    for (const one of policies) {
+      if (one.policy.ports.length > 0 && standing?.includes(one) !== true) openLoopback(one.host_interface);
+    }
+  }
+
+  /** By way of a file: an argument may be 128 KiB at most. */
+  async #nft(rules: string): Promise<void> {
+    const { rules_file, client } = this.#options;
+    writeFileSync(rules_file, rules, { mode: 0o600 });
+    await client().run(["nft", "-f", rules_file], COMMAND_TIMEOUT_MS);
+  }
+}
+
+/** Lets packets with an address of this machine's loopback pass between it and a link. One that is gone needs nothing. */
+function openLoopback(link: string): void {
+  const file = `/proc/sys/net/ipv4/conf/${link}/route_localnet`;
+  if (existsSync(file)) writeFileSync(file, "1");
+}
