@@ -1,6 +1,6 @@
 /** The contracts of the engine's ports: their slow cases, and the kinds of storage that contracts.test.ts leaves out. */
 import { describe } from "vitest";
-import { describeEngine } from "../support/engine.ts";
+import { describeEngine } from "./contracts/booted-engine.ts";
 import { filesContract, plainTree, poolTree, slowFilesContract } from "./contracts/files.ts";
 import { slowInstancesContract } from "./contracts/instances.ts";
 import { poolInDirectory, poolInFile, slowStorageContract, storageContract } from "./contracts/storage.ts";

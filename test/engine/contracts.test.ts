@@ -1,7 +1,7 @@
 /** The contracts of the engine's ports, on every OCI runtime that set-up installs and on the storage pool's usual kind. */
 import { describe, expect, it } from "vitest";
 import { profileImage } from "../../src/installation/paths.js";
-import { describeEngine } from "../support/engine.ts";
+import { describeEngine } from "./contracts/booted-engine.ts";
 import { containersContract } from "./contracts/containers.ts";
 import { filesContract, plainTree } from "./contracts/files.ts";
 import { imagesContract } from "./contracts/images.ts";

@@ -1,7 +1,4 @@
 /** An engine of its own in the test's process, as set-up installed its parts, and commands for its instances. */
-import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
 import { LIMITS } from "../../src/base/limits.ts";
@@ -28,37 +25,6 @@ export function engineOf(config: Config): LocalEngine {
     buildah: buildahCommand(image_dir),
     images_file: imageStore(image_dir).images_file,
     image: profileImage().reference,
-  });
-}
-
-export interface BootedEngine {
-  readonly engine: LocalEngine;
-  readonly config: Config;
-}
-
-/** Runs `cases` on one engine with this OCI runtime, and expects that nothing of it is left. `n`: of its own subnet. */
-export function describeEngine(oci_runtime: string, n: number, cases: (booted: BootedEngine) => void): void {
-  describe(`the engine on ${oci_runtime}`, () => {
-    const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
-    const flags = ["--data-dir", data_dir, "--bridge", `hte${n}`, "--subnet", `10.97.${n * 16}.0/20`];
-    const config = engineConfig([...flags, "--oci-runtime", oci_runtime]);
-    const engine = engineOf(config);
-    const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
-
-    beforeAll(async () => {
-      await engine.boot();
-      // Until then it starts containers of its own.
-      await engine.containers.userNamespacesTried();
-    });
-    afterAll(async () => {
-      await engine.shutdown();
-      rmSync(data_dir, { recursive: true, force: true });
-      expect(existsSync(config.run_dir)).toBe(false);
-      expect(groups()).toEqual([]);
-      expect(execFileSync("ip", ["link"]).toString()).not.toContain(config.bridge);
-    });
-
-    cases({ engine, config });
   });
 }
 

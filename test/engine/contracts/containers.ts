@@ -3,7 +3,8 @@ import { afterEach, expect, it } from "vitest";
 import { systemClock as clock } from "../../../src/base/clock.ts";
 import type { ContainerSpec, Ended, LogLine, OutputStream, RunRequest } from "../../../src/engine/ports.ts";
 import { eventually } from "../../support/daemon.ts";
-import { type BootedEngine, containerSpec } from "../../support/engine.ts";
+import { containerSpec } from "../../support/engine.ts";
+import type { BootedEngine } from "./booted-engine.ts";
 
 const MIB = 1024 * 1024;
 const TERM = 15;

@@ -1,7 +1,7 @@
 /** The promises of the `Images` port. */
 import { expect, it } from "vitest";
 import { profileImage } from "../../../src/installation/paths.js";
-import type { BootedEngine } from "../../support/engine.ts";
+import type { BootedEngine } from "./booted-engine.ts";
 
 export function imagesContract({ engine: { images } }: BootedEngine): void {
   const { reference } = profileImage();

@@ -4,7 +4,8 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { expect, it } from "vitest";
 import type { Instance } from "../../../src/engine/ports.ts";
 import { eventually } from "../../support/daemon.ts";
-import { type BootedEngine, command, standardClass } from "../../support/engine.ts";
+import { command, standardClass } from "../../support/engine.ts";
+import type { BootedEngine } from "./booted-engine.ts";
 
 /** Every case of an engine that has booted; the slow ones stand in `slowInstancesContract`. */
 export function instancesContract({ engine, config }: BootedEngine): void {

@@ -1,0 +1,38 @@
+/** An engine that has booted, for all contracts of its ports together. */
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect } from "vitest";
+import type { Config } from "../../../src/base/config.ts";
+import type { LocalEngine } from "../../../src/engine/engine.ts";
+import { engineConfig, engineOf } from "../../support/engine.ts";
+
+export interface BootedEngine {
+  readonly engine: LocalEngine;
+  readonly config: Config;
+}
+
+/** Runs `cases` on one engine with this OCI runtime, and expects that nothing of it is left. `n`: of its own subnet. */
+export function describeEngine(oci_runtime: string, n: number, cases: (booted: BootedEngine) => void): void {
+  describe(`the engine on ${oci_runtime}`, () => {
+    const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
+    const flags = ["--data-dir", data_dir, "--bridge", `hte${n}`, "--subnet", `10.97.${n * 16}.0/20`];
+    const config = engineConfig([...flags, "--oci-runtime", oci_runtime]);
+    const engine = engineOf(config);
+    const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
+
+    beforeAll(async () => {
+      await engine.boot();
+      // Until then it starts containers of its own.
+      await engine.containers.userNamespacesTried();
+    });
+    afterAll(async () => {
+      await engine.shutdown();
+      rmSync(data_dir, { recursive: true, force: true });
+      expect(existsSync(config.run_dir)).toBe(false);
+      expect(groups()).toEqual([]);
+      expect(execFileSync("ip", ["link"]).toString()).not.toContain(config.bridge);
+    });
+
+    cases({ engine, config });
+  });
+}
