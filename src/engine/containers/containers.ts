@@ -1,16 +1,13 @@
 /**
  * API containers on this machine: their root file system in the storage pool, their start, their end, and taking up those
- * that outlived the process that started them. What a container is to its tenant (record, state, policy) is the
- * containers concern's; here it is an id.
+ * that outlived the process that started them. What runs is running.ts's. What a container is to its tenant (record,
+ * state, policy) is the containers concern's; here it is an id.
  *
  * Invariants:
  * N1 A start that fails leaves no process, group, slot, mount or bundle; the root file system and the log stay.
- * N2 Each container that lives has one control connection. Its end is the container's end: everything of it is then
- *    removed, its slot given back, and the listener told, exactly once.
  * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
  */
-
-import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { each, together } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
@@ -21,7 +18,7 @@ import { removeGroup } from "../host/control-groups.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { LauncherClient } from "../host/launcher.ts";
 import type { EnteredImage } from "../images/mounted-images.ts";
-import { ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
+import { ControlConnection } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import { readPublications } from "../network/publications.ts";
 import { policyOf } from "../network/rules.ts";
@@ -41,51 +38,30 @@ import { CAPABILITIES, noteOf } from "./bundle.ts";
 import { ContainerFilters } from "./filters.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import { SegmentedLog } from "./log.ts";
-import { ProcessLists } from "./process-lists.ts";
-import { ContainerRuns, notRemoved } from "./runs.ts";
+import { RunningContainers } from "./running.ts";
+import { ContainerRuns } from "./runs.ts";
 import { ContainerStarter } from "./starter.ts";
-import { readMetrics } from "./stats.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
 
-/** An API container while it runs. */
-interface Held extends LiveContainer {
-  readonly control: ControlConnection;
-  /** Ids outside less ids inside: 0 without a user namespace. */
-  readonly first_id: number;
-  /** Where its minit listens. */
-  readonly socket_path: string;
-  /** Name of the run on the machine: its bundle, its groups, its id with the OCI runtime. */
-  readonly run: string;
-  /** Lets go of the image that its root lies on. */
-  readonly leaveImage: () => void;
-  readonly slot: NetworkSlot;
-  readonly ended: PromiseWithResolvers<void>;
-}
-
-const ESRCH = 3;
-
 export class LocalContainers implements Containers {
   readonly #host: EngineHost;
-  readonly #held = new Map<string, Held>();
   /** Being started. */
   readonly #moving = new Set<string>();
-  /** Starts and ends that are under way. */
+  /** Starts that are under way. */
   readonly #working = new Set<Promise<unknown>>();
-  #onEnded: (id: string, ended: Ended) => void = () => {};
-  #isLettingGo = false;
   readonly #filters: ContainerFilters;
   readonly #idle: IdleRoots;
   readonly #starter: ContainerStarter;
   readonly #runs: ContainerRuns;
-  readonly #processLists: ProcessLists;
+  readonly #running: RunningContainers;
 
   constructor(host: EngineHost) {
     this.#host = host;
     this.#filters = new ContainerFilters(host);
     this.#starter = new ContainerStarter(host);
-    this.#processLists = new ProcessLists((group) => host.task("processes", { group }));
     this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
+    this.#running = new RunningContainers(host, this.#runs);
     this.#idle = new IdleRoots(
       (id, image) => this.#starter.mountIdle(id, image, () => this.#moving.has(id)),
       (id) => this.#starter.unmount(id),
@@ -106,14 +82,14 @@ export class LocalContainers implements Containers {
     image_id,
   }: Pick<ContainerSpec, "id" | "tenant_id" | "image_id">): Promise<OpenFiles> {
     await this.#runs.whenCleared(id);
-    const live = this.#held.get(id);
-    if (live !== undefined) {
+    const live = this.#running.find(id);
+    if (live !== null) {
       const opened = await this.#host.files.open(tenant_id, `/proc/${live.pid}/root`, live.first_id);
       // The number may have become another's while it was opened.
-      if (this.#held.get(id) === live && live.control.isOpen) return opened;
+      if (this.#running.find(id) === live && live.control.isOpen) return opened;
       opened.close();
     }
-    if (live !== undefined || this.#moving.has(id)) {
+    if (live !== null || this.#moving.has(id)) {
       throw new AppError("WRONG_STATE", `container ${id} is starting or ending`, { hint: "try again in a moment" });
     }
     const { root, launcher, leave } = await this.#idle.enter(id, image_id);
@@ -163,12 +139,15 @@ export class LocalContainers implements Containers {
       const isDead = slot === null || starting.has(bundle) || id === PROBE;
       const control = isDead ? null : await this.#connect(bundle).catch(() => null);
       if (slot !== null && control !== null)
-        this.#hold({ id, run, slot, control, first_id, leaveImage: this.#host.images.hold(image_id) });
+        this.#running.hold({ id, run, slot, control, first_id, leaveImage: this.#host.images.hold(image_id) });
       else this.#runs.doom(id, run, slot);
     });
     if (runs.size > 0) {
       const { log } = this.#host.options;
-      log.info("found containers of an earlier process", { living: this.#held.size, ended: this.#runs.doomed_count });
+      log.info("found containers of an earlier process", {
+        living: this.#running.ids.length,
+        ended: this.#runs.doomed_count,
+      });
     }
     return slots;
   }
@@ -214,11 +193,11 @@ export class LocalContainers implements Containers {
   }
 
   onEnded(listener: (id: string, ended: Ended) => void): void {
-    this.#onEnded = listener;
+    this.#running.onEnded(listener);
   }
 
   live(id: string): LiveContainer | null {
-    return this.#held.get(id) ?? null;
+    return this.#running.find(id);
   }
 
   async kept(): Promise<readonly string[]> {
@@ -229,7 +208,7 @@ export class LocalContainers implements Containers {
   }
 
   get ids(): readonly string[] {
-    return [...this.#held.keys()];
+    return this.#running.ids;
   }
 
   async create(id: string, disk_mb: number | null): Promise<void> {
@@ -246,7 +225,7 @@ export class LocalContainers implements Containers {
   async start(spec: ContainerSpec): Promise<Ended | null> {
     const { id } = spec;
     await this.#runs.whenCleared(id);
-    if (this.#held.has(id)) throw new AppError("START_FAILED", `container ${id} runs already`);
+    if (this.#running.find(id) !== null) throw new AppError("START_FAILED", `container ${id} runs already`);
     if (this.#moving.has(id) || this.#idle.isUsed(id)) {
       throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
     }
@@ -292,7 +271,7 @@ export class LocalContainers implements Containers {
         return control;
       }
       failpoint("containers.start.ready");
-      this.#hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage: entered.leave });
+      this.#running.hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage: entered.leave });
       return null;
     } catch (cause) {
       await this.#runs.remove(id, run, slot, true);
@@ -304,27 +283,13 @@ export class LocalContainers implements Containers {
     }
   }
 
-  async stop(id: string, signal: number, grace_ms: number): Promise<void> {
-    const held = this.#held.get(id);
-    if (held === undefined) return;
-    const { clock } = this.#host.options;
-    // Where it does not answer, the grace has its end.
-    const asking = stopMain(held.socket_path, signal, clock).catch(() => {});
-    const cancel = clock.after(grace_ms, () => this.#kill(held));
-    try {
-      await this.#untilEnded(held, grace_ms);
-      await asking;
-    } finally {
-      cancel();
-    }
+  stop(id: string, signal: number, grace_ms: number): Promise<void> {
+    return this.#running.stop(id, signal, grace_ms);
   }
 
   async kill(id: string): Promise<void> {
     await this.#runs.whenCleared(id);
-    const held = this.#held.get(id);
-    if (held === undefined) return;
-    this.#kill(held);
-    await this.#untilEnded(held, 0);
+    await this.#running.kill(id);
   }
 
   exit(id: string): Ended | null {
@@ -332,24 +297,15 @@ export class LocalContainers implements Containers {
   }
 
   exec(id: string, request: RunRequest, listener: ExecListener): Exec {
-    const held = this.#held.get(id);
-    invariant(held !== undefined, "the container runs");
-    return openExec(held.socket_path, request, listener, this.#host.options.clock);
+    return this.#running.exec(id, request, listener);
   }
 
   run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering {
-    const held = this.#held.get(id);
-    invariant(held !== undefined, "the container runs");
-    return runExec(held.socket_path, request, this.#host.options.clock);
+    return this.#running.run(id, request);
   }
 
-  async signalPid(id: string, pid: number, signal: number): Promise<void> {
-    const held = this.#held.get(id);
-    invariant(held !== undefined, "the container runs");
-    const errno = await signalPid(held.socket_path, pid, signal, this.#host.options.clock);
-    if (errno === 0) return;
-    if (errno === ESRCH) throw new AppError("NOT_FOUND", "no such process runs in the container");
-    throw new AppError("INVALID_ARGUMENT", `process ${pid} cannot be signalled`);
+  signalPid(id: string, pid: number, signal: number): Promise<void> {
+    return this.#running.signalPid(id, pid, signal);
   }
 
   log(id: string): ContainerLog {
@@ -357,15 +313,11 @@ export class LocalContainers implements Containers {
   }
 
   metrics(id: string): ContainerMetrics {
-    const held = this.#held.get(id);
-    invariant(held !== undefined, "the container runs");
-    return readMetrics(this.#host.mode, this.#runs.remains(held.run, false).cgroup, held.slot.host_interface);
+    return this.#running.metrics(id);
   }
 
   processes(id: string): Promise<ProcessList> {
-    const held = this.#held.get(id);
-    invariant(held !== undefined, "the container runs");
-    return this.#processLists.get(this.#runs.remains(held.run, false).cgroup);
+    return this.#running.processes(id);
   }
 
   /** Where a container's log and exit lie. */
@@ -374,7 +326,7 @@ export class LocalContainers implements Containers {
   }
 
   isLinked(id: string): boolean {
-    const slot = this.#held.get(id)?.slot;
+    const slot = this.#running.find(id)?.slot;
     return slot !== undefined && this.#host.network.isConnected(slot);
   }
 
@@ -385,60 +337,22 @@ export class LocalContainers implements Containers {
   /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
   async letGo(): Promise<readonly NetworkSlot[]> {
     await Promise.all(this.#working);
-    this.#isLettingGo = true;
-    const held = [...this.#held.values()];
-    for (const { control } of held) control.close();
-    if (held.length === 0) {
+    const slots = await this.#running.letGo();
+    if (slots.length === 0) {
       removeGroup(this.#host.mode, this.#host.containers.cgroup);
       await this.#host.closeStorage();
     }
-    return held.map(({ slot }) => slot);
-  }
-
-  /** A minit that does not answer is ended with its groups. */
-  #kill({ socket_path, control }: Held): void {
-    shutdown(socket_path, LIMITS.container_kill_wait_ms, this.#host.options.clock).catch(() => control.close());
+    return slots;
   }
 
   #connect(bundle: string): Promise<ControlConnection> {
     return ControlConnection.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
   }
 
-  #hold(taken: Pick<Held, "id" | "run" | "slot" | "control" | "first_id" | "leaveImage">): void {
-    const { id, run, slot, control } = taken;
-    const { bundle } = this.#runs.remains(run, false);
-    const pid = Number(readFileSync(`${bundle}/pid`, "utf8"));
-    const socket_path = `${bundle}/s`;
-    const held: Held = { ...taken, pid, address: slot.address, socket_path, ended: Promise.withResolvers() };
-    this.#held.set(id, held);
-    control.onClosed(() => void this.#tracked(this.#ended(held)));
-  }
-
-  /** Rejects with NOT_RESPONDING when a container that was asked to end is not gone in time. */
-  async #untilEnded(held: Held, grace_ms: number): Promise<void> {
-    const wait_ms = grace_ms + LIMITS.container_kill_wait_ms + LIMITS.removal_wait_ms;
-    await this.#host.within(wait_ms, held.ended.promise);
-    if (this.#held.get(held.id) === held) throw notRemoved(held.id);
-  }
-
   #tracked<T>(work: Promise<T>): Promise<T> {
     const done: Promise<unknown> = work.catch(() => {}).then(() => this.#working.delete(done));
     this.#working.add(done);
     return work;
-  }
-
-  /** N2. */
-  async #ended(held: Held): Promise<void> {
-    if (this.#isLettingGo) return;
-    const { id, run, slot } = held;
-    const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
-    // The next daemon finds what is left of it otherwise, and tells.
-    if (!(await this.#host.discard(this.#runs.remains(run, false), slot))) return;
-    held.leaveImage();
-    failpoint("containers.end.cleared");
-    this.#held.delete(id);
-    this.#onEnded(id, ended);
-    held.ended.resolve();
   }
 }
 

@@ -1,0 +1,175 @@
+/**
+ * The API containers that run: one connection to the minit of each, everything that is asked of one, and its end.
+ *
+ * N2 Each container that lives has one control connection. Its end is the container's end: everything of it is then
+ *    removed, its slot given back, and the listener told, exactly once.
+ */
+import { readFileSync } from "node:fs";
+import { AppError, invariant } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { EngineHost } from "../host/host.ts";
+import { type ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
+import type { NetworkSlot } from "../network/network.ts";
+import type { Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
+import type { ContainerMetrics, Ended, LiveContainer, ProcessList } from "../ports/containers.ts";
+import { ProcessLists } from "./process-lists.ts";
+import { type ContainerRuns, notRemoved } from "./runs.ts";
+import { readMetrics } from "./stats.ts";
+
+/** A container that was started, or found alive. */
+export interface Started {
+  readonly id: string;
+  /** Name of the run on the machine: its bundle, its groups, its id with the OCI runtime. */
+  readonly run: string;
+  readonly slot: NetworkSlot;
+  readonly control: ControlConnection;
+  /** Ids outside less ids inside: 0 without a user namespace. */
+  readonly first_id: number;
+  /** Lets go of the image that its root lies on. */
+  readonly leaveImage: () => void;
+}
+
+interface Running extends Started, LiveContainer {
+  readonly control: ControlConnection;
+  /** Where its minit listens. */
+  readonly socket_path: string;
+  readonly ended: PromiseWithResolvers<void>;
+}
+
+const ESRCH = 3;
+
+export class RunningContainers {
+  readonly #host: EngineHost;
+  readonly #runs: ContainerRuns;
+  readonly #running = new Map<string, Running>();
+  /** Ends that are under way. */
+  readonly #ending = new Set<Promise<void>>();
+  readonly #processLists: ProcessLists;
+  #onEnded: (id: string, ended: Ended) => void = () => {};
+  #isLettingGo = false;
+
+  constructor(host: EngineHost, runs: ContainerRuns) {
+    this.#host = host;
+    this.#runs = runs;
+    this.#processLists = new ProcessLists((group) => host.task("processes", { group }));
+  }
+
+  get ids(): readonly string[] {
+    return [...this.#running.keys()];
+  }
+
+  /** Null: it does not run. */
+  find(id: string): (LiveContainer & Pick<Started, "first_id" | "slot">) | null {
+    return this.#running.get(id) ?? null;
+  }
+
+  onEnded(listener: (id: string, ended: Ended) => void): void {
+    this.#onEnded = listener;
+  }
+
+  /** Takes a container from here to its end (N2). */
+  hold(started: Started): void {
+    const { id, run, slot, control } = started;
+    const { bundle } = this.#runs.remains(run, false);
+    const pid = Number(readFileSync(`${bundle}/pid`, "utf8"));
+    const socket_path = `${bundle}/s`;
+    const running: Running = { ...started, pid, address: slot.address, socket_path, ended: Promise.withResolvers() };
+    this.#running.set(id, running);
+    control.onClosed(() => {
+      const ending = this.#end(running)
+        .catch(() => {})
+        .then(() => {
+          this.#ending.delete(ending);
+        });
+      this.#ending.add(ending);
+    });
+  }
+
+  async stop(id: string, signal: number, grace_ms: number): Promise<void> {
+    const running = this.#running.get(id);
+    if (running === undefined) return;
+    const { clock } = this.#host.options;
+    // Where it does not answer, the grace has its end.
+    const asking = stopMain(running.socket_path, signal, clock).catch(() => {});
+    const cancel = clock.after(grace_ms, () => this.#kill(running));
+    try {
+      await this.#untilEnded(running, grace_ms);
+      await asking;
+    } finally {
+      cancel();
+    }
+  }
+
+  async kill(id: string): Promise<void> {
+    const running = this.#running.get(id);
+    if (running === undefined) return;
+    this.#kill(running);
+    await this.#untilEnded(running, 0);
+  }
+
+  exec(id: string, request: RunRequest, listener: ExecListener): Exec {
+    return openExec(this.#get(id).socket_path, request, listener, this.#host.options.clock);
+  }
+
+  run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering {
+    return runExec(this.#get(id).socket_path, request, this.#host.options.clock);
+  }
+
+  async signalPid(id: string, pid: number, signal: number): Promise<void> {
+    const errno = await signalPid(this.#get(id).socket_path, pid, signal, this.#host.options.clock);
+    if (errno === 0) return;
+    if (errno === ESRCH) throw new AppError("NOT_FOUND", "no such process runs in the container");
+    throw new AppError("INVALID_ARGUMENT", `process ${pid} cannot be signalled`);
+  }
+
+  metrics(id: string): ContainerMetrics {
+    const { run, slot } = this.#get(id);
+    return readMetrics(this.#host.mode, this.#runs.remains(run, false).cgroup, slot.host_interface);
+  }
+
+  processes(id: string): Promise<ProcessList> {
+    return this.#processLists.get(this.#runs.remains(this.#get(id).run, false).cgroup);
+  }
+
+  /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
+  async letGo(): Promise<readonly NetworkSlot[]> {
+    await Promise.all(this.#ending);
+    this.#isLettingGo = true;
+    const running = [...this.#running.values()];
+    for (const { control } of running) control.close();
+    return running.map(({ slot }) => slot);
+  }
+
+  #get(id: string): Running {
+    const running = this.#running.get(id);
+    invariant(running !== undefined, "the container runs");
+    return running;
+  }
+
+  /** A minit that does not answer is ended with its groups. */
+  #kill({ socket_path, control }: Running): void {
+    shutdown(socket_path, LIMITS.container_kill_wait_ms, this.#host.options.clock).catch(() => control.close());
+  }
+
+  /** Rejects with NOT_RESPONDING when a container that was asked to end is not gone in time. */
+  async #untilEnded(running: Running, grace_ms: number): Promise<void> {
+    const wait_ms = grace_ms + LIMITS.container_kill_wait_ms + LIMITS.removal_wait_ms;
+    await this.#host.within(wait_ms, running.ended.promise);
+    if (this.#running.get(running.id) === running) throw notRemoved(running.id);
+  }
+
+  /** N2. */
+  async #end(running: Running): Promise<void> {
+    if (this.#isLettingGo) return;
+    const { id, run, slot } = running;
+    const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
+    // The next daemon finds what is left of it otherwise, and tells.
+    if (!(await this.#host.discard(this.#runs.remains(run, false), slot))) return;
+    running.leaveImage();
+    failpoint("containers.end.cleared");
+    this.#running.delete(id);
+    this.#onEnded(id, ended);
+    running.ended.resolve();
+  }
+}
