@@ -1,78 +1,22 @@
 /** Terminal sessions through the real API: a real shell on a real pseudo terminal of a real container. */
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { refusalOf, TerminalTab } from "../support/socket.ts";
+import { TerminalUser } from "../support/terminals.ts";
 
 const daemon = new Daemon();
 const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
-let container_id = "";
-const tabs: TerminalTab[] = [];
-
-beforeAll(async () => {
-  await daemon.start(SETTINGS);
-  container_id = await makeContainer("terminals");
-});
-afterEach(async () => {
-  for (const tab of tabs.splice(0)) tab.socket.terminate();
-  for (const { id } of await sessions()) await daemon.call("DELETE", `/api/terminal/sessions/${id}`);
-});
-afterAll(async () => {
-  await daemon.call("DELETE", `/api/containers/${container_id}`);
-  await daemon.stop();
-  expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
-  await daemon.dispose();
-});
-
-async function makeContainer(name: string, key = KEY, more: object = {}): Promise<string> {
-  const { status, body } = await daemon.call("POST", "/api/containers", { name, ...more }, { "x-api-key": key });
-  expect(status, JSON.stringify(body)).toBe(201);
-  return body.container_id;
-}
-
-async function make(more: object = {}) {
-  const { status, body } = await daemon.call("POST", "/api/terminal/sessions", { container_id, ...more });
-  expect(status, JSON.stringify(body)).toBe(201);
-  return body;
-}
-
-const get = async (id: string) => (await daemon.call("GET", `/api/terminal/sessions/${id}`)).body;
-const sessions = async () => (await daemon.call("GET", "/api/terminal/sessions")).body.sessions;
-const attachUrl = (query: Record<string, string | number>) =>
-  `${daemon.url}/ws/terminal/attach?${Object.entries(query)
-    .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
-    .join("&")}`;
-
-async function attach(query: Record<string, string | number>, key: string | null = KEY): Promise<TerminalTab> {
-  const tab = await TerminalTab.open(attachUrl(query), key);
-  tabs.push(tab);
-  return tab;
-}
-
-/** One that is attached, its prompt shown. The line that it types is not shown as it is, so that its output is told apart. */
-async function open(more: object = {}): Promise<{ id: string; tab: TerminalTab }> {
-  const { id } = await make(more);
-  const tab = await attach({ session_id: id });
-  await tab.frame("ready");
-  return { id, tab };
-}
-
-const run = async (command: readonly string[], id = container_id) =>
-  (await daemon.call("POST", `/api/containers/${id}/exec`, { command })).body;
-/** Command lines of what runs in a container, by pid inside. */
-const processes = async (id = container_id): Promise<Map<number, string>> => {
-  const { body } = await daemon.call("GET", `/api/containers/${id}/processes`);
-  return new Map(body.processes.map(({ pid, command }: { pid: number; command: string }) => [pid, command]));
-};
+const user = new TerminalUser(daemon, SETTINGS);
 
 describe("a terminal session", () => {
   it("takes what is typed and a ping before it has said anything, and answers ready, pong and the echo", async () => {
-    const { session_id, attach_url } = await make();
+    const { session_id, attach_url } = await user.make();
     const tab = await TerminalTab.open(daemon.url + attach_url, KEY, (socket) => {
       socket.send(Buffer.from("echo typed-$((40 + 2))\n"));
       socket.send(JSON.stringify({ type: "ping", ts: 123 }));
     });
-    tabs.push(tab);
+    user.tabs.push(tab);
     expect(tab.socket.protocol).toBe("terminal");
     expect(await tab.frame("pong")).toEqual({ type: "pong", ts: 123 });
     expect(tab.frames[0]).toEqual({ type: "ready", session_id, shell: "/bin/bash", pid: expect.any(Number) });
@@ -83,12 +27,12 @@ describe("a terminal session", () => {
   });
 
   it("has a record with what it is, which follows its life and leaves the list when it is over", async () => {
-    const made = await make({ cols: 100, rows: 30 });
+    const made = await user.make({ cols: 100, rows: 30 });
     expect(made).toMatchObject({
       id: made.session_id,
       target: "container",
-      container_id,
-      child_container_id: container_id,
+      container_id: user.container_id,
+      child_container_id: user.container_id,
       state: "ready",
       shell: "/bin/bash",
       cols: 100,
@@ -99,18 +43,18 @@ describe("a terminal session", () => {
     });
     expect(made.id).toMatch(/^sess_[0-9a-f]{12}$/);
     expect(made.expires_at - made.created_at).toBe(LIMITS.terminal_ttl_seconds_default);
-    expect((await processes()).get(made.pid)).toBe("/bin/bash");
-    expect(await sessions()).toEqual([made]);
+    expect((await user.processes()).get(made.pid)).toBe("/bin/bash");
+    expect(await user.sessions()).toEqual([made]);
     const inMaster = await daemon.call("GET", "/api/terminal/sessions?target=master");
     expect(inMaster.body).toEqual({ sessions: [], next_cursor: null });
-    const tab = await attach({ session_id: made.id });
+    const tab = await user.attach({ session_id: made.id });
     await tab.frame("ready");
-    expect((await get(made.id)).state).toBe("active");
+    expect((await user.get(made.id)).state).toBe("active");
     tab.socket.close();
-    await eventually("nobody is attached", async () => (await get(made.id)).state === "idle");
+    await eventually("nobody is attached", async () => (await user.get(made.id)).state === "idle");
     await daemon.call("DELETE", `/api/terminal/sessions/${made.id}`);
-    expect(await get(made.id)).toMatchObject({ state: "terminated", exit_code: 129, signal: "SIGHUP" });
-    expect(await sessions()).toEqual([]);
+    expect(await user.get(made.id)).toMatchObject({ state: "terminated", exit_code: 129, signal: "SIGHUP" });
+    expect(await user.sessions()).toEqual([]);
     const refused = await daemon.call("POST", `/api/terminal/sessions/${made.id}/resize`, { cols: 10, rows: 10 });
     expect(refused).toMatchObject({
       status: 409,
@@ -119,9 +63,9 @@ describe("a terminal session", () => {
   });
 
   it("is told of as it is made, attached, left and ended", async () => {
-    const { id, tab } = await open();
+    const { id, tab } = await user.open();
     tab.socket.close();
-    await eventually("nobody is attached", async () => (await get(id)).state === "idle");
+    await eventually("nobody is attached", async () => (await user.get(id)).state === "idle");
     await daemon.call("DELETE", `/api/terminal/sessions/${id}`);
     const response = await fetch(`${daemon.url}/api/events?name=terminal_update&last_event_id=0`, {
       headers: { "x-api-key": KEY },
@@ -132,7 +76,7 @@ describe("a terminal session", () => {
       text += Buffer.from(chunk).toString();
       for (const line of text.split("\n").filter((one) => one.includes(id) && one.startsWith("data:"))) {
         const data = JSON.parse(line.slice("data:".length));
-        const shown = `${data.event_type} ${data.state} ${data.container_id === container_id}`;
+        const shown = `${data.event_type} ${data.state} ${data.container_id === user.container_id}`;
         if (!told.includes(shown)) told.push(shown);
       }
       if (text.includes('"ended"') && told.length >= 4) break;
@@ -141,7 +85,7 @@ describe("a terminal session", () => {
   });
 
   it("is as large as it is told, by frame, by route and when it is attached", async () => {
-    const { id, tab } = await open({ cols: 90, rows: 20 });
+    const { id, tab } = await user.open({ cols: 90, rows: 20 });
     tab.type("stty size\n");
     await tab.shows(/20 90\r\n/);
     tab.say({ type: "resize", cols: 100, rows: 30 });
@@ -151,27 +95,27 @@ describe("a terminal session", () => {
     expect(answer).toMatchObject({ status: 200, body: { success: true } });
     tab.type("stty size\n");
     await tab.shows(/40 110\r\n/);
-    const other = await attach({ session_id: id, cols: 120 });
+    const other = await user.attach({ session_id: id, cols: 120 });
     other.type("stty size\n");
     await other.shows(/40 120\r\n/);
-    expect(await get(id)).toMatchObject({ cols: 120, rows: 40 });
+    expect(await user.get(id)).toMatchObject({ cols: 120, rows: 40 });
   });
 
   it("passes ^C and signals to what runs in the foreground, and the shell goes on", async () => {
-    const { tab } = await open();
+    const { tab } = await user.open();
     tab.type("sleep 1000; echo went-$?\n");
-    await eventually("it sleeps", async () => [...(await processes()).values()].includes("sleep 1000"));
+    await eventually("it sleeps", async () => [...(await user.processes()).values()].includes("sleep 1000"));
     tab.type("\x03");
     tab.type("echo after-$((1 + 1))\n");
     await tab.shows(/after-2/);
     tab.type("sleep 2000; echo ended-$?\n");
-    await eventually("it sleeps", async () => [...(await processes()).values()].includes("sleep 2000"));
+    await eventually("it sleeps", async () => [...(await user.processes()).values()].includes("sleep 2000"));
     tab.say({ type: "signal", signal: "SIGTERM" });
     await tab.shows(/ended-143/);
   });
 
   it("answers a frame that is none with an error frame, and goes on", async () => {
-    const { tab } = await open();
+    const { tab } = await user.open();
     const wrong = [
       "{",
       "[]",
@@ -187,18 +131,18 @@ describe("a terminal session", () => {
   });
 
   it("tells the exit code, or the signal that ended the shell", async () => {
-    const { tab } = await open({ shell: "/bin/sh" });
+    const { tab } = await user.open({ shell: "/bin/sh" });
     expect(await tab.frame("ready")).toMatchObject({ shell: "/bin/sh" });
     tab.type("true && exit\n");
     expect(await tab.frame("exit")).toEqual({ type: "exit", code: 0, signal: null });
-    const { tab: killed } = await open();
+    const { tab: killed } = await user.open();
     killed.type("kill -9 $$\n");
     expect(await killed.frame("exit")).toEqual({ type: "exit", code: 137, signal: "SIGKILL" });
     expect(await killed.closed()).toBe(1000);
   });
 
   it("shows the last of what was written before it ended, all of it", async () => {
-    const { tab } = await open();
+    const { tab } = await user.open();
     tab.type("stty -echo; head -c 3000000 /dev/zero | tr '\\0' x; exit\n");
     await tab.frame("exit");
     expect(tab.output.match(/x{1000}/)).not.toBeNull();
@@ -206,24 +150,27 @@ describe("a terminal session", () => {
   });
 
   it("is made by attaching to a container by its name, with the size and the shell that are asked for", async () => {
-    const tab = await attach({ container_id: "terminals", cols: 66, rows: 11, shell: "sh" });
+    const tab = await user.attach({ container_id: "terminals", cols: 66, rows: 11, shell: "sh" });
     const { session_id } = await tab.frame("ready");
     tab.type("stty size; echo $TERM; pwd\n");
     // The prompt may stand before or behind the echo of what was typed.
     await tab.shows(/(?:\r\n|# )11 66\r\nxterm-256color\r\n\/\r\n/);
-    expect(await get(session_id)).toMatchObject({ container_id, shell: "sh", state: "active" });
+    expect(await user.get(session_id)).toMatchObject({ container_id: user.container_id, shell: "sh", state: "active" });
   });
 });
 
 describe("a client that goes", () => {
   it("is followed by one that is shown what it missed, in the same shell", async () => {
-    const { id, tab } = await open();
+    const { id, tab } = await user.open();
     tab.type("here=$((20 + 1)); (sleep 0.3; echo missed-$here) &\n");
     await tab.shows(/\[1\]/);
     tab.socket.terminate();
-    await eventually("nobody is attached", async () => (await get(id)).state === "idle");
-    await eventually("the shell has written", async () => ![...(await processes()).values()].includes("sleep 0.3"));
-    const next = await attach({ session_id: id });
+    await eventually("nobody is attached", async () => (await user.get(id)).state === "idle");
+    await eventually(
+      "the shell has written",
+      async () => ![...(await user.processes()).values()].includes("sleep 0.3"),
+    );
+    const next = await user.attach({ session_id: id });
     await next.shows(/missed-21/);
     expect(next.frames[0]).toMatchObject({ type: "ready", session_id: id });
     next.type("echo again-$here\n");
@@ -231,33 +178,33 @@ describe("a client that goes", () => {
   });
 
   it("leaves no more than the newest 256 KiB of output to the next one, and does not stop the shell", async () => {
-    const { id, tab } = await open();
+    const { id, tab } = await user.open();
     tab.type("stty -echo; (sleep 0.2; seq 1 200000; touch /tmp/written) &\n");
     tab.socket.terminate();
-    await eventually("all is written", async () => (await run(["test", "-e", "/tmp/written"])).exit_code === 0);
-    const next = await attach({ session_id: id });
+    await eventually("all is written", async () => (await user.run(["test", "-e", "/tmp/written"])).exit_code === 0);
+    const next = await user.attach({ session_id: id });
     await next.shows(/\n200000\r\n/);
     expect(next.bytes).toBeGreaterThan(LIMITS.terminal_backlog_bytes - 1_000);
     expect(next.bytes).toBeLessThan(LIMITS.terminal_backlog_bytes + 1_000);
   });
 
   it("is replaced by the next one, and told so", async () => {
-    const { id, tab } = await open();
-    const next = await attach({ session_id: id });
+    const { id, tab } = await user.open();
+    const next = await user.attach({ session_id: id });
     expect(await tab.closed()).toBe(4001);
     next.type("echo mine-$((1 + 1))\n");
     await next.shows(/mine-2/);
-    expect(await get(id)).toMatchObject({ state: "active" });
+    expect(await user.get(id)).toMatchObject({ state: "active" });
     expect(tab.frames.filter(({ type }) => type === "exit")).toEqual([]);
   });
 
   it("that does not read stops its own shell within a bound, and neither ^C nor another session", async () => {
-    const { id, tab } = await open();
-    const { tab: other } = await open();
+    const { id, tab } = await user.open();
+    const { tab: other } = await user.open();
     tab.type("stty -echo; i=0; while :; do i=$((i + 1)); echo $i > /tmp/count; head -c 100000 /dev/zero; done\n");
     await tab.shows(/\0/);
     tab.socket.pause();
-    const count = async () => Number((await run(["cat", "/tmp/count"])).stdout);
+    const count = async () => Number((await user.run(["cat", "/tmp/count"])).stdout);
     const stopped = await eventually("the shell stands", async () => {
       const before = await count();
       await new Promise((resolve) => setTimeout(resolve, 500));
@@ -271,68 +218,16 @@ describe("a client that goes", () => {
     tab.socket.resume();
     tab.type("\necho back-$((1 + 1))\n");
     await tab.shows(/back-2/);
-    expect((await get(id)).state).toBe("active");
+    expect((await user.get(id)).state).toBe("active");
   });
 
   it("that types faster than anything reads is stopped, not kept in memory", async () => {
-    const { tab } = await open();
+    const { tab } = await user.open();
     tab.type("stty raw -echo; echo ready-$((1 + 1)); sleep 2; head -c 8000000 | wc -c; stty sane\n");
     await tab.shows(/ready-2/);
     const piece = Buffer.alloc(100_000, "y");
     for (let i = 0; i < 80; i++) tab.socket.send(piece);
     await tab.shows(/8000000/);
-  });
-});
-
-describe("the end of a session", () => {
-  it("by DELETE ends the shell and all that it runs, and tells the client", async () => {
-    const { id, tab } = await open();
-    tab.type("sleep 3000 & sleep 4000\n");
-    await eventually(
-      "both run",
-      async () => [...(await processes()).values()].filter((one) => /^sleep [34]000$/.test(one)).length === 2,
-    );
-    expect((await daemon.call("DELETE", `/api/terminal/sessions/${id}`)).status).toBe(200);
-    expect(await tab.frame("exit")).toEqual({ type: "exit", code: 129, signal: "SIGHUP" });
-    expect(await tab.closed()).toBe(1000);
-    await eventually("nothing of it is left", async () => {
-      const left = [...(await processes()).values()];
-      return !left.some((command) => /^sleep [34]000$|bash/.test(command));
-    });
-    expect((await daemon.call("DELETE", `/api/terminal/sessions/${id}`)).status).toBe(200);
-  });
-
-  it("comes with the container's, and a session that has ended is not attached to", async () => {
-    const own = await makeContainer("short");
-    const { id } = await make({ container_id: own });
-    const tab = await attach({ session_id: id });
-    await tab.frame("ready");
-    await daemon.call("POST", `/api/containers/${own}/stop`, { timeout_ms: 0 });
-    expect(await tab.frame("exit")).toMatchObject({
-      type: "exit",
-      code: expect.any(Number),
-      signal: expect.any(String),
-    });
-    expect(await tab.closed()).toBe(1000);
-    expect(await get(id)).toMatchObject({ state: "terminated", error_message: null });
-    const refusal = await refusalOf(attachUrl({ session_id: id }), { "x-api-key": KEY });
-    expect(refusal).toMatchObject({
-      status: 409,
-      body: { error_code: "WRONG_STATE", details: { state: "terminated" } },
-    });
-    const stopped = await refusalOf(attachUrl({ container_id: own }), { "x-api-key": KEY });
-    expect(stopped).toMatchObject({ status: 409, body: { error_code: "NOT_RUNNING" } });
-    await daemon.call("DELETE", `/api/containers/${own}`);
-  });
-
-  it("comes to a container that is used by nothing else, and gives it back", async () => {
-    const own = await makeContainer("given", KEY, { idle_seconds: 1 });
-    const { id } = await make({ container_id: own });
-    await daemon.call("DELETE", `/api/terminal/sessions/${id}`);
-    await eventually("nobody uses the container", async () => {
-      return (await daemon.call("GET", `/api/containers/${own}`)).body.state === "exited";
-    });
-    await daemon.call("DELETE", `/api/containers/${own}`);
   });
 });
 
@@ -354,8 +249,8 @@ describe("what is refused", () => {
   ])("a session of %j", async (body, status, error_code) => {
     const answer = await daemon.call("POST", "/api/terminal/sessions", body);
     expect(answer).toMatchObject({ status, body: { error_code } });
-    expect(await sessions()).toEqual([]);
-    expect([...(await processes()).values()].filter((command) => /sh$/.test(command))).toEqual([]);
+    expect(await user.sessions()).toEqual([]);
+    expect([...(await user.processes()).values()].filter((command) => /sh$/.test(command))).toEqual([]);
   });
 
   it.each([
@@ -370,7 +265,7 @@ describe("what is refused", () => {
       "x-api-key": KEY,
     });
     expect(refusal).toMatchObject({ status, body: { error_code } });
-    expect(await sessions()).toEqual([]);
+    expect(await user.sessions()).toEqual([]);
   });
 
   it("what belongs to another tenant, as if it were not there", async () => {
@@ -378,10 +273,10 @@ describe("what is refused", () => {
     const keys = `/api/tenants/${tenant.tenant_id}/api-keys`;
     const { key } = (await daemon.call("POST", keys, { name: "k" })).body;
     const reader = (await daemon.call("POST", keys, { name: "r", scopes: ["read", "write", "admin"] })).body.key;
-    const { id, tab } = await open();
+    const { id, tab } = await user.open();
     const none = id.replace(/\w{12}$/, "000000000000");
     const seen = async (session_id: string) => {
-      const asked = await refusalOf(attachUrl({ session_id }), { "x-api-key": key });
+      const asked = await refusalOf(user.attachUrl({ session_id }), { "x-api-key": key });
       const routes = await Promise.all(
         [
           ["GET", ""],
@@ -399,13 +294,13 @@ describe("what is refused", () => {
     };
     expect(await seen(id)).toEqual(await seen(none));
     expect((await seen(id)).map(([status]) => status)).toEqual([404, 404, 404, 404]);
-    const inContainer = await refusalOf(attachUrl({ container_id }), { "x-api-key": key });
+    const inContainer = await refusalOf(user.attachUrl({ container_id: user.container_id }), { "x-api-key": key });
     expect(inContainer).toMatchObject({ status: 404 });
     expect((await daemon.call("GET", "/api/terminal/sessions", undefined, { "x-api-key": key })).body).toEqual({
       sessions: [],
       next_cursor: null,
     });
-    const unscoped = await refusalOf(attachUrl({ session_id: id }), { "x-api-key": reader });
+    const unscoped = await refusalOf(user.attachUrl({ session_id: id }), { "x-api-key": reader });
     expect(unscoped).toMatchObject({ status: 403, body: { error_code: "FORBIDDEN" } });
     tab.type("echo unharmed-$((1 + 1))\n");
     await tab.shows(/unharmed-2/);
@@ -416,11 +311,11 @@ describe("what is refused", () => {
       daemon.call("PATCH", "/api/tenants/default", { limits: { terminals_max } });
     const open = (await daemon.call("GET", "/api/tenant")).body.usage.terminals;
     await patch(open + 5);
-    const made = await Promise.all(Array.from({ length: 5 }, () => make({ shell: "/bin/sh" })));
-    const over = await daemon.call("POST", "/api/terminal/sessions", { container_id });
+    const made = await Promise.all(Array.from({ length: 5 }, () => user.make({ shell: "/bin/sh" })));
+    const over = await daemon.call("POST", "/api/terminal/sessions", { container_id: user.container_id });
     expect(over).toMatchObject({ status: 429, body: { error_code: "CONCURRENCY_LIMIT" } });
     await daemon.call("DELETE", `/api/terminal/sessions/${made[0]?.id}`);
-    await make();
+    await user.make();
     await patch(null);
   });
 });
@@ -429,59 +324,12 @@ describe("the credential of a client", () => {
   it("may be a token in the query, and ends the socket when it ends, not the session", async () => {
     const { body: made } = await daemon.call("POST", "/api/api-keys", { name: "short", scopes: ["invoke"] });
     const token = (await daemon.call("POST", "/api/auth/token", {}, { "x-api-key": made.key })).body.access_token;
-    const { id } = await make();
-    const tab = await attach({ session_id: id, token }, null);
+    const { id } = await user.make();
+    const tab = await user.attach({ session_id: id, token }, null);
     await tab.frame("ready");
     await daemon.call("DELETE", `/api/api-keys/${made.id}`);
     expect([await tab.closed(), tab.reason]).toEqual([1008, "the key is not valid"]);
-    await eventually("nobody is attached", async () => (await get(id)).state === "idle");
+    await eventually("nobody is attached", async () => (await user.get(id)).state === "idle");
     expect(daemon.output).not.toContain(token);
-  });
-});
-
-describe("the end of the daemon", () => {
-  it("is told to clients, ends the shells and not the container, whose sessions nobody knows then", async () => {
-    const { id, tab } = await open();
-    tab.type("sleep 5000\n");
-    await eventually("it sleeps", async () => [...(await processes()).values()].includes("sleep 5000"));
-    expect(await daemon.stop("SIGTERM")).toBe(0);
-    expect(await tab.closed()).toBe(1001);
-    expect(await tab.frame("exit")).toMatchObject({ signal: "SIGHUP" });
-    await daemon.start({ ...SETTINGS, HEARTH_TERMINAL_IDLE_SECONDS: "1" });
-    expect((await daemon.call("GET", `/api/terminal/sessions/${id}`)).status).toBe(404);
-    await eventually("its shell has ended", async () =>
-      [...(await processes()).values()].every((command) => !/bash|sleep/.test(command)),
-    );
-  });
-
-  it("by force ends the shells too", async () => {
-    const { tab } = await open();
-    tab.type("sleep 6000\n");
-    await eventually("it sleeps", async () => [...(await processes()).values()].includes("sleep 6000"));
-    await daemon.stop("SIGKILL");
-    expect(await tab.closed()).toBe(1006);
-    await daemon.start({ ...SETTINGS, HEARTH_TERMINAL_IDLE_SECONDS: "1" });
-    await eventually("its shell has ended", async () =>
-      [...(await processes()).values()].every((command) => !/bash|sleep/.test(command)),
-    );
-  });
-
-  it("of a session without a client comes when it was idle for long enough, and not before its client goes", async () => {
-    const { id: unused } = await make();
-    const { id, tab } = await open();
-    await eventually("the one that nobody came to ends", async () => (await get(unused)).state === "terminated");
-    tab.type("echo still-$((1 + 1))\n");
-    await tab.shows(/still-2/);
-    tab.socket.close();
-    await eventually("the other one ends", async () => (await get(id)).state === "terminated");
-    expect(await get(id)).toMatchObject({ exit_code: 129, signal: "SIGHUP" });
-  });
-
-  it("of any session comes with its time, also while a client is attached", async () => {
-    await daemon.stop();
-    await daemon.start({ ...SETTINGS, HEARTH_TERMINAL_TTL_SECONDS: "1" });
-    const { tab } = await open();
-    expect(await tab.frame("exit")).toMatchObject({ code: 129, signal: "SIGHUP" });
-    expect(await tab.closed()).toBe(1000);
   });
 });

@@ -37,14 +37,14 @@ export class History {
   readonly groups: readonly string[];
   readonly #classes: readonly string[];
   readonly #random: Random;
-  readonly #plan: Timeline;
+  readonly #timeline: Timeline;
   readonly #owners: readonly string[];
   /** As they were planned last. */
   readonly #planned = new Map<string, Group>();
 
-  constructor(random: Random, plan: Timeline) {
+  constructor(random: Random, timeline: Timeline) {
     this.#random = random;
-    this.#plan = plan;
+    this.#timeline = timeline;
     this.is_calm = random.chance(CALM_SHARE);
     this.#classes = CLASSES.slice(0, random.pick([1, 1, 2, 3, 10]));
     const groups_max = this.#classes.length === CLASSES.length ? 12 : 5;
@@ -67,9 +67,9 @@ export class History {
     for (let i = random.whole(0, 6); i > 0; i--) {
       const group = random.chance(0.3) ? null : random.pick([...this.groups, "fn_unknown@1"]);
       const of = group === null || random.chance(0.1) ? random.pick(this.#classes) : this.#classOf(group);
-      this.#plan.add(random.unit() * 200, { type: "adopted", instance: `old${i}`, class: of, group });
+      this.#timeline.add(random.unit() * 200, { type: "adopted", instance: `old${i}`, class: of, group });
     }
-    this.#plan.add(random.unit() * 20, {
+    this.#timeline.add(random.unit() * 20, {
       type: "cells_set",
       target: random.whole(0, this.is_calm ? 2 : this.#cells_max),
     });
@@ -80,7 +80,7 @@ export class History {
       else this.#disturb(delay_ms);
     }
     if (random.chance(0.2)) this.#press();
-    if (!this.is_calm && random.chance(0.1)) this.#plan.add(random.unit() * SPAN_MS, { type: "drain" });
+    if (!this.is_calm && random.chance(0.1)) this.#timeline.add(random.unit() * SPAN_MS, { type: "drain" });
   }
 
   #disturb(delay_ms: number): void {
@@ -89,10 +89,10 @@ export class History {
     if (dice < 0.64) this.#call(delay_ms);
     else if (dice < 0.74) for (let i = random.whole(2, random.pick([8, 8, 8, 40])); i > 0; i--) this.#call(delay_ms);
     else if (dice < 0.81) this.#setGroup(random.pick(this.groups), delay_ms);
-    else if (dice < 0.84) this.#plan.add(delay_ms, { type: "group_retire", group: random.pick(this.groups) });
+    else if (dice < 0.84) this.#timeline.add(delay_ms, { type: "group_retire", group: random.pick(this.groups) });
     else if (dice < 0.88) this.#dropGroup(delay_ms);
-    else if (dice < 0.91) this.#plan.add(delay_ms, { type: "cells_set", target: random.whole(0, this.#cells_max) });
-    else if (dice < 0.92) this.#plan.add(delay_ms, { type: "woken" });
+    else if (dice < 0.91) this.#timeline.add(delay_ms, { type: "cells_set", target: random.whole(0, this.#cells_max) });
+    else if (dice < 0.92) this.#timeline.add(delay_ms, { type: "woken" });
     else if (dice < 0.95 && this.#owners.length > 0) this.#limit(random.pick(this.#owners), delay_ms);
   }
 
@@ -107,7 +107,7 @@ export class History {
         };
     const keep = random.chance(0.2) ? { keep_alive_ms: random.whole(1, 2_000) } : {};
     const own = this.#own(group, base.min_instances);
-    this.#plan.add(delay_ms, { type: "group_set", group, class: this.#classOf(group), ...base, ...keep, ...own });
+    this.#timeline.add(delay_ms, { type: "group_set", group, class: this.#classOf(group), ...base, ...keep, ...own });
   }
 
   /** A group keeps its class. */
@@ -142,7 +142,7 @@ export class History {
       ? { instances_max: needed_count + random.whole(0, 2), memory_mb_max: needed_mb + random.pick([0, 256, 1_024]) }
       : { instances_max: random.whole(random.chance(0.1) ? 0 : 1, 8), memory_mb_max: random.whole(1, 20) * 128 };
     const { instances_max, memory_mb_max } = limits;
-    this.#plan.add(delay_ms, {
+    this.#timeline.add(delay_ms, {
       type: "owner_set",
       owner,
       instances_max: random.chance(0.25) ? null : instances_max,
@@ -154,16 +154,16 @@ export class History {
     const random = this.#random;
     const group = random.pick(this.groups);
     const reject = random.pick<DropReason>(["paused", "deleted", "failed", "shutdown"]);
-    this.#plan.add(delay_ms, { type: "group_drop", group, reject, force: random.chance(0.3) });
+    this.#timeline.add(delay_ms, { type: "group_drop", group, reject, force: random.chance(0.3) });
     if (random.chance(0.7)) this.#setGroup(group, delay_ms + random.unit() * 50);
   }
 
   #call(delay_ms: number): void {
     const random = this.#random;
     const wait_ms = this.is_calm ? CALM_WAIT_MS : random.chance(0.05) ? -1 : random.pick([20, 200, 5_000, 30_000]);
-    const call = this.#plan.addCall(delay_ms, random.pick(this.groups), wait_ms);
+    const call = this.#timeline.addCall(delay_ms, random.pick(this.groups), wait_ms);
     if (this.is_calm || !random.chance(0.1)) return;
-    this.#plan.add(delay_ms + random.unit() * 100, { type: "call_cancelled", call });
+    this.#timeline.add(delay_ms + random.unit() * 100, { type: "call_cancelled", call });
   }
 
   /** Memory becomes short for a while, is read again and again, and is enough again. */
@@ -171,13 +171,13 @@ export class History {
     const random = this.#random;
     let at_ms = random.unit() * SPAN_MS;
     for (let i = random.whole(1, 8); i > 0; i--) {
-      this.#plan.add(at_ms, { type: "memory_read", used_mb: random.whole(85, 160), budget_mb: BUDGET_MB });
+      this.#timeline.add(at_ms, { type: "memory_read", used_mb: random.whole(85, 160), budget_mb: BUDGET_MB });
       at_ms += 250;
     }
     if (random.chance(0.7)) this.relieve(at_ms);
   }
 
   relieve(delay_ms: number): void {
-    this.#plan.add(delay_ms, { type: "memory_read", used_mb: 0, budget_mb: BUDGET_MB });
+    this.#timeline.add(delay_ms, { type: "memory_read", used_mb: 0, budget_mb: BUDGET_MB });
   }
 }

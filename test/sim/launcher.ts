@@ -28,7 +28,7 @@ export class SimulatedLauncher {
   /** Share of steps after which an instance is lost, whatever it does. */
   readonly loss_share: number;
   readonly #random: Random;
-  readonly #plan: Timeline;
+  readonly #timeline: Timeline;
   readonly #history: History;
   readonly #fail_share: number;
   readonly #crash_share: number;
@@ -36,9 +36,9 @@ export class SimulatedLauncher {
   /** Nested call → the call that made it. */
   readonly #caller_of = new Map<number, number>();
 
-  constructor(random: Random, plan: Timeline, history: History) {
+  constructor(random: Random, timeline: Timeline, history: History) {
     this.#random = random;
-    this.#plan = plan;
+    this.#timeline = timeline;
     this.#history = history;
     this.is_healthy = history.is_calm;
     this.#fail_share = random.pick([0, 0, 0.1, 0.5, 1]);
@@ -66,24 +66,24 @@ export class SimulatedLauncher {
   }
 
   #start(instance: string, delay_ms: number, type: "started" | "specialised"): void {
-    if (this.#fails(this.#fail_share)) this.#plan.add(delay_ms, { type: "start_failed", instance, reason: WHY });
-    else this.#plan.add(delay_ms, { type, instance });
+    if (this.#fails(this.#fail_share)) this.#timeline.add(delay_ms, { type: "start_failed", instance, reason: WHY });
+    else this.#timeline.add(delay_ms, { type, instance });
   }
 
   #remove(instance: string): void {
     const delay_ms = 1 + this.#random.unit() * 20;
-    if (this.#fails(this.#fail_share)) this.#plan.add(delay_ms, { type: "remove_failed", instance, reason: WHY });
-    else this.#plan.add(delay_ms, { type: "removed", instance });
+    if (this.#fails(this.#fail_share)) this.#timeline.add(delay_ms, { type: "remove_failed", instance, reason: WHY });
+    else this.#timeline.add(delay_ms, { type: "removed", instance });
     if (!this.#fails(LATE_SHARE)) return;
     const isEarly = this.#random.chance(0.5);
     const late_ms = isEarly ? this.#random.unit() * delay_ms : delay_ms + this.#random.unit() * 200;
     const type = this.#random.pick(isEarly ? LEAVING_EVENTS : LATE_EVENTS);
-    this.#plan.add(late_ms, { type, instance, reason: WHY, reuse: true } as Untimed);
+    this.#timeline.add(late_ms, { type, instance, reason: WHY, reuse: true } as Untimed);
   }
 
   /** The clean-up after a call: done soon, or it hangs. */
   clean(instance: string): void {
-    if (!this.#fails(this.#crash_share / 4)) this.#plan.add(this.#random.unit() * 5, { type: "idle", instance });
+    if (!this.#fails(this.#crash_share / 4)) this.#timeline.add(this.#random.unit() * 5, { type: "idle", instance });
   }
 
   // Calls
@@ -92,7 +92,7 @@ export class SimulatedLauncher {
   run(instance: string, call: number, depth: number): void {
     const random = this.#random;
     const delay_ms = random.chance(0.1) ? random.unit() * 3_000 : random.unit() * 50;
-    if (this.#fails(this.#crash_share)) this.#plan.add(delay_ms, { type: "crashed", instance, reason: WHY });
+    if (this.#fails(this.#crash_share)) this.#timeline.add(delay_ms, { type: "crashed", instance, reason: WHY });
     else if (depth < LIMITS.chain_depth_max && random.chance(this.#nestedShare()))
       this.#nest(instance, call, depth + 1);
     else this.#finish(instance, delay_ms);
@@ -103,7 +103,7 @@ export class SimulatedLauncher {
   }
 
   #finish(instance: string, delay_ms: number): void {
-    this.#plan.add(delay_ms, { type: "finished", instance, reuse: this.#random.chance(0.9) });
+    this.#timeline.add(delay_ms, { type: "finished", instance, reuse: this.#random.chance(0.9) });
   }
 
   #nest(instance: string, call: number, depth: number): void {
@@ -111,7 +111,7 @@ export class SimulatedLauncher {
     const waits_for = new Set<number>();
     for (let i = random.chance(0.1) ? 2 : 1; i > 0; i--) {
       const wait_ms = this.#history.is_calm ? 3_600_000 : random.pick([20, 5_000, 30_000]);
-      const nested = this.#plan.addCall(random.unit() * 20, random.pick(this.#history.groups), wait_ms, depth);
+      const nested = this.#timeline.addCall(random.unit() * 20, random.pick(this.#history.groups), wait_ms, depth);
       waits_for.add(nested);
       this.#caller_of.set(nested, call);
     }
@@ -126,7 +126,7 @@ export class SimulatedLauncher {
       for (const nested of own.waits_for) {
         this.#caller_of.delete(nested);
         if (this.#random.chance(0.5))
-          this.#plan.add(this.#random.unit() * 20, { type: "call_cancelled", call: nested });
+          this.#timeline.add(this.#random.unit() * 20, { type: "call_cancelled", call: nested });
       }
     }
     const above = this.#caller_of.get(call);

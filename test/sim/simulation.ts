@@ -1,5 +1,5 @@
 /**
- * One simulated history: the real `step`, driven from a seed. It plays the plan, keeps the clock (which stalls, jumps
+ * One simulated history: the real `step`, driven from a seed. It plays the timeline, keeps the clock (which stalls, jumps
  * ahead and goes back), loses instances, and has every effect checked by the model and every state by the audit.
  */
 import type { PoolEffect, PoolEvent, PoolSettings } from "../../pool/protocol.ts";
@@ -59,7 +59,7 @@ function line(what: PoolEvent | PoolEffect): string {
 export class Simulation {
   readonly #code: PoolCode;
   readonly #random: Random;
-  readonly #plan = new Timeline();
+  readonly #timeline = new Timeline();
   readonly #history: History;
   readonly #launcher: SimulatedLauncher;
   readonly #model: Model;
@@ -83,8 +83,8 @@ export class Simulation {
     this.#code = code;
     this.#trace = trace;
     this.#random = new Random(seed);
-    this.#history = new History(this.#random, this.#plan);
-    this.#launcher = new SimulatedLauncher(this.#random, this.#plan, this.#history);
+    this.#history = new History(this.#random, this.#timeline);
+    this.#launcher = new SimulatedLauncher(this.#random, this.#timeline, this.#history);
     this.#is_generous = this.#history.is_calm;
     this.#clock_share = this.#history.is_calm ? 0 : this.#random.pick([0, 0.002, 0.01]);
     const { default_class } = this.#history.settings;
@@ -117,14 +117,14 @@ export class Simulation {
 
   /** Plays what is planned for the next while. */
   #play(for_ms: number): void {
-    const plan = this.#plan;
-    const until_ms = plan.now_ms + for_ms;
+    const timeline = this.#timeline;
+    const until_ms = timeline.now_ms + for_ms;
     for (;;) {
-      const due_ms = Math.min(plan.nextDue(), this.#wake_at_ms);
+      const due_ms = Math.min(timeline.nextDue(), this.#wake_at_ms);
       if (due_ms > until_ms) break;
-      plan.now_ms = Math.max(plan.now_ms, due_ms);
+      timeline.now_ms = Math.max(timeline.now_ms, due_ms);
       const blip_ms = this.#launcher.is_healthy || !this.#random.chance(this.#clock_share) ? 0 : this.#disturbClock();
-      const planned = plan.nextDue() <= this.#wake_at_ms ? plan.takeDue() : null;
+      const planned = timeline.nextDue() <= this.#wake_at_ms ? timeline.takeDue() : null;
       if (planned === null) {
         this.#wake_at_ms = Number.POSITIVE_INFINITY;
         this.#feed({ type: "woken" }, blip_ms);
@@ -133,14 +133,14 @@ export class Simulation {
       }
       if (!this.#launcher.is_healthy && this.#random.chance(this.#launcher.loss_share)) this.#loseAny();
     }
-    plan.now_ms = Math.max(plan.now_ms, until_ms);
+    timeline.now_ms = Math.max(timeline.now_ms, until_ms);
   }
 
   /** Answers how much the clock is behind for one event. */
   #disturbClock(): number {
     const fault = this.#random.pick(CLOCK_FAULTS);
     this.#coverage.note("clock", fault);
-    if (fault === "stall") this.#plan.now_ms += this.#random.pick(AHEAD_MS);
+    if (fault === "stall") this.#timeline.now_ms += this.#random.pick(AHEAD_MS);
     else if (fault === "ahead") this.#skew_ms += this.#random.pick(AHEAD_MS);
     else if (fault === "back") this.#skew_ms -= this.#random.pick(BACK_MS);
     else return this.#random.pick(BACK_MS);
@@ -186,13 +186,13 @@ export class Simulation {
   /** From now on nothing fails, and the clock is right: not behind what it has shown. */
   #heal(): void {
     this.#launcher.is_healthy = true;
-    this.#skew_ms = Math.max(this.#skew_ms, this.#model.now_ms - this.#plan.now_ms);
+    this.#skew_ms = Math.max(this.#skew_ms, this.#model.now_ms - this.#timeline.now_ms);
   }
 
   #feed(untimed: Untimed, blip_ms = 0): void {
     this.#steps_count += 1;
     invariant(this.#steps_count < STEPS_MAX, "the simulation does not come to rest");
-    const now_ms = this.#plan.now_ms + this.#skew_ms - blip_ms;
+    const now_ms = this.#timeline.now_ms + this.#skew_ms - blip_ms;
     const event = Object.assign(untimed, { now_ms }) as PoolEvent;
     this.#noteEvent(event);
     this.#model.hear(event);
@@ -237,8 +237,8 @@ export class Simulation {
       if (isSuperseded) coverage.note("served", "after its group was superseded");
       this.#launcher.run(effect.instance, effect.call, depth);
     } else if (effect.type === "wake") {
-      const delay_ms = Math.ceil(effect.at_ms - this.#plan.now_ms - this.#skew_ms);
-      this.#wake_at_ms = this.#plan.now_ms + Math.min(LIMITS.wake_ms_max, Math.max(0, delay_ms));
+      const delay_ms = Math.ceil(effect.at_ms - this.#timeline.now_ms - this.#skew_ms);
+      this.#wake_at_ms = this.#timeline.now_ms + Math.min(LIMITS.wake_ms_max, Math.max(0, delay_ms));
     } else {
       if (effect.type === "remove") coverage.note("removed", effect.reason);
       if (was === "cell" && effect.type === "remove" && (effect.reason === "evicted" || effect.reason === "surplus")) {

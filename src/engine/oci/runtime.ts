@@ -2,7 +2,7 @@
  * The OCI runtime behind one port: crun, runc, or any other with the same command line. Everything runs through the
  * launcher, that is inside its mount namespace, where crun accepts a hybrid cgroup host.
  *
- * `test/engine/oci-runtime.test.ts` holds one contract suite against both.
+ * `test/engine/contracts/instances.ts` holds one contract suite against both.
  */
 import { readFileSync } from "node:fs";
 import { AppError, errorText } from "../../base/errors.ts";

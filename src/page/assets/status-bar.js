@@ -17,7 +17,7 @@ const NUMBERS = [
 
 export function statusBar() {
   const values = NUMBERS.map(() => h("dd", { text: "–" }));
-  const numbers = h("dl", { class: "strip", "aria-label": "Instances of all functions" });
+  const numbers = h("dl", { class: "instance-counts", "aria-label": "Instances of all functions" });
   NUMBERS.forEach(
     ([name, about], i) => void numbers.append(h("div", { title: about }, h("dt", { text: name }), values[i] ?? null)),
   );
