@@ -45,7 +45,7 @@ export const SETTINGS = {
   listen: {
     variable: "HEARTH_LISTEN",
     fallback: "127.0.0.1:8700",
-    range: "<address>:<port>",
+    range: "<address>:<port>, the port from 0 to 65535",
     about: "Address and port of the HTTP API; port 0 takes a free one.",
   },
   data_dir: {
