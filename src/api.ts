@@ -37,7 +37,7 @@ Bodies are JSON whatever the content type says, where a route does not take raw 
 
 Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: where \`retryable\` is true the same request may succeed later, and \`Retry-After\`, if it is there, says when.`;
 
-/** What the areas of the API stand for. */
+/** What the concerns of the API stand for. */
 const TAGS = {
   daemon: "The daemon itself: alive, described, measured.",
   system: "Version, engine and features of this daemon.",

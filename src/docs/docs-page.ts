@@ -159,7 +159,7 @@ ${info.description
   .map((paragraph) => `<p>${prose(paragraph)}</p>`)
   .join("\n")}
 <p><a href="/api/openapi.json">OpenAPI 3.1</a></p>
-${tags.map((tag) => this.#area(tag)).join("\n")}
+${tags.map((tag) => this.#concern(tag)).join("\n")}
 ${this.#headers()}
 ${this.#errors()}
 ${settingsSection()}
@@ -177,9 +177,9 @@ ${this.#shapes()}
 
   #contents(): string {
     const list = (items: readonly string[]) => `<ul>${items.map((item) => `<li>${item}</li>`).join("\n")}</ul>`;
-    const areas = this.#document.tags.map(
+    const concerns = this.#document.tags.map(
       ({ name }) =>
-        `<a class="area" href="#area-${escaped(name)}">${escaped(name)}</a>${list(
+        `<a class="concern" href="#concern-${escaped(name)}">${escaped(name)}</a>${list(
           this.#of(name).map(
             ({ operationId, method, path }) =>
               `<a href="#${escaped(operationId)}">${methodBadge(method)}<span>${pathText(path)}</span></a>`,
@@ -192,12 +192,12 @@ ${this.#shapes()}
       ["settings", "Settings"],
       ["limits", "Limits"],
       ["shapes", "Shapes"],
-    ].map(([id, name]) => `<a class="area" href="#${id}">${name}</a>`);
-    return list([...areas, ...rest]);
+    ].map(([id, name]) => `<a class="concern" href="#${id}">${name}</a>`);
+    return list([...concerns, ...rest]);
   }
 
-  #area({ name, description }: { readonly name: string; readonly description: string }): string {
-    return `<section id="area-${escaped(name)}" class="area"><h2>${anchor(`area-${name}`)}${escaped(name)}</h2>
+  #concern({ name, description }: { readonly name: string; readonly description: string }): string {
+    return `<section id="concern-${escaped(name)}" class="concern"><h2>${anchor(`concern-${name}`)}${escaped(name)}</h2>
 <p>${prose(description)}</p>
 ${this.#of(name)
   .map((operation) => this.#operation(operation))

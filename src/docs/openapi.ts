@@ -180,7 +180,7 @@ function allowNull(schema: Mutable): void {
 /** `/api/functions/:function_id` as `/api/functions/{function_id}`. */
 export const templateOf = (path: string): string => path.replace(/:(\w+)/g, "{$1}").replace(/\*$/, "{path}");
 
-/** The area of a route: `functions` of `/api/functions/…`, `daemon` where the path names none. */
+/** The concern of a route: `functions` of `/api/functions/…`, `daemon` where the path names none. */
 function tagOf({ path }: Pick<Route, "path">): string {
   const [, first, second] = path.split("/");
   return first === "api" && second !== undefined && second !== "openapi.json" && second !== "docs" ? second : "daemon";

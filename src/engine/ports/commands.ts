@@ -61,7 +61,10 @@ export interface GatheredExit extends ExitAnswer {
 
 /** A command that runs in a container, with its streams; a terminal is one with a `TerminalSize`. */
 export interface Exec {
-  /** Both settle exactly once: with minit's word, or with an error when it refuses or the connection ends. */
+  /**
+   * Both settle exactly once: with minit's word, or with an error when it refuses or the connection ends. That error is
+   * INTERNAL, START_FAILED where minit never greeted, CAPACITY_FULL where the container has as many commands as it may.
+   */
   readonly started: Promise<{ readonly pid: number }>;
   readonly exited: Promise<ExitAnswer>;
   /** Takes standard input. False: wait for `onDrain` with the next. */
@@ -82,8 +85,8 @@ export interface Exec {
 /** A command whose output is kept. */
 export interface Gathering {
   readonly started: Promise<{ readonly pid: number }>;
-  /** Rejects as X1 says, and with INTERNAL when nothing is heard of the command for a while after its deadline. */
+  /** Rejects as that of `Exec` does, and with INTERNAL when nothing is heard of the command long after its deadline. */
   readonly exited: Promise<GatheredExit>;
-  /** Ends it (X2). */
+  /** Ends the command unless it is detached. */
   close(): void;
 }
