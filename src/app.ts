@@ -274,9 +274,14 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   undo.add(() => engine.shutdown());
   const adopted = await engine.boot();
   const tokens = new InvocationTokens(ids, clock);
-  const classes = new Classes(RUNTIMES.values(), (profile) => {
-    invariant(profile === "prod", `the image of profile ${profile} is mounted for function instances`);
-    return engine.images.pinned.id;
+  const classes = new Classes({
+    runtimes: RUNTIMES,
+    imageOf: (profile) => {
+      invariant(profile === "prod", `the image of profile ${profile} is mounted for function instances`);
+      return engine.images.pinned.id;
+    },
+    hasImage: (id) => engine.images.isRelease(id, null),
+    log,
   });
   const launcher = new FunctionLauncher({ instances: engine.instances, classes, clock, log, tokens });
   const default_class = classes.of({ runtime: RUNTIME_DEFAULT }).key;

@@ -180,6 +180,8 @@ export const LIMITS = {
   instances_max: 1_000,
   /** Cells kept ready, of all instance classes together. */
   cells_target: 8,
+  /** Earlier images of profiles that versions keep; versions of further ones run on the present image. */
+  function_images_max: 64,
   /** Instance classes that cells are kept for; the one needed longest ago is dropped for a new one. */
   cell_classes_max: 64,
   /** A class's demand for cells is halved this often: one needed instance keeps a cell for two to three times as long. */

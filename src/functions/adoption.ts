@@ -46,7 +46,7 @@ export class Adoption {
 
   /** Opens the group of an active function's version with the instances that it still has, and those of earlier versions. */
   async reopen(row: FunctionRow): Promise<void> {
-    const { groups, rows } = this.#options;
+    const { classes, groups, rows } = this.#options;
     const { record } = row;
     const versions = this.#waiting.get(record.id) ?? new Map<number, Adopted[]>();
     this.#waiting.delete(record.id);
@@ -57,15 +57,16 @@ export class Adoption {
         this.#others.push(...adopted);
         continue;
       }
-      const superseded = { ...record, ...versioned(found), version, current_version: version };
-      groups.open(superseded, 0);
+      const superseded = { ...record, ...versioned(found.record), version, current_version: version };
+      groups.open({ record: superseded, image: await classes.available(found.image) }, 0);
       for (const one of adopted) this.#adopt(one);
       groups.retire(superseded);
     }
     // Without a minimum first: nothing is started that is about to be adopted.
-    groups.open(record, 0);
+    const opening = { record, image: await classes.available(row.image) };
+    groups.open(opening, 0);
     for (const one of versions.get(record.version) ?? []) this.#adopt(one);
-    groups.open(record);
+    groups.open(opening);
   }
 
   /** Cells, and what nobody wants. After the last `reopen`. */

@@ -18,6 +18,12 @@ export interface FunctionPoolStatus extends GroupStatus {
   readonly superseded_count: number;
 }
 
+/** A version as the record of its function says it, and the id of its image; null: the present one. */
+export interface Opening {
+  readonly record: FunctionRecord;
+  readonly image: string | null;
+}
+
 export interface GroupsOptions {
   readonly pool: Pool<Call, Outcome>;
   readonly launcher: FunctionLauncher;
@@ -37,13 +43,13 @@ export class Groups {
   }
 
   /** Opens the group of a record's version, or gives it the record's policy. Calls are taken when this returns. */
-  open(record: FunctionRecord, min_instances = record.min_instances): void {
+  open({ record, image }: Opening, min_instances = record.min_instances): void {
     const { pool, launcher, classes, queue_max } = this.#options;
     const group = groupKey(record.id, record.version);
     launcher.setLimits(group, record);
     this.#note(record);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
-    const { key } = classes.of(record);
+    const { key } = classes.of(record, image);
     pool.setGroup(group, { class: key, min_instances, max_instances, queue_max, owner, memory_mb });
   }
 

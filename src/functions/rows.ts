@@ -19,6 +19,17 @@ import type { FunctionState } from "./states.ts";
 export interface FunctionRow {
   readonly function_seq: number;
   readonly record: FunctionRecord;
+  /** Id of the image that the current version was made with; null: an earlier program made it. */
+  readonly image: string | null;
+}
+
+export interface NewVersion {
+  /** Of the function. */
+  readonly id: string;
+  readonly version_id: string;
+  /** Id of the image that the version's instances are made from, for good. */
+  readonly image: string;
+  readonly now: EpochSeconds;
 }
 
 const FROM = "FROM functions f JOIN function_versions v ON v.function_seq = f.seq AND v.version = f.current_version";
@@ -26,10 +37,10 @@ const FROM = "FROM functions f JOIN function_versions v ON v.function_seq = f.se
 const SELECT = `SELECT f.seq, f.id, f.tenant_id, f.cluster_id, f.name, f.description, f.state, f.current_version,
   f.min_instances, f.max_instances, f.cleanup_on_exit, f.created_at, f.updated_at, f.last_invoked_at,
   f.invocation_count, f.error_count, f.error_message, f.concurrency_limit, f.api_access, ${NODE_ID}, v.handler, v.runtime,
-  v.environment, v.memory_limit_mb, v.cpu_limit_percent, v.timeout_seconds, v.working_directory ${FROM}`;
+  v.environment, v.memory_limit_mb, v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image ${FROM}`;
 
 const SELECT_VERSION = `SELECT v.version, v.id, v.handler, v.runtime, v.environment, v.memory_limit_mb,
-  v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.description, v.created_at
+  v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image, v.description, v.created_at
   FROM function_versions v WHERE v.function_seq = ?`;
 
 const VERSION_LENGTHS = `SELECT v.version AS seq, 500 + octet_length(v.handler) + octet_length(v.environment)
@@ -99,7 +110,7 @@ export class FunctionRows {
   }
 
   /** The statements that make a function with its first version, behind the guards; the first one's conflict: the name is taken. */
-  insert(tenant_id: string, id: string, version_id: string, input: CreateFunction, now: EpochSeconds): Statement[] {
+  insert(tenant_id: string, { id, version_id, image, now }: NewVersion, input: CreateFunction): Statement[] {
     return [
       {
         sql: `INSERT INTO functions (id, tenant_id, node_seq, name, description, state, current_version, min_instances,
@@ -121,15 +132,16 @@ export class FunctionRows {
           now,
         ],
       },
-      insertVersion({ id, version: 1, version_id, description: input.description ?? null }, versioned(input), now),
+      insertVersion({ id, version: 1, version_id, image, now }, input),
     ];
   }
 
   /** The statements that make the next version of a function and point to it, with what else of the record changes. */
-  update(from: FunctionRecord, to: FunctionRecord, version_id: string, now: EpochSeconds): Statement[] {
+  update(from: FunctionRecord, to: FunctionRecord, made: Omit<NewVersion, "id">): Statement[] {
     const { id, version, description } = to;
+    const { now } = made;
     return [
-      insertVersion({ id, version, version_id, description }, versioned(to), now),
+      insertVersion({ ...made, id, version }, to),
       {
         sql: `UPDATE functions SET current_version = ?, description = ?, min_instances = ?, max_instances = ?,
           concurrency_limit = ?, api_access = ?, cleanup_on_exit = ?, updated_at = ?
@@ -173,9 +185,12 @@ export class FunctionRows {
     return Number((await this.#store.readOne(sql, [function_seq]))?.version ?? 0);
   }
 
-  async version({ function_seq, record }: FunctionRow, version: number): Promise<VersionRecord | null> {
+  async version(
+    { function_seq, record }: FunctionRow,
+    version: number,
+  ): Promise<{ readonly record: VersionRecord; readonly image: string | null } | null> {
     const row = await this.#store.readOne(`${SELECT_VERSION} AND v.version = ?`, [function_seq, version]);
-    return row === null ? null : toVersionRecord(row, record);
+    return row === null ? null : { record: toVersionRecord(row, record), image: textOrNull(row.image) };
   }
 
   /** Newest first; fewer than `limit` when they are too large for one answer. */
@@ -239,7 +254,7 @@ export class FunctionRows {
       error_count: Number(row.error_count),
       error_message: textOrNull(row.error_message),
     };
-    return { function_seq: Number(row.seq), record };
+    return { function_seq: Number(row.seq), record, image: textOrNull(row.image) };
   }
 }
 
@@ -282,19 +297,14 @@ export function versioned(from: CreateFunction | FunctionRecord | VersionRecord)
 }
 
 function insertVersion(
-  of: {
-    readonly id: string;
-    readonly version: number;
-    readonly version_id: string;
-    readonly description: string | null;
-  },
-  fields: VersionedFields,
-  now: EpochSeconds,
+  of: NewVersion & { readonly version: number },
+  from: CreateFunction | FunctionRecord,
 ): Statement {
+  const fields = versioned(from);
   return {
     sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
-      cpu_limit_percent, timeout_seconds, working_directory, description, created_at)
-      SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM functions WHERE id = ?`,
+      cpu_limit_percent, timeout_seconds, working_directory, image, description, created_at)
+      SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM functions WHERE id = ?`,
     args: [
       of.version,
       of.version_id,
@@ -305,8 +315,9 @@ function insertVersion(
       fields.cpu_limit_percent,
       fields.timeout_seconds,
       fields.working_directory,
-      of.description,
-      now,
+      of.image,
+      from.description ?? null,
+      of.now,
       of.id,
     ],
   };

@@ -116,12 +116,13 @@ export class Functions {
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async create(tenant_id: string, input: CreateFunction): Promise<FunctionRecord> {
-    const { ids, clock, rows, events, quotas } = this.#parts;
+    const { ids, classes, clock, rows, events, quotas } = this.#parts;
     await checkDirectory(this.#parts, input);
     const id = ids.next("fn");
+    const { image } = classes.of(input);
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");
-    const statements = rows.insert(tenant_id, id, ids.next("fv"), input, now);
+    const statements = rows.insert(tenant_id, { id, version_id: ids.next("fv"), image, now }, input);
     const made = { id, name: input.name, version: 1 };
     const quota = guards(quotas, tenant_id, { isNewFunction: true });
     const { conflict } = await events.write(
@@ -270,10 +271,10 @@ export class Functions {
 
   /** Opens the group and moves the state (F2). Returns the record as it is then: `deploying`, or `active` as before. */
   async #beginDeploy(tenant_id: string, id: string): Promise<FunctionRecord> {
-    const { groups } = this.#parts;
-    const { record } = await this.#parts.rows.found(tenant_id, id);
+    const { classes, groups } = this.#parts;
+    const { record, image } = await this.#parts.rows.found(tenant_id, id);
     const state = functionStates.next(record.state, "deploy");
-    groups.open(record);
+    groups.open({ record, image: await classes.available(image) });
     if (state !== "deploying") return record;
     try {
       await this.#move(record, "deploy", null);

@@ -23,7 +23,7 @@ import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
 import type { Classes } from "./classes.ts";
-import type { Groups } from "./groups.ts";
+import type { Groups, Opening } from "./groups.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { type FunctionRows, versioned } from "./rows.ts";
 import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionRecord } from "./schema.ts";
@@ -115,23 +115,25 @@ export class Versions {
    * may not have them; the pointer then stays, and nothing is changed.
    */
   update(tenant_id: string, id: string, input: UpdateFunction): Promise<FunctionRecord> {
-    const { changes, rows, ids, clock, quotas } = this.#parts;
+    const { changes, classes, rows, ids, clock, quotas } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
       const row = await this.#parts.rows.found(tenant_id, id);
       functionStates.next(row.record.state, "update");
       const merged = updated(row.record, input);
-      if (merged.working_directory !== row.record.working_directory || merged.runtime !== row.record.runtime) {
+      const { image } = classes.of(merged);
+      if (merged.working_directory !== row.record.working_directory || image !== row.image) {
         await checkDirectory(this.#parts, merged);
       }
       const version = (await rows.newestVersion(row.function_seq)) + 1;
       const next: FunctionRecord = { ...merged, version, current_version: version };
       const version_id = ids.next("fv");
       const quota = guards(quotas, tenant_id, { isNewFunction: false });
-      await this.#activate(row.record, next, begun_ms, {
+      const made = { version_id, image };
+      await this.#activate(row.record, { record: next, image }, begun_ms, {
         event_type: "updated",
         quota,
-        move: () => rows.update(row.record, next, version_id, toEpochSeconds(clock.epochMs())),
+        move: () => rows.update(row.record, next, { ...made, now: toEpochSeconds(clock.epochMs()) }),
       });
       return (await this.#parts.rows.found(tenant_id, id)).record;
     });
@@ -139,7 +141,7 @@ export class Versions {
 
   /** Points to an earlier (or later) version. Throws NOT_FOUND when there is none of that number, else as `update`. */
   rollback(tenant_id: string, id: string, version: number): Promise<FunctionRecord> {
-    const { changes, rows, clock } = this.#parts;
+    const { changes, classes, rows, clock } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
       const row = await this.#parts.rows.found(tenant_id, id);
@@ -151,8 +153,9 @@ export class Versions {
           hint: "list the versions with GET /api/functions/<id>/versions",
         });
       }
-      const next: FunctionRecord = { ...row.record, ...versioned(found), version, current_version: version };
-      await this.#activate(row.record, next, begun_ms, {
+      const next: FunctionRecord = { ...row.record, ...versioned(found.record), version, current_version: version };
+      const image = await classes.available(found.image);
+      await this.#activate(row.record, { record: next, image }, begun_ms, {
         event_type: "rolled_back",
         quota: [],
         move: () => [rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs()))],
@@ -170,19 +173,20 @@ export class Versions {
    * Warms `next` where calls run, moves the pointer by `change`, and lets go of the version before (V1, V2). Calls
    * follow the pointer as soon as it is committed; this resolves when it is on the disk too.
    */
-  async #activate(from: FunctionRecord, next: FunctionRecord, begun_ms: number, change: Change): Promise<void> {
+  async #activate(from: FunctionRecord, opening: Opening, begun_ms: number, change: Change): Promise<void> {
     const { groups, moves, store, clock, log } = this.#parts;
+    const { record: next } = opening;
     const isServing = from.state === "active";
     const since = () => Math.round((clock.monotonicMs() - begun_ms) * 1000) / 1000;
     try {
-      if (isServing) await this.#warm(from, next);
+      if (isServing) await this.#warm(from, opening);
       failpoint("functions.version.warmed");
       const warmed_ms = since();
       await moves.run(from.id, async () => {
         await this.#commit(from, next, change);
         failpoint("functions.version.moved");
         if (isServing) {
-          groups.open(next);
+          groups.open(opening);
           groups.retire(from);
         }
         const moved_ms = since();
@@ -190,7 +194,7 @@ export class Versions {
         log.info("version moved", { function_id: from.id, from: from.version, to: next.version, warmed_ms, moved_ms });
       });
     } catch (error) {
-      if (isServing) await moves.run(from.id, () => this.#settle(from, next));
+      if (isServing) await moves.run(from.id, () => this.#settle(from, opening));
       throw error;
     }
   }
@@ -199,12 +203,13 @@ export class Versions {
    * After a failure, which may have been that of a store that moved the pointer all the same: the groups follow what is
    * there. A version that did not come to be leaves no instances, for the next one of its number has other limits.
    */
-  async #settle(from: FunctionRecord, next: FunctionRecord): Promise<void> {
+  async #settle(from: FunctionRecord, opening: Opening): Promise<void> {
     const { groups, rows } = this.#parts;
+    const { record: next, image } = opening;
     try {
       const row = await rows.byId(from.tenant_id, from.id);
       if (row?.record.version === next.version && row.record.state === from.state) {
-        groups.open(row.record);
+        groups.open({ record: row.record, image });
         groups.retire(from);
       } else if (row !== null && (await rows.version(row, next.version)) !== null) {
         groups.retire(next);
@@ -217,13 +222,14 @@ export class Versions {
     }
   }
 
-  async #warm(from: FunctionRecord, next: FunctionRecord): Promise<void> {
+  async #warm(from: FunctionRecord, opening: Opening): Promise<void> {
     const { groups, moves } = this.#parts;
+    const { record: next } = opening;
     const count = Math.min(next.max_instances, Math.max(next.min_instances, groups.heirCount(from)));
     await moves.run(from.id, async () => {
       const { record } = await this.#parts.rows.found(from.tenant_id, from.id);
       if (record.state !== from.state) throw changedMeanwhile();
-      groups.open(next, count);
+      groups.open(opening, count);
     });
     if (count === 0) return;
     try {

@@ -1,8 +1,10 @@
 /** Images that are replaced in the store under a name that containers are made from. */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeEach, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
+import { Connection } from "../../src/store/connection.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
@@ -16,7 +18,7 @@ const build = (...args: string[]) =>
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
 const made: string[] = [];
-beforeAll(() => daemon.start({ HEARTH_CELLS: "0" }));
+beforeEach(() => daemon.start({ HEARTH_CELLS: "0" }));
 afterAll(async () => {
   await daemon.dispose();
   for (const id of made) build("rmi", "--force", id);
@@ -63,6 +65,52 @@ describe("a name that comes to stand for another image", () => {
     expect(await user.shell(next, "cat /version")).toBe("second\n");
     await user.delete(next);
     expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
+
+describe("a version whose profile came to stand for another image", () => {
+  /** While the daemon is down. */
+  const imageOf = (name: string, image?: string) => {
+    const connection = new Connection(`${daemon.data_dir}/hearth.db`, LIMITS);
+    const of = "function_seq = (SELECT seq FROM functions WHERE name = ?) AND version = 1";
+    if (image !== undefined) connection.run(`UPDATE function_versions SET image = ? WHERE ${of}`, [image, name]);
+    const row = connection.rows(`SELECT image FROM function_versions WHERE ${of}`, [name])[0];
+    connection.close();
+    return row?.image;
+  };
+  const versionOf = async () => (await daemon.invoke("keeper", {})).stdout.trim();
+
+  it("keeps the image it was made with, until the store of images has lost it", async () => {
+    const earlier_id = tag("earlier");
+    const handler = "cat /version 2>/dev/null || echo present";
+    const { id } = await daemon.deploy({ name: "keeper", handler });
+    expect(await versionOf()).toBe("present");
+    expect(await daemon.stop()).toBe(0);
+    const present_id = imageOf("keeper");
+    expect(present_id).toBe(
+      build("inspect", "--type", "image", "--format", "{{.FromImageID}}", profileImage("prod").reference),
+    );
+
+    imageOf("keeper", earlier_id);
+    await daemon.start({ HEARTH_CELLS: "0" });
+    expect(await versionOf()).toBe("earlier");
+    expect(mountedOf(earlier_id)).toHaveLength(1);
+
+    // The next version gets the present image; the one before keeps its own.
+    await daemon.call("PUT", `/api/functions/${id}`, { handler, description: "next" });
+    expect(await versionOf()).toBe("present");
+    await daemon.call("POST", `/api/functions/${id}/rollback`, { version: 1 });
+    expect(await versionOf()).toBe("earlier");
+    expect(await daemon.stop()).toBe(0);
+    expect(mountedOf(earlier_id)).toHaveLength(0);
+
+    imageOf("keeper", "0".repeat(64));
+    await daemon.start({ HEARTH_CELLS: "0" });
+    expect(await versionOf()).toBe("present");
+    expect(daemon.output).toContain("theirs is not in the store");
+    await daemon.call("DELETE", `/api/functions/${id}`);
+    expect(await daemon.stop()).toBe(0);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });
 });
