@@ -218,7 +218,6 @@ export const SETTINGS = {
     about: "Memory budget of all function instances; above it the daemon evicts idle instances.",
   },
   // The variable and the flag keep the name that operators have set.
-  // The storage pool: its setting keeps the name that operators know.
   area: {
     variable: "HEARTH_AREA_MB",
     fallback: "",
