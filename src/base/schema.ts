@@ -53,7 +53,7 @@ export const refused = (error: string, description: string) =>
 export const unused = (description: string) => z.unknown().optional().meta({ description });
 
 /** The complaint about a text that was sent under none of its names: 422, as of any other that is missing. */
-export const missingText = (name: string) => ({
+const missingText = (name: string) => ({
   code: "invalid_type" as const,
   expected: "string" as const,
   path: [name],
@@ -68,6 +68,18 @@ export const resourceName = wellFormed
   .refine((value) => value.trim() === value && value !== "." && value !== "..", {
     error: "must not start or end with a space, nor be '.' or '..'",
   });
+
+/** The body that gives a `kind` of thing another name. `name` is what older clients send. */
+export const renameBody = (kind: string, name: z.ZodType<string, string> = resourceName) =>
+  z
+    .object({
+      new_name: name.optional().describe(`New name of the ${kind}.`),
+      name: name.optional().describe("The same; new_name goes before it."),
+    })
+    .superRefine((body, context) => {
+      if ((body.new_name ?? body.name) === undefined) context.addIssue(missingText("new_name"));
+    })
+    .transform((body) => ({ new_name: body.new_name ?? body.name ?? "" }));
 
 /** Variables by name. */
 export const environment = z

@@ -3,14 +3,15 @@ import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import {
   absolutePath,
+  acknowledgement,
   cpuLimit,
   environment,
   isoTime,
   labels,
   memoryLimit,
-  missingText,
   nextCursor,
   refused,
+  renameBody,
   resourceName,
   text,
   textBytes,
@@ -207,17 +208,7 @@ export const batchContainers = z
   })
   .meta({ id: "BatchContainers" });
 
-/** `name` is what older clients send. */
-export const renameContainer = z
-  .object({
-    new_name: resourceName.optional().describe("New name of the container."),
-    name: resourceName.optional().describe("The same; new_name goes before it."),
-  })
-  .superRefine(({ new_name, name }, context) => {
-    if ((new_name ?? name) === undefined) context.addIssue(missingText("new_name"));
-  })
-  .transform(({ new_name, name }) => ({ new_name: new_name ?? name ?? "" }))
-  .meta({ id: "RenameContainer" });
+export const renameContainer = renameBody("container").meta({ id: "RenameContainer" });
 
 const dryRun = z
   .literal(false, { error: "dry runs are not supported" })
@@ -326,7 +317,7 @@ export const containerReadiness = containerRecord
 
 export const renamedContainer = z
   .object({
-    success: z.literal(true).describe("Always true: what failed is answered with an error."),
+    success: acknowledgement.shape.success,
     container_id: z.string().describe("Of the container."),
     old_name: z.string().describe("Previous name."),
     new_name: z.string().describe("New name."),

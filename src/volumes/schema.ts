@@ -1,7 +1,7 @@
 /** Shapes of the volume concern as zod schemas: requests and records. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { acknowledgement, epochSeconds, labels, missingText, nextCursor, resourceName, whole } from "../base/schema.ts";
+import { acknowledgement, epochSeconds, labels, nextCursor, renameBody, resourceName, whole } from "../base/schema.ts";
 import { base64, filePath, octalMode, PATH } from "../files/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
@@ -26,17 +26,7 @@ export const createVolume = z
   .meta({ id: "CreateVolume" });
 export type CreateVolume = z.output<typeof createVolume>;
 
-/** `name` is what older clients send. */
-export const renameVolume = z
-  .object({
-    new_name: volumeName.optional().describe("New name of the volume."),
-    name: volumeName.optional().describe("The same; new_name goes before it."),
-  })
-  .superRefine(({ new_name, name }, context) => {
-    if ((new_name ?? name) === undefined) context.addIssue(missingText("new_name"));
-  })
-  .transform(({ new_name, name }) => ({ new_name: new_name ?? name ?? "" }))
-  .meta({ id: "RenameVolume" });
+export const renameVolume = renameBody("volume", volumeName).meta({ id: "RenameVolume" });
 
 export const volumeRecord = z
   .object({
@@ -81,7 +71,7 @@ export const writeFile = z
 
 export const renamedVolume = z
   .object({
-    success: z.literal(true).describe("Always true: what failed is answered with an error."),
+    success: acknowledgement.shape.success,
     old_name: z.string().describe("Previous name."),
     new_name: z.string().describe("New name."),
   })
