@@ -97,15 +97,6 @@ describe("README", () => {
     expect(README.text.trimEnd().split("\n").length).toBeLessThanOrEqual(200);
     expect(README.text.length).toBeLessThanOrEqual(14_000);
   });
-
-  it("lists the twelve files that say hot path", () => {
-    const hot = PROJECT_FILES.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|c|h|js)$/.test(file)).filter((file) =>
-      /\bHot path\b/.test(readText(file)),
-    );
-    const listed = [...README.text.matchAll(/^\| \d+ \| \[([^\]]+)\]/gm)].map(([, file]) => file);
-    expect(listed).toHaveLength(12);
-    expect([...listed].sort()).toEqual([...hot].sort());
-  });
 });
 
 describe("README and the guides", () => {

@@ -1,7 +1,7 @@
 /**
- * Budgets of the machine's kernel that all containers draw on, and that the kernel counts once for all of them. README.md
- * in this folder lists every one with what bounds it; the ones here are raised at the start, because each container has
- * a bound of its own that is lower.
+ * Budgets of the machine's kernel that all containers draw on, and that the kernel counts once for all of them.
+ * src/engine/README.md lists them all with their bounds. Those here are raised at startup, because each container has a
+ * lower bound of its own.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { LIMITS } from "../../base/limits.ts";

@@ -79,7 +79,7 @@ export const namespaces = (netns: string) => [
   { type: "network", path: netns },
 ];
 
-/** Limits of each process. POSIX message queues are withheld by the filter too (README.md, Kernel budgets). */
+/** Limits of each process. POSIX message queues are withheld by the filter too (src/engine/README.md). */
 export const rlimits = (files_max: number) =>
   Object.entries({
     RLIMIT_NOFILE: files_max,

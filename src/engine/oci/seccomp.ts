@@ -43,7 +43,7 @@ interface Profile {
  * Calls for namespaces, mounts, keys and the machine itself: withheld from who has no CAP_SYS_ADMIN. `mq_open` too: a
  * queue outlives the call that made it, and minit cannot find it to remove it (that takes a mount).
  *
- * The last two lines are calls that draw on budgets of the whole machine (README.md, Kernel budgets): places for
+ * The last two lines are calls that draw on budgets of the whole machine (src/engine/README.md): places for
  * asynchronous I/O (fs.aio-max-nr), and memory of compiled filters (net.core.bpf_jit_limit).
  */
 const WITHHELD = new Set(
