@@ -91,7 +91,7 @@ describe("a store on a server", () => {
   it("gives up on a server that stops answering and resumes when it answers again", async () => {
     const store = await open(NOTES, { store_answer_ms: 200 });
     await store.write([{ sql: INSERT, args: [1, "before"] }]);
-    server.pause();
+    await server.pause();
     await expect(store.write([{ sql: INSERT, args: [2, "unknown"] }])).rejects.toThrow(/no answer within 200 ms/);
     await expect(store.read("SELECT 1")).rejects.toThrow(/no answer within 200 ms/);
     server.resume();

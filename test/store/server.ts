@@ -1,7 +1,7 @@
 /** A libSQL server (sqld) for a test, with its data in a temporary directory. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -52,9 +52,15 @@ export class StoreServer {
     }
   }
 
-  /** Connections stay open and nothing is answered. */
-  pause(): void {
-    this.#process?.kill("SIGSTOP");
+  /** Connections stay open and nothing is answered: every thread has stopped when this resolves. */
+  async pause(): Promise<void> {
+    const running = this.#process;
+    if (running === null) return;
+    running.kill("SIGSTOP");
+    const tasks = `/proc/${running.pid}/task`;
+    await eventually("the server has stopped", () =>
+      readdirSync(tasks).every((task) => /^\d+ \(.*\) T/.test(readFileSync(`${tasks}/${task}/stat`, "utf8"))),
+    );
   }
 
   resume(): void {
