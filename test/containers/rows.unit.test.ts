@@ -88,6 +88,19 @@ describe("containers in the store", () => {
     expect(await rows.byName("a", "ctr_1")).toMatchObject({ id: "ctr_2" });
   });
 
+  it("come back whole, and with the reference as image where an earlier version stored them", async () => {
+    await store.write([rows.insert({ ...rowOf("ctr_1", "one"), image: "prod", image_id: "sha256:1" })]);
+    const stored = await rows.byId("a", "ctr_1");
+    expect(stored).toMatchObject({
+      ...rowOf("ctr_1", "one"),
+      image: "prod",
+      image_id: "sha256:1",
+      started_at_ms: null,
+    });
+    await store.write([{ sql: "UPDATE containers SET make = json_remove(make, '$.image_id')", args: [] }]);
+    expect(await rows.byId("a", "ctr_1")).toEqual({ ...stored, image_id: "prod" });
+  });
+
   it("are never more than may be, however many are made at once", async () => {
     const made = await Promise.all(
       [1, 2, 3, 4, 5].map((i) =>
