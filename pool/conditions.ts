@@ -19,7 +19,7 @@ export function goneCondition(state: PoolState, group: string, deadline_ms: numb
     check: (resolve, reject) => {
       const found = state.groups.get(group);
       if (found === undefined) resolve();
-      else if (found.dropped === null) reject(new AppError("INTERNAL", `${group} was set again while it was dropped`));
+      else if (found.dropped === null) reject(new AppError("INTERNAL", `${group} was set again during its removal`));
     },
     late: () => {
       const left = state.groups.get(group)?.members.size ?? 0;
@@ -53,12 +53,12 @@ export function warmCondition(
         const why = giveUps.get(group);
         if (beyond !== null) reject(new AppError("QUOTA_EXCEEDED", beyond));
         else if (why !== undefined)
-          reject(new AppError("START_FAILED", `no instance of ${group} could be started: ${why}`));
+          reject(new AppError("START_FAILED", `cannot start an instance of ${group}: ${why}`));
       }
     },
     late: () => {
       const why = delayReason(state, group);
-      return new AppError("START_FAILED", `${group} was not warm after ${deadline_ms} ms: ${why}`);
+      return new AppError("START_FAILED", `${group} not warm after ${deadline_ms} ms: ${why}`);
     },
   };
 }
@@ -70,6 +70,6 @@ function delayReason(state: PoolState, key: string): string {
   if (group !== undefined && owner !== null && group.wanted_count < group.asked_count) {
     return usedUpReason(owner, owner.taken);
   }
-  const why = state.room > 0 ? "starting takes longer" : "the node has no room for more instances";
+  const why = state.room > 0 ? "starts take longer" : "instance limit or memory budget of the node reached";
   return group?.last_error ?? why;
 }

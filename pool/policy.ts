@@ -63,17 +63,17 @@ export function quotaReason(
 ): string | null {
   const { instances_max, memory_mb_max } = quota;
   if (count > instances_max) {
-    return `the tenant may have at most ${countText(instances_max)}, this function needs ${count}`;
+    return `instances_max of the tenant exceeded: this function needs ${countText(count)} (limit ${instances_max})`;
   }
   if (count * memory_mb <= memory_mb_max) return null;
   const what = count === 1 ? "one instance of this function needs" : `${count} instances of this function need`;
-  return `the tenant may use at most ${memory_mb_max} MB, ${what} ${count * memory_mb}`;
+  return `memory_mb_max of the tenant exceeded: ${what} ${count * memory_mb} MB (limit ${memory_mb_max} MB)`;
 }
 
 /** Which limit of an owner leaves no room for another instance of so much memory. */
 export function usedUpReason(quota: Quota, taken: { readonly count: number; readonly mb: number }): string {
-  if (taken.count >= quota.instances_max) return `the tenant may have at most ${countText(quota.instances_max)}`;
-  return `the tenant may use at most ${quota.memory_mb_max} MB, ${taken.mb} are in use`;
+  if (taken.count >= quota.instances_max) return `instances_max of the tenant reached (limit ${quota.instances_max})`;
+  return `memory_mb_max of the tenant reached: ${taken.mb} MB in use (limit ${quota.memory_mb_max} MB)`;
 }
 
 function countText(count: number): string {
@@ -249,7 +249,7 @@ export function dropRefusal(
   group: string,
 ): Pick<RefuseEffect, "code" | "reason" | "retry_after" | "state"> {
   if (reason === "paused") return { code: "WRONG_STATE", reason: `${group} is paused`, state: "paused" };
-  if (reason === "failed") return { code: "WRONG_STATE", reason: `${group} could not be started`, state: "error" };
+  if (reason === "failed") return { code: "WRONG_STATE", reason: `${group} failed to start`, state: "error" };
   if (reason === "deleted") return { code: "NOT_FOUND", reason: `${group} was deleted`, state: "deleted" };
   return { code: "SHUTTING_DOWN", reason: "the node is shutting down", retry_after: 1 };
 }

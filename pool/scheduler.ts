@@ -160,7 +160,7 @@ function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived"
     return;
   }
   if (deadline_ms <= state.now_ms) {
-    refuse(state, id, "QUEUE_TIMEOUT", `the deadline of a call to ${key} has passed`, 1);
+    refuse(state, id, "QUEUE_TIMEOUT", `deadline of the call to ${key} exceeded`, 1);
     return;
   }
   group.arrivals.note(state.now_ms);
@@ -175,11 +175,11 @@ function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived"
     return;
   }
   if (group.queue.size >= group.policy.queue_max) {
-    refuse(state, id, "QUEUE_FULL", `${group.queue.size} calls wait for ${key} already`, retryAfter(group));
+    refuse(state, id, "QUEUE_FULL", `queue of ${key} full (limit ${group.queue.size} calls)`, retryAfter(group));
     return;
   }
   if (isHopeless(state, group, deadline_ms, depth)) {
-    const what = `the calls ahead of a call to ${key} take longer than it may wait`;
+    const what = `queue of ${key} too long for the deadline of the call`;
     refuse(state, id, "QUEUE_TIMEOUT", what, retryAfter(group));
     return;
   }
@@ -211,7 +211,7 @@ function expireCall(state: PoolState, call: Call): void {
   const code = timeoutCode({ wanted_count: group.wanted_count, room: state.room });
   const seconds = retryAfter(group);
   dequeue(state, call);
-  const what = code === "CAPACITY_FULL" ? "no room on this node for" : "no instance was free in time for";
+  const what = code === "CAPACITY_FULL" ? "no capacity on this node for" : "no instance free before the deadline of";
   refuse(state, call.id, code, `${what} a call to ${group.key}`, seconds);
   forgetIfGone(state, group);
 }
@@ -306,7 +306,7 @@ function startFailed(state: PoolState, id: string, reason: string): void {
   if (group.start_failures < state.settings.start_attempts_max) return;
   group.start_failures = 0;
   refuseQueue(state, group, (call) => {
-    refuse(state, call, "START_FAILED", `no instance of ${group.key} could be started: ${reason}`, 1);
+    refuse(state, call, "START_FAILED", `cannot start an instance of ${group.key}: ${reason}`, 1);
   });
   state.effects.push({ type: "gave_up", group: group.key, reason });
 }

@@ -46,14 +46,15 @@ const isScript = (handler: string): boolean => handler.startsWith("#!");
 export const shell: Runtime = {
   name: "shell",
   profile: "prod",
-  about: "one line for /bin/sh -c, run directly without shell syntax; or a script whose first line is #!<interpreter>",
+  about:
+    "a command line for /bin/sh -c, run directly if it has no shell syntax; or a script whose first line is #!<interpreter>",
   command: (handler) =>
     (isScript(handler) ? scriptCommand(handler) : plainWords(handler)) ?? ["/bin/sh", "-c", handler],
   complaint(handler) {
     if (handler.trim() === "") return "is empty";
     if (isScript(handler) && scriptCommand(handler) === null) {
-      return "begins with #!, which needs the absolute path of an interpreter and lines that end without a carriage return";
+      return "starts with #!, so it must name an interpreter by absolute path and have no carriage returns";
     }
-    return handler.includes("\0") ? "holds a NUL character" : null;
+    return handler.includes("\0") ? "contains a NUL character" : null;
   },
 };

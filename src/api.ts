@@ -39,20 +39,20 @@ Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: where
 
 /** What the concerns of the API stand for. */
 const TAGS = {
-  daemon: "The daemon itself: alive, described, measured.",
+  daemon: "The daemon: health, description and metrics.",
   system: "Version, engine and features of this daemon.",
-  functions: "Code that is called by name, in versions, on warm containers.",
-  containers: "Processes with a file system and an address of their own, kept until they are deleted.",
+  functions: "Versioned code that runs in warm containers when it is called.",
+  containers: "Isolated processes with their own file system and address, which live until they are deleted.",
   volumes: "Files that containers mount and that outlive them.",
-  terminal: "Shells on terminals in containers.",
-  tenant: "The caller's own tenant: its limits, and what it has in use.",
-  tenants: "Owners of functions, containers and volumes. For the operator.",
-  operator: "Keys of the daemon itself. The operator's.",
-  "api-keys": "A tenant's own keys.",
-  auth: "Short-lived tokens.",
-  operations: "Work that was accepted and is done in its own time.",
-  events: "Changes of a tenant's resources, as they happen.",
-  audit: "Changes with their authors, and refusals.",
+  terminal: "Interactive shells in containers.",
+  tenant: "The tenant of the caller: its limits and its usage.",
+  tenants: "Owners of functions, containers and volumes. Operator only.",
+  operator: "Keys of the daemon. Operator only.",
+  "api-keys": "API keys of the tenant.",
+  auth: "Short-lived access tokens.",
+  operations: "Accepted work that runs in the background.",
+  events: "Stream of changes of the tenant's resources.",
+  audit: "Log of changes and of refused requests, with their authors.",
 };
 
 export function apiRoutes(options: ApiOptions) {

@@ -86,7 +86,7 @@ class Undo {
 
   async all(log: Log): Promise<void> {
     for (const step of this.#steps.splice(0).reverse()) {
-      await step().catch((error) => log.error("not taken down cleanly", { error: errorText(error) }));
+      await step().catch((error) => log.error("shutdown incomplete", { error: errorText(error) }));
     }
   }
 }
@@ -122,7 +122,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const started_at = toEpochSeconds(clock.epochMs());
 
   makeDirectory(config.data_dir);
-  await takeLock(`hearth-${config.host_tag}`, `another hearth runs on the data directory ${config.data_dir}`);
+  await takeLock(`hearth-${config.host_tag}`, `data directory in use by another hearth daemon: ${config.data_dir}`);
   const { store, events, keys, operator_key, cursors, new_key, node, start_number } = await openState(base);
   const { engine, pool, classes, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
@@ -338,9 +338,9 @@ function makeContainers(
 function resolveImage(selector: string, oci: boolean): ResolvedImage {
   if (oci) return { reference: selector, release: null };
   if (!PROFILES.includes(selector)) {
-    throw new AppError("INVALID_ARGUMENT", `image: there is no profile '${selector}' on this node`, {
+    throw new AppError("INVALID_ARGUMENT", `image: unknown profile '${selector}' on this node`, {
       details: { expected: PROFILES, received: selector },
-      hint: "an OCI image needs oci: true",
+      hint: "send oci: true for an OCI image reference",
     });
   }
   const { reference, release } = profileImage(selector);
@@ -401,11 +401,11 @@ async function checkReached(listener: Listening, ports: HostPorts, host_tag: str
   const container_id = ports.ownerOf({ protocol: "tcp", host_port: port });
   const whose =
     holder === undefined
-      ? "another process or a rule of the packet filter has it"
+      ? "another process or a packet filter rule takes it"
       : holder.table === `hearth_${host_tag}`
         ? `container ${container_id ?? holder.target} of this daemon publishes it`
         : `the container at ${holder.target} of the hearth daemon ${holder.table} publishes it`;
-  throw new AppError("PORT_TAKEN", `${unreached.address}:${port} does not lead to this daemon: ${whose}`, {
+  throw new AppError("PORT_TAKEN", `${unreached.address}:${port} does not reach this daemon: ${whose}`, {
     hint: "delete that container, or set another HEARTH_LISTEN",
   });
 }

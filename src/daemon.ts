@@ -72,9 +72,11 @@ async function main(): Promise<void> {
   process.stdout.write(greeting(config, hearth.url, hearth.new_key));
   flushCompiled();
   const signal = await asked.promise;
-  process.stdout.write(`${signal}: answering what runs, then ending\n`);
+  process.stdout.write(`${signal}: finishing running requests, then shutting down\n`);
   systemClock.after(STOP_WAIT_MS, () => {
-    process.stderr.write(`hearth: not everything ended within ${STOP_WAIT_MS / 1000} s, the next start removes it\n`);
+    process.stderr.write(
+      `hearth: shutdown incomplete after ${STOP_WAIT_MS / 1000} s; the next start removes what is left\n`,
+    );
     process.exit(EXIT_FORCED);
   });
   await hearth.stop();

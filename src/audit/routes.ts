@@ -35,7 +35,7 @@ export interface AuditRoutesOptions {
 function visibleTenant({ tenant_id, is_operator }: Caller, asked: string | undefined): string | null {
   if (is_operator) return asked ?? null;
   if (asked === undefined || asked === tenant_id) return tenant_id;
-  throw new AppError("FORBIDDEN", "the audit log of another tenant is the operator's", {
+  throw new AppError("FORBIDDEN", "only the operator may read the audit log of another tenant", {
     hint: "leave tenant_id out, or use the operator's key",
   });
 }

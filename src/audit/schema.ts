@@ -8,35 +8,35 @@ const CREDENTIAL_KINDS = ["key", "token", "invocation"] as const;
 
 const auditEntry = z
   .object({
-    at: epochSeconds.describe("When the answer was made, seconds since the Unix epoch."),
-    tenant_id: z.string().nullable().describe("Of the caller; null if no credential was accepted."),
+    at: epochSeconds.describe("Time of the response, in seconds since the Unix epoch."),
+    tenant_id: z.string().nullable().describe("Tenant of the caller; null without a valid credential."),
     credential: z
       .enum(CREDENTIAL_KINDS)
       .nullable()
-      .describe("Credential that the caller sent; null if it was not accepted."),
+      .describe("Type of the caller's credential; null without a valid one."),
     key_id: z
       .string()
       .nullable()
-      .describe("Of the API key, also behind a token; the invocation whose token was sent; an outside subject."),
+      .describe(
+        "Id of the API key, also if a token of it was sent; id of the invocation whose token was sent; or subject of an external token.",
+      ),
     key_name: z.string().nullable().describe("Name of the API key; null once it is revoked."),
-    address: z.string().nullable().describe("Of the other end of the connection; of an instance for its own calls."),
-    method: z.string().describe("Of the request."),
+    address: z.string().nullable().describe("Address of the client; for calls from a handler, of its instance."),
+    method: z.string().describe("Method of the request."),
     route: z.string().describe("Pattern of the route."),
     operation: z.string().describe("Name of the operation in the API description."),
-    target: z.string().nullable().describe("Path parameters, and the id of what was created, joined by slashes."),
-    status: z.int().describe("HTTP status of the answer."),
-    result: z
-      .enum(AUDIT_RESULTS)
-      .describe("refused: status 4xx; failed: every other error, also in the middle of an answer."),
-    error_code: z.string().nullable().describe("Null for a success."),
-    request_id: z.string().describe("X-Request-Id of the answer."),
+    target: z.string().nullable().describe("Path parameters and the id of the created resource, joined by slashes."),
+    status: z.int().describe("HTTP status of the response."),
+    result: z.enum(AUDIT_RESULTS).describe("refused: status 4xx; failed: all other errors, also during a response."),
+    error_code: z.string().nullable().describe("Error code; null for a success."),
+    request_id: z.string().describe("X-Request-Id of the response."),
     suppressed_count: z
       .int()
       .describe(
-        "Refusal: others of the same source since its entry before, above the rate that is recorded. Change: earlier ones of the same key and operation that are no longer kept.",
+        "Number of left out entries. Refusal: further ones of the same source since its previous entry, above the recorded rate. Change: deleted earlier entries of the same key and operation.",
       ),
   })
-  .meta({ id: "AuditEntry", description: "One change or refusal. Bodies, queries and secrets are not recorded." });
+  .meta({ id: "AuditEntry", description: "A change or a refused request, without bodies, queries and secrets." });
 export type AuditEntry = Readonly<z.output<typeof auditEntry>>;
 
 export const auditPage = z
@@ -46,21 +46,21 @@ export const auditPage = z
 const moment = queryNumber(0, 10_000_000_000).optional();
 
 export const auditQuery = pageQuery.extend({
-  since: moment.describe("Entries at this time or later, seconds since the Unix epoch."),
-  until: moment.describe("Entries before this time, seconds since the Unix epoch."),
-  key_id: z.string().optional().describe("Entries of this key."),
-  route: z.string().optional().describe("Entries of this route, as its pattern: /api/functions/:function_id."),
-  target: z.string().optional().describe("Entries with exactly this target."),
-  result: z.enum(AUDIT_RESULTS).optional().describe("Entries with this result."),
+  since: moment.describe("Only entries at this time or later, in seconds since the Unix epoch."),
+  until: moment.describe("Only entries before this time, in seconds since the Unix epoch."),
+  key_id: z.string().optional().describe("Only entries of this key."),
+  route: z.string().optional().describe("Only entries of this route pattern, such as /api/functions/:function_id."),
+  target: z.string().optional().describe("Only entries with exactly this target."),
+  result: z.enum(AUDIT_RESULTS).optional().describe("Only entries with this result."),
   tenant_id: z
     .string()
     .optional()
-    .describe("Entries of this tenant; another than the caller's own needs the operator's key."),
+    .describe("Only entries of this tenant; for another tenant than the caller's, the operator's key is required."),
   format: z
     .enum(["json", "ndjson"])
     .optional()
     .describe(
-      "ndjson, or Accept: application/x-ndjson: streams all matching entries from the cursor on, one a line, without `limit`.",
+      "ndjson, or Accept: application/x-ndjson, streams all matching entries from the cursor on, one per line; `limit` does not apply.",
     ),
 });
 
@@ -69,4 +69,4 @@ export type AuditFilter = Omit<z.output<typeof auditQuery>, "limit" | "cursor" |
   readonly tenant_id: string | null;
 };
 
-export const AUDIT_SUMMARY = `Changes and refusals, newest first: who, what, with which result. The operator sees all tenants. Kept ${LIMITS.audit_kept_seconds / 86_400} days.`;
+export const AUDIT_SUMMARY = `Lists changes and refused requests, newest first. The operator sees all tenants. The daemon keeps entries for ${LIMITS.audit_kept_seconds / 86_400} days.`;

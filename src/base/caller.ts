@@ -48,12 +48,12 @@ export interface Authenticator {
 
 /** Returns the one refusal of a bad credential: its text tells nothing of what the credential is or was. */
 export function unknownCredential(): AppError {
-  return new AppError("UNAUTHORIZED", "the key is not valid");
+  return new AppError("UNAUTHORIZED", "invalid credential");
 }
 
 export function lacksScope(scope: Scope): AppError {
   return new AppError("FORBIDDEN", `the key lacks the scope '${scope}'`, {
     details: { expected: [scope] },
-    hint: "make a key with that scope, or use another one",
+    hint: "use a key with that scope, or create one",
   });
 }

@@ -107,7 +107,7 @@ export interface OutsideIssuer {
 export const OWN_ISSUER = "hearth";
 
 function refuse(name: SettingName, value: string, expected = rangeOf(name)): never {
-  throw new AppError("INVALID_ARGUMENT", `${SETTINGS[name].variable} is '${value}', expected ${expected}`);
+  throw new AppError("INVALID_ARGUMENT", `invalid ${SETTINGS[name].variable}: '${value}' (expected ${expected})`);
 }
 
 /** The settings whose range is two whole numbers. */
@@ -139,7 +139,7 @@ function parseFlags(args: readonly string[]): Map<SettingName, string> {
         .filter((n) => !isSecret(n))
         .map(flagOf)
         .join(" ");
-      throw new AppError("INVALID_ARGUMENT", `unknown or incomplete flag '${flag}', known flags: ${known}`);
+      throw new AppError("INVALID_ARGUMENT", `unknown or incomplete flag: '${flag}' (known flags: ${known})`);
     }
     flags.set(name, value);
   }
@@ -176,7 +176,7 @@ function bootstrapKey(read: (name: SettingName) => string): string | null {
     const source = SETTINGS[file === "" ? "bootstrap_key" : "bootstrap_key_file"].variable;
     throw new AppError(
       "INVALID_ARGUMENT",
-      `the key of ${source} must be 16 to 256 printable characters without spaces`,
+      `invalid key in ${source} (expected 16 to 256 printable characters without spaces)`,
     );
   }
   return key;

@@ -24,19 +24,19 @@ export interface AllowRule {
 export function parseAllowRule(rule: string): AllowRule | string {
   const parts = RULE.exec(rule);
   if (parts === null) {
-    return "must be an IPv4 address or network, with ports and protocol if need be: 203.0.113.0/24:8000-8100/tcp";
+    return "must be an IPv4 address or network, optionally with ports and protocol: 203.0.113.0/24:8000-8100/tcp";
   }
   const [, address = "", bits = "32", first, last = first, protocol = null] = parts;
   const octets = address.split(".").map(Number);
   const prefix_length = Number(bits);
-  if (octets.some((octet) => octet > 255)) return `${address} is no IPv4 address`;
-  if (prefix_length > 32) return "a network has at most 32 bits";
+  if (octets.some((octet) => octet > 255)) return `invalid IPv4 address: ${address}`;
+  if (prefix_length > 32) return "invalid prefix length (limit 32)";
   const number = octets.reduce((sum, octet) => sum * 256 + octet, 0);
-  if (number % 2 ** (32 - prefix_length) !== 0) return `${address} is not the first address of its /${bits}`;
+  if (number % 2 ** (32 - prefix_length) !== 0) return `${address} is not the network address of its /${bits}`;
   const port_min = Number(first ?? 1);
   const port_max = Number(last ?? PORT_MAX);
   if (port_min < 1 || port_max > PORT_MAX || port_min > port_max)
-    return `ports must be in order, from 1 to ${PORT_MAX}`;
+    return `ports must be in ascending order, from 1 to ${PORT_MAX}`;
   return { address, prefix_length, port_min, port_max, protocol: protocol as AllowRule["protocol"] };
 }
 

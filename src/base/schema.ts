@@ -8,8 +8,8 @@ export const epochSeconds = z.int().describe("Seconds since the Unix epoch.");
 /** What a verb answers that has no record to show. */
 export const acknowledgement = z
   .object({
-    success: z.literal(true).describe("Always true: what failed is answered with an error."),
-    message: z.string().describe("Work that was done, for people."),
+    success: z.literal(true).describe("Always true; failures are returned as errors."),
+    message: z.string().describe("Result as text."),
   })
   .meta({ id: "Acknowledgement" });
 
@@ -25,10 +25,10 @@ export const whole = (min: number, max: number) =>
 /** Text that comes back as it was sent: half a surrogate pair has no UTF-8, and would be kept as another character. */
 export const wellFormed = z
   .string()
-  .refine((value) => value.isWellFormed(), { error: "must not hold half a surrogate pair" });
+  .refine((value) => value.isWellFormed(), { error: "must not contain half a surrogate pair" });
 
 const withoutNul = wellFormed.refine((value) => !value.includes("\0"), {
-  error: "must not hold a NUL character",
+  error: "must not contain a NUL character",
 });
 
 /** Text of so many characters, as it was sent. */
@@ -64,9 +64,9 @@ const missingText = (name: string) => ({
 export const resourceName = wellFormed
   .min(1)
   .max(LIMITS.name_length_max)
-  .refine((value) => !/[/\p{Cc}]/u.test(value), { error: "must not hold '/' or control characters" })
+  .refine((value) => !/[/\p{Cc}]/u.test(value), { error: "must not contain '/' or control characters" })
   .refine((value) => value.trim() === value && value !== "." && value !== "..", {
-    error: "must not start or end with a space, nor be '.' or '..'",
+    error: "must not start or end with a space, or be '.' or '..'",
   });
 
 /** The body that gives a `kind` of thing another name. `name` is what older clients send. */
@@ -74,7 +74,7 @@ export const renameBody = (kind: string, name: z.ZodType<string, string> = resou
   z
     .object({
       new_name: name.optional().describe(`New name of the ${kind}.`),
-      name: name.optional().describe("The same; new_name goes before it."),
+      name: name.optional().describe("The same; new_name takes precedence."),
     })
     .superRefine((body, context) => {
       if ((body.new_name ?? body.name) === undefined) context.addIssue(missingText("new_name"));
@@ -92,7 +92,7 @@ export const environment = z
     error: "names must be letters, digits and '_', not starting with a digit",
   })
   .refine((map) => Object.values(map).every((value) => !value.includes("\0")), {
-    error: "values must not hold a NUL character",
+    error: "values must not contain a NUL character",
   })
   .refine((map) => mapBytes(map) <= LIMITS.environment_bytes_max, {
     error: `must not be larger than ${LIMITS.environment_bytes_max} bytes`,
@@ -165,11 +165,11 @@ export const pageQuery = z.object({
     .string()
     .max(LIMITS.cursor_length_max)
     .optional()
-    .describe("Continues the list: `next_cursor` of the page before, with the same path and filters."),
+    .describe("Continues the list: `next_cursor` of the previous page, with the same path and filters."),
 });
 
 /** A field of every list answer. */
 export const nextCursor = z
   .string()
   .nullable()
-  .describe("The query `cursor` of the next page; null at the end of the list.");
+  .describe("Value of the query `cursor` for the next page; null at the end of the list.");

@@ -70,8 +70,8 @@ function instancesShare({ instances_max, processes_max }: NodeBounds): number {
 
 export const TENANT_LIMITS = {
   requests_per_second: {
-    about: "Requests of all its keys together; a second's worth may come at once.",
-    counts: "requests a second",
+    about: "Requests per second of all keys together; bursts of one second's worth are allowed.",
+    counts: "requests per second",
     min: LIMITS.requests_per_second_min,
     max: LIMITS.requests_per_second_max,
     isWhole: false,
@@ -81,7 +81,7 @@ export const TENANT_LIMITS = {
     used: null,
   },
   functions_max: {
-    about: "Functions at the same time.",
+    about: "Number of functions.",
     counts: "functions",
     min: 0,
     max: 1_000_000,
@@ -91,12 +91,12 @@ export const TENANT_LIMITS = {
     above: "403 QUOTA_EXCEEDED",
     used: {
       name: "functions",
-      about: "Its functions.",
+      about: "Number of functions.",
       sql: "(SELECT count(*) FROM functions WHERE tenant_id = tenants.id)",
     },
   },
   instances_max: {
-    about: "Instances of all its functions at the same time.",
+    about: "Number of instances of all functions.",
     counts: "instances at the same time",
     min: 0,
     max: 1_000_000,
@@ -104,11 +104,11 @@ export const TENANT_LIMITS = {
     share: instancesShare,
     default_text: `half of the node's, and at most half of the processes of all instances at ${LIMITS.instance_pids_max} each`,
     above: "calls wait; 403 if no instance is possible",
-    used: { name: "instances", about: "Instances of its functions.", sql: null },
+    used: { name: "instances", about: "Number of instances of its functions.", sql: null },
   },
   memory_mb_max: {
     about: "Sum of memory_limit_mb of its instances.",
-    counts: "MB of memory that its instances may use together",
+    counts: "MB of memory for its instances",
     min: 0,
     max: 100_000_000,
     isWhole: true,
@@ -119,19 +119,19 @@ export const TENANT_LIMITS = {
     used: { name: "memory_mb", about: "Sum of memory_limit_mb of its instances.", sql: null },
   },
   processes_max: {
-    about: "Processes and threads of all its containers together; a change holds from its next start of one.",
-    counts: "processes and threads of its containers together",
+    about: "Processes and threads of all its containers; a change applies from the tenant's next container start.",
+    counts: "processes and threads of all its containers",
     min: 0,
     max: 4_194_304,
     isWhole: true,
     share: ({ processes_max }) => Math.floor(processes_max * LIMITS.tenant_processes_ratio),
     default_text: "a tenth of the machine's",
     above: "fork fails",
-    used: { name: "processes", about: "Processes and threads of its containers.", sql: null },
+    used: { name: "processes", about: "Number of processes and threads of its containers.", sql: null },
   },
   storage_mb_max: {
     about:
-      "Functions, versions and records. Above it nothing is created and the oldest records go, until a tenth is free.",
+      "Size of functions, versions and records. Above it the daemon refuses creations and deletes the oldest records until a tenth is free.",
     counts: "MB of functions, versions and records",
     min: 0,
     max: 100_000_000,
@@ -146,7 +146,7 @@ export const TENANT_LIMITS = {
     },
   },
   containers_max: {
-    about: "API containers at the same time, those that do not run included.",
+    about: "Number of API containers, stopped ones included.",
     counts: "containers",
     min: 0,
     max: 1_000_000,
@@ -156,12 +156,12 @@ export const TENANT_LIMITS = {
     above: "403",
     used: {
       name: "containers",
-      about: "Its containers.",
+      about: "Number of containers.",
       sql: "(SELECT count(*) FROM containers WHERE tenant_id = tenants.id)",
     },
   },
   volumes_max: {
-    about: "Volumes at the same time.",
+    about: "Number of volumes.",
     counts: "volumes",
     min: 0,
     max: 1_000_000,
@@ -171,13 +171,13 @@ export const TENANT_LIMITS = {
     above: "403",
     used: {
       name: "volumes",
-      about: "Its volumes.",
+      about: "Number of volumes.",
       sql: "(SELECT count(*) FROM volumes WHERE tenant_id = tenants.id)",
     },
   },
   disk_mb_max: {
     about: "Sum of disk_limit_mb of its containers and quota_mb of its volumes, in MiB.",
-    counts: "MB of disk that its containers and volumes may take",
+    counts: "MB of disk for its containers and volumes",
     min: 0,
     max: 1_000_000_000,
     isWhole: true,
@@ -192,8 +192,8 @@ export const TENANT_LIMITS = {
     },
   },
   container_memory_mb_max: {
-    about: "Sum of memory_limit_mb of its containers that run or start.",
-    counts: "MB of memory that its running containers may use together",
+    about: "Sum of memory_limit_mb of its running and starting containers.",
+    counts: "MB of memory for its running containers",
     min: 0,
     max: 100_000_000,
     isWhole: true,
@@ -202,13 +202,13 @@ export const TENANT_LIMITS = {
     above: "403; a restart policy retries",
     used: {
       name: "container_memory_mb",
-      about: "Sum of memory_limit_mb of its containers that run or start.",
+      about: "Sum of memory_limit_mb of its running and starting containers.",
       sql: `(SELECT coalesce(sum(memory_limit_mb), 0) FROM containers
         WHERE tenant_id = tenants.id AND state IN ('starting', 'running'))`,
     },
   },
   execs_max: {
-    about: "Commands, streams and terminals in its containers at the same time.",
+    about: "Number of concurrent commands, streams and terminals in its containers.",
     counts: "commands at the same time",
     min: 0,
     max: 1_000_000,
@@ -216,21 +216,21 @@ export const TENANT_LIMITS = {
     share: () => LIMITS.execs_max / 4,
     default_text: String(LIMITS.execs_max / 4),
     above: "429",
-    used: { name: "execs", about: "Commands, streams and terminals that run in its containers.", sql: null },
+    used: { name: "execs", about: "Number of running commands, streams and terminals in its containers.", sql: null },
   },
   streams_max: {
-    about: "Open streams of commands and followers of logs.",
-    counts: "streams of commands and followers of logs",
+    about: "Number of open command streams and log followers.",
+    counts: "command streams and log followers",
     min: 0,
     max: 1_000_000,
     isWhole: true,
     share: () => LIMITS.streams_max / 8,
     default_text: String(LIMITS.streams_max / 8),
     above: "429",
-    used: { name: "streams", about: "Its open streams of commands and followers of logs.", sql: null },
+    used: { name: "streams", about: "Number of its open command streams and log followers.", sql: null },
   },
   terminals_max: {
-    about: "Terminal sessions at the same time.",
+    about: "Number of concurrent terminal sessions.",
     counts: "terminal sessions",
     min: 0,
     max: 1_000_000,
@@ -238,7 +238,7 @@ export const TENANT_LIMITS = {
     share: () => LIMITS.tenant_terminals_default,
     default_text: String(LIMITS.tenant_terminals_default),
     above: "429",
-    used: { name: "terminals", about: "Its terminal sessions.", sql: null },
+    used: { name: "terminals", about: "Number of its terminal sessions.", sql: null },
   },
 } as const satisfies Record<string, TenantLimitRow>;
 
@@ -336,9 +336,9 @@ interface QuotaGuard {
 }
 
 function quotaExceeded(limit: LimitName, max: number, added: number): AppError {
-  const asked = added === 1 ? "" : `, ${added} more asked for`;
+  const asked = added === 1 ? "" : `, ${added} more requested`;
   return new AppError("QUOTA_EXCEEDED", `the tenant would exceed ${limit} (limit ${max}${asked})`, {
     details: { expected: [String(max)] },
-    hint: `delete or stop what is not needed, or ask the operator for a higher ${limit}; GET /api/tenant shows what is in use`,
+    hint: `delete or stop unused resources, or ask the operator for a higher ${limit}; GET /api/tenant shows the usage`,
   });
 }

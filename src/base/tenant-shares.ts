@@ -30,12 +30,12 @@ export class TenantShares {
   take(use: CountedUse, tenant_id: string): () => void {
     return this.#shares[use].take(tenant_id, (reached, max) =>
       reached === "each_max"
-        ? new AppError("CONCURRENCY_LIMIT", `the tenant has too many ${use}: ${max} (limit ${use}_max ${max})`, {
+        ? new AppError("CONCURRENCY_LIMIT", `too many ${use} of the tenant: ${max} (limit ${use}_max ${max})`, {
             details: { expected: [`${max}`], received: `${max + 1}` },
-            hint: `wait until some have ended, or ask the operator for a higher ${use}_max`,
+            hint: `wait until some end, or ask the operator for a higher ${use}_max`,
             retry_after: 5,
           })
-        : new AppError("CAPACITY_FULL", `this node has too many ${use}: ${max} (limit ${max})`, { retry_after: 5 }),
+        : new AppError("CAPACITY_FULL", `too many ${use} on this node: ${max} (limit ${max})`, { retry_after: 5 }),
     );
   }
 }

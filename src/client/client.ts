@@ -188,7 +188,7 @@ export class Client {
 
   #unreachable(cause: unknown): Unreachable {
     const isLate = cause instanceof DOMException && cause.name === "TimeoutError";
-    const message = isLate ? `no answer from ${this.#url} in time` : `no daemon answers at ${this.#url}`;
+    const message = isLate ? `no response from ${this.#url} in time` : `no daemon answers at ${this.#url}`;
     return new Unreachable(message, { cause });
   }
 }

@@ -68,42 +68,42 @@ export async function readinessOf({ engine, resolveImage }: ReadinessParts, runn
 /** Returns null where they can be started. */
 async function unready(engine: Pick<Engine, "images" | "storage">, image: ResolvedImage): Promise<string | null> {
   if (!(await engine.images.isRelease(image.reference, image.release)))
-    return "the image of the profile prod is not in the store";
+    return "the image store does not have the image of the profile prod";
   const { free_mb } = await engine.storage.statistics();
-  return free_mb < LIMITS.disk_limit_mb_min ? "the disk has no room for files of containers" : null;
+  return free_mb < LIMITS.disk_limit_mb_min ? "the disk has no space for container files" : null;
 }
 
 function nodeFull(containers_max: number): AppError {
   return new AppError("CAPACITY_FULL", `container limit of this node reached (${containers_max})`, {
-    hint: "delete some, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
+    hint: "delete containers, or ask the operator for a higher HEARTH_CONTAINERS_MAX",
   });
 }
 
 function memoryFull(wanted_mb: number, max_mb: number): AppError {
   return new AppError(
     "CAPACITY_FULL",
-    `this node has no ${wanted_mb} MB left for containers (limit ${max_mb} MB in all)`,
+    `not enough memory for containers on this node: ${wanted_mb} MB requested (limit ${max_mb} MB in all)`,
     {
       details: { expected: [String(max_mb)], received: String(wanted_mb) },
-      hint: "stop containers, ask for less memory_limit_mb, or ask the operator for a higher HEARTH_MEMORY_OVERCOMMIT",
+      hint: "stop containers, send a smaller memory_limit_mb, or ask the operator for a higher HEARTH_MEMORY_OVERCOMMIT",
     },
   );
 }
 
 function volumeGone(): AppError {
-  return new AppError("NOT_FOUND", "one of the volumes was deleted just now");
+  return new AppError("NOT_FOUND", "one of the volumes was just deleted");
 }
 
 export function stateChanged(verb: string): AppError {
   return new AppError("WRONG_STATE", `cannot ${verb} the container: its state changed at the same time`, {
-    hint: "read the container and try again",
+    hint: "read the container and retry",
   });
 }
 
 export function noGpu(gpu_count: number): AppError {
-  return new AppError("CAPACITY_FULL", `this node has no GPU, ${gpu_count} were asked for`, {
+  return new AppError("CAPACITY_FULL", `not enough GPUs on this node: ${gpu_count} requested (limit 0)`, {
     retryable: false,
-    hint: "leave gpu_count out, or ask a node with GPUs",
+    hint: "leave gpu_count out, or use a node with GPUs",
   });
 }
 
@@ -114,7 +114,7 @@ export function nameTaken(name: string): AppError {
 }
 
 export function filesInUse(id: string): AppError {
-  return new AppError("IN_USE", `files of container '${id}' are being read or written`, {
-    hint: "try again when that is over",
+  return new AppError("IN_USE", `files of container '${id}' are in use`, {
+    hint: "retry when the transfers of its files have ended",
   });
 }

@@ -28,7 +28,7 @@ async function limitDisk(
     await engine.storage.setLimit("containers", id, limit_mb);
     await store.write([rows.setDiskLimit(id, limit_mb)]);
   } catch (error) {
-    log.warn("disk of a container not limited", { container_id: id, error: errorText(error) });
+    log.warn("cannot set the disk limit of a container", { container_id: id, error: errorText(error) });
   }
 }
 

@@ -10,7 +10,7 @@ const CLEANUP = `trap 'api "/api/containers/$id" -X DELETE >/dev/null' EXIT`;
 export const CONTAINER_EXAMPLES: readonly GuideExample[] = [
   example(
     "Run a command in a container",
-    "It is ready when the answer comes; what a command prints is in the answer, whatever its exit code.",
+    "The container is ready when the response arrives. The response of an exec has the output, whatever the exit code.",
     USE,
     `
 id=$(api /api/containers -d '{"name": "guide-box"}' | get container_id)
@@ -38,8 +38,8 @@ for frame in map(json.loads, sys.stdin):
     "exit 3\nstderr two\nstdout one\n",
   ),
   example(
-    "A command of its own, and its log",
-    "With a command the container lives as long as that does; its log and its files are kept.",
+    "A main command and its log",
+    "A container with a command runs until the command exits; the daemon keeps its log and its files.",
     ALL_OF_IT,
     `
 id=$(api /api/containers -d '{"name": "guide-job", "command": ["sh", "-c", "echo working; exit 4"]}' | get container_id)

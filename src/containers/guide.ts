@@ -4,23 +4,23 @@ import { CONTAINER_EXAMPLES } from "./examples.ts";
 import { type ContainerState, containerStates } from "./states.ts";
 
 const STATES: Readonly<Record<ContainerState, string>> = {
-  created: "Made, and never started.",
-  starting: "Being started.",
-  running: "Its first process runs; commands can be run in it when exec_ready says so.",
-  exited: "It does not run; exit_code says how its last run ended. Its files and its log are kept.",
-  error: "It could not be started; error_message says why.",
+  created: "Created, but never started.",
+  starting: "The daemon starts it.",
+  running: "Its first process runs; exec is possible if exec_ready is true.",
+  exited: "It does not run; exit_code is that of its last run. The daemon keeps its files and its log.",
+  error: "It failed to start; error_message has the reason.",
 };
 
 export const containersGuide: Guide<"containers"> = {
   concern: "containers",
   about:
-    "A container is a root file system of its own, an address, and processes that see nothing but these. It runs a command, or waits for commands that are run in it, and lives until it is stopped or deleted, also while the daemon is restarted.",
+    "A container has its own root file system, address and processes. It runs a command, or waits for exec. It runs until it is stopped or deleted, and survives daemon restarts.",
   steps: [
-    "GET /api/containers/health: the status is ok, so containers can be started.",
-    "POST /api/containers with a name answers the running container; keep its container_id.",
+    "GET /api/containers/health returns status ok if the daemon can start containers.",
+    "POST /api/containers with a name returns the running container; keep its container_id.",
     "POST /api/containers/{container_id}/exec runs a command and answers exit_code, stdout and stderr; POST …/stream streams them.",
-    "GET /api/containers/{container_id}/logs shows what its own command wrote.",
-    "POST /api/containers/{container_id}/stop ends it; POST …/start runs it again, with its files as they were.",
+    "GET /api/containers/{container_id}/logs returns the output of its main command.",
+    "POST /api/containers/{container_id}/stop stops it; POST …/start runs it again with its files unchanged.",
     "DELETE /api/containers/{container_id} removes it.",
   ],
   machine: containerStates,

@@ -81,8 +81,10 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listContainers",
-      summary: "The tenant's containers, newest first.",
-      query: pageQuery.extend({ state: z.enum(CONTAINER_STATES).optional().describe("Only those in this state.") }),
+      summary: "Lists the tenant's containers, newest first.",
+      query: pageQuery.extend({
+        state: z.enum(CONTAINER_STATES).optional().describe("Only containers in this state."),
+      }),
       response: containerList,
       example: { query: { state: "running" }, response: { containers: [SAMPLES.running], next_cursor: null } },
       handler: async (request) => {
@@ -96,8 +98,8 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "findContainer",
-      summary: "Returns a container by its name; an unknown name answers 200 with found: false.",
-      params: z.object({ name: z.string().meta({ description: "Of the container.", examples: ["box"] }) }),
+      summary: "Returns a container by its name; for an unknown name the status is 200 with found: false.",
+      params: z.object({ name: z.string().meta({ description: "Name of the container.", examples: ["box"] }) }),
       response: namedContainer,
       example: { params: { name: "box" }, response: { ...SAMPLES.running, found: true } },
       handler: async ({ caller, params }) => {
@@ -112,7 +114,7 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "getContainer",
-      summary: "Returns a container with its current state; every check is made for this answer.",
+      summary: "Returns a container with its current state; the daemon runs every check for this response.",
       params: byContainer,
       response: containerRecord,
       errors: ["NOT_FOUND"],
@@ -149,7 +151,7 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "createContainer",
-      summary: "Makes a container and starts it; answers when it is ready.",
+      summary: "Creates and starts a container; responds when it is ready.",
       query: z.object({ execution }),
       headers: IDEMPOTENT,
       body: createContainer,
@@ -234,7 +236,7 @@ function runRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       },
     });
   return [
-    start("start", "startContainer", "Starts a container that does not run."),
+    start("start", "startContainer", "Starts a stopped container."),
     start("resume", "resumeContainer", "The same as start."),
   ];
 }
@@ -247,7 +249,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "stopContainer",
-      summary: "Sends SIGTERM, kills what is left after the grace, and answers when it has ended.",
+      summary: "Stops a container: SIGTERM, then SIGKILL after the grace period; responds when it has exited.",
       early_status: ({ execution }) => (execution === "async" ? null : 200),
       params: byContainer,
       query: z.object({ execution }),
@@ -264,7 +266,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
           return accepted(await verbs.stop(tenant_id, params.container_id, body.timeout_ms, request.once));
         }
         const stopped = await containers.stop(tenant_id, params.container_id, body.timeout_ms);
-        return { ...stopped, success: true as const, message: "the container has ended" };
+        return { ...stopped, success: true as const, message: "container stopped" };
       },
     }),
     route({
@@ -281,7 +283,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       handler: async ({ caller, params }) => ({
         ...(await containers.kill(caller.tenant_id, params.container_id)),
         success: true as const,
-        message: "the container has ended",
+        message: "container stopped",
       }),
     }),
     route({
@@ -290,7 +292,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "deleteContainer",
-      summary: "Removes it with its file system and log; one that runs is killed.",
+      summary: "Deletes a container with its files and log, and kills it if it runs.",
       early_status: ({ execution }) => (execution === "async" ? null : 200),
       params: byContainer,
       query: z.object({ execution }),
@@ -305,7 +307,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
           return accepted(await verbs.delete(caller.tenant_id, params.container_id, request.once));
         }
         await containers.delete(caller.tenant_id, params.container_id);
-        return { success: true as const, message: "the container was deleted" };
+        return { success: true as const, message: "container deleted" };
       },
     }),
   ];
@@ -335,7 +337,7 @@ function changeRoutes({ containers }: ContainerRoutesOptions) {
               environment: method === "PUT" ? body.environment : { ...before, ...body.environment },
             }).environment,
         );
-        return { success: true as const, message: "later commands and the next start have it" };
+        return { success: true as const, message: "applies to later commands and the next start" };
       },
     });
   return [
@@ -345,7 +347,7 @@ function changeRoutes({ containers }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "renameContainer",
-      summary: "Gives it another name.",
+      summary: "Renames a container.",
       params: byContainer,
       body: renameContainer,
       response: renamedContainer,
@@ -362,7 +364,7 @@ function changeRoutes({ containers }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "getContainerEnvironment",
-      summary: "The variables that its command and later commands get.",
+      summary: "Returns the environment of the container's command and of later commands.",
       params: byContainer,
       response: environmentBody,
       errors: ["NOT_FOUND"],
@@ -371,7 +373,7 @@ function changeRoutes({ containers }: ContainerRoutesOptions) {
         environment: { ...(await containers.environment(caller.tenant_id, params.container_id)) },
       }),
     }),
-    environment("PATCH", "patchContainerEnvironment", "Adds variables, or changes them."),
+    environment("PATCH", "patchContainerEnvironment", "Adds or changes variables."),
     environment("PUT", "putContainerEnvironment", "Replaces all variables."),
   ];
 }

@@ -34,7 +34,7 @@ function plainPath(path: string): string | null {
 const isBelow = (path: string, folder: string): boolean => path === folder || path.startsWith(`${folder}/`);
 
 const workingDirectory = absolutePath
-  .refine((value) => plainPath(value) !== null, { error: "must not hold '..'" })
+  .refine((value) => plainPath(value) !== null, { error: "must not contain '..'" })
   .refine((value) => !DIRECTORY_REFUSED.some((folder) => isBelow(plainPath(value) ?? "/", folder)), {
     error: `must not be in ${DIRECTORY_REFUSED.join(", ")}`,
   });
@@ -54,17 +54,17 @@ const mount = textBytes(LIMITS.path_bytes_max)
       const target = parseMount(value)?.target ?? "/";
       return target !== "/" && !MOUNT_REFUSED.some((folder) => folder !== "/" && isBelow(target, folder));
     },
-    { error: `must not be mounted at or in ${MOUNT_REFUSED.join(", ")}` },
+    { error: `must not have a target at or below ${MOUNT_REFUSED.join(", ")}` },
   );
 
 const mounts = z
   .array(mount)
   .max(LIMITS.container_volumes_max)
   .refine((all) => new Set(all.map((one) => parseMount(one)?.target)).size === all.length, {
-    error: "must not mount two volumes at one path",
+    error: "must not mount two volumes at the same path",
   })
   .refine((all) => !hasNested(all.map((one) => parseMount(one)?.target ?? "/")), {
-    error: "must not mount a volume inside of another",
+    error: "must not mount a volume inside another",
   });
 
 const hasNested = (targets: readonly string[]): boolean =>
@@ -83,7 +83,7 @@ export const argv = z
   .array(textBytes(LIMITS.argument_bytes_max))
   .min(1)
   .max(LIMITS.arguments_max)
-  .refine((all) => all[0] !== "", { error: "must not begin with an empty element" })
+  .refine((all) => all[0] !== "", { error: "must not start with an empty element" })
   .refine((all) => all.reduce((sum, one) => sum + Buffer.byteLength(one), 0) <= LIMITS.arguments_bytes_max, {
     error: `must not be larger than ${LIMITS.arguments_bytes_max} bytes`,
   });
@@ -97,29 +97,28 @@ const IMAGE_REFERENCE = /^[A-Za-z0-9][\w.-]*(?:[/:@][\w.-]+)*$/;
 
 /** The path parameter of every route of one container. */
 export const byContainer = z.object({
-  container_id: z
-    .string()
-    .meta({ description: "Of the container; its name does too.", examples: ["ctr_c1v8hx2m9qk4te7b"] }),
+  container_id: z.string().meta({ description: "Id or name of the container.", examples: ["ctr_c1v8hx2m9qk4te7b"] }),
 });
 
 const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
 
 const ABOUT = {
-  name: "Unique among the tenant's containers. Without '/', control characters and spaces at its ends.",
-  working_directory: "Working directory of commands; made if it is missing.",
-  memory_limit_mb: "Memory in MiB.",
-  cpu_limit_percent: "Percent of one core; null: no quota.",
-  strict: "Root inside has no capabilities, and the system-call filter allows only what needs none.",
+  name: "Name, unique among the tenant's containers; without '/', control characters, and leading or trailing spaces.",
+  working_directory: "Working directory of commands; created if it does not exist.",
+  memory_limit_mb: "Memory limit in MiB.",
+  cpu_limit_percent: "CPU limit in percent of one core; null means no limit.",
+  strict: "Hardening: no capabilities, and a narrower seccomp filter.",
   read_only_root: "Mounts the root file system read-only; /tmp and /run are then empty at each start.",
   labels: "Labels for clients; the daemon ignores them.",
   restart: "Restart policy when the command ends: never, after a failure, or always.",
-  ttl_seconds: "Seconds after which the container is deleted, whatever it does; null: never.",
-  idle_seconds: "Seconds without an exec, a stream or a terminal after which it is stopped; null: never.",
-  disk_limit_mb: `Disk limit of its own file system, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
-  ports: "Ports of this machine that lead to it; other containers do not reach them.",
+  ttl_seconds: "Seconds after which the daemon deletes the container; null means never.",
+  idle_seconds:
+    "Seconds without exec, stream or terminal after which the daemon stops the container; null means never.",
+  disk_limit_mb: `Disk limit of its files in MiB. Default: ${LIMITS.disk_limit_mb_default} or the node's setting; no limit (null) for tenants without disk_mb_max.`,
+  ports: "Published ports; other containers cannot reach them.",
   egress:
-    "Destinations that it may send to: on, everything outside; off, nothing, not even name servers; or a list of addresses and networks, each with ports and protocol if need be, as 203.0.113.0/24:443/tcp. Never this machine, other containers or link-local addresses.",
-  gpu_count: "GPUs that it has.",
+    "Allowed outbound traffic. on: everything outside. off: none, not even name servers. Or a list of addresses and networks, optionally with ports and protocol, such as 203.0.113.0/24:443/tcp. This machine, other containers and link-local addresses are never reachable.",
+  gpu_count: "Number of GPUs.",
 } as const;
 
 /** Any shape that is no GPU request is a bad value (interface, errors), whatever its JSON type. */
@@ -142,29 +141,29 @@ function complaintAboutGpus({
     if (!isList || new Set(gpu_ids).size !== gpu_ids.length) {
       return { field: "gpu_ids", message: "expected different ids like nvidia0" };
     }
-    if (gpu_ids.length !== count) return { field: "gpu_ids", message: "must name as many GPUs as gpu_count" };
+    if (gpu_ids.length !== count) return { field: "gpu_ids", message: "must contain as many GPUs as gpu_count" };
   }
-  if (count > 0 && strict) return { field: "strict", message: "cannot be with GPUs" };
+  if (count > 0 && strict) return { field: "strict", message: "cannot be combined with GPUs" };
   return null;
 }
 
 /** Of a route that works before it answers. */
 const directMode = refused(
   "is not supported on this route: use the query execution=async",
-  "Refused unless null: use the query execution=async.",
+  "Must be null: use the query execution=async.",
 );
 
 /** Of a route that hands its work to an operation. */
-const asyncMode = z.boolean().optional().describe("Accepted and not used: the query execution decides.");
+const asyncMode = z.boolean().optional().describe("Ignored: the query execution decides.");
 
 const createFields = z.object({
   name: resourceName.describe(ABOUT.name),
   image: text(LIMITS.image_reference_length_max)
     .regex(IMAGE_REFERENCE, "expected a profile, or a reference like docker.io/library/alpine:3.20")
     .default("prod")
-    .describe("A profile, or with oci a reference of an image in the store."),
+    .describe("Image: a profile, or with oci a reference of an image in the store."),
   oci: z.boolean().default(false).describe("True if image is an OCI reference."),
-  volumes: mounts.default([]).describe("Volumes that it has, each as <volume-name>:<path inside>."),
+  volumes: mounts.default([]).describe("Volumes to mount, each as <volume-name>:<target path>."),
   working_directory: workingDirectory.nullish().describe(ABOUT.working_directory),
   memory_limit_mb: memoryLimit.default(LIMITS.container_memory_mb_default).describe(ABOUT.memory_limit_mb),
   cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
@@ -172,8 +171,10 @@ const createFields = z.object({
   strict: z.boolean().default(false).describe(ABOUT.strict),
   read_only_root: z.boolean().default(false).describe(ABOUT.read_only_root),
   labels: labels.default({}).describe(ABOUT.labels),
-  environment: containerEnvironment.default({}).describe("Variables of its command and of what is run in it."),
-  command: argv.nullish().describe("Command as argv; the container ends with it. Null: it runs until it is stopped."),
+  environment: containerEnvironment.default({}).describe("Environment of its command and of later commands."),
+  command: argv
+    .nullish()
+    .describe("Command as argv; the container exits with it. Null: the container runs until it is stopped."),
   restart: z.enum(RESTART_POLICIES).default("no").describe(ABOUT.restart),
   ttl_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.ttl_seconds),
   idle_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.idle_seconds),
@@ -182,7 +183,7 @@ const createFields = z.object({
   gpu_count: z.unknown().meta({ type: "integer", description: ABOUT.gpu_count }).optional(),
   gpu_ids: z
     .unknown()
-    .meta({ type: "array", items: { type: "string" }, description: "Which GPUs." })
+    .meta({ type: "array", items: { type: "string" }, description: "Ids of the GPUs." })
     .optional(),
   async_mode: directMode,
 });
@@ -213,7 +214,7 @@ export const renameContainer = renameBody("container").meta({ id: "RenameContain
 const dryRun = z
   .literal(false, { error: "dry runs are not supported" })
   .optional()
-  .describe("Only false: a dry run is not supported.");
+  .describe("Must be false: dry runs are not supported.");
 
 /** Start and resume take no options; these are what existing clients send with them. */
 export const startContainer = z
@@ -223,10 +224,10 @@ export const startContainer = z
     idempotency_key: text(LIMITS.idempotency_key_length_max)
       .min(1)
       .optional()
-      .describe("The same as the header Idempotency-Key, which goes before it."),
-    placement_hint: unused("Accepted and not used: a container starts on the node that it is on."),
-    labels: unused("Accepted and not used: labels are set when a container is created."),
-    ttl_seconds: unused("Accepted and not used: the lifetime is set when a container is created."),
+      .describe("The same as the header Idempotency-Key, which takes precedence."),
+    placement_hint: unused("Ignored: a container starts on its node."),
+    labels: unused("Ignored: labels are set at creation."),
+    ttl_seconds: unused("Ignored: the lifetime is set at creation."),
   })
   .meta({ id: "StartContainer" });
 
@@ -234,7 +235,7 @@ export const stopContainer = z
   .object({
     timeout_ms: whole(0, LIMITS.stop_grace_ms_max)
       .default(LIMITS.stop_grace_ms_default)
-      .describe("Milliseconds after SIGTERM until what is left is killed."),
+      .describe("Milliseconds between SIGTERM and SIGKILL."),
     async_mode: directMode,
   })
   .meta({ id: "StopContainer" });
@@ -245,29 +246,35 @@ export const environmentBody = z
 
 const containerChecks = z
   .object({
-    state_running: z.boolean().describe("Its state is running."),
-    minit_responsive: z.boolean().describe("Its first process answers."),
-    network_configured: z.boolean().describe("It has an address and a link to the gateway."),
-    managed_image_valid: z.boolean().describe("Its image is in the store, and of the release that the profile names."),
+    state_running: z.boolean().describe("True if the state is running."),
+    minit_responsive: z.boolean().describe("True if minit, the first process, responds."),
+    network_configured: z.boolean().describe("True if the container has an address and a link to the gateway."),
+    managed_image_valid: z.boolean().describe("True if the store has the image in the profile's release."),
   })
   .meta({ id: "ContainerChecks" });
 
 /** A container as the API shows it (interface, Container record). */
 export const containerRecord = z
   .object({
-    container_id: z.string().describe("Of the container."),
-    tenant_id: z.string().describe("Of its owner."),
+    container_id: z.string().describe("Id of the container."),
+    tenant_id: z.string().describe("Id of the tenant that owns it."),
     name: z.string().describe(ABOUT.name),
     state: z.enum(CONTAINER_STATES).describe("See GET /api/containers/help."),
-    pid: z.int().nullable().describe("Of its first process, on this machine; null: it does not run."),
-    exit_code: z.int().nullable().describe("Of its last run; 128 and the signal's number where one ended it."),
-    oom_killed: z.boolean().describe("True if its last run ran out of memory."),
-    error_message: z.string().nullable().describe("Why it or its command could not be started; null: it was."),
-    restart_count: z.int().describe("Number of restarts by its policy since it was last started."),
-    ip_address: z.string().nullable().describe("Its address; null: it does not run."),
+    pid: z.int().nullable().describe("Pid of its first process on this machine; null unless it runs."),
+    exit_code: z
+      .int()
+      .nullable()
+      .describe("Exit code of the last run; 128 plus the signal number if a signal killed it."),
+    oom_killed: z.boolean().describe("True if the last run was out of memory."),
+    error_message: z
+      .string()
+      .nullable()
+      .describe("Reason if the container or its command failed to start, otherwise null."),
+    restart_count: z.int().describe("Number of restarts by the restart policy since the last start."),
+    ip_address: z.string().nullable().describe("IP address; null unless it runs."),
     created_at: isoTime,
-    started_at: isoTime.nullable().describe("Of its last start, ISO 8601; null: it was never started."),
-    exited_at: isoTime.nullable().describe("Of its last end, ISO 8601; null: it runs, or never ran."),
+    started_at: isoTime.nullable().describe("Time of the last start, ISO 8601; null if it never started."),
+    exited_at: isoTime.nullable().describe("Time of the last exit, ISO 8601; null while it runs, or if it never ran."),
     working_directory: z.string().describe(ABOUT.working_directory),
     memory_limit_mb: z.int().describe(ABOUT.memory_limit_mb),
     cpu_limit_percent: z.number().nullable().describe(ABOUT.cpu_limit_percent),
@@ -280,10 +287,10 @@ export const containerRecord = z
     ports: z.array(publishedPort).describe(ABOUT.ports),
     egress: z.union([z.enum(["on", "off"]), z.array(z.string())]).describe(ABOUT.egress),
     gpu_count: z.int().describe(ABOUT.gpu_count),
-    gpu_ids: z.array(z.string()).describe("Which GPUs it has."),
+    gpu_ids: z.array(z.string()).describe("Ids of its GPUs."),
     labels: z.record(z.string(), z.string()).describe(ABOUT.labels),
-    exec_ready: z.boolean().describe("It runs, its first process answers, and its image is valid."),
-    network_ready: z.boolean().describe("Its network is configured."),
+    exec_ready: z.boolean().describe("True if exec is possible: it runs, minit responds, and its image is valid."),
+    network_ready: z.boolean().describe("True if its network is configured."),
     checks: containerChecks,
   })
   .meta({ id: "Container" });
@@ -298,13 +305,13 @@ export const containerList = z
   .meta({ id: "ContainerList" });
 
 const foundContainer = containerRecord
-  .extend({ found: z.literal(true).describe("The tenant has a container of that name.") })
+  .extend({ found: z.literal(true).describe("The tenant has a container with the name.") })
   .meta({ id: "FoundContainer" });
 const unknownContainer = z
   .object({
-    found: z.literal(false).describe("The tenant has no container of that name."),
+    found: z.literal(false).describe("The tenant has no container with the name."),
     container_id: z.null().describe("Always null."),
-    error_message: z.string().describe("Names the missing container."),
+    error_message: z.string().describe("Message that names the missing container."),
   })
   .meta({ id: "UnknownContainer" });
 
@@ -318,18 +325,18 @@ export const containerReadiness = containerRecord
 export const renamedContainer = z
   .object({
     success: acknowledgement.shape.success,
-    container_id: z.string().describe("Of the container."),
+    container_id: z.string().describe("Id of the container."),
     old_name: z.string().describe("Previous name."),
     new_name: z.string().describe("New name."),
-    dns_updated: z.boolean().describe("False: containers do not resolve each other's names."),
+    dns_updated: z.boolean().describe("Always false: containers cannot resolve each other's names."),
   })
   .meta({ id: "RenamedContainer" });
 
 export const containersReadiness = z
   .object({
-    status: z.enum(["ok", "degraded"]).describe("degraded: no container can be started; reason says why."),
-    concern: z.literal("containers").describe("Concern that the readiness is of."),
-    running_count: z.int().describe("Containers of the tenant that run."),
-    reason: z.string().nullable().describe("Why it is degraded; null: it is not."),
+    status: z.enum(["ok", "degraded"]).describe("degraded: the daemon cannot start containers; see reason."),
+    concern: z.literal("containers").describe("Concern of this health report."),
+    running_count: z.int().describe("Number of the tenant's running containers."),
+    reason: z.string().nullable().describe("Reason if the status is degraded, otherwise null."),
   })
   .meta({ id: "ContainersHealth" });

@@ -97,7 +97,7 @@ export class Supervisor {
         if (row !== null) this.#considerRestart(row);
       })
       .catch((error) => {
-        log.error("the end of a container not noted", { container_id: id, attempts, error: errorText(error) });
+        log.error("cannot record the exit of a container", { container_id: id, attempts, error: errorText(error) });
         if (this.#isClosed || attempts >= LIMITS.operation_end_attempts_max) return;
         clock.after(LIMITS.operation_end_retry_ms, () => this.ended(id, ended, attempts + 1));
       });
@@ -120,7 +120,7 @@ export class Supervisor {
     watched.cancelRestart = clock.after(watched.backoff_ms, () => {
       watched.used_ms = clock.monotonicMs();
       restart(row.id).catch((error) => {
-        log.warn("container not started again", { container_id: row.id, error: errorText(error) });
+        log.warn("cannot restart a container", { container_id: row.id, error: errorText(error) });
         // What it takes may be there later.
         this.#considerRestart({ ...row, started_at_ms: row.exited_at_ms });
       });
@@ -145,7 +145,7 @@ export class Supervisor {
       watched.isEnding = true;
       const work = isExpired ? expire(id) : idle(id);
       work
-        .catch((error) => log.warn("container not ended in time", { container_id: id, error: errorText(error) }))
+        .catch((error) => log.warn("container did not stop in time", { container_id: id, error: errorText(error) }))
         .finally(() => {
           watched.isEnding = false;
           watched.used_ms = clock.monotonicMs();

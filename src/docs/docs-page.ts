@@ -266,11 +266,11 @@ ${this.#answers(operation)}
     const sent = Object.values(parameters).filter((one) => one.in === "header");
     const answered = Object.entries(headers as Readonly<Record<string, { readonly description: string }>>);
     return `<section id="headers"><h2>${anchor("headers")}Headers</h2>
-<h4>Of any request</h4>${table(
+<h4>Request headers</h4>${table(
       ["Name", "Meaning"],
       sent.map(({ name, description }) => [code(name), prose(description ?? "")]),
     )}
-<h4>Of answers</h4>${table(
+<h4>Response headers</h4>${table(
       ["Name", "Meaning"],
       answered.map(([name, { description }]) => [code(name), prose(description)]),
     )}</section>`;

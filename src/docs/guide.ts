@@ -69,42 +69,42 @@ const guideHelp = z
     routes: z
       .array(
         z.object({
-          method: text("Of the request."),
-          path: text("With parameters in braces."),
-          scope: z.enum(SCOPES).nullable().describe("Scope that the key needs; null if every key may call it."),
+          method: text("Method of the request."),
+          path: text("Path, with parameters in braces."),
+          scope: z.enum(SCOPES).nullable().describe("Scope that the key needs; null if every key may call the route."),
           summary: text("Effect of the route."),
         }),
       )
       .describe("Every route of the concern."),
-    initial_state: text("The state of a new one."),
+    initial_state: text("State after creation."),
     states: z
       .array(
         z.object({
-          state: text("Its name."),
+          state: text("Name of the state."),
           about: text("Meaning."),
-          transitions: z.record(z.string(), z.string()).describe("State that each possible verb leads to."),
+          transitions: z.record(z.string(), z.string()).describe("Next state for each possible verb."),
         }),
       )
-      .describe("States and the ways between them."),
+      .describe("States and transitions."),
     limits: z
       .array(
         z.object({
-          name: text("As in GET /api/system/info."),
+          name: text("Name, as in GET /api/system/info."),
           value: z.number().describe("The bound."),
           about: text("Meaning."),
         }),
       )
-      .describe("Bounds and defaults."),
+      .describe("Limits and defaults."),
     errors: z
       .array(
         z.object({
-          error_code: text("As in the answer."),
-          status: z.int().describe("Of the answer."),
+          error_code: text("Code, as in error_code."),
+          status: z.int().describe("HTTP status."),
           retryable: z.boolean().describe("True if the same request may succeed later."),
           about: text("Meaning."),
         }),
       )
-      .describe("Every code that its routes may answer with."),
+      .describe("Error codes of the routes."),
   })
   .meta({ id: "GuideHelp" });
 export type GuideHelp = Readonly<z.output<typeof guideHelp>>;
@@ -112,25 +112,25 @@ export type GuideHelp = Readonly<z.output<typeof guideHelp>>;
 const guideExamples = z
   .object({
     concern: text("The concern of the API, the second part of its paths."),
-    requires: z.array(z.string()).describe("Programs and variables that the scripts use."),
+    requires: z.array(z.string()).describe("Programs and variables that the scripts need."),
     examples: z
       .array(
         z.object({
           title: text("Title of the example."),
           about: text("Explanation of the example."),
           scopes: z.array(z.enum(SCOPES)).describe("Scopes that the key in HEARTH_KEY needs."),
-          script: text("For /bin/sh, as it stands."),
+          script: text("Complete script for /bin/sh."),
           output: text("Output of the script."),
         }),
       )
-      .describe("Each runs by itself and removes what it made."),
+      .describe("Scripts that run on their own and remove what they create."),
   })
   .meta({ id: "GuideExamples" });
 export type GuideExamples = Readonly<z.output<typeof guideExamples>>;
 
 const REQUIRES = [
   "sh, curl, python3",
-  "HEARTH_URL: where the daemon listens, like http://127.0.0.1:8700",
+  "HEARTH_URL: URL of the daemon, like http://127.0.0.1:8700",
   "HEARTH_KEY: an API key",
 ];
 
@@ -138,7 +138,7 @@ const guideQuery = z.object({
   format: z
     .enum(["json", "markdown"])
     .optional()
-    .describe("Goes before the Accept header; json unless either says so."),
+    .describe("Format of the response; takes precedence over the Accept header. Default: json."),
 });
 
 /** The readiness of a concern: its answer's schema, one answer as an example, and how to look. */
@@ -167,7 +167,7 @@ export function guideRoutes<const Concern extends string, Schema extends z.ZodTy
       ...common,
       path: `/api/${concern}/help`,
       operation: `${concern}Help`,
-      summary: `What ${concern} are: routes, states, limits, errors, and the order of steps.`,
+      summary: `Returns the guide of ${concern}: routes, states, limits, errors and the order of steps.`,
       response: guideHelp,
       handler: (request) => inForm(request, helpOf(guide, all.routes), helpMarkdown),
     }),
@@ -175,7 +175,7 @@ export function guideRoutes<const Concern extends string, Schema extends z.ZodTy
       ...common,
       path: `/api/${concern}/examples`,
       operation: `${concern}Examples`,
-      summary: `Shell scripts for ${concern} that run as they stand.`,
+      summary: `Returns complete shell scripts for ${concern}.`,
       response: guideExamples,
       handler: (request) => inForm(request, examplesOf(guide), examplesMarkdown),
     }),
@@ -183,7 +183,7 @@ export function guideRoutes<const Concern extends string, Schema extends z.ZodTy
       ...common,
       path: `/api/${concern}/health`,
       operation: `${concern}Health`,
-      summary: `Whether ${concern} can be served.`,
+      summary: `Reports whether the daemon can serve ${concern}.`,
       response: readiness.schema,
       example: { response: readiness.example },
       handler: async (request) =>
@@ -249,7 +249,7 @@ function helpMarkdown({ concern, about, steps, routes, initial_state, states, li
       routes.map(({ method, path, scope, summary }) => [method, inlineCode(path), scope ?? "any", summary]),
     ),
     heading(2, "States"),
-    paragraph(`A new one is ${initial_state}.`),
+    paragraph(`Initial state: ${initial_state}.`),
     table(
       ["State", "Meaning", "Transitions"],
       states.map(({ state, about, transitions }) => [
@@ -267,7 +267,7 @@ function helpMarkdown({ concern, about, steps, routes, initial_state, states, li
     ),
     heading(2, "Errors"),
     table(
-      ["Status", "Code", "Meaning", "The same request may succeed later"],
+      ["Status", "Code", "Meaning", "A retry may succeed"],
       errors.map(({ error_code, status, retryable, about }) => [
         String(status),
         inlineCode(error_code),
@@ -289,13 +289,13 @@ function examplesOf({ concern, examples }: Guide<string>): GuideExamples {
 function examplesMarkdown({ concern, requires, examples }: GuideExamples): string {
   return document([
     heading(1, `Examples of ${concern}`),
-    paragraph("Each script runs by itself, as it stands, and removes what it made. What they need:"),
+    paragraph("Each script runs on its own and removes what it creates. The scripts need:"),
     bullets(requires),
     ...examples.flatMap(({ title, about, scopes, script, output }) => [
       heading(2, title),
       paragraph(`${about} Scopes: ${scopes.join(", ")}.`),
       fenced("sh", script),
-      paragraph("It prints:"),
+      paragraph("Output:"),
       fenced("text", output),
     ]),
   ]);

@@ -60,7 +60,7 @@ const HEEDED: Readonly<
     parameter: {
       name: "Idempotency-Key",
       in: "header",
-      description: `The same request with the same key, unique per route, gets the first answer again for ${LIMITS.idempotency_kept_seconds / 3600} hours, with the header Idempotent-Replayed. Refusals are not recorded.`,
+      description: `Key that makes a retry safe, unique per route. For ${LIMITS.idempotency_kept_seconds / 3600} hours the daemon returns the first response again, with the header Idempotent-Replayed. It does not record refusals.`,
       schema: { type: "string", minLength: 1, maxLength: LIMITS.idempotency_key_length_max },
     },
     errors: ["IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_IN_PROGRESS", "INVALID_ARGUMENT"],
@@ -73,28 +73,28 @@ const UPLOAD_ERRORS: readonly ErrorCode[] = ["INVALID_ARGUMENT", "BODY_TOO_LARGE
 
 export const errorSchema = z
   .object({
-    error: z.string().describe("The problem, for people."),
-    error_code: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]).describe("The problem, for programs."),
-    request_id: z.string().describe("As in the X-Request-Id header and in the log."),
+    error: z.string().describe("Problem as text."),
+    error_code: z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]).describe("Code of the problem."),
+    request_id: z.string().describe("Id of the request, as in the X-Request-Id header and in the log."),
     details: z
       .object({
         expected: z.array(z.string()).nullable().describe("Accepted values, types or bounds: active, integer, >= 256."),
-        received: z.string().nullable().describe("Value that was received instead."),
-        example: z.string().nullable().describe("Something that is right."),
+        received: z.string().nullable().describe("Received value."),
+        example: z.string().nullable().describe("Valid value."),
         state: z.string().nullable().describe("State of the resource, if it prevents the request."),
-        exit_code: z.int().nullable().describe("Of a program that failed."),
+        exit_code: z.int().nullable().describe("Exit code of a failed program."),
       })
       .nullable()
-      .describe("Null, or more on what was expected."),
+      .describe("Details of the problem; null if there are none."),
     hint: z.string().nullable().describe("Next step for the caller."),
-    retry_after: z.int().nullable().describe("Seconds, as in the Retry-After header."),
+    retry_after: z.int().nullable().describe("Seconds until a retry makes sense, as in the Retry-After header."),
     reason_code: z.string().optional().describe("The error_code, or a more specific reason."),
     reason_message: z.string().optional().describe("The same as error."),
     retryable: z.boolean().optional().describe("True if the same request may succeed later."),
   })
   .meta({
     id: "Error",
-    description: "Every refusal and every fault.",
+    description: "Body of every error response.",
     examples: [
       {
         error: "cannot invoke a function that is paused",
@@ -189,17 +189,17 @@ function tagOf({ path }: Pick<Route, "path">): string {
 /** Headers of answers. */
 const HEADERS = {
   "X-Request-Id": {
-    description: "Of this request, as in the log: the client's own where it is fit to be echoed, otherwise a new one.",
+    description: "Id of the request, also in the log: the client's own if it is valid, otherwise a new one.",
     schema: { type: "string" },
   },
-  "Retry-After": { description: "Seconds until another try makes sense.", schema: { type: "integer", minimum: 1 } },
+  "Retry-After": { description: "Seconds until a retry makes sense.", schema: { type: "integer", minimum: 1 } },
   RateLimit: {
-    description: "Requests left, and seconds until all are there again. Where the tenant has a limit on requests.",
+    description: "Remaining requests and seconds until the full quota; only if the tenant has a request limit.",
     schema: { type: "string" },
     example: '"tenant";r=99;t=1',
   },
   "RateLimit-Policy": {
-    description: "Requests that may come at once, and the seconds after which as many may come again.",
+    description: "Burst size and the seconds in which it refills.",
     schema: { type: "string" },
     example: '"tenant";q=100;w=1',
   },
@@ -209,10 +209,10 @@ const HEADERS = {
     example: "bytes 0-1023/4096",
   },
   "Idempotent-Replayed": {
-    description: "Sent with the answer of an earlier request with the same Idempotency-Key.",
+    description: "true if this is the recorded response of an earlier request with the same Idempotency-Key.",
     schema: { type: "string", enum: ["true"] },
   },
-  "WWW-Authenticate": { description: "That a credential is wanted.", schema: { type: "string" } },
+  "WWW-Authenticate": { description: "Challenge: the route requires a credential.", schema: { type: "string" } },
 } as const;
 type HeaderName = keyof typeof HEADERS;
 
@@ -221,13 +221,13 @@ const REQUEST_HEADERS = {
   "X-Request-Id": {
     name: "X-Request-Id",
     in: "header",
-    description: `Up to ${LIMITS.request_id_length_max} printable characters, which the answer and the log repeat.`,
+    description: `Id of the request for the response and the log: up to ${LIMITS.request_id_length_max} printable characters.`,
     schema: { type: "string", maxLength: LIMITS.request_id_length_max },
   },
   traceparent: {
     name: "traceparent",
     in: "header",
-    description: "The W3C trace context of the caller, which the request becomes a part of.",
+    description: "W3C trace context of the caller, which the request continues.",
     schema: { type: "string", pattern: "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$" },
     example: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
   },
@@ -295,7 +295,7 @@ export function openApiDocument(
   return {
     openapi: "3.1.0",
     info: { title, version, description },
-    servers: [{ url: "/", description: "The daemon that answers this." }],
+    servers: [{ url: "/", description: "This daemon." }],
     tags: [...used].map((name) => ({ name, description: tags[name] ?? "" })),
     security: [{ apiKey: [] }, { bearer: [] }],
     paths,
@@ -305,8 +305,17 @@ export function openApiDocument(
       parameters: components.parameters,
       headers: HEADERS,
       securitySchemes: {
-        apiKey: { type: "apiKey", in: "header", name: "X-Api-Key", description: "An API key. Not beside the other." },
-        bearer: { type: "http", scheme: "bearer", description: "An API key or an access token. Not beside the other." },
+        apiKey: {
+          type: "apiKey",
+          in: "header",
+          name: "X-Api-Key",
+          description: "An API key. Send only one credential.",
+        },
+        bearer: {
+          type: "http",
+          scheme: "bearer",
+          description: "An API key or an access token. Send only one credential.",
+        },
         ...(isQueried ? { token: QUERY_CREDENTIAL } : {}),
       },
     },
@@ -318,7 +327,7 @@ const QUERY_CREDENTIAL = {
   type: "apiKey",
   in: "query",
   name: "token",
-  description: "An API key or an access token, where no header can be sent. Not beside the others.",
+  description: "An API key or an access token, for clients that cannot set headers. Send only one credential.",
 };
 
 /** What a request needs, in words. */

@@ -93,7 +93,7 @@ export class LocalEngine implements Engine {
     const living = await this.containers.letGo();
     await host.endThreads();
     await this.instances.removeAll();
-    const failed = (error: unknown) => log.warn("network not taken down", { error: errorText(error) });
+    const failed = (error: unknown) => log.warn("cannot remove the network", { error: errorText(error) });
     await host.network.shutdown(living).catch(failed);
     failpoint("engine.stop.unlinked");
     removeGroup(host.mode, host.instances.cgroup);
@@ -108,7 +108,7 @@ export class LocalEngine implements Engine {
     const { survivors, doomed } = sorted;
     await network.boot([...[...survivors, ...doomed].map(({ slot }) => slot), ...kept], survivors.length === 0);
     if (survivors.length + doomed.length > 0) {
-      options.log.info("found instances of an earlier process", {
+      options.log.info("found instances of a previous daemon", {
         adopted: survivors.length,
         removing: doomed.length,
       });

@@ -35,7 +35,7 @@ export const eventsQuery = z.object({
   last_event_id: cursor
     .optional()
     .describe(
-      "Begins behind this event, with all that came after it; 0: with all that is kept. The Last-Event-ID header goes before it. Without either: from now on.",
+      "Resumes after this event id; 0 starts with the oldest kept event. The Last-Event-ID header takes precedence. Default: new events only.",
     ),
   container_id: z.string().optional().describe("Only events of this container."),
   operation_id: z.string().optional().describe("Only events of this operation."),
@@ -59,4 +59,4 @@ export function parseEventId(text: string): number | null {
 }
 
 /** What the stream says, for its description. */
-export const EVENTS_SUMMARY = `Events of the tenant as they happen, as server-sent events: first ready, then one for each change, heartbeat every ${LIMITS.event_heartbeat_ms / 1000} s, and gap where events that were asked for are no longer kept.`;
+export const EVENTS_SUMMARY = `Streams the tenant's events as server-sent events: first ready, then one per change, and a heartbeat every ${LIMITS.event_heartbeat_ms / 1000} s. A gap event marks events that are no longer kept.`;

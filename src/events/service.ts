@@ -122,14 +122,14 @@ export class Events implements EventLog {
     this.#isScheduled = true;
     setImmediate(() => {
       this.#isScheduled = false;
-      void this.#pushNew().catch((error) => this.#log.warn("events not read", { error: errorText(error) }));
+      void this.#pushNew().catch((error) => this.#log.warn("cannot read events", { error: errorText(error) }));
     });
   }
 
   /** A stream for a reader. Throws CONCURRENCY_LIMIT, CAPACITY_FULL, SHUTTING_DOWN. */
   async open(tenant_id: string, { filter, last_event_id, recheck, signal }: OpenStream): Promise<EventStream> {
     const own = this.#streams.get(tenant_id) ?? new Set();
-    if (this.#isClosed) throw new AppError("SHUTTING_DOWN", "the daemon is about to end");
+    if (this.#isClosed) throw new AppError("SHUTTING_DOWN", "the daemon is shutting down");
     if (own.size >= LIMITS.event_streams_per_tenant_max) {
       throw new AppError(
         "CONCURRENCY_LIMIT",

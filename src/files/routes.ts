@@ -51,7 +51,7 @@ export function treeRoutes<const Prefix extends string, Params>(trees: Trees<Pre
       auth: "tenant",
       scope: "read",
       operation: names.list,
-      summary: "A page of a directory, in the order of the names' bytes.",
+      summary: "Lists a page of a directory, ordered by the bytes of the names.",
       params,
       query: listQuery,
       response: fileList,
@@ -87,7 +87,7 @@ export function treeRoutes<const Prefix extends string, Params>(trees: Trees<Pre
       auth: "tenant",
       scope: "read",
       operation: names.download,
-      summary: "A directory, or one file, as tar or tar.gz.",
+      summary: "Returns a directory or a file as tar or tar.gz.",
       params,
       query: downloadQuery,
       content: ["application/x-tar", "application/gzip"],
@@ -119,7 +119,6 @@ async function unpacked(
   return operations.answer(tenant_id, operation, {
     execution,
     signal,
-    finished: ({ message }) =>
-      new Answer(200, { success: true as const, message: message ?? "the archive was unpacked" }),
+    finished: ({ message }) => new Answer(200, { success: true as const, message: message ?? "archive unpacked" }),
   });
 }

@@ -83,7 +83,9 @@ function parseRange(header: string | null, size: number): Range | null {
       : { start: Number(first), end: last === "" ? size : Math.min(size, Number(last) + 1) };
   if (range.start < range.end) return range;
   if (first !== "" && last !== "" && Number(first) > Number(last)) return null;
-  throw new AppError("RANGE_NOT_SATISFIABLE", `the file has ${size} bytes`, { details: { received: header } });
+  throw new AppError("RANGE_NOT_SATISFIABLE", `range beyond the end of the file (${size} bytes)`, {
+    details: { received: header },
+  });
 }
 
 /** The bytes in base64 as they come, whatever they are: a file may be larger than this process's memory. */
@@ -109,7 +111,7 @@ export async function download(
   const { session, close } = await open();
   try {
     const entry = await session.stat(path, true);
-    if (entry.type !== "file") throw new AppError("INVALID_ARGUMENT", `${plain(path)} is no file but a ${entry.type}`);
+    if (entry.type !== "file") throw new AppError("INVALID_ARGUMENT", `${plain(path)} is a ${entry.type}, not a file`);
     if (preferredType(header("accept"), [BYTES_TYPE, JSON_TYPE]) === JSON_TYPE) {
       const { stream, mode } = await session.read(path);
       const json = inJson(stream, { path: plain(path), mode: octal(mode) });

@@ -53,9 +53,9 @@ function countDown(counts: Map<string, number>, id: string): void {
 }
 
 function atLimit(whose: "function" | "tenant", id: string, limit: number): AppError {
-  return new AppError("CONCURRENCY_LIMIT", `the concurrency limit of ${whose} ${id} is reached: ${limit}`, {
+  return new AppError("CONCURRENCY_LIMIT", `too many concurrent calls of ${whose} ${id} (limit ${limit})`, {
     details: { expected: [`<= ${limit}`] },
-    hint: "wait for a call to end, or raise the limit",
+    hint: "retry when a call has ended, or raise the limit",
     retry_after: 1,
   });
 }

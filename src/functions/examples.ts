@@ -10,7 +10,7 @@ const ALL_OF_IT: readonly Scope[] = ["read", "write", "invoke"];
 
 export const FUNCTION_EXAMPLES: readonly GuideExample[] = [
   example(
-    "Look before you begin",
+    "Check the health",
     "The daemon is alive and can serve calls.",
     ["read"],
     `
@@ -22,7 +22,7 @@ echo "daemon: $daemon, functions: $functions"
   ),
   example(
     "Create, deploy, call",
-    "The payload is the handler's standard input, its standard output is in the record.",
+    "The payload is the handler's standard input; the record has its standard output.",
     USE,
     `
 id=$(api /api/functions -d '{"name": "guide-hello", "handler": "echo hello, $(cat)"}' | get id)
@@ -34,7 +34,7 @@ api /api/functions/invoke/guide-hello -d '{"payload": "world"}' | get stdout
   ),
   example(
     "A payload from a file",
-    "A file goes into the body as a JSON string, which the handler gets byte for byte; other JSON values it gets as JSON text.",
+    "Send a file as a JSON string; the handler receives its exact bytes. Other JSON values arrive as JSON text.",
     USE,
     String.raw`
 file=$(mktemp)
@@ -50,7 +50,7 @@ python3 -c 'import json, sys; print(json.dumps({"payload": sys.stdin.read()}))' 
   ),
   example(
     "A handler in Python",
-    "Whatever the image has can be a handler: bash, python3, curl, coreutils.",
+    "A handler may use any program of the image: bash, python3, curl, coreutils.",
     USE,
     `
 id=$(api /api/functions -d @- <<'END' | get id
@@ -65,7 +65,7 @@ api /api/functions/invoke/guide-sum -d '{"payload": "[1, 2, 3]"}' | get stdout
   ),
   example(
     "Versions and rollback",
-    "A PUT makes the next version and points to it; a rollback points back. No call fails for it.",
+    "PUT creates the next version and activates it; a rollback activates an earlier one. No call fails meanwhile.",
     ALL_OF_IT,
     `
 call() { api /api/functions/invoke/guide-versions -X POST | get stdout; }
@@ -84,7 +84,7 @@ api "/api/functions/$id/versions" |
   ),
   example(
     "Pause and resume",
-    "A paused function takes no room and refuses calls: 409 WRONG_STATE, with a hint.",
+    "A paused function has no instances and refuses calls with 409 WRONG_STATE and a hint.",
     USE,
     `
 id=$(api /api/functions -d '{"name": "guide-pause", "handler": "echo awake"}' | get id)
@@ -99,7 +99,7 @@ api "/api/functions/$id/invoke" -X POST | get stdout
   ),
   example(
     "Records",
-    "A handler that fails is a 200 too: the record says how it ended, and is kept.",
+    "The status is 200 if a handler fails, too. The daemon keeps the record with its result.",
     ALL_OF_IT,
     `
 id=$(api /api/functions -d '{"name": "guide-records", "handler": "echo oh no >&2; exit 3"}' | get id)
@@ -132,8 +132,8 @@ api "/api/functions/$id/invoke" -d '{"environment": {"WHO": "you"}}' | get stdou
     "hello, nobody\nhello, you\n",
   ),
   example(
-    "Instances that wait",
-    "With min_instances a deployment answers when they are ready, and no first call is cold.",
+    "Warm instances",
+    "With min_instances, deploy responds when they are ready, and the first call is warm.",
     ALL_OF_IT,
     `
 id=$(api /api/functions -d '{"name": "guide-warm", "handler": "cat", "min_instances": 2}' | get id)
@@ -147,7 +147,7 @@ echo "ready: $ready, cold: $cold"
   ),
   example(
     "A function that calls another",
-    "With api_access a handler finds HEARTH_URL and HEARTH_KEY, good until its call ends.",
+    "With api_access, a handler has HEARTH_URL and HEARTH_KEY, which is valid until its call ends.",
     USE,
     String.raw`
 inner=$(api /api/functions -d '{"name": "guide-inner", "handler": "tr a-z A-Z"}' | get id)
@@ -163,8 +163,8 @@ api "/api/functions/$outer/invoke" -X POST | get stdout
     "FROM INSIDE\n",
   ),
   example(
-    "A key that may do less, and a token",
-    "Keys have scopes, tokens end by themselves. A revoked key ends at once, and what was made from it.",
+    "A key with fewer scopes, and a token",
+    "Keys have scopes; tokens expire. Revoking a key ends the key and its tokens immediately.",
     ["read", "admin"],
     String.raw`
 made=$(api /api/api-keys -d '{"name": "guide-reader", "scopes": ["read"]}')

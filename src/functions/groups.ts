@@ -113,7 +113,7 @@ export class Groups {
       await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms });
     } catch (error) {
       if (reason !== "deleted") return;
-      log.warn("ending running calls of a deleted function", { group, reason: errorText(error) });
+      log.warn("killing running calls of a deleted function", { group, reason: errorText(error) });
       await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms, force: true });
     }
   }

@@ -7,27 +7,27 @@ import type { FunctionsReadiness, PoolStats } from "./schema.ts";
 import { type FunctionState, functionStates } from "./states.ts";
 
 const STATES: Readonly<Record<FunctionState, string>> = {
-  pending: "Registered. Calls are refused until it is deployed.",
-  deploying: "min_instances are being started. Calls wait.",
+  pending: "Created. Calls are refused until it is deployed.",
+  deploying: "The daemon starts min_instances. Calls wait.",
   active: "Calls run.",
   paused: "Scaled to zero. Calls are refused until it is resumed.",
-  error: "The last deployment failed; error_message says why. Deploy it again.",
+  error: "The last deployment failed; error_message has the reason. Deploy it again.",
   deleting: "Running calls finish. Then the function is deleted with its versions and records.",
 };
 
 export const functionsGuide: Guide<"functions"> = {
   concern: "functions",
   about:
-    "A function is a name, a handler (one line of shell, or a script that begins with #!) and its settings, in versions. A call runs the handler in a warm container of that function and answers its record, which is kept. The payload is the handler's standard input, its standard output is the result.",
+    "A function has a name and versions. A version has a handler (a shell command line, or a script that starts with #!) and settings. A call runs the handler in a warm container, an instance of the function, and returns an invocation record, which the daemon keeps. The payload is the handler's standard input; its standard output is the result.",
   steps: [
     "GET /health: the daemon is alive.",
-    "GET /api/functions/health: the status is ok, so calls can be served.",
-    "POST /api/functions with name and handler registers the function; keep its id.",
-    "POST /api/functions/{function_id}/deploy answers when it is active.",
+    "GET /api/functions/health returns status ok if the daemon can serve calls.",
+    "POST /api/functions with name and handler creates the function; keep its id.",
+    "POST /api/functions/{function_id}/deploy responds when the function is active.",
     "POST /api/functions/invoke/{name} calls it. Every end of the handler answers 200 with a record: check its status, exit_code, stdout and stderr.",
     "After 429 or 503 send the same request again once the seconds of Retry-After have passed. After other refusals error_code, details and hint name the necessary change.",
-    "PUT /api/functions/{function_id} with what changes makes the next version; POST /api/functions/{function_id}/rollback points back.",
-    "DELETE /api/functions/{function_id} removes it with its records.",
+    "PUT /api/functions/{function_id} with the changed fields creates the next version; POST /api/functions/{function_id}/rollback activates an earlier one.",
+    "DELETE /api/functions/{function_id} deletes it with its records.",
   ],
   machine: functionStates,
   states: STATES,

@@ -46,7 +46,7 @@ export class NumberBlocks implements NumberSource {
   next(): number {
     if (this.#block.next > this.#block.last) {
       if (this.#following === null) {
-        throw new AppError("INTERNAL", "no invocation number is reserved: the store does not answer");
+        throw new AppError("INTERNAL", "cannot reserve invocation numbers: the store does not respond");
       }
       this.#block = this.#following;
       this.#following = null;

@@ -26,9 +26,9 @@ function wrongState(state: string): AppError {
 }
 
 function tooDeep(): AppError {
-  return new AppError("CHAIN_TOO_DEEP", `a chain of calls goes deeper than ${LIMITS.chain_depth_max}`, {
+  return new AppError("CHAIN_TOO_DEEP", `chain of calls too deep (limit ${LIMITS.chain_depth_max})`, {
     details: { expected: [`<= ${LIMITS.chain_depth_max}`] },
-    hint: "look for functions that call each other in a circle",
+    hint: "check for functions that call each other in a cycle",
   });
 }
 
@@ -39,10 +39,10 @@ function tooDeep(): AppError {
 function mayNotSetVariables({ name }: FunctionRecord): AppError {
   return new AppError(
     "FORBIDDEN",
-    `the key lacks the scope 'write' to set variables of '${name}', which has api_access`,
+    `the key lacks the scope 'write', required to set variables of '${name}' because of its api_access`,
     {
       details: { expected: ["write"] },
-      hint: "send what the handler needs in the payload, or use a key with that scope",
+      hint: "send the values in the payload, or use a key with the scope write",
     },
   );
 }
@@ -55,7 +55,7 @@ function inFunctionTerms(error: unknown, { name }: FunctionRecord): unknown {
   if (error.code !== "NOT_FOUND") return error;
   if (state === "deleted") return new AppError("NOT_FOUND", `function '${name}' not found`, { cause: error });
   return new AppError("WRONG_STATE", "cannot invoke the function: its state changed at the same time", {
-    hint: "read the function and try again",
+    hint: "read the function and retry",
     cause: error,
   });
 }

@@ -118,8 +118,7 @@ export function judge(
 ): Pick<Outcome, "status" | "error_message"> {
   if (exit.timed_out) return { status: "timeout", error_message: `timed out after ${timeout_ms / 1000} s` };
   if (oomKilled) return { status: "failed", error_message: `killed: out of memory (limit ${memory_limit_mb} MB)` };
-  if (exit.spawn_failed)
-    return { status: "failed", error_message: `the handler could not be run: ${exit.stderr.trim()}` };
+  if (exit.spawn_failed) return { status: "failed", error_message: `cannot run the handler: ${exit.stderr.trim()}` };
   if (exit.exit_code === 0) return { status: "success", error_message: null };
   if (exit.signal !== 0) return { status: "failed", error_message: `killed by signal ${exit.signal}` };
   return { status: "failed", error_message: `exited with ${exit.exit_code}` };
@@ -188,7 +187,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       instance.minit.onClosed(() => this.#onCrash(id, "its minit closed the connection"));
     } catch (error) {
       // The pool tries again and tells callers only in the end, and nobody when the start was for the reserve.
-      this.#log.warn("an instance could not be started", { instance: id, error: errorText(error) });
+      this.#log.warn("cannot start an instance", { instance: id, error: errorText(error) });
       throw error;
     } finally {
       this.#starting.delete(id);
@@ -206,7 +205,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       // It may have been marked and not yet limited. A group that is not open has no limits: the pool ends its instances.
       if (limits !== undefined) this.#limit(instance, limits);
     } catch (error) {
-      this.#log.warn("an instance of an earlier process is lost", { instance: instance.id, error: errorText(error) });
+      this.#log.warn("lost an instance of the previous daemon", { instance: instance.id, error: errorText(error) });
       instance.minit.close();
     }
   }
@@ -218,7 +217,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       // Answers only after the binding stands, and shows that the instance lives before it is called ready.
       await instance.minit.ping(LIMITS.start_timeout_ms, this.#clock);
     } catch (error) {
-      this.#log.warn("an instance could not be bound", { instance: id, group, error: errorText(error) });
+      this.#log.warn("cannot bind an instance", { instance: id, group, error: errorText(error) });
       throw error;
     }
   }
@@ -281,7 +280,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       const oomKilled = !isOverdue && this.#hasOomKill(held);
       const lost = oomKilled
         ? `killed: out of memory (limit ${memory_limit_mb} MB)`
-        : `the instance was lost: ${errorText(error)}`;
+        : `instance lost: ${errorText(error)}`;
       const outcome: Outcome = {
         ...base,
         status: isOverdue ? "timeout" : "failed",
@@ -365,7 +364,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       this.#limit(instance, limits);
       failpoint("functions.bind.limited");
     } catch (cause) {
-      throw new AppError("START_FAILED", `the instance ended before it was bound: ${errorText(cause)}`, { cause });
+      throw new AppError("START_FAILED", `the instance exited before it was bound: ${errorText(cause)}`, { cause });
     }
     return this.#clock.monotonicMs() - begun_ms;
   }

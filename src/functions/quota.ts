@@ -38,9 +38,13 @@ export function guards(
 }
 
 function noStorage(): AppError {
-  return new AppError("QUOTA_EXCEEDED", "the tenant's functions and records take all the storage it may use", {
-    hint: "wait a minute for the oldest records to go, delete functions, or ask the operator for a higher storage_mb_max",
-  });
+  return new AppError(
+    "QUOTA_EXCEEDED",
+    "storage of the tenant full: functions, versions and records reach storage_mb_max",
+    {
+      hint: "retry in a minute, when the oldest records are deleted; delete functions, or ask the operator for a higher storage_mb_max",
+    },
+  );
 }
 
 /** The refusal for the guard that was missed; null where it was another statement of the batch. */
@@ -62,7 +66,7 @@ export async function trimStorage(store: Store, quotas: Quotas, log: Log, isLate
       const max_mb = quotas.of(id).storage_mb_max;
       if (max_mb === null || bytes < max_mb * MEGABYTE) continue;
       const freed = await trimOne(store, id, bytes - max_mb * TRIMMED_MEGABYTE, isLate);
-      if (freed > 0) log.info("records deleted for want of storage", { tenant_id: id, bytes: freed });
+      if (freed > 0) log.info("records deleted to free storage", { tenant_id: id, bytes: freed });
     }
     if (page.length < LIMITS.list_limit_max) break;
     after = page.at(-1)?.id ?? "";

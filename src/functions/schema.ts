@@ -33,35 +33,32 @@ const runtimeName = z
   .meta({ enum: runtimeNames });
 const clusterId = refused(
   "is not supported: this service has no clusters",
-  "Refused unless null: this service has no clusters.",
+  "Must be null: this service has no clusters.",
 );
 const minInstances = whole(0, LIMITS.max_instances_max);
 const maxInstances = whole(1, LIMITS.max_instances_max);
 const concurrencyLimit = whole(1, LIMITS.concurrency_limit_max).nullish();
-const sourceCode = refused(
-  "is not part of the request: a function is a handler, a runtime and its image",
-  "Refused unless null: a function is a handler, a runtime and its image.",
-);
+const sourceCode = refused("is not supported: send the handler", "Must be null: send the handler instead.");
 
 /** What each field of a function means, wherever it stands. */
 const ABOUT = {
-  name: "Unique in the tenant, and the function's for good. Without '/', control characters and spaces at its ends.",
-  cluster_id: "Its cluster; null: none.",
-  description: "For people; null: none.",
-  handler: `A line for /bin/sh -c, run directly where it has no shell syntax, or a script that begins with #!<interpreter>; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
+  name: "Name, unique in the tenant and not changeable; without '/', control characters, and leading or trailing spaces.",
+  cluster_id: "Always null.",
+  description: "Description for people; null if none.",
+  handler: `A command line for /bin/sh -c, run directly if it has no shell syntax, or a script that starts with #!<interpreter>; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
   runtime: "Runtime of the handler.",
-  memory_limit_mb: "Memory of an instance, in MiB.",
-  cpu_limit_percent: "Percent of one core for an instance; null: no quota.",
+  memory_limit_mb: "Memory limit of an instance in MiB.",
+  cpu_limit_percent: "CPU limit of an instance in percent of one core; null means no limit.",
   timeout_seconds: "Seconds that a call may wait for an instance, and seconds that it may then run.",
-  environment: `Variables of the handler, by name; up to ${LIMITS.environment_entries_max} and ${LIMITS.environment_bytes_max / 1024} KiB.`,
-  min_instances: "Instances that are kept ready.",
-  max_instances: "Instances at most.",
-  concurrency_limit: "Calls that may wait or run at once; null: no limit.",
-  api_access: "True: the handler gets HEARTH_URL and HEARTH_KEY, with which it may call the API for its tenant.",
-  cleanup_on_exit: "Whether /tmp and /dev/shm are emptied after each call.",
-  working_directory: "An absolute path that exists in the image; null: the image's own.",
-  function_id: "Of the function.",
-  version: "The version that the function points to.",
+  environment: `Environment of the handler; up to ${LIMITS.environment_entries_max} variables and ${LIMITS.environment_bytes_max / 1024} KiB.`,
+  min_instances: "Minimum number of instances, kept ready.",
+  max_instances: "Maximum number of instances.",
+  concurrency_limit: "Maximum number of calls that wait or run at once; null means no limit.",
+  api_access: "Gives the handler HEARTH_URL and HEARTH_KEY, to call the API as its tenant.",
+  cleanup_on_exit: "Empties /tmp and /dev/shm after each call.",
+  working_directory: "Working directory, an absolute path that exists in the image; null means the image's own.",
+  function_id: "Id of the function.",
+  version: "Number of the active version.",
 } as const;
 
 /** What is wrong between the fields of a function, each of which is right by itself. Null: nothing. */
@@ -130,7 +127,7 @@ export const updateFunction = z
 export type UpdateFunction = z.output<typeof updateFunction>;
 
 export const rollbackFunction = z
-  .strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER).describe("One that GET …/versions lists.") })
+  .strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER).describe("Version number, as listed by GET …/versions.") })
   .meta({ id: "RollbackFunction" });
 
 /** A call's payload as the text that the handler reads. JSON.stringify recurses: the body's depth has a bound. */
@@ -145,14 +142,16 @@ const payload = z
   .default("")
   .meta({
     type: ["string", "object", "array", "number", "boolean", "null"],
-    description: `Standard input of the handler: a string as it is, any other value as its JSON text with numbers as doubles, null as nothing. The body holds at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
+    description: `Standard input of the handler: the string itself, any other value as JSON text with numbers as doubles, nothing for null. A body has at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
   });
 
 export const invokeFunction = z
   .object({
     payload,
-    environment: environment.default({}).describe("Variables for this call, on top of the function's."),
-    timeout_seconds: timeoutSeconds.optional().describe("For this call; the function's unless given."),
+    environment: environment
+      .default({})
+      .describe("Variables for this call, in addition to the function's; same names are replaced."),
+    timeout_seconds: timeoutSeconds.optional().describe("Timeout of this call in seconds (default: the function's)."),
   })
   .meta({ id: "InvokeFunction" });
 
@@ -163,14 +162,14 @@ export const functionRecord = z
   .object({
     id: z.string().describe("The same as function_id."),
     function_id: z.string().describe(ABOUT.function_id),
-    tenant_id: z.string().describe("Of its owner."),
+    tenant_id: z.string().describe("Id of the tenant that owns it."),
     cluster_id: z.string().nullable().describe(ABOUT.cluster_id),
-    owner_node_id: z.string().describe("The node that runs it."),
+    owner_node_id: z.string().describe("Node that runs the function."),
     name: z.string().describe(ABOUT.name),
     description: z.string().nullable().describe(ABOUT.description),
     handler: z.string().describe(ABOUT.handler),
     runtime: z.string().describe(ABOUT.runtime),
-    state: z.enum(FUNCTION_STATES).describe("Calls run in active alone; see GET /api/functions/help."),
+    state: z.enum(FUNCTION_STATES).describe("State; calls run only in state active. See GET /api/functions/help."),
     current_version: z.int().describe("The same as version."),
     version: z.int().describe(ABOUT.version),
     memory_limit_mb: z.int().describe(ABOUT.memory_limit_mb),
@@ -184,11 +183,16 @@ export const functionRecord = z
     cleanup_on_exit: z.boolean().describe(ABOUT.cleanup_on_exit),
     working_directory: z.string().nullable().describe(ABOUT.working_directory),
     created_at: epochSeconds,
-    updated_at: epochSeconds.describe("Seconds since the Unix epoch, of the last change of state, version or field."),
-    last_invoked_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: never."),
-    invocation_count: z.int().describe("Calls that were recorded, whatever became of the records."),
-    error_count: z.int().describe("Of these, those whose status is not success."),
-    error_message: z.string().nullable().describe("Why the last deployment failed; null unless the state is error."),
+    updated_at: epochSeconds.describe(
+      "Time of the last change of state, version or field, in seconds since the Unix epoch.",
+    ),
+    last_invoked_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null if never."),
+    invocation_count: z.int().describe("Number of all recorded calls, deleted records included."),
+    error_count: z.int().describe("Number of recorded calls with another status than success."),
+    error_message: z
+      .string()
+      .nullable()
+      .describe("Reason why the last deployment failed; null unless the state is error."),
   })
   .meta({ id: "Function" });
 
@@ -220,10 +224,10 @@ const versionRecord = functionRecord
     created_at: true,
   })
   .extend({
-    id: z.string().describe("Of the version."),
-    version: z.int().describe("Counted from 1 in each function."),
-    description: z.string().nullable().describe("Of the function when the version was made."),
-    is_active: z.boolean().describe("True if the function points to it."),
+    id: z.string().describe("Id of the version."),
+    version: z.int().describe("Version number, from 1 in each function."),
+    description: z.string().nullable().describe("Description of the function when the version was created."),
+    is_active: z.boolean().describe("True if this is the active version."),
   })
   .meta({ id: "FunctionVersion" });
 
@@ -235,13 +239,13 @@ const milliseconds = z.number().min(0);
 const invocationTimings = z
   .object({
     queue: milliseconds.describe("From the arrival to the hand-over to an instance."),
-    cell: milliseconds.optional().describe("Binding an instance to the function: limits written."),
-    network: milliseconds
+    cell: milliseconds.optional().describe("Binding an instance to the function: writing its limits."),
+    network: milliseconds.optional().describe("Start of the instance, if none was ready: waiting for a network slot."),
+    rootfs: milliseconds.optional().describe("Start of the instance: writing its bundle."),
+    start: milliseconds
       .optional()
-      .describe("Of the start of the instance that served, when none was ready: waiting for a network slot."),
-    rootfs: milliseconds.optional().describe("Of that start: writing its bundle."),
-    start: milliseconds.optional().describe("Of that start: from the OCI runtime's start to minit's first word."),
-    handler: milliseconds.describe("From the spawn of the handler to its exit, seen by minit."),
+      .describe("Start of the instance: from the OCI runtime's start until minit is ready."),
+    handler: milliseconds.describe("From the spawn of the handler to its exit, measured by minit."),
     total: milliseconds.describe("From the arrival to the outcome."),
   })
   .meta({
@@ -254,35 +258,31 @@ export type InvocationTimings = Readonly<z.output<typeof invocationTimings>>;
 /** One call, as the API shows it. */
 export const invocationRecord = z
   .object({
-    invocation_id: z.string().describe("Of this call."),
-    function_id: z.string().describe("Of the function."),
-    function_name: z.string().describe("When it was called."),
-    version: z.int().describe("The version that served."),
-    execution_node_id: z.string().describe("The node that ran it."),
+    invocation_id: z.string().describe("Id of the invocation."),
+    function_id: z.string().describe("Id of the function."),
+    function_name: z.string().describe("Name of the function at the time of the call."),
+    version: z.int().describe("Version that served the call."),
+    execution_node_id: z.string().describe("Node that ran the call."),
     status: z
       .enum(["success", "failed", "timeout"])
-      .describe("success: exit code 0; timeout: ended at its deadline; failed: all else."),
-    started_at: epochSeconds.describe("When the call arrived, in seconds since the Unix epoch."),
-    ended_at: epochSeconds.describe("When its outcome was known, in seconds since the Unix epoch."),
-    duration_ms: z.int().describe("Of the handler, in whole milliseconds."),
+      .describe("success: exit code 0; timeout: killed at its deadline; failed: all other results."),
+    started_at: epochSeconds.describe("Arrival of the call, in seconds since the Unix epoch."),
+    ended_at: epochSeconds.describe("End of the call, in seconds since the Unix epoch."),
+    duration_ms: z.int().describe("Run time of the handler, in whole milliseconds."),
     exit_code: z
       .int()
       .nullable()
-      .describe(
-        "Of the handler, 128 and the signal's number where one ended it; null where it did not come to an exit.",
-      ),
+      .describe("Exit code of the handler; 128 plus the signal number if a signal killed it; null if it has none."),
     stdout: z.string().describe("Standard output as UTF-8, up to 1 MiB."),
-    stderr: z.string().describe("Standard error, in the same way."),
-    stdout_truncated: z.boolean().describe("True if the handler wrote more than is kept."),
-    stderr_truncated: z.boolean().describe("The same of stderr."),
-    error_message: z.string().nullable().describe("Why the status is not success; null where it is."),
-    cold_start: z
-      .boolean()
-      .describe("False when the instance that served was already ready for this function and version."),
+    stderr: z.string().describe("Standard error as UTF-8, up to 1 MiB."),
+    stdout_truncated: z.boolean().describe("True if the handler wrote more standard output than the daemon keeps."),
+    stderr_truncated: z.boolean().describe("True if the handler wrote more standard error than the daemon keeps."),
+    error_message: z.string().nullable().describe("Reason if the status is not success, otherwise null."),
+    cold_start: z.boolean().describe("False if a ready instance of this version served the call."),
     instance_nonce: z
       .string()
       .nullable()
-      .describe("The boot nonce of the container that served: equal values mean the same container."),
+      .describe("Boot nonce of the container that served the call: equal values mean the same container."),
     timings: invocationTimings,
   })
   .meta({ id: "Invocation" });
@@ -293,30 +293,28 @@ export type InvocationStatus = InvocationRecord["status"];
 const count = z.int().min(0);
 
 const instanceCounts = z.object({
-  warming_count: count.describe("Instances that are being started."),
-  ready_count: count.describe("Started and free to be called."),
-  busy_count: count.describe("With a call."),
-  recycling_count: count.describe("Being cleaned up after a call."),
-  terminating_count: count.describe("Being removed."),
-  total_count: count.describe("The sum of the five."),
+  warming_count: count.describe("Starting instances."),
+  ready_count: count.describe("Idle instances that can serve a call."),
+  busy_count: count.describe("Instances that serve a call."),
+  recycling_count: count.describe("Instances in clean-up after a call."),
+  terminating_count: count.describe("Instances in removal."),
+  total_count: count.describe("Sum of the five."),
 });
 
 export const functionPool = instanceCounts
   .extend({
     function_id: z.string().describe(ABOUT.function_id),
-    queued_count: count.describe("Calls that wait for an instance."),
-    last_error: z.string().nullable().describe("Why the last start failed; null: it did not."),
+    queued_count: count.describe("Calls waiting for an instance."),
+    last_error: z.string().nullable().describe("Reason why the last start failed; null if it succeeded."),
     superseded_count: count.describe(
-      "Instances of superseded versions: kept for a rollback, outside of max_instances.",
+      "Instances of superseded versions, kept for a rollback and not counted in max_instances.",
     ),
   })
   .meta({ id: "FunctionPool" });
 
 export const functionPools = z
   .object({
-    pools: z
-      .array(functionPool)
-      .describe("Functions that have an instance or a waiting call, newest function first; all others have none."),
+    pools: z.array(functionPool).describe("Functions with an instance or a waiting call, newest first."),
   })
   .meta({ id: "FunctionPools" });
 
@@ -334,16 +332,16 @@ const cellClass = z
 
 /** Of the node and all tenants: in answers to the operator alone. */
 const nodeCounts = {
-  cells: count.optional().describe("Started containers that belong to no function yet."),
-  cells_starting: count.optional().describe("Cells that are being started."),
-  started_count: count.optional().describe("Containers started since the start of the daemon, as are all that follow."),
-  start_failed_count: count.optional().describe("Starts that failed."),
-  crashed_count: count.optional().describe("Instances that ended by themselves."),
-  evicted_count: count.optional().describe("Idle instances removed because their room or memory was needed."),
+  cells: count.optional().describe("Cells: started containers that belong to no function yet."),
+  cells_starting: count.optional().describe("Starting cells."),
+  started_count: count.optional().describe("Containers started; all counts from here on start with the daemon."),
+  start_failed_count: count.optional().describe("Failed starts."),
+  crashed_count: count.optional().describe("Instances that exited unexpectedly."),
+  evicted_count: count.optional().describe("Idle instances evicted for capacity or memory."),
   expired_count: count.optional().describe("Idle instances removed at the end of their keep-alive."),
-  remove_failed_count: count.optional().describe("Removals that failed and are tried again."),
-  cell_hit_count: count.optional().describe("Cold calls that found a cell."),
-  cell_miss_count: count.optional().describe("Cold calls that found no cell."),
+  remove_failed_count: count.optional().describe("Failed removals, which are retried."),
+  cell_hit_count: count.optional().describe("Cold calls with a ready cell."),
+  cell_miss_count: count.optional().describe("Cold calls without a ready cell."),
   classes: z
     .array(cellClass)
     .optional()
@@ -354,12 +352,12 @@ const nodeCounts = {
 
 export const poolStats = instanceCounts
   .extend({
-    queued: count.describe("Calls that wait for an instance."),
+    queued: count.describe("Calls waiting for an instance."),
     ...nodeCounts,
   })
   .meta({
     id: "PoolStats",
-    description: "To the operator of all tenants; to others of their own functions, without the counts of the node.",
+    description: "For the operator: all tenants. For others: their own functions, without the counts of the node.",
   });
 export type PoolStats = z.output<typeof poolStats>;
 
@@ -373,15 +371,15 @@ export const invocationList = z
   .object({ invocations: z.array(invocationRecord).describe("Newest first."), next_cursor })
   .meta({ id: "InvocationList" });
 export const namedFunction = functionRecord
-  .extend({ found: z.literal(true).describe("Always true: what is not found is answered 404.") })
+  .extend({ found: z.literal(true).describe("Always true; an unknown function is a 404.") })
   .meta({ id: "NamedFunction" });
 export const functionsReadiness = z
   .object({
     status: z
       .enum(["ok", "degraded"])
-      .describe("degraded: since the start of the daemon containers failed to start, and none came up."),
-    concern: z.literal("functions").describe("Concern that the readiness is of."),
-    runtimes: z.array(z.string()).describe("Runtimes that a function may have."),
+      .describe("degraded: every container start since the start of the daemon failed."),
+    concern: z.literal("functions").describe("Concern of this health report."),
+    runtimes: z.array(z.string()).describe("Available runtimes."),
     pool: poolStats,
   })
   .meta({ id: "FunctionsHealth" });

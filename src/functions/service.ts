@@ -103,9 +103,9 @@ export class Functions {
         this.#log.warn(what, { function_id: record.id, error: errorText(error) });
     for await (const row of rows.inStates(["deploying"])) {
       const { id, tenant_id } = row.record;
-      await changes.run(id, () => this.#redeploy(tenant_id, id)).catch(failed("not deployed", row));
+      await changes.run(id, () => this.#redeploy(tenant_id, id)).catch(failed("cannot deploy", row));
     }
-    for await (const row of rows.inStates(["deleting"])) await this.#erase(row).catch(failed("not deleted", row));
+    for await (const row of rows.inStates(["deleting"])) await this.#erase(row).catch(failed("cannot delete", row));
   }
 
   /** Goes on with a deployment, unless somebody else has, or has deleted the function. */
@@ -319,7 +319,7 @@ export class Functions {
       .finally(() => targets.forget(record));
     if (conflict !== null) {
       throw new AppError("WRONG_STATE", `cannot ${verb} the function: its state changed at the same time`, {
-        hint: "read the function and try again",
+        hint: "read the function and retry",
       });
     }
     return to;

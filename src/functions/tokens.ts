@@ -86,7 +86,7 @@ export class InvocationTokens implements Authenticator {
   #dropEnded(): void {
     for (const [token, caller] of this.#callers) if (this.#isOver(caller)) this.#callers.delete(token);
     if (this.#callers.size >= this.#tokens_max) {
-      throw new AppError("CAPACITY_FULL", `${this.#tokens_max} running calls have a token of the API already`, {
+      throw new AppError("CAPACITY_FULL", `too many running calls with api_access (limit ${this.#tokens_max})`, {
         retry_after: 1,
       });
     }

@@ -77,7 +77,7 @@ export async function checkDirectory(
 /** A record with the fields of an update; what is absent stays. Throws INVALID_ARGUMENT where the whole makes no sense. */
 export function updated(record: FunctionRecord, input: UpdateFunction): FunctionRecord {
   if (input.name !== undefined && input.name !== record.name) {
-    throw new AppError("INVALID_ARGUMENT", "name: a function keeps its name", {
+    throw new AppError("INVALID_ARGUMENT", "name: cannot be changed", {
       details: { expected: [record.name], received: input.name },
     });
   }
@@ -98,7 +98,7 @@ interface Change {
 
 function changedMeanwhile(): AppError {
   return new AppError("WRONG_STATE", "cannot update the function: its state changed at the same time", {
-    hint: "read the function and try again",
+    hint: "read the function and retry",
   });
 }
 
@@ -191,7 +191,13 @@ export class Versions {
         }
         const moved_ms = since();
         await store.write([], { durable: true });
-        log.info("version moved", { function_id: from.id, from: from.version, to: next.version, warmed_ms, moved_ms });
+        log.info("active version changed", {
+          function_id: from.id,
+          from: from.version,
+          to: next.version,
+          warmed_ms,
+          moved_ms,
+        });
       });
     } catch (error) {
       if (isServing) await moves.run(from.id, () => this.#settle(from, opening));
@@ -238,7 +244,7 @@ export class Versions {
       // A pause or a deletion ended what was being warmed.
       if (cause instanceof AppError && ["WRONG_STATE", "NOT_FOUND"].includes(cause.code)) throw changedMeanwhile();
       if (!(cause instanceof AppError) || cause.code !== "START_FAILED") throw cause;
-      const text = `version ${next.version} could not be warmed, version ${from.version} stays: ${errorText(cause)}`;
+      const text = `cannot warm version ${next.version}; version ${from.version} stays active: ${errorText(cause)}`;
       throw new AppError("START_FAILED", text, { cause, retry_after: 1 });
     }
   }

@@ -11,14 +11,14 @@ export function credentialOf(headers: IncomingHttpHeaders, queried: string | nul
   const key = headers["x-api-key"];
   const authorization = headers.authorization;
   if (key !== undefined && authorization !== undefined) {
-    throw new AppError("TWO_CREDENTIALS", "both X-Api-Key and Authorization were sent", {
+    throw new AppError("TWO_CREDENTIALS", "two credentials in the request: X-Api-Key and Authorization", {
       hint: "send one of the two",
     });
   }
   if (queried !== null) {
     if (key === undefined && authorization === undefined && queried !== "") return queried;
     if (queried !== "") {
-      throw new AppError("TWO_CREDENTIALS", "a credential was sent in a header and in the query", {
+      throw new AppError("TWO_CREDENTIALS", "two credentials in the request: in a header and in the query", {
         hint: "send one of the two",
       });
     }
@@ -26,7 +26,7 @@ export function credentialOf(headers: IncomingHttpHeaders, queried: string | nul
   if (typeof key === "string" && key !== "") return key;
   const bearer = authorization === undefined ? undefined : /^bearer +(\S+)$/i.exec(authorization)?.[1];
   if (bearer !== undefined) return bearer;
-  throw new AppError("UNAUTHORIZED", "no usable credential was sent", {
+  throw new AppError("UNAUTHORIZED", "missing credential", {
     hint: "send the key as 'X-Api-Key: <key>' or 'Authorization: Bearer <key>'",
   });
 }
@@ -37,7 +37,9 @@ export function permit(
   caller: Caller,
 ): void {
   if (auth === "operator" && !caller.is_operator) {
-    throw new AppError("FORBIDDEN", "only the operator may do this", { hint: "use the operator's key" });
+    throw new AppError("FORBIDDEN", "operator only: the credential is not the operator's", {
+      hint: "use the operator's key",
+    });
   }
   if (scope !== null && !caller.scopes.includes(scope)) throw lacksScope(scope);
 }

@@ -70,7 +70,7 @@ export class Base64Field {
 
   /** The body, with an empty string for the field where it was a string. */
   end(): unknown {
-    if (this.#isContent) throw new AppError("INVALID_JSON", `the body is not valid JSON: it ends inside ${this.#name}`);
+    if (this.#isContent) throw new AppError("INVALID_JSON", `invalid JSON in the body: it ends inside ${this.#name}`);
     this.#decoder.end();
     const body = parseJson(this.#rest.bytes());
     const value = typeof body === "object" && body !== null ? (body as Record<string, unknown>)[this.#name] : "";
@@ -78,7 +78,7 @@ export class Base64Field {
     if (typeof value === "string" && value !== "") {
       throw new AppError(
         "INVALID_JSON",
-        `the body is not valid JSON: write ${this.#name} once, without escapes in its name`,
+        `invalid JSON in the body: write ${this.#name} once, without escapes in its name`,
       );
     }
     return body;
@@ -106,7 +106,7 @@ export class Base64Field {
       if (this.#isString) this.#inString(byte);
       else if (this.#isAwaited && byte === QUOTE) {
         if (this.#wasContent)
-          throw new AppError("INVALID_JSON", `the body is not valid JSON: ${this.#name} stands twice`);
+          throw new AppError("INVALID_JSON", `invalid JSON in the body: duplicate field ${this.#name}`);
         this.#isAwaited = false;
         this.#isContent = true;
         this.#wasContent = true;

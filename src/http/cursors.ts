@@ -61,7 +61,7 @@ export class Cursors {
 
 function badCursor(cause?: unknown): AppError {
   return new AppError("INVALID_ARGUMENT", "cursor: not a cursor of this list", {
-    hint: "send next_cursor of the page before with the same path and filters, or leave cursor out",
+    hint: "send next_cursor of the previous page with the same path and filters, or leave cursor out",
     ...(cause === undefined ? {} : { cause }),
   });
 }

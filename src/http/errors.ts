@@ -40,7 +40,7 @@ export function errorBody(thrown: unknown, request_id: string): ErrorBody {
       error_code: "INTERNAL",
       request_id,
       details: null,
-      hint: "the log of the service names the cause under this request id",
+      hint: "search the daemon's log for this request id",
       retry_after: null,
       reason_code: "INTERNAL",
       reason_message: "internal error",

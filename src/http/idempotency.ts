@@ -152,12 +152,12 @@ export class Idempotency {
     invariant(text !== undefined && status < 300, `${keyed.route} answers what cannot be recorded`);
     try {
       if (Buffer.byteLength(text) > LIMITS.idempotency_body_bytes_max) {
-        throw new AppError("CAPACITY_FULL", "the answer is too large to be recorded");
+        throw new AppError("CAPACITY_FULL", "response too large to record");
       }
       await store.write([this.#record(keyed, status, text)], { durable: true });
     } catch (error) {
       // The work is done: its client is told so.
-      log.warn("answer not recorded for its Idempotency-Key", { route: keyed.route, error: errorText(error) });
+      log.warn("response not recorded for its Idempotency-Key", { route: keyed.route, error: errorText(error) });
     }
     this.#count(keyed.tenant_id, text.length);
     return result;
@@ -171,7 +171,7 @@ export class Idempotency {
     await this.#options.store
       .write([{ sql: FORGET, args: [tenant_id, route, key, request_sha256] }], { durable: true })
       .catch((error) =>
-        this.#options.log.warn("record of an Idempotency-Key not deleted", { error: errorText(error) }),
+        this.#options.log.warn("cannot delete the record of an Idempotency-Key", { error: errorText(error) }),
       );
   }
 
@@ -184,7 +184,7 @@ export class Idempotency {
     const { idempotency_counted_every, idempotency_body_bytes_max } = LIMITS;
     if (uncounted.count < idempotency_counted_every && uncounted.bytes < idempotency_body_bytes_max) return;
     this.#trim(tenant_id).catch((error) =>
-      this.#options.log.warn("records of Idempotency-Keys not trimmed", { error: errorText(error) }),
+      this.#options.log.warn("cannot trim the records of Idempotency-Keys", { error: errorText(error) }),
     );
   }
 
@@ -200,14 +200,14 @@ export class Idempotency {
 }
 
 function usedBefore(): AppError {
-  return new AppError("IDEMPOTENCY_CONFLICT", "the Idempotency-Key was used for another request", {
-    hint: "send each request with a key of its own",
+  return new AppError("IDEMPOTENCY_CONFLICT", "Idempotency-Key already used for a different request", {
+    hint: "use a new Idempotency-Key for each request",
   });
 }
 
 function inProgress(): AppError {
   return new AppError("IDEMPOTENCY_IN_PROGRESS", "the first request with this Idempotency-Key is in progress", {
-    hint: "send the same request again after retry_after",
+    hint: "retry the same request after retry_after seconds",
     retry_after: 1,
   });
 }

@@ -58,7 +58,7 @@ export function isWaiting({ headers }: Pick<IncomingMessage, "headers">): boolea
 
 /** The refusal of a body above its bound; `length` as it was announced. */
 export function tooLarge(bytes_max: number, length: string | undefined): AppError {
-  return new AppError("BODY_TOO_LARGE", `the body is larger than ${bytes_max} bytes`, {
+  return new AppError("BODY_TOO_LARGE", `body too large: limit ${bytes_max} bytes`, {
     details: { expected: [`<= ${bytes_max} bytes`], received: length ? `${length} bytes` : null },
   });
 }
@@ -88,7 +88,9 @@ function collect(incoming: IncomingMessage, share: Share, bytes_max: number): Pr
     };
     const onEnd = (): void => settle(pieces.bytes());
     const onError = (cause: Error): void => {
-      reject(new AppError("INVALID_ARGUMENT", "the client closed the connection inside the body", { cause }));
+      reject(
+        new AppError("INVALID_ARGUMENT", "the client closed the connection before the end of the body", { cause }),
+      );
     };
     const onClose = (): void => onError(new Error("closed"));
     incoming.on("data", onData).on("end", onEnd).on("error", onError).on("close", onClose);
@@ -127,8 +129,8 @@ export function parseJson(body: Buffer): unknown {
     return JSON.parse(body.toString());
   } catch (cause) {
     const position = /at position (\d+)/.exec(errorText(cause))?.[1];
-    const where = position === undefined ? "it ends too early or holds no JSON" : `unexpected text at byte ${position}`;
-    throw new AppError("INVALID_JSON", `the body is not valid JSON: ${where}`);
+    const where = position === undefined ? "unexpected end" : `unexpected text at byte ${position}`;
+    throw new AppError("INVALID_JSON", `invalid JSON in the body: ${where}`);
   }
 }
 
@@ -247,7 +249,7 @@ function invalidInput(error: z.ZodError, input: unknown, always: ErrorCode | nul
     return { issue, value, is_shape: isShapeIssue(issue, value) };
   });
   const row = rows.find(({ is_shape }) => is_shape) ?? rows[0];
-  if (row === undefined) return new AppError(always ?? "INVALID_ARGUMENT", "the request is not valid");
+  if (row === undefined) return new AppError(always ?? "INVALID_ARGUMENT", "invalid request");
   const { issue, value, is_shape } = row;
   const expected = expectation(issue);
   const received = is_shape ? typeName(value) : shown(value, issue.path);
@@ -292,6 +294,6 @@ export function checkPath(url: string): void {
   try {
     decodeURIComponent(url.split("?", 1)[0] ?? "");
   } catch (cause) {
-    throw new AppError("INVALID_ARGUMENT", "the path holds a malformed percent-encoding", { cause });
+    throw new AppError("INVALID_ARGUMENT", "malformed percent-encoding in the path", { cause });
   }
 }

@@ -14,16 +14,19 @@ function refusalOf({ code = "" }: NodeJS.ErrnoException): AppError {
     case "HPE_HEADER_OVERFLOW":
       return new AppError(
         "HEADERS_TOO_LARGE",
-        `the request line and headers are larger than ${LIMITS.header_bytes_max} bytes`,
+        `request line and headers too large: limit ${LIMITS.header_bytes_max} bytes`,
       );
     case "ERR_HTTP_REQUEST_TIMEOUT":
-      return new AppError("REQUEST_TIMEOUT", "the request was not sent in time", {
+      return new AppError("REQUEST_TIMEOUT", "request not received in time", {
         details: {
           expected: [`headers <= ${LIMITS.headers_timeout_ms} ms`, `request <= ${LIMITS.request_timeout_ms} ms`],
         },
       });
     default:
-      return new AppError("MALFORMED_REQUEST", `this is not HTTP/1.1 (${code.replace(/^HPE_/, "").toLowerCase()})`);
+      return new AppError(
+        "MALFORMED_REQUEST",
+        `malformed HTTP/1.1 request: ${code.replace(/^HPE_/, "").toLowerCase()}`,
+      );
   }
 }
 
@@ -54,7 +57,7 @@ export function answerMalformed(server: Server, failed: (thrown: unknown) => Res
 /** Hands a request on that expects what nobody can promise (`Expect: x`); without this Node answers 417 by itself. */
 export function refuseExpectations(server: Server, failed: (thrown: unknown) => Response): void {
   server.on("checkExpectation", (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    const refusal = new AppError("INVALID_ARGUMENT", "the header Expect asks for something that is not known here", {
+    const refusal = new AppError("INVALID_ARGUMENT", "unsupported value of the header Expect", {
       details: { expected: ["100-continue"] },
     });
     const response = failed(refusal);

@@ -90,8 +90,8 @@ export class Share {
       return undefined;
     }
     const whose =
-      full === "all" ? "all requests hold all memory for requests" : "requests of the tenant hold half of it";
-    return new AppError("CAPACITY_FULL", `no memory left for the request: ${whose}`, { retry_after: 1 });
+      full === "all" ? "memory budget of all requests in use" : "the tenant's half of the memory budget in use";
+    return new AppError("CAPACITY_FULL", `no memory for the request: ${whose}`, { retry_after: 1 });
   }
 
   /** Gives everything back. Harmless the second time (B2). */

@@ -69,7 +69,7 @@ export class LocalRates implements RateLimiter {
 }
 
 function tooMany(per_second: number, wait_seconds: number): AppError {
-  return new AppError("RATE_LIMITED", `the tenant may send ${per_second} requests a second`, {
+  return new AppError("RATE_LIMITED", `too many requests of the tenant (limit ${per_second} per second)`, {
     retry_after: Math.min(Math.ceil(wait_seconds), LIMITS.retry_after_seconds_max),
   });
 }

@@ -218,7 +218,7 @@ function begin(
     return new Response(null, { status: streamed.status, headers });
   }
   send({ outgoing }, { ...streamed, headers }, budget.stall_ms).catch((error) =>
-    log.warn("answer cut", { request_id, error: errorText(error) }),
+    log.warn("response aborted", { request_id, error: errorText(error) }),
   );
   return RESPONSE_ALREADY_SENT;
 }
@@ -249,7 +249,7 @@ function finish(env: HttpBindings, early: EarlyHeaders, result: unknown, status:
 /** Cuts a connection whose headers promised another answer. */
 function cut({ outgoing }: HttpBindings, error_code: ErrorCode, request_id: string, { log }: AppDeps): Response {
   outgoing.destroy();
-  log.warn("answer cut", { request_id, error: error_code });
+  log.warn("response aborted", { request_id, error: error_code });
   return RESPONSE_ALREADY_SENT;
 }
 
@@ -407,8 +407,8 @@ export function refuse(c: Context<Env>, allowed: readonly string[], deps: AppDep
   const { method = "", headers } = c.env.incoming;
   const refusal =
     allowed.length === 0
-      ? new AppError("NOT_FOUND", `there is no route ${method} ${c.req.path}`)
-      : new AppError("METHOD_NOT_ALLOWED", `${c.req.path} does not answer ${method}`, {
+      ? new AppError("NOT_FOUND", `unknown route: ${method} ${c.req.path}`)
+      : new AppError("METHOD_NOT_ALLOWED", `method not allowed: ${method} ${c.req.path}`, {
           details: { expected: allowed, received: method },
         });
   return refuseUnserved(refusal, headers, method, deps, allowed.length === 0 ? {} : { allow: allowed.join(", ") });

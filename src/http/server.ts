@@ -165,7 +165,7 @@ function makeServer(
     hostname: "localhost",
     // What hono never sees: a request target or Host header that makes no URL.
     errorHandler: (cause) =>
-      app.failed(new AppError("INVALID_ARGUMENT", "the request target or Host header is not usable", { cause })),
+      app.failed(new AppError("INVALID_ARGUMENT", "invalid request target or Host header", { cause })),
   });
   const listener = unlessCrowded((incoming, outgoing) => {
     boundChunks(incoming, clock);
@@ -217,9 +217,9 @@ function bind(server: Server, host: string, port: number): Promise<void> {
     server.once("error", (cause: NodeJS.ErrnoException) => {
       const reason =
         cause.code === "EADDRINUSE"
-          ? "another process listens there"
+          ? "the address is in use by another process"
           : cause.code === "EADDRNOTAVAIL" || cause.code === "ENOTFOUND"
-            ? "this machine has no such address"
+            ? "this machine does not have the address"
             : errorText(cause);
       reject(new AppError("INTERNAL", `cannot listen on ${host}:${port}: ${reason}`, { cause }));
     });

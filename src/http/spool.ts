@@ -98,7 +98,7 @@ export class Spools {
 function tooSlow(bytes: number, waited_ms: number): AppError {
   const { spool_bytes_min, upload_stall_ms } = LIMITS;
   const message = `upload too slow: ${bytes} bytes in ${Math.round(waited_ms)} ms (at least ${spool_bytes_min} in ${upload_stall_ms} ms)`;
-  return new AppError("REQUEST_TIMEOUT", message, { hint: "send the content raw, in the body, instead of in base64" });
+  return new AppError("REQUEST_TIMEOUT", message, { hint: "send the content as raw bytes in the body, not in base64" });
 }
 
 /** Read once; what was not begun by the end of its request is not read any more. */
@@ -153,7 +153,7 @@ export class Spool implements Upload {
 
   async *#all(): AsyncGenerator<Uint8Array, void> {
     if (this.#isEnded)
-      throw new AppError("INVALID_ARGUMENT", "the client closed the connection before its upload was used");
+      throw new AppError("INVALID_ARGUMENT", "the client closed the connection before the daemon read its upload");
     this.#isBegun = true;
     try {
       if (this.#file === null && this.#bytes > 0) yield this.#pieces.bytes();
@@ -176,7 +176,7 @@ export class Spool implements Upload {
       }
     } catch (cause) {
       if ((cause as NodeJS.ErrnoException).code !== "ENOSPC") throw cause;
-      throw new AppError("CAPACITY_FULL", "the data directory has no room for an upload", { cause });
+      throw new AppError("CAPACITY_FULL", "no space for the upload in the data directory", { cause });
     }
   }
 

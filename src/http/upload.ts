@@ -104,7 +104,9 @@ export class RequestBody implements Upload {
           break;
         } else if (incoming.destroyed) {
           const cause = incoming.errored ?? undefined;
-          throw new AppError("INVALID_ARGUMENT", "the client closed the connection inside the body", { cause });
+          throw new AppError("INVALID_ARGUMENT", "the client closed the connection before the end of the body", {
+            cause,
+          });
         } else {
           await this.#more(waiting);
         }
@@ -120,7 +122,7 @@ export class RequestBody implements Upload {
     const { clock, stall_ms = LIMITS.upload_stall_ms } = this.#parts;
     return new Promise((resolve, reject) => {
       const cancel = clock.after(stall_ms, () => {
-        reject(new AppError("REQUEST_TIMEOUT", `nothing of the body came for ${stall_ms} ms`));
+        reject(new AppError("REQUEST_TIMEOUT", `no bytes of the body received for ${stall_ms} ms`));
       });
       waiting.wake = () => {
         cancel();

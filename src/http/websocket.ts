@@ -28,9 +28,9 @@ const HEADS = new WeakMap<IncomingMessage, Buffer>();
 /** The refusal of a request that came to a socket route as something else. */
 export function checkUpgrade(incoming: IncomingMessage): void {
   if (HEADS.has(incoming)) return;
-  throw new AppError("UPGRADE_REQUIRED", "this path is a WebSocket", {
+  throw new AppError("UPGRADE_REQUIRED", "the path accepts only WebSocket requests", {
     details: { expected: ["Connection: Upgrade", "Upgrade: websocket"] },
-    hint: "open it with a WebSocket client",
+    hint: "use a WebSocket client",
   });
 }
 
@@ -134,7 +134,7 @@ export class Sockets {
     const { socket } = incoming;
     const state = { isOpen: false };
     try {
-      if (this.#isClosed) throw new AppError("SHUTTING_DOWN", "the daemon is about to end");
+      if (this.#isClosed) throw new AppError("SHUTTING_DOWN", "the daemon is shutting down");
       if (this.#open.size >= this.#limits.sockets_max) {
         throw new AppError("CAPACITY_FULL", `too many open WebSockets (limit ${this.#limits.sockets_max})`, {
           retry_after: 5,
@@ -168,7 +168,7 @@ export class Sockets {
   /** W6. */
   close(): void {
     this.#isClosed = true;
-    for (const socket of this.#open) socket.close(CLOSE.going_away, "the daemon ends");
+    for (const socket of this.#open) socket.close(CLOSE.going_away, "the daemon is shutting down");
   }
 
   #begin(ws: WebSocket, upgrade: Upgrade, recheck: () => Promise<void> | undefined): void {

@@ -20,6 +20,6 @@ export function makeDirectory(path, mode = 0o700) {
     const code = /** @type {NodeJS.ErrnoException} */ (error).code;
     // Another process made it.
     if (code === "EEXIST" && fs.existsSync(path)) return;
-    throw new InstallationError(`${path} cannot be made (${code}): ${parent} must be a directory that takes others`);
+    throw new InstallationError(`cannot create ${path} (${code}): ${parent} must be a writable directory`);
   }
 }

@@ -51,7 +51,7 @@ function resultFields(result: OperationResult): Record<string, Value> {
   };
   const bytes = Object.values(large).reduce((sum, text) => sum + Buffer.byteLength(text), 0);
   const isTooLarge = bytes > LIMITS.operation_result_bytes_max;
-  const warnings = [...(result.warnings ?? []), ...(isTooLarge ? ["the result is too large to be kept"] : [])];
+  const warnings = [...(result.warnings ?? []), ...(isTooLarge ? ["the result is too large to keep"] : [])];
   return {
     ...(result.made === undefined ? {} : columns("made", result.made)),
     ...(isTooLarge ? {} : large),

@@ -161,7 +161,7 @@ export class LocalQueue implements OperationQueue {
     const { clock, log } = this.#options;
     open.cancelTimer = clock.after(left_ms, () => {
       this.stop(open, "expire").catch((error) =>
-        log.error("operation not ended", { operation_id: open.id, error: errorText(error) }),
+        log.error("operation did not end", { operation_id: open.id, error: errorText(error) }),
       );
     });
     this.#waiting.add(open);
@@ -175,7 +175,7 @@ export class LocalQueue implements OperationQueue {
     if (open.isTaken) return open.run?.stop(open.stop);
     if (why === "drain") return;
     this.#take(open);
-    const message = why === "cancel" ? "it was cancelled before it began" : "it did not begin before its deadline";
+    const message = why === "cancel" ? "cancelled before it started" : "not started before its deadline";
     await this.end(open, { verb: why, message });
   }
 
@@ -213,7 +213,7 @@ export class LocalQueue implements OperationQueue {
           return await this.#move(open, end.verb, fields, true);
         } catch (error) {
           if (attempt >= LIMITS.operation_end_attempts_max) throw error;
-          log.warn("the end of an operation is not stored", { operation_id: open.id, error: errorText(error) });
+          log.warn("cannot store the end of an operation", { operation_id: open.id, error: errorText(error) });
           await sleep(clock, LIMITS.operation_end_retry_ms);
         }
       }
@@ -291,7 +291,7 @@ export class LocalQueue implements OperationQueue {
       await this.end(open, outcome, run.notes);
       await run.settled;
     } catch (error) {
-      log.error("operation not carried out", { operation_id, error: errorText(error) });
+      log.error("operation not executed", { operation_id, error: errorText(error) });
       this.dismiss(open);
     }
   }

@@ -6,7 +6,7 @@ import { getOperation, listOperations, operationList, operationRecord } from "./
 import type { Operations } from "./service.ts";
 
 const byId = z.object({
-  operation_id: z.string().meta({ description: "Of the operation.", examples: ["op_4m0v9c2x7k1t8r6d"] }),
+  operation_id: z.string().meta({ description: "Id of the operation.", examples: ["op_4m0v9c2x7k1t8r6d"] }),
 });
 const ID_EXAMPLE = { operation_id: "{operation_id}" };
 
@@ -22,7 +22,7 @@ export function operationRoutes({ operations }: OperationRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listOperations",
-      summary: "The tenant's operations, newest first, without their results.",
+      summary: "Lists the tenant's operations, newest first, without their results.",
       query: listOperations,
       response: operationList,
       example: { query: { limit: "10" }, response: { operations: [SAMPLES.summary], next_cursor: null } },
@@ -40,7 +40,7 @@ export function operationRoutes({ operations }: OperationRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "getOperation",
-      summary: "An operation: how far it is, or how it ended.",
+      summary: "Returns the progress or the result of an operation.",
       params: byId,
       query: getOperation,
       response: operationRecord,
@@ -58,7 +58,7 @@ export function operationRoutes({ operations }: OperationRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "cancelOperation",
-      summary: "Cancels an operation that waits, or runs and can be stopped, and answers what has become of it.",
+      summary: "Cancels an operation that is queued, or that runs and can be stopped, and returns it.",
       params: byId,
       response: operationRecord,
       errors: ["NOT_FOUND", "WRONG_STATE"],

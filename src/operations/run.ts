@@ -92,8 +92,8 @@ export interface RunOptions {
 
 const REASONS: Readonly<Record<Stop, AppError>> = {
   cancel: new AppError("WRONG_STATE", "the operation was cancelled"),
-  expire: new AppError("TIMEOUT", "the operation is past its deadline"),
-  drain: new AppError("SHUTTING_DOWN", "the daemon is about to end"),
+  expire: new AppError("TIMEOUT", "the operation exceeded its deadline"),
+  drain: new AppError("SHUTTING_DOWN", "the daemon is shutting down"),
 };
 
 export class Run implements OperationContext {

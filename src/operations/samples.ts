@@ -30,7 +30,7 @@ const cancelled: OperationRecord = {
   ...operation,
   status: "cancelled",
   progress_pct: null,
-  message: "it was cancelled before it began",
+  message: "cancelled before it started",
   result: null,
   started_at: null,
 };

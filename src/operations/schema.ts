@@ -6,7 +6,7 @@ import { epochSeconds, nextCursor, pageQuery, queryNumber } from "../base/schema
 import { OPERATION_STATUSES } from "./states.ts";
 
 const ABOUT = {
-  operation_id: "Of the operation.",
+  operation_id: "Id of the operation.",
   status_url: "Path of the operation's record.",
 };
 
@@ -17,10 +17,10 @@ export const operationRecord = z
     status: z
       .enum(OPERATION_STATUSES)
       .describe("accepted, queued and running are open; succeeded, failed, cancelled and timed_out are ended."),
-    target_resource_type: z.string().nullable().describe("Type of the resource that it changes."),
+    target_resource_type: z.string().nullable().describe("Type of the resource that the operation changes."),
     target_resource_id: z.string().nullable().describe("Id of that resource."),
     progress_pct: z.number().nullable().describe("Progress from 0 to 100; null if it is unknown."),
-    message: z.string().nullable().describe("Current step, or the outcome, for people."),
+    message: z.string().nullable().describe("Current step or outcome, as text."),
     result: z
       .record(z.string(), z.unknown())
       .nullable()
@@ -28,15 +28,15 @@ export const operationRecord = z
     items: z
       .array(z.record(z.string(), z.unknown()))
       .nullable()
-      .describe("Of a batch, what became of each part; null for all others."),
-    error: z.string().nullable().describe("Why it failed; null unless it did."),
-    reason_code: z.string().nullable().describe("The same for programs: an error code, or INTERRUPTED by a restart."),
-    reason_message: z.string().nullable().describe("As error."),
-    warnings: z.array(z.string()).describe("Differences from the request."),
-    capability_downgrades: z.array(z.string()).describe("Capabilities that this node lacks for the request."),
-    container_id: z.string().nullable().describe("The container that it is about."),
-    snapshot_id: z.string().nullable().describe("The snapshot that it is about or makes."),
-    result_container_id: z.string().nullable().describe("The container that it made."),
+      .describe("Results of the parts of a batch; null for other operations."),
+    error: z.string().nullable().describe("Reason of the failure; null unless the operation failed."),
+    reason_code: z.string().nullable().describe("Error code of the failure, or INTERRUPTED after a restart."),
+    reason_message: z.string().nullable().describe("The same as error."),
+    warnings: z.array(z.string()).describe("Differences between the request and the result."),
+    capability_downgrades: z.array(z.string()).describe("Requested capabilities that this node lacks."),
+    container_id: z.string().nullable().describe("Container that the operation changes."),
+    snapshot_id: z.string().nullable().describe("Snapshot that the operation changes or creates."),
+    result_container_id: z.string().nullable().describe("Container that the operation created."),
     status_url: z.string().describe(ABOUT.status_url),
     created_at: epochSeconds,
     started_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: not yet."),
@@ -66,7 +66,7 @@ export function resourceFields(target: Resource | null, made: Resource | null) {
 
 const operationSummary = operationRecord
   .omit({ result: true, items: true })
-  .meta({ id: "OperationSummary", description: "An operation without its result and items, which may be long." });
+  .meta({ id: "OperationSummary", description: "An operation without its result and items." });
 
 export const operationList = z
   .object({ operations: z.array(operationSummary).describe("Newest first."), next_cursor: nextCursor })
@@ -75,7 +75,7 @@ export const operationList = z
 export const listOperations = pageQuery.extend({
   status: z.enum(OPERATION_STATUSES).optional().describe("Only operations in this state."),
   operation_type: z.string().optional().describe("Only operations of this type."),
-  target_resource_id: z.string().optional().describe("Only operations on this thing."),
+  target_resource_id: z.string().optional().describe("Only operations on the resource with this id."),
   container_id: z.string().optional().describe("Only operations on this container."),
 });
 export type OperationFilter = Omit<z.output<typeof listOperations>, keyof z.output<typeof pageQuery>>;
@@ -89,7 +89,7 @@ export const getOperation = z.object({
 /** What a route that hands its work to an operation answers with 202. Concerns may add fields. */
 export const acceptedOperation = z
   .object({
-    success: z.literal(true).describe("Always true: it was accepted. How it ends is looked up."),
+    success: z.literal(true).describe("Always true: the operation is accepted. Its record has the result."),
     operation_id: z.string().describe(ABOUT.operation_id),
     status_url: z.string().describe(ABOUT.status_url),
   })
@@ -111,6 +111,6 @@ export const executionField = z
   .enum(["sync", "async"])
   .optional()
   .describe(
-    "sync: answers when it is done; async: answers 202 with an operation at once. Absent: as the normal answer says.",
+    "sync: responds when the work is done. async: responds 202 with an operation. Default: the documented response of the route.",
   );
 export type Execution = "sync" | "async";

@@ -106,7 +106,7 @@ export class Operations {
     );
     const input = JSON.stringify(asked.input ?? {});
     if (Buffer.byteLength(input) > LIMITS.operation_input_bytes_max) {
-      throw new AppError("BODY_TOO_LARGE", "the operation is asked to do more than an operation can hold");
+      throw new AppError("BODY_TOO_LARGE", "the request is too large for an operation");
     }
     this.#checkRoom(tenant_id);
     const fields = {
@@ -194,11 +194,11 @@ export class Operations {
     if (open === null) {
       const { status } = await this.get(tenant_id, id);
       operationStates.next(status, "cancel");
-      throw new AppError("SHUTTING_DOWN", "the operation is left to the next start of the daemon");
+      throw new AppError("SHUTTING_DOWN", "the next start of the daemon recovers the operation");
     }
     if (open.isTaken) {
       if (!this.#queue.runner(open.type).cancellable) {
-        const text = `an operation of the type ${open.type} runs to its end once it has begun`;
+        const text = `cannot cancel a running operation of type ${open.type}`;
         throw new AppError("WRONG_STATE", text, { details: { state: open.status } });
       }
       // Without a change where it is about to begin, or has ended.
@@ -220,7 +220,7 @@ export class Operations {
         // The clock may have been set back meanwhile.
         this.#queue.enqueue(open, Math.min(Math.max(0, deadline_ms - now_ms), LIMITS.operation_timeout_ms_max));
       } else {
-        const message = "the daemon ended while the operation was under way";
+        const message = "the daemon stopped while the operation was running";
         await this.#queue.end(open, { verb: "fail", failure: { code: "INTERRUPTED", message } });
       }
     }
@@ -260,7 +260,7 @@ export class Operations {
   }
 
   #checkRoom(tenant_id: string): void {
-    if (this.#queue.isDraining) throw new AppError("SHUTTING_DOWN", "the daemon is about to end");
+    if (this.#queue.isDraining) throw new AppError("SHUTTING_DOWN", "the daemon is shutting down");
     if (this.#queue.openCountOf(tenant_id) >= LIMITS.operations_open_per_tenant_max) {
       throw new AppError(
         "QUEUE_FULL",

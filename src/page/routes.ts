@@ -82,7 +82,7 @@ export function pageRoutes(): Route[] {
   const assets = readAssets();
   const answer = (name: string, request: { header(name: string): string | null }): Response => {
     const asset = assets.get(name);
-    if (asset === undefined) throw new AppError("NOT_FOUND", `the page has no file '${name}'`);
+    if (asset === undefined) throw new AppError("NOT_FOUND", `no such file of the page: '${name}'`);
     const headers = { ...HEADERS, etag: asset.etag };
     if (isKnown(request.header("if-none-match"), asset.etag)) return new Response(null, { status: 304, headers });
     return new Response(asset.bytes, { headers: { ...headers, "content-type": asset.content_type } });
@@ -94,7 +94,7 @@ export function pageRoutes(): Route[] {
       auth: "public",
       operation: "page",
       content: ["text/html"],
-      summary: "The page: functions, containers, volumes and what happens to them, for a browser.",
+      summary: "Returns the web page for functions, containers and volumes.",
       handler: (request) => answer("index.html", request),
     }),
     route({
@@ -103,7 +103,7 @@ export function pageRoutes(): Route[] {
       auth: "public",
       operation: "pageFile",
       content: ["text/javascript", "text/css", "image/svg+xml"],
-      summary: "A script, style or picture of the page.",
+      summary: "Returns a script, style or image of the web page.",
       params: z.object({ file: z.string() }),
       handler: (request) => answer(request.params.file, request),
     }),

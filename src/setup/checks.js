@@ -8,9 +8,10 @@ const FREE_BYTES_MIN = 2 * 1024 ** 3;
 
 /** @param {Pick<NodeJS.Process, "platform" | "arch" | "getuid">} machine */
 export function checkMachine(machine) {
-  if (machine.platform !== "linux") throw new InstallationError(`hearth runs on Linux, this is ${machine.platform}`);
+  if (machine.platform !== "linux")
+    throw new InstallationError(`unsupported system: ${machine.platform} (hearth runs on Linux)`);
   if (machine.arch !== "x64" && machine.arch !== "arm64") {
-    throw new InstallationError(`hearth runs on x64 and arm64, this Node is built for ${machine.arch}`);
+    throw new InstallationError(`unsupported processor: ${machine.arch} (hearth runs on x64 and arm64)`);
   }
   const uid = machine.getuid?.();
   if (uid !== 0)
@@ -44,7 +45,7 @@ export function checkDirectories(directories, bytes_min = FREE_BYTES_MIN) {
     const free = stats.bavail * stats.bsize;
     if (free < bytes_min) {
       throw new InstallationError(
-        `${directory} has ${mib(free)} MiB free, ${mib(bytes_min)} MiB are needed to install`,
+        `not enough disk space in ${directory}: ${mib(free)} MiB free (at least ${mib(bytes_min)} MiB)`,
       );
     }
   }

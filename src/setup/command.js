@@ -139,7 +139,7 @@ export class Commands {
       };
       this.#running.add(child);
       const name = argv.slice(0, 2).join(" ");
-      child.on("error", (error) => finish(`${file} cannot be run: ${error.message}`));
+      child.on("error", (error) => finish(`cannot run ${file}: ${error.message}`));
       child.on("close", (code, signal) => {
         if (isLate) finish(`${name} did not end within ${(options.timeout_ms ?? TIMEOUT_MS) / 1000} seconds`);
         else if (code === 0) finish(null);

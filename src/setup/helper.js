@@ -25,7 +25,7 @@ function prune(bin_dir) {
  */
 export async function compileHelper(data_dir, commands, source_dir = helperSourceDir()) {
   const sources = helperSources(source_dir).filter((name) => name.endsWith(".c"));
-  if (sources.length === 0) throw new InstallationError(`there are no C sources in ${source_dir}`);
+  if (sources.length === 0) throw new InstallationError(`no C sources in ${source_dir}`);
   const target = helperPath(data_dir, source_dir);
   const temporary = join(temporaryDir(data_dir), basename(target));
   await commands.run([...HELPER_COMPILE, "-o", temporary, ...sources.map((name) => join(source_dir, name))]);

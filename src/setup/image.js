@@ -93,7 +93,7 @@ function writeSources(directory, suite) {
     writeFileSync(join(directory, name), `${text.trimEnd()}\n`, { mode: 0o600 });
   }
   if (files.length === 0) {
-    throw new InstallationError(`/etc/apt names no source for the suite '${suite}' with the component main`);
+    throw new InstallationError(`no source in /etc/apt for suite '${suite}' with component main`);
   }
   return files;
 }
@@ -134,8 +134,7 @@ export function finishScript(profile) {
  * @returns {Promise<string>}
  */
 async function buildRoot(directory, { profile, suite }, commands) {
-  if (suite === "")
-    throw new InstallationError("/etc/os-release names no Debian release (VERSION_CODENAME) to build from");
+  if (suite === "") throw new InstallationError("no Debian release (VERSION_CODENAME) in /etc/os-release");
   const sources = writeSources(directory, suite);
   // mmdebstrap's apt reads none of the machine's settings by itself; a proxy is one of them.
   const settings = join(directory, "apt.conf");

@@ -5,7 +5,7 @@
  */
 const major = Number(process.versions.node.split(".")[0]);
 if (major < 18) {
-  process.stderr.write(`hearth set-up: Node ${process.versions.node} is too old, Node 18 or newer is needed\n`);
+  process.stderr.write(`hearth set-up: Node ${process.versions.node} is too old (at least Node 18)\n`);
   process.exit(1);
 }
 import("./setup.js").then((setup) => setup.main(process.argv[2], process.argv.slice(3)));

@@ -35,7 +35,7 @@ export async function holdLock(commands, onWait, options = {}) {
       onWait();
       if (!(await flock("--timeout", String(wait_seconds)))) {
         throw new InstallationError(
-          `another set-up has held ${path} for ${wait_seconds} seconds: see who with 'fuser ${path}'`,
+          `another set-up has held ${path} for ${wait_seconds} seconds: find its process with 'fuser ${path}'`,
         );
       }
     }

@@ -100,9 +100,7 @@ export const packagesStep = {
   async install({ mode }, commands) {
     const names = missingPackages(mode, existsSync);
     if (!existsSync("/usr/bin/apt-get")) {
-      throw new InstallationError(
-        `there is no apt-get to install what is missing; install it by hand: ${names.join(" ")}`,
-      );
+      throw new InstallationError(`apt-get not found: install these packages by hand: ${names.join(" ")}`);
     }
     const env = { DEBIAN_FRONTEND: "noninteractive", NEEDRESTART_SUSPEND: "1" };
     /** @type {InstallationError | null} */

@@ -42,7 +42,7 @@ async function install(context, commands, progress) {
       progress.begin(step.name, missing);
       await step.install(context, commands);
       const still = step.missing(context);
-      if (still !== null) throw new InstallationError(`${step.name}: ${still} is still missing after it was installed`);
+      if (still !== null) throw new InstallationError(`${step.name}: ${still} still missing after the installation`);
       progress.done();
     }
   } finally {

@@ -75,7 +75,7 @@ export class Checkpointer {
       recordTiming: false,
     });
     // What the thread throws outside of any task would end the daemon if nobody listened.
-    this.#threads.on("error", (error) => log.error("the checkpoint thread ended", { error: errorText(error) }));
+    this.#threads.on("error", (error) => log.error("the checkpoint thread exited", { error: errorText(error) }));
   }
 
   get wal_bytes(): number {
@@ -143,7 +143,7 @@ export class Checkpointer {
       if (errorText(cause).startsWith("SQLITE_FULL") && this.#onFull()) return this.#cycle();
       if (!this.#is_failing) this.#log.error("checkpoints fail", { path: this.#path, error: errorText(cause) });
       this.#is_failing = true;
-      return new AppError("INTERNAL", `the store cannot copy its log back: ${errorText(cause)}`, { cause });
+      return new AppError("INTERNAL", `cannot checkpoint the store: ${errorText(cause)}`, { cause });
     }
   }
 

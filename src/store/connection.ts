@@ -64,7 +64,7 @@ export class Connection {
     const rows_max = this.#limits.store_read_rows_max;
     const found: Row[] = [];
     for (const cells of prepared.statement.iterate(bindable(values)) as IterableIterator<unknown[]>) {
-      invariant(found.length < rows_max, `a read passed ${rows_max} rows: ${sql}`);
+      invariant(found.length < rows_max, `read too large (limit ${rows_max} rows): ${sql}`);
       const row: Record<string, Value> = {};
       for (let i = 0; i < prepared.columns.length; i++) {
         const column = prepared.columns[i];

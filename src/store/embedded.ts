@@ -166,7 +166,7 @@ class EmbeddedStore implements Store {
     connection.exec("PRAGMA foreign_keys=1");
     const mode = connection.rows("PRAGMA journal_mode", [])[0]?.journal_mode;
     if (mode !== "wal")
-      throw new AppError("INTERNAL", `the store ${path} cannot keep a write-ahead log here (${mode})`);
+      throw new AppError("INTERNAL", `the file system of ${path} does not support a write-ahead log (${mode})`);
     return connection;
   }
 }

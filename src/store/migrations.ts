@@ -386,15 +386,19 @@ export const MIGRATIONS: readonly Migration[] = [
 export function missingMigrations(found: number, place: string, migrations: readonly Migration[]): Migration[] {
   const newest = migrations.at(-1)?.version ?? 0;
   if (found > newest) {
-    throw new AppError("INTERNAL", `the store ${place} has schema ${found}, this program knows up to ${newest}`, {
-      hint: "start the version of the program that wrote it, or another data directory",
-    });
+    throw new AppError(
+      "INTERNAL",
+      `schema of the store ${place} too new: ${found} (this version supports up to ${newest})`,
+      {
+        hint: "start the version of hearth that wrote it, or use another data directory",
+      },
+    );
   }
   return migrations.filter(({ version }) => version > found);
 }
 
 export function notMigrated(place: string, version: number, cause: unknown): AppError {
-  return new AppError("INTERNAL", `the store ${place} could not be brought to schema ${version}`, { cause });
+  return new AppError("INTERNAL", `cannot migrate the store ${place} to schema ${version}`, { cause });
 }
 
 /** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */

@@ -115,7 +115,7 @@ class Server {
   async #answered<Result>(request: Promise<Result>): Promise<Result> {
     const late = Promise.withResolvers<never>();
     const cancel = this.#clock.after(this.#answer_ms, () => {
-      late.reject(this.#unanswered(`no answer within ${this.#answer_ms} ms`));
+      late.reject(this.#unanswered(`no response within ${this.#answer_ms} ms`));
       this.#renew();
     });
     try {
@@ -138,7 +138,7 @@ class Server {
   }
 
   #unanswered(reason: string, cause?: unknown): AppError {
-    return new AppError("INTERNAL", `the store ${this.#url} cannot be reached: ${reason}`, { cause });
+    return new AppError("INTERNAL", `cannot reach the store ${this.#url}: ${reason}`, { cause });
   }
 }
 
@@ -184,7 +184,7 @@ class RemoteStore implements Store {
     const found = await this.#server.execute({ sql, args }).catch((error) => {
       throw storeError(error);
     });
-    invariant(found.rows.length <= rows_max, `a read passed ${rows_max} rows: ${sql}`);
+    invariant(found.rows.length <= rows_max, `read too large (limit ${rows_max} rows): ${sql}`);
     return found.rows.map((cells) => {
       const entries = found.columns.map((name, i) => [name, readable(cells[i], found.columnTypes[i] === "TEXT")]);
       return Object.fromEntries(entries) as R;

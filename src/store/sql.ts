@@ -73,8 +73,8 @@ export function sqliteCode(thrown: unknown): string {
 
 /** Expected, as everything that runs out: no fault, and over when there is space again. */
 export function diskFull(cause?: unknown): AppError {
-  const hint = "free space where the data directory is, or delete functions that are not needed";
-  return new AppError("CAPACITY_FULL", "the store's disk is full", { hint, retry_after: 1, cause });
+  const hint = "free space on the disk of the data directory, or delete unused functions";
+  return new AppError("CAPACITY_FULL", "disk of the store full", { hint, retry_after: 1, cause });
 }
 
 /** What callers of the store get for an error of the database. Values never appear in SQLite's messages. */
@@ -83,7 +83,7 @@ export function storeError(thrown: unknown): unknown {
   if (code === "") return thrown;
   if (code === "SQLITE_FULL") return diskFull(thrown);
   const text = /^SQLITE_(READONLY|IOERR_(WRITE|TRUNCATE|FSYNC))/.test(code)
-    ? `the store's disk cannot be written (${code})`
+    ? `cannot write to the disk of the store (${code})`
     : code.startsWith("SQLITE_CONSTRAINT")
       ? `the store refused a record: ${errorText(thrown)}`
       : `the store failed with ${code}: ${errorText(thrown)}`;

@@ -174,7 +174,7 @@ export class WriteQueue {
     if (this.#isClosed) return new AppError("SHUTTING_DOWN", "the store is closed");
     const { writer_queue_max, writer_queue_bytes_max } = this.#limits;
     if (this.#items.length >= writer_queue_max || this.#bytes + item.bytes > writer_queue_bytes_max) {
-      return new AppError("CAPACITY_FULL", "too much waits to be stored", { retry_after: 1 });
+      return new AppError("CAPACITY_FULL", "too many queued writes", { retry_after: 1 });
     }
     return this.#refusal(item.kind);
   }

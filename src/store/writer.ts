@@ -149,7 +149,7 @@ export class Writer {
       .sync()
       .then(
         () => settle(null),
-        (cause) => settle(new AppError("INTERNAL", "the store could not be synced to the disk", { cause })),
+        (cause) => settle(new AppError("INTERNAL", "cannot sync the store to the disk", { cause })),
       );
   }
 

@@ -4,20 +4,20 @@ import { epochSeconds } from "../base/schema.ts";
 
 export const health = z
   .object({
-    status: z.literal("ok").describe("Always the same: a daemon that is not well does not answer."),
-    uptime_seconds: z.int().min(0).describe("Whole seconds since its start."),
+    status: z.literal("ok").describe("Always the same: an unhealthy daemon does not respond."),
+    uptime_seconds: z.int().min(0).describe("Whole seconds since the start of the daemon."),
   })
   .meta({ id: "Health" });
 
 const engineInfo = z.object({
-  oci_runtime: z.string().describe("The program that starts containers."),
-  oci_runtime_version: z.string().describe("Its version."),
-  cgroup_mode: z.enum(["v1", "hybrid", "v2"]).describe("Layout of this machine's control groups."),
-  image: z.string().describe("The profile that instances are made from."),
-  image_release: z.string().describe("Build of the image."),
-  subnet: z.string().describe("Network of the instances' addresses."),
-  gateway: z.string().describe("This machine's address as seen from inside of instances."),
-  bridge: z.string().describe("The network interface that leads to them."),
+  oci_runtime: z.string().describe("Program that starts containers."),
+  oci_runtime_version: z.string().describe("Version of that program."),
+  cgroup_mode: z.enum(["v1", "hybrid", "v2"]).describe("Control group layout of this machine."),
+  image: z.string().describe("Image profile of instances."),
+  image_release: z.string().describe("Release of that image."),
+  subnet: z.string().describe("Network of the instance addresses."),
+  gateway: z.string().describe("Address of this machine inside instances."),
+  bridge: z.string().describe("Network interface of that network."),
   user_namespaces: z
     .object({
       mode: z
@@ -25,14 +25,14 @@ const engineInfo = z.object({
         .describe(
           "on: root in a container has no rights on this machine. off: it is root of this machine, restricted by filter, capabilities and namespaces.",
         ),
-      reason: z.string().nullable().describe("Why there are none."),
+      reason: z.string().nullable().describe("Reason if user namespaces are off."),
     })
-    .describe("Of API containers."),
+    .describe("User namespaces of API containers."),
   budgets: z
     .array(
       z.object({
-        name: z.string().describe("The resource."),
-        is_bounded: z.boolean().describe("True if each container has a bound of its own."),
+        name: z.string().describe("Kernel resource."),
+        is_bounded: z.boolean().describe("True if each container has its own bound."),
         note: z.string().describe("The bound, or the reason for its absence."),
       }),
     )
@@ -44,14 +44,14 @@ const named = z.record(z.string(), z.string());
 
 export const systemInfo = z
   .object({
-    version: z.string().describe("Of hearth."),
+    version: z.string().describe("Version of hearth."),
     runtime: z.string().describe("Operating system and processor, like linux/amd64."),
     start_time: epochSeconds,
-    node_id: z.string().describe("Of this machine, made at its first start."),
-    node_version: z.string().describe("Of Node."),
+    node_id: z.string().describe("Id of this node, created at the first start."),
+    node_version: z.string().describe("Version of Node.js."),
     engine: engineInfo.describe("Container engine of this node."),
-    features: named.describe("Features of this daemon, each with a short note."),
-    limits: named.describe("Every bound and default by its name, as text."),
+    features: named.describe("Features of this daemon, each with a note."),
+    limits: named.describe("Limits and defaults by name, as text."),
   })
   .meta({ id: "SystemInfo" });
 
@@ -65,11 +65,11 @@ export const openApi = z.looseObject({
 export const FEATURES = {
   functions: "shell handlers in warm containers",
   versions: "rollback to warm instances",
-  api_access: "handlers call the API",
-  containers: "with files, addresses, logs, terminals, published ports",
+  api_access: "handlers may call the API",
+  containers: "with files, addresses, logs, terminals and published ports",
   volumes: "with quotas, files and archives",
   user_namespaces: "of containers, if this machine supports them: see engine.user_namespaces",
-  adoption: "instances and containers outlive the daemon",
+  adoption: "instances and containers survive daemon restarts",
   tenants: "keys with scopes, access tokens, limits",
   openapi: "/api/openapi.json",
 };

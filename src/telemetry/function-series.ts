@@ -64,11 +64,11 @@ export class FunctionSeries {
     const labelNames = ["tenant_id", "function"];
     const counter = (name: string, help: string, more: readonly string[] = []) =>
       new Counter({ name, help, labelNames: [...labelNames, ...more], registers: [registry] });
-    const calls = counter("hearth_function_invocations_total", "Calls of a function, by how they went.", ["status"]);
-    const cold = counter("hearth_function_cold_starts_total", "Calls of a function that were cold starts.");
+    const calls = counter("hearth_function_invocations_total", "Calls of a function, by outcome.", ["status"]);
+    const cold = counter("hearth_function_cold_starts_total", "Cold starts of a function.");
     const seconds = counter(
       "hearth_function_duration_seconds_total",
-      "Seconds that calls of a function took, from arrival to outcome.",
+      "Duration of a function's calls in seconds, from arrival to outcome.",
     );
     const shown = [...this.#series.values()].filter((one) => tenant_id === null || one.tenant_id === tenant_id);
     const isOtherUsed = Object.values(this.#other.counts).some((count) => count > 0);

@@ -43,17 +43,17 @@ export function addMachineSeries(registry: Registry, sources: MachineSources): v
   });
   const storage = shared(sources.storage);
   gauge("hearth_storage_size_bytes", "Size of the storage pool.", async () => (await storage()).size_mb * MEGABYTE);
-  const written = "Bytes that containers and volumes have in the storage pool.";
+  const written = "Bytes used by containers and volumes in the storage pool.";
   gauge("hearth_storage_used_bytes", written, async () => (await storage()).used_mb * MEGABYTE);
-  const left = "Bytes that containers and volumes may still write.";
+  const left = "Free bytes for containers and volumes in the storage pool.";
   gauge("hearth_storage_free_bytes", left, async () => (await storage()).free_mb * MEGABYTE);
   const tracked = "Tracked connections of this machine.";
   gauge("hearth_tracked_connections", tracked, async () => sources.connections().used_count);
-  const bound = "The kernel's bound for tracked connections of this machine.";
+  const bound = "The kernel's limit of tracked connections.";
   gauge("hearth_tracked_connections_max", bound, async () => sources.connections().count_max);
   const refused = new Counter({
     name: "hearth_connection_packets_refused_total",
-    help: "Packets dropped above the bounds of tracked connections, since the rules were made.",
+    help: "Packets dropped above the connection limits, since the rules were installed.",
     registers,
     async collect() {
       const count = await sources.flows_refused().catch(() => null);

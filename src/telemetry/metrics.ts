@@ -75,16 +75,16 @@ export class Metrics {
     this.#sources = sources;
     this.#requests = this.#distribution(
       "hearth_http_request_duration_seconds",
-      "Answered HTTP requests, from their headers to their answer, by route pattern and class of status.",
+      "Duration of HTTP requests from headers to response, by route pattern and status class.",
       REQUEST_BUCKETS,
     );
-    this.#refusals = this.#counter("hearth_refusals_total", "Requests that were refused or failed, by error code.", [
+    this.#refusals = this.#counter("hearth_refusals_total", "Refused and failed requests, by error code.", [
       "error_code",
     ]);
     for (const error_code of Object.keys(ERRORS)) this.#refusals.inc({ error_code }, 0);
     const calls = this.#distribution(
       "hearth_invocation_duration_seconds",
-      "Calls that ran, from arrival to outcome, by whether a ready instance served and how they went.",
+      "Duration of calls from arrival to outcome, by warm or cold start and outcome.",
       CALL_BUCKETS,
     );
     const byStatus = (start: string) =>
@@ -96,19 +96,23 @@ export class Metrics {
     this.#cold = byStatus("cold");
     this.#waits = this.#distribution(
       "hearth_queue_wait_seconds",
-      "Calls that ran, from arrival to the hand-over to an instance.",
+      "Time of calls in the queue, from arrival to hand-over to an instance.",
       CALL_BUCKETS,
     ).series();
     const batches = "hearth_store_batch_items";
-    this.#batches = this.#distribution(batches, "Writes that were committed together.", BATCH_BUCKETS).series();
+    this.#batches = this.#distribution(batches, "Writes in one commit.", BATCH_BUCKETS).series();
     const commits = "hearth_store_commit_duration_seconds";
-    this.#commits = this.#distribution(commits, "Time that one commit held the event loop.", COMMIT_BUCKETS).series();
+    this.#commits = this.#distribution(
+      commits,
+      "Time for which one commit blocked the event loop.",
+      COMMIT_BUCKETS,
+    ).series();
     this.#readPool();
     this.#readStore();
     this.#readAudit();
     this.#readProcess();
     addMachineSeries(this.#registry, sources.machine);
-    const info = this.#gauge("hearth_build_info", "Always 1; what runs is in the labels.", [
+    const info = this.#gauge("hearth_build_info", "Always 1; the labels name the version.", [
       "version",
       "node_version",
       "node_id",
@@ -174,8 +178,8 @@ export class Metrics {
     const targets = this.#gauge("hearth_pool_cells_target", "Cells that an instance class has by its share.", [
       "class",
     ]);
-    const queued = this.#gauge("hearth_calls_queued", "Calls that wait for an instance.");
-    const running = this.#gauge("hearth_calls_running", "Calls that an instance works on.");
+    const queued = this.#gauge("hearth_calls_queued", "Calls waiting for an instance.");
+    const running = this.#gauge("hearth_calls_running", "Running calls.");
     this.#refreshers.push(({ pool }) => {
       for (const state of ["warming", "ready", "busy", "recycling", "terminating"] as const) {
         instances.set({ state }, pool[`${state}_count`]);
@@ -190,14 +194,14 @@ export class Metrics {
       running.set(pool.busy_count);
     });
     const totals = {
-      hearth_instances_started_total: ["started_count", "Containers that were started."],
-      hearth_instance_start_failures_total: ["start_failed_count", "Starts of a container that failed."],
-      hearth_instances_crashed_total: ["crashed_count", "Instances and cells that ended without being asked to."],
-      hearth_instances_evicted_total: ["evicted_count", "Idle instances that ended to make room."],
-      hearth_instances_expired_total: ["expired_count", "Idle instances that ended because no call came."],
-      hearth_instance_remove_failures_total: ["remove_failed_count", "Removals that failed."],
-      hearth_cell_hits_total: ["cell_hit_count", "Cold starts that a cell was ready for."],
-      hearth_cell_misses_total: ["cell_miss_count", "Cold starts that no cell was ready for."],
+      hearth_instances_started_total: ["started_count", "Started containers."],
+      hearth_instance_start_failures_total: ["start_failed_count", "Failed container starts."],
+      hearth_instances_crashed_total: ["crashed_count", "Instances and cells that exited unexpectedly."],
+      hearth_instances_evicted_total: ["evicted_count", "Idle instances evicted for capacity."],
+      hearth_instances_expired_total: ["expired_count", "Idle instances removed after their keep-alive."],
+      hearth_instance_remove_failures_total: ["remove_failed_count", "Failed removals."],
+      hearth_cell_hits_total: ["cell_hit_count", "Cold starts with a ready cell."],
+      hearth_cell_misses_total: ["cell_miss_count", "Cold starts without a ready cell."],
     } as const;
     for (const [name, [field, help]] of Object.entries(totals)) {
       const counter = this.#counter(name, help);
@@ -206,8 +210,8 @@ export class Metrics {
   }
 
   #readStore(): void {
-    const items = this.#gauge("hearth_store_queue_items", "Writes that wait for their commit.");
-    const bytes = this.#gauge("hearth_store_queue_bytes", "Bytes of values that wait for their commit.");
+    const items = this.#gauge("hearth_store_queue_items", "Writes waiting for a commit.");
+    const bytes = this.#gauge("hearth_store_queue_bytes", "Bytes of values waiting for a commit.");
     const wal = this.#gauge("hearth_store_wal_bytes", "Size of the write-ahead log.");
     this.#refreshers.push(({ store }) => {
       items.set(store.queue_count);
@@ -217,8 +221,8 @@ export class Metrics {
   }
 
   #readAudit(): void {
-    const dropped = this.#counter("hearth_audit_dropped_total", "Entries that the store did not take.");
-    const suppressed = this.#counter("hearth_audit_suppressed_total", "Refusals above the rate that is recorded.");
+    const dropped = this.#counter("hearth_audit_dropped_total", "Entries that could not be stored.");
+    const suppressed = this.#counter("hearth_audit_suppressed_total", "Refusals above the recorded rate.");
     this.#refreshers.push(() => {
       const { dropped_count, suppressed_count } = this.#sources.audit();
       setCounter(dropped, dropped_count);
@@ -229,16 +233,16 @@ export class Metrics {
   #readProcess(): void {
     const lag = this.#gauge(
       "hearth_event_loop_lag_seconds",
-      "Lag of the event loop since the operator read the metrics last; quantile 1 is the longest.",
+      "Lag of the event loop since the operator's last scrape; quantile 1 is the maximum.",
       ["quantile"],
     );
     const cpu = this.#counter("hearth_process_cpu_seconds_total", "Processor time of the daemon.", ["mode"]);
-    const resident = this.#gauge("hearth_process_resident_memory_bytes", "Memory of the daemon that is in RAM.");
+    const resident = this.#gauge("hearth_process_resident_memory_bytes", "Resident memory of the daemon.");
     const heap = this.#gauge("hearth_process_heap_used_bytes", "JavaScript heap in use.");
     const fds = this.#gauge("hearth_process_open_fds", "Open file descriptors of the daemon.");
-    const sockets = this.#gauge("hearth_socket_memory_bytes", "Buffers of all sockets of this machine.", ["protocol"]);
-    const sockets_max = this.#gauge("hearth_socket_memory_max_bytes", "The kernel's bound for buffers of TCP.");
-    const uptime = this.#gauge("hearth_process_uptime_seconds", "Since the start of the daemon's process.");
+    const sockets = this.#gauge("hearth_socket_memory_bytes", "Bytes in socket buffers of this machine.", ["protocol"]);
+    const sockets_max = this.#gauge("hearth_socket_memory_max_bytes", "The kernel's limit of TCP buffer bytes.");
+    const uptime = this.#gauge("hearth_process_uptime_seconds", "Seconds since the start of the daemon.");
     const dropped = this.#counter(
       "hearth_log_lines_dropped_total",
       "Log lines dropped because the reader of the log was slow or closed.",

@@ -93,7 +93,7 @@ class Complaints {
     const now_ms = this.#clock.monotonicMs();
     if (now_ms < this.#quiet_until_ms) return;
     this.#quiet_until_ms = now_ms + LIMITS.otlp_complaint_interval_ms;
-    this.#log.warn("the collector does not take what it is sent", {
+    this.#log.warn("the collector refuses exports", {
       url: this.#url,
       error: errorText(error),
       spans_lost: this.#lost_count,

@@ -16,7 +16,7 @@ export function telemetryRoutes({ metrics }: TelemetryRoutesOptions) {
       scope: "read",
       operation: "readMetrics",
       summary:
-        "Metrics in Prometheus' text format: the series of the tenant's own functions; to the operator those of all, and of the node.",
+        "Returns metrics in the Prometheus text format: series of the tenant's functions; for the operator, of all tenants and the node.",
       content: ["text/plain"],
       handler: async ({ caller }) => {
         const registries = metrics.registries(caller.is_operator ? null : caller.tenant_id);

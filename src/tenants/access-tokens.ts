@@ -191,6 +191,6 @@ export class AccessTokens {
     const now_ms = clock.monotonicMs();
     if (isOfToken || outside === null || now_ms - this.#warned_ms < LIMITS.jwks_cooldown_ms) return;
     this.#warned_ms = now_ms;
-    log.warn("keys of the issuer not read", { url: outside.jwks_url, error: errorText(error) });
+    log.warn("cannot read the issuer's keys", { url: outside.jwks_url, error: errorText(error) });
   }
 }

@@ -148,7 +148,7 @@ export class Keys implements Authenticator {
     const wanted = SCOPES.filter((scope) => (scopes ?? by.scopes).includes(scope));
     const lacking = wanted.find((scope) => !by.scopes.includes(scope));
     if (lacking !== undefined) throw lacksScope(lacking);
-    if (this.#isOver(expires_at ?? null)) throw new AppError("INVALID_ARGUMENT", "expires_at: that time is over");
+    if (this.#isOver(expires_at ?? null)) throw new AppError("INVALID_ARGUMENT", "expires_at: must be in the future");
     const { key_id, text } = newKeyText(this.#ids);
     const created_at = toEpochSeconds(this.#clock.epochMs());
     const { conflict } = await this.#events.write(
@@ -182,9 +182,13 @@ export class Keys implements Authenticator {
     failpoint("tenants.key.stored");
     if (conflict === 0) throw new AppError("NOT_FOUND", `tenant '${tenant_id}' not found`);
     if (conflict !== null) {
-      throw new AppError("QUOTA_EXCEEDED", `the tenant has ${LIMITS.api_keys_per_tenant_max} keys already`, {
-        hint: "revoke keys that are not used any more",
-      });
+      throw new AppError(
+        "QUOTA_EXCEEDED",
+        `too many API keys of the tenant (limit ${LIMITS.api_keys_per_tenant_max})`,
+        {
+          hint: "revoke unused keys",
+        },
+      );
     }
     const record = {
       id: key_id,
@@ -210,7 +214,7 @@ export class Keys implements Authenticator {
    */
   async revoke(tenant_id: string, key_id: string): Promise<void> {
     if (key_id === BOOTSTRAP_KEY_ID && tenant_id === DEFAULT_TENANT_ID) {
-      throw new AppError("WRONG_STATE", "the operator's key is not revoked here", {
+      throw new AppError("WRONG_STATE", "the operator's key cannot be revoked", {
         hint: "rotate it with POST /api/operator/key/rotate",
       });
     }

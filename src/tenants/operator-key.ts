@@ -32,11 +32,11 @@ export class OperatorKey {
   async rotate(overlap_seconds: number): Promise<RotatedKey> {
     const { file, keys, ids } = this.#options;
     if (file === null) {
-      throw new AppError("WRONG_STATE", "the operator's key is a setting of the daemon", {
+      throw new AppError("WRONG_STATE", "a setting of the daemon provides the operator's key", {
         hint: "change HEARTH_BOOTSTRAP_KEY or the file of HEARTH_BOOTSTRAP_KEY_FILE and restart the daemon",
       });
     }
-    if (this.#isRotating) throw new AppError("WRONG_STATE", "the operator's key is being rotated");
+    if (this.#isRotating) throw new AppError("WRONG_STATE", "a rotation of the operator's key is in progress");
     this.#isRotating = true;
     const previous = readSecret(file);
     try {

@@ -27,10 +27,10 @@ import {
 import type { Tenants } from "./service.ts";
 
 const byTenant = z.object({
-  tenant_id: z.string().meta({ description: "Of the tenant.", examples: ["ten_6p0sj3c2n8v1k5wd"] }),
+  tenant_id: z.string().meta({ description: "Id of the tenant.", examples: ["ten_6p0sj3c2n8v1k5wd"] }),
 });
 const byKey = z.object({
-  key_id: z.string().meta({ description: "Of the key: its id, not its text.", examples: ["key_w2fz7h9xq4mt0c8b"] }),
+  key_id: z.string().meta({ description: "Id of the key, not its secret.", examples: ["key_w2fz7h9xq4mt0c8b"] }),
 });
 const TENANT_EXAMPLE = { tenant_id: "{tenant_id}" };
 
@@ -58,7 +58,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "createTenant",
-      summary: "Makes a tenant; each limit that is absent has the default of this node.",
+      summary: "Creates a tenant; absent limits have the node's defaults.",
       headers: ["Idempotency-Key"],
       body: createTenant,
       status: 201,
@@ -76,7 +76,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "listTenants",
-      summary: "All tenants, newest first.",
+      summary: "Lists all tenants, newest first.",
       query: pageQuery,
       response: tenantList,
       example: { query: { limit: "10" }, response: { tenants: [SAMPLES.tenant], next_cursor: null } },
@@ -91,7 +91,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "getTenant",
-      summary: "A tenant with its limits and what it has in use.",
+      summary: "Returns a tenant with its limits and usage.",
       params: byTenant,
       response: tenantDetail,
       errors: ["NOT_FOUND"],
@@ -108,7 +108,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       scope: "admin",
       operation: "updateTenant",
       summary:
-        "Renames a tenant or changes its limits; what is absent stays, null: no limit, default: this node's again.",
+        "Renames a tenant or changes its limits. Absent fields stay; null means no limit, default the node's default.",
       params: byTenant,
       body: updateTenant,
       response: tenantRecord,
@@ -126,7 +126,7 @@ function operatorRoutes({ tenants }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "deleteTenant",
-      summary: "Deletes a tenant and its keys; refused while it owns anything, unless force is true.",
+      summary: "Deletes a tenant and its keys. Without force, the tenant must not own any resource.",
       params: byTenant,
       query: deleteTenant,
       response: acknowledgement,
@@ -152,7 +152,7 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "createTenantKey",
-      summary: "Makes a key for a tenant; its text is shown this once.",
+      summary: "Creates a key for a tenant; only this response contains the key.",
       params: byTenant,
       body: createKey,
       status: 201,
@@ -167,7 +167,7 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "listTenantKeys",
-      summary: "The keys of a tenant, newest first, without their texts.",
+      summary: "Lists the keys of a tenant, newest first, without their secrets.",
       params: byTenant,
       query: pageQuery,
       response: apiKeyList,
@@ -185,7 +185,7 @@ function operatorKeyRoutes({ tenants, keys }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "revokeTenantKey",
-      summary: "Revokes a key of a tenant, and the tokens made from it, at once.",
+      summary: "Revokes a key of a tenant and its tokens immediately.",
       params: byTenant.extend(byKey.shape),
       response: acknowledgement,
       errors: ["NOT_FOUND", "WRONG_STATE"],
@@ -209,7 +209,7 @@ function ownRoutes({ tenants }: TenantRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "getOwnTenant",
-      summary: "The caller's tenant with its limits and what it has in use.",
+      summary: "Returns the caller's tenant with its limits and usage.",
       response: tenantDetail,
       errors: ["NOT_FOUND"],
       example: { response: SAMPLES.detail },
@@ -226,7 +226,7 @@ function rotationRoutes({ keys, operator_key }: TenantRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "rotateOperatorKey",
-      summary: "Replaces the operator's key and its file; refused where a setting gives the key.",
+      summary: "Replaces the operator's key and its file; not possible if a setting provides the key.",
       body: rotateOperatorKey,
       response: rotatedKey,
       errors: ["WRONG_STATE"],
@@ -260,7 +260,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       auth: "tenant",
       scope: "admin",
       operation: "listKeys",
-      summary: "The tenant's keys, newest first, without their texts.",
+      summary: "Lists the tenant's keys, newest first, without their secrets.",
       query: pageQuery,
       response: apiKeyList,
       example: { response: { api_keys: [SAMPLES.key], next_cursor: null } },
@@ -275,7 +275,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       auth: "tenant",
       scope: "admin",
       operation: "createKey",
-      summary: "Makes a key with at most the scopes of the caller; its text is shown this once.",
+      summary: "Creates a key with at most the caller's scopes; only this response contains the key.",
       body: createKey,
       status: 201,
       response: newApiKey,
@@ -288,7 +288,8 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       path: "/api/api-keys/:key_id",
       auth: "tenant",
       operation: "revokeKey",
-      summary: "Revokes a key, and the tokens made from it, at once; another key than the caller's needs scope admin.",
+      summary:
+        "Revokes a key and its tokens immediately; to revoke another key than its own, the caller needs scope admin.",
       params: byKey,
       response: acknowledgement,
       errors: ["FORBIDDEN", "NOT_FOUND", "WRONG_STATE"],
@@ -305,14 +306,14 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       path: "/api/auth/token",
       auth: "tenant",
       operation: "requestToken",
-      summary: "Makes a short-lived bearer token from an API key, with its scopes or fewer.",
+      summary: "Creates a short-lived bearer token from an API key, with at most the scopes of the key.",
       body: requestToken,
       response: accessToken,
       errors: ["FORBIDDEN"],
       example: { body: { scopes: ["read"], expires_in: 300 }, response: SAMPLES.token },
       handler: async ({ caller, body }) => {
         if (caller.kind !== "key") {
-          throw new AppError("FORBIDDEN", "a token is made from an API key, not from another token");
+          throw new AppError("FORBIDDEN", "a token cannot create tokens: use an API key");
         }
         return keys.token(caller, body);
       },

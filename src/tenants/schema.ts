@@ -8,7 +8,7 @@ import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
 const name = wellFormed
   .min(1)
   .max(LIMITS.tenant_name_length_max)
-  .refine((value) => !/\p{Cc}/u.test(value), { error: "must not hold control characters" })
+  .refine((value) => !/\p{Cc}/u.test(value), { error: "must not contain control characters" })
   .refine((value) => value.trim() === value, { error: "must not start or end with a space" });
 
 const limitNumber = ({
@@ -65,9 +65,9 @@ const TENANT_STATES = ["active", "deleting"] as const;
 
 export const tenantRecord = z
   .object({
-    tenant_id: z.string().describe("Of the tenant."),
+    tenant_id: z.string().describe("Id of the tenant."),
     name: z.string().describe("Unique among tenants."),
-    state: z.enum(TENANT_STATES).describe("deleting: its keys have ended and what it owns is being removed."),
+    state: z.enum(TENANT_STATES).describe("deleting: its keys are revoked, and the daemon removes its resources."),
     limits: tenantLimits,
     created_at: epochSeconds,
   })
@@ -82,7 +82,7 @@ const uses = Object.fromEntries(TENANT_USES.map(({ name, about }) => [name, z.in
 export const tenantDetail = tenantRecord
   .extend({
     usage: z
-      .object({ api_keys: z.int().describe("Its keys."), ...uses })
+      .object({ api_keys: z.int().describe("Number of keys."), ...uses })
       .meta({ id: "TenantUsage", description: "Usage of a tenant." }),
   })
   .meta({ id: "TenantDetail" });
@@ -91,39 +91,39 @@ export type TenantDetail = Readonly<z.output<typeof tenantDetail>>;
 export const tenantList = z
   .object({ tenants: z.array(tenantRecord).describe("Newest first."), next_cursor: nextCursor })
   .meta({ id: "TenantList" });
-export const deleteTenant = z.object({ force: queryFlag().describe("Delete what it owns too.") });
+export const deleteTenant = z.object({ force: queryFlag().describe("Deletes the tenant's resources too.") });
 
 const scopes = z
   .array(z.enum(SCOPES))
   .min(1)
   .refine((list) => new Set(list).size === list.length, { error: "must not name a scope twice" })
   .optional()
-  .describe("Scopes of the new credential; those of the caller's key unless given.");
+  .describe("Scopes of the new credential (default: scopes of the caller's key).");
 
 export const createKey = z
   .object({
-    name: name.describe("For people."),
+    name: name.describe("Name for people."),
     scopes,
-    expires_at: epochSeconds.nullish().describe("Seconds since the Unix epoch; never unless given."),
+    expires_at: epochSeconds.nullish().describe("Time of expiry in seconds since the Unix epoch (default: never)."),
   })
   .meta({ id: "CreateApiKey" });
 export type CreateKey = z.output<typeof createKey>;
 
 const apiKeyRecord = z
   .object({
-    id: z.string().describe("Of the key, with which it is revoked."),
+    id: z.string().describe("Id of the key, which revokes it."),
     tenant_id: z.string().describe("Tenant of the key."),
-    name: z.string().describe("For people."),
+    name: z.string().describe("Name for people."),
     prefix: z.string().nullable().describe("First characters of the key; null for the operator's."),
-    scopes: z.array(z.enum(SCOPES)).describe("Its scopes."),
+    scopes: z.array(z.enum(SCOPES)).describe("Scopes."),
     created_at: epochSeconds,
-    expires_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: never."),
+    expires_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null if never."),
   })
   .meta({ id: "ApiKey" });
 export type ApiKeyRecord = Readonly<z.output<typeof apiKeyRecord>>;
 
 export const newApiKey = apiKeyRecord
-  .extend({ key: z.string().describe("Shown this once.") })
+  .extend({ key: z.string().describe("The key; only this response contains it.") })
   .meta({ id: "NewApiKey" });
 export type NewApiKey = Readonly<z.output<typeof newApiKey>>;
 
@@ -136,7 +136,7 @@ export const requestToken = z
     scopes,
     expires_in: whole(1, LIMITS.access_token_seconds_max)
       .default(LIMITS.access_token_seconds_default)
-      .describe("Seconds until it ends; with its key if that ends before."),
+      .describe("Lifetime in seconds; the token ends earlier if its key does."),
   })
   .meta({ id: "RequestToken" });
 
@@ -144,10 +144,10 @@ export type RequestToken = z.output<typeof requestToken>;
 
 export const accessToken = z
   .object({
-    access_token: z.string().describe("Goes into the Authorization header, after 'Bearer '."),
-    token_type: z.literal("Bearer").describe("Always the same."),
-    expires_in: z.int().describe("Seconds until it ends."),
-    scopes: z.array(z.enum(SCOPES)).describe("Its scopes."),
+    access_token: z.string().describe("The token, for the header 'Authorization: Bearer <token>'."),
+    token_type: z.literal("Bearer").describe("Always Bearer."),
+    expires_in: z.int().describe("Lifetime in seconds."),
+    scopes: z.array(z.enum(SCOPES)).describe("Scopes."),
   })
   .meta({ id: "AccessToken" });
 export type AccessToken = z.output<typeof accessToken>;
@@ -156,14 +156,14 @@ export const rotateOperatorKey = z
   .object({
     overlap_seconds: whole(0, LIMITS.operator_key_overlap_seconds_max)
       .default(0)
-      .describe("Seconds for which the previous key and its tokens are good; 0: they end at once."),
+      .describe("Seconds for which the previous key and its tokens stay valid; 0 ends them at once."),
   })
   .meta({ id: "RotateOperatorKey" });
 
 export const rotatedKey = z
   .object({
     key: z.string().describe("The new key, also in the key file of the data directory."),
-    previous_expires_at: epochSeconds.describe("When the previous key ends, seconds since the Unix epoch."),
+    previous_expires_at: epochSeconds.describe("End of the previous key, in seconds since the Unix epoch."),
   })
   .meta({ id: "RotatedKey" });
 export type RotatedKey = Readonly<z.output<typeof rotatedKey>>;
@@ -172,12 +172,14 @@ export const rotateTokenKey = z
   .object({
     overlap_seconds: whole(0, LIMITS.access_token_seconds_max)
       .default(LIMITS.access_token_seconds_max)
-      .describe("Seconds for which tokens of earlier keys are good, unless they expire before; 0: they end at once."),
+      .describe("Seconds for which tokens of earlier keys stay valid, unless they expire before; 0 ends them at once."),
   })
   .meta({ id: "RotateTokenKey" });
 
 export const rotatedTokenKey = z
   .object({
-    previous_expires_at: epochSeconds.describe("When earlier keys verify no token any more, seconds since the epoch."),
+    previous_expires_at: epochSeconds.describe(
+      "Time at which tokens of earlier keys end, in seconds since the Unix epoch.",
+    ),
   })
   .meta({ id: "RotatedTokenKey" });

@@ -88,8 +88,10 @@ export class Tenants {
    */
   async resume(): Promise<void> {
     const { store, log } = this.#options;
-    await this.#warnOfExcess().catch((error) => log.warn("limits not compared", { error: errorText(error) }));
-    const failed = (error: unknown) => log.error("tenant not deleted", { error: errorText(error) });
+    await this.#warnOfExcess().catch((error) =>
+      log.warn("cannot compare the tenants' limits", { error: errorText(error) }),
+    );
+    const failed = (error: unknown) => log.error("cannot delete a tenant", { error: errorText(error) });
     const read = () => store.read("SELECT id FROM tenants WHERE state = 'deleting' LIMIT ?", [LIMITS.list_limit_max]);
     const left = await read().catch((error) => {
       failed(error);
@@ -213,7 +215,7 @@ export class Tenants {
   async delete(tenant_id: string, force: boolean): Promise<void> {
     const { store, keys, functions } = this.#options;
     if (tenant_id === DEFAULT_TENANT_ID) {
-      throw new AppError("WRONG_STATE", "the tenant 'default' is the operator's own and stays");
+      throw new AppError("WRONG_STATE", "cannot delete the tenant 'default': it is the operator's");
     }
     const row = await store.readOne("SELECT state FROM tenants WHERE id = ?", [tenant_id]);
     if (row === null) throw notFound(tenant_id);
@@ -236,7 +238,7 @@ export class Tenants {
     if (conflict !== null) {
       await this.#get(tenant_id);
       throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions, containers or volumes`, {
-        hint: "delete them first, or send force=true",
+        hint: "delete its resources first, or send force=true",
       });
     }
     functions.endTokens(tenant_id);

@@ -65,7 +65,7 @@ export class TokenKeys {
     const kept = overlap_seconds === 0 ? [] : this.#verifying();
     if (kept.length >= LIMITS.token_keys_max) {
       throw new AppError("QUOTA_EXCEEDED", `too many token keys still verify (limit ${LIMITS.token_keys_max})`, {
-        hint: "end the earlier keys with overlap_seconds 0, or wait until their tokens have expired",
+        hint: "end the earlier keys with overlap_seconds 0, or wait until their tokens expire",
       });
     }
     const earlier = kept.map((key) => ({ ...key, until: Math.min(key.until ?? until, until) }));

@@ -41,7 +41,7 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       auth: "tenant",
       scope: "invoke",
       operation: "createTerminalSession",
-      summary: `Starts a shell on a terminal in a container. Without a client it ends, after ${LIMITS.terminal_idle_seconds_default} seconds unless set.`,
+      summary: `Starts a shell on a terminal in a container. Without a client the session ends after ${LIMITS.terminal_idle_seconds_default} seconds or the node's setting.`,
       headers: ["Idempotency-Key"],
       body: createSession,
       status: 201,
@@ -56,7 +56,7 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listTerminalSessions",
-      summary: "The tenant's sessions that have not ended, newest first.",
+      summary: "Lists the tenant's open sessions, newest first.",
       query: sessionsQuery,
       response: sessionList,
       example: { query: { target: "container" }, response: { sessions: [SAMPLES.session], next_cursor: null } },
@@ -93,11 +93,11 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       example: {
         params: ID_EXAMPLE,
         body: { cols: 120, rows: 40 },
-        response: { success: true, message: "the terminal has 120 columns and 40 rows" },
+        response: { success: true, message: "terminal resized to 120 columns and 40 rows" },
       },
       handler: ({ caller, params, body }) => {
         terminals.resize(caller.tenant_id, params.session_id, body);
-        return { success: true as const, message: `the terminal has ${body.cols} columns and ${body.rows} rows` };
+        return { success: true as const, message: `terminal resized to ${body.cols} columns and ${body.rows} rows` };
       },
     }),
     route({
@@ -110,10 +110,10 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       params: bySession,
       response: acknowledgement,
       errors: ["NOT_FOUND"],
-      example: { params: ID_EXAMPLE, response: { success: true, message: "the session has ended" } },
+      example: { params: ID_EXAMPLE, response: { success: true, message: "session ended" } },
       handler: ({ caller, params }) => {
         terminals.end(caller.tenant_id, params.session_id);
-        return { success: true as const, message: "the session has ended" };
+        return { success: true as const, message: "session ended" };
       },
     }),
   ];
@@ -127,7 +127,7 @@ function attachRoute({ terminals }: TerminalRoutesOptions) {
     scope: "invoke",
     operation: "attachTerminal",
     summary:
-      "The WebSocket of a session, or of one that is made for it: binary messages are bytes of the terminal, text messages are frames.",
+      "Attaches to a session, or to a new one, by WebSocket: binary messages are terminal bytes, text messages are frames.",
     query: attachQuery,
     query_credential: true,
     socket: { protocol: "terminal" },

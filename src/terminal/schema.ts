@@ -14,8 +14,8 @@ export type Target = z.output<typeof target>;
 const shell = wellFormed
   .min(1)
   .max(LIMITS.path_bytes_max)
-  .refine((text) => !text.includes("\0"), { error: "must not hold a NUL" })
-  .describe("Shell to run; /bin/bash if the container has it, else /bin/sh.");
+  .refine((text) => !text.includes("\0"), { error: "must not contain a NUL" })
+  .describe("Shell to run (default: /bin/bash if the container has it, otherwise /bin/sh).");
 
 const columns = whole(1, terminal_columns_max).describe("Columns.");
 const lines = whole(1, terminal_rows_max).describe("Rows.");
@@ -23,16 +23,18 @@ const lines = whole(1, terminal_rows_max).describe("Rows.");
 export const createSession = z
   .object({
     target: target.default("container").describe("Always container: a shell never runs on the node."),
-    container_id: z.string().optional().describe("The container, by id or name."),
+    container_id: z.string().optional().describe("Id or name of the container."),
     shell: shell.optional(),
-    command: argv.optional().describe("Command to run in place of a shell, as argv."),
-    environment: containerEnvironment.default({}).describe("Variables on top of the container's."),
-    working_directory: absolutePath.nullish().describe("Working directory; the container's unless given."),
+    command: argv.optional().describe("Command to run instead of a shell, as argv."),
+    environment: containerEnvironment
+      .default({})
+      .describe("Variables in addition to the container's; same names are replaced."),
+    working_directory: absolutePath.nullish().describe("Working directory (default: the container's)."),
     cols: columns.default(LIMITS.terminal_columns_default).describe("Columns."),
     rows: lines.default(LIMITS.terminal_rows_default).describe("Rows."),
   })
   .refine(({ shell, command }) => shell === undefined || command === undefined, {
-    error: "must not come with a shell",
+    error: "cannot be combined with a shell",
     path: ["command"],
   })
   .meta({ id: "CreateTerminalSession" });
@@ -41,39 +43,46 @@ export type CreateSession = z.output<typeof createSession>;
 export const resizeSession = z.object({ cols: columns, rows: lines }).meta({ id: "ResizeTerminalSession" });
 export type TerminalSize = z.output<typeof resizeSession>;
 
-export const sessionsQuery = pageQuery.extend({ target: target.optional().describe("Only those of this kind.") });
+export const sessionsQuery = pageQuery.extend({ target: target.optional().describe("Only sessions of this kind.") });
 
 export const attachQuery = z.object({
-  cols: queryNumber(1, terminal_columns_max).optional().describe("Columns; of a session that is there, its new ones."),
-  rows: queryNumber(1, terminal_rows_max).optional().describe("Rows, the same."),
-  session_id: z.string().optional().describe("The session; or container_id."),
-  container_id: z.string().optional().describe("Makes a session in this container, by id or name."),
+  cols: queryNumber(1, terminal_columns_max)
+    .optional()
+    .describe("Columns of the terminal; resizes an existing session."),
+  rows: queryNumber(1, terminal_rows_max).optional().describe("Rows of the terminal; resizes an existing session."),
+  session_id: z.string().optional().describe("Id of the session; or send container_id."),
+  container_id: z.string().optional().describe("Creates a session in this container, by id or name."),
   shell: shell.optional(),
 });
 
 export const sessionRecord = z
   .object({
-    id: z.string().describe("Names the session."),
+    id: z.string().describe("Id of the session."),
     session_id: z.string().describe("The same as id."),
     tenant_id: z.string().describe("Tenant that owns the session."),
-    target: target.describe("Place in which its shell runs."),
-    container_id: z.string().describe("The container that its shell runs in."),
+    target: target.describe("Kind of place in which the shell runs."),
+    container_id: z.string().describe("Id of the container."),
     child_container_id: z.string().describe("The same as container_id."),
-    state: z.enum(TERMINAL_STATES).describe("active: a client is attached; ready: none was yet; idle: none is now."),
+    state: z
+      .enum(TERMINAL_STATES)
+      .describe("active: a client is attached; ready: no client attached yet; idle: the client detached."),
     shell: z.string().describe("Shell, or the first element of the command."),
-    is_shell: z.boolean().describe("False: it runs the command that was asked for."),
+    is_shell: z.boolean().describe("False if the session runs a command."),
     cols: z.int().describe("Columns."),
     rows: z.int().describe("Rows."),
-    pid: z.int().describe("Of the shell, inside the container."),
-    attach_url: z.string().describe("Path of its WebSocket, below the address of the API."),
+    pid: z.int().describe("Pid of the shell inside the container."),
+    attach_url: z.string().describe("Path of its WebSocket."),
     created_at: epochSeconds,
     last_activity_at: epochSeconds,
-    expires_at: epochSeconds.describe("Seconds since the Unix epoch: when it ends whatever is done with it."),
-    exit_code: z.int().nullable().describe("Of the shell, once it has ended; 128 and the signal where one ended it."),
-    signal: z.string().nullable().describe("The signal that ended the shell."),
-    error_code: z.string().nullable().describe("Set where the state is error."),
-    error_message: z.string().nullable().describe("Why the state is error."),
-    retry_count: z.int().describe("Always 0: a shell that has ended is not started again."),
+    expires_at: epochSeconds.describe("Time at which the daemon ends the session, in seconds since the Unix epoch."),
+    exit_code: z
+      .int()
+      .nullable()
+      .describe("Exit code of the shell after its end; 128 plus the signal number if a signal killed it."),
+    signal: z.string().nullable().describe("Signal that killed the shell."),
+    error_code: z.string().nullable().describe("Error code if the state is error."),
+    error_message: z.string().nullable().describe("Reason if the state is error."),
+    retry_count: z.int().describe("Always 0: the daemon does not restart a shell."),
   })
   .meta({ id: "TerminalSession" });
 export type SessionRecord = z.output<typeof sessionRecord>;
@@ -83,7 +92,7 @@ export const sessionList = z
   .meta({ id: "TerminalSessionList" });
 
 export const bySession = z.object({
-  session_id: z.string().meta({ description: "Of the session.", examples: ["sess_3fa85f64c1d2"] }),
+  session_id: z.string().meta({ description: "Id of the session.", examples: ["sess_3fa85f64c1d2"] }),
 });
 
 export const TERMINAL_SIGNALS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const;

@@ -78,7 +78,7 @@ export class Terminals {
     if (target === "master") {
       throw new AppError("FORBIDDEN", "target: a shell runs in a container, never on the node", {
         details: { expected: ["container"], received: target },
-        hint: "give the container_id of a container that runs",
+        hint: "send the container_id of a running container",
       });
     }
     if (container_id === undefined) {
@@ -252,9 +252,9 @@ export class Terminals {
     const ended = end === null ? {} : { exit_code: end.exit_code, signal: end.signal };
     const data = { session_id: id, state, ...ended };
     events.emit(tenant_id, { name: "terminal_update", event_type, container_id, data }).catch((error) => {
-      log.warn("event of a terminal not kept", { session_id: id, error: errorText(error) });
+      log.warn("cannot store the event of a terminal", { session_id: id, error: errorText(error) });
     });
   }
 }
 
-const shuttingDown = (): AppError => new AppError("SHUTTING_DOWN", "the daemon is about to end");
+const shuttingDown = (): AppError => new AppError("SHUTTING_DOWN", "the daemon is shutting down");

@@ -159,9 +159,9 @@ export class Session {
       return;
     }
     const names = programs.map(([name = ""]) => name);
-    throw new AppError("INVALID_ARGUMENT", `shell: the container has no ${names.join(" and no ")}`, {
+    throw new AppError("INVALID_ARGUMENT", `shell: not found in the container: ${names.join(", ")}`, {
       details: { received: names.at(-1) ?? null },
-      hint: "name a program of the container",
+      hint: "send the path of a program in the container",
     });
   }
 
@@ -269,7 +269,7 @@ export class Session {
   }
 
   #lost(): void {
-    if (this.#options.isLive()) this.#over("fail", { ...KILLED, error_message: "the connection to the shell broke" });
+    if (this.#options.isLive()) this.#over("fail", { ...KILLED, error_message: "connection to the shell lost" });
     else this.#over("end", KILLED);
   }
 

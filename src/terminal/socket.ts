@@ -60,8 +60,8 @@ export class TerminalSocket implements SocketListener, TerminalClient {
   ended({ exit_code, signal, error_message, is_leaving }: SessionEnd): void {
     if (error_message !== null) this.#say({ type: "error", code: "INTERNAL", message: error_message });
     this.#say({ type: "exit", code: exit_code, signal });
-    if (is_leaving) this.#socket.close(CLOSE.going_away, "the daemon ends");
-    else this.#socket.close(CLOSE.done, "the session has ended");
+    if (is_leaving) this.#socket.close(CLOSE.going_away, "the daemon is shutting down");
+    else this.#socket.close(CLOSE.done, "session ended");
   }
 
   replaced(): void {

@@ -30,9 +30,9 @@ export interface VolumeRoutesOptions {
   readonly operations: Operations;
 }
 
-const byVolume = z.object({ name: z.string().meta({ description: "Of the volume.", examples: ["data"] }) });
+const byVolume = z.object({ name: z.string().meta({ description: "Name of the volume.", examples: ["data"] }) });
 const byFile = byVolume.extend({
-  path: filePath.min(1).meta({ description: "In the volume.", examples: ["notes/a.txt"] }),
+  path: filePath.min(1).meta({ description: "Path in the volume.", examples: ["notes/a.txt"] }),
 });
 const NAME_EXAMPLE = { name: "data" };
 const FILE_EXAMPLE = { ...NAME_EXAMPLE, path: "notes/a.txt" };
@@ -61,7 +61,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listVolumes",
-      summary: "The tenant's volumes, newest first.",
+      summary: "Lists the tenant's volumes, newest first.",
       query: pageQuery,
       response: volumeList,
       example: { response: { volumes: [SAMPLES.volume], next_cursor: null } },
@@ -76,7 +76,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "createVolume",
-      summary: "Makes an empty volume.",
+      summary: "Creates an empty volume.",
       headers: ["Idempotency-Key"],
       body: createVolume,
       status: 201,
@@ -91,7 +91,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "getVolume",
-      summary: "One volume.",
+      summary: "Returns a volume.",
       params: byVolume,
       response: volumeRecord,
       errors: ["NOT_FOUND"],
@@ -104,7 +104,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "inspectVolume",
-      summary: "The same with what it holds and which containers have it.",
+      summary: "Returns a volume with its usage and the containers that mount it.",
       params: byVolume,
       response: volumeDetail,
       errors: ["NOT_FOUND"],
@@ -117,7 +117,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "renameVolume",
-      summary: "Gives it another name; containers that have it keep it.",
+      summary: "Renames a volume; containers keep their mount of it.",
       params: byVolume,
       body: renameVolume,
       response: renamedVolume,
@@ -134,7 +134,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "deleteVolume",
-      summary: "Deletes it with all its files, unless a container has it.",
+      summary: "Deletes a volume with its files, unless a container mounts it.",
       params: byVolume,
       headers: ["Idempotency-Key"],
       query: z.object({ execution: executionField }),
@@ -149,7 +149,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
         return operations.answer(caller.tenant_id, operation, {
           execution: query.execution ?? "async",
           signal: request.signal,
-          finished: () => new Answer(200, { success: true as const, message: "the volume was deleted" }),
+          finished: () => new Answer(200, { success: true as const, message: "volume deleted" }),
         });
       },
     }),
@@ -164,7 +164,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "writeFile",
-      summary: "Makes or replaces one file at once, and the directories above it.",
+      summary: "Writes a file atomically and creates its parent directories.",
       params: byVolume,
       body: writeFile,
       base64_field: "content",
@@ -179,7 +179,7 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
         const { root } = await volumes.root(caller.tenant_id, params.name);
         const mode = body.mode === undefined ? 0o644 : modeOf(body.mode);
         await files.with(caller.tenant_id, root, 0, (session) => session.write(body.path, stream, { mode }));
-        return { success: true as const, message: "the file was written", path: plain(body.path) };
+        return { success: true as const, message: "file written", path: plain(body.path) };
       },
     }),
     route({
@@ -212,16 +212,16 @@ function fileRoutes({ volumes, files }: VolumeRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "deleteFile",
-      summary: "Removes a file or an empty directory; with recursive a directory with all in it.",
+      summary: "Deletes a file or an empty directory; with recursive, a directory with its contents.",
       params: byFile,
-      query: z.object({ recursive: queryFlag().describe("True: deletes a directory with all in it.") }),
+      query: z.object({ recursive: queryFlag().describe("Deletes a directory with its contents.") }),
       response: acknowledgement,
       errors: [...FILE_ERRORS, "NOT_EMPTY"],
       example: { params: FILE_EXAMPLE, response: SAMPLES.removed },
       handler: async ({ caller, params, query }) => {
         const { root } = await volumes.root(caller.tenant_id, params.name);
         await files.with(caller.tenant_id, root, 0, (session) => session.remove(params.path, query.recursive));
-        return { success: true as const, message: `${plain(params.path)} was removed` };
+        return { success: true as const, message: `deleted ${plain(params.path)}` };
       },
     }),
   ];

@@ -25,9 +25,9 @@ const done = (message: string) => ({ success: true as const, message });
 export const SAMPLES = {
   volume,
   handle,
-  deleted: done("the volume was deleted"),
-  removed: done("/notes/a.txt was removed"),
+  deleted: done("volume deleted"),
+  removed: done("deleted /notes/a.txt"),
   content: { content: "aGVsbG8K", path: "/notes/a.txt", mode: 644 },
-  written: { ...done("the file was written"), path: "/notes/a.txt" },
+  written: { ...done("file written"), path: "/notes/a.txt" },
   renamed: { success: true as const, old_name: "data", new_name: "archive" },
 };

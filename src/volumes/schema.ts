@@ -6,11 +6,11 @@ import { base64, filePath, octalMode, PATH } from "../files/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
 /** Unlike other names one of a volume stands before a colon in a mount. */
-const volumeName = resourceName.refine((value) => !value.includes(":"), { error: "must not hold ':'" });
+const volumeName = resourceName.refine((value) => !value.includes(":"), { error: "must not contain ':'" });
 
 const ABOUT = {
-  name: "Unique among the tenant's volumes. Without '/', ':', control characters and spaces at its ends.",
-  quota_mb: `Quota of its files, in MiB. Unless given ${LIMITS.disk_limit_mb_default} or the node's setting; in a tenant without disk_mb_max no limit (null).`,
+  name: "Name, unique among the tenant's volumes; without '/', ':', control characters, and leading or trailing spaces.",
+  quota_mb: `Quota of its files in MiB. Default: ${LIMITS.disk_limit_mb_default} or the node's setting; no limit (null) for tenants without disk_mb_max.`,
 } as const;
 
 export const createVolume = z
@@ -30,17 +30,17 @@ export const renameVolume = renameBody("volume", volumeName).meta({ id: "RenameV
 
 export const volumeRecord = z
   .object({
-    id: z.string().describe("The volume's, also after a change of its name."),
+    id: z.string().describe("Id of the volume; does not change when it is renamed."),
     name: z.string().describe(ABOUT.name),
-    tenant_id: z.string().describe("Of its owner."),
+    tenant_id: z.string().describe("Id of the tenant that owns it."),
     driver: z.literal("local").describe("Location of the volume: this node."),
     mount_point: z
       .string()
-      .describe("A name for existing clients, /volumes/<name>: no path on the node or in a container."),
+      .describe("Always /volumes/<name>, for existing clients; not a path on the node or in a container."),
     labels: z.record(z.string(), z.string()).describe("Labels for clients; the daemon ignores them."),
-    options: z.record(z.string(), z.string()).describe("None exist yet."),
+    options: z.record(z.string(), z.string()).describe("Always empty."),
     quota_mb: z.int().nullable().describe(ABOUT.quota_mb),
-    status: z.enum(VOLUME_STATUSES).describe("cleanup_pending: it is being deleted."),
+    status: z.enum(VOLUME_STATUSES).describe("cleanup_pending: the daemon deletes the volume."),
     created_at: epochSeconds,
     updated_at: epochSeconds,
   })
@@ -49,8 +49,8 @@ export type VolumeRecord = Readonly<z.output<typeof volumeRecord>>;
 
 export const volumeDetail = volumeRecord
   .extend({
-    used_bytes: z.int().describe("Bytes of its files."),
-    container_ids: z.array(z.string()).describe("Containers that have it."),
+    used_bytes: z.int().describe("Bytes used by its files."),
+    container_ids: z.array(z.string()).describe("Containers that mount it."),
   })
   .meta({ id: "VolumeDetail" });
 
@@ -65,7 +65,7 @@ export const writeFile = z
   .object({
     path: filePath.min(1).describe(PATH),
     content: base64.describe("The file's bytes in base64."),
-    mode: octalMode.optional().describe("Its permission bits as octal digits, such as 644."),
+    mode: octalMode.optional().describe("Permission bits as octal digits, such as 644."),
   })
   .meta({ id: "WriteFile" });
 
@@ -78,5 +78,5 @@ export const renamedVolume = z
   .meta({ id: "RenamedVolume" });
 
 export const writtenFile = acknowledgement
-  .extend({ path: z.string().describe("In the volume, with a slash in front.") })
+  .extend({ path: z.string().describe("Path in the volume, with a leading slash.") })
   .meta({ id: "WrittenFile" });

@@ -82,7 +82,7 @@ export class Volumes {
       await storage().setLimit("volumes", id, quota_mb);
       await store.write([this.#rows.setQuota(id, quota_mb)]);
     } catch (error) {
-      log.warn("volume not limited", { volume_id: id, error: errorText(error) });
+      log.warn("cannot set the quota of a volume", { volume_id: id, error: errorText(error) });
     }
   }
 

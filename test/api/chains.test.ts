@@ -119,7 +119,7 @@ describe("calls in flight", () => {
     const refused = await daemon.call("POST", "/api/functions/invoke/limited", {});
     expect([refused.status, refused.body.error_code, refused.body.retry_after]).toEqual([429, "CONCURRENCY_LIMIT", 1]);
     expect(refused.headers.get("retry-after")).toBe("1");
-    expect(refused.body.error).toMatch(/concurrency limit of function .* is reached: 2/);
+    expect(refused.body.error).toMatch(/too many concurrent calls of function .* \(limit 2\)/);
     await Promise.all(running);
     expect(await daemon.invoke("limited", { timeout_seconds: 5 })).toMatchObject({ status: "success" });
     await daemon.call("PUT", `/api/functions/${id}`, { concurrency_limit: null });

@@ -23,7 +23,7 @@ describe("the list of containers", () => {
   it("shows state, uptime, use and ports as they change, and those of one state", async () => {
     const tab = await open("#/containers");
     const { page, requests } = tab;
-    await page.getByText("There is no container.").waitFor();
+    await page.getByText("No containers.").waitFor();
     await page.evaluate("window.loadedOnce = true");
     const { container_id, ports } = await user.create({ name: "seen", ports: [{ container_port: 80 }] });
     const row = rowOf(page, "seen");
@@ -106,10 +106,10 @@ describe("a container on the page", () => {
     await page.getByLabel("Command").fill("echo from $(hostname) > /data/said; sleep 1000");
     await page.getByLabel("Volumes").fill("data:/data");
     await page.getByLabel("Ports").fill("80, 53/udp, 0:0:0");
-    await page.getByLabel("It may reach").selectOption("these addresses");
+    await page.getByLabel("Outbound traffic").selectOption("these addresses");
     await page.getByLabel("Addresses and networks").fill("203.0.113.0/24:443/tcp\n198.51.100.7");
     await button(page, "Create").click();
-    await page.getByRole("alert").getByText("'0:0:0' is no port").waitFor();
+    await page.getByRole("alert").getByText("invalid port: '0:0:0'").waitFor();
     await page.getByLabel("Ports").fill("80, 53/udp");
     await button(page, "Create").click();
     await page.getByRole("heading", { name: "made" }).waitFor();
@@ -143,11 +143,7 @@ describe("a container on the page", () => {
     await state.getByText("running").waitFor();
     const begun = (await user.get(container_id)).started_at;
     await button(page, "Restart").click();
-    await user.until(
-      container_id,
-      "it was started again",
-      (one) => one.state === "running" && one.started_at !== begun,
-    );
+    await user.until(container_id, "it is restarted", (one) => one.state === "running" && one.started_at !== begun);
     await state.getByText("running").waitFor();
     await button(page, "Stop").click();
     await state.getByText("exited").waitFor();
@@ -168,7 +164,7 @@ describe("a container on the page", () => {
     expect((await user.get(container_id)).name).toBe(HOSTILE);
     await button(page, "Delete").click();
     await agree(page, "Delete");
-    await page.getByText("There is no container.").waitFor();
+    await page.getByText("No containers.").waitFor();
     expect((await daemon.call("GET", "/api/containers")).body.containers).toEqual([]);
     forgiveRaces(tab);
   });
@@ -265,7 +261,7 @@ describe("the log of a container", () => {
     const { page } = await open(`#/containers/${container_id}`);
     await eventually("both are there", async () => (await lines(page)).at(-1) === "next");
     const [long = ""] = await lines(page);
-    expect(long).toMatch(/^x{2000}… and [\d,]+ characters more$/);
+    expect(long).toMatch(/^x{2000}… and [\d,]+ more characters$/);
   });
 
   it("goes on after a restart of the daemon, with nothing lost and nothing twice", async () => {
@@ -312,7 +308,7 @@ describe("a key that may only read", () => {
     await rowOf(page, "looked-at").waitFor();
     expect(await page.getByRole("link", { name: "New container" }).isVisible()).toBe(false);
     await page.getByRole("link", { name: "looked-at" }).click();
-    await page.getByText("This key may not write").waitFor();
+    await page.getByText("This key lacks the scope write").waitFor();
     await page.locator(".log").getByText("said").waitFor();
     await card(page, "Processes").getByText("sleep 1000").last().waitFor();
     for (const name of ["Start", "Stop", "Restart", "Kill", "Rename", "Delete", "Send", "Run"]) {

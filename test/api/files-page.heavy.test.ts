@@ -104,7 +104,7 @@ describe("volumes on the page", () => {
   it("are made with a quota, renamed, deleted; one that is used is refused with its code", async () => {
     const tab = await open("#/volumes");
     const { page } = tab;
-    await page.getByText("There is no volume.").waitFor();
+    await page.getByText("No volumes.").waitFor();
     await page.getByRole("link", { name: "New volume" }).click();
     await page.getByLabel("Name").fill("shelf");
     await page.getByLabel("Quota").fill("64");
@@ -128,7 +128,7 @@ describe("volumes on the page", () => {
     await page.getByRole("link", { name: "board", exact: true }).click();
     await button(page, "Delete").click();
     await agree(page, "Delete");
-    await page.getByText("There is no volume.").waitFor();
+    await page.getByText("No volumes.").waitFor();
     expect((await daemon.call("GET", "/api/volumes")).body.volumes).toEqual([]);
     forgiveRaces(tab);
   });

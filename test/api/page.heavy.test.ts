@@ -96,14 +96,14 @@ describe("signing in", () => {
     const { page } = tab;
     await signIn(tab, "hk_wrong");
     await page.getByRole("alert").filter({ hasText: /./ }).waitFor();
-    expect(await page.getByRole("alert").textContent()).toContain("key is not valid");
+    expect(await page.getByRole("alert").textContent()).toContain("invalid credential");
     await refusalsOf(tab, 401);
     await signIn(tab);
-    await page.getByRole("heading", { name: "Make the first function" }).waitFor();
+    await page.getByRole("heading", { name: "Create the first function" }).waitFor();
     expect(await page.evaluate("Object.values(sessionStorage)")).toEqual([KEY]);
     expect(await page.evaluate("localStorage.length + document.cookie.length")).toBe(0);
     await page.reload();
-    await page.getByRole("heading", { name: "Make the first function" }).waitFor();
+    await page.getByRole("heading", { name: "Create the first function" }).waitFor();
   });
 
   it("is over after signing out: no key, no data, and none after a reload", async () => {
@@ -131,7 +131,7 @@ describe("signing in", () => {
     expect((await daemon.call("GET", `/api/functions/${id}`)).body.state).toBe("active");
     await refusalsOf(tab, 403, 403);
     await daemon.call("DELETE", `/api/api-keys/${key.id}`);
-    await page.getByRole("alert").getByText("not accepted any more").waitFor();
+    await page.getByRole("alert").getByText("no longer valid").waitFor();
     expect(await page.evaluate("sessionStorage.length")).toBe(0);
     expect(await page.locator("body").textContent()).not.toContain("looked-at");
     await refusalsOf(tab, 401);
@@ -257,7 +257,7 @@ describe("a function on the page", () => {
     const { id } = await daemon.deploy({ name: "versioned", handler: "echo one", min_instances: 1 });
     const { page } = await openFunction(id);
     await card(page, "New version").getByLabel("Handler").fill("echo two");
-    await page.getByRole("button", { name: "Make version 2" }).click();
+    await page.getByRole("button", { name: "Create version 2" }).click();
     const versions = card(page, "Versions").getByRole("listitem");
     await versions.filter({ hasText: "v2" }).getByText("current").waitFor();
     expect(await daemon.invoke("versioned")).toMatchObject({ version: 2, stdout: "two\n" });
@@ -265,9 +265,9 @@ describe("a function on the page", () => {
     await versions.filter({ hasText: "v1" }).getByText("current").waitFor();
     expect(await daemon.invoke("versioned")).toMatchObject({ version: 1, stdout: "one\n", cold_start: false });
     await page.getByRole("heading", { name: "Current version: v1" }).waitFor();
-    expect(await page.getByRole("button", { name: "Point to version 2" }).count()).toBe(1);
+    expect(await page.getByRole("button", { name: "Activate version 2" }).count()).toBe(1);
     // Numbers are not used again.
-    await page.getByRole("button", { name: "Make version 3" }).waitFor();
+    await page.getByRole("button", { name: "Create version 3" }).waitFor();
   });
 
   it("is paused, resumed, and deleted after a question; a refusal is told where it happened", async () => {

@@ -43,7 +43,7 @@ describe("a published port", () => {
     expect([...refusal(refused), refused.body.error]).toEqual([
       400,
       "INVALID_ARGUMENT",
-      "host_port is outside the ports for containers: 8080 (20000 to 29999)",
+      "host_port out of range: 8080 (expected 20000 to 29999)",
     ]);
     const made = await publish(first, "chosen", undefined, state.key);
     const [{ host_port }] = made.body.ports;
@@ -76,7 +76,7 @@ describe("a published port", () => {
     await eventually("it gives up", () => child.exitCode !== null, 40_000);
     expect(child.exitCode).toBe(1);
     expect(second.output).toContain(
-      `127.0.0.1:${host_port} does not lead to this daemon: the container at ${held.body.ip_address}:80 of the hearth daemon hearth_${first.tag} publishes it`,
+      `127.0.0.1:${host_port} does not reach this daemon: the container at ${held.body.ip_address}:80 of the hearth daemon hearth_${first.tag} publishes it`,
     );
     expect(second.output).not.toContain("hearth serves on");
   });
@@ -88,9 +88,7 @@ describe("a published port", () => {
     first.output = "";
     const child = await first.launch({ HEARTH_CELLS: "0", HEARTH_LISTEN: `127.0.0.1:${host_port}` });
     await eventually("it gives up", () => child.exitCode !== null, 40_000);
-    expect(first.output).toContain(
-      `does not lead to this daemon: container ${container_id} of this daemon publishes it`,
-    );
+    expect(first.output).toContain(`does not reach this daemon: container ${container_id} of this daemon publishes it`);
     await first.start({ HEARTH_CELLS: "0" });
   });
 });

@@ -457,7 +457,7 @@ describe("a collector that is not there", () => {
     await daemon.start({ HEARTH_CELLS: "1", HEARTH_OTLP_URL: url });
     await daemon.deploy({ name: "alone", handler: "cat" });
     for (let i = 0; i < 20; i++) expect((await daemon.invoke("alone", { payload: "x" })).stdout).toBe("x");
-    const complaints = () => daemon.output.split("\n").filter((line) => line.includes("the collector does not take"));
+    const complaints = () => daemon.output.split("\n").filter((line) => line.includes("the collector refuses exports"));
     await eventually("it is named", () => complaints().length > 0);
     for (let i = 0; i < 20; i++) await daemon.invoke("alone", { payload: "x" });
     expect(await daemon.stop()).toBe(0);

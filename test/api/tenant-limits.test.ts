@@ -146,7 +146,7 @@ describe("the limits of a tenant", () => {
     const [a, b] = [await makeTenant("disk-a", { disk_mb_max: 100 }), await makeTenant("disk-b", { volumes_max: 2 })];
     const made = await times(4, (i) => a.call("POST", "/api/volumes", { name: `v${i}`, quota_mb: 40 }));
     expect(refused(made).map(refusal)).toEqual(Array(2).fill([403, "QUOTA_EXCEEDED"]));
-    expect(refused(made)[0]?.body.error).toContain("disk_mb_max (limit 100, 40 more asked for)");
+    expect(refused(made)[0]?.body.error).toContain("disk_mb_max (limit 100, 40 more requested)");
     const box = await a.call("POST", "/api/containers", { name: "box", disk_limit_mb: 40 });
     expect(refusal(box)).toEqual([403, "QUOTA_EXCEEDED"]);
     expect(await a.usage()).toMatchObject({ volumes: 2, disk_mb: 80, containers: 0 });
@@ -193,7 +193,7 @@ describe("the limits of a tenant", () => {
     const [a, b] = [await makeTenant("memory-a", { container_memory_mb_max: 512 }), await makeTenant("memory-b")];
     const made = await times(4, (i) => a.call("POST", "/api/containers", { name: `c${i}`, memory_limit_mb: 256 }));
     expect(refused(made).map(refusal)).toEqual(Array(2).fill([403, "QUOTA_EXCEEDED"]));
-    expect(refused(made)[0]?.body.error).toContain("container_memory_mb_max (limit 512, 256 more asked for)");
+    expect(refused(made)[0]?.body.error).toContain("container_memory_mb_max (limit 512, 256 more requested)");
     const [one, two] = made.filter(({ status }) => status === 201).map(({ body }) => body.container_id);
     await a.call("POST", `/api/containers/${one}/stop`, {});
     const third = await a.box("third");
@@ -230,7 +230,7 @@ describe("the limits of a tenant", () => {
     });
     expect(taken).toBe(true);
     const { restart_count } = await state();
-    await eventually("the policy was refused", () => daemon.output.includes("container not started again"));
+    await eventually("the policy was refused", () => daemon.output.includes("cannot restart a container"));
     expect(await state()).toMatchObject({ state: "exited", restart_count });
     const taker = (await a.call("GET", "/api/containers/by-name/taker")).body.container_id;
     await a.call("DELETE", `/api/containers/${taker}?execution=sync`);
@@ -261,7 +261,7 @@ describe("the limits of a tenant", () => {
     expect([...refusal(over), over.body.error]).toEqual([
       429,
       "CONCURRENCY_LIMIT",
-      "the tenant has too many execs: 3 (limit execs_max 3)",
+      "too many execs of the tenant: 3 (limit execs_max 3)",
     ]);
     expect((await b.call("POST", `/api/containers/${other}/exec`, { command })).body.exit_code).toBe(0);
     stops[0]?.();
@@ -283,7 +283,7 @@ describe("the limits of a tenant", () => {
     expect([...refusal(over), over.body.error]).toEqual([
       429,
       "CONCURRENCY_LIMIT",
-      "the tenant has too many streams: 2 (limit streams_max 2)",
+      "too many streams of the tenant: 2 (limit streams_max 2)",
     ]);
     expect(refusal(await a.call("POST", `/api/containers/${mine.container_id}/stream`, { command: ["true"] }))).toEqual(
       [429, "CONCURRENCY_LIMIT"],
@@ -318,7 +318,9 @@ describe("the memory of this node", () => {
     const fitting = Math.floor((NODE_MB - taken_mb) / LIMITS.memory_limit_mb_max);
     expect(made.filter(({ status }) => status === 201)).toHaveLength(fitting);
     expect(refused(made).map(refusal)).toEqual(Array(10 - fitting).fill([503, "CAPACITY_FULL"]));
-    expect(refused(made)[0]?.body.error).toMatch(/no 16384 MB left for containers \(limit \d+ MB in all\)/);
+    expect(refused(made)[0]?.body.error).toMatch(
+      /not enough memory for containers on this node: 16384 MB requested \(limit \d+ MB in all\)/,
+    );
   });
 });
 

@@ -382,7 +382,7 @@ describe("limits of a tenant", () => {
     expect(refusal(await as(key)("POST", `/api/functions/${many.id}/deploy`))).toEqual([403, "QUOTA_EXCEEDED"]);
     expect((await as(key)("GET", `/api/functions/${many.id}`)).body).toMatchObject({
       state: "error",
-      error_message: "the tenant may have at most 2 instances, this function needs 3",
+      error_message: "instances_max of the tenant exceeded: this function needs 3 instances (limit 2)",
     });
     await daemon.call("PATCH", `/api/tenants/${tenant_id}`, { limits: { memory_mb_max: null } });
     expect((await as(key)("POST", "/api/functions/invoke/large")).body.status).toBe("success");

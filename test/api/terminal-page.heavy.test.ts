@@ -127,14 +127,14 @@ describe("a terminal on the page", () => {
   it("says how the shell ended, and starts another one", async () => {
     const page = await open();
     await type(page, "exit 3");
-    await page.getByText("the shell has ended with code 3").waitFor();
+    await page.getByText("the shell exited with code 3").waitFor();
     await page.getByRole("button", { name: "New shell" }).click();
     await page.getByText("/bin/bash in").waitFor();
     await page.locator(".terminal-box").click();
     await type(page, "echo new-$((1 + 1))");
     await shows(page, /new-2/);
     await page.getByRole("button", { name: "End", exact: true }).click();
-    await page.getByText("the shell has ended with SIGHUP").waitFor();
+    await page.getByText("the shell exited with SIGHUP").waitFor();
     expect(await sessions()).toEqual([]);
   });
 
@@ -143,9 +143,9 @@ describe("a terminal on the page", () => {
     const other = await openTab(browser, page.url());
     tabs.push(other);
     await signIn(other);
-    await page.getByText("the terminal is open elsewhere").waitFor();
-    await page.getByRole("button", { name: "Take it back" }).click();
-    await other.page.getByText("the terminal is open elsewhere").waitFor();
+    await page.getByText("another client has attached to this terminal").waitFor();
+    await page.getByRole("button", { name: "Attach here" }).click();
+    await other.page.getByText("another client has attached to this terminal").waitFor();
     expect(await sessions()).toHaveLength(1);
   });
 
@@ -205,7 +205,7 @@ describe("a terminal on the page", () => {
     const page = await open();
     const [{ id }] = await sessions();
     await daemon.stop();
-    await page.getByText("connecting again").waitFor();
+    await page.getByText("reconnecting").waitFor();
     await daemon.start(SETTINGS);
     await page.getByText("/bin/bash in").waitFor();
     const [now] = await sessions();

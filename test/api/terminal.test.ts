@@ -328,7 +328,7 @@ describe("the credential of a client", () => {
     const tab = await user.attach({ session_id: id, token }, null);
     await tab.frame("ready");
     await daemon.call("DELETE", `/api/api-keys/${made.id}`);
-    expect([await tab.closed(), tab.reason]).toEqual([1008, "the key is not valid"]);
+    expect([await tab.closed(), tab.reason]).toEqual([1008, "invalid credential"]);
     await eventually("nobody is attached", async () => (await user.get(id)).state === "idle");
     expect(daemon.output).not.toContain(token);
   });

@@ -70,7 +70,7 @@ describe("PUT /api/functions/<id>", () => {
     await refused({ memory_limit_mb: 10 }, 400, "INVALID_ARGUMENT", /memory_limit_mb/);
     await refused({ min_instances: 3 }, 400, "INVALID_ARGUMENT", /min_instances.*max_instances/);
     await refused({ working_directory: "/nowhere" }, 400, "INVALID_ARGUMENT", /does not exist in the image/);
-    await refused({ name: "other" }, 400, "INVALID_ARGUMENT", /keeps its name/);
+    await refused({ name: "other" }, 400, "INVALID_ARGUMENT", /name: cannot be changed/);
     await refused({ handler: "" }, 400, "INVALID_ARGUMENT", /handler/);
     await refused({ source_code: "x" }, 400, "INVALID_ARGUMENT", /source_code/);
     expect((await daemon.call("GET", path(id))).body).toEqual(before);
@@ -139,7 +139,7 @@ describe("PUT on a machine where nothing starts any more", () => {
       writeFileSync(`${runtime}.broken`, "");
       const failed = await broken.call("PUT", path(id), { handler: "echo 2", memory_limit_mb: 300 });
       expect([failed.status, failed.body.error_code]).toEqual([503, "START_FAILED"]);
-      expect(failed.body.error).toMatch(/version 2 could not be warmed, version 1 stays/);
+      expect(failed.body.error).toMatch(/cannot warm version 2; version 1 stays active/);
       expect(await broken.invoke("f")).toMatchObject({ stdout: "1\n", version: 1, cold_start: false });
       await eventually("what it had started is gone", async () => (await pool()).superseded_count === 0);
       rmSync(`${runtime}.broken`);

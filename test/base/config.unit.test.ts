@@ -106,8 +106,8 @@ describe("the configuration", () => {
 
   it("refuses a flag that it does not know, and lists those that it does", () => {
     expect(() => readConfig({}, ["--colour", "blue"])).toThrow(/--listen .*--data-dir/);
-    expect(() => readConfig({}, ["--listen"])).toThrow(/incomplete flag '--listen'/);
-    expect(() => readConfig({}, ["--lisen", "127.0.0.1:1"])).toThrow(/flag '--lisen'/);
+    expect(() => readConfig({}, ["--listen"])).toThrow(/incomplete flag: '--listen'/);
+    expect(() => readConfig({}, ["--lisen", "127.0.0.1:1"])).toThrow(/flag: '--lisen'/);
   });
 
   it("takes the operator's key from the environment or a file, never from an argument, and never shows it", () => {

@@ -31,7 +31,7 @@ describe("the client", () => {
 
   it("tells an answer that is late from none", async () => {
     const late = await against((response) => response.write("{"), 50);
-    await expect(late.request("GET /health")).rejects.toThrow(/no answer from http:\/\/127.0.0.1:\d+ in time/);
+    await expect(late.request("GET /health")).rejects.toThrow(/no response from http:\/\/127.0.0.1:\d+ in time/);
     const broken = await against((response) => response.write("{", () => response.destroy()));
     await expect(broken.request("GET /health")).rejects.toThrow(Unreachable);
     const nobody = new Client({ url: "http://127.0.0.1:1", key: null });

@@ -182,14 +182,14 @@ describe("an archive", () => {
     expect(existsSync(at("t/full/inner"))).toBe(true);
     expect([statSync(at("t/hard")).ino, statSync(at("t/hard")).nlink]).toEqual([statSync(at("t/pipe")).ino, 2]);
     expect(await refusalOf(unpack(archive({ name: "full", content: "x" })))).toMatch(
-      /^INVALID_ARGUMENT full: it is a dir/,
+      /^INVALID_ARGUMENT full: is a dir/,
     );
     expect(readdirSync(at("t")).filter((name) => name.startsWith("."))).toEqual([]);
   });
 
   it("that fails in the middle leaves what came before, and the session usable", async () => {
     const bytes = archive({ name: "first", content: "1" }, { name: "second", type: "link", link: "none" });
-    expect(await refusalOf(unpack(bytes))).toMatch(/^INVALID_ARGUMENT the archive's entry second: there is no such/);
+    expect(await refusalOf(unpack(bytes))).toMatch(/^INVALID_ARGUMENT archive entry second: no such/);
     expect(readdirSync(at("t"))).toEqual(["first"]);
     async function* gone() {
       yield archive({ name: "third", content: "x".repeat(200_000) }).subarray(0, 100_000);
@@ -306,20 +306,24 @@ describe("bytes that are no archive", () => {
       return `${length} ${text}\n`;
     };
     const cases: [string, Buffer, RegExp][] = [
-      ["nothing", Buffer.alloc(0), /ends in the middle/],
-      ["text", Buffer.from("hello ".repeat(1000)), /neither a tar/],
-      ["damaged gzip", gzipSync(archive({ name: "f" })).fill(7, 30), /damaged/],
-      ["cut gzip", gzipSync(archive({ name: "f", content: "abc" })).subarray(0, -20), /gzip data is damaged/],
-      ["a cut header", header.subarray(0, 200), /ends in the middle/],
-      ["cut content", Buffer.concat([header, Buffer.alloc(100)]), /ends in the middle/],
-      ["no end", archive({ name: "f" }).subarray(0, 512), /ends in the middle/],
-      ["a size that lies", lying, /neither a tar/],
+      ["nothing", Buffer.alloc(0), /truncated archive/],
+      ["text", Buffer.from("hello ".repeat(1000)), /not tar or tar.gz/],
+      ["damaged gzip", gzipSync(archive({ name: "f" })).fill(7, 30), /corrupt/],
+      ["cut gzip", gzipSync(archive({ name: "f", content: "abc" })).subarray(0, -20), /truncated gzip data/],
+      ["a cut header", header.subarray(0, 200), /truncated archive/],
+      ["cut content", Buffer.concat([header, Buffer.alloc(100)]), /truncated archive/],
+      ["no end", archive({ name: "f" }).subarray(0, 512), /truncated archive/],
+      ["a size that lies", lying, /not tar or tar.gz/],
       ["a negative size", archive({ name: "f", size: -1 }), /no size/],
-      ["a huge extended header", Buffer.concat([typed("x", 2 ** 33), Buffer.alloc(MIB)]), /extended header of/],
-      ["a huge long name", typed("L", LIMITS.archive_extension_bytes_max + 1), /extended header of/],
-      ["a damaged extended header", pax("99 path=x\n"), /damaged extended header/],
-      ["one without length", pax("path=x\n"), /damaged extended header/],
-      ["a size that is none", pax(record("size=1e9")), /no number/],
+      [
+        "a huge extended header",
+        Buffer.concat([typed("x", 2 ** 33), Buffer.alloc(MIB)]),
+        /extended tar header too large/,
+      ],
+      ["a huge long name", typed("L", LIMITS.archive_extension_bytes_max + 1), /extended tar header too large/],
+      ["a damaged extended header", pax("99 path=x\n"), /corrupt extended tar header/],
+      ["one without length", pax("path=x\n"), /corrupt extended tar header/],
+      ["a size that is none", pax(record("size=1e9")), /invalid number/],
       ["a NUL in a name", pax(record("path=a\0b")), /NUL/],
       ["a sparse file of PAX", pax(record("GNU.sparse.major=1")), /sparse/],
       ["a sparse file of GNU", typed("S", 0), /sparse/],
@@ -339,9 +343,7 @@ describe("bytes that are no archive", () => {
 
   it("that claim more than an archive may hold are refused before any of it is read", async () => {
     const size = LIMITS.archive_bytes_max + 1;
-    expect(await refusalOf(unpack(tarHeader({ ...ENTRY, name: "f", size })))).toMatch(
-      /beyond what an archive may hold/,
-    );
+    expect(await refusalOf(unpack(tarHeader({ ...ENTRY, name: "f", size })))).toMatch(/exceeds the size of an archive/);
   });
 });
 
@@ -393,6 +395,6 @@ describe("size", () => {
     }
     // With everything stripped nothing is made, which is the quickest way to count.
     const refused = refusalOf(extract(session, endless(), { path: "/", strip_components: 2 }));
-    expect(await refused).toMatch(/^INVALID_ARGUMENT .* one more than 1000000/);
+    expect(await refused).toMatch(/^INVALID_ARGUMENT .* exceeds the number of entries \(limit 1000000\)/);
   });
 });

@@ -105,7 +105,7 @@ describe("a client of minit", () => {
     const closed = new Promise<void>((resolve) => client.onClosed(resolve));
     await expect(exec(answer)).rejects.toMatchObject({
       code: "INTERNAL",
-      message: expect.stringContaining("minit broke the protocol"),
+      message: expect.stringContaining("minit violated the protocol"),
     });
     await closed;
     expect(client.isOpen).toBe(false);
@@ -118,7 +118,7 @@ describe("a client of minit", () => {
   ])("keeps the outcome but never calls the instance idle when %s follows the EXIT", async (_what, late) => {
     const outcome = await exec((id) => [output(FRAME.STDOUT, id, "out"), exit(id), late(id), idle(id)]);
     expect(outcome.stdout).toBe("out");
-    await expect(outcome.idle).rejects.toThrow("minit broke the protocol");
+    await expect(outcome.idle).rejects.toThrow("minit violated the protocol");
     expect(client.isOpen).toBe(false);
   });
 

@@ -50,7 +50,7 @@ describe("the storage pool", () => {
     expect(sizes.slice(0, 2)).toEqual([usable(2_048), usable(2_048)]);
     const { blocks, bsize } = statfsSync("/var/tmp");
     expect(sizes[2]).toBe(usable(Math.floor((blocks * bsize) / 2 / MIB)));
-    expect(ground.lines).toContain("the storage pool keeps its size");
+    expect(ground.lines).toContain("cannot shrink the storage pool");
   });
 
   it("grows while a container of an earlier launcher still holds it", async () => {

@@ -354,7 +354,7 @@ describe("a reader of events", () => {
     const { open, tell } = await made(scratch().open(), clock);
     const state = { isGood: true };
     const recheck = () =>
-      state.isGood ? undefined : Promise.reject(new AppError("UNAUTHORIZED", "the key is not valid"));
+      state.isGood ? undefined : Promise.reject(new AppError("UNAUTHORIZED", "invalid credential"));
     const [idle, told] = [await open("a", { recheck }), await open("a", { recheck })];
     await tell(1);
     await eventually("it is told", () => idle.numbers.length === 1 && told.numbers.length === 1);

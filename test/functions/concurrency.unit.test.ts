@@ -11,7 +11,7 @@ describe("calls in flight", () => {
     const calls = new LocalConcurrency();
     calls.enter("fn_a", 2, "t", null);
     calls.enter("fn_a", 2, "t", null);
-    expect(() => calls.enter("fn_a", 2, "t", null)).toThrow(atLimit("of function fn_a is reached: 2"));
+    expect(() => calls.enter("fn_a", 2, "t", null)).toThrow(atLimit("of function fn_a (limit 2)"));
     calls.enter("fn_b", 2, "t", null);
     calls.leave("fn_a", "t");
     calls.enter("fn_a", 2, "t", null);
@@ -22,7 +22,7 @@ describe("calls in flight", () => {
     const calls = new LocalConcurrency();
     calls.enter("fn_a", null, "t", 2);
     calls.enter("fn_b", 9, "t", 2);
-    expect(() => calls.enter("fn_c", 9, "t", 2)).toThrow(atLimit("of tenant t is reached: 2"));
+    expect(() => calls.enter("fn_c", 9, "t", 2)).toThrow(atLimit("of tenant t (limit 2)"));
     calls.enter("fn_d", null, "u", 2);
     calls.leave("fn_b", "t");
     calls.enter("fn_c", 9, "t", 2);

@@ -40,6 +40,6 @@ describe("numbers of invocations", () => {
     await numbers.boot();
     await store.close();
     for (let i = 0; i < BLOCK; i++) numbers.next();
-    expect(() => numbers.next()).toThrow(/no invocation number is reserved/);
+    expect(() => numbers.next()).toThrow(/cannot reserve invocation numbers/);
   });
 });

@@ -80,7 +80,7 @@ describe("the outcome of an exit", () => {
       exit({ exit_code: 127, spawn_failed: true, stderr: "nope\n" }),
       false,
       "failed",
-      "the handler could not be run: nope",
+      "cannot run the handler: nope",
     ],
   ] as const)("is %s", (_what, outcome, oomKilled, status, error_message) => {
     expect(judge(outcome, 2_500, oomKilled, 256)).toEqual({ status, error_message });

@@ -57,7 +57,7 @@ describe("a script", () => {
   it.each(["#!", "#!\n/bin/sh", "#!python3\nprint(1)", "#!/\n", "#! /bin/sh\r\necho 1\r\n"])(
     "%j is refused: no interpreter could read it",
     (script) => {
-      expect(shell?.complaint(script)).toContain("absolute path of an interpreter");
+      expect(shell?.complaint(script)).toContain("name an interpreter by absolute path");
     },
   );
 });

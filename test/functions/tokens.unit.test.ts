@@ -10,7 +10,7 @@ const open = (tokens_max?: number) => {
   return { time, tokens: new InvocationTokens(randomIds(), clock, tokens_max) };
 };
 const request = { tenant_id: "t", function_id: "fn_a", invocation_id: "inv_1", depth: 2, expires_ms: 1_500 };
-const refused = expect.objectContaining({ code: "UNAUTHORIZED", message: "the key is not valid" });
+const refused = expect.objectContaining({ code: "UNAUTHORIZED", message: "invalid credential" });
 
 describe("the token of an invocation", () => {
   it("names its tenant and its invocation", async () => {

@@ -440,10 +440,10 @@ describe("the server", () => {
     const again = listen(app, { host: "127.0.0.1", port: server.port, clock: systemClock, log: quietLog });
     await expect(again).rejects.toMatchObject({
       code: "INTERNAL",
-      message: `cannot listen on 127.0.0.1:${server.port}: another process listens there`,
+      message: `cannot listen on 127.0.0.1:${server.port}: the address is in use by another process`,
     });
     const nowhere = listen(app, { host: "203.0.113.9", port: 0, clock: systemClock, log: quietLog });
-    await expect(nowhere).rejects.toMatchObject({ message: expect.stringContaining("no such address") });
+    await expect(nowhere).rejects.toMatchObject({ message: expect.stringContaining("does not have the address") });
   });
 
   it("answers what is no request, or comes too late, with the error body and closes", async () => {

@@ -343,7 +343,7 @@ describe("an open WebSocket", () => {
     const closed = once(client, "close");
     await served.keys.revoke("default", id);
     const [code, reason] = await closed;
-    expect([code, String(reason), other.readyState]).toEqual([1008, "the key is not valid", WebSocket.OPEN]);
+    expect([code, String(reason), other.readyState]).toEqual([1008, "invalid credential", WebSocket.OPEN]);
     other.terminate();
   });
 

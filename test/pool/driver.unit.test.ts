@@ -232,7 +232,7 @@ describe("warm", () => {
     pool.setGroup(F, { ...POLICY, min_instances: 1 });
     const warm = expect(pool.warm(F, 60_000)).rejects.toMatchObject({
       code: "START_FAILED",
-      message: "no instance of fn_a@1 could be started: no image",
+      message: "cannot start an instance of fn_a@1: no image",
     });
     for (const name of ["i1", "i2", "i3"]) {
       launcher.starts.get(name)?.reject(new AppError("INTERNAL", "no image"));
@@ -267,7 +267,7 @@ describe("the limits of an owner", () => {
     const { pool, submit } = desk();
     pool.setGroup(F, OWNED);
     pool.setOwner("ten_a", { instances_max: null, memory_mb_max: 256 });
-    const message = "the tenant may use at most 256 MB, one instance of this function needs 512";
+    const message = "memory_mb_max of the tenant exceeded: one instance of this function needs 512 MB (limit 256 MB)";
     await expect(submit("a")).rejects.toMatchObject({ code: "QUOTA_EXCEEDED", message, retry_after: null });
   });
 
@@ -277,7 +277,7 @@ describe("the limits of an owner", () => {
     pool.setGroup(F, { ...OWNED, min_instances: 2 });
     await expect(pool.warm(F, 60_000)).rejects.toMatchObject({
       code: "QUOTA_EXCEEDED",
-      message: "the tenant may have at most 1 instance, this function needs 2",
+      message: "instances_max of the tenant exceeded: this function needs 2 instances (limit 1)",
     });
   });
 
@@ -291,7 +291,7 @@ describe("the limits of an owner", () => {
     pool.setGroup("fn_b@1", { ...OWNED, min_instances: 1 });
     const late = expect(pool.warm("fn_b@1", 50)).rejects.toMatchObject({
       code: "START_FAILED",
-      message: "fn_b@1 was not warm after 50 ms: the tenant may use at most 768 MB, 512 are in use",
+      message: "fn_b@1 not warm after 50 ms: memory_mb_max of the tenant reached: 512 MB in use (limit 768 MB)",
     });
     await clock.pass(50);
     await late;

@@ -179,9 +179,11 @@ describe("the limits of an owner", () => {
 
   test("say why so many instances can never be had", () => {
     expect(quotaReason(quota, 256, 4)).toBeNull();
-    expect(quotaReason(quota, 256, 5)).toBe("the tenant may have at most 4 instances, this function needs 5");
+    expect(quotaReason(quota, 256, 5)).toBe(
+      "instances_max of the tenant exceeded: this function needs 5 instances (limit 4)",
+    );
     expect(quotaReason(quota, 512, 3)).toBe(
-      "the tenant may use at most 1024 MB, 3 instances of this function need 1536",
+      "memory_mb_max of the tenant exceeded: 3 instances of this function need 1536 MB (limit 1024 MB)",
     );
   });
 });

@@ -188,12 +188,12 @@ describe("a call of an owner at its limit", () => {
         type: "refuse",
         call: 1,
         code: "QUOTA_EXCEEDED",
-        reason: "the tenant may have at most 0 instances, this function needs 1",
+        reason: "instances_max of the tenant exceeded: this function needs 1 instance (limit 0)",
       },
     ]);
     scene.owner("ten_a", { memory_mb_max: 128 });
     expect(refused(scene.call(A))).toMatchObject([
-      { reason: "the tenant may use at most 128 MB, one instance of this function needs 256" },
+      { reason: "memory_mb_max of the tenant exceeded: one instance of this function needs 256 MB (limit 128 MB)" },
     ]);
   });
 

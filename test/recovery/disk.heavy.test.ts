@@ -10,7 +10,7 @@ import { type Answer, Daemon, eventually, NOTHING_LEFT } from "../support/daemon
 
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
 const DISK_MB = 112;
-const FULL = [503, "CAPACITY_FULL", "the store's disk is full"];
+const FULL = [503, "CAPACITY_FULL", "disk of the store full"];
 
 function run(command: string, ...args: string[]): void {
   execFileSync(command, args, { stdio: ["ignore", "ignore", "inherit"] });

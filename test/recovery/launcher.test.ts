@@ -83,7 +83,7 @@ describe("a removal that fails", () => {
     return () => execFileSync("umount", [path]);
   }
 
-  const failedRemovals = () => daemon.output.split("container not removed, trying again later").length - 1;
+  const failedRemovals = () => daemon.output.split("cannot remove a container, retrying later").length - 1;
 
   it("is not reported as the end of the container, and a later attempt does not hit the next run", async () => {
     const { container_id: id } = await create({ name: "stuck" });

@@ -7,7 +7,7 @@ import { ContainerUser } from "../support/containers.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 
 const SETTINGS = { HEARTH_CELLS: "0" };
-const TOLD = "containers that run have no network until they are started again";
+const TOLD = "running containers have no network until they are restarted";
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
 beforeAll(() => daemon.start(SETTINGS));

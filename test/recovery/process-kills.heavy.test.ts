@@ -202,13 +202,13 @@ describe("a worker thread that ends", () => {
     await restart("engine.start.bundle:2=exit-thread", { HEARTH_CELLS: "0" });
     await daemon.deploy({ name: "threadless", handler: "cat" });
     expect(await daemon.invoke("threadless", { payload: "x" })).toMatchObject({ status: "success", stdout: "x" });
-    await said(/an instance could not be started.*worker exited/);
+    await said(/cannot start an instance.*worker exited/);
   });
 
   it("in the start of a cell is made up for", async () => {
     await restart("engine.start.spawned:2=exit-thread");
     await eventually("cells stand ready", async () => (await stats()).cells === 2);
-    await said(/an instance could not be started.*worker exited/);
+    await said(/cannot start an instance.*worker exited/);
   });
 
   it("in a removal leaves it to be done again, and nothing is left then", async () => {
@@ -217,7 +217,7 @@ describe("a worker thread that ends", () => {
     const { id } = await daemon.deploy({ name: "kept", handler: "cat" });
     await daemon.invoke("kept");
     await daemon.call("POST", `/api/functions/${id}/pause`);
-    await said(/container not removed, trying again later/);
+    await said(/cannot remove a container, retrying later/);
     await expectAtRest(daemon, before);
   });
 

@@ -57,10 +57,10 @@ describe("a store on a server", () => {
     const again = await open([...NOTES, added]);
     expect(await again.readOne("SELECT name, colour FROM notes")).toEqual({ name: "kept", colour: "red" });
     const broken = { version: 3, statements: ["CREATE TABLE half (id INTEGER)", "CREATE TABLE notes (id INTEGER)"] };
-    await expect(open([...NOTES, added, broken])).rejects.toThrow(/could not be brought to schema 3/);
+    await expect(open([...NOTES, added, broken])).rejects.toThrow(/cannot migrate the store .* to schema 3/);
     expect(await again.readOne("SELECT name FROM sqlite_master WHERE name = 'half'")).toBeNull();
     expect(await versionOf(again)).toBe(2);
-    await expect(open()).rejects.toThrow(/has schema 2, this program knows up to 1/);
+    await expect(open()).rejects.toThrow(/too new: 2 \(this version supports up to 1\)/);
   });
 
   it("refuses items above its bounds with CAPACITY_FULL", async () => {
@@ -76,7 +76,7 @@ describe("a store on a server", () => {
     const store = await open();
     await store.write([{ sql: INSERT, args: [1, "before"] }]);
     await server.kill();
-    await expect(store.write([{ sql: INSERT, args: [2, "lost"] }])).rejects.toThrow(/cannot be reached/);
+    await expect(store.write([{ sql: INSERT, args: [2, "lost"] }])).rejects.toThrow(/cannot reach the store/);
     await expect(store.read("SELECT 1")).rejects.toMatchObject({ code: "INTERNAL" });
     await server.start();
     await eventually("a write is accepted", () =>
@@ -92,8 +92,8 @@ describe("a store on a server", () => {
     const store = await open(NOTES, { store_answer_ms: 200 });
     await store.write([{ sql: INSERT, args: [1, "before"] }]);
     await server.pause();
-    await expect(store.write([{ sql: INSERT, args: [2, "unknown"] }])).rejects.toThrow(/no answer within 200 ms/);
-    await expect(store.read("SELECT 1")).rejects.toThrow(/no answer within 200 ms/);
+    await expect(store.write([{ sql: INSERT, args: [2, "unknown"] }])).rejects.toThrow(/no response within 200 ms/);
+    await expect(store.read("SELECT 1")).rejects.toThrow(/no response within 200 ms/);
     server.resume();
     await eventually("a write is accepted", () =>
       store.write([{ sql: INSERT, args: [3, "after"] }]).then(
@@ -112,7 +112,7 @@ describe("a store on a server", () => {
     const address = silent.address();
     const url = `ws://127.0.0.1:${typeof address === "object" ? address?.port : 0}`;
     const opening = openRemote({ url, clock: systemClock, limits: { store_answer_ms: 50 } });
-    await expect(opening).rejects.toThrow(`the store ${url} cannot be reached: no answer within 50 ms`);
+    await expect(opening).rejects.toThrow(`cannot reach the store ${url}: no response within 50 ms`);
     for (const socket of sockets) socket.destroy();
     silent.close();
     await once(silent, "close");

@@ -43,7 +43,7 @@ function problemWith(route: Route | undefined, { status, headers, body }: Answer
   if (request_id !== headers.get("x-request-id")) return "with two request ids";
   if (String(retry_after) !== String(headers.get("retry-after"))) return "with another Retry-After in its header";
   // No other try finds a GPU here.
-  const isRetryable = ERRORS[error_code].retryable && !error.includes("this node has no GPU");
+  const isRetryable = ERRORS[error_code].retryable && !error.includes("not enough GPUs");
   if (isRetryable && retry_after === null) return "without a time for another try";
   if (route === undefined) return ["NOT_FOUND", "METHOD_NOT_ALLOWED"].includes(error_code) ? null : "without a route";
   return errorsOf(route).includes(error_code) ? null : "which its route does not document";

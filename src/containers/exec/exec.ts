@@ -89,7 +89,8 @@ export class Execs {
     const wanted = { ...request, output_bytes_max, is_stream: input.detach, is_detached: input.detach, stdin };
     const { started, exited, close } = engine.containers.run(container_id, wanted);
     const ended = exited.finally(release).then(jobEnd, (error) => {
-      if (!input.detach && signal.aborted) return { ...UNENDED, error_message: "the client went while it ran" };
+      if (!input.detach && signal.aborted)
+        return { ...UNENDED, error_message: "the client disconnected while the command ran" };
       throw unanswered(container_id, error);
     });
     const omitted_count = this.#events.admit(tenant_id);
@@ -177,7 +178,7 @@ export class Execs {
     ended
       .catch((error) => ({ ...UNENDED, error_message: errorText(error) }))
       .then((end) => jobs.end(begin, clock.epochMs(), end))
-      .catch((error) => log.warn("the end of a job not noted", { job_id: begin.job_id, error: errorText(error) }));
+      .catch((error) => log.warn("cannot record the end of a job", { job_id: begin.job_id, error: errorText(error) }));
   }
 
   /** X1. */
@@ -206,7 +207,7 @@ export class Execs {
 }
 
 export function notRunning(row: ContainerRow): AppError {
-  return new AppError("NOT_RUNNING", `container '${row.id}' is ${row.state}, and must be running`, {
+  return new AppError("NOT_RUNNING", `container '${row.id}' is not running: ${row.state}`, {
     details: { state: row.state, expected: ["running"], exit_code: row.exit_code },
     hint: `start it with POST /api/containers/${row.id}/start`,
   });
@@ -218,7 +219,7 @@ function unanswered(id: string, error: unknown): unknown {
 }
 
 export function notResponding(id: string): AppError {
-  return new AppError("NOT_RESPONDING", `the first process of container '${id}' does not answer`, { retry_after: 1 });
+  return new AppError("NOT_RESPONDING", `the first process of container '${id}' does not respond`, { retry_after: 1 });
 }
 
 function jobEnd(end: GatheredExit): JobEnd {
@@ -283,7 +284,7 @@ class Frames implements AsyncIterableIterator<Uint8Array> {
       .then(
         ({ duration_ms, timed_out, exit_code }) => {
           const elapsed_ms = Math.round(duration_ms);
-          if (timed_out) this.#say({ type: "timeout", elapsed_ms, message: "ended at timeout_ms" });
+          if (timed_out) this.#say({ type: "timeout", elapsed_ms, message: "killed at timeout_ms" });
           this.#say({ type: "exit", code: exit_code, elapsed_ms });
         },
         (error) => this.#say({ type: "error", message: errorText(error) }),

@@ -38,7 +38,7 @@ const CUT: JobEnd = {
   exit_code: null,
   duration_ms: null,
   timed_out: false,
-  error_message: "the daemon ended while it ran",
+  error_message: "the daemon stopped while the command ran",
   stdout: "",
   stderr: "",
   stdout_truncated: false,

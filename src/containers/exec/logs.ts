@@ -20,7 +20,7 @@ export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
 /** Readers of logs, within bounds: each that looks at a log holds a segment in memory for that moment. */
 export class LogReaders {
   readonly #reads = new Semaphore(LIMITS.log_reads_max, LIMITS.log_reads_waiting_max, () => {
-    return new AppError("CAPACITY_FULL", "too many logs are read at the same time", { retry_after: 1 });
+    return new AppError("CAPACITY_FULL", "too many concurrent log readers", { retry_after: 1 });
   });
 
   /** Reads in its turn. Throws CAPACITY_FULL. */

@@ -61,10 +61,10 @@ const signalName = z
   .meta({ default: "TERM", description: `One of ${Object.keys(SIGNALS).join(", ")}, with or without SIG.` });
 
 const byJob = byContainer.extend({
-  job_id: z.string().meta({ description: "Of the job.", examples: [SAMPLES.job.job_id] }),
+  job_id: z.string().meta({ description: "Id of the job.", examples: [SAMPLES.job.job_id] }),
 });
 const byProcess = byContainer.extend({
-  pid: z.string().meta({ description: "Of the process, inside the container.", examples: ["12"] }),
+  pid: z.string().meta({ description: "Pid of the process inside the container.", examples: ["12"] }),
 });
 
 /** Epoch seconds or ISO 8601, to epoch milliseconds. */
@@ -75,8 +75,10 @@ const moment = z
 
 const logQuery = z.object({
   limit: queryLimit(LIMITS.log_lines_default, LIMITS.log_lines_max),
-  since: moment.optional().meta({ type: "string", description: "None before this: epoch seconds or ISO 8601." }),
-  after_seq: queryNumber(0, Number.MAX_SAFE_INTEGER).optional().describe("None up to this sequence number."),
+  since: moment
+    .optional()
+    .meta({ type: "string", description: "Only lines at this time or later: epoch seconds or ISO 8601." }),
+  after_seq: queryNumber(0, Number.MAX_SAFE_INTEGER).optional().describe("Only lines after this sequence number."),
   follow: queryFlag().describe("Follows the log over later starts until the container is deleted; one entry per line."),
 });
 
@@ -92,7 +94,7 @@ function runRoutes({ execs }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "invoke",
       operation: "execInContainer",
-      summary: "Runs a command to its end; whatever its exit code, the answer is 200.",
+      summary: "Runs a command and responds when it exits; the status is 200 whatever the exit code.",
       early_status: () => 200,
       params: byContainer,
       body: execRequest,
@@ -127,7 +129,7 @@ function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listJobs",
-      summary: `Lists jobs of exec, newest first; a container keeps ${LIMITS.jobs_per_container_max}.`,
+      summary: `Lists the exec jobs of a container, newest first; a container keeps ${LIMITS.jobs_per_container_max}.`,
       params: byContainer,
       query: pageQuery,
       response: jobList,
@@ -146,9 +148,9 @@ function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "getJob",
-      summary: "One of them; with include_output its output too.",
+      summary: "Returns an exec job; with include_output also its output.",
       params: byJob,
-      query: z.object({ include_output: queryFlag().describe("True: the answer holds its output.") }),
+      query: z.object({ include_output: queryFlag().describe("Includes the output of the job.") }),
       response: jobRecord,
       errors: ["NOT_FOUND"],
       example: {
@@ -178,7 +180,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "listProcesses",
-      summary: "Lists the processes of a container, by pid as seen inside.",
+      summary: "Lists the processes of a container by their pid inside it.",
       params: byContainer,
       response: processList,
       errors: ["NOT_FOUND", "NOT_RUNNING", "CAPACITY_FULL"],
@@ -202,7 +204,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "invoke",
       operation: "signalProcess",
-      summary: "Sends a signal to a process; the first one has none to get: stop or kill the container.",
+      summary: "Sends a signal to a process, but not to the first one: stop or kill the container instead.",
       params: byProcess,
       query: z.object({ signal: signalName }),
       response: acknowledgement,
@@ -212,11 +214,11 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
         const { id, control } = await running(caller.tenant_id, params.container_id);
         const pid = /^\d{1,9}$/.test(params.pid) ? Number(params.pid) : 0;
         if (pid === 1) {
-          throw new AppError("INVALID_ARGUMENT", "pid 1 is the container's first process: stop or kill the container");
+          throw new AppError("INVALID_ARGUMENT", "cannot signal pid 1: stop or kill the container instead");
         }
         if (!control.isOpen) throw notResponding(id);
         await engine.containers.signalPid(id, pid, query.signal);
-        return { success: true as const, message: `signal ${query.signal} was sent to process ${pid}` };
+        return { success: true as const, message: `sent signal ${query.signal} to process ${pid}` };
       },
     }),
   ];
@@ -231,7 +233,7 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "containerMetrics",
-      summary: "Returns a container's use of processor, memory, network and disk. Counters begin with its last start.",
+      summary: "Returns the CPU, memory, network and disk usage of a container. Counters start with its last start.",
       params: byContainer,
       response: containerMetrics,
       errors: ["NOT_FOUND", "NOT_RUNNING"],
@@ -252,8 +254,7 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "read",
       operation: "containerLogs",
-      summary:
-        "Returns the output of a container's command, oldest first; of more lines than limit the newest. follow continues.",
+      summary: "Returns the newest lines of output of a container's command, oldest first. follow streams new ones.",
       params: byContainer,
       query: logQuery,
       response: logList,

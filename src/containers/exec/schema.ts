@@ -4,29 +4,31 @@ import { LIMITS } from "../../base/limits.ts";
 import { absolutePath, epochSeconds, isoTime, nextCursor, wellFormed, whole } from "../../base/schema.ts";
 import { argv, containerEnvironment } from "../schema.ts";
 
-const containerId = z.string().describe("Of the container.");
-const truncated = z.boolean().describe("True if the command wrote more than is kept.");
+const containerId = z.string().describe("Id of the container.");
+const truncated = z.boolean().describe("True if the command wrote more than the daemon keeps.");
 const deadline = whole(1, LIMITS.exec_timeout_ms_max);
 const timeoutMs = deadline
   .default(LIMITS.exec_timeout_ms_default)
-  .describe("Milliseconds after which it is ended, with all that it started.");
+  .describe("Milliseconds after which the daemon kills the command and its processes.");
 const stdinData = wellFormed.default("").describe("Standard input of the command.");
-const ownEnvironment = containerEnvironment.default({}).describe("Variables on top of the container's.");
-const directory = absolutePath.nullish().describe("Working directory; the container's unless given.");
+const ownEnvironment = containerEnvironment
+  .default({})
+  .describe("Variables in addition to the container's; same names are replaced.");
+const directory = absolutePath.nullish().describe("Working directory (default: the container's).");
 
 export const execRequest = z
   .object({
-    command: argv.describe("Command as argv: no shell reads it unless it is the first element."),
+    command: argv.describe("Command as argv. Name a shell as first element to use shell syntax."),
     workdir: directory,
     working_directory: directory,
     environment: ownEnvironment,
     timeout_ms: deadline
       .nullish()
       .describe(
-        `Milliseconds after which it is ended, with all that it started. Default: ${LIMITS.exec_timeout_ms_default}; with detach none.`,
+        `Milliseconds after which the daemon kills the command and its processes. Default: ${LIMITS.exec_timeout_ms_default}; with detach none.`,
       ),
     stdin_data: stdinData,
-    capture_output: z.boolean().default(true).describe("False: output is not kept."),
+    capture_output: z.boolean().default(true).describe("Keeps the output."),
     detach: z.boolean().default(false).describe("Answers when the command has started; its job has the result."),
   })
   .meta({ id: "ExecRequest" });
@@ -49,36 +51,39 @@ const JOB_STATUSES = ["running", "completed", "failed", "timed_out"] as const;
 export const execResult = z
   .object({
     container_id: containerId,
-    job_id: z.string().describe("Its record: GET …/jobs/{job_id}."),
-    exit_code: z.int().nullable().describe("128 and the signal's number where one ended it; null: it runs (detach)."),
-    stdout: z.string().describe("As UTF-8, up to 1 MiB."),
-    stderr: z.string().describe("As UTF-8, up to 1 MiB."),
+    job_id: z.string().describe("Id of the job record: GET …/jobs/{job_id}."),
+    exit_code: z
+      .int()
+      .nullable()
+      .describe("Exit code; 128 plus the signal number if a signal killed it; null while it runs (detach)."),
+    stdout: z.string().describe("Output as UTF-8, up to 1 MiB."),
+    stderr: z.string().describe("Output as UTF-8, up to 1 MiB."),
     stdout_truncated: truncated,
     stderr_truncated: truncated,
-    execution_time_ms: z.int().describe("From its start to its end, in milliseconds."),
-    timed_out: z.boolean().describe("It was ended at timeout_ms."),
+    execution_time_ms: z.int().describe("Run time in milliseconds."),
+    timed_out: z.boolean().describe("True if the daemon killed the command at timeout_ms."),
   })
   .meta({ id: "ExecResult" });
 export type ExecResult = z.output<typeof execResult>;
 
-const kept = `With include_output. Of jobs that wrote much a container keeps that of the newest ${LIMITS.jobs_large_max}.`;
+const kept = `Output, with include_output. A container keeps the output of only the newest ${LIMITS.jobs_large_max} large jobs.`;
 
 export const jobRecord = z
   .object({
-    job_id: z.string().describe("Of the job."),
+    job_id: z.string().describe("Id of the job."),
     container_id: containerId,
-    command: z.array(z.string()).describe("As argv."),
+    command: z.array(z.string()).describe("Command as argv."),
     status: z
       .enum(JOB_STATUSES)
-      .describe("completed: it ended, whatever its exit code; failed: it never came to an exit."),
-    success: z.boolean().describe("It ended with exit code 0."),
-    exit_code: z.int().nullable().describe("Null: it runs, or never came to an exit."),
-    pid: z.int().nullable().describe("Inside the container."),
+      .describe("completed: the command exited, whatever its exit code; failed: it has no exit code."),
+    success: z.boolean().describe("True if the exit code is 0."),
+    exit_code: z.int().nullable().describe("Exit code; null while the command runs, and if it failed."),
+    pid: z.int().nullable().describe("Pid inside the container."),
     started_at: epochSeconds,
-    completed_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null: it runs."),
-    duration_ms: z.int().nullable().describe("In milliseconds; null: it runs, or never came to an exit."),
-    timed_out: z.boolean().describe("It was ended at timeout_ms."),
-    error_message: z.string().nullable().describe("Why it never came to an exit; null: it did."),
+    completed_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null while it runs."),
+    duration_ms: z.int().nullable().describe("Run time in milliseconds; null while it runs, and if it failed."),
+    timed_out: z.boolean().describe("True if the daemon killed the command at timeout_ms."),
+    error_message: z.string().nullable().describe("Reason if the command failed, otherwise null."),
     stdout_truncated: truncated,
     stderr_truncated: truncated,
     stdout: z.string().optional().describe(kept),
@@ -94,10 +99,10 @@ export const jobList = z
 
 const processRecord = z
   .object({
-    pid: z.int().describe("Inside the container."),
-    ppid: z.int().describe("Inside the container; 0: none of its."),
-    command: z.string().describe("With its arguments; in brackets where it has none left."),
-    state: z.string().describe("One letter, as in proc_pid_stat(5)."),
+    pid: z.int().describe("Pid inside the container."),
+    ppid: z.int().describe("Pid of the parent inside the container; 0 if the parent is outside."),
+    command: z.string().describe("Command line; in brackets if the process has none."),
+    state: z.string().describe("State as one letter, as in proc_pid_stat(5)."),
     memory_kb: z.int().describe("Resident memory, in KiB."),
     started_at: isoTime,
   })
@@ -106,12 +111,12 @@ const processRecord = z
 export const processList = z
   .object({
     container_id: containerId,
-    processes: z.array(processRecord).describe("By pid."),
+    processes: z.array(processRecord).describe("Ordered by pid."),
     truncated: z
       .literal(true)
       .optional()
       .describe(
-        `Processes or ends of command lines are left out: above ${LIMITS.process_list_max} processes, ${LIMITS.command_line_bytes_max} bytes of a command line, or ${LIMITS.process_list_bytes_max} bytes of all.`,
+        `True if the list is truncated: more than ${LIMITS.process_list_max} processes, ${LIMITS.command_line_bytes_max} bytes of a command line, or ${LIMITS.process_list_bytes_max} bytes in all.`,
       ),
   })
   .meta({ id: "ContainerProcessList" });
@@ -122,26 +127,26 @@ export const containerMetrics = z
   .object({
     container_id: containerId,
     timestamp: epochSeconds,
-    cpu_usage_usec: counter("Processor time, in microseconds."),
-    cpu_user_usec: counter("Of that in programs."),
-    cpu_system_usec: counter("Of that in the kernel."),
-    cpu_throttled_usec: counter("Time that it waited because of cpu_limit_percent."),
-    memory_current_bytes: counter("Memory charged to it."),
-    memory_peak_bytes: counter("The most that was."),
-    memory_limit_bytes: counter("The most that may be."),
-    memory_cache_bytes: counter("Of memory_current_bytes, pages of files."),
-    memory_rss_bytes: counter("Of memory_current_bytes, pages of processes."),
-    network_rx_bytes: counter("Bytes that it received."),
-    network_tx_bytes: counter("Bytes that it sent."),
-    network_rx_packets: counter("Packets that it received."),
-    network_tx_packets: counter("Packets that it sent."),
-    network_rx_errors: counter("Packets that did not reach it."),
-    network_tx_errors: counter("Packets that it could not send."),
+    cpu_usage_usec: counter("CPU time in microseconds."),
+    cpu_user_usec: counter("CPU time in user mode."),
+    cpu_system_usec: counter("CPU time in kernel mode."),
+    cpu_throttled_usec: counter("Time throttled by cpu_limit_percent."),
+    memory_current_bytes: counter("Memory charged to the container."),
+    memory_peak_bytes: counter("Peak memory."),
+    memory_limit_bytes: counter("Memory limit."),
+    memory_cache_bytes: counter("File pages in memory_current_bytes."),
+    memory_rss_bytes: counter("Anonymous pages in memory_current_bytes."),
+    network_rx_bytes: counter("Bytes received."),
+    network_tx_bytes: counter("Bytes sent."),
+    network_rx_packets: counter("Packets received."),
+    network_tx_packets: counter("Packets sent."),
+    network_rx_errors: counter("Inbound packets dropped."),
+    network_tx_errors: counter("Outbound packets dropped."),
     disk_read_bytes: counter("Bytes read from disk."),
     disk_write_bytes: counter("Bytes written to disk."),
     disk_read_count: counter("Reads from disk."),
     disk_write_count: counter("Writes to disk."),
-    processes_count: counter("Processes in it."),
+    processes_count: counter("Number of processes."),
   })
   .meta({ id: "ContainerMetrics" });
 
@@ -149,11 +154,13 @@ export const logEntry = z
   .object({
     seq: z
       .int()
-      .describe("Counted from 1 over all runs of the container; a gap: lines that are no longer kept, or were lost."),
+      .describe(
+        "Number of the line, from 1 over all runs of the container; gaps are lines that are no longer kept or were lost.",
+      ),
     timestamp: isoTime,
     stream: z.enum(["stdout", "stderr"]).describe("Stream that the command wrote to."),
     level: z.enum(["info", "error"]).describe("info for standard output, error for standard error."),
-    message: z.string().describe("A line without its end; a very long one comes in pieces."),
+    message: z.string().describe("A line without its newline; very long lines are split."),
     partial: z.boolean().describe("The line continues in the next entry."),
   })
   .meta({ id: "LogEntry" });

@@ -99,14 +99,10 @@ export class LocalPorts implements HostPorts {
   #checkRange(tenant_id: string, host_port: number | null | undefined): void {
     const { first, last } = this.#options.range;
     if (tenant_id === DEFAULT_TENANT_ID || !host_port || (host_port >= first && host_port <= last)) return;
-    throw new AppError(
-      "INVALID_ARGUMENT",
-      `host_port is outside the ports for containers: ${host_port} (${first} to ${last})`,
-      {
-        details: { expected: [`${first}-${last}`], received: String(host_port) },
-        hint: "ask for a host_port in that range, or leave it out to get a free one",
-      },
-    );
+    throw new AppError("INVALID_ARGUMENT", `host_port out of range: ${host_port} (expected ${first} to ${last})`, {
+      details: { expected: [`${first}-${last}`], received: String(host_port) },
+      hint: "send a host_port in that range, or leave it out to get a free one",
+    });
   }
 
   release(id: string): void {
@@ -121,9 +117,9 @@ export class LocalPorts implements HostPorts {
   ): Promise<PublishedPort> {
     const port = { ...wanted, host_port };
     if (await this.#tryTake(id, port, elsewhere)) return port;
-    throw new AppError("PORT_TAKEN", `port ${host_port} of ${port.protocol} is taken on this machine`, {
+    throw new AppError("PORT_TAKEN", `${port.protocol} port already in use on this machine: ${host_port}`, {
       details: { received: String(host_port) },
-      hint: "ask for another host_port, or leave it out to get a free one",
+      hint: "send another host_port, or leave it out to get a free one",
     });
   }
 
@@ -136,7 +132,7 @@ export class LocalPorts implements HostPorts {
       const port = { ...wanted, host_port: range.first + ((begin + i) % count) };
       if (await this.#tryTake(id, port, elsewhere)) return port;
     }
-    throw new AppError("CAPACITY_FULL", `no port from ${range.first} to ${range.last} is free on this machine`);
+    throw new AppError("CAPACITY_FULL", `no free port on this machine from ${range.first} to ${range.last}`);
   }
 
   async #tryTake(id: string, port: PublishedPort, elsewhere: ReadonlySet<string>): Promise<boolean> {

@@ -11,11 +11,11 @@ const allowRule = text(LIMITS.egress_rule_length_max).superRefine((value, contex
 
 export const egress = z.union([z.enum(["on", "off"]), z.array(allowRule).max(LIMITS.egress_rules_max)]);
 
-const container_port = whole(1, PORT_MAX).describe("Port that the process in the container listens on.");
+const container_port = whole(1, PORT_MAX).describe("Port on which the process in the container listens.");
 const host_address = z
   .enum(["127.0.0.1", "0.0.0.0"])
-  .describe("127.0.0.1: for clients on this machine; 0.0.0.0: on all of its addresses.");
-const protocol = z.enum(["tcp", "udp"]).describe("Of the port, on both sides.");
+  .describe("127.0.0.1 for clients on this machine; 0.0.0.0 for all addresses of this machine.");
+const protocol = z.enum(["tcp", "udp"]).describe("Protocol of both ports.");
 
 /** As it is asked for. */
 const wantedPort = z.strictObject({
@@ -23,7 +23,7 @@ const wantedPort = z.strictObject({
   host_port: whole(LIMITS.host_port_min, PORT_MAX)
     .nullish()
     .describe(
-      `Port of this machine that leads to it; a free one unless given. From ${LIMITS.host_port_first} to ${LIMITS.host_port_last} unless the node is set otherwise; the operator's tenant may have any from ${LIMITS.host_port_min}.`,
+      `Host port, from ${LIMITS.host_port_first} to ${LIMITS.host_port_last} or the range of the node (default: a free one). The operator's tenant may use any port from ${LIMITS.host_port_min}.`,
     ),
   host_address: host_address.default("127.0.0.1"),
   protocol: protocol.default("tcp"),
@@ -39,14 +39,14 @@ export const wantedPorts = z
       const given = ports.filter(({ host_port }) => typeof host_port === "number");
       return new Set(given.map((one) => `${one.protocol} ${one.host_port}`)).size === given.length;
     },
-    { error: "must not name a host_port twice" },
+    { error: "must not contain a host_port twice" },
   );
 
 /** As it is. */
 export const publishedPort = z
   .object({
     container_port,
-    host_port: z.int().describe("Port of this machine that leads to it."),
+    host_port: z.int().describe("Host port."),
     host_address,
     protocol,
   })

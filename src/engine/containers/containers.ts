@@ -90,7 +90,7 @@ export class LocalContainers implements Containers {
       opened.close();
     }
     if (live !== null || this.#moving.has(id)) {
-      throw new AppError("WRONG_STATE", `container ${id} is starting or ending`, { hint: "try again in a moment" });
+      throw new AppError("WRONG_STATE", `container ${id} is starting or stopping`, { hint: "retry in a second" });
     }
     const { root, launcher, leave } = await this.#idle.enter(id, image_id);
     try {
@@ -144,7 +144,7 @@ export class LocalContainers implements Containers {
     });
     if (runs.size > 0) {
       const { log } = this.#host.options;
-      log.info("found containers of an earlier process", {
+      log.info("found containers of a previous daemon", {
         living: this.#running.ids.length,
         ended: this.#runs.doomed_count,
       });
@@ -160,7 +160,7 @@ export class LocalContainers implements Containers {
     void this.#runs.clearAll();
     void this.#host.images.sweep();
     const deciding = this.#decide().catch((error) => {
-      this.#host.options.log.warn("user namespaces not tried out", { error: errorText(error) });
+      this.#host.options.log.warn("cannot probe user namespaces", { error: errorText(error) });
       // Who has to have them is told; a machine that has no room now is asked again by every start.
       if (error instanceof AppError && error.code === "INTERNAL") throw error;
     });
@@ -225,7 +225,7 @@ export class LocalContainers implements Containers {
   async start(spec: ContainerSpec): Promise<Ended | null> {
     const { id } = spec;
     await this.#runs.whenCleared(id);
-    if (this.#running.find(id) !== null) throw new AppError("START_FAILED", `container ${id} runs already`);
+    if (this.#running.find(id) !== null) throw new AppError("START_FAILED", `container ${id} is already running`);
     if (this.#moving.has(id) || this.#idle.isUsed(id)) {
       throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
     }
@@ -259,7 +259,7 @@ export class LocalContainers implements Containers {
       await checkTargets(launcher, rootfs, targets);
       await this.#host.task("startContainer", this.#starter.task(spec, run, { image, rootfs, slot, filter }));
       // The next launcher does not see the root: what it started would run in an empty one.
-      if (!launcher.isOpen) throw new AppError("INTERNAL", "the launcher died during the start");
+      if (!launcher.isOpen) throw new AppError("INTERNAL", "launcher exited during the start");
       const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {
         const ended = this.#runs.endOf(id, run);
         if (ended === null) throw error;

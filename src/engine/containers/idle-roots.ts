@@ -52,7 +52,7 @@ export class IdleRoots {
       if (found !== undefined && !mounted.launcher.isOpen) {
         throw new AppError("IN_USE", `files of container ${id} are in use`, {
           retry_after: 1,
-          hint: "try again in a moment",
+          hint: "retry in a second",
         });
       }
       return { ...mounted, leave };

@@ -10,7 +10,7 @@ export class ProcessLists {
   /** By the container's control group. */
   readonly #reading = new Map<string, Promise<ProcessList>>();
   readonly #gate = new Semaphore(LIMITS.process_lists_at_once, LIMITS.process_lists_waiting_max, () => {
-    return new AppError("CAPACITY_FULL", "too many lists of processes are being made", { retry_after: 1 });
+    return new AppError("CAPACITY_FULL", "too many concurrent process lists", { retry_after: 1 });
   });
 
   constructor(read: (group: string) => Promise<ProcessList>) {

@@ -119,8 +119,8 @@ export class RunningContainers {
   async signalPid(id: string, pid: number, signal: number): Promise<void> {
     const errno = await signalPid(this.#get(id).socket_path, pid, signal, this.#host.options.clock);
     if (errno === 0) return;
-    if (errno === ESRCH) throw new AppError("NOT_FOUND", "no such process runs in the container");
-    throw new AppError("INVALID_ARGUMENT", `process ${pid} cannot be signalled`);
+    if (errno === ESRCH) throw new AppError("NOT_FOUND", "no such process in the container");
+    throw new AppError("INVALID_ARGUMENT", `cannot signal process ${pid}`);
   }
 
   metrics(id: string): ContainerMetrics {

@@ -132,8 +132,8 @@ export class ContainerRuns {
 }
 
 export function notRemoved(id: string): AppError {
-  return new AppError("NOT_RESPONDING", `container ${id} cannot be removed yet`, {
-    hint: "try again in a moment",
+  return new AppError("NOT_RESPONDING", `cannot remove container ${id} yet`, {
+    hint: "retry in a second",
     retry_after: 5,
   });
 }

@@ -53,7 +53,7 @@ export class ContainerStarter {
   async mount(launcher: LauncherClient, id: string, image: MountedImage, user: UserNamespace | null): Promise<string> {
     const target = `${this.#roots}/${id}`;
     if (user !== null && image.layers.length === 0) {
-      throw new AppError("START_FAILED", `the layers of ${image.reference} are not known, which user namespaces need`);
+      throw new AppError("START_FAILED", `unknown layers of ${image.reference}, which user namespaces require`);
     }
     const below = user === null ? { lower: image.path } : { lower: image.layers, user };
     await mountWritable({ launcher, storage: this.#host.storage, id, below, target });
@@ -61,7 +61,7 @@ export class ContainerStarter {
     for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
       const mode = await launcher.lstatInRoot(target, path);
       if (mode !== null && (mode & constants.S_IFMT) !== constants.S_IFDIR) {
-        throw new AppError("START_FAILED", `${path} of the container is no directory`);
+        throw new AppError("START_FAILED", `not a directory in the container: ${path}`);
       }
     }
     return target;

@@ -37,7 +37,7 @@ export async function probeUserNamespaces(
   const slot = await host.acquire();
   try {
     // The slot's own was refused, and with it the question is answered.
-    if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "there is no user namespace");
+    if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "no user namespace created");
     await storage.remove("containers", PROBE);
     await storage.create("containers", PROBE, null);
     const rootfs = await starter.mount(await host.launcher(), PROBE, image, slot.user);
@@ -48,7 +48,7 @@ export async function probeUserNamespaces(
       LIMITS.removal_wait_ms,
       host.discard({ ...remainsOf(host.containers, run, true), cgroup: host.tenants.path(run) }, slot),
     );
-    const failed = (error: unknown) => host.options.log.warn("probe not removed", { error: errorText(error) });
+    const failed = (error: unknown) => host.options.log.warn("cannot remove the probe", { error: errorText(error) });
     await storage.remove("containers", PROBE).catch(failed);
     starter.forget(PROBE);
   }

@@ -51,9 +51,9 @@ export async function checkTargets(launcher: LauncherClient, root: string, targe
       const mode = await launcher.lstatInRoot(root, path);
       if (mode === null) break;
       if ((mode & constants.S_IFMT) === constants.S_IFLNK) {
-        throw new AppError("INVALID_ARGUMENT", `volumes: ${path} is a link in the container`, {
+        throw new AppError("INVALID_ARGUMENT", `volumes: ${path} is a symbolic link in the container`, {
           details: { received: target },
-          hint: "name the place that it leads to",
+          hint: "use the target of the link",
         });
       }
     }

@@ -28,17 +28,19 @@ const PIECE_BYTES_MIN = 32 * 1024;
 const BENEATH = { isBeneath: true };
 
 function refusal(entry: string, why: string): AppError {
-  return new AppError("INVALID_ARGUMENT", `the archive's entry ${nameText(entry)} ${why}`);
+  return new AppError("INVALID_ARGUMENT", `archive entry ${nameText(entry)} ${why}`);
 }
 
 /** A name below the path, null where stripping leaves nothing of it. A leading `.` counts as a component, as in tar. */
 function stripped(entry: string, name: string, strip_components: number): string | null {
   const parts = name.split("/").filter((part) => part !== "");
-  if (parts.includes("..")) throw refusal(entry, "leads out by a ..");
+  if (parts.includes("..")) throw refusal(entry, "leaves the target directory with ..");
   const kept = parts.slice(strip_components).filter((part) => part !== ".");
-  if (kept.length > LIMITS.archive_depth_max) throw refusal(entry, `is more than ${LIMITS.archive_depth_max} deep`);
+  if (kept.length > LIMITS.archive_depth_max)
+    throw refusal(entry, `is too deep (limit ${LIMITS.archive_depth_max} directories)`);
   const path = kept.join("/");
-  if (path.length > LIMITS.path_bytes_max) throw refusal(entry, `has a name above ${LIMITS.path_bytes_max} bytes`);
+  if (path.length > LIMITS.path_bytes_max)
+    throw refusal(entry, `has a name that is too long (limit ${LIMITS.path_bytes_max} bytes)`);
   return path === "" ? null : path;
 }
 
@@ -95,16 +97,14 @@ async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   } catch (cause) {
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
     if (!code.startsWith("Z_")) throw cause;
-    throw new AppError("INVALID_ARGUMENT", `the gzip data is damaged or cut: ${errorText(cause)}`, { cause });
+    throw new AppError("INVALID_ARGUMENT", `corrupt or truncated gzip data: ${errorText(cause)}`, { cause });
   }
 }
 
 /** Of a call that failed on what the archive asked for: the caller's fault is the archive, whatever the call's code says. */
 function ofArchive(error: unknown): unknown {
   const isItsFault = error instanceof AppError && ["NOT_FOUND", "NAME_TAKEN", "NOT_EMPTY"].includes(error.code);
-  return isItsFault
-    ? new AppError("INVALID_ARGUMENT", `the archive's entry ${error.message}`, { cause: error })
-    : error;
+  return isItsFault ? new AppError("INVALID_ARGUMENT", `archive entry ${error.message}`, { cause: error }) : error;
 }
 
 class Extraction {
@@ -142,10 +142,13 @@ class Extraction {
     this.#entry_count++;
     this.#byte_count += entry.size;
     if (this.#entry_count > LIMITS.archive_entries_max) {
-      throw refusal(entry.name, `is one more than ${LIMITS.archive_entries_max}`);
+      throw refusal(entry.name, `exceeds the number of entries (limit ${LIMITS.archive_entries_max})`);
     }
     if (this.#byte_count > LIMITS.archive_bytes_max) {
-      throw refusal(entry.name, `of ${entry.size} bytes is beyond what an archive may hold`);
+      throw refusal(
+        entry.name,
+        `of ${entry.size} bytes exceeds the size of an archive (limit ${LIMITS.archive_bytes_max} bytes)`,
+      );
     }
     const { strip_components = 0, preserve_owner = false } = this.#options;
     const name = stripped(entry.name, entry.name, strip_components);
@@ -153,7 +156,8 @@ class Extraction {
     this.#leave(name);
     const path = Buffer.from(name, "latin1");
     const owner = preserve_owner ? { uid: entry.uid, gid: entry.gid } : {};
-    if (preserve_owner && (!isOwner(entry.uid) || !isOwner(entry.gid))) throw refusal(entry.name, "has no such owner");
+    if (preserve_owner && (!isOwner(entry.uid) || !isOwner(entry.gid)))
+      throw refusal(entry.name, "has an owner that does not exist here");
     const attributes: FileAttributes = { mode: entry.mode, ...owner };
     const timed: FileAttributes = { ...attributes, mtime_ms: entry.mtime_ms };
     if (entry.type === "directory") {
@@ -164,7 +168,7 @@ class Extraction {
       this.#follow(this.#session.symlink(path, target, { ...owner, mtime_ms: entry.mtime_ms }, BENEATH));
     } else if (entry.type === "link") {
       const first = stripped(entry.name, entry.link, strip_components);
-      if (first === null) throw refusal(entry.name, "is a link to what is not below the path");
+      if (first === null) throw refusal(entry.name, "is a link to a target outside the path");
       this.#follow(this.#session.link(path, Buffer.from(first, "latin1"), BENEATH));
     } else if (entry.size <= SMALL_BYTES) {
       this.#follow(this.#session.put(path, await this.#reader.content(), timed, BENEATH));

@@ -82,26 +82,26 @@ const ERRNO_NAMES = new Map(Object.entries(constants.errno).map(([name, number])
 
 /** What a failed system call means to whoever named the path. */
 const MEANINGS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
-  ENOENT: ["NOT_FOUND", "there is no such file or directory"],
-  ENOTDIR: ["INVALID_ARGUMENT", "something on the way is no directory"],
-  EISDIR: ["INVALID_ARGUMENT", "it is a directory"],
-  ELOOP: ["INVALID_ARGUMENT", "it is a link, or there are too many on the way"],
-  EINVAL: ["INVALID_ARGUMENT", "it names no entry of a directory"],
-  ENAMETOOLONG: ["INVALID_ARGUMENT", "the name is too long"],
-  EXDEV: ["INVALID_ARGUMENT", "it leads to another file system"],
-  EOPNOTSUPP: ["INVALID_ARGUMENT", "it is neither a file nor a directory"],
-  EACCES: ["INVALID_ARGUMENT", "it belongs to the kernel, not to a disk"],
-  EPERM: ["INVALID_ARGUMENT", "it cannot be changed"],
-  EROFS: ["INVALID_ARGUMENT", "it lies on a read-only file system"],
+  ENOENT: ["NOT_FOUND", "no such file or directory"],
+  ENOTDIR: ["INVALID_ARGUMENT", "a parent is not a directory"],
+  EISDIR: ["INVALID_ARGUMENT", "is a directory"],
+  ELOOP: ["INVALID_ARGUMENT", "is a symbolic link, or has too many on its path"],
+  EINVAL: ["INVALID_ARGUMENT", "does not name an entry of a directory"],
+  ENAMETOOLONG: ["INVALID_ARGUMENT", "name too long"],
+  EXDEV: ["INVALID_ARGUMENT", "leads to another file system"],
+  EOPNOTSUPP: ["INVALID_ARGUMENT", "is neither a file nor a directory"],
+  EACCES: ["INVALID_ARGUMENT", "is in a file system of the kernel"],
+  EPERM: ["INVALID_ARGUMENT", "operation not permitted"],
+  EROFS: ["INVALID_ARGUMENT", "is on a read-only file system"],
   EBUSY: ["INVALID_ARGUMENT", "something is mounted on it"],
-  EOVERFLOW: ["INVALID_ARGUMENT", "there is no such owner in the container"],
-  EFBIG: ["INVALID_ARGUMENT", "a file cannot be that large"],
+  EOVERFLOW: ["INVALID_ARGUMENT", "no such owner in the container"],
+  EFBIG: ["INVALID_ARGUMENT", "file too large"],
   EMLINK: ["INVALID_ARGUMENT", "too many hard links"],
-  EEXIST: ["NAME_TAKEN", "there is one already"],
-  ENOTEMPTY: ["NOT_EMPTY", "the directory is not empty"],
-  ENOSPC: ["STORAGE_FULL", "there is no room left"],
-  EDQUOT: ["STORAGE_FULL", "there is no room left"],
-  ECANCELED: ["INTERNAL", "it was given up"],
+  EEXIST: ["NAME_TAKEN", "already exists"],
+  ENOTEMPTY: ["NOT_EMPTY", "directory not empty"],
+  ENOSPC: ["STORAGE_FULL", "no space left"],
+  EDQUOT: ["STORAGE_FULL", "no space left"],
+  ECANCELED: ["INTERNAL", "cancelled"],
 };
 
 export function pathText(path: FilePath): string {
@@ -118,9 +118,9 @@ function failure(errno: number, path: FilePath): AppError {
 function nameBytes(path: FilePath): Uint8Array {
   const bytes = typeof path === "string" ? Buffer.from(path) : path;
   if (bytes.length > LIMITS.path_bytes_max) {
-    throw new AppError("INVALID_ARGUMENT", `a path of ${bytes.length} bytes is above ${LIMITS.path_bytes_max}`);
+    throw new AppError("INVALID_ARGUMENT", `path too long: ${bytes.length} bytes (limit ${LIMITS.path_bytes_max})`);
   }
-  if (bytes.includes(0)) throw new AppError("INVALID_ARGUMENT", "a path holds no NUL");
+  if (bytes.includes(0)) throw new AppError("INVALID_ARGUMENT", "path must not contain a NUL");
   return bytes;
 }
 
@@ -236,7 +236,7 @@ export class FileConnection {
   }
 
   /** Ends the connection, and with it the helper and all calls that wait. */
-  close(reason: Error = new AppError("INTERNAL", "the file session was closed")): void {
+  close(reason: Error = new AppError("INTERNAL", "the file session is closed")): void {
     this.#failure ??= reason;
     this.#socket.destroy();
   }
@@ -359,7 +359,7 @@ export class FileConnection {
       if (this.#calls.size === 0 || !this.isOpen) return;
       const still_ms = this.#isAwaited ? this.#clock.monotonicMs() - this.#moved_ms : 0;
       if (still_ms < LIMITS.file_stall_ms) this.#watch(LIMITS.file_stall_ms - still_ms);
-      else this.close(new AppError("INTERNAL", `the file helper did nothing for ${LIMITS.file_stall_ms} ms`));
+      else this.close(new AppError("INTERNAL", `the file helper did not respond for ${LIMITS.file_stall_ms} ms`));
     });
   }
 
@@ -386,7 +386,7 @@ export class FileConnection {
 
   #lost(): AppError {
     if (this.#failure instanceof AppError) return this.#failure;
-    const reason = this.#failure === null ? "it ended" : errorText(this.#failure);
+    const reason = this.#failure === null ? "it exited" : errorText(this.#failure);
     return new AppError("INTERNAL", `lost the file helper: ${reason}`);
   }
 
@@ -415,7 +415,7 @@ export class FileConnection {
         this.#head_bytes = 0;
         const body_bytes = this.#head.readUInt32LE(0) - (FRAME_HEAD_BYTES - 4);
         if (body_bytes < 0 || body_bytes > ANSWER_BYTES_MAX) {
-          this.close(new AppError("INTERNAL", "the file helper broke the protocol"));
+          this.close(new AppError("INTERNAL", "the file helper violated the protocol"));
           return;
         }
         this.#body = Buffer.allocUnsafe(body_bytes);

@@ -149,7 +149,7 @@ export class HelperSession implements FileSession {
     const argv = [minit, "files", root, String(uid_base)];
     const started = await launcher.spawn({ argv, timeout_ms: START_TIMEOUT_MS, listen_paths: [socket_path] });
     try {
-      if (started.exit_code === EXIT_BASE + ENOENT) throw new AppError("NOT_FOUND", `there are no files at ${root}`);
+      if (started.exit_code === EXIT_BASE + ENOENT) throw new AppError("NOT_FOUND", `no files at ${root}`);
       if (started.exit_code !== 0 || started.timed_out) {
         throw new AppError("INTERNAL", `no file helper for ${root}: ${started.stderr.trim()}`);
       }
@@ -196,7 +196,7 @@ export class HelperSession implements FileSession {
     const asked = { path, flags, offset: start, length: Math.max(0, end - start) };
     const frames = this.#connection.frames(FILE_FRAME.READ, asked);
     const first = await frames.next();
-    if (first.done === true) throw new AppError("INTERNAL", "a file was read without an answer");
+    if (first.done === true) throw new AppError("INTERNAL", "the file helper sent no response to a read");
     async function* stream() {
       for await (const { body } of frames) yield body;
     }
@@ -281,7 +281,7 @@ export class HelperSession implements FileSession {
     async function* content(size: number): AsyncGenerator<Uint8Array, void, undefined> {
       for (let left = size; left > 0; ) {
         const next = await frames.next();
-        if (next.done === true) throw new AppError("INTERNAL", "a file ended too early");
+        if (next.done === true) throw new AppError("INTERNAL", "file shorter than announced");
         left -= next.value.body.length;
         yield next.value.body;
       }
@@ -376,10 +376,10 @@ function tooMany(reached: keyof ShareBounds): AppError {
   return reached === "each_max"
     ? new AppError(
         "CONCURRENCY_LIMIT",
-        `the tenant has ${LIMITS.file_sessions_per_tenant_max} transfers of files under way`,
+        `too many file transfers of the tenant (limit ${LIMITS.file_sessions_per_tenant_max})`,
         {
           retry_after: 1,
         },
       )
-    : new AppError("CAPACITY_FULL", `${LIMITS.file_sessions_max} transfers of files are under way`, { retry_after: 1 });
+    : new AppError("CAPACITY_FULL", `too many file transfers (limit ${LIMITS.file_sessions_max})`, { retry_after: 1 });
 }

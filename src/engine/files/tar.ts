@@ -40,7 +40,7 @@ const REFUSED: Readonly<Record<string, string>> = {
   "4": "a device",
   "6": "a pipe",
   S: "a sparse file",
-  M: "a part of several volumes",
+  M: "a part of a multi-volume archive",
 };
 /** Beyond these a file system cuts times anyway. */
 const MTIME_MS_MIN = -(2 ** 31) * 1000;
@@ -104,7 +104,7 @@ interface Extension {
 /** Only times have a fraction. */
 function paxNumber(key: string, value: string): number {
   if ((key === "mtime" ? /^-?\d{1,15}(\.\d*)?$/ : /^-?\d{1,15}$/).test(value)) return Number(value);
-  throw refusal(`the archive says ${key}=${value.slice(0, 64)}, which is no number`);
+  throw refusal(`invalid number in extended tar header: ${key}=${value.slice(0, 64)}`);
 }
 
 function readPax(bytes: Buffer, found: Extension): void {
@@ -114,7 +114,7 @@ function readPax(bytes: Buffer, found: Extension): void {
     const end = at + Number(digits);
     const equals = bytes.indexOf(0x3d, space);
     const isRecord = /^\d{1,7}$/.test(digits) && end <= bytes.length && bytes[end - 1] === 0x0a;
-    if (!isRecord || equals < 0 || equals >= end) throw refusal("the archive holds a damaged extended header");
+    if (!isRecord || equals < 0 || equals >= end) throw refusal("corrupt extended tar header");
     const key = bytes.toString("latin1", space + 1, equals);
     const value = bytes.toString("latin1", equals + 1, end - 1);
     at = end;
@@ -122,7 +122,7 @@ function readPax(bytes: Buffer, found: Extension): void {
     else if (key === "linkpath") found.linkpath = value;
     else if (key === "mtime") found.mtime_ms = paxNumber(key, value) * 1000;
     else if (key === "size" || key === "uid" || key === "gid") found[key] = paxNumber(key, value);
-    else if (key.startsWith("GNU.sparse")) throw refusal("the archive holds a sparse file");
+    else if (key.startsWith("GNU.sparse")) throw refusal("sparse files in archives are not supported");
   }
 }
 
@@ -150,13 +150,13 @@ export class TarReader {
       this.#padding = 0;
       const block = await this.#exactly(BLOCK_BYTES);
       if (block.equals(ZEROS)) return null;
-      if (this.#headers_left-- === 0) throw refusal("the archive holds too many headers");
-      if (!isSumRight(block)) throw refusal("the body is neither a tar archive nor one in gzip, or it is damaged");
+      if (this.#headers_left-- === 0) throw refusal("too many headers for one archive entry");
+      if (!isSumRight(block)) throw refusal("invalid archive: not tar or tar.gz, or corrupt");
       const type = String.fromCharCode(block[156] ?? 0);
       if (!"xgKLXV".includes(type)) return this.#entry(block, type, extension);
       const size = numberField(block, 124, 12);
       if (size < 0 || size > LIMITS.archive_extension_bytes_max) {
-        throw refusal(`the archive holds an extended header of ${size} bytes`);
+        throw refusal(`extended tar header too large: ${size} bytes`);
       }
       const bytes = await this.#exactly(size);
       await this.#skip(-size & (BLOCK_BYTES - 1));
@@ -196,11 +196,12 @@ export class TarReader {
     const own = textField(block, 0, 100);
     const name = extension.path ?? (prefix === "" ? own : `${prefix}/${own}`);
     const found = TYPES[type];
-    if (found === undefined) throw refusal(`the archive's entry ${nameText(name)} is ${REFUSED[type] ?? "unknown"}`);
+    if (found === undefined)
+      throw refusal(`archive entry ${nameText(name)} is ${REFUSED[type] ?? "of an unknown type"}`);
     // The oldest archives have no type for directories.
     const isOld = found === "file" && name.endsWith("/");
     const size = extension.size ?? numberField(block, 124, 12);
-    if (!Number.isSafeInteger(size) || size < 0) throw refusal(`the archive's entry ${nameText(name)} has no size`);
+    if (!Number.isSafeInteger(size) || size < 0) throw refusal(`archive entry ${nameText(name)} has no size`);
     const entry: TarEntry = {
       type: isOld ? "directory" : found,
       name,
@@ -213,7 +214,7 @@ export class TarReader {
       mtime_ms: extension.mtime_ms ?? numberField(block, 136, 12) * 1000,
     };
     if (/\0/.test(entry.name) || /\0/.test(entry.link)) {
-      throw refusal(`the archive's entry ${nameText(name)} has a name with a NUL in it`);
+      throw refusal(`archive entry ${nameText(name)} has a NUL in its name`);
     }
     this.#content_left = entry.size;
     this.#padding = -entry.size & (BLOCK_BYTES - 1);
@@ -263,10 +264,10 @@ export class TarReader {
 
   async #fill(): Promise<void> {
     const next = await this.#source.next();
-    if (next.done === true) throw refusal("the archive ends in the middle");
+    if (next.done === true) throw refusal("truncated archive");
     const { buffer, byteOffset, byteLength } = next.value;
     this.#bytes_left -= byteLength;
-    if (this.#bytes_left < 0) throw refusal(`the archive is larger than ${LIMITS.archive_bytes_max} bytes`);
+    if (this.#bytes_left < 0) throw refusal(`archive too large (limit ${LIMITS.archive_bytes_max} bytes)`);
     this.#chunk = Buffer.from(buffer, byteOffset, byteLength);
     this.#at = 0;
   }

@@ -114,9 +114,11 @@ export class Leftovers {
     const reaper = { clock, mode, runtime };
     await each(ids, LIMITS.leftovers_at_once, async (id) => {
       const remains = remainsOf(places, id, true);
-      await reap(reaper, remains).catch((error) => log.error("container left", { id, error: errorText(error) }));
+      await reap(reaper, remains).catch((error) =>
+        log.error("container of a previous daemon not removed", { id, error: errorText(error) }),
+      );
     });
-    if (ids.length > 0) log.info("removed containers that were left", { containers: ids.length });
+    if (ids.length > 0) log.info("removed containers of a previous daemon", { containers: ids.length });
   }
 
   /** Looks at each container that is there. Nobody may be starting any meanwhile. */

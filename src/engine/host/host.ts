@@ -147,7 +147,7 @@ export class EngineHost {
     this.network.claim();
     this.#budgets = [...raiseBudgets(config.containers_max), socketBudget(this.groups.sockets)];
     for (const { name, is_bounded, note } of this.#budgets)
-      if (!is_bounded) log.warn("budget not bounded", { name, note });
+      if (!is_bounded) log.warn("cannot bound a kernel budget", { name, note });
     this.tenants.boot(this.instances.cgroup);
     await outlive(clock, this.#socket, this.#store.names_prefix);
     await this.#keeper.start();
@@ -182,7 +182,7 @@ export class EngineHost {
   /** Takes the storage pool down. Never rejects. */
   async closeStorage(): Promise<void> {
     await this.#storage?.close().catch((error) => {
-      this.options.log.warn("storage pool not taken down", { error: errorText(error) });
+      this.options.log.warn("cannot unmount the storage pool", { error: errorText(error) });
     });
   }
 
@@ -206,7 +206,7 @@ export class EngineHost {
       workerData,
     });
     // What a thread throws outside of any task would end the daemon if nobody listened. Another takes its place.
-    this.#threads.on("error", (error) => this.options.log.error("a worker thread ended", { error: errorText(error) }));
+    this.#threads.on("error", (error) => this.options.log.error("a worker thread exited", { error: errorText(error) }));
   }
 
   writeResolvConf(): void {
@@ -263,7 +263,7 @@ export class EngineHost {
         return await work(launcher.client);
       } catch (error) {
         if (attempt >= LIMITS.launcher_attempts_max || (await this.#keeper.isAlive(launcher))) throw error;
-        this.options.log.warn("the launcher died during a request, trying again", { attempt, error: errorText(error) });
+        this.options.log.warn("the launcher exited during a request, retrying", { attempt, error: errorText(error) });
       }
     }
   }
@@ -303,7 +303,7 @@ export class EngineHost {
     }
     this.tenants.leave(remains.id);
     const lost = (error: unknown) =>
-      log.warn("network slot not ended, trying again later", { id: remains.id, error: errorText(error) });
+      log.warn("cannot remove a network slot, retrying later", { id: remains.id, error: errorText(error) });
     if (slot !== null) await this.network.release(slot).catch(lost);
     failpoint("engine.remove.released");
     return true;
@@ -327,7 +327,7 @@ export class EngineHost {
       await this.task("remove", remains);
       return true;
     } catch (error) {
-      this.options.log.error("container not removed, trying again later", { id: remains.id, error: errorText(error) });
+      this.options.log.error("cannot remove a container, retrying later", { id: remains.id, error: errorText(error) });
       return false;
     }
   }
@@ -367,7 +367,7 @@ export class EngineHost {
 
   /** Takes the launcher down, and what is left of this daemon in memory unless containers live on in it. */
   async end(isEmpty: boolean): Promise<void> {
-    const failed = (error: unknown) => this.options.log.warn("images not taken down", { error: errorText(error) });
+    const failed = (error: unknown) => this.options.log.warn("cannot unmount the images", { error: errorText(error) });
     if (this.#keeper.isRunning && isEmpty) {
       await this.#store.shutdown(this.#keeper.current.client).catch(failed);
     }
@@ -383,7 +383,7 @@ function makePrivate(path: string, permissions: number): void {
   const { uid, mode } = lstatSync(path);
   const isDirectory = (mode & 0o170000) === 0o040000;
   if (!isDirectory || uid !== 0 || (mode & 0o022) !== 0) {
-    throw new AppError("INTERNAL", `${path} is not a directory of root's alone: remove it`);
+    throw new AppError("INTERNAL", `${path} is not a directory that only root can write: remove it`);
   }
   chmodSync(path, permissions);
 }

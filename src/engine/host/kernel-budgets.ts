@@ -23,7 +23,7 @@ function raise(name: string, value: string, root: string): string | null {
     if (BigInt(readFileSync(file, "utf8").trim()) < BigInt(value)) writeFileSync(file, value);
     return null;
   } catch (error) {
-    return `${name.replaceAll("/", ".")} could not be raised: ${(error as NodeJS.ErrnoException).code ?? "unknown"}`;
+    return `cannot raise ${name.replaceAll("/", ".")}: ${(error as NodeJS.ErrnoException).code ?? "unknown"}`;
   }
 }
 
@@ -33,7 +33,7 @@ export function raiseBudgets(containers_max: number, root = SYSCTLS): Budget[] {
   const shared = (name: Budget["name"], reason: string | null, held: string): Budget => ({
     name,
     is_bounded: reason === null,
-    note: reason === null ? held : `${reason}; one container can use up those of all`,
+    note: reason === null ? held : `${reason}; one container can exhaust it for all`,
   });
   return [
     shared(
@@ -47,8 +47,8 @@ export function raiseBudgets(containers_max: number, root = SYSCTLS): Budget[] {
 
 const SOCKET_NOTES: Record<SocketMemoryBound, string> = {
   memory: "charged to the memory limit",
-  own: "memory_limit_mb again for TCP and UDP, some 75 kB more for each connection; unix sockets count as memory",
-  none: "this kernel's control groups do not count it; one container can use up net.ipv4.tcp_mem",
+  own: "memory_limit_mb again for TCP and UDP, and about 75 kB per connection; unix sockets count as memory",
+  none: "this kernel's control groups do not count it; one container can exhaust net.ipv4.tcp_mem",
 };
 
 /** Buffers of sockets. */

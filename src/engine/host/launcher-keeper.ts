@@ -46,8 +46,7 @@ export class LauncherKeeper {
 
   /** The launcher in use. Throws START_FAILED while it is being replaced. */
   get current(): LauncherHandle {
-    if (this.#launcher === null)
-      throw new AppError("START_FAILED", "the launcher is being replaced", { retry_after: 1 });
+    if (this.#launcher === null) throw new AppError("START_FAILED", "the launcher is restarting", { retry_after: 1 });
     return this.#launcher;
   }
 
@@ -74,7 +73,7 @@ export class LauncherKeeper {
       await Promise.race([this.#replacing, late.promise]);
       cancel();
     }
-    if (this.#launcher === null) throw new AppError("START_FAILED", "no launcher is running", { retry_after: 1 });
+    if (this.#launcher === null) throw new AppError("START_FAILED", "launcher not running", { retry_after: 1 });
     return this.#launcher;
   }
 
@@ -109,7 +108,7 @@ export class LauncherKeeper {
 
   #lost(process: LauncherProcess): void {
     if (this.#isStopping || !this.isCurrent(process.pid)) return;
-    this.#options.log.error("the launcher ended, starting another");
+    this.#options.log.error("the launcher exited, restarting it");
     this.#launcher?.client.close();
     this.#launcher = null;
     process.kill();
@@ -132,11 +131,11 @@ export class LauncherKeeper {
       try {
         launcher = await this.#make();
         await onReplaced(launcher);
-        if (!launcher.client.isOpen) throw new AppError("INTERNAL", "the new launcher ended at once");
+        if (!launcher.client.isOpen) throw new AppError("INTERNAL", "the new launcher exited immediately");
         this.#launcher = launcher;
         return;
       } catch (error) {
-        log.error("no new launcher yet", { error: errorText(error) });
+        log.error("cannot restart the launcher yet", { error: errorText(error) });
         launcher?.client.close();
         await launcher?.process.stop(clock);
         await sleep(clock, pause_ms);

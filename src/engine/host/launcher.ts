@@ -134,7 +134,7 @@ export class LauncherClient {
       failure = error;
     });
     this.#socket.on("close", () => {
-      const reason = failure === null ? "it ended" : errorText(failure);
+      const reason = failure === null ? "it exited" : errorText(failure);
       for (const pending of this.#pending.values()) {
         pending.cancel();
         pending.reject(new AppError("INTERNAL", `lost the launcher: ${reason}`));
@@ -305,7 +305,7 @@ export class LauncherClient {
     return new Promise((resolve, reject) => {
       const cancel = this.#clock.after(deadline_ms, () => {
         this.#pending.delete(id);
-        reject(new AppError("INTERNAL", `the launcher did not answer within ${deadline_ms} ms`));
+        reject(new AppError("INTERNAL", `the launcher did not respond within ${deadline_ms} ms`));
       });
       this.#pending.set(id, { resolve, reject, cancel });
       this.#socket.write(frame.buffer);
@@ -333,7 +333,7 @@ function strAt(buffer: Buffer, at: number): string {
 
 /** What a refused request becomes: CAPACITY_FULL, NOT_FOUND, or INTERNAL with its words. */
 export function storageError(what: string, { errno, text }: StorageAnswer): AppError {
-  if (errno === ENOSPC || errno === EDQUOT) return new AppError("CAPACITY_FULL", `${what}: no room on the disk`);
+  if (errno === ENOSPC || errno === EDQUOT) return new AppError("CAPACITY_FULL", `${what}: no space on the disk`);
   return new AppError(errno === ENOENT ? "NOT_FOUND" : "INTERNAL", `${what}: ${text}`);
 }
 
@@ -383,7 +383,7 @@ export class LauncherProcess {
       await ready.promise;
     } catch (cause) {
       child.kill("SIGKILL");
-      throw new AppError("INTERNAL", `the launcher did not start: ${errorText(cause)}`, { cause });
+      throw new AppError("INTERNAL", `cannot start the launcher: ${errorText(cause)}`, { cause });
     } finally {
       cancel();
     }

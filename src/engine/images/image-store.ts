@@ -54,7 +54,7 @@ export class ImageStore {
       const [id = "", release = ""] = text.split(" ");
       return { reference, id, release };
     } catch (cause) {
-      throw new AppError("NOT_FOUND", `image ${reference} is not in the store`, { cause });
+      throw new AppError("NOT_FOUND", `image not in the store: ${reference}`, { cause });
     }
   }
 

@@ -327,7 +327,7 @@ export class LocalInstances implements Instances {
     const { clock, log } = this.#host.options;
     this.#cancelLook = clock.after(LIMITS.census_interval_ms, () => {
       this.#look()
-        .catch((error) => log.warn("instances not counted", { error: errorText(error) }))
+        .catch((error) => log.warn("cannot count the instances", { error: errorText(error) }))
         .finally(() => this.#lookLater());
     });
   }
@@ -365,7 +365,7 @@ export class LocalInstances implements Instances {
       try {
         return await this.#probe();
       } catch (error) {
-        options.log.warn("the kept system-call filter does not work, compiling it again", { error: errorText(error) });
+        options.log.warn("the cached seccomp filter does not work, compiling it again", { error: errorText(error) });
         this.#filter = filters.rules(NO_CAPABILITIES);
       }
     }

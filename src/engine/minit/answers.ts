@@ -27,13 +27,13 @@ const CANCELLED = 32;
 
 export function readGreeting(body: Buffer): Greeting {
   if (body.length < READY_BYTES || body.readUInt32LE(0) !== PROTOCOL_VERSION) {
-    throw new AppError("INTERNAL", "it speaks another version");
+    throw new AppError("INTERNAL", "protocol version mismatch");
   }
   return { nonce: body.toString("hex", 4, 20), isIdle: body.readUInt32LE(20) === 0 };
 }
 
 export function readExit(body: Buffer): ExitAnswer {
-  if (body.length < EXIT_BYTES) throw new AppError("INTERNAL", `an exit of ${body.length} bytes`);
+  if (body.length < EXIT_BYTES) throw new AppError("INTERNAL", `invalid exit frame of ${body.length} bytes`);
   const flags = body.readUInt32LE(8);
   return {
     exit_code: body.readUInt32LE(0),

@@ -57,7 +57,7 @@ class Connection {
     const socket = connect(path);
     this.socket = socket;
     const cancel = clock.after(timeout_ms, () => {
-      socket.destroy(new AppError("START_FAILED", `minit did not answer within ${timeout_ms} ms`));
+      socket.destroy(new AppError("START_FAILED", `minit did not respond within ${timeout_ms} ms`));
     });
     let isGreeted = false;
     const reader = new FrameReader((type, id, body) => {
@@ -74,7 +74,7 @@ class Connection {
       try {
         reader.push(chunk);
       } catch (cause) {
-        socket.destroy(new AppError("INTERNAL", `minit broke the protocol: ${errorText(cause)}`));
+        socket.destroy(new AppError("INTERNAL", `minit violated the protocol: ${errorText(cause)}`));
       }
     });
     socket.on("error", (error) => {
@@ -84,7 +84,7 @@ class Connection {
       cancel();
       const error = isGreeted
         ? new AppError("INTERNAL", `lost the connection to minit: ${failure}`)
-        : new AppError("START_FAILED", `no minit: ${failure}`);
+        : new AppError("START_FAILED", `cannot connect to minit: ${failure}`);
       greeting.reject(error);
       onClosed(error);
     });
@@ -312,7 +312,7 @@ export class ControlConnection implements ContainerControl {
     return new Promise((resolve, reject) => {
       const cancel = clock.after(timeout_ms, () => {
         this.#pongs.delete(id);
-        reject(new AppError("NOT_RESPONDING", `minit did not answer within ${timeout_ms} ms`));
+        reject(new AppError("NOT_RESPONDING", `minit did not respond within ${timeout_ms} ms`));
       });
       this.#pongs.set(id, () => {
         cancel();
@@ -381,5 +381,5 @@ export async function shutdown(path: string, timeout_ms: number, clock: Clock): 
   await closed.promise;
   cancel();
   await connection.greeting;
-  if (isLate) throw new AppError("INTERNAL", `the container did not end within ${timeout_ms} ms`);
+  if (isLate) throw new AppError("INTERNAL", `the container did not exit within ${timeout_ms} ms`);
 }

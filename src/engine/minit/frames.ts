@@ -62,7 +62,7 @@ export class FrameWriter {
   /** `body_bytes`: the body's size, known before (use `strBytes`). Refuses one above the frame bound. */
   constructor(type: number, id: number, body_bytes: number) {
     if (body_bytes > LIMITS.frame_bytes_max) {
-      throw new AppError("BODY_TOO_LARGE", `a frame of ${body_bytes} bytes is above ${LIMITS.frame_bytes_max}`);
+      throw new AppError("BODY_TOO_LARGE", `frame too large: ${body_bytes} bytes (limit ${LIMITS.frame_bytes_max})`);
     }
     this.buffer = Buffer.allocUnsafe(FRAME_HEAD_BYTES + body_bytes);
     this.buffer.writeUInt32LE(COUNTED_HEAD_BYTES + body_bytes, 0);
@@ -184,7 +184,7 @@ export class FrameReader {
     while (buffer.length - at >= FRAME_HEAD_BYTES) {
       const counted = buffer.readUInt32LE(at);
       if (counted < COUNTED_HEAD_BYTES || counted > LIMITS.frame_bytes_max + 65_536) {
-        throw new AppError("INTERNAL", `frame length ${counted} is out of bounds`);
+        throw new AppError("INTERNAL", `frame length out of range: ${counted}`);
       }
       const end = at + 4 + counted;
       if (end > buffer.length) {

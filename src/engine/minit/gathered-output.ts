@@ -16,7 +16,7 @@ export class GatheredOutput {
   add(body: Buffer): void {
     const bytes = this.#bytes + body.length;
     if (bytes > this.#bytes_max) {
-      throw new AppError("INTERNAL", `more output than the ${this.#bytes_max} bytes asked for`);
+      throw new AppError("INTERNAL", `output above the requested ${this.#bytes_max} bytes`);
     }
     if (this.#bytes === 0) {
       this.#buffer = body;

@@ -46,7 +46,7 @@ export class MinitClient implements InstanceMinit {
       try {
         this.#reader.push(chunk);
       } catch (cause) {
-        socket.destroy(new AppError("INTERNAL", `minit broke the protocol: ${errorText(cause)}`));
+        socket.destroy(new AppError("INTERNAL", `minit violated the protocol: ${errorText(cause)}`));
       }
     });
     socket.on("error", (error) => {
@@ -62,13 +62,13 @@ export class MinitClient implements InstanceMinit {
     client.#onReady = ready.resolve;
     client.onClosed(() => ready.reject(client.#lost()));
     const cancel = clock.after(timeout_ms, () => {
-      ready.reject(new AppError("START_FAILED", `minit did not answer within ${timeout_ms} ms`));
+      ready.reject(new AppError("START_FAILED", `minit did not respond within ${timeout_ms} ms`));
     });
     try {
       return { client, ...(await ready.promise) };
     } catch (cause) {
       client.close();
-      throw new AppError("START_FAILED", `no minit: ${errorText(cause)}`, { cause });
+      throw new AppError("START_FAILED", `cannot connect to minit: ${errorText(cause)}`, { cause });
     } finally {
       cancel();
       client.#onClosed = () => {};
@@ -120,7 +120,7 @@ export class MinitClient implements InstanceMinit {
     return new Promise((resolve, reject) => {
       const cancel = clock.after(timeout_ms, () => {
         this.#pings.delete(id);
-        reject(new AppError("INTERNAL", `minit did not answer a ping within ${timeout_ms} ms`));
+        reject(new AppError("INTERNAL", `minit did not respond to a ping within ${timeout_ms} ms`));
       });
       this.#pings.set(id, () => {
         cancel();
@@ -173,7 +173,7 @@ export class MinitClient implements InstanceMinit {
     const exec = this.#running.get(id);
     if (exec === undefined) return;
     if (type === FRAME.IDLE) {
-      if (exec.idle === null) throw new AppError("INTERNAL", "an instance was idle before its command had ended");
+      if (exec.idle === null) throw new AppError("INTERNAL", "an instance reported idle before its command exited");
       this.#running.delete(id);
       failpoint("engine.exec.idle");
       exec.idle.resolve();

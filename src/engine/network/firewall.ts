@@ -131,7 +131,7 @@ export class Firewall {
       this.#cancelRuling = null;
       this.#ruling
         .add(null)
-        .catch((error) => log.warn("classes and buckets of tenants not set", { error: errorText(error) }));
+        .catch((error) => log.warn("cannot set the classes and buckets of tenants", { error: errorText(error) }));
     });
   }
 

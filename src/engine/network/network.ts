@@ -131,7 +131,7 @@ export class Network {
       remnant: (index) => this.#slot(index, NO_NETNS, NO_LAUNCHER),
       cut: (slot) => this.#cutting.add(slot),
       remove: (slots) => this.#remove(slots),
-      onRemovalFailed: (error) => log.warn("links not removed, trying again later", { error: errorText(error) }),
+      onRemovalFailed: (error) => log.warn("cannot remove network links, retrying later", { error: errorText(error) }),
       // A slot of a launcher that ended is gone with it. One with a user namespace is not for a container without: the
       // machine's root could be above what owns the network.
       isUsable: ({ launcher_pid, user }) => isCurrent(launcher_pid) && (user !== null) === users.areWanted,
@@ -151,13 +151,13 @@ export class Network {
       return name === bridge || new RegExp(`^h${tag}\\d+$`).test(name) || settingOf(name, "ifalias") === owner;
     });
     if (link !== null) {
-      const message = `the subnet ${subnet} holds addresses that this machine reaches by ${link}`;
+      const message = `subnet ${subnet} overlaps addresses that this machine reaches through ${link}`;
       throw new AppError("WRONG_STATE", `${message}: set HEARTH_SUBNET`);
     }
     if (existsSync(`/sys/class/net/${bridge}`)) {
       const alias = settingOf(bridge, "ifalias");
       if (alias !== owner) {
-        const whose = alias === "" ? "something else" : `'${alias}'`;
+        const whose = alias === "" ? "another program" : `'${alias}'`;
         throw new AppError(
           "WRONG_STATE",
           `the bridge ${bridge} belongs to ${whose}: set HEARTH_BRIDGE and HEARTH_SUBNET`,
@@ -291,9 +291,9 @@ export class Network {
     });
     if (strange.length === 0) return;
     await this.#cut(strange);
-    this.#options.log.warn("containers that run have no network until they are started again", {
+    this.#options.log.warn("running containers have no network until they are restarted", {
       links: namesOf(strange).join(" "),
-      reason: "their links were made for another subnet or bridge, or by another version",
+      reason: "their links belong to another subnet, bridge or version",
     });
   }
 

@@ -70,20 +70,20 @@ export class Uplink {
       if (this.#setting === null) return budget(false, "HEARTH_UPLINK is not set; tenants do not share the uplink");
       const { device, mbit } = this.#setting;
       const found = await this.#root(client, device);
-      if (found === null) return budget(false, `there is no device ${device}`);
+      if (found === null) return budget(false, `no such device: ${device}`);
       if (found.handle === `${this.#handle}:`) await this.#delete(client, device);
       else if (found.handle !== "0:") {
-        return budget(false, `${device} has the queueing discipline ${found.kind} ${found.handle} of somebody else`);
+        return budget(false, `${device} has a queueing discipline of another program: ${found.kind} ${found.handle}`);
       }
       // Known before it is there: a crash between the two leaves a file that leads to nothing.
       writeFileSync(this.#file, device, { mode: 0o600 });
       writeFileSync(this.#batch_file, this.#classes(device, mbit), { mode: 0o600 });
       await client.run(["tc", "-batch", this.#batch_file], COMMAND_TIMEOUT_MS);
       this.#isShared = true;
-      return budget(true, `${mbit} Mbit/s of ${device} are shared equally between tenants that send at once`);
+      return budget(true, `sending tenants share ${mbit} Mbit/s of ${device} equally`);
     } catch (error) {
       await this.end(client).catch(() => {});
-      return budget(false, `the uplink cannot be shared: ${errorText(error)}`);
+      return budget(false, `cannot share the uplink: ${errorText(error)}`);
     }
   }
 

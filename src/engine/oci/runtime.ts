@@ -73,8 +73,8 @@ export class OciRuntime {
     const argv = [...this.#base, "run", "--detach", ...descriptors, ...noted, "--bundle", bundle, id];
     const result = await (await this.#launcher()).spawn({ argv, timeout_ms, listen_paths: [listen_path], file_paths });
     if (result.exit_code === 0 && !result.timed_out) return;
-    const words = result.timed_out ? `no answer within ${timeout_ms} ms` : result.stderr.trim().slice(-500);
-    throw new AppError("START_FAILED", `${this.command} could not start the container: ${words}`);
+    const words = result.timed_out ? `no response within ${timeout_ms} ms` : result.stderr.trim().slice(-500);
+    throw new AppError("START_FAILED", `${this.command} cannot start the container: ${words}`);
   }
 
   /** Creates the container without starting it (used to let crun compile a filter). */

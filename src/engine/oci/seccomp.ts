@@ -217,7 +217,7 @@ export interface OciSeccomp {
 /** Narrows the profile to `architecture` and `capabilities` (`CAP_…`). Rules with a `minKernel` hold on any kernel we run on. */
 export function narrowProfile(profile: Profile, architecture: string, capabilities: readonly string[]): OciSeccomp {
   const native = NATIVE[architecture as keyof typeof NATIVE];
-  if (native === undefined) throw new AppError("INTERNAL", `no system-call filter for architecture ${architecture}`);
+  if (native === undefined) throw new AppError("INTERNAL", `no seccomp filter for architecture ${architecture}`);
   const has = (names: readonly string[] | undefined, values: readonly string[]) =>
     names?.some((name) => values.includes(name)) === true;
   const holds = (rule: Rule): boolean => {
@@ -243,7 +243,7 @@ export function narrowProfile(profile: Profile, architecture: string, capabiliti
 
 /** Reads the machine's default profile. Throws INTERNAL when the package that carries it is not installed. */
 export function loadSeccomp(architecture: string, capabilities: readonly string[]): OciSeccomp {
-  if (!existsSync(PROFILE_PATH)) throw new AppError("INTERNAL", `${PROFILE_PATH} is missing (comes with buildah)`);
+  if (!existsSync(PROFILE_PATH)) throw new AppError("INTERNAL", `missing ${PROFILE_PATH} (part of buildah)`);
   return narrowProfile(JSON.parse(readFileSync(PROFILE_PATH, "utf8")) as Profile, architecture, capabilities);
 }
 

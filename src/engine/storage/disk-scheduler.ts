@@ -21,16 +21,17 @@ function loopOf(file: string, root: string): string | null {
 export function shareDisk(choice: DiskScheduler, file: string, root = BLOCK_DEVICES): Budget {
   const budget = (is_bounded: boolean, note: string): Budget => ({ name: "disk_io", is_bounded, note });
   const loop = loopOf(file, root);
-  if (loop === null) return budget(false, "the storage pool has no device of its own; its disk's scheduler decides");
+  if (loop === null)
+    return budget(false, "the storage pool has no device of its own; the scheduler of its disk applies");
   const queue = `${root}/${loop}/queue`;
   if (choice === "keep")
     return budget(false, "HEARTH_DISK_SCHEDULER is keep; tenants share by the number of their requests");
   try {
     writeFileSync(`${queue}/scheduler`, "bfq");
     writeFileSync(`${queue}/iosched/slice_idle_us`, String(LIMITS.disk_slice_idle_us));
-    return budget(true, `reads and direct writes of containers are shared equally between tenants, by bfq on ${loop}`);
+    return budget(true, `tenants share reads and direct writes of containers equally, by bfq on ${loop}`);
   } catch (error) {
     const reason = (error as NodeJS.ErrnoException).code ?? "unknown";
-    return budget(false, `${loop} cannot have the scheduler bfq: ${reason}`);
+    return budget(false, `cannot set the scheduler bfq on ${loop}: ${reason}`);
   }
 }

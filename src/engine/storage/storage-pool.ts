@@ -48,7 +48,7 @@ export class StoragePool implements Storage {
   /** Sparse file that backs the pool, if it has a device of its own. */
   readonly file: string;
   readonly #gate = new Semaphore(LIMITS.storage_pool_requests_at_once, LIMITS.storage_pool_requests_waiting_max, () => {
-    return new AppError("CAPACITY_FULL", "too many requests wait for the storage pool");
+    return new AppError("CAPACITY_FULL", "too many queued requests for the storage pool");
   });
   /** What the pool's total was last limited to (S3); 0: not yet. */
   #limit_bytes = 0;
@@ -79,7 +79,7 @@ export class StoragePool implements Storage {
       const bytes = this.#wantedBytes();
       const held_bytes = (await stat(this.file)).size;
       if (held_bytes > bytes && this.#options.size_mb !== null) {
-        this.#options.log.info("the storage pool keeps its size", { size_mb: held_bytes / MIB });
+        this.#options.log.info("cannot shrink the storage pool", { size_mb: held_bytes / MIB });
       }
       const answer = await launcher.storage({ type: FRAME.STORAGE_OPEN, texts: [this.file, this.path], bytes });
       if (answer.errno !== 0) throw mountError(this.file, answer);
@@ -236,7 +236,7 @@ export class StoragePool implements Storage {
           failures = 0;
         } catch (error) {
           // One may fall into the change of the launcher. What stays wrong is told once.
-          if (++failures === 2) log.error("the storage pool does not answer", { error: errorText(error) });
+          if (++failures === 2) log.error("the storage pool does not respond", { error: errorText(error) });
         }
         if (!this.#isClosed) this.#lookLater(failures);
       },
@@ -245,7 +245,7 @@ export class StoragePool implements Storage {
 
   #refuseWhenFull(): void {
     if (this.#room_bytes >= LIMITS.storage_pool_room_bytes_min) return;
-    throw new AppError("CAPACITY_FULL", "the disk has no room for files of containers and volumes");
+    throw new AppError("CAPACITY_FULL", "the disk has no space for files of containers and volumes");
   }
 
   async #done(what: string, request: StorageRequest): Promise<StorageAnswer> {

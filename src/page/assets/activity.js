@@ -35,7 +35,7 @@ function operationsCard({ api, clock, say, refresh }) {
   const trouble = problem();
   const list = followedList(
     table("Operations", "operations", OPERATION_COLUMNS),
-    "There is no operation.",
+    "No operations.",
     (/** @type {OperationSummary} */ { operation_id }) => operation_id,
     ({ operation_id, operation_type, container_id, target_resource_id, created_at }) => {
       const status = badge();
@@ -100,7 +100,7 @@ export function activityView(context) {
   const operations = operationsCard(context);
   const list = followedList(
     table("Events", "events", EVENT_COLUMNS),
-    "Nothing has happened yet.",
+    "No events yet.",
     (/** @type {Happening} */ { id }) => id,
     eventRow,
   );

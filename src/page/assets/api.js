@@ -33,7 +33,7 @@ export class ApiError extends Error {
    * @param {{ error?: string, error_code?: string, hint?: string | null, request_id?: string }} body
    */
   constructor(status, body) {
-    super(body.error ?? `hearth answered ${status}`);
+    super(body.error ?? `status ${status} from hearth`);
     this.name = "ApiError";
     this.status = status;
     this.code = body.error_code ?? null;
@@ -78,7 +78,8 @@ export class Api {
    * @param {string} key
    */
   async signIn(key) {
-    if (!KEY_TEXT.test(key)) throw new ApiError(401, { error: "a key has letters, digits and signs, and no spaces" });
+    if (!KEY_TEXT.test(key))
+      throw new ApiError(401, { error: "invalid key: empty, or with a space or a non-ASCII character" });
     await this.#send("GET", "/api/functions?limit=1", undefined, READ_MS, key);
     this.#key = key;
     sessionStorage.setItem(STORED_KEY, key);
@@ -237,7 +238,7 @@ export class Api {
   async download(target) {
     const response = await this.open(target, AbortSignal.timeout(TRANSFER_MS));
     return response.blob().catch(() => {
-      throw new ApiError(0, { error: "the connection broke before all of it was there" });
+      throw new ApiError(0, { error: "connection lost during the download" });
     });
   }
 
@@ -265,9 +266,9 @@ export class Api {
             else reject(refusal(request.status, request.responseText));
           };
           // A refusal of what is long may be lost: the daemon does not read on for minutes to say it.
-          request.onerror = lost("the connection broke before all of it was sent; Activity may say why");
-          request.ontimeout = lost("hearth has not answered in time");
-          request.onabort = lost("the upload was cancelled");
+          request.onerror = lost("connection lost during the upload; see Activity for the reason");
+          request.ontimeout = lost("no response from hearth in time");
+          request.onabort = lost("upload cancelled");
           ended.addEventListener("abort", () => request.abort());
           request.send(content);
         }),
@@ -330,8 +331,8 @@ export class Api {
       } catch (error) {
         if (error instanceof ApiError) throw error;
         if (session.aborted) throw new ApiError(0, { error: "signed out" });
-        if (signal.aborted) throw new ApiError(0, { error: "hearth has not answered in time" });
-        if (attempts_left <= 0) throw new ApiError(0, { error: "hearth does not answer" });
+        if (signal.aborted) throw new ApiError(0, { error: "no response from hearth in time" });
+        if (attempts_left <= 0) throw new ApiError(0, { error: "no response from hearth" });
         await new Promise((resolve) => void this.#clock.after(READ_PAUSE_MS, () => resolve(null)));
       }
     }

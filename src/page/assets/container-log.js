@@ -27,7 +27,7 @@ const END_PX = 8;
 function lineView({ timestamp, stream, message }) {
   const at = epochSeconds(timestamp);
   const rest = message.length - LINE_LENGTH_MAX;
-  const text = rest > 0 ? `${message.slice(0, LINE_LENGTH_MAX)}… and ${count(rest)} characters more` : message;
+  const text = rest > 0 ? `${message.slice(0, LINE_LENGTH_MAX)}… and ${count(rest)} more characters` : message;
   return h(
     "div",
     { class: `line ${stream}` },
@@ -47,7 +47,7 @@ export function logCard({ api, clock }, id) {
     "aria-label": "Log",
     "aria-live": "off",
   });
-  const note = h("span", { class: "hint", text: "Nothing has been written." });
+  const note = h("span", { class: "hint", text: "No output yet." });
   const toggle = h("button", { type: "button", class: "quiet", "aria-pressed": "true", text: "Follow" });
   /** @type {LogEntry[]} */
   let waiting = [];

@@ -45,7 +45,7 @@ export function runCard({ api, say, refresh }, id) {
     void act(button, trouble, async () => {
       const ended = await containersOf(api).exec(id(), ["/bin/sh", "-c", line.value], TIMEOUT_MS);
       result.replaceChildren(resultView(ended));
-      say(ended.timed_out ? "ended after a minute" : `exit code ${ended.exit_code}`);
+      say(ended.timed_out ? "killed after a minute" : `exit code ${ended.exit_code}`);
       refresh();
     });
   };
@@ -54,7 +54,7 @@ export function runCard({ api, say, refresh }, id) {
     { onsubmit },
     h("label", { for: "command", text: "Command" }),
     line,
-    h("p", { class: "hint" }, "For ", h("code", { text: "/bin/sh -c" }), "; after a minute it is ended."),
+    h("p", { class: "hint" }, "For ", h("code", { text: "/bin/sh -c" }), "; hearth kills it after a minute."),
     h("p", { class: "actions" }, button, h("kbd", { text: "Ctrl+Enter" })),
     trouble.element,
   );

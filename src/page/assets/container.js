@@ -32,16 +32,16 @@ const FACTS = [
   ["Id", ({ container_id }) => container_id],
   ["Address", ({ ip_address }) => ip_address ?? "none"],
   ["Ports", ({ ports }) => ports.map(portText).join(", ") || "none"],
-  ["May reach", ({ egress }) => (egress === "on" ? "everything outside" : reachable(egress))],
+  ["Outbound traffic", ({ egress }) => (egress === "on" ? "everything outside" : reachable(egress))],
   ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MiB`],
-  ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no quota" : `${cpu_limit_percent} % of a core`)],
-  ["Disk", ({ disk_limit_mb }) => (disk_limit_mb === null ? "no quota" : `${disk_limit_mb} MiB`)],
+  ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no limit" : `${cpu_limit_percent} % of a core`)],
+  ["Disk", ({ disk_limit_mb }) => (disk_limit_mb === null ? "no limit" : `${disk_limit_mb} MiB`)],
   ["Directory", ({ working_directory }) => working_directory],
   ["Hardened", ({ strict }) => (strict ? "yes" : "no")],
   ["Root", ({ read_only_root }) => (read_only_root ? "read-only" : "writable")],
   ["Restarts", ({ restart, restart_count }) => (restart === "no" ? "no" : `${restart}, ${restart_count} so far`)],
-  ["Deleted after", ({ ttl_seconds }) => seconds(ttl_seconds, "never by itself")],
-  ["Stopped after", ({ idle_seconds }) => (idle_seconds === null ? "never by itself" : `${idle_seconds} s idle`)],
+  ["Deleted after", ({ ttl_seconds }) => seconds(ttl_seconds, "never")],
+  ["Stopped after", ({ idle_seconds }) => (idle_seconds === null ? "never" : `${idle_seconds} s idle`)],
   ["Created", ({ created_at }) => moment(created_at, "")],
   ["Started", ({ started_at }) => moment(started_at, "never")],
   ["Ended", ({ exited_at }) => moment(exited_at, "no")],
@@ -106,30 +106,31 @@ function lifeButtons({ api, say }, trouble, current, onMoved, end) {
   const restart = button("Restart", "", async ({ container_id, name }) => {
     await containers.stop(container_id);
     await containers.start(container_id);
-    return `${name} was started again`;
+    return `${name} is restarted`;
   });
   const stop = button("Stop", "", async ({ container_id, name }) => {
     await containers.stop(container_id);
-    return `${name} has ended`;
+    return `${name} is stopped`;
   });
   const kill = button("Kill", "danger", async ({ container_id, name }) => {
-    const question = "Everything in it is ended at once, without a word to it. Its files stay.";
+    const question = "hearth kills all its processes immediately (SIGKILL). Its files stay.";
     if (!(await confirm(`Kill ${name}?`, question, "Kill"))) return null;
     await containers.kill(container_id);
-    return `${name} was killed`;
+    return `${name} is killed`;
   });
   const rename = button("Rename", "", async ({ container_id, name }) => {
     const wanted = await askName(`Rename ${name}`, name, "Rename");
     if (wanted === "" || wanted === name) return null;
     await containers.rename(container_id, wanted);
-    return `${name} is called ${wanted} now`;
+    return `${name} is renamed to ${wanted}`;
   });
   const remove = button("Delete", "danger", async ({ container_id, name, state }) => {
-    const running = state === "running" ? "It runs and is killed. " : "";
-    if (!(await confirm(`Delete ${name}?`, `${running}Its files and its log go with it.`, "Delete"))) return null;
+    const running = state === "running" ? "The container is running: hearth kills it. " : "";
+    if (!(await confirm(`Delete ${name}?`, `${running}hearth deletes its files and its log, too.`, "Delete")))
+      return null;
     await end(() => containers.remove(container_id));
     location.hash = "#/containers";
-    return `${name} was deleted`;
+    return `${name} is deleted`;
   });
   return {
     elements: [start, stop, restart, kill, rename, remove],
@@ -156,7 +157,7 @@ function header(context, current, onMoved, end) {
   const terminal = h("a", { class: "button", text: "Terminal" });
   const files = h("a", { class: "button", text: "Files" });
   const buttons = lifeButtons(context, trouble, current, onMoved, end);
-  const readOnly = h("p", { class: "hint", text: "This key may not write: what changes a container is not offered." });
+  const readOnly = h("p", { class: "hint", text: "This key lacks the scope write: the page hides all actions." });
   return {
     element: h(
       "div",

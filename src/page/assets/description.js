@@ -13,9 +13,9 @@ const FACTS = [
   ["Timeout", ({ timeout_seconds }) => `${timeout_seconds} s`],
   ["Instances", ({ min_instances, max_instances }) => `${min_instances} to ${max_instances}`],
   ["Concurrency", ({ concurrency_limit }) => (concurrency_limit === null ? "no limit" : `${concurrency_limit} calls`)],
-  ["Directory", ({ working_directory }) => working_directory ?? "the image's own"],
+  ["Directory", ({ working_directory }) => working_directory ?? "default of the image"],
   ["Calls the API", ({ api_access }) => (api_access ? "yes, as its tenant" : "no")],
-  ["Between calls", ({ cleanup_on_exit }) => (cleanup_on_exit ? "files are emptied" : "files stay")],
+  ["After each call", ({ cleanup_on_exit }) => (cleanup_on_exit ? "/tmp is emptied" : "/tmp stays")],
   ["Created", ({ created_at }) => dateTime(created_at)],
   ["Id", ({ id }) => id],
 ];
@@ -26,7 +26,7 @@ export function descriptionCard() {
   const fields = facts(FACTS);
 
   let isShown = false;
-  const none = h("p", { class: "hint", text: "None set." });
+  const none = h("p", { class: "hint", text: "No variables." });
   const toggle = h("button", { type: "button", class: "quiet", "aria-pressed": "false", text: "Show values" });
   const entries = h("dl", { class: "facts column environment" });
   /** @typedef {{ name: string, value: string }} Variable */

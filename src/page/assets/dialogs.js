@@ -7,9 +7,9 @@ const KEYS = [
   ["Enter", "open the row"],
   ["Esc", "leave a field, then go back"],
   ["n", "new function, container or volume"],
-  ["i", "to the payload"],
-  ["Ctrl+Enter", "send the form"],
-  ["?", "these keys"],
+  ["i", "go to the payload"],
+  ["Ctrl+Enter", "submit the form"],
+  ["?", "show these keys"],
 ];
 
 /**

@@ -103,10 +103,10 @@ function entryRow(context, tree, { base }, trouble, onChanged) {
       const remove = h("button", { type: "button", class: "quiet", text: "Delete", "aria-label": `Delete ${name}` });
       remove.addEventListener("click", () =>
         act(remove, trouble, async () => {
-          const question = type === "directory" ? "All that is in it goes with it." : "It cannot be brought back.";
+          const question = type === "directory" ? "hearth deletes its contents, too." : "You cannot undo this.";
           if (!(await confirm(`Delete ${path}?`, question, "Delete"))) return;
           await files.remove(source, path);
-          say(`${path} was deleted`);
+          say(`${path} is deleted`);
           onChanged();
         }),
       );
@@ -134,7 +134,7 @@ function pager({ base, path, page }) {
       const part = `${count(first)} to ${count(first + files.length - 1)} of ${count(total)}`;
       setText(
         words,
-        total === 0 ? "Nothing in it." : files.length === 0 ? `Nothing on this page of ${count(total)}` : part,
+        total === 0 ? "Empty directory." : files.length === 0 ? `No entries on this page of ${count(total)}` : part,
       );
     },
   };

@@ -64,7 +64,7 @@ function header({ api, say }, current, onMoved, remove) {
     act(remover, trouble, async () => {
       const record = current();
       if (record === null) return;
-      const question = "Its versions and all records go with it. Running calls get ten seconds to finish.";
+      const question = "hearth deletes its versions and records, too. Running calls have ten seconds to finish.";
       if (!(await confirm(`Delete ${record.name}?`, question, "Delete"))) return;
       await remove(record);
       say(`${record.name} is deleted`);

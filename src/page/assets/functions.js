@@ -41,7 +41,7 @@ function row(first, { pool, clock }) {
 
 /** @param {Context} context @returns {View} */
 export function functionsView(context) {
-  const form = createForm(context, "Make the first function");
+  const form = createForm(context, "Create the first function");
   const { view } = listView(context, {
     noun: "function",
     columns: COLUMNS,

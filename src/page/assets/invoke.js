@@ -8,10 +8,10 @@ import { act, card, problem, sendOnEnter } from "./widgets.js";
 
 /** @type {Readonly<Record<string, string>>} */
 const REFUSING = {
-  pending: "Not deployed yet: calls are refused until it is.",
-  paused: "Paused: calls are refused until it is resumed.",
-  error: "The last deployment failed: calls are refused until one succeeds.",
-  deleting: "Being deleted: calls are refused.",
+  pending: "Not deployed: deploy the function to call it.",
+  paused: "Paused: resume the function to call it.",
+  error: "The last deployment failed: deploy the function again to call it.",
+  deleting: "Deletion in progress: calls are refused.",
 };
 
 /** @param {Context} context */

@@ -45,7 +45,7 @@ export function listView({ api, clock }, { noun, columns, words, idOf, matches, 
     if (resources === null) return;
     const wanted = bar.filter.value.trim().toLowerCase();
     const matching = resources.filter((resource) => matches(resource, wanted));
-    list.update(matching, isEmpty() ? `There is no ${noun}.` : `No ${noun}s match.`);
+    list.update(matching, isEmpty() ? `No ${noun}s.` : `No ${noun}s match.`);
     const all = isCut ? `the newest ${count(resources.length)} ${noun}s` : counted(resources.length, noun);
     setText(bar.summary, matching.length === resources.length ? all : `${count(matching.length)} of ${all}`);
     show(bar.create, api.may("write"));

@@ -25,7 +25,7 @@ class Page {
   #message = h("p", { class: "message", role: "status", "aria-live": "polite" });
   #statusBar = statusBar();
   #header;
-  #api = new Api(browserClock, () => this.#leave("The key is not accepted any more. Sign in again."));
+  #api = new Api(browserClock, () => this.#leave("The key is no longer valid. Sign in again."));
   #poll = new Poll(
     browserClock,
     () => this.#round(),

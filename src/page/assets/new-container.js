@@ -19,7 +19,8 @@ const items = (text) =>
 /** @param {string} text `[[address:]port:]port[/udp]` */
 function port(text) {
   const match = PORT.exec(text);
-  if (match === null) throw new TypeError(`'${text}' is no port: expected [[address:]port:]port[/udp], as 20080:80`);
+  if (match === null)
+    throw new TypeError(`invalid port: '${text}' (expected [[address:]port:]port[/udp], such as 20080:80)`);
   const [, host_address, host_port, container_port, protocol] = match;
   return {
     container_port: Number(container_port),
@@ -58,7 +59,7 @@ function fields() {
     h("option", { value: "list", text: "these addresses" }),
   );
   const rules = h("textarea", { id: "container-rules", placeholder: "203.0.113.0/24:443/tcp", ...lines });
-  const allowed = labelled("Addresses and networks", rules, "One a line, with ports and protocol if need be.");
+  const allowed = labelled("Addresses and networks", rules, "One per line, optionally with ports and protocol.");
   const draw = () => show(allowed, egress.value === "list");
   egress.addEventListener("change", draw);
   draw();
@@ -80,11 +81,11 @@ function fields() {
       labelled("Image", image, "A profile, such as prod."),
       labelled("Memory", memory, "MiB."),
     ),
-    h("label", { class: "check" }, oci, "The image is an OCI reference in the store"),
-    labelled("Command", command, "For /bin/sh -c. Without one the container waits for what is run in it."),
-    labelled("Volumes", volumes, "One a line: <volume>:<path inside>."),
-    labelled("Ports", ports, "[[address:]port:]port[/udp]; without a port of this machine a free one is taken."),
-    labelled("It may reach", egress),
+    h("label", { class: "check" }, oci, "The image is an OCI reference in the image store"),
+    labelled("Command", command, "A command line for /bin/sh -c. Without a command, the container waits for exec."),
+    labelled("Volumes", volumes, "One per line: <volume>:<target path>."),
+    labelled("Ports", ports, "[[address:]host port:]container port[/udp]. Default host port: a free one."),
+    labelled("Outbound traffic", egress),
     allowed,
   ];
   return { all, body, name };

@@ -54,7 +54,7 @@ export function createForm({ api, say, refresh }, title) {
       const { id, name: made } = await api.create({ name: name.value, handler: handler.value });
       // A deployment that fails leaves a function in state error, whose own view says why.
       const failure = await api.move(id, "deploy").then(() => null, String);
-      say(failure === null ? `${made} is deployed` : `${made} was created and not deployed: ${failure}`);
+      say(failure === null ? `${made} is deployed` : `${made} is created but not deployed: ${failure}`);
       location.hash = `#/functions/${encodeURIComponent(id)}`;
       refresh();
     });
@@ -69,7 +69,7 @@ export function createForm({ api, say, refresh }, title) {
     h(
       "p",
       { class: "hint" },
-      "One line for ",
+      "A command line for ",
       h("code", { text: "/bin/sh -c" }),
       "; the payload is its standard input.",
     ),

@@ -123,7 +123,7 @@ function distribution(records, { low, high, y }, left) {
       x += width;
     }
   });
-  group.append(svg("text", { x: left, y: HEIGHT - MARGIN.bottom + 16, text: "how often" }));
+  group.append(svg("text", { x: left, y: HEIGHT - MARGIN.bottom + 16, text: "number of calls" }));
   return group;
 }
 
@@ -161,7 +161,7 @@ function drawing(records, width, onOpen) {
       x: (MARGIN.left + right) / 2,
       y: HEIGHT - 3,
       "text-anchor": "middle",
-      text: "calls, in their order",
+      text: "calls, oldest to newest",
     }),
   );
   return [...parts, marks, ...(hasSide ? [distribution(records, scale, right + MARGIN.right)] : []), labels];
@@ -176,12 +176,12 @@ export function plotsCard(onOpen) {
     { class: "legend" },
     h("span", {}, h("i", { class: "mark warm", "aria-hidden": "true" }), "warm"),
     h("span", {}, h("i", { class: "mark cold", "aria-hidden": "true" }), "cold"),
-    h("span", {}, h("i", { class: "mark failed", "aria-hidden": "true" }), "not a success"),
+    h("span", {}, h("i", { class: "mark failed", "aria-hidden": "true" }), "not successful"),
     h("span", {}, h("i", { class: "median", "aria-hidden": "true" }), "p50"),
-    h("span", { class: "end", text: "total of each call, log scale" }),
+    h("span", { class: "end", text: "total latency of each call, log scale" }),
   );
   const frame = h("div", { class: "plot" }, picture);
-  const empty = h("p", { class: "hint", text: "Calls appear here, warm and cold apart." });
+  const empty = h("p", { class: "hint", text: "The latency of calls appears here, warm and cold apart." });
   /** @type {readonly InvocationRecord[]} */
   let records = [];
   let width = 0;

@@ -31,7 +31,7 @@ export function processesCard({ api, clock, say, refresh }, id) {
       send.addEventListener("click", () =>
         act(send, trouble, async () => {
           await containersOf(api).signal(id(), pid, signal.value);
-          say(`${signal.value} was sent to process ${pid}`);
+          say(`sent ${signal.value} to process ${pid}`);
           refresh();
         }),
       );
@@ -74,7 +74,7 @@ const rateText = (per_s) => (per_s === null ? "" : ` · ${bytes(per_s)}/s`);
 /** @type {readonly [string, (use: Use) => string][]} */
 const USES = [
   ["CPU", ({ rates: { cpu_percent } }) => `${percent(cpu_percent)}${cpu_percent === null ? "" : " of a core"}`],
-  ["Memory", ({ metrics }) => `${memory(metrics)}, ${bytes(metrics.memory_peak_bytes)} at most`],
+  ["Memory", ({ metrics }) => `${memory(metrics)}, peak ${bytes(metrics.memory_peak_bytes)}`],
   ["Received", ({ metrics, rates: { received_per_s } }) => bytes(metrics.network_rx_bytes) + rateText(received_per_s)],
   ["Sent", ({ metrics, rates: { sent_per_s } }) => bytes(metrics.network_tx_bytes) + rateText(sent_per_s)],
   [

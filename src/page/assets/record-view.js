@@ -19,7 +19,7 @@ export function output(name, text, isTruncated) {
     pre.focus();
   });
   const size = text === "" ? "empty" : counted(text.length, "character");
-  const cut = isTruncated ? ", cut by hearth at 1 MiB" : "";
+  const cut = isTruncated ? ", truncated by hearth at 1 MiB" : "";
   return h(
     "div",
     { class: "stream" },
@@ -41,9 +41,7 @@ export function recordView(record, round_trip_ms = null) {
     ["Start", startBadge(record)],
     ["Exit code", record.exit_code === null ? "none" : String(record.exit_code)],
     ["Total", milliseconds(record.timings.total)],
-    ...(round_trip_ms === null
-      ? []
-      : [/** @type {[string, string]} */ (["Seen from here", milliseconds(round_trip_ms)])]),
+    ...(round_trip_ms === null ? [] : [/** @type {[string, string]} */ (["Round trip", milliseconds(round_trip_ms)])]),
     ["Version", `v${record.version}`],
     ["Started", dateTime(record.started_at)],
     ["Invocation", h("code", { text: record.invocation_id })],

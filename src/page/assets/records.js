@@ -130,7 +130,7 @@ export function recordsCard(context) {
   filters.choose(wanted);
 
   const bar = h("div", { class: "actions" }, filters.element, newer);
-  const note = h("p", { class: "hint", text: `The newest ${RECORDS_MAX} at most; the API has more.` });
+  const note = h("p", { class: "hint", text: `The page keeps the newest ${RECORDS_MAX}; the API has more.` });
   return {
     element: card("Records", bar, ...list.elements, h("div", { class: "actions" }, older, note)),
     move,

@@ -45,7 +45,7 @@ export function signIn(api, reason, onSignedIn) {
     h(
       "p",
       { class: "hint" },
-      "The daemon's first start printed one and keeps it in its data directory: ",
+      "The daemon printed a key at its first start and keeps it in its data directory: ",
       h("code", { text: "/var/lib/hearth/key" }),
       ". This tab keeps it until you sign out or close it.",
     ),

@@ -8,11 +8,11 @@ import { count } from "./format.js";
 
 /** @type {readonly [string, string, (pool: Pool) => number][]} */
 const NUMBERS = [
-  ["busy", "Instances that run a call", ({ busy_count }) => busy_count],
-  ["ready", "Instances that wait for a call", ({ ready_count }) => ready_count],
-  ["warming", "Instances that are being started", ({ warming_count }) => warming_count],
+  ["busy", "Busy instances: they run a call", ({ busy_count }) => busy_count],
+  ["ready", "Ready instances: they wait for a call", ({ ready_count }) => ready_count],
+  ["warming", "Starting instances", ({ warming_count }) => warming_count],
   ["kept", "Instances of superseded versions, kept for a rollback", ({ superseded_count }) => superseded_count],
-  ["queued", "Calls that wait for an instance", ({ queued_count }) => queued_count],
+  ["queued", "Calls waiting for an instance", ({ queued_count }) => queued_count],
 ];
 
 export function statusBar() {

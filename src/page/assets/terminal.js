@@ -196,7 +196,7 @@ class Shell {
       this.#trouble.update(null);
       setText(this.#status, `${frame.shell} in ${this.#name}`);
     } else if (frame.type === "exit") {
-      setText(this.#status, `the shell has ended with ${frame.signal ?? `code ${frame.code}`}`);
+      setText(this.#status, `the shell exited with ${frame.signal ?? `code ${frame.code}`}`);
     } else if (frame.type === "error") this.#trouble.update(frame.message);
   }
 
@@ -217,8 +217,8 @@ class Shell {
       this.#session = NEW_SESSION;
       this.#offer("New shell");
     } else if (code === REPLACED) {
-      setText(this.#status, "the terminal is open elsewhere");
-      this.#offer("Take it back");
+      setText(this.#status, "another client has attached to this terminal");
+      this.#offer("Attach here");
     } else this.#retryLater();
   }
 
@@ -229,7 +229,7 @@ class Shell {
   }
 
   #retryLater() {
-    setText(this.#status, "the connection broke, connecting again");
+    setText(this.#status, "connection lost, reconnecting");
     this.#unretry = this.#context.clock.after(RETRY_MS, () => {
       if (this.#undrawn_bytes > 0) this.#retryLater();
       else this.#connect().catch((error) => this.#onFailed(error));

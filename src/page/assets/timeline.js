@@ -13,12 +13,12 @@ import { milliseconds } from "./format.js";
 /** @type {Readonly<Record<string, string>>} */
 const ABOUT = {
   queue: "waiting for an instance",
-  cell: "binding a started container to the function",
-  handler: "the handler, from its spawn to its exit",
-  other: "what is left of the total: the way into the container and back",
-  network: "while queued: a network slot for the new container",
+  cell: "binding a started container (cell) to the function",
+  handler: "running the handler, from spawn to exit",
+  other: "rest of the total: transfer into the container and back",
+  network: "while queued: waiting for a network slot for the new container",
   rootfs: "while queued: writing the bundle of the new container",
-  start: "while queued: the OCI runtime, until the first word from inside",
+  start: "while queued: the OCI runtime starts the container",
 };
 
 /** @param {InvocationTimings} timings @param {readonly ("queue" | "cell" | "handler" | "network" | "rootfs" | "start")[]} names @returns {Phase[]} */
@@ -67,7 +67,7 @@ export function timeline(timings) {
     {
       name: "total",
       value_ms: timings.total,
-      about: "from the arrival to the outcome; the commit of the record comes after",
+      about: "from the arrival to the outcome, without the commit of the record",
     },
   ]) {
     const isInside = starts.some((phase) => phase.name === name);

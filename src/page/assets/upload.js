@@ -29,7 +29,7 @@ function meter(onCancel) {
     update(sent, size) {
       bar.max = Math.max(1, size);
       bar.value = sent;
-      setText(words, sent < size ? `${bytes(sent)} of ${bytes(size)}` : "being written");
+      setText(words, sent < size ? `${bytes(sent)} of ${bytes(size)}` : "hearth writes it");
     },
   };
 }
@@ -79,10 +79,10 @@ export function uploadBar({ api, say }, tree, path, trouble, onChanged) {
     send(tarOf(chosen), "application/x-tar", `${counted(chosen.length, "file")} uploaded`),
   );
   const [unpack, archive] = picker("Unpack an archive", "Archive to unpack", false, async ([chosen]) => {
-    if (chosen !== undefined) await send(chosen, await typeOf(chosen), `${chosen.name} was unpacked`);
+    if (chosen !== undefined) await send(chosen, await typeOf(chosen), `${chosen.name} is unpacked`);
   });
   const buttons = /** @type {HTMLElement[]} */ ([upload, unpack]);
-  for (const button of buttons) button.title = "tar and tar.gz, into this directory";
+  for (const button of buttons) button.title = "tar or tar.gz, unpacked into this directory";
   return {
     elements: /** @type {HTMLElement[]} */ ([upload, files, unpack, archive]),
     progress: progress.element,

@@ -43,8 +43,8 @@ export function versionsCard({ api, say }, onChanged) {
         update() {
           show(active, version === current);
           show(button, version !== current);
-          setText(button, version < current ? "Roll back" : "Point here");
-          button.setAttribute("aria-label", `${version < current ? "Roll back" : "Point"} to version ${version}`);
+          setText(button, version < current ? "Roll back" : "Activate");
+          button.setAttribute("aria-label", `${version < current ? "Roll back to" : "Activate"} version ${version}`);
         },
       };
     },
@@ -75,7 +75,7 @@ export function updateCard({ api, say }, onChanged) {
     spellcheck: "false",
     onkeydown: sendOnEnter,
   });
-  const button = h("button", { type: "submit", text: "Make version" });
+  const button = h("button", { type: "submit", text: "Create version" });
   /** @type {FunctionRecord | null} */
   let from = null;
   /** @param {SubmitEvent} event */
@@ -102,7 +102,7 @@ export function updateCard({ api, say }, onChanged) {
     update(record, newest_version) {
       if (from === null || handler.value === from.handler) handler.value = record.handler;
       from = record;
-      setText(button, `Make version ${newest_version + 1}`);
+      setText(button, `Create version ${newest_version + 1}`);
     },
   };
 }

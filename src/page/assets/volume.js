@@ -31,7 +31,7 @@ const FACTS = [
 function aboutCard() {
   const list = facts(FACTS);
   const rows = h("ul", { class: "plain" });
-  const none = h("p", { class: "hint", text: "None has it." });
+  const none = h("p", { class: "hint", text: "No container mounts it." });
   const users = new KeyedList(
     rows,
     (/** @type {string} */ id) => id,
@@ -65,15 +65,15 @@ export function volumeView(context, name, place) {
       const wanted = await askName(`Rename ${name}`, name, "Rename");
       if (wanted === "" || wanted === name) return;
       await volumes.rename(name, wanted);
-      say(`${name} is called ${wanted} now`);
+      say(`${name} is renamed to ${wanted}`);
       location.hash = volumeHash(wanted);
     }),
   );
   remove.addEventListener("click", () =>
     act(remove, trouble, async () => {
-      if (!(await confirm(`Delete ${name}?`, "All its files go with it.", "Delete"))) return;
+      if (!(await confirm(`Delete ${name}?`, "hearth deletes all its files, too.", "Delete"))) return;
       await rounds.remove(() => volumes.remove(name));
-      say(`${name} was deleted`);
+      say(`${name} is deleted`);
       location.hash = "#/volumes";
       refresh();
     }),

@@ -77,7 +77,7 @@ export function newVolumeView({ api, say, refresh }) {
     void act(button, trouble, async () => {
       const quota_mb = quota.value === "" ? null : Number(quota.value);
       const record = await volumesOf(api).create({ name: name.value, quota_mb });
-      say(`${record.name} was made`);
+      say(`${record.name} is created`);
       location.hash = volumeHash(record.name);
       refresh();
     });
@@ -89,7 +89,7 @@ export function newVolumeView({ api, say, refresh }) {
     name,
     h("label", { for: "volume-quota", text: "Quota" }),
     quota,
-    h("p", { class: "hint", text: "MiB that it may hold; without one as much as there is." }),
+    h("p", { class: "hint", text: "Quota in MiB. Default: the node's setting." }),
     trouble.element,
     h("p", { class: "actions" }, button),
   );
