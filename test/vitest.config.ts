@@ -11,7 +11,7 @@ const UNIT = [
 
 /** They cover every file of the helper. */
 const SANITIZED = [
-  "test/engine/{minit,minit-launcher,container-minit,container-log,contracts}.test.ts",
+  "test/engine/{minit,minit-launcher,resident,container-minit,container-log,contracts}.test.ts",
   "test/engine/{contracts,files,storage-pool,sanitizer}.heavy.test.ts",
 ];
 

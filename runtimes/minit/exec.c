@@ -14,6 +14,7 @@
 #include "init.h"
 #include "proc.h"
 #include "protocol.h"
+#include "resident.h"
 #include "tree.h"
 #include "wipe.h"
 
@@ -281,6 +282,7 @@ static const char *why_refused(const struct conn *c, uint32_t id, const struct w
   if (sole != NULL && (wants_all || sole->state == ENDED || sole->kill_us != UINT64_MAX)) {
     return "a sole command has the container";
   }
+  if (wants_all && resident_any()) return "a resident process has the container";
   *error = EEXIST;
   if (find_exec(c, id) != NULL) return "a command with this id is running";
   *error = EINVAL;

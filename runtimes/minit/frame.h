@@ -53,7 +53,7 @@ struct conn {
 };
 
 /* What an epoll event is about, in the upper half of its data; the lower half is the slot. */
-enum { TAG_LISTEN, TAG_SIGNAL, TAG_CONN, TAG_PARENT, TAG_STDIN, TAG_STDOUT, TAG_STDERR, TAG_REPORT };
+enum { TAG_LISTEN, TAG_SIGNAL, TAG_CONN, TAG_PARENT, TAG_STDIN, TAG_STDOUT, TAG_STDERR, TAG_REPORT, TAG_RESIDENT };
 
 struct server {
   int epoll_fd, listen_fd, signal_fd;

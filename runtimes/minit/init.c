@@ -1,7 +1,7 @@
 /*
  * PID 1: the loop of an instance, in which the daemon runs commands one by one, and what it shares with that of an API
  * container (container.c). It runs beside untrusted commands, of an instance with their uid, so it trusts nothing that
- * a command can touch. Leaves commands to exec.c.
+ * a command can touch. Leaves commands to exec.c, and the process that serves calls to resident.c.
  *
  * I1 kill(-1) is sent only as PID 1 of a pid namespace: nothing else is served.
  * I2 Nothing here waits, and PING is answered whatever runs.
@@ -26,6 +26,7 @@
 #include "container.h"
 #include "exec.h"
 #include "protocol.h"
+#include "resident.h"
 
 enum {
   LISTEN_FD = 3,
@@ -61,6 +62,7 @@ static void reap(void) {
     has_children = pid >= 0;
     if (pid <= 0) return;
     execs_reaped(pid, status, &usage);
+    resident_reaped(pid, status, &usage);
     if (is_container) container_reaped(pid, status);
   }
 }
@@ -88,7 +90,7 @@ static void kill_request(struct conn *c, uint32_t id, struct cursor *body) {
   } else if (id == 0 && is_container) {
     uint32_t error = (uint32_t)container_signal(signal);
     conn_send(c, SIGNALLED, id, &error, sizeof error, NULL, 0);
-  } else {
+  } else if (!resident_kill(c, id)) {
     exec_kill(c, id, signal);
   }
 }
@@ -107,6 +109,8 @@ static void shut_down(void) {
 static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
   if (type == PING) conn_send(c, PONG, id, NULL, 0, NULL, 0);
   else if (type == EXEC && !is_container) exec_start(c, id, body, false);
+  else if (type == SERVE && !is_container) resident_serve(c, id, body);
+  else if (type >= CALL_BEGIN && type <= CALL_END && !is_container) resident_request(c, type, id, body);
   else if (type == RUN && is_container && container_is_ending()) send_error(c, id, ESHUTDOWN, "the container is ending");
   else if (type == RUN && is_container) exec_start(c, id, body, true);
   else if (type == STDIN) exec_input(c, id, body);
@@ -122,6 +126,7 @@ static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *b
 
 static void on_event(uint32_t tag, uint32_t slot) {
   if (slot == CONTAINER_SLOT) container_event(tag);
+  else if (slot == RESIDENT_SLOT) resident_event(tag);
   else execs_event(tag, slot);
 }
 
@@ -129,20 +134,26 @@ static void on_turn(uint64_t now) {
   for (int i = 0; i < server.conns_top; i++) server.conns[i].held = false;
   if (server.child_ended) reap();
   execs_turn(now);
+  resident_turn(now);
   if (is_container) container_turn(now);
   server.child_ended = false;
 }
 
 static uint64_t next_wake_us(void) {
   uint64_t wake = execs_wake_us();
-  uint64_t other = is_container ? container_wake_us() : UINT64_MAX;
+  uint64_t other = is_container ? container_wake_us() : resident_wake_us();
   return other < wake ? other : wake;
 }
 
+static void on_close(struct conn *c) {
+  execs_closed(c);
+  resident_closed(c);
+}
+
 static void on_open(struct conn *c) {
-  bool busy = execs_any();
+  bool busy = execs_any() || resident_any();
   for (int i = 0; i < server.conns_top; i++) busy = busy || (server.conns[i].fd >= 0 && &server.conns[i] != c);
-  bool spoiled = execs_spoiled() || !restore_files_limit();
+  bool spoiled = execs_spoiled() || resident_spoiled() || !restore_files_limit();
   ready.flags = (busy ? READY_BUSY : 0) | (spoiled ? READY_SPOILED : 0);
   conn_send(c, READY, 0, &ready, sizeof ready, NULL, 0);
 }
@@ -186,7 +197,7 @@ static void set_up(unsigned first_free) {
       .may_connect = may_connect,
       .on_open = on_open,
       .on_frame = on_frame,
-      .on_close = execs_closed,
+      .on_close = on_close,
       .on_event = on_event,
       .on_turn = on_turn,
       .next_wake_us = next_wake_us,

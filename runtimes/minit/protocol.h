@@ -25,7 +25,7 @@ enum {
 
 /* Daemon to minit. */
 enum { PING = 0x01, EXEC = 0x02, STDIN = 0x03, STDIN_CLOSE = 0x04, KILL = 0x05, SHUTDOWN = 0x06 };
-enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09 };
+enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09, SERVE = 0x0a };
 
 /* minit to daemon. */
 enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR, SIGNALLED };
@@ -53,6 +53,7 @@ enum {
   RESULT_SPAWN_FAILED = 8,
   RESULT_STRAYS = 16,    /* processes outlived the command and were killed */
   RESULT_CANCELLED = 32, /* ended by KILL, or because nobody is connected any more */
+  RESULT_BROKEN = 64,    /* a resident process broke the protocol */
 };
 
 /* Flags of READY, as they are when the connection is accepted. */
@@ -106,6 +107,79 @@ struct PACKED wire_exit {
   uint64_t cpu_us;
   uint64_t maxrss_kb;
   uint32_t spawn_us; /* until exec succeeded or failed */
+};
+
+/*
+ * A resident process serves the calls of an instance, up to `concurrency` at a time. SERVE starts it; it ends with the
+ * connection of its SERVE, and takes part in no other. Descriptor 3 of the process is a stream socket with frames of the
+ * same form and the types below. minit checks each frame of the process, and passes it on with the id of its call:
+ *
+ *   daemon to minit     SERVE, then of each call CALL_BEGIN, CALL_CHUNK, CALL_END
+ *   minit to process    CALL_BEGIN, CALL_CHUNK, CALL_END
+ *   process to minit    CALL_OPEN once and first; CALL_CHUNK and CALL_LOG of a call, CALL_RESULT as its last frame
+ *   minit to daemon     CALL_OPEN with the id of SERVE, CALL_CHUNK, CALL_LOG, CALL_RESULT, in the end EXIT of SERVE
+ *
+ * The daemon chooses the ids of calls: not 0, and not that of a call in flight. CALL_LOG with id 0 belongs to the
+ * instance, as does what the process writes to its standard output and error; with `concurrency` 1 the latter belong to
+ * the call in flight.
+ *
+ * Each frame carries at most CALL_CHUNK_MAX bytes of content. Result bytes above `result_max` and log bytes above
+ * `log_max` of a call are dropped and flagged. A side that does not read stops the other side, and nothing gathers:
+ * minit holds at most CALL_QUEUE_MAX bytes and a frame in each direction.
+ *
+ * These end the process, everything it started and all calls in flight, each with CALL_RESULT; the instance is spoiled:
+ *   the process exits, or is killed       calls: RESULT_CANCELLED
+ *   a call passes its deadline            that call: RESULT_TIMED_OUT, the others: RESULT_CANCELLED
+ *   no CALL_OPEN before the deadline      EXIT: RESULT_TIMED_OUT
+ *   the process breaks the protocol       EXIT: RESULT_BROKEN, calls: RESULT_CANCELLED
+ *   the process closes descriptor 3       the same
+ *   KILL with the id of SERVE, any signal EXIT: RESULT_CANCELLED, calls: the same
+ * A call that was cancelled may have had effects: whether it is repeated is for the daemon to decide.
+ *
+ * minit cannot tell the calls of one process apart by anything but their ids: a handler that forges frames can answer
+ * for another call in flight of the same process, so one process serves one version of one function.
+ */
+enum { CALL_OPEN = 0x60, CALL_BEGIN, CALL_CHUNK, CALL_END, CALL_RESULT, CALL_LOG };
+
+enum {
+  CALL_VERSION = 1,
+  CALL_CHUNK_MAX = 64 * 1024,
+  CALL_QUEUE_MAX = 1024 * 1024,
+  CALLS_MAX = 64, /* largest `concurrency` */
+};
+enum { CALL_MORE = 1 }; /* flag of CALL_BEGIN: CALL_CHUNK and CALL_END follow */
+
+/* SERVE. Then: str cwd, argc x str, envc x str. */
+struct PACKED wire_serve {
+  uint32_t timeout_ms; /* until CALL_OPEN; 0: none */
+  uint16_t concurrency;
+  uint16_t argc;
+  uint16_t envc;
+};
+
+/* CALL_OPEN to the daemon. The process sends u32 CALL_VERSION. */
+struct PACKED wire_opened {
+  uint32_t pid;
+  uint64_t duration_us; /* since SERVE */
+};
+
+/* CALL_BEGIN of the daemon, then the first bytes of the request. The process gets flags and timeout_ms, then the bytes. */
+struct PACKED wire_call {
+  uint32_t flags;
+  uint32_t timeout_ms; /* 0: none */
+  uint32_t result_max, log_max;
+};
+
+/* CALL_RESULT to the daemon, then the last bytes of the result. The process sends u32 status, then the bytes. */
+struct PACKED wire_result {
+  uint32_t flags;  /* RESULT_TIMED_OUT, RESULT_CANCELLED, RESULT_TRUNCATED of the result, RESULT_STDERR_TRUNCATED of the log */
+  uint32_t status; /* 0: the handler returned; else it failed, and the bytes say how */
+  uint64_t duration_us;
+};
+
+/* CALL_LOG, then the bytes. */
+struct PACKED wire_call_log {
+  uint8_t stream; /* LOG_OF_STDOUT or LOG_OF_STDERR */
 };
 
 /*

@@ -16,6 +16,7 @@ export type * from "./ports/files.ts";
 export type * from "./ports/images.ts";
 export type * from "./ports/instances.ts";
 export type * from "./ports/machine.ts";
+export type * from "./ports/residents.ts";
 export type * from "./ports/storage.ts";
 
 /** The engine of one machine: function instances, API containers, and what both share. */

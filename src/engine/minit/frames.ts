@@ -21,6 +21,7 @@ export const FRAME = {
   RUN: 0x07,
   RESIZE: 0x08,
   SIGNAL_PID: 0x09,
+  SERVE: 0x0a,
   READY: 0x80,
   PONG: 0x81,
   STARTED: 0x82,
@@ -51,6 +52,12 @@ export const FRAME = {
   OVERLAY_MOUNT: 0x28,
   UNMOUNT: 0x29,
   LSTAT_IN_ROOT: 0x2f,
+  CALL_OPEN: 0x60,
+  CALL_BEGIN: 0x61,
+  CALL_CHUNK: 0x62,
+  CALL_END: 0x63,
+  CALL_RESULT: 0x64,
+  CALL_LOG: 0x65,
   STORED: 0xa0,
 } as const;
 

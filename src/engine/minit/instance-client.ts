@@ -12,10 +12,13 @@ import { connect, type Socket } from "node:net";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
+import type { OutputStream } from "../ports/commands.ts";
 import type { ExecOutcome, ExecRequest, InstanceMinit } from "../ports/instances.ts";
+import type { Resident, ServeRequest } from "../ports/residents.ts";
 import { type Greeting, readExit, readGreeting } from "./answers.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 import { GatheredOutput } from "./gathered-output.ts";
+import { ResidentClient } from "./resident-client.ts";
 
 const FLAG_SOLE = 1;
 const FLAG_WIPE = 8;
@@ -34,6 +37,7 @@ export class MinitClient implements InstanceMinit {
   readonly #pings = new Map<number, () => void>();
   readonly #reader: FrameReader;
   #next_id = 1;
+  #resident: ResidentClient | null = null;
   #closed: Error | null = null;
   #hasEnded = false;
   #onReady: ((greeting: Greeting) => void) | null = null;
@@ -86,7 +90,7 @@ export class MinitClient implements InstanceMinit {
 
   execSole(request: ExecRequest): Promise<ExecOutcome> {
     if (!this.isOpen) return Promise.reject(this.#lost());
-    const id = this.#next_id++ >>> 0;
+    const id = this.#nextId();
     const { argv, environment, working_directory, payload } = request;
     const payload_bytes = Buffer.byteLength(payload);
     const frame = new FrameWriter(
@@ -114,9 +118,20 @@ export class MinitClient implements InstanceMinit {
     });
   }
 
+  serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident {
+    const wire = {
+      write: (frame: Buffer) => this.#socket.write(frame),
+      nextId: () => this.#nextId(),
+    };
+    const resident = new ResidentClient(wire, request, onLog);
+    if (this.isOpen) this.#resident = resident;
+    else resident.lose(this.#lost());
+    return resident;
+  }
+
   ping(timeout_ms: number, clock: Clock): Promise<void> {
     if (!this.isOpen) return Promise.reject(this.#lost());
-    const id = this.#next_id++ >>> 0;
+    const id = this.#nextId();
     return new Promise((resolve, reject) => {
       const cancel = clock.after(timeout_ms, () => {
         this.#pings.delete(id);
@@ -139,6 +154,13 @@ export class MinitClient implements InstanceMinit {
     this.#socket.destroy();
   }
 
+  /** Never 0, which is no id of a call. */
+  #nextId(): number {
+    const id = this.#next_id;
+    this.#next_id = id === 0xffff_ffff ? 1 : id + 1;
+    return id;
+  }
+
   #lost(): AppError {
     const reason = this.#closed === null ? "it closed the connection" : errorText(this.#closed);
     return new AppError("INTERNAL", `lost the connection to minit: ${reason}`);
@@ -154,6 +176,7 @@ export class MinitClient implements InstanceMinit {
       if (exec.idle === null) exec.reject(error);
       else exec.idle.reject(error);
     }
+    this.#resident?.lose(error);
     this.#onClosed();
   }
 
@@ -171,7 +194,10 @@ export class MinitClient implements InstanceMinit {
       return;
     }
     const exec = this.#running.get(id);
-    if (exec === undefined) return;
+    if (exec === undefined) {
+      this.#resident?.frame(type, id, body);
+      return;
+    }
     if (type === FRAME.IDLE) {
       if (exec.idle === null) throw new AppError("INTERNAL", "an instance reported idle before its command exited");
       this.#running.delete(id);

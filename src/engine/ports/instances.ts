@@ -1,5 +1,7 @@
 /** The engine's port: function instances. */
 import type { Clock } from "../../base/clock.ts";
+import type { OutputStream } from "./commands.ts";
+import type { Resident, ServeRequest } from "./residents.ts";
 
 /** Where the time of a start went, in milliseconds. */
 export interface StartTimings {
@@ -43,6 +45,11 @@ export interface InstanceMinit {
   readonly isOpen: boolean;
   /** Runs the only command of a call. Rejects when the connection ends before the command. */
   execSole(request: ExecRequest): Promise<ExecOutcome>;
+  /**
+   * Starts the instance's resident process, once, instead of commands. `onLog` takes what belongs to no call, in pieces
+   * of at most 64 KiB.
+   */
+  serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident;
   /**
    * Calls `listener` once when the connection ends, however it ends, or soon when it has ended. One listener; a later
    * one replaces it.

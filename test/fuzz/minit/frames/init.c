@@ -10,7 +10,7 @@ static struct server *start(bool container) {
   server = (struct server){
       .on_open = on_open,
       .on_frame = on_frame,
-      .on_close = execs_closed,
+      .on_close = on_close,
       .on_event = on_event,
       .on_turn = on_turn,
       .next_wake_us = next_wake_us,
@@ -22,7 +22,7 @@ struct server *instance_mode(void) { return start(false); }
 
 struct server *container_mode(void) { return start(true); }
 
-bool init_busy(void) { return execs_any(); }
+bool init_busy(void) { return execs_any() || resident_any(); }
 
 void init_reset(void) {
   for (int i = 0; i < execs_top; i++) {
@@ -32,6 +32,7 @@ void init_reset(void) {
     execs[i].state = FREE;
   }
   execs_top = 0;
+  resident_reset();
   sole = NULL;
   has_children = false;
 }

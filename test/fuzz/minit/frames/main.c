@@ -1,20 +1,32 @@
 /*
- * The frame parsers: a connection's bytes, in pieces, through frame.c into the handlers of one mode. The first byte of
- * an input chooses the mode, the second how it is cut. Nothing may stay: no command, no job, no descriptor.
+ * The frame parsers: a connection's bytes, in pieces, through frame.c into the handlers of one mode; or what a resident
+ * process sends while two calls are in flight. The first byte of an input chooses that, the second how it is cut. Nothing
+ * may stay: no command, no job, no process, no descriptor.
  */
 #include <stdlib.h>
 
 #include "../../../../runtimes/minit/frame.c"
 #include "modes.h"
+#include "resident.h"
 
 enum { SLOTS_MAX = 8, TURNS_MAX = 10000, TURN_US = 1000 };
 
 static struct conn connection;
 
-/* Connections are fed here. */
+/* What the resident process sends; connections are fed below. */
+static struct {
+  const uint8_t *at;
+  size_t left;
+} said;
+
 ssize_t stub_recv(void *bytes, size_t size) {
-  (void)bytes, (void)size;
-  return stub_refuse();
+  errno = EAGAIN;
+  if (said.left == 0) return -1;
+  size_t n = said.left < size ? said.left : size;
+  memcpy(bytes, said.at, n);
+  said.at += n;
+  said.left -= n;
+  return (ssize_t)n;
 }
 
 static void settle(struct server *s) {
@@ -22,6 +34,7 @@ static void settle(struct server *s) {
   for (uint32_t slot = 0; slot < SLOTS_MAX; slot++) {
     for (size_t i = 0; i < sizeof TAGS / sizeof TAGS[0]; i++) s->on_event(TAGS[i], slot);
   }
+  if (s->on_open != NULL) s->on_event(TAG_RESIDENT, RESIDENT_SLOT); /* the launcher has none */
   s->child_ended = true;
   s->on_turn(stub_now_us);
   if (connection.fd >= 0) conn_settle(s, &connection, 0);
@@ -41,11 +54,47 @@ static void end(struct server *s, bool (*busy)(void)) {
   }
 }
 
+static void say(struct server *s, const void *bytes, size_t size) {
+  said.at = bytes;
+  said.left = size;
+  for (int i = 0; i < TURNS_MAX && said.left > 0 && init_busy(); i++) settle(s);
+  said.left = 0;
+}
+
+/* How much the next piece has. */
+static size_t piece(size_t size, uint32_t *cut) {
+  *cut = *cut * 1103515245 + 12345;
+  size_t n = *cut >> 28 < 8 ? size : 1 + (*cut >> 16 & 63);
+  return n < size ? n : size;
+}
+
+static void serve(struct server *s, const uint8_t *data, size_t size, uint32_t cut) {
+  struct PACKED {
+    struct wire_serve serve;
+    uint32_t cwd_len;
+    char cwd;
+    uint32_t name_len;
+    char name[8];
+  } request = {{.concurrency = 1 + cut % 3, .argc = 1}, 1, 0, 8, "program"};
+  struct cursor body = {.at = (const uint8_t *)&request, .left = sizeof request};
+  s->on_frame(&connection, SERVE, 1, &body);
+  if (cut & 128) say(s, "\x09\0\0\0\x60\0\0\0\0\1\0\0\0", 13);
+  for (uint32_t id = 1; id <= 2; id++) {
+    struct wire_call call = {.flags = id == 2, .timeout_ms = 50, .result_max = 100, .log_max = 100};
+    body = (struct cursor){.at = (const uint8_t *)&call, .left = sizeof call};
+    s->on_frame(&connection, CALL_BEGIN, id, &body);
+  }
+  while (size > 0 && init_busy()) {
+    size_t n = piece(size, &cut);
+    say(s, data, n);
+    data += n;
+    size -= n;
+  }
+}
+
 static void feed(struct server *s, const uint8_t *data, size_t size, uint32_t cut) {
   while (size > 0 && !connection.dead && connection.fd >= 0) {
-    cut = cut * 1103515245 + 12345;
-    size_t n = cut >> 28 < 8 ? size : 1 + (cut >> 16 & 63);
-    if (n > size) n = size;
+    size_t n = piece(size, &cut);
     if (!buf_append(&connection.in, data, n)) abort();
     conn_frames(s, &connection);
     settle(s);
@@ -59,8 +108,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   signal(SIGPIPE, SIG_IGN);
   stub_forget_processes();
   container_reset();
-  int kind = data[0] % 3;
-  struct server *s = kind == 0 ? instance_mode() : kind == 1 ? container_mode() : launcher_mode();
+  int kind = data[0] % 4;
+  struct server *s = kind == 1 ? container_mode() : kind == 2 ? launcher_mode() : instance_mode();
   s->conns = &connection;
   s->conns_top = 1;
   connection = (struct conn){.fd = dup(STDIN_FILENO)};
@@ -68,7 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (lowest < 0) abort();
   if (setjmp(stub_ended) == 0) {
     if (s->on_open != NULL) s->on_open(&connection);
-    feed(s, data + 2, size - 2, data[1]);
+    if (kind == 3) serve(s, data + 2, size - 2, data[1]);
+    else feed(s, data + 2, size - 2, data[1]);
     end(s, kind == 2 ? launcher_busy : init_busy);
   }
   init_reset();

@@ -10,6 +10,7 @@ struct server *launcher_mode(void);
 /* After an _exit in the middle. */
 void init_reset(void);
 void container_reset(void);
+void resident_reset(void);
 /* Commands or jobs that are not over. */
 bool init_busy(void);
 bool launcher_busy(void);

@@ -1,0 +1,190 @@
+/**
+ * The resident process of one instance over the connection of its MinitClient: starts it, sends calls, gathers results.
+ * What minit sends is untrusted as everywhere: each result is bounded by its request's cap, a frame of no call is
+ * dropped. The protocol, and what ends a process, is in runtimes/minit/protocol.h.
+ *
+ * Invariants:
+ * D1 `opened`, `ended` and each call settle exactly once.
+ * D2 A call holds at most its cap of the result. Nothing waits here: the socket buffers what minit does not take yet, at
+ *    most the payloads of `concurrency` calls.
+ */
+import { AppError } from "../../base/errors.ts";
+import type { OutputStream } from "../ports/commands.ts";
+import type {
+  CallListener,
+  CallOutcome,
+  CallRequest,
+  Resident,
+  ResidentEnd,
+  ServeRequest,
+} from "../ports/residents.ts";
+import { readExit } from "./answers.ts";
+import { bareFrame, FRAME, FrameWriter, strBytes, strsBytes } from "./frames.ts";
+
+/** Of protocol.h. */
+const CHUNK_BYTES_MAX = 64 * 1024;
+const FLAG_MORE = 1;
+const TIMED_OUT = 1;
+const RESULT_TRUNCATED = 2;
+const LOG_TRUNCATED = 4;
+const CANCELLED = 32;
+const BROKEN = 64;
+const RESULT_HEAD_BYTES = 16;
+const LOG_OF_STDOUT = 1;
+const SIGKILL = 9;
+
+interface InFlight {
+  readonly request: CallRequest;
+  readonly listener: CallListener;
+  readonly resolve: (outcome: CallOutcome) => void;
+  readonly reject: (error: AppError) => void;
+  chunks: Buffer[];
+  bytes: number;
+}
+
+/** What it needs of the connection. */
+export interface Wire {
+  write(frame: Buffer): void;
+  nextId(): number;
+}
+
+export function serveFrame(id: number, request: ServeRequest): Buffer {
+  const { argv, environment, working_directory, concurrency, open_timeout_ms } = request;
+  const bytes = 10 + strBytes(working_directory) + strsBytes(argv) + strsBytes(environment);
+  const frame = new FrameWriter(FRAME.SERVE, id, bytes);
+  frame.u32(open_timeout_ms).u16(concurrency).u16(argv.length).u16(environment.length).str(working_directory);
+  for (const text of argv) frame.str(text);
+  for (const text of environment) frame.str(text);
+  return frame.buffer;
+}
+
+/** The frames of one call's request: one where the payload fits. */
+function callFrames(id: number, { payload, ...request }: CallRequest): Buffer[] {
+  const first = payload.subarray(0, CHUNK_BYTES_MAX);
+  const hasMore = first.length < payload.length;
+  const begin = new FrameWriter(FRAME.CALL_BEGIN, id, 16 + first.length);
+  begin
+    .u32(hasMore ? FLAG_MORE : 0)
+    .u32(request.timeout_ms)
+    .u32(request.result_bytes_max)
+    .u32(request.log_bytes_max)
+    .raw(first);
+  const frames = [begin.buffer];
+  for (let at = CHUNK_BYTES_MAX; at < payload.length; at += CHUNK_BYTES_MAX) {
+    const chunk = payload.subarray(at, at + CHUNK_BYTES_MAX);
+    frames.push(new FrameWriter(FRAME.CALL_CHUNK, id, chunk.length).raw(chunk).buffer);
+  }
+  if (hasMore) frames.push(bareFrame(FRAME.CALL_END, id));
+  return frames;
+}
+
+export class ResidentClient implements Resident {
+  readonly opened: Promise<{ readonly pid: number; readonly open_ms: number }>;
+  readonly ended: Promise<ResidentEnd>;
+  readonly #wire: Wire;
+  readonly #id: number;
+  readonly #onLog: (stream: OutputStream, chunk: Buffer) => void;
+  readonly #opened = Promise.withResolvers<{ readonly pid: number; readonly open_ms: number }>();
+  readonly #ended = Promise.withResolvers<ResidentEnd>();
+  readonly #calls = new Map<number, InFlight>();
+  #lost: AppError | null = null;
+
+  /** `onLog`: what belongs to no call. */
+  constructor(wire: Wire, request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void) {
+    this.#wire = wire;
+    this.#id = wire.nextId();
+    this.#onLog = onLog;
+    this.opened = this.#opened.promise;
+    this.ended = this.#ended.promise;
+    // Who looks at only one of them must not see an unhandled rejection of the other.
+    this.opened.catch(() => {});
+    this.ended.catch(() => {});
+    wire.write(serveFrame(this.#id, request));
+  }
+
+  call(request: CallRequest, listener: CallListener = {}): Promise<CallOutcome> {
+    if (this.#lost !== null) return Promise.reject(this.#lost);
+    const id = this.#wire.nextId();
+    return new Promise((resolve, reject) => {
+      this.#calls.set(id, { request, listener, resolve, reject, chunks: [], bytes: 0 });
+      for (const frame of callFrames(id, request)) this.#wire.write(frame);
+    });
+  }
+
+  kill(): void {
+    if (this.#lost === null) this.#wire.write(new FrameWriter(FRAME.KILL, this.#id, 4).u32(SIGKILL).buffer);
+  }
+
+  /** The connection has ended, or the process. */
+  lose(error: AppError): void {
+    this.#lost ??= error;
+    this.#opened.reject(error);
+    this.#ended.reject(error);
+    for (const call of this.#calls.values()) call.reject(error);
+    this.#calls.clear();
+  }
+
+  /** Takes a frame of minit's that belongs to no command. Throws where it is not what minit sends. */
+  frame(type: number, id: number, body: Buffer): void {
+    if (id === this.#id) {
+      if (type === FRAME.CALL_OPEN) {
+        this.#opened.resolve({ pid: body.readUInt32LE(0), open_ms: Number(body.readBigUInt64LE(4)) / 1000 });
+      } else if (type === FRAME.EXIT) this.#exit(body);
+      else if (type === FRAME.ERROR) this.lose(refusalOf("process", body));
+      return;
+    }
+    if (type === FRAME.CALL_LOG && id === 0) {
+      this.#onLog(streamOf(body), Buffer.from(body.subarray(1)));
+      return;
+    }
+    const call = this.#calls.get(id);
+    if (call === undefined) return;
+    if (type === FRAME.CALL_LOG) call.listener.onLog?.(streamOf(body), Buffer.from(body.subarray(1)));
+    else if (type === FRAME.CALL_CHUNK) this.#take(call, body);
+    else if (type === FRAME.CALL_RESULT) this.#settle(id, call, body);
+    else if (type === FRAME.ERROR) {
+      this.#calls.delete(id);
+      call.reject(refusalOf("call", body));
+    }
+  }
+
+  #take(call: InFlight, bytes: Buffer): void {
+    if (bytes.length === 0) return;
+    call.bytes += bytes.length;
+    if (call.bytes > call.request.result_bytes_max) throw new AppError("INTERNAL", "a result is above its cap");
+    // The buffer is the reader's.
+    const own = Buffer.from(bytes);
+    if (call.listener.onChunk === undefined) call.chunks.push(own);
+    else call.listener.onChunk(own);
+  }
+
+  #settle(id: number, call: InFlight, body: Buffer): void {
+    if (body.length < RESULT_HEAD_BYTES) throw new AppError("INTERNAL", `a result of ${body.length} bytes`);
+    this.#take(call, body.subarray(RESULT_HEAD_BYTES));
+    this.#calls.delete(id);
+    const flags = body.readUInt32LE(0);
+    const [only] = call.chunks;
+    call.resolve({
+      status: body.readUInt32LE(4),
+      timed_out: (flags & TIMED_OUT) !== 0,
+      cancelled: (flags & CANCELLED) !== 0,
+      result: only !== undefined && call.chunks.length === 1 ? only : Buffer.concat(call.chunks),
+      result_truncated: (flags & RESULT_TRUNCATED) !== 0,
+      log_truncated: (flags & LOG_TRUNCATED) !== 0,
+      handler_ms: Number(body.readBigUInt64LE(8)) / 1000,
+    });
+  }
+
+  #exit(body: Buffer): void {
+    this.#ended.resolve({ ...readExit(body), is_broken: (body.readUInt32LE(8) & BROKEN) !== 0 });
+    this.lose(new AppError("INTERNAL", "the resident process has ended"));
+  }
+}
+
+function streamOf(body: Buffer): OutputStream {
+  return body.readUInt8(0) === LOG_OF_STDOUT ? "stdout" : "stderr";
+}
+
+function refusalOf(what: string, body: Buffer): AppError {
+  return new AppError("INTERNAL", `minit refused the ${what}: ${body.toString("utf8", 8, body.length - 1)}`);
+}

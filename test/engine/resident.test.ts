@@ -1,0 +1,295 @@
+/** The resident process of an instance through the real minit: calls, their bounds, and what ends it. */
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { FRAME } from "../../src/engine/minit/frames.ts";
+import { MinitClient } from "../../src/engine/minit/instance-client.ts";
+import type { CallListener, CallRequest, Resident, ServeRequest } from "../../src/engine/ports.ts";
+import { isSanitized } from "../support/helper.ts";
+import { children, ENVIRONMENT, eventually, InitWire, Native } from "../support/native.ts";
+
+const PROGRAM = readFileSync(join(import.meta.dirname, "../support/resident.c"), "utf8");
+const CONNECT_MS = 5_000;
+const MIB = 1024 * 1024;
+const SPOILED = 2;
+
+let native: Native;
+let program: string;
+let init: Awaited<ReturnType<Native["init"]>>;
+let minit: MinitClient;
+let resident: Resident;
+/** What belongs to no call, as text. */
+let log: { stdout: string; stderr: string };
+
+beforeAll(async () => {
+  native = await Native.start();
+  program = native.compile("resident", PROGRAM);
+});
+afterAll(() => native?.stop());
+
+beforeEach(async () => {
+  init = await native.init();
+  init.wire.socket.destroy();
+  await connect();
+  log = { stdout: "", stderr: "" };
+});
+afterEach(async () => {
+  minit.shutdown();
+  await native.endSpawn(init.ended);
+});
+
+async function connect(): Promise<void> {
+  minit = (await MinitClient.connect(init.path, CONNECT_MS, systemClock)).client;
+}
+
+async function serve(more: Partial<ServeRequest> = {}, ...mode: string[]): Promise<void> {
+  const request = { environment: ENVIRONMENT, working_directory: "", concurrency: 1, open_timeout_ms: 10_000 };
+  resident = minit.serve({ ...request, argv: [program, ...mode], ...more }, (stream, chunk) => {
+    log[stream] += chunk.toString();
+  });
+  await resident.opened;
+}
+
+const request = (text: string | Uint8Array, more: Partial<CallRequest> = {}): CallRequest => ({
+  payload: Buffer.from(text),
+  timeout_ms: 60_000,
+  result_bytes_max: MIB,
+  log_bytes_max: MIB,
+  ...more,
+});
+const call = (text: string | Uint8Array, more: Partial<CallRequest> = {}, listener: CallListener = {}) =>
+  resident.call(request(text, more), listener);
+const resultOf = async (text: string) => (await call(text)).result.toString();
+const insiders = () => {
+  const all = (pid: number): number[] => children(pid).flatMap((child) => [child, ...all(child)]);
+  return all(init.pid);
+};
+const anonymousKb = () => Number(/RssAnon:\s+(\d+)/.exec(readFileSync(`/proc/${init.pid}/status`, "utf8"))?.[1]);
+
+/** What follows each end: nothing lives, the instance says that it is spoiled, and takes no other process. */
+async function expectSpoiled(): Promise<void> {
+  await resident.ended;
+  expect(insiders()).toEqual([]);
+  await expect(resident.call(request("echo"))).rejects.toMatchObject({ code: "INTERNAL" });
+  minit.close();
+  await eventually("nobody is connected but us, and it is spoiled", async () => {
+    const peer = new InitWire(init.path);
+    const flags = (await peer.next(FRAME.READY, 0)).body.readUInt32LE(20);
+    peer.socket.destroy();
+    return flags === SPOILED;
+  });
+  await connect();
+  await expect(serve()).rejects.toThrow("the container is in use");
+}
+
+describe("a resident process", () => {
+  it("serves a thousand calls one after the other, and leaves no memory or descriptor of them in minit", async () => {
+    await serve();
+    const descriptors = () => readdirSync(`/proc/${init.pid}/fd`).length;
+    await call("echo first");
+    const before = [descriptors(), anonymousKb()] as const;
+    for (let n = 0; n < 1_000; n++) expect(await resultOf(`echo ${n}`)).toBe(String(n));
+    expect(descriptors()).toBe(before[0]);
+    expect(anonymousKb()).toBeLessThanOrEqual(before[1] + (isSanitized ? 1_024 : 96));
+    expect(await call("echo x")).toMatchObject({ status: 0, timed_out: false, cancelled: false, log_truncated: false });
+  });
+
+  it("serves a thousand calls four at a time, each with its own result", async () => {
+    await serve({ concurrency: 4 });
+    let next = 0;
+    const lane = async () => {
+      for (let n = next++; n < 1_000; n = next++) expect(await resultOf(`echo ${n}`)).toBe(String(n));
+    };
+    await Promise.all([lane(), lane(), lane(), lane()]);
+  });
+
+  it("has several calls in flight, up to its concurrency", async () => {
+    await serve({ concurrency: 4 });
+    const held = [call("hold"), call("hold"), call("hold")];
+    expect(await resultOf("release")).toBe("3");
+    for (const one of await Promise.all(held)) expect(one.result.toString()).toBe("held");
+    const four = Array.from({ length: 4 }, () => call("hold"));
+    await expect(call("echo fifth")).rejects.toThrow("too many calls");
+    resident.kill();
+    for (const one of await Promise.all(four)) expect(one.cancelled).toBe(true);
+  });
+
+  it("takes requests and gives results of megabytes in chunks", async () => {
+    await serve({ concurrency: 2 });
+    const large = Buffer.alloc(5 * MIB + 17, "x");
+    large.write("size ");
+    expect((await call(large)).result.toString()).toBe(String(large.length));
+    const whole = await call("chunks 100", { result_bytes_max: 16 * MIB });
+    expect([whole.result.length, whole.result_truncated]).toEqual([100 * 65_536 + 3, false]);
+    const pieces: number[] = [];
+    const streamed = await call("chunks 3", {}, { onChunk: (chunk) => pieces.push(chunk.length) });
+    expect([pieces, streamed.result.length]).toEqual([[65_536, 65_536, 65_536, 3], 0]);
+    const cut = await call("chunks 3", { result_bytes_max: 100_000 });
+    expect([cut.result.length, cut.result_truncated]).toEqual([100_000, true]);
+  });
+
+  it("tells a handler's failure from a result", async () => {
+    await serve();
+    expect(await call("fail because")).toMatchObject({ status: 1, cancelled: false, timed_out: false });
+    expect(await resultOf("echo next")).toBe("next");
+  });
+
+  it("gives log lines to their call, within its cap, and others to the instance", async () => {
+    await serve({ concurrency: 2 });
+    const own = { stdout: "", stderr: "" };
+    const listener = {
+      onLog: (stream: "stdout" | "stderr", chunk: Buffer) => {
+        own[stream] += chunk.toString();
+      },
+    };
+    expect(await call("log hello", {}, listener)).toMatchObject({ log_truncated: false });
+    expect(own).toEqual({ stdout: "hello", stderr: "error" });
+    expect(await call("log world", { log_bytes_max: 2 }, listener)).toMatchObject({ log_truncated: true });
+    expect(own.stdout).toBe("hellowo");
+    await call("note all");
+    await call("print printed");
+    await eventually("what it printed", () => log.stdout === "printed" && log.stderr === "all");
+  });
+
+  it("gives what it prints during a call to that call where there is only one", async () => {
+    await serve();
+    let own = "";
+    for (let n = 0; n < 50; n++)
+      await call(`print <${n}>`, {}, { onLog: (_stream, chunk) => (own += chunk.toString()) });
+    expect(own).toBe(Array.from({ length: 50 }, (_, n) => `<${n}>`).join(""));
+    expect(log.stdout).toBe("");
+  });
+
+  it("keeps the container to itself", async () => {
+    await serve();
+    const sole = { argv: ["true"], environment: ENVIRONMENT, working_directory: "", timeout_ms: 0, payload: "" };
+    await expect(minit.execSole({ ...sole, stdout_bytes_max: 0, stderr_bytes_max: 0, wipe: false })).rejects.toThrow(
+      "errno 16",
+    );
+    const second = minit.serve(
+      { argv: [program], environment: [], working_directory: "", concurrency: 1, open_timeout_ms: 0 },
+      () => {},
+    );
+    await expect(second.opened).rejects.toThrow("the container is in use");
+  });
+});
+
+describe("a resident process ends with all its calls", () => {
+  it("when it is killed in the middle of them", async () => {
+    await serve({ concurrency: 4 });
+    const calls = [call("hold"), call("hold"), call("die")];
+    for (const one of await Promise.all(calls)) expect(one).toMatchObject({ cancelled: true, timed_out: false });
+    expect(await resident.ended).toMatchObject({ exit_code: 137, signal: 9, is_broken: false });
+    expect(log.stdout).toBe("last words");
+    await expectSpoiled();
+  });
+
+  it("when it exits, after the results that it sent before", async () => {
+    await serve({ concurrency: 2 });
+    const held = call("hold");
+    expect((await call("exit 3")).result.toString()).toBe("last");
+    expect((await held).cancelled).toBe(true);
+    expect(await resident.ended).toMatchObject({ exit_code: 3, signal: 0, is_broken: false });
+    await expectSpoiled();
+  });
+
+  it("when a call passes its deadline: that one timed out, the others are cancelled", async () => {
+    await serve({ concurrency: 3 });
+    const [late, other] = [call("hold", { timeout_ms: 100 }), call("hold")];
+    expect(await late).toMatchObject({ timed_out: true, cancelled: false });
+    expect(await other).toMatchObject({ timed_out: false, cancelled: true });
+    expect(await resident.ended).toMatchObject({ timed_out: true, signal: 9 });
+    await expectSpoiled();
+  });
+
+  it("with a child that has its socket", async () => {
+    await serve();
+    expect((await call("orphan")).cancelled).toBe(true);
+    expect(await resident.ended).toMatchObject({ exit_code: 5 });
+    await expectSpoiled();
+  });
+
+  it("when its connection ends", async () => {
+    await serve();
+    const held = call("hold");
+    minit.close();
+    await expect(held).rejects.toMatchObject({ code: "INTERNAL" });
+    await expect(resident.ended).rejects.toMatchObject({ code: "INTERNAL" });
+    await eventually("nothing lives", () => insiders().length === 0);
+    await connect();
+  });
+
+  it("when it is not open in time", async () => {
+    await expect(serve({ open_timeout_ms: 100 }, "mute")).rejects.toMatchObject({ code: "INTERNAL" });
+    expect(await resident.ended).toMatchObject({ timed_out: true });
+    await expectSpoiled();
+  });
+
+  it("when it cannot be started, and says why", async () => {
+    await expect(serve({ argv: ["/no/such"] })).rejects.toMatchObject({ code: "INTERNAL" });
+    expect(await resident.ended).toMatchObject({ exit_code: 127, spawn_failed: true });
+    expect(log.stderr).toBe("minit: /no/such: No such file or directory\n");
+  });
+});
+
+describe("a hostile handler", () => {
+  it.each(["early", "version"])("that opens with the wrong frame (%s) is ended", async (mode) => {
+    await expect(serve({}, mode)).rejects.toMatchObject({ code: "INTERNAL" });
+    expect(await resident.ended).toMatchObject({ is_broken: true, signal: 9 });
+    await expectSpoiled();
+  });
+
+  it.each([
+    ..."forge 0,forge 4294967295,log 12345,stream,open,type,begin,statusless,huge,above,short,close".split(","),
+  ])("that sends a frame that is not allowed (%s) is ended, and its calls are cancelled", async (how) => {
+    await serve({ concurrency: 2 });
+    const [attack, other] = [call(`attack ${how}`), call("hold")];
+    expect(await attack).toMatchObject({ cancelled: true });
+    expect(await other).toMatchObject({ cancelled: true });
+    expect(await resident.ended).toMatchObject({ is_broken: true, signal: 9, timed_out: false });
+    await expectSpoiled();
+  });
+
+  it.each(["twice", "late"])("that goes on after a result (%s) is ended", async (how) => {
+    await serve();
+    expect((await call(`attack ${how}`)).result.toString()).toBe("1");
+    expect(await resident.ended).toMatchObject({ is_broken: true });
+  });
+
+  it("that sends half a frame, or answers never, is ended by the deadline", async () => {
+    await serve();
+    expect(await call("attack half", { timeout_ms: 100 })).toMatchObject({ timed_out: true });
+    await expectSpoiled();
+  });
+
+  it("that never reads holds bounded memory, leaves minit at work, and is ended by the deadline", async () => {
+    await serve({ concurrency: 8 });
+    const deaf = call("deaf", { timeout_ms: 1_500 });
+    const large = Buffer.alloc(8 * MIB, "x");
+    const calls = Array.from({ length: 7 }, () => call(large));
+    await eventually("minit has taken what it takes", () => anonymousKb() > 1_000);
+    expect(anonymousKb()).toBeLessThan(isSanitized ? 8_192 : 4_096);
+    const second = await MinitClient.connect(init.path, CONNECT_MS, systemClock);
+    await second.client.ping(CONNECT_MS, systemClock);
+    second.client.close();
+    expect(await deaf).toMatchObject({ timed_out: true });
+    const ends = await Promise.allSettled(calls);
+    expect(ends.every((end) => end.status === "rejected" || end.value.cancelled)).toBe(true);
+    await expectSpoiled();
+  });
+
+  it.each(["flood", "shout"])("that floods its log (%s) fills no memory, and is ended by the deadline", async (how) => {
+    await serve({ concurrency: how === "flood" ? 1 : 2 });
+    let bytes = 0;
+    const flooding = call(
+      how,
+      { timeout_ms: 500, log_bytes_max: 10_000 },
+      { onLog: (_stream, chunk) => (bytes += chunk.length) },
+    );
+    expect(await flooding).toMatchObject({ timed_out: true });
+    expect(bytes).toBeLessThanOrEqual(10_000);
+    expect(anonymousKb()).toBeLessThan(isSanitized ? 8_192 : 4_096);
+    await expectSpoiled();
+  });
+});
