@@ -19,7 +19,7 @@ export interface AdoptionOptions {
   readonly classes: Classes;
   readonly groups: Groups;
   readonly log: Log;
-  readonly rows: FunctionRows;
+  readonly rows: Pick<FunctionRows, "version">;
 }
 
 export class Adoption {

@@ -18,8 +18,9 @@ import { readConfig } from "../../src/base/config.ts";
 import type { LocalEngine } from "../../src/engine/engine.ts";
 import type { Adopted, Instance } from "../../src/engine/ports.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
-import { eventually } from "../support/daemon.ts";
+import { eventually, leftoversOf } from "../support/daemon.ts";
 import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
+import { MadeImages } from "../support/made-images.ts";
 import type { Left, Step } from "./leaver.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
@@ -190,6 +191,36 @@ describe("an engine that comes after one that was killed", () => {
     );
     expect(addresses).toEqual([...living.values()].map(({ address }) => `${address}\n`));
     await Promise.all([...living.values()].map((instance) => engine.instances.remove(instance)));
+  });
+
+  it("knows the class of what it adopts, and keeps the image of that class mounted until nothing needs it", async () => {
+    const images = new MadeImages(`localhost/hearth-test-adoption-${process.pid}`);
+    const id = images.make("other");
+    const mounted = () =>
+      leftoversOf({ ...config, tag: config.host_tag }).image_containers.filter((name) =>
+        name.endsWith(id.slice(0, 12)),
+      );
+    try {
+      const of = { key: "other-1", image: id, scratch_mb: 9 };
+      await leave([{ id: "plain" }, { id: "other", class: of }]);
+      await killIt();
+      const { engine, found } = await boot();
+      expect(named(found).get("plain")?.class).toBe("standard");
+      const other = named(found).get("other") as Adopted;
+      expect(other.class).toBe("other-1");
+      expect(await say(other.instance, "sh", "-c", "cat /version; df --output=size /tmp | tail -1")).toMatch(
+        /^other\n +9216\n$/,
+      );
+      const next = await engine.instances.start("next", of);
+      expect(await say(next, "cat", "/version")).toBe("other\n");
+      await engine.instances.remove(other.instance);
+      expect(mounted()).toHaveLength(1);
+      await engine.instances.remove(next);
+      await eventually("the image is unmounted", () => mounted().length === 0);
+      await engine.shutdown();
+    } finally {
+      images.remove();
+    }
   });
 
   it("lets what it adopted reach what it reached before, on the bridge that was there", async () => {

@@ -1,10 +1,13 @@
 /** A process that starts instances, says which, and waits to be killed: what it leaves is what the tests look at. */
+import type { InstanceClass } from "../../src/engine/ports.ts";
 import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
 
 /** One instance, and what is done to it before the kill. */
 export interface Step {
   readonly id: string;
   readonly mark?: string;
+  /** Other than that of most instances. */
+  readonly class?: Partial<InstanceClass>;
   readonly argv?: readonly string[];
   readonly timeout_ms?: number;
   /** Neither its start nor its command is waited for. */
@@ -21,8 +24,8 @@ export interface Left {
 async function leave(flags: readonly string[], steps: readonly Step[]): Promise<void> {
   const engine = engineOf(engineConfig(flags));
   await engine.boot();
-  for (const { id, mark, argv, timeout_ms, isHalfDone } of steps) {
-    const starting = engine.instances.start(id, standardClass(engine));
+  for (const { id, mark, class: of = {}, argv, timeout_ms, isHalfDone } of steps) {
+    const starting = engine.instances.start(id, standardClass(engine, of));
     if (isHalfDone === true && argv === undefined) continue;
     const instance = await starting;
     const { nonce, address, uid } = instance;

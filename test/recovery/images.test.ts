@@ -1,52 +1,31 @@
 /** Images that are replaced in the store under a name that containers are made from. */
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
+import { profileImage } from "../../src/installation/paths.js";
 import { Connection } from "../../src/store/connection.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { build, MadeImages } from "../support/made-images.ts";
 
 const NAME = `localhost/hearth-test-retag-${process.pid}`;
-const [buildah = "", ...flags] = buildahCommand(readDirectories(process.env, []).image_dir);
-const build = (...args: string[]) =>
-  execFileSync(buildah, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] })
-    .toString()
-    .trim();
-
+const images = new MadeImages(NAME);
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
-const made: string[] = [];
 beforeEach(() => daemon.start({ HEARTH_CELLS: "0" }));
 afterAll(async () => {
   await daemon.dispose();
-  for (const id of made) build("rmi", "--force", id);
+  images.remove();
 });
-
-/** Makes an image whose /version holds `text`, and gives it the name. */
-function tag(text: string): string {
-  const container = build("from", "--pull-never", "--", profileImage("prod").reference);
-  build("config", "--label", `version=${text}`, "--env", `VERSION=${text}`, container);
-  const directory = mkdtempSync("/var/tmp/hearth-retag-");
-  execFileSync("sh", ["-c", `echo ${text} > ${directory}/version`]);
-  build("copy", container, `${directory}/version`, "/version");
-  const id = build("commit", "--quiet", container, NAME);
-  build("rm", container);
-  rmSync(directory, { recursive: true, force: true });
-  made.push(id);
-  return id;
-}
 
 const create = (name: string) => user.create({ name, image: NAME, oci: true });
 const mountedOf = (id: string) => daemon.leftovers().image_containers.filter((name) => name.endsWith(id.slice(0, 12)));
 
 describe("a name that comes to stand for another image", () => {
   it("is the new image to the next container, the old one to containers made before, until none needs that", async () => {
-    const first_id = tag("first");
+    const first_id = images.make("first");
     const { container_id: old } = await create("old");
     expect(await user.shell(old, "cat /version")).toBe("first\n");
-    const second_id = tag("second");
+    const second_id = images.make("second");
     const { container_id: next } = await create("next");
     expect(await user.shell(next, "cat /version")).toBe("second\n");
 
@@ -82,7 +61,7 @@ describe("a version whose profile came to stand for another image", () => {
   const versionOf = async () => (await daemon.invoke("keeper", {})).stdout.trim();
 
   it("keeps the image it was made with, until the store of images has lost it", async () => {
-    const earlier_id = tag("earlier");
+    const earlier_id = images.make("earlier");
     const handler = "cat /version 2>/dev/null || echo present";
     const { id } = await daemon.deploy({ name: "keeper", handler });
     expect(await versionOf()).toBe("present");

@@ -1,0 +1,199 @@
+/** Functions of two classes, which differ in image and engine options: the pool above the real engine. */
+import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Pool } from "../../pool/index.ts";
+import { RUNTIMES, type Runtime } from "../../runtimes/index.ts";
+import { systemClock } from "../../src/base/clock.ts";
+import { randomIds } from "../../src/base/ids.ts";
+import { createLog } from "../../src/base/log.ts";
+import type { Adopted, Instance } from "../../src/engine/ports.ts";
+import { Adoption } from "../../src/functions/adoption.ts";
+import { Classes } from "../../src/functions/classes.ts";
+import { Groups } from "../../src/functions/groups.ts";
+import { type Call, FunctionLauncher, type Outcome } from "../../src/functions/launch.ts";
+import { SAMPLES } from "../../src/functions/samples.ts";
+import type { FunctionRecord } from "../../src/functions/schema.ts";
+import { groupKey } from "../../src/functions/target.ts";
+import { InvocationTokens } from "../../src/functions/tokens.ts";
+import { eventually, leftoversOf } from "../support/daemon.ts";
+import { engineConfig, engineOf } from "../support/engine.ts";
+import { MadeImages } from "../support/made-images.ts";
+
+const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-classes-"));
+const config = engineConfig(["--data-dir", data_dir, "--bridge", "htc0", "--subnet", "10.95.0.0/20"]);
+const engine = engineOf(config);
+const images = new MadeImages(`localhost/hearth-test-classes-${process.pid}`);
+const log = createLog("error", systemClock);
+const SCRATCH_MB = 7;
+const leftovers = () => leftoversOf({ ...config, tag: config.host_tag });
+
+/** What a runtime of another image and another size of /tmp would be. */
+function otherRuntime(): Runtime {
+  const shell = RUNTIMES.get("shell");
+  if (shell === undefined) throw new Error("there is no shell runtime");
+  return { ...shell, name: "other", profile: "other", scratch_mb: SCRATCH_MB };
+}
+
+interface Parts {
+  readonly classes: Classes;
+  readonly launcher: FunctionLauncher;
+  readonly pool: Pool<Call, Outcome>;
+  readonly groups: Groups;
+  readonly faults: unknown[];
+}
+
+function makeParts(image_id: string): Parts {
+  const runtimes = [...RUNTIMES.values(), otherRuntime()];
+  const classes = new Classes(runtimes, (profile) => (profile === "other" ? image_id : engine.images.pinned.id));
+  const tokens = new InvocationTokens(randomIds(), systemClock);
+  const launcher = new FunctionLauncher({ instances: engine.instances, classes, clock: systemClock, log, tokens });
+  const faults: unknown[] = [];
+  const pool = new Pool<Call, Outcome>({
+    settings: {
+      instances_max: 20,
+      starts_max: 2,
+      start_attempts_max: 2,
+      instance_prefix: "i",
+      default_class: classes.of({ runtime: "shell" }).key,
+    },
+    clock: systemClock,
+    launcher,
+    dispatch_running_max: 4,
+    onFault: (fault) => faults.push(fault),
+  });
+  const groups = new Groups({ pool, launcher, classes, log, queue_max: 10 });
+  return { classes, launcher, pool, groups, faults };
+}
+
+const state: { parts: Parts | null; image_id: string } = { parts: null, image_id: "" };
+const parts = (): Parts => {
+  if (state.parts === null) throw new Error("the engine has not booted");
+  return state.parts;
+};
+
+beforeAll(async () => {
+  state.image_id = images.make("other");
+  await engine.boot();
+  state.parts = makeParts(state.image_id);
+});
+afterAll(async () => {
+  expect(await parts().pool.drain(5_000)).toBe(true);
+  expect(parts().faults).toEqual([]);
+  await engine.shutdown();
+  expect(existsSync(config.run_dir)).toBe(false);
+  expect(leftovers().image_containers).toEqual([]);
+  rmSync(data_dir, { recursive: true, force: true });
+  images.remove();
+});
+
+function functionOf(name: string, runtime: string): FunctionRecord {
+  return { ...SAMPLES.active, id: `fn_${name}`, function_id: `fn_${name}`, name, runtime };
+}
+
+const LOOK = "cat /version 2>/dev/null || echo standard; df --output=size /tmp | tail -1";
+
+/** Opens the function's group and calls it: what its instance is made of, and how it was served. */
+async function call(record: FunctionRecord): Promise<{ image: string; tmp_kb: number; outcome: Outcome }> {
+  parts().groups.open(record);
+  const group = groupKey(record.id, record.version);
+  const target = { record, function_seq: 1, group, argv: ["sh", "-c", LOOK], environment: { PATH: "/usr/bin:/bin" } };
+  const outcome = await parts().pool.submit(
+    group,
+    {
+      target,
+      invocation_id: "inv_1",
+      environment: {},
+      payload: "",
+      timeout_ms: 10_000,
+      ends_ms: Number.POSITIVE_INFINITY,
+      depth: 0,
+      trace: {
+        trace_id: "1".repeat(32),
+        span_id: "2".repeat(16),
+        parent_span_id: null,
+        is_sampled: false,
+        state: null,
+      },
+    },
+    { deadline_ms: systemClock.monotonicMs() + 30_000 },
+  );
+  const [image = "", tmp_kb = ""] = outcome.stdout.trim().split("\n");
+  return { image, tmp_kb: Number(tmp_kb), outcome };
+}
+
+/** Cells that stand ready, by runtime. */
+function cells(): Record<string, number> {
+  const entries = parts()
+    .pool.totals()
+    .classes.map(({ class: key, cells: count }) => [key.replace(/-[0-9a-f]{12}$/, ""), count] as const);
+  return Object.fromEntries(entries);
+}
+
+const bundles = () => readdirSync(`${config.run_dir}/i`);
+
+describe("functions of two classes", () => {
+  it("run in instances of their own class, with cells of both", async () => {
+    parts().pool.setCells(3);
+    await eventually("the cells stand ready", () => cells().shell === 3);
+    const first = await call(functionOf("first", "other"));
+    expect(first).toMatchObject({ image: "other", tmp_kb: SCRATCH_MB * 1024, outcome: { cold_start: true } });
+    await eventually("a cell of its class stands ready", () => cells().other === 1);
+    expect(cells()).toEqual({ shell: 2, other: 1 });
+
+    const shell = await call(functionOf("plain", "shell"));
+    expect(shell).toMatchObject({
+      image: "standard",
+      outcome: { cold_start: true, timings: { cell: expect.anything() } },
+    });
+    expect(shell.tmp_kb).not.toBe(first.tmp_kb);
+    const second = await call(functionOf("second", "other"));
+    expect(second).toMatchObject({ image: "other", tmp_kb: SCRATCH_MB * 1024 });
+    // Served by the cell: nothing was started for it.
+    expect(second.outcome.timings).not.toHaveProperty("start");
+    expect(await call(functionOf("second", "other"))).toMatchObject({ outcome: { cold_start: false } });
+  });
+
+  it("find a working directory in the image of their class", async () => {
+    const { classes } = parts();
+    const other = classes.of({ runtime: "other" });
+    expect(await engine.instances.hasDirectory(other, "/usr/bin")).toBe(true);
+    expect(await engine.instances.hasDirectory(other, "/version")).toBe(false);
+    const missing = { ...other, image: "0".repeat(64) };
+    await expect(engine.instances.hasDirectory(missing, "/usr")).rejects.toMatchObject({ code: "NOT_FOUND" });
+    await expect(engine.instances.start("none", missing)).rejects.toMatchObject({ code: "START_FAILED" });
+    expect(bundles()).not.toContain("none");
+  });
+
+  it("are adopted into their classes; an instance of a class that is not made any more ends", async () => {
+    const { classes, groups, launcher, pool } = parts();
+    const other = classes.of({ runtime: "other" });
+    const adopted = async (id: string, key: string): Promise<Adopted> => {
+      const instance: Instance = await engine.instances.start(id, { ...other, key });
+      return { instance, class: key, mark: null };
+    };
+    const found = [await adopted("old-other", other.key), await adopted("old-gone", "gone-1")];
+    const rows = { version: async () => null };
+    new Adoption({ pool, launcher, classes, groups, rows, log }, found).finish();
+    await eventually("the unknown one is removed", () => !bundles().includes("old-gone"));
+    expect(pool.totals().remove_failed_count).toBe(0);
+    // The cell that stands there longest goes where the budget has no place for all.
+    pool.setCells(20);
+    await eventually("the cell is kept", () => (cells().other ?? 0) >= 2);
+    expect(bundles()).toContain("old-other");
+  });
+
+  it("keep the image mounted for as long as instances need it", async () => {
+    const { pool } = parts();
+    const mounted = () => leftovers().image_containers.filter((name) => name.endsWith(state.image_id.slice(0, 12)));
+    expect(mounted()).toHaveLength(1);
+    pool.setCells(0);
+    for (const name of ["first", "second"]) {
+      await pool.dropGroup(groupKey(`fn_${name}`, functionOf(name, "other").version), "deleted", {
+        deadline_ms: 5_000,
+      });
+    }
+    await eventually("the image is unmounted", () => mounted().length === 0);
+    expect(await call(functionOf("third", "other"))).toMatchObject({ image: "other" });
+    expect(mounted()).toHaveLength(1);
+  });
+});

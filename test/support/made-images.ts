@@ -1,0 +1,39 @@
+/** Images that a test makes in the store: the one of the profile `prod`, with one file more. */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
+
+/** Runs buildah on the store. Returns what it prints. */
+export function build(...args: string[]): string {
+  const [buildah = "", ...flags] = buildahCommand(readDirectories(process.env, []).image_dir);
+  const output = execFileSync(buildah, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] });
+  return output.toString().trim();
+}
+
+export class MadeImages {
+  readonly #name: string;
+  readonly #ids: string[] = [];
+
+  constructor(name: string) {
+    this.#name = name;
+  }
+
+  /** Makes an image whose /version holds `text`, and gives it the name. Returns its id. */
+  make(text: string): string {
+    const container = build("from", "--pull-never", "--", profileImage("prod").reference);
+    build("config", "--label", `version=${text}`, "--env", `VERSION=${text}`, container);
+    const directory = mkdtempSync("/var/tmp/hearth-image-");
+    writeFileSync(`${directory}/version`, `${text}\n`);
+    build("copy", container, `${directory}/version`, "/version");
+    const id = build("commit", "--quiet", container, this.#name);
+    build("rm", container);
+    rmSync(directory, { recursive: true, force: true });
+    this.#ids.push(id);
+    return id;
+  }
+
+  /** Removes them, once no daemon uses them. */
+  remove(): void {
+    for (const id of this.#ids) build("rmi", "--force", id);
+  }
+}
