@@ -61,7 +61,7 @@ async function leave(steps: readonly Step[], engine_flags = flags(), until = "do
 
 async function killIt(): Promise<void> {
   const child = state.child;
-  if (child === null) return;
+  if (child === null || child.exitCode !== null) return;
   const exited = new Promise((resolve) => child.once("exit", resolve));
   child.kill("SIGKILL");
   await exited;

@@ -43,8 +43,13 @@ interface Parts {
 }
 
 function makeParts(image_id: string): Parts {
-  const runtimes = [...RUNTIMES.values(), otherRuntime()];
-  const classes = new Classes(runtimes, (profile) => (profile === "other" ? image_id : engine.images.pinned.id));
+  const runtimes = new Map([...RUNTIMES.values(), otherRuntime()].map((runtime) => [runtime.name, runtime]));
+  const classes = new Classes({
+    runtimes,
+    imageOf: (profile) => (profile === "other" ? image_id : engine.images.pinned.id),
+    hasImage: async () => false,
+    log,
+  });
   const tokens = new InvocationTokens(randomIds(), systemClock);
   const launcher = new FunctionLauncher({ instances: engine.instances, classes, clock: systemClock, log, tokens });
   const faults: unknown[] = [];
@@ -94,7 +99,7 @@ const LOOK = "cat /version 2>/dev/null || echo standard; df --output=size /tmp |
 
 /** Opens the function's group and calls it: what its instance is made of, and how it was served. */
 async function call(record: FunctionRecord): Promise<{ image: string; tmp_kb: number; outcome: Outcome }> {
-  parts().groups.open(record);
+  parts().groups.open({ record, image: null });
   const group = groupKey(record.id, record.version);
   const target = { record, function_seq: 1, group, argv: ["sh", "-c", LOOK], environment: { PATH: "/usr/bin:/bin" } };
   const outcome = await parts().pool.submit(

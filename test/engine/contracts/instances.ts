@@ -31,6 +31,13 @@ export function instancesContract({ engine, config }: BootedEngine): void {
     expect(bundles()).toEqual([]);
   });
 
+  it("makes /tmp and /dev/shm as large as the class says", async () => {
+    const instance = await engine.instances.start("small", standardClass(engine, { key: "small", scratch_mb: 5 }));
+    const { stdout } = await instance.minit.execSole(command(["df", "--output=size", "/tmp", "/dev/shm"]));
+    expect(stdout.trim().split(/\s+/).slice(-2)).toEqual(["5120", "5120"]);
+    await engine.instances.remove(instance);
+  });
+
   it("sets limits on a running instance", async () => {
     const instance = await engine.instances.start("limited", standardClass(engine));
     engine.instances.limit(instance, { memory_limit_mb: 300, cpu_limit_percent: 50 });
