@@ -11,8 +11,12 @@ const PREVIEW_LENGTH = 160;
 /** Records that may have come between the count and the list. */
 const MARGIN = 5;
 
-/** Records lie in the order of their numbers, which their ids hold. @param {InvocationRecord} record */
-const numberOf = ({ invocation_id }) => Number.parseInt(invocation_id.split("_")[1] ?? "0", 36);
+/** @param {InvocationRecord} record @returns {InvocationRecord} */
+const previewOf = (record) => ({
+  ...record,
+  stdout: record.stdout.slice(0, PREVIEW_LENGTH),
+  stderr: record.stderr.slice(0, PREVIEW_LENGTH),
+});
 
 export class Recent {
   /** Newest first. @type {readonly InvocationRecord[]} */
@@ -46,17 +50,18 @@ export class Recent {
     return new_count > 0;
   }
 
-  /** @param {readonly InvocationRecord[]} added @returns {number} how many were not known */
-  #merge(added) {
-    const known = new Set(this.records.map(({ invocation_id }) => invocation_id));
-    const unknown = added.filter(({ invocation_id }) => !known.has(invocation_id));
-    const previews = unknown.map((record) => ({
-      ...record,
-      stdout: record.stdout.slice(0, PREVIEW_LENGTH),
-      stderr: record.stderr.slice(0, PREVIEW_LENGTH),
-    }));
-    const all = [...previews, ...this.records].sort((a, b) => numberOf(b) - numberOf(a));
-    this.records = all.slice(0, RECORDS_MAX);
-    return unknown.length;
+  /**
+   * The API's order is kept, since an id says nothing about it. A list of the newest contains every known record that
+   * is newer than its last, so the known records that it lacks come after it.
+   * @param {readonly InvocationRecord[]} newest
+   * @returns {number} how many were not known
+   */
+  #merge(newest) {
+    const known = new Map(this.records.map((record) => [record.invocation_id, record]));
+    const listed = new Set(newest.map(({ invocation_id }) => invocation_id));
+    const first = newest.map((record) => known.get(record.invocation_id) ?? previewOf(record));
+    const rest = this.records.filter(({ invocation_id }) => !listed.has(invocation_id));
+    this.records = [...first, ...rest].slice(0, RECORDS_MAX);
+    return newest.filter(({ invocation_id }) => !known.has(invocation_id)).length;
   }
 }
