@@ -85,6 +85,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/base/limit-texts.ts",
     "src/base/limits.ts",
     "src/base/settings.ts",
+    "src/base/plurals.ts",
     "src/base/suggest.ts",
     "src/base/tenant-limits.ts",
     "commander",

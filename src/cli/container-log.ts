@@ -3,6 +3,7 @@
  * breaks: containers outlive the daemon. Whether the container has ended is looked at after each of its events.
  */
 import { LIMITS } from "../base/limits.ts";
+import { counted } from "../base/plurals.ts";
 import { ApiError, type ResponseOf } from "../client/client.ts";
 import { serverEvents } from "./events.ts";
 import { EXIT } from "./failure.ts";
@@ -89,7 +90,7 @@ export async function followToEnd(
   let after_seq: number | undefined;
   const printNew = (entry: Entry) => {
     if (after_seq !== undefined && entry.seq > after_seq + 1) {
-      session.terminal.note(`… ${entry.seq - after_seq - 1} lines skipped: the log no longer keeps them`);
+      session.terminal.note(`… ${counted(entry.seq - after_seq - 1, "line")} skipped: the log no longer keeps them`);
     }
     after_seq = entry.seq;
     print(entry);

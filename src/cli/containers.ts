@@ -1,5 +1,6 @@
 /** The verbs of a container's life: listed, looked at, started, ended, renamed. */
 import { LIMITS } from "../base/limits.ts";
+import { counted } from "../base/plurals.ts";
 import type { ResponseOf } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { entriesOf } from "./functions.ts";
@@ -26,12 +27,17 @@ export function statusOf(record: ContainerRecord, now: number): string {
   const { state, started_at, exited_at, exit_code, oom_killed, error_message, restart_count } = record;
   if (state === "running") {
     const up = `up ${span(now - (seconds(started_at) ?? now))}`;
-    return restart_count === 0 ? up : `${up}, restarted ${restart_count} times`;
+    return restart_count === 0 ? up : `${up}, restarted ${counted(restart_count, "time")}`;
   }
   if (state === "error") return `failed to start: ${error_message ?? "unknown"}`;
   if (state !== "exited") return state;
-  return `exited with ${exit_code ?? "?"}${oom_killed ? " (out of memory)" : ""} ${relative(seconds(exited_at), now)}`;
+  const at = seconds(exited_at);
+  const when = at === null ? "" : now - at < 1 ? " just now" : `, ${relative(at, now)}`;
+  return `exited with ${exit_code ?? "?"}${oom_killed ? " (out of memory)" : ""}${when}`;
 }
+
+/** `web exited with 0 just now`: of a container after `stop` or `kill`. */
+const endSentence = (record: ContainerRecord, now: number) => `${visible(record.name)} ${statusOf(record, now)}\n`;
 
 const portText = ({ host_address, host_port, container_port, protocol }: ContainerRecord["ports"][number]) =>
   `${host_address}:${host_port}->${container_port}/${protocol}`;
@@ -113,7 +119,7 @@ export async function stop(session: Session, names: Words, flags: Flags): Promis
   await each(session, names, "stopping", async (container_id) => {
     const params = { container_id };
     const record = done(await client.request("POST /api/containers/:container_id/stop", { params, body }));
-    return [record, `${visible(record.name)} has ${statusOf(record, session.now)}\n`];
+    return [record, endSentence(record, session.now)];
   });
 }
 
@@ -121,7 +127,7 @@ export async function kill(session: Session, names: Words): Promise<void> {
   await each(session, names, "killing", async (container_id) => {
     const params = { container_id };
     const record = await session.client().request("POST /api/containers/:container_id/kill", { params });
-    return [record, `${visible(record.name)} has ${statusOf(record, session.now)}\n`];
+    return [record, endSentence(record, session.now)];
   });
 }
 

@@ -1,4 +1,5 @@
 /** `hearth pool`: the instances of a function, or of all, by state; once, or live with what happens in a second. */
+import { counted } from "../base/plurals.ts";
 import type { ResponseOf } from "../client/client.ts";
 import { eachPoll } from "./poll.ts";
 import type { Flags, FunctionRecord, Session, Words } from "./session.ts";
@@ -32,7 +33,7 @@ function ofFunction(at_ms: number, answer: FunctionPool, record: FunctionRecord)
   return {
     at_ms,
     answer,
-    title: `${record.name}, version ${record.current_version}, ${record.state}, up to ${record.max_instances} instances`,
+    title: `${record.name}, version ${record.current_version}, ${record.state}, up to ${counted(record.max_instances, "instance")}`,
     levels: [
       ["queued", answer.queued_count],
       ["kept for a rollback", answer.superseded_count],

@@ -23,11 +23,16 @@ export function span(seconds: number): string {
     .join(" ");
 }
 
+/** Between the moment from which a span counts and the moment of printing its end. */
+const PRINT_DELAY_S = 5;
+
 /** `3 h ago`, `in 5 min`, `now`: one unit is enough in a table. */
 export function relative(at: EpochSeconds | null, now: EpochSeconds): string {
   if (at === null) return "never";
-  const seconds = Math.abs(now - at);
-  if (seconds < 1) return "now";
+  const away = Math.abs(now - at);
+  if (away < 1) return "now";
+  // The answer to `--expires 90d` is printed seconds later, and `in 89 d` would look like an error.
+  const seconds = at > now && away >= 60 - PRINT_DELAY_S ? away + PRINT_DELAY_S : away;
   const [name, size] = UNITS.find(([, size]) => seconds >= size) ?? ["s", 1];
   const text = `${Math.floor(seconds / size)} ${name}`;
   return at > now ? `in ${text}` : `${text} ago`;

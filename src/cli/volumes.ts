@@ -1,5 +1,6 @@
 /** The verbs of volumes: made, listed, renamed, deleted, and the files in them. */
 import { LIMITS } from "../base/limits.ts";
+import { counted } from "../base/plurals.ts";
 import type { ResponseOf } from "../client/client.ts";
 import { copyBetween, parsePlace, volumeTree } from "./copy.ts";
 import { usage } from "./failure.ts";
@@ -90,7 +91,8 @@ export async function listFiles(session: Session, [word = ""]: Words): Promise<v
       { title: "NAME", value: ({ name, target }) => (target === null ? name : `${name} -> ${target}`) },
     ];
     session.show({ ...answer, files }, () => session.table(columns, files, "the directory is empty"));
-    if (answer.has_more) session.terminal.note(`showing only ${files.length} of ${answer.total} entries`);
+    if (answer.has_more)
+      session.terminal.note(`showing only ${files.length} of ${counted(answer.total, "entry", "entries")}`);
     return;
   }
 }

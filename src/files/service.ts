@@ -4,6 +4,7 @@ import { toHttpDate } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { JSON_TYPE, preferredType } from "../base/media-types.ts";
+import { counted } from "../base/plurals.ts";
 import type { ExtractOptions, FileEntry, FileSession, OpenFiles } from "../engine/ports.ts";
 import type { Operations } from "../operations/service.ts";
 import type { FileContent } from "./schema.ts";
@@ -177,16 +178,18 @@ export function registerUnpack<Input extends object>(
         path,
         strip_components,
         onProgress: ({ entry_count, byte_count }) =>
-          context.progress(null, `${entry_count} entries, ${byte_count} bytes`),
+          context.progress(null, `${entriesText(entry_count)}, ${counted(byte_count, "byte")}`),
       };
       const done = await during(
         () => openTree(input, tenant_id),
         (session) => session.extract(source, options),
       );
-      return { result: { ...done }, message: `${done.entry_count} entries` };
+      return { result: { ...done }, message: entriesText(done.entry_count) };
     },
   });
 }
+
+const entriesText = (count: number) => counted(count, "entry", "entries");
 
 /** Ends with the signal, also while the source gives nothing. */
 async function* until(source: AsyncIterable<Uint8Array>, signal: AbortSignal): AsyncGenerator<Uint8Array> {

@@ -13,6 +13,7 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
+import { counted } from "../base/plurals.ts";
 import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Storage } from "../engine/ports.ts";
@@ -234,7 +235,7 @@ function nameTaken(name: string): AppError {
 }
 
 function inUse({ name }: VolumeRow, users: readonly string[]): AppError {
-  return new AppError("IN_USE", `volume '${name}' is in use by ${users.length} containers`, {
+  return new AppError("IN_USE", `volume '${name}' is in use by ${counted(users.length, "container")}`, {
     details: { received: users.slice(0, 10).join(", ") },
     hint: "delete the containers first",
   });

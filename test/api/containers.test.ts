@@ -358,7 +358,7 @@ print(libc.syscall(16, fd, ctypes.c_ulong(0x5401), ctypes.create_string_buffer(6
       const { operation_id } = (await answer.json()) as { operation_id: string };
       return (await daemon.call("GET", `/api/operations/${operation_id}?wait_seconds=10`)).body;
     };
-    expect(await upload("/root/one")).toMatchObject({ status: "succeeded", container_id });
+    expect(await upload("/root/one")).toMatchObject({ status: "succeeded", container_id, message: "1 entry" });
     expect((await shell(container_id, "cat /root/one/here; stat -c %u /root/one/here")).stdout).toBe("/root/one\n0\n");
     await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
     expect(await upload("/root/two")).toMatchObject({ status: "succeeded" });

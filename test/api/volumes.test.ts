@@ -160,9 +160,13 @@ describe("a volume", () => {
     expect(await (await raw("/api/volumes/shared/files/out")).text()).toBe("from one\n");
     const refused = await daemon.call("DELETE", "/api/volumes/shared");
     expect(refused).toMatchObject({ status: 409, body: { error_code: "IN_USE" } });
+    expect(refused.body.error).toBe("volume 'shared' is in use by 2 containers");
     await daemon.call("POST", "/api/volumes/shared/rename", { new_name: "moved" });
     expect(await run(two.container_id, "cat /data/in")).toBe("from outside");
-    for (const { container_id } of [one, two]) await daemon.call("DELETE", `/api/containers/${container_id}`);
+    await daemon.call("DELETE", `/api/containers/${one.container_id}`);
+    const last = await daemon.call("DELETE", "/api/volumes/moved");
+    expect(last.body.error).toBe("volume 'moved' is in use by 1 container");
+    await daemon.call("DELETE", `/api/containers/${two.container_id}`);
     expect(await (await raw("/api/volumes/moved/files/out")).text()).toBe("from one\n");
     const { status, body } = await daemon.call("DELETE", "/api/volumes/moved");
     expect(status).toBe(202);

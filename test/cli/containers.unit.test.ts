@@ -1,6 +1,7 @@
 /** What the words and flags of containers and volumes mean, without a daemon. */
 import { describe, expect, it } from "vitest";
 import { publishedPort } from "../../src/cli/container-verbs.ts";
+import { statusOf } from "../../src/cli/containers.ts";
 import { Content } from "../../src/cli/content.ts";
 import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
 import { commandOf, deadline } from "../../src/cli/exec.ts";
@@ -50,6 +51,26 @@ describe("words of containers", () => {
     expect([seconds("90"), seconds("12h")]).toEqual([90, 43_200]);
     expect([moment("10m"), moment("2026-11-21T12:00Z")]).toEqual([600, "2026-11-21T12:00:00.000Z"]);
     for (const wrong of ["1t", "-1", ""]) expect(() => megabytes(wrong)).toThrow("expected");
+  });
+});
+
+describe("the status of a container", () => {
+  const NOW = 1_800_000_000;
+  const ended = (seconds_ago: number, fields: object = {}) => {
+    const exited_at = new Date((NOW - seconds_ago) * 1000).toISOString();
+    const record = { state: "exited", exit_code: 0, oom_killed: false, exited_at, restart_count: 0, ...fields };
+    return statusOf(record as Parameters<typeof statusOf>[0], NOW);
+  };
+
+  it("has the exit code and the time of the exit, as a sentence continues", () => {
+    expect([ended(0), ended(9), ended(7_300, { exit_code: 137, oom_killed: true })]).toEqual([
+      "exited with 0 just now",
+      "exited with 0, 9 s ago",
+      "exited with 137 (out of memory), 2 h ago",
+    ]);
+    const started_at = new Date((NOW - 60) * 1000).toISOString();
+    const running = (restart_count: number) => ended(0, { state: "running", started_at, restart_count });
+    expect([0, 1, 2].map(running)).toEqual(["up 1 min", "up 1 min, restarted 1 time", "up 1 min, restarted 2 times"]);
   });
 });
 

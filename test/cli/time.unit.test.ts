@@ -23,6 +23,13 @@ describe("times", () => {
       "in 1 min",
       "1 d ago",
     ]);
+    // A moment that was given as a span, read back a second later.
+    expect([60, 3_600, 86_400, 90 * 86_400].map((seconds) => relative(NOW + seconds, NOW + 2))).toEqual([
+      "in 1 min",
+      "in 1 h",
+      "in 1 d",
+      "in 90 d",
+    ]);
     expect([0, 0.211, 1.299, 41.6, 999, 3_100, 61_000].map(milliseconds)).toEqual([
       "0 ms",
       "0.21 ms",

@@ -1,6 +1,6 @@
 /** What a function is: the fields of its current version and of itself. Values of the environment are shown when asked for. */
 import { h, KeyedList, setText, show } from "./dom.js";
-import { dateTime } from "./format.js";
+import { counted, dateTime } from "./format.js";
 import { card, facts } from "./widgets.js";
 
 /** @import { FunctionRecord } from "../wire.ts" */
@@ -12,7 +12,10 @@ const FACTS = [
   ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no quota" : `${cpu_limit_percent} % of a core`)],
   ["Timeout", ({ timeout_seconds }) => `${timeout_seconds} s`],
   ["Instances", ({ min_instances, max_instances }) => `${min_instances} to ${max_instances}`],
-  ["Concurrency", ({ concurrency_limit }) => (concurrency_limit === null ? "no limit" : `${concurrency_limit} calls`)],
+  [
+    "Concurrency",
+    ({ concurrency_limit }) => (concurrency_limit === null ? "no limit" : counted(concurrency_limit, "call")),
+  ],
   ["Directory", ({ working_directory }) => working_directory ?? "default of the image"],
   ["Calls the API", ({ api_access }) => (api_access ? "yes, as its tenant" : "no")],
   ["After each call", ({ cleanup_on_exit }) => (cleanup_on_exit ? "/tmp is emptied" : "/tmp stays")],
