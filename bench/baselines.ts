@@ -18,13 +18,12 @@ import { volatileDirectory } from "../src/base/config.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/host/launcher.ts";
 import { NODE_PATH } from "../src/installation/paths.js";
 import { checkClasses, ratePerSecond } from "./calls.ts";
-import { WITH_NETWORK } from "./container-peer.ts";
+import { type ContainerCommand, WITH_NETWORK } from "./container-peer.ts";
 import { installedHelper, temporaryDirectory } from "./daemon.ts";
 import type { LoadOptions, LoadResult } from "./load.ts";
 
 const RUN_TIMEOUT_MS = 30_000;
 
-export type ContainerCommand = "crun" | "runc";
 const BRIDGE_PREFIX = "10.198.";
 const GATEWAY = `${BRIDGE_PREFIX}0.1`;
 

@@ -6,8 +6,9 @@
  * has it. A sample of the wrong class, like a call whose instance had served before, is a failure and not a sample.
  */
 import type { InvocationTimings } from "../src/functions/schema.ts";
-import { type ContainerCommand, ContainerRunner } from "./baselines.ts";
+import { ContainerRunner } from "./baselines.ts";
 import { pause } from "./clock.ts";
+import type { ContainerCommand } from "./container-peer.ts";
 import { type Daemon, recordOf, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
 import { distribution, evidence, ratioBar, Samples, type Section, timeComparison } from "./report.ts";

@@ -19,12 +19,13 @@ import { LauncherClient, LauncherProcess } from "../src/engine/host/launcher.ts"
 import { ImageStore } from "../src/engine/images/image-store.ts";
 import { ControlConnection } from "../src/engine/minit/container-client.ts";
 import { buildahCommand, imageStore, profileImage } from "../src/installation/paths.js";
-import type { ContainerCommand } from "./baselines.ts";
 import { type Daemon, installedHelper, installedImages, temporaryDirectory } from "./daemon.ts";
 
 const TIMEOUT_MS = 30_000;
 const SMALL_FILES = ["config.json", "hosts", "hostname"];
 const BRIDGE_PREFIX = "10.199.";
+
+export type ContainerCommand = "crun" | "runc";
 
 /** $1: name of the namespace and the container, $2: link, $3: its address, $4: bridge, $5: gateway; then the command. */
 export const WITH_NETWORK = `set -e

@@ -3,7 +3,7 @@ import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Commands } from "../support/command.ts";
 import { Daemon } from "../support/daemon.ts";
-import { PASTED } from "../support/documents.ts";
+import { PASTED } from "../support/markdown-documents.ts";
 
 /** The daemon of this test stands for them. */
 const STARTS = new Set(["npm start\n", "npm test\n"]);

@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { ApiDocument } from "../../src/docs/openapi-document.ts";
 import { routeOf } from "../support/answers.ts";
+import { type Described, Document } from "../support/api-document.ts";
 import { Daemon } from "../support/daemon.ts";
-import { type Described, Document } from "../support/document.ts";
 import { plantOperation } from "../support/planted.ts";
 
 const daemon = new Daemon();

@@ -5,7 +5,7 @@ import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { buildProgram } from "../../src/cli/program.ts";
 import { PROJECT_DIR } from "../../src/installation/paths.js";
-import { DOCUMENTS, documentAt, PASTED, PROJECT_FILES, readText } from "../support/documents.ts";
+import { DOCUMENTS, documentAt, PASTED, PROJECT_FILES, readText } from "../support/markdown-documents.ts";
 
 const README = documentAt("README.md");
 

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import type { ApiDocument, DocumentSchema } from "../../src/docs/openapi-document.ts";
-import { Document } from "../support/document.ts";
+import { Document } from "../support/api-document.ts";
 import { EXTRA_CREATE_FIELDS, type Fields, INTERFACE, NOT_MOUNTED, REFUSED_FIELDS } from "../support/interface.ts";
 import { ROUTES } from "../support/routes.ts";
 

@@ -12,7 +12,7 @@ import {
   settingsText,
 } from "../../src/base/settings.ts";
 import { TENANT_LIMITS } from "../../src/base/tenant-limits.ts";
-import { DOCUMENTS } from "../support/documents.ts";
+import { DOCUMENTS } from "../support/markdown-documents.ts";
 import { ROUTES } from "../support/routes.ts";
 
 const NAMES = Object.keys(SETTINGS) as SettingName[];

@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { buildProgram } from "../../src/cli/program.ts";
 import { openApiDocument } from "../../src/docs/openapi.ts";
-import { DOCUMENTS, PROJECT_FILES, readText } from "../support/documents.ts";
+import { DOCUMENTS, PROJECT_FILES, readText } from "../support/markdown-documents.ts";
 import { ROUTES } from "../support/routes.ts";
 
 /** A private word, and the terms that stand instead. */

@@ -6,8 +6,9 @@
  */
 import { parseArgs } from "node:util";
 import { BUGS, type Bug, Copy, isBug, POOL_URL } from "./bugs.ts";
+import type { SeedsReport } from "./seed-thread.ts";
 import { loadPool } from "./seed-thread.ts";
-import { replayCommand, runSeeds, type SeedsReport } from "./seeds.ts";
+import { replayCommand, runSeeds } from "./seeds.ts";
 import { Simulation, Violation } from "./simulation.ts";
 
 const { values: flags } = parseArgs({

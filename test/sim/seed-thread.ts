@@ -1,10 +1,31 @@
 /** What runs in the worker threads of `seeds.ts`: some seeds, one after the other, until one breaks an invariant. */
 import { addCounts } from "./coverage.ts";
-import type { SeedsReport, SeedsRequest } from "./seeds.ts";
 import { type PoolCode, Simulation, Violation } from "./simulation.ts";
 
-export type Portion = Required<SeedsRequest>;
-export type PortionReport = SeedsReport;
+export interface Portion {
+  readonly first: number;
+  readonly count: number;
+  /** The folder of the scheduler under test. */
+  readonly pool_url: string;
+}
+
+export interface SeedsReport {
+  /** All that were asked for, or fewer where one broke an invariant. */
+  readonly seeds_count: number;
+  readonly steps_count: number;
+  readonly calls_count: number;
+  readonly coverage: Readonly<Record<string, number>>;
+  /** Of the lowest seed that broke an invariant. */
+  readonly violation: SeedViolation | null;
+}
+
+export interface SeedViolation {
+  readonly seed: number;
+  readonly step: number;
+  readonly message: string;
+  /** The last steps before it, a line each. */
+  readonly recent: readonly string[];
+}
 
 /** The scheduler in a folder: the real one, or a copy with a bug. */
 export async function loadPool(pool_url: string): Promise<PoolCode> {
@@ -13,7 +34,7 @@ export async function loadPool(pool_url: string): Promise<PoolCode> {
   return { step, PoolState };
 }
 
-export async function runPortion({ first, count, pool_url }: Portion): Promise<PortionReport> {
+export async function runPortion({ first, count, pool_url }: Portion): Promise<SeedsReport> {
   const code = await loadPool(pool_url);
   const total = { seeds_count: 0, steps_count: 0, calls_count: 0 };
   const coverage: Record<string, number> = {};

@@ -6,34 +6,14 @@ import { availableParallelism } from "node:os";
 import { Piscina } from "piscina";
 import { POOL_URL } from "./bugs.ts";
 import { addCounts } from "./coverage.ts";
-import type { Portion, PortionReport } from "./seed-thread.ts";
+import type { Portion, SeedsReport, SeedViolation } from "./seed-thread.ts";
 
 /** Seeds a thread takes at a time, some 100 ms. */
 const PORTION = 50;
 
-export interface SeedsRequest {
-  readonly first: number;
-  readonly count: number;
-  /** The folder of the scheduler under test; the real one unless given. */
+export interface SeedsRequest extends Omit<Portion, "pool_url"> {
+  /** The real scheduler unless given. */
   readonly pool_url?: string;
-}
-
-export interface SeedsReport {
-  /** All that were asked for, or fewer where one broke an invariant. */
-  readonly seeds_count: number;
-  readonly steps_count: number;
-  readonly calls_count: number;
-  readonly coverage: Readonly<Record<string, number>>;
-  /** Of the lowest seed that broke an invariant. */
-  readonly violation: SeedViolation | null;
-}
-
-export interface SeedViolation {
-  readonly seed: number;
-  readonly step: number;
-  readonly message: string;
-  /** The last steps before it, a line each. */
-  readonly recent: readonly string[];
 }
 
 /** The command that shows a seed again. */
@@ -44,7 +24,7 @@ export function replayCommand(seed: number, bug: string | null = null): string {
 export async function runSeeds({ first, count, pool_url = POOL_URL }: SeedsRequest): Promise<SeedsReport> {
   const end = first + count;
   const lanes_count = Math.min(availableParallelism(), Math.ceil(count / PORTION));
-  const threads = new Piscina<Portion, PortionReport>({
+  const threads = new Piscina<Portion, SeedsReport>({
     filename: new URL("./seed-thread.ts", import.meta.url).href,
     minThreads: lanes_count,
     maxThreads: lanes_count,
