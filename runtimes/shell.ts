@@ -48,6 +48,7 @@ export const shell: Runtime = {
   profile: "prod",
   about:
     "a command line for /bin/sh -c, run directly if it has no shell syntax; or a script whose first line is #!<interpreter>",
+  serving: { kind: "process" },
   command: (handler) =>
     (isScript(handler) ? scriptCommand(handler) : plainWords(handler)) ?? ["/bin/sh", "-c", handler],
   complaint(handler) {

@@ -39,6 +39,7 @@ const BASE_ENVIRONMENT = {
 export function prepareTarget(record: FunctionRecord, function_seq: number): Target {
   const runtime = RUNTIMES.get(record.runtime);
   invariant(runtime !== undefined, `runtime ${record.runtime} of function ${record.id} exists`);
+  invariant(runtime.serving.kind === "process", `runtime ${record.runtime} runs a command per call`);
   return {
     record,
     function_seq,

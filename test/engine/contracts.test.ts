@@ -6,6 +6,7 @@ import { containersContract } from "./contracts/containers.ts";
 import { filesContract, plainTree } from "./contracts/files.ts";
 import { imagesContract } from "./contracts/images.ts";
 import { instancesContract, slowInstancesContract } from "./contracts/instances.ts";
+import { residentsContract } from "./contracts/residents.ts";
 import { poolInFile, storageContract } from "./contracts/storage.ts";
 
 for (const [n, oci_runtime] of ["crun", "runc"].entries()) {
@@ -21,6 +22,7 @@ for (const [n, oci_runtime] of ["crun", "runc"].entries()) {
       instancesContract(booted);
       if (oci_runtime === "crun") slowInstancesContract(booted);
     });
+    describe("resident processes", () => residentsContract(booted));
   });
 }
 

@@ -1,0 +1,65 @@
+/** A resident runtime for the tests, as a description of runtimes/runtime.ts: Python that defines `handler(payload, log)`. */
+
+import type { Runtime } from "../../runtimes/runtime.ts";
+import type { Instance, OutputStream, Resident } from "../../src/engine/ports.ts";
+
+const PROGRAM = `
+import socket, struct, sys, threading
+wire = socket.socket(fileno=3)
+wire.set_inheritable(False)
+lock = threading.Lock()
+scope = {}
+exec(sys.argv[1], scope)
+def send(type, id, body):
+    with lock: wire.sendall(struct.pack("<IBI", 5 + len(body), type, id) + body)
+def read(count):
+    got = b""
+    while len(got) < count:
+        piece = wire.recv(count - len(got))
+        if not piece: sys.exit(0)
+        got += piece
+    return got
+def serve(id, payload):
+    try:
+        result, status = scope["handler"](payload, lambda text: send(0x65, id, b"\\1" + text.encode())), 0
+    except Exception as error:
+        result, status = repr(error).encode(), 1
+    while len(result) > 65536:
+        send(0x62, id, result[:65536])
+        result = result[65536:]
+    send(0x64, id, struct.pack("<I", status) + result)
+send(0x60, 0, struct.pack("<I", 1))
+requests = {}
+while True:
+    frame = read(struct.unpack("<I", read(4))[0])
+    type, id = struct.unpack_from("<BI", frame)
+    if type == 0x61: requests[id] = frame[13:]
+    else: requests[id] += frame[5:]
+    if type == 0x63 or (type == 0x61 and not frame[5] & 1):
+        threading.Thread(target=serve, args=(id, requests.pop(id)), daemon=True).start()
+`;
+
+export const pythonResident: Runtime = {
+  name: "python-resident",
+  profile: "prod",
+  about: "Python that defines handler(payload, log)",
+  serving: { kind: "resident", concurrency: 4, open_timeout_ms: 20_000 },
+  command: (handler) => ["python3", "-c", PROGRAM, handler],
+  complaint: () => null,
+};
+
+/** Starts the resident process that a runtime describes. */
+export async function serveWith(
+  instance: Instance,
+  { serving, command }: Runtime,
+  handler: string,
+  onLog: (stream: OutputStream, chunk: Buffer) => void = () => {},
+): Promise<Resident> {
+  if (serving.kind !== "resident") throw new Error("the runtime runs a command per call");
+  const { concurrency, open_timeout_ms } = serving;
+  const environment = ["PATH=/usr/bin:/bin"];
+  const request = { argv: command(handler), environment, working_directory: "", concurrency, open_timeout_ms };
+  const resident = instance.minit.serve(request, onLog);
+  await resident.opened;
+  return resident;
+}
