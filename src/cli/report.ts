@@ -3,6 +3,7 @@ import { CommanderError } from "commander";
 import { didYouMean } from "../base/suggest.ts";
 import { ApiError, Unreachable } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
+import { commandLineHint } from "./hints.ts";
 import { isRefusal, type Session } from "./session.ts";
 import { THIS_MACHINE } from "./settings.ts";
 import type { Terminal } from "./terminal.ts";
@@ -77,7 +78,7 @@ async function tellRefusal(refusal: ApiError, session: Session | null): Promise<
     const message = `${session?.asked?.url ?? "the URL"} is not a hearth daemon (status ${refusal.status})`;
     return { exit_code, message, lines: sources(session), body: body(message, "NOT_HEARTH", null) };
   }
-  const hint = session?.advice[said.error_code] ?? said.hint;
+  const hint = session?.advice[said.error_code] ?? (said.hint === null ? null : commandLineHint(said.hint));
   const lines = hint === null ? [] : [hint];
   if (said.error_code === "UNAUTHORIZED" || said.error_code === "FORBIDDEN") lines.push(...sources(session));
   const meant = isRefusal(refusal, "NOT_FOUND") ? await meantName(session) : null;

@@ -38,6 +38,13 @@ describe("run", () => {
     });
   });
 
+  it("hints at its own flags, where the API hints at fields", async () => {
+    const refused = await hearth("run", "-d", "--gpus", "1");
+    expect(refused).toMatchObject({ code: 1, err: expect.stringMatching(/\[CAPACITY_FULL\]\n {2}leave --gpus out/) });
+    const unknown = await hearth("run", "-d", "--image", "docker.io/library/alpine");
+    expect(unknown).toMatchObject({ code: 1, err: expect.stringMatching(/ {2}give --oci for an OCI image/) });
+  });
+
   it("makes a root that cannot be written to with --read-only", async () => {
     const ran = await hearth("run", "--rm", "--read-only", "--name", "ro", "--", "touch", "/file");
     expect(ran).toMatchObject({ code: 1, err: expect.stringContaining("Read-only file system") });

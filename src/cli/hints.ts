@@ -1,0 +1,37 @@
+/**
+ * The API's hints in the words of the command line. A hint names a route or a field of the API; someone who types a command
+ * needs the command or the flag. The daemon does not know which client asks, so the one table for it is here.
+ */
+
+/** Routes, and the commands that request them. */
+const ROUTES: readonly (readonly [RegExp, string])[] = [
+  [/POST \/api\/containers\/([^\s,/]+)\/start/g, "hearth start $1"],
+  [/GET \/api\/functions\/([^\s,/]+)\/versions/g, "hearth versions $1"],
+  [/PUT \/api\/functions\/([^\s,/]+)/g, "hearth update $1"],
+  [/POST \/api\/operator\/key\/rotate/g, "hearth keys rotate-operator"],
+  [/GET \/api\/tenant\b/g, "hearth limits"],
+];
+
+/** Fields, and the flags that set them. */
+const FIELDS: readonly (readonly [RegExp, string])[] = [
+  [/\boci: true/g, "--oci"],
+  [/\bgpu_count\b/g, "--gpus"],
+  [/\bmemory_limit_mb\b/g, "--memory"],
+  [/\bhost_port\b/g, "host port with -p"],
+  [/\boverlap_seconds\b/g, "--overlap"],
+  [/\btenant_id\b/g, "--tenant"],
+  [/\bforce=true/g, "--force"],
+];
+
+const replaced = (text: string, table: typeof ROUTES) =>
+  table.reduce((before, [term, own]) => before.replace(term, own), text);
+
+export function commandLineHint(hint: string): string {
+  const commands = replaced(hint, ROUTES);
+  const flags = replaced(commands, FIELDS);
+  // A field is sent, a flag is given.
+  return flags === commands ? commands : flags.replace(/\bsend\b/g, "give");
+}
+
+/** Each command and flag that the tables name, for the test that compares them with the tree of commands. */
+export const HINT_WORDS: readonly string[] = [...ROUTES, ...FIELDS].map(([, own]) => own);
