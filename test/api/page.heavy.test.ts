@@ -94,6 +94,8 @@ describe("signing in", () => {
     const tab = await openTab(browser, daemon.url);
     tabs.push(tab);
     const { page } = tab;
+    // The key lies in another place than by default.
+    expect(await page.locator("form.sign-in").textContent()).not.toContain("/var/lib/hearth");
     await signIn(tab, "hk_wrong");
     await page.getByRole("alert").filter({ hasText: /./ }).waitFor();
     expect(await page.getByRole("alert").textContent()).toContain("invalid credential");

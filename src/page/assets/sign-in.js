@@ -45,9 +45,9 @@ export function signIn(api, reason, onSignedIn) {
     h(
       "p",
       { class: "hint" },
-      "The daemon printed a key at its first start and keeps it in its data directory: ",
-      h("code", { text: "/var/lib/hearth/key" }),
-      ". This tab keeps it until you sign out or close it.",
+      "The daemon printed a key at its first start and keeps it in the file ",
+      h("code", { text: "key" }),
+      " of its data directory. This tab keeps it until you sign out or close it.",
     ),
   );
   return { element: form, focus: () => key.focus() };
