@@ -137,7 +137,7 @@ export function start(state: PoolState, of: InstanceClass, group: Group | null):
 export function dispatch(state: PoolState): void {
   // Sets that grow while they are walked are walked to their new ends: who still wants goes to the back. Each turn
   // lowers the sum of what is wanted by one, so this ends.
-  for (const of of state.servable) serveFromStock(state, of);
+  if (state.servable.size > 0) for (const of of state.servable) serveFromStock(state, of);
   for (const group of state.hungry) {
     if (state.starting_count >= state.settings.starts_max || state.room <= 0) break;
     start(state, group.class, group);
@@ -164,7 +164,12 @@ function serveFromStock(state: PoolState, of: InstanceClass): void {
 }
 
 function endTurn(state: PoolState, group: Group): void {
-  for (const line of [state.hungry, group.class.hungry]) if (line.delete(group)) line.add(group);
+  const { hungry } = group.class;
+  if (hungry.delete(group)) {
+    hungry.add(group);
+    state.hungry.delete(group);
+    state.hungry.add(group);
+  }
   if (group.owner !== null) passOn(state, group, group.owner);
 }
 

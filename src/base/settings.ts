@@ -171,7 +171,7 @@ export const SETTINGS = {
     fallback: String(LIMITS.cells_target),
     unit: "cells",
     range: [0, 500],
-    about: "Started containers kept in reserve that belong to no function yet.",
+    about: "Started containers kept in reserve that belong to no function yet; all instance classes share them.",
   },
   instances_max: {
     variable: "HEARTH_INSTANCES_MAX",
