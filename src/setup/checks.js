@@ -39,8 +39,6 @@ export function checkDirectories(directories, bytes_min = FREE_BYTES_MIN) {
     } catch (error) {
       throw new InstallationError(`${place} is not writable: ${error instanceof Error ? error.message : error}`);
     }
-    // Node has statfs from 18.15 on; an older one goes on without the check.
-    if (fs.statfsSync === undefined) continue;
     const stats = fs.statfsSync(place);
     const free = stats.bavail * stats.bsize;
     if (free < bytes_min) {

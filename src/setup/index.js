@@ -4,8 +4,8 @@
  * why; 129, 130, 143: interrupted.
  */
 const major = Number(process.versions.node.split(".")[0]);
-if (major < 18) {
-  process.stderr.write(`hearth set-up: Node ${process.versions.node} is too old (at least Node 18)\n`);
+if (major < 20) {
+  process.stderr.write(`hearth set-up: Node ${process.versions.node} is too old (at least Node 20)\n`);
   process.exit(1);
 }
 import("./setup.js").then((setup) => setup.main(process.argv[2], process.argv.slice(3)));
