@@ -33,7 +33,7 @@ const DESCRIPTION = `A function platform on one Linux machine. \`GET /api/functi
 
 A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Authorization: Bearer <key or token>\`, one of the two. A key may do what its scopes say: \`read\`, \`invoke\`, \`write\`, \`admin\`. Resources of another tenant answer 404, like missing ones.
 
-Bodies are JSON whatever the content type says, where a route does not take raw bytes. An unknown field is rejected with 422, at any depth; null in an optional field is the same as its absence unless the field says otherwise. Unknown query parameters are ignored. Times are seconds since the Unix epoch, sizes and durations have their unit in their name. Ids are opaque.
+Bodies are JSON whatever the content type says, where a route does not take raw bytes. An unknown field is rejected with 422, at any depth; null in an optional field is the same as its absence unless the field says otherwise. Unknown query parameters are ignored. Times are seconds since the Unix epoch; those of containers and their logs are ISO 8601 in UTC, and \`timestamp\` of an event is milliseconds. Sizes and durations have their unit in their name. Ids are opaque.
 
 Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: where \`retryable\` is true the same request may succeed later, and \`Retry-After\`, if it is there, says when.`;
 

@@ -102,7 +102,7 @@ export const TENANT_LIMITS = {
     max: 1_000_000,
     isWhole: true,
     share: instancesShare,
-    default_text: `half of the node's, and at most half of the processes of all instances at ${LIMITS.instance_pids_max} each`,
+    default_text: `half of the node's, and at most half of the processes of all instances at ${LIMITS.instance_pids_max} each, less ${LIMITS.chain_depth_max} for chains of calls`,
     above: "calls wait; 403 if no instance is possible",
     used: { name: "instances", about: "Number of instances of its functions.", sql: null },
   },
