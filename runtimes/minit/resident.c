@@ -15,10 +15,10 @@
 
 enum {
   READS_PER_EVENT = 4,
-  READS_AT_END = 64,       /* more than a socket holds: a child that goes on writing is not waited for */
+  BYTES_AT_END = 512 * 1024, /* more than a socket holds: a child that goes on writing is not waited for */
   KILL_AGAIN_US = 5000,
-  HANG_UP_US = 100 * 1000, /* between the end of the socket and that of the process, before it counts as a breach */
-  CONTENT_HEAD_MAX = 8,    /* of the process's frames, before the content */
+  HANG_UP_US = 100 * 1000,   /* between the end of the socket and that of the process, before it counts as a breach */
+  CONTENT_HEAD_MAX = 8,      /* of the process's frames, before the content */
 };
 
 enum state { NONE, OPENING, SERVING, ENDING };
@@ -69,6 +69,14 @@ static void send_result(struct call *call, uint32_t status, const uint8_t *bytes
   resident.calls_count--;
 }
 
+static void close_socket(void) {
+  if (resident.fd >= 0) close(resident.fd);
+  resident.fd = -1;
+  resident.events = 0;
+  buf_free(&resident.in);
+  buf_free(&resident.out);
+}
+
 static void drain_output(void);
 
 /* R2, R3. `late`: the call whose deadline passed. */
@@ -77,8 +85,10 @@ static void end(uint32_t why, const struct call *late) {
   /* Of its only call. */
   if (resident.concurrency == 1) drain_output();
   resident.state = ENDING;
-  resident.result |= why;
-  resident.kill_us = 0;
+  resident.result |= why != 0 || !has_children ? why : RESULT_STRAYS;
+  /* Before the socket is closed, which the process would notice. */
+  if (has_children) kill(-1, SIGKILL);
+  resident.kill_us = now_us() + KILL_AGAIN_US;
   is_spoiled = true;
   for (int i = 0; i < resident.concurrency; i++) {
     struct call *call = &resident.calls[i];
@@ -86,14 +96,7 @@ static void end(uint32_t why, const struct call *late) {
     call->flags |= call == late ? RESULT_TIMED_OUT : RESULT_CANCELLED;
     send_result(call, 0, NULL, 0);
   }
-}
-
-static void close_socket(void) {
-  if (resident.fd >= 0) close(resident.fd);
-  resident.fd = -1;
-  resident.events = 0;
-  buf_free(&resident.in);
-  buf_free(&resident.out);
+  close_socket();
 }
 
 /* Logs */
@@ -192,8 +195,8 @@ static bool take_frames(void) {
   return true;
 }
 
-/* One read. Returns true when more may wait. */
-static bool receive(void) {
+/* One read, counted in `got`. Returns true when more may wait. */
+static bool receive(size_t *got) {
   if (resident.fd < 0 || resident.state == ENDING) return false;
   if (!buf_reserve(&resident.in, 1)) {
     end(RESULT_CANCELLED, NULL);
@@ -208,6 +211,7 @@ static bool receive(void) {
     return false;
   }
   resident.in.end += (size_t)n;
+  *got += (size_t)n;
   if (!take_frames()) end(RESULT_BROKEN, NULL);
   return (size_t)n == room;
 }
@@ -358,7 +362,8 @@ void resident_event(uint32_t tag) {
       if (read_output(tag == TAG_STDOUT ? 0 : 1) != READ_FULL) return;
     }
   } else if (tag == TAG_RESIDENT) {
-    for (int i = 0; i < READS_PER_EVENT && !is_blocked() && receive(); i++) continue;
+    size_t got = 0;
+    for (int i = 0; i < READS_PER_EVENT && !is_blocked() && receive(&got); i++) continue;
   }
 }
 
@@ -369,17 +374,16 @@ void resident_reaped(pid_t pid, int status, const struct rusage *usage) {
   resident.ended_us = now_us();
 }
 
-/* The process is gone: what it had sent still counts, then the rest of the container, the output, EXIT. */
+/* Kills until nothing is left, then the rest of the output and EXIT. */
 static void finish(uint64_t now) {
   if (has_children) {
-    if (resident.result == 0) resident.result |= RESULT_STRAYS;
+    proc_watch(&resident.proc, &server, RESIDENT_SLOT, false);
     if (now < resident.kill_us) return;
     kill(-1, SIGKILL);
     resident.kill_us = now + KILL_AGAIN_US;
     return;
   }
   drain_output();
-  close_socket();
   proc_close(&resident.proc);
   int status = resident.ending.status;
   bool failed = (resident.result & RESULT_SPAWN_FAILED) != 0;
@@ -424,7 +428,8 @@ static bool watch(void) {
 void resident_turn(uint64_t now) {
   if (resident.state == NONE) return;
   if (resident.state != ENDING && resident.proc.pid == 0) {
-    for (int i = 0; i < READS_AT_END && receive(); i++) continue;
+    size_t got = 0;
+    while (got < BYTES_AT_END && receive(&got)) continue;
     end(0, NULL);
   }
   if (resident.state != ENDING) check_deadlines(now);
@@ -438,7 +443,7 @@ void resident_turn(uint64_t now) {
 
 uint64_t resident_wake_us(void) {
   if (resident.state == NONE) return UINT64_MAX;
-  if (resident.state == ENDING) return resident.kill_us;
+  if (resident.state == ENDING) return has_children ? resident.kill_us : 0;
   uint64_t wake = resident.deadline_us;
   for (int i = 0; i < resident.concurrency && resident.calls_count > 0; i++) {
     const struct call *call = &resident.calls[i];

@@ -196,7 +196,7 @@ describe("a resident process ends with all its calls", () => {
 
   it("when a call passes its deadline: that one timed out, the others are cancelled", async () => {
     await serve({ concurrency: 3 });
-    const [late, other] = [call("hold", { timeout_ms: 100 }), call("hold")];
+    const [other, late] = [call("hold"), call("hold", { timeout_ms: 100 })];
     expect(await late).toMatchObject({ timed_out: true, cancelled: false });
     expect(await other).toMatchObject({ timed_out: false, cancelled: true });
     expect(await resident.ended).toMatchObject({ timed_out: true, signal: 9 });
@@ -244,7 +244,7 @@ describe("a hostile handler", () => {
     ..."forge 0,forge 4294967295,log 12345,stream,open,type,begin,statusless,huge,above,short,close".split(","),
   ])("that sends a frame that is not allowed (%s) is ended, and its calls are cancelled", async (how) => {
     await serve({ concurrency: 2 });
-    const [attack, other] = [call(`attack ${how}`), call("hold")];
+    const [other, attack] = [call("hold"), call(`attack ${how}`)];
     expect(await attack).toMatchObject({ cancelled: true });
     expect(await other).toMatchObject({ cancelled: true });
     expect(await resident.ended).toMatchObject({ is_broken: true, signal: 9, timed_out: false });

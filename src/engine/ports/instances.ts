@@ -47,7 +47,7 @@ export interface InstanceMinit {
   execSole(request: ExecRequest): Promise<ExecOutcome>;
   /**
    * Starts the instance's resident process, once, instead of commands. `onLog` takes what belongs to no call, in pieces
-   * of at most 64 KiB.
+   * of at most 64 KiB; the caller bounds what it keeps.
    */
   serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident;
   /**

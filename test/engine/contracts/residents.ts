@@ -87,8 +87,9 @@ def handler(payload, log):
     await withResident(
       `print("loaded", flush=True)${handler}`,
       async (resident) => {
+        const other = resident.call(request("other"));
         const late = resident.call(request("late", { timeout_ms: 200 }));
-        expect(await resident.call(request("other"))).toMatchObject({ cancelled: true, timed_out: false });
+        expect(await other).toMatchObject({ cancelled: true, timed_out: false });
         expect(await late).toMatchObject({ cancelled: false, timed_out: true });
         expect(await resident.ended).toMatchObject({ timed_out: true, signal: 9 });
         expect(logged).toBe("loaded\n");
