@@ -29,13 +29,13 @@ export interface ApiOptions {
 }
 
 /** What holds for all of it. Backquotes mark code. */
-const DESCRIPTION = `A function platform on one Linux machine. \`GET /api/functions/help\` returns a guide, \`GET /api/functions/examples\` returns scripts that run as they are.
+const DESCRIPTION = `hearth runs functions and containers on one Linux machine. A function is versioned code that runs in a warm container when it is called. A container is isolated, has its own files and address, and lives until it is deleted. \`GET /api/functions/help\` and \`GET /api/containers/help\` return guides for programs; \`…/examples\` returns scripts.
 
-A credential is an API key or an access token: \`X-Api-Key: <key>\`, or \`Authorization: Bearer <key or token>\`, one of the two. A key may do what its scopes say: \`read\`, \`invoke\`, \`write\`, \`admin\`. Resources of another tenant answer 404, like missing ones.
+A request carries one credential: an API key or an access token, in \`X-Api-Key: <key>\` or \`Authorization: Bearer <key or token>\`. The scopes of a key are \`read\`, \`invoke\`, \`write\` and \`admin\`. A resource of another tenant returns 404, like a missing one.
 
-Bodies are JSON whatever the content type says, where a route does not take raw bytes. An unknown field is rejected with 422, at any depth; null in an optional field is the same as its absence unless the field says otherwise. Unknown query parameters are ignored. Times are seconds since the Unix epoch; those of containers and their logs are ISO 8601 in UTC, and \`timestamp\` of an event is milliseconds. Sizes and durations have their unit in their name. Ids are opaque.
+Bodies are JSON whatever their content type, except on routes that accept raw bytes. The daemon rejects unknown fields with 422 and ignores unknown query parameters. \`null\` in an optional field means the same as its absence, unless the field says otherwise. Times are seconds since the Unix epoch; those of containers and their logs are ISO 8601 in UTC, and \`timestamp\` of an event is milliseconds. Names of sizes and durations contain their unit. Ids are opaque.
 
-Every answer has an \`X-Request-Id\`. Every refusal has an \`error_code\`: where \`retryable\` is true the same request may succeed later, and \`Retry-After\`, if it is there, says when.`;
+Every response has an \`X-Request-Id\`. Every refusal has an \`error_code\`. If \`retryable\` is true, the same request may succeed later; \`Retry-After\` says when.`;
 
 /** What the concerns of the API stand for. */
 const TAGS = {

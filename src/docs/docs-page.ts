@@ -1,6 +1,7 @@
 /**
- * The description of the API as a page to read: made from the document, by the server, without a script. What comes
- * from the document is text until `escaped` has seen it.
+ * The documentation: guides and the description of the API in one HTML document with one navigation. The server makes
+ * it from the guides and the OpenAPI document. Its script shows one page at a time and searches; without the script all
+ * pages follow each other.
  */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -8,6 +9,8 @@ import { ERRORS, type ErrorCode } from "../base/errors.ts";
 import { limitGroups, tenantLimitRows } from "../base/limit-texts.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
 import { settingRows } from "../base/settings.ts";
+import { anchor, code, entryAttributes, escaped, prose, table } from "./html.ts";
+import { guideHtml } from "./markdown-html.ts";
 import type {
   ApiDocument,
   DocumentOperation,
@@ -15,6 +18,7 @@ import type {
   DocumentResponse,
   DocumentSchema,
 } from "./openapi-document.ts";
+import { DOCS_GROUPS, DOCS_PAGES, type DocsPageRow, pageId, pageOf } from "./pages.ts";
 
 export interface DocsPage {
   readonly html: string;
@@ -27,42 +31,29 @@ interface Operation extends DocumentOperation {
 }
 
 export function docsPage(document: ApiDocument): DocsPage {
-  const style = readFileSync(new URL("docs-page.css", import.meta.url), "utf8");
-  const hash = createHash("sha256").update(style).digest("base64");
-  const html = new Page(document).html(style);
+  const style = fileText("docs-page.css");
+  const script = fileText("docs-page.js");
+  const html = new Page(document).html(style, script);
   return {
     html,
     headers: {
       "content-type": "text/html; charset=utf-8",
       "content-length": String(Buffer.byteLength(html)),
-      "content-security-policy": `default-src 'none'; style-src 'sha256-${hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+      "content-security-policy": `default-src 'none'; style-src ${hashOf(style)}; script-src ${hashOf(script)}; require-trusted-types-for 'script'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
       "x-content-type-options": "nosniff",
       "referrer-policy": "no-referrer",
     },
   };
 }
 
-export const escaped = (text: string): string =>
-  text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+const fileText = (name: string): string => readFileSync(new URL(name, import.meta.url), "utf8");
 
-/** Text in which backquotes mark code. */
-const prose = (text: string): string => escaped(text).replace(/`([^`]+)`/g, "<code>$1</code>");
-
-const code = (text: string): string => `<code>${escaped(text)}</code>`;
+const hashOf = (text: string): string => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 
 const nameOf = (ref: string): string => ref.split("/").at(-1) ?? "";
 
 /** A word as one argument of a shell command; variables in `text` keep their meaning where there is no quote. */
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
-
-/** Without the columns that would be empty. */
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  if (rows.length === 0) return "";
-  const shown = [...head.keys()].filter((i) => rows.some((row) => row[i] !== ""));
-  const cells = (row: readonly string[]) => shown.map((i) => `<td data-label="${head[i]}">${row[i]}</td>`).join("");
-  return `<div class="wide"><table><thead><tr>${shown.map((i) => `<th scope="col">${head[i]}</th>`).join("")}</tr></thead>
-<tbody>${rows.map((row) => `<tr>${cells(row)}</tr>`).join("\n")}</tbody></table></div>`;
-}
 
 /** What a value may be, beside its type. */
 function bounds(schema: DocumentSchema): string {
@@ -135,81 +126,95 @@ class Page {
     );
   }
 
-  html(style: string): string {
-    const { info, tags } = this.#document;
-    const title = `${escaped(info.title)} API`;
+  html(style: string, script: string): string {
+    const { info } = this.#document;
+    const title = escaped(info.title);
     return `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>${title}</title>
+<title>${title} documentation</title>
 <style>${style}</style>
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>
-<nav aria-label="Contents"><details open><summary>${title} <span class="quiet">${escaped(info.version)}</span></summary>
+<nav aria-label="Documentation">
+<form class="search" role="search" hidden><label for="search">Search</label>
+<input id="search" type="search" autocomplete="off" spellcheck="false" placeholder="Search ( / )" aria-controls="found">
+<p id="found-count" role="status"></p><ol id="found"></ol></form>
+<details open><summary>${title} <span class="quiet">${escaped(info.version)}</span></summary>
 ${this.#contents()}
 </details></nav>
-<main id="main">
-<h1>${title}</h1>
-${info.description
-  .split("\n\n")
-  .map((paragraph) => `<p>${prose(paragraph)}</p>`)
-  .join("\n")}
-<p><a href="/api/openapi.json">OpenAPI 3.1</a></p>
-${tags.map((tag) => this.#concern(tag)).join("\n")}
-${this.#headers()}
-${this.#errors()}
-${settingsSection()}
-${limitsSection()}
-${this.#shapes()}
+<main id="main" tabindex="-1">
+${DOCS_PAGES.map((page) => this.#page(page)).join("\n")}
 </main>
+<script>${script}</script>
 </body>
 </html>
 `;
   }
 
-  #of(tag: string): readonly Operation[] {
-    return this.#operations.filter(({ tags }) => tags[0] === tag);
+  #of({ id }: DocsPageRow): readonly Operation[] {
+    return this.#operations.filter(({ method, path }) => (pageOf(method, path)?.id ?? OVERVIEW) === id);
   }
 
   #contents(): string {
-    const list = (items: readonly string[]) => `<ul>${items.map((item) => `<li>${item}</li>`).join("\n")}</ul>`;
-    const concerns = this.#document.tags.map(
-      ({ name }) =>
-        `<a class="concern" href="#concern-${escaped(name)}">${escaped(name)}</a>${list(
-          this.#of(name).map(
-            ({ operationId, method, path }) =>
-              `<a href="#${escaped(operationId)}">${methodBadge(method)}<span>${pathText(path)}</span></a>`,
-          ),
-        )}`,
-    );
-    const rest = [
-      ["headers", "Headers"],
-      ["errors", "Errors"],
-      ["settings", "Settings"],
-      ["limits", "Limits"],
-      ["shapes", "Shapes"],
-    ].map(([id, name]) => `<a class="concern" href="#${id}">${name}</a>`);
-    return list([...concerns, ...rest]);
+    const operation = ({ operationId, method, path }: Operation): string =>
+      `<li><a href="#${escaped(operationId)}">${methodBadge(method)}<span>${pathText(path)}</span></a></li>`;
+    const page = (row: DocsPageRow): string => {
+      const operations = this.#of(row).map(operation).join("\n");
+      const list = operations === "" ? "" : `<ul>${operations}</ul>`;
+      return `<li><a class="page-link" href="#${pageId(row.id)}">${escaped(row.title)}</a>${list}</li>`;
+    };
+    return DOCS_GROUPS.map(
+      ({ title, pages }) => `<p class="group">${escaped(title)}</p><ul>${pages.map(page).join("\n")}</ul>`,
+    ).join("\n");
   }
 
-  #concern({ name, description }: { readonly name: string; readonly description: string }): string {
-    return `<section id="concern-${escaped(name)}" class="concern"><h2>${anchor(`concern-${name}`)}${escaped(name)}</h2>
-<p>${prose(description)}</p>
-${this.#of(name)
-  .map((operation) => this.#operation(operation))
-  .join("\n")}
+  #page(row: DocsPageRow): string {
+    const operations = this.#of(row).map((operation) => this.#operation(operation));
+    const id = pageId(row.id);
+    const level = row.id === OVERVIEW ? "h1" : "h2";
+    return `<section class="page" ${entryAttributes({ id, kind: "guide", title: row.title })}>
+<${level}>${anchor(id)}${escaped(row.title)}</${level}>
+${row.guide === undefined ? "" : guideOf(row, row.guide)}
+${row.part === undefined ? "" : this.#part(row.part)}
+${operations.length === 0 ? "" : `<h3 class="operations">Operations of the API</h3>`}
+${operations.join("\n")}
 </section>`;
+  }
+
+  #part(part: NonNullable<DocsPageRow["part"]>): string {
+    if (part === "overview") return this.#overview();
+    if (part === "errors") return this.#errors();
+    if (part === "headers") return this.#headers();
+    if (part === "settings") return settingsPart();
+    if (part === "limits") return limitsPart();
+    return this.#schemas();
+  }
+
+  #overview(): string {
+    const { info } = this.#document;
+    const pages = DOCS_GROUPS.map(
+      ({ title, pages }) =>
+        `<li><strong>${escaped(title)}</strong>: ${pages
+          .map((page) => `<a href="#${pageId(page.id)}">${escaped(page.title)}</a>`)
+          .join(", ")}</li>`,
+    );
+    const paragraphs = info.description.split("\n\n").map((paragraph) => `<p>${prose(paragraph)}</p>`);
+    return `${paragraphs.join("\n")}
+<ul>${pages.join("\n")}</ul>
+<p>The description for programs: <a href="/api/openapi.json">OpenAPI 3.1</a>.</p>`;
   }
 
   #operation(operation: Operation): string {
     const { operationId, method, path, summary, description } = operation;
     const parameters = operation.parameters.map((one) => this.#parameter(one));
     const body = operation.requestBody?.content[JSON_TYPE]?.schema;
-    return `<article id="${escaped(operationId)}">
+    const entry = entryAttributes({ id: operationId, kind: "operation", title: `${method} ${path}` });
+    return `<article ${entry}>
 <h3>${anchor(operationId)}${methodBadge(method)} <span class="path">${pathText(path)}</span></h3>
 <p>${prose(summary)} <span class="quiet">${prose(description)}</span></p>
 ${parameters.length === 0 ? "" : `<h4>Parameters</h4>${table(["Name", "In", "Type", "Default", "Meaning"], parameters.map(parameterRow))}`}
@@ -258,79 +263,97 @@ ${this.#answers(operation)}
         }
       } else rows.push(answerText(status, response));
     }
-    return `<h4>Answers</h4>${rows.join("\n")}<p class="refusals">${refusals.join(" ")}</p>`;
+    return `<h4>Responses</h4>${rows.join("\n")}<p class="refusals">${refusals.join(" ")}</p>`;
   }
 
   #headers(): string {
     const { headers, parameters } = this.#document.components;
     const sent = Object.values(parameters).filter((one) => one.in === "header");
     const answered = Object.entries(headers as Readonly<Record<string, { readonly description: string }>>);
-    return `<section id="headers"><h2>${anchor("headers")}Headers</h2>
-<h4>Request headers</h4>${table(
+    return `<h4>Request headers</h4>${table(
       ["Name", "Meaning"],
       sent.map(({ name, description }) => [code(name), prose(description ?? "")]),
     )}
 <h4>Response headers</h4>${table(
       ["Name", "Meaning"],
       answered.map(([name, { description }]) => [code(name), prose(description)]),
-    )}</section>`;
+    )}`;
   }
 
   #errors(): string {
     const rows = (Object.keys(ERRORS) as ErrorCode[])
       .sort((a, b) => ERRORS[a].status - ERRORS[b].status)
-      .map((name) => [
-        String(ERRORS[name].status),
-        `<code id="error-${name}">${name}</code>`,
-        prose(ERRORS[name].about),
-        ERRORS[name].retryable ? "yes" : "no",
-      ]);
-    return `<section id="errors"><h2>${anchor("errors")}Errors</h2>
-<p>The body of each is an <a href="#schema-Error">Error</a>.</p>
-${table(["Status", "Code", "Meaning", "Try again"], rows)}</section>`;
+      .map((name) => ({
+        cells: [
+          String(ERRORS[name].status),
+          code(name),
+          prose(ERRORS[name].about),
+          ERRORS[name].retryable ? "yes" : "no",
+        ],
+        entry: { id: `error-${name}`, kind: "error" as const, title: name },
+      }));
+    return `<p>The body of each error response is an <a href="#schema-Error">Error</a>.</p>
+${table(["Status", "Code", "Meaning", "Retry"], rows)}`;
   }
 
-  #shapes(): string {
+  #schemas(): string {
     const shapes = Object.entries(this.#document.components.schemas).sort(([a], [b]) => a.localeCompare(b));
     const one = ([name, schema]: [string, DocumentSchema]): string =>
-      `<article id="schema-${escaped(name)}"><h3>${anchor(`schema-${name}`)}${escaped(name)}</h3>
+      `<article ${entryAttributes({ id: `schema-${name}`, kind: "schema", title: name })}><h3>${anchor(`schema-${name}`)}${escaped(name)}</h3>
 ${schema.description === undefined ? "" : `<p>${prose(schema.description)}</p>`}${fieldTable(schema, /^(Create|Update|Request|Invoke|Rollback)/.test(name))}</article>`;
-    return `<section id="shapes"><h2>${anchor("shapes")}Shapes</h2>${shapes.map(one).join("\n")}</section>`;
+    return shapes.map(one).join("\n");
   }
 }
 
-function settingsSection(): string {
-  const rows = settingRows().map(({ variable, flag, default_text, range, about }) => [
-    `${code(variable)}${flag === "" ? "" : `<br>${code(flag)}`}`,
-    prose(about),
-    escaped(default_text),
-    escaped(range),
-  ]);
-  return `<section id="settings"><h2>${anchor("settings")}Settings</h2>
-<p>Each setting is an environment variable of the daemon. It is also a flag of <code>npm start --</code> unless it holds a key.</p>
-${table(["Setting", "Meaning", "Default", "Values"], rows)}</section>`;
+const OVERVIEW = "overview";
+
+/** Links between guides lead to their pages; other files of the checkout are not served. */
+function guideOf({ id, title }: DocsPageRow, file: string): string {
+  const href = (target: string): string | null => {
+    if (/^https?:/.test(target)) return escaped(target);
+    const [path = "", part] = target.split("#");
+    const page = path === "" ? id : DOCS_PAGES.find((one) => one.guide?.endsWith(path.replace(/^(\.\.\/)+/, "")))?.id;
+    if (page === undefined) return null;
+    return part === undefined ? `#${pageId(page)}` : `#${page}-${escaped(part)}`;
+  };
+  // The files of a folder are for its readers.
+  const text = fileText(file).split(/^## Files$/m)[0] ?? "";
+  return guideHtml(text, { id, title, href });
 }
 
-function limitsSection(): string {
+function settingsPart(): string {
+  const rows = settingRows().map(({ variable, flag, default_text, range, about }) => ({
+    cells: [
+      `${code(variable)}${flag === "" ? "" : `<br>${code(flag)}`}`,
+      prose(about),
+      escaped(default_text),
+      escaped(range),
+    ],
+    entry: { id: `setting-${variable}`, kind: "setting" as const, title: variable },
+  }));
+  return `<p>Each setting is an environment variable of the daemon. It is also a flag of <code>npm start --</code> unless it holds a key.</p>
+${table(["Setting", "Meaning", "Default", "Values"], rows)}`;
+}
+
+function limitsPart(): string {
+  const entry = (id: string, name: string) => ({ id: `${id}-${name}`, kind: "limit" as const, title: name });
   const groups = limitGroups().map(
     ({ title, rows }) =>
       `<h3>${escaped(title)}</h3>${table(
         ["Name", "Value", "Meaning"],
-        rows.map(({ name, shown, about }) => [code(name), escaped(shown), prose(about)]),
+        rows.map(({ name, shown, about }) => ({
+          cells: [code(name), escaped(shown), prose(about)],
+          entry: entry("limit", name),
+        })),
       )}`,
   );
-  const tenant = tenantLimitRows().map(({ name, about, default_text, above }) => [
-    code(name),
-    prose(about),
-    escaped(default_text),
-    escaped(above),
-  ]);
-  return `<section id="limits"><h2>${anchor("limits")}Limits</h2>
-${groups.join("\n")}
-<h3>Of a tenant, set by the operator</h3>${table(["Name", "Meaning", "Default", "Above it"], tenant)}</section>`;
+  const tenant = tenantLimitRows().map(({ name, about, default_text, above }) => ({
+    cells: [code(name), prose(about), escaped(default_text), escaped(above)],
+    entry: entry("tenant-limit", name),
+  }));
+  return `${groups.join("\n")}
+<h3>Limits of a tenant, set by the operator</h3>${table(["Name", "Meaning", "Default", "Above it"], tenant)}`;
 }
-
-const anchor = (id: string): string => `<a class="anchor" href="#${escaped(id)}" aria-label="Link to this part">#</a>`;
 
 const methodBadge = (method: string): string =>
   `<span class="method ${escaped(method.toLowerCase())}">${escaped(method)}</span>`;
