@@ -26,13 +26,24 @@ class Tallied {
   get unmet(): number {
     return Math.max(0, this.wanted - this.stock);
   }
+
+  clear(): void {
+    this.cells = 0;
+    this.spares = 0;
+    this.members = 0;
+    this.wanted = 0;
+    this.hungry = 0;
+    this.expecting = 0;
+  }
 }
 
 export class CellAudit {
   readonly #state: PoolState;
   readonly #model: Model;
   readonly #coverage: Coverage;
-  #classes = new Map<InstanceClass, Tallied>();
+  readonly #classes = new Map<InstanceClass, Tallied>();
+  /** The shares were held against the model's demand of this version. */
+  #checked_version = -1;
 
   constructor(state: PoolState, model: Model, coverage: Coverage) {
     this.#state = state;
@@ -42,7 +53,11 @@ export class CellAudit {
 
   compare(): void {
     const { instances, groups, classes, is_draining } = this.#state;
-    this.#classes = new Map([...classes.values()].map((of) => [of, new Tallied()]));
+    for (const [of, tallied] of this.#classes) {
+      if (classes.get(of.key) === of) tallied.clear();
+      else this.#classes.delete(of);
+    }
+    for (const of of classes.values()) if (!this.#classes.has(of)) this.#classes.set(of, new Tallied());
     for (const instance of instances.values()) this.#countInstance(instance);
     for (const group of groups.values()) this.#countGroup(group);
     for (const [of, tallied] of this.#classes) this.#compareClass(of, tallied);
@@ -138,34 +153,50 @@ export class CellAudit {
   }
 
   #compareReserve(target: number): void {
-    const state = this.#state;
-    const { cells, is_pressed } = this.#model;
+    const { cells } = this.#model;
     const cell_count = this.#sum("cells");
     invariant(cell_count <= target, `R1: ${cell_count} cells are kept, not ${target}`);
-    const entries = [...this.#classes].map(([of, tallied]) => ({ of, tallied }));
-    cells.check(new Map(entries.flatMap(({ of }) => (of.share > 0 ? [[of.key, of.share]] : []))));
-    for (const { of, tallied } of entries) {
+    let share_sum = 0;
+    let isAbove = false;
+    let lacking: InstanceClass | null = null;
+    let isPaused = true;
+    for (const [of, tallied] of this.#classes) {
+      share_sum += of.share;
+      if (tallied.cells > of.share) isAbove = true;
+      if (tallied.stock < of.share) {
+        lacking = of;
+        if (!this.#isPaused(of)) isPaused = false;
+      }
       const isKnown = of.key === cells.fallback || cells.demand.has(of.key);
       invariant(isKnown || tallied.cells === 0, `K2: ${tallied.cells} cells of ${of.key} stay without demand`);
     }
+    invariant(share_sum === target, `K1: shares of ${share_sum} cells are given, not of ${target}`);
+    if (cells.version !== this.#checked_version) this.#checkShares();
+    if (lacking !== null) this.#compareLacking(lacking, target, isAbove, isPaused);
+  }
+
+  #checkShares(): void {
+    const { cells } = this.#model;
+    this.#checked_version = cells.version;
+    const shares = new Map<string, number>();
+    for (const { key, share } of this.#classes.keys()) if (share > 0) shares.set(key, share);
+    cells.check(shares);
     if (cells.demand.size > 1) this.#coverage.note("cells", "shared");
-    if (cells.demand.size > target) this.#coverage.note("cells", "fewer than classes");
-    // R3.
-    const lacking = entries.filter(({ of, tallied }) => tallied.stock < of.share);
-    if (lacking.length === 0) return;
-    const isAbove = entries.some(({ of, tallied }) => tallied.cells > of.share);
-    const count = cell_count + this.#sum("spares");
+    if (cells.demand.size > (cells.target ?? 0)) this.#coverage.note("cells", "fewer than classes");
+  }
+
+  /** R3. `isAbove`: a class has cells above its share. `isPaused`: all that lack some wait for their timer. */
+  #compareLacking({ key }: InstanceClass, target: number, isAbove: boolean, isPaused: boolean): void {
+    const { instances, settings, starting_count, counts, reserve } = this.#state;
+    const { is_pressed } = this.#model;
+    const count = this.#sum("cells") + this.#sum("spares");
     const isSpent = count > target || (count === target && !isAbove);
-    const hasRoom = !is_pressed && state.instances.size < state.settings.instances_max;
-    const hasStart = state.starting_count < state.settings.starts_max;
-    const isPaused = lacking.every(({ of }) => this.#isPaused(of));
-    invariant(!isPaused || state.reserve.timer !== null, "R3: nobody is woken to refill cells");
-    invariant(
-      isPaused || isSpent || !hasRoom || !hasStart,
-      `R3: ${lacking[0]?.of.key} lacks cells beside a free start`,
-    );
-    const isStuck = !isPaused && !is_pressed && !hasRoom && hasStart && isAbove && state.counts.terminating === 0;
-    invariant(!isStuck, `R3: ${lacking[0]?.of.key} lacks cells, and those above a share take its room`);
+    const hasRoom = !is_pressed && instances.size < settings.instances_max;
+    const hasStart = starting_count < settings.starts_max;
+    invariant(!isPaused || reserve.timer !== null, "R3: nobody is woken to refill cells");
+    invariant(isPaused || isSpent || !hasRoom || !hasStart, `R3: ${key} lacks cells beside a free start`);
+    const isStuck = !isPaused && !is_pressed && !hasRoom && hasStart && isAbove && counts.terminating === 0;
+    invariant(!isStuck, `R3: ${key} lacks cells, and those above a share take its room`);
   }
 
   /** What was taken or failed a moment ago is looked at again when the timer fires. */

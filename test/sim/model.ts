@@ -131,7 +131,7 @@ export class Model {
         this.owners.limit(event, this.groups.values());
         break;
       case "cells_set":
-        this.cells.target = event.target;
+        this.cells.setTarget(event.target);
         break;
       case "call_cancelled":
         break;
