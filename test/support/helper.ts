@@ -48,11 +48,10 @@ function clearReport(): void {
   writeFileSync(reportPath(), Buffer.alloc(REPORT_BYTES), { flag: "r+" });
 }
 
-/** The directory of this process's sanitized builds and of their report. */
+/** The directory of this test file's sanitized builds and of their report, until `removeSanitized`. */
 function sanitizedDirectory(): string {
   if (made.directory !== "") return made.directory;
   made.directory = mkdtempSync("/var/tmp/hearth-sanitized-");
-  process.once("exit", () => rmSync(made.directory, { recursive: true, force: true }));
   chmodSync(made.directory, 0o755);
   writeFileSync(reportPath(), Buffer.alloc(REPORT_BYTES));
   // Of every uid that a helper runs with.
@@ -60,12 +59,18 @@ function sanitizedDirectory(): string {
   return made.directory;
 }
 
-/** Compiles C files with both sanitizers, at the first use of `name` in this process. Returns the program's path. */
+/** Compiles C files with both sanitizers, at the first use of `name`. Returns the program's path. */
 export function compileSanitized(name: string, sources: readonly string[]): string {
   const target = join(sanitizedDirectory(), name);
   const report = `-DREPORT="${reportPath()}"`;
   if (!existsSync(target)) compile(target, [...sources, SANITIZER], [...SANITIZED_COMPILE, report]);
   return target;
+}
+
+/** Removes the builds and the report. */
+export function removeSanitized(): void {
+  if (made.directory !== "") rmSync(made.directory, { recursive: true, force: true });
+  made.directory = "";
 }
 
 /** Takes the first report since the last call, with the lines of its addresses. Null: there is none. */

@@ -1,6 +1,6 @@
 /** Set-up file of the project `sanitized`: a report of ASan or UBSan fails the test in which it was made. */
 import { afterAll, afterEach } from "vitest";
-import { takeReport } from "./helper.ts";
+import { removeSanitized, takeReport } from "./helper.ts";
 
 function refuseReport(): void {
   const report = takeReport();
@@ -8,4 +8,11 @@ function refuseReport(): void {
 }
 
 afterEach(refuseReport);
-afterAll(refuseReport);
+// The first to be registered is the last to run: the helpers of the file have ended.
+afterAll(() => {
+  try {
+    refuseReport();
+  } finally {
+    removeSanitized();
+  }
+});
