@@ -15,7 +15,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync
 import { join } from "node:path";
 import { systemClock } from "../src/base/clock.ts";
 import { volatileDirectory } from "../src/base/config.ts";
-import { LauncherClient, LauncherProcess } from "../src/engine/host/launcher.ts";
+import { LauncherClient, LauncherProcess } from "../src/engine/launcher/launcher.ts";
 import { NODE_PATH } from "../src/installation/paths.js";
 import { checkClasses, ratePerSecond } from "./calls.ts";
 import { type ContainerCommand, WITH_NETWORK } from "./container-peer.ts";

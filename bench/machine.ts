@@ -1,7 +1,7 @@
 /** What a report says of where it was made: machine, versions, and what no section measures. */
 import { readFileSync } from "node:fs";
 import { cpus, loadavg, release, totalmem } from "node:os";
-import { detectCgroupMode } from "../src/engine/host/control-groups.ts";
+import { detectCgroupMode } from "../src/engine/kernel/control-groups.ts";
 import { ContainerRunner } from "./baselines.ts";
 
 export interface Header {

@@ -5,7 +5,7 @@
  * sees (network namespaces, mounts, the launcher's part) shows in the machine's available memory.
  */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { detectCgroupMode, groupProcesses, listGroups } from "../src/engine/host/control-groups.ts";
+import { detectCgroupMode, groupProcesses, listGroups } from "../src/engine/kernel/control-groups.ts";
 import type { Daemon } from "./daemon.ts";
 
 const KIB = 1024;

@@ -6,7 +6,7 @@ import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
 import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
-import { readSocketMemory, SocketMemoryWatch } from "./engine/host/kernel-budgets.ts";
+import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel/kernel-budgets.ts";
 import type { Engine } from "./engine/ports.ts";
 import type { Events } from "./events/service.ts";
 import type { Invocations } from "./functions/invocations.ts";

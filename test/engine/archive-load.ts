@@ -10,7 +10,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { extract, pack } from "../../src/engine/files/archive.ts";
 import { HelperSession } from "../../src/engine/files/file-sessions.ts";
 import { type TarEntry, tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
-import { LauncherClient, LauncherProcess } from "../../src/engine/host/launcher.ts";
+import { LauncherClient, LauncherProcess } from "../../src/engine/launcher/launcher.ts";
 
 const MIB = 2 ** 20;
 const FILES = 16;

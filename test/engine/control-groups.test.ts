@@ -3,8 +3,8 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/host/control-groups.ts";
-import { TenantGroups } from "../../src/engine/host/tenant-groups.ts";
+import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/kernel/control-groups.ts";
+import { TenantGroups } from "../../src/engine/kernel/tenant-groups.ts";
 
 describe("limits", () => {
   const limits = { memory_limit_mb: 256, cpu_limit_percent: 12.5 };

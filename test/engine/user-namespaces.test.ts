@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { UserNamespaces } from "../../src/engine/host/user-namespaces.ts";
+import { UserNamespaces } from "../../src/engine/kernel/user-namespaces.ts";
 
 describe("user namespaces", () => {
   const log = { debug() {}, info() {}, warn() {}, error() {} };

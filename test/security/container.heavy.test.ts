@@ -1,6 +1,6 @@
 /**
  * What root in an API container can see and do, tried from inside of real ones: each line of
- * src/engine/containers/bundle.ts held against it, and the escapes that were found in other runtimes.
+ * src/engine/bundles/container.ts held against it, and the escapes that were found in other runtimes.
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";

@@ -1,4 +1,4 @@
-/** What a handler can see and do, asked from inside a real instance: each line of src/engine/instances/bundle.ts held against it. */
+/** What a handler can see and do, asked from inside a real instance: each line of src/engine/bundles/instance.ts held against it. */
 import { createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually } from "../support/daemon.ts";

@@ -3,7 +3,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
-import { bareSpec } from "../../src/engine/containers/bundle.ts";
+import { bareSpec } from "../../src/engine/bundles/container.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
 import type { ContainerSpec, Engine, ExecRequest, InstanceClass } from "../../src/engine/ports.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";

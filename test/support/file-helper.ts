@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { HelperSession } from "../../src/engine/files/file-sessions.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
-import { LauncherClient } from "../../src/engine/host/launcher.ts";
+import { LauncherClient } from "../../src/engine/launcher/launcher.ts";
 import { Native } from "./native.ts";
 
 export class FileHelper {

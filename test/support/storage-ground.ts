@@ -6,7 +6,7 @@ import { execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Log } from "../../src/base/log.ts";
-import { LauncherClient, LauncherProcess } from "../../src/engine/host/launcher.ts";
+import { LauncherClient, LauncherProcess } from "../../src/engine/launcher/launcher.ts";
 import { StoragePool } from "../../src/engine/storage/storage-pool.ts";
 import { engineHelper } from "./helper.ts";
 import { eventually } from "./native.ts";

@@ -12,12 +12,13 @@ import { each, together } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { CAPABILITIES, noteOf } from "../bundles/container.ts";
 import { parseRun } from "../host/adoption.ts";
-import { findProcesses } from "../host/command-lines.ts";
-import { removeGroup } from "../host/control-groups.ts";
 import type { EngineHost } from "../host/host.ts";
-import type { LauncherClient } from "../host/launcher.ts";
 import type { EnteredImage } from "../images/mounted-images.ts";
+import { findProcesses } from "../kernel/command-lines.ts";
+import { removeGroup } from "../kernel/control-groups.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import { ControlConnection } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import { readPublications } from "../network/publications.ts";
@@ -34,7 +35,6 @@ import type {
   Publication,
 } from "../ports/containers.ts";
 import type { OpenFiles } from "../ports/files.ts";
-import { CAPABILITIES, noteOf } from "./bundle.ts";
 import { ContainerFilters } from "./filters.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import { SegmentedLog } from "./log.ts";

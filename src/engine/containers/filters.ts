@@ -1,7 +1,8 @@
 /** The system-call filters of API containers, one for each set of capabilities, compiled at the first start of its kind. */
+
+import { bareSpec, containerConfig, writeContainerFiles } from "../bundles/container.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { Filter } from "../oci/filters.ts";
-import { bareSpec, containerConfig, writeContainerFiles } from "./bundle.ts";
 
 /** Of the container that the runtime makes to compile for. */
 const COMPILER = "container-filter";

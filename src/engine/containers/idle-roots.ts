@@ -3,7 +3,7 @@
  * same time, since two mounts with one upper directory spoil it.
  */
 import { AppError } from "../../base/errors.ts";
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 
 /** A mounted root and the launcher that it is mounted in: no other sees it. */
 export interface IdleRoot {

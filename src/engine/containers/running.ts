@@ -9,13 +9,13 @@ import { AppError, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { EngineHost } from "../host/host.ts";
+import { readMetrics } from "../kernel/stats.ts";
 import { type ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
 import type { ContainerMetrics, Ended, LiveContainer, ProcessList } from "../ports/containers.ts";
 import { ProcessLists } from "./process-lists.ts";
 import { type ContainerRuns, notRemoved } from "./runs.ts";
-import { readMetrics } from "./stats.ts";
 
 /** A container that was started, or found alive. */
 export interface Started {

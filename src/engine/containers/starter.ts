@@ -6,15 +6,15 @@
 import { constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import type { Placement } from "../bundles/container.ts";
 import { remainsOf } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
-import type { LauncherClient, UserNamespace } from "../host/launcher.ts";
 import type { StartContainerTask } from "../host/thread.ts";
 import type { MountedImage } from "../images/image-store.ts";
+import type { LauncherClient, UserNamespace } from "../launcher/launcher.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
-import type { Placement } from "./bundle.ts";
 import type { IdleRoot } from "./idle-roots.ts";
 import { mountWritable } from "./writable-root.ts";
 

@@ -5,13 +5,13 @@
 import { readFileSync } from "node:fs";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { bareSpec, writeContainerFiles } from "../bundles/container.ts";
 import { remainsOf } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { MountedImage } from "../images/image-store.ts";
 import { ControlConnection } from "../minit/container-client.ts";
 import type { Filter } from "../oci/filters.ts";
 import { OciRuntime } from "../oci/runtime.ts";
-import { bareSpec, writeContainerFiles } from "./bundle.ts";
 import type { ContainerStarter, StartParts } from "./starter.ts";
 
 /** The container's id. */

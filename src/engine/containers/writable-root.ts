@@ -5,7 +5,7 @@
 import { constants } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import type { LauncherClient, OverlayRequest } from "../host/launcher.ts";
+import type { LauncherClient, OverlayRequest } from "../launcher/launcher.ts";
 import type { Storage } from "../ports/storage.ts";
 
 const MIB = 1024 * 1024;

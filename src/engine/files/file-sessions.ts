@@ -13,7 +13,7 @@ import type { Clock } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type ShareBounds, Shares } from "../../base/shares.ts";
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import type {
   Extracted,
   ExtractOptions,

@@ -18,13 +18,13 @@ import { each } from "../../base/concurrency.ts";
 import { errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { CLASS_ANNOTATION, IMAGE_ANNOTATION } from "../instances/bundle.ts";
+import { CLASS_ANNOTATION, IMAGE_ANNOTATION } from "../bundles/instance.ts";
+import { findProcesses } from "../kernel/command-lines.ts";
+import { containerProcesses, listGroups, readOomKills } from "../kernel/control-groups.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { Network, NetworkSlot } from "../network/network.ts";
 import type { OciRuntime } from "../oci/runtime.ts";
 import type { CgroupMode } from "../ports/machine.ts";
-import { findProcesses } from "./command-lines.ts";
-import { containerProcesses, listGroups, readOomKills } from "./control-groups.ts";
 import { type Remains, reap } from "./reaper.ts";
 
 /** Where containers leave their traces; the names in each are container ids. */

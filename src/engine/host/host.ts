@@ -18,6 +18,12 @@ import type { Log } from "../../base/log.ts";
 import { FileSessions } from "../files/file-sessions.ts";
 import { ImageStore } from "../images/image-store.ts";
 import { MountedImages } from "../images/mounted-images.ts";
+import { detectCgroupMode, type GroupKind, socketMemoryBound } from "../kernel/control-groups.ts";
+import { raiseBudgets, socketBudget } from "../kernel/kernel-budgets.ts";
+import { TenantGroups } from "../kernel/tenant-groups.ts";
+import { UserNamespaces } from "../kernel/user-namespaces.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
+import { LauncherKeeper } from "../launcher/launcher-keeper.ts";
 import { Network, type NetworkSlot, readInstanceResolvConf } from "../network/network.ts";
 import { Uplink } from "../network/uplink.ts";
 import { type Filter, Filters } from "../oci/filters.ts";
@@ -28,14 +34,8 @@ import type { Storage } from "../ports/storage.ts";
 import { shareDisk } from "../storage/disk-scheduler.ts";
 import { StoragePool } from "../storage/storage-pool.ts";
 import { type Places, remainsOf, runName } from "./adoption.ts";
-import { detectCgroupMode, type GroupKind, socketMemoryBound } from "./control-groups.ts";
-import { raiseBudgets, socketBudget } from "./kernel-budgets.ts";
-import type { LauncherClient } from "./launcher.ts";
-import { LauncherKeeper } from "./launcher-keeper.ts";
 import { outlive, type Remains } from "./reaper.ts";
-import { TenantGroups } from "./tenant-groups.ts";
 import type { LauncherNote, ThreadData } from "./thread.ts";
-import { UserNamespaces } from "./user-namespaces.ts";
 
 /** Slots beyond those that may be in use: containers being removed still hold theirs. */
 const SLOT_MARGIN = 64;

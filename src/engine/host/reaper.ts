@@ -8,10 +8,10 @@ import { type Clock, sleep } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { findProcesses } from "../kernel/command-lines.ts";
+import { groupProcesses, removeGroup } from "../kernel/control-groups.ts";
 import type { OciRuntime } from "../oci/runtime.ts";
 import type { CgroupMode } from "../ports/machine.ts";
-import { findProcesses } from "./command-lines.ts";
-import { groupProcesses, removeGroup } from "./control-groups.ts";
 
 const LOOK_INTERVAL_MS = 2;
 

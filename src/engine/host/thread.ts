@@ -8,14 +8,14 @@ import { workerData } from "piscina";
 import { sleep, systemClock } from "../../base/clock.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { type Placement, writeContainerFiles } from "../containers/bundle.ts";
-import { readProcesses } from "../containers/stats.ts";
-import { type InstanceSpec, instanceConfig } from "../instances/bundle.ts";
+import { type Placement, writeContainerFiles } from "../bundles/container.ts";
+import { type InstanceSpec, instanceConfig } from "../bundles/instance.ts";
+import { containerProcesses, groupProcesses, groupsIn, hierarchies } from "../kernel/control-groups.ts";
+import { readProcesses } from "../kernel/stats.ts";
+import { LauncherClient } from "../launcher/launcher.ts";
 import { type Handover, OciRuntime } from "../oci/runtime.ts";
 import type { ContainerSpec, ProcessList } from "../ports/containers.ts";
 import type { CgroupMode } from "../ports/machine.ts";
-import { containerProcesses, groupProcesses, groupsIn, hierarchies } from "./control-groups.ts";
-import { LauncherClient } from "./launcher.ts";
 import { type Remains, reap } from "./reaper.ts";
 
 export interface ThreadData {

@@ -7,7 +7,7 @@
 import { readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError } from "../../base/errors.ts";
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage } from "../ports/images.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;

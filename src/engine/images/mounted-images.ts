@@ -8,7 +8,7 @@ import { LRUCache } from "lru-cache";
 import { KeyedMutex } from "../../base/concurrency.ts";
 import { errorText, invariant } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage, Images } from "../ports/images.ts";
 import type { ImageStore, MountedImage } from "./image-store.ts";
 

@@ -12,6 +12,7 @@ import { each } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { type InstanceSpec, instanceConfig } from "../bundles/instance.ts";
 import {
   type Doomed,
   fingerprintOf,
@@ -23,19 +24,18 @@ import {
   type Survivor,
   writeFingerprint,
 } from "../host/adoption.ts";
-import { applyLimits, readMemoryUsedMb, readOomKills, writeShare } from "../host/control-groups.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { Remains } from "../host/reaper.ts";
 import type { Census, StartTask } from "../host/thread.ts";
 import type { MountedImage } from "../images/image-store.ts";
 import type { EnteredImage } from "../images/mounted-images.ts";
+import { applyLimits, readMemoryUsedMb, readOomKills, writeShare } from "../kernel/control-groups.ts";
 import { PROTOCOL_VERSION } from "../minit/answers.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { FoundImage } from "../ports/images.ts";
 import type { Adopted, Instance, InstanceClass, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
-import { type InstanceSpec, instanceConfig } from "./bundle.ts";
 
 /** How long a container may take to end after minit was asked to. */
 const EXIT_WAIT_MS = 1_000;

@@ -11,7 +11,7 @@ import { errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import { Gathering } from "./gathering.ts";
 import { type Place, Policies } from "./policies.ts";
 import {

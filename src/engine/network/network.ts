@@ -15,8 +15,14 @@ import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { type AddressSet, type LauncherClient, type Netns, NO_NETNS, type UserNamespace } from "../host/launcher.ts";
-import { UserNamespaces } from "../host/user-namespaces.ts";
+import { UserNamespaces } from "../kernel/user-namespaces.ts";
+import {
+  type AddressSet,
+  type LauncherClient,
+  type Netns,
+  NO_NETNS,
+  type UserNamespace,
+} from "../launcher/launcher.ts";
 import type { Budget } from "../ports/machine.ts";
 import { COMMAND_TIMEOUT_MS, Firewall } from "./firewall.ts";
 import { Gathering } from "./gathering.ts";

@@ -2,7 +2,7 @@
  * Ports of this machine that hearth daemons lead into containers, read from the kernel. A rule outranks whatever process
  * listens on the port, and no process sees it: binding the port succeeds.
  */
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import type { Publication } from "../ports/containers.ts";
 
 const COMMAND_TIMEOUT_MS = 10_000;

@@ -12,7 +12,7 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { Uplink as UplinkSetting } from "../../base/config.ts";
 import { errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import type { Budget } from "../ports/machine.ts";
 
 const COMMAND_TIMEOUT_MS = 5_000;

@@ -7,7 +7,7 @@
 import { readFileSync } from "node:fs";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import type { LauncherClient } from "../host/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 
 /** What the container's first process gets beside its bundle. */
 export interface Handover {

@@ -18,7 +18,7 @@ import { Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../host/launcher.ts";
+import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../launcher/launcher.ts";
 import { FRAME } from "../minit/frames.ts";
 import type { Storage, StorageStatistics, SubvolumeKind, SubvolumeName, SubvolumeUsage } from "../ports/storage.ts";
 

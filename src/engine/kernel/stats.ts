@@ -1,10 +1,10 @@
 /** Usage and processes of a running container, read from its control groups, from /proc and from its link. */
 import { readFileSync } from "node:fs";
 import { LIMITS } from "../../base/limits.ts";
-import { readCommandLine } from "../host/command-lines.ts";
-import { containerProcesses } from "../host/control-groups.ts";
 import type { ContainerMetrics, ContainerProcess, ProcessList } from "../ports/containers.ts";
 import type { CgroupMode } from "../ports/machine.ts";
+import { readCommandLine } from "./command-lines.ts";
+import { containerProcesses } from "./control-groups.ts";
 
 const ROOT = "/sys/fs/cgroup";
 /** Of `cpuacct.stat`, in which the kernel counts hundredths of a second for all programs (USER_HZ, proc_stat(5)). */

@@ -1,12 +1,15 @@
 /**
  * The OCI configuration of an API container: everything it may and may not do stands here, so this is the file to read
- * for its isolation, as bundle.ts is for function instances. Root inside has the capabilities that podman gives. With
+ * for its isolation, as instance.ts is for function instances. Root inside has the capabilities that podman gives. With
  * `strict` it has none, and the system-call filter is that of no capabilities. With `read_only_root` its root file
  * system is mounted read-only, with a tmpfs on /tmp and /run.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { containerEnvironment, hostnameOf } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { type NetworkPolicy, OPEN_POLICY, policyOf } from "../network/rules.ts";
+import type { Filter } from "../oci/filters.ts";
+import type { ContainerSpec } from "../ports/containers.ts";
 import {
   bind,
   kernelMounts,
@@ -17,10 +20,7 @@ import {
   rlimits,
   scratch,
   tmpfs,
-} from "../instances/bundle.ts";
-import { type NetworkPolicy, OPEN_POLICY, policyOf } from "../network/rules.ts";
-import type { Filter } from "../oci/filters.ts";
-import type { ContainerSpec } from "../ports/containers.ts";
+} from "./instance.ts";
 
 const SCRATCH = scratch(LIMITS.tmpfs_mb);
 
