@@ -76,6 +76,13 @@ describe("after kill -9 of the daemon", () => {
     await restart({ ...SETTINGS, HEARTH_CELLS: "1" });
     const { body } = await daemon.call("GET", "/api/functions/pool/stats");
     expect([body.cells, body.started_count]).toEqual([1, 0]);
+    const shell = {
+      class: expect.stringMatching(/^shell-[0-9a-f]{12}$/),
+      cells_target: 1,
+      cells: 1,
+      cells_starting: 0,
+    };
+    expect(body.classes).toEqual([{ ...shell, cell_hit_count: 0, cell_miss_count: 0 }]);
     await daemon.deploy({ name: "from-cell", handler: "cat" });
     expect(await daemon.invoke("from-cell", { payload: "x" })).toMatchObject({ stdout: "x", cold_start: true });
   });

@@ -1,7 +1,9 @@
 /** What of the node's metrics depends on who reads them. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { step } from "../../pool/scheduler.ts";
 import { PoolState } from "../../pool/states.ts";
 import { totalsOf } from "../../pool/stats.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { eventually } from "../support/daemon.ts";
 
@@ -13,30 +15,63 @@ const SETTINGS = {
   default_class: "shell",
 };
 
-describe("the lag of the event loop", () => {
-  let metrics: Metrics;
-  beforeEach(() => {
-    const sources = {
-      pool: () => totalsOf(new PoolState(SETTINGS)),
-      store: () => ({ queue_count: 0, queue_bytes: 0, wal_bytes: 0 }),
-      socket_memory: () => ({ tcp_bytes: 0, udp_bytes: 0, tcp_max_bytes: 1 }),
-      machine: {
-        containers: async () => new Map(),
-        storage: async () => ({ size_mb: 1, used_mb: 0, free_mb: 1 }),
-        connections: () => ({ used_count: 0, count_max: 1 }),
-        flows_refused: async () => 0,
-      },
-      log_dropped_count: () => 0,
-      audit: () => ({ dropped_count: 0, suppressed_count: 0 }),
-    };
-    metrics = new Metrics({ version: "1", node_id: "node_1", sources });
-  });
-  afterEach(() => metrics.close());
+const state = { pool: new PoolState(SETTINGS) };
+let metrics: Metrics;
+beforeEach(() => {
+  state.pool = new PoolState(SETTINGS);
+  const sources = {
+    pool: () => totalsOf(state.pool),
+    store: () => ({ queue_count: 0, queue_bytes: 0, wal_bytes: 0 }),
+    socket_memory: () => ({ tcp_bytes: 0, udp_bytes: 0, tcp_max_bytes: 1 }),
+    machine: {
+      containers: async () => new Map(),
+      storage: async () => ({ size_mb: 1, used_mb: 0, free_mb: 1 }),
+      connections: () => ({ used_count: 0, count_max: 1 }),
+      flows_refused: async () => 0,
+    },
+    log_dropped_count: () => 0,
+    audit: () => ({ dropped_count: 0, suppressed_count: 0 }),
+  };
+  metrics = new Metrics({ version: "1", node_id: "node_1", sources });
+});
+afterEach(() => metrics.close());
 
-  /** In seconds, the longest, as the tenant reads it; null is the operator. */
+/** What the tenant reads; null is the operator. */
+async function textOf(tenant_id: string | null): Promise<string> {
+  const texts = await Promise.all(metrics.registries(tenant_id).map((registry) => registry.metrics()));
+  return texts.join("\n");
+}
+
+describe("the cells", () => {
+  it("are shown by state and class, and those of a class without need not any more", async () => {
+    const cells = async () => (await textOf(null)).match(/^hearth_pool_cells.*$/gm)?.sort();
+    let now_ms = 0;
+    step(state.pool, { type: "adopted", instance: "old", class: "other", group: null, now_ms });
+    step(state.pool, { type: "cells_set", target: 1, now_ms });
+    expect(await cells()).toEqual([
+      'hearth_pool_cells_target{class="other"} 1',
+      'hearth_pool_cells_target{class="shell"} 0',
+      'hearth_pool_cells{state="ready",class="other"} 1',
+      'hearth_pool_cells{state="ready",class="shell"} 0',
+      'hearth_pool_cells{state="starting",class="other"} 0',
+      'hearth_pool_cells{state="starting",class="shell"} 0',
+    ]);
+    for (let i = 0; i < 3; i++) {
+      now_ms += LIMITS.cell_demand_ms;
+      step(state.pool, { type: "woken", now_ms });
+    }
+    expect(await cells()).toEqual([
+      'hearth_pool_cells_target{class="shell"} 1',
+      'hearth_pool_cells{state="ready",class="shell"} 0',
+      'hearth_pool_cells{state="starting",class="shell"} 0',
+    ]);
+  });
+});
+
+describe("the lag of the event loop", () => {
+  /** In seconds, the longest. */
   async function longestLag(tenant_id: string | null): Promise<number> {
-    const texts = await Promise.all(metrics.registries(tenant_id).map((registry) => registry.metrics()));
-    return Number(/^hearth_event_loop_lag_seconds\{quantile="1"\} (\S+)$/m.exec(texts.join("\n"))?.[1]);
+    return Number(/^hearth_event_loop_lag_seconds\{quantile="1"\} (\S+)$/m.exec(await textOf(tenant_id))?.[1]);
   }
 
   it("is there for the operator, whatever tenants have read, and for no tenant", async () => {
