@@ -41,6 +41,17 @@ describe("the documents", () => {
     expect(broken).toEqual([]);
   });
 
+  it("name the daemon of their commands, so that they run as pasted on any port", () => {
+    const guides = PASTED.filter(({ path, text }) => path !== "README.md" && /^npx hearth (?!help|--help)/m.test(text));
+    expect(guides.length).toBeGreaterThan(5);
+    const silent = guides.filter(({ blocks }) => {
+      const first = blocks.find(({ language }) => language === "sh");
+      return !/^export HEARTH_URL=\S+ HEARTH_KEY=/.test(first?.text ?? "");
+    });
+    // It describes how the command line chooses a daemon.
+    expect(silent.map(({ path }) => path)).toEqual(["src/docs/guides/command-line.md"]);
+  });
+
   it("name only files that exist", () => {
     const named = /`((?:src|pool|runtimes|test|bench)\/[\w./-]*\w)`/g;
     const missing = DOCUMENTS.flatMap(({ path, prose }) =>
