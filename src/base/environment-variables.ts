@@ -33,6 +33,6 @@ export function checkVariables(
   const bare = (name: string) => name.slice(PREFIX.length);
   const meant = didYouMean(bare(unknown), names.map(bare))?.replace(/'([^']*)'/g, `'${PREFIX}$1'`);
   throw new AppError("INVALID_ARGUMENT", `unknown setting ${unknown}${meant === undefined ? "" : `, ${meant}`}`, {
-    hint: "rename or unset the variable; npm start -- --help lists the settings",
+    hint: "rename or unset the variable; npx hearth help settings lists the settings",
   });
 }

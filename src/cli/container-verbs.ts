@@ -47,8 +47,8 @@ const RUN_FLAGS: readonly Flag[] = [
   { flags: "-l, --label <NAME=VALUE>", about: "set a label; repeatable", parse: collect },
   { flags: "-v, --volume <name:/path>", about: "mount a volume at a path; repeatable", parse: collect },
   {
-    flags: "-p, --publish <port:port>",
-    about: "publish a container port on a host port; repeatable",
+    flags: "-p, --publish <port>",
+    about: "publish a container port: [[address:]host port:]port[/udp]; repeatable",
     parse: (text, before) => [...((before as object[] | undefined) ?? []), publishedPort(text)],
   },
   {
