@@ -67,13 +67,13 @@ export function quotaReason(
   }
   if (count * memory_mb <= memory_mb_max) return null;
   const what = count === 1 ? "one instance of this function needs" : `${count} instances of this function need`;
-  return `memory_mb_max of the tenant exceeded: ${what} ${count * memory_mb} MB (limit ${memory_mb_max} MB)`;
+  return `memory_mb_max of the tenant exceeded: ${what} ${count * memory_mb} MiB (limit ${memory_mb_max} MiB)`;
 }
 
 /** Which limit of an owner leaves no room for another instance of so much memory. */
 export function usedUpReason(quota: Quota, taken: { readonly count: number; readonly mb: number }): string {
   if (taken.count >= quota.instances_max) return `instances_max of the tenant reached (limit ${quota.instances_max})`;
-  return `memory_mb_max of the tenant reached: ${taken.mb} MB in use (limit ${quota.memory_mb_max} MB)`;
+  return `memory_mb_max of the tenant reached: ${taken.mb} MiB in use (limit ${quota.memory_mb_max} MiB)`;
 }
 
 function countText(count: number): string {

@@ -108,7 +108,7 @@ export const TENANT_LIMITS = {
   },
   memory_mb_max: {
     about: "Sum of memory_limit_mb of its instances.",
-    counts: "MB of memory for its instances",
+    counts: "MiB of memory for its instances",
     min: 0,
     max: 100_000_000,
     isWhole: true,
@@ -132,7 +132,7 @@ export const TENANT_LIMITS = {
   storage_mb_max: {
     about:
       "Size of functions, versions and records. Above it the daemon refuses creations and deletes the oldest records until a tenth is free.",
-    counts: "MB of functions, versions and records",
+    counts: "MiB of functions, versions and records",
     min: 0,
     max: 100_000_000,
     isWhole: true,
@@ -177,7 +177,7 @@ export const TENANT_LIMITS = {
   },
   disk_mb_max: {
     about: "Sum of disk_limit_mb of its containers and quota_mb of its volumes, in MiB.",
-    counts: "MB of disk for its containers and volumes",
+    counts: "MiB of disk for its containers and volumes",
     min: 0,
     max: 1_000_000_000,
     isWhole: true,
@@ -193,7 +193,7 @@ export const TENANT_LIMITS = {
   },
   container_memory_mb_max: {
     about: "Sum of memory_limit_mb of its running and starting containers.",
-    counts: "MB of memory for its running containers",
+    counts: "MiB of memory for its running containers",
     min: 0,
     max: 100_000_000,
     isWhole: true,

@@ -170,7 +170,7 @@ export async function versions(session: Session, [name = ""]: Words, flags: Flag
     { title: "", value: ({ is_active }) => (is_active ? "current" : ""), format },
     { title: "MADE", value: ({ created_at }) => relative(created_at, session.now) },
     { title: "RUNTIME", value: ({ runtime }) => runtime, isSpare: true },
-    { title: "MEMORY", value: ({ memory_limit_mb }) => `${memory_limit_mb} MB`, side: "right" },
+    { title: "MEMORY", value: ({ memory_limit_mb }) => `${memory_limit_mb} MiB`, side: "right" },
     { title: "TIMEOUT", value: ({ timeout_seconds }) => span(timeout_seconds), side: "right" },
     { title: "HANDLER", value: ({ handler }) => handler, isLong: true },
   ];

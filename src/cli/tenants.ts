@@ -40,7 +40,7 @@ export async function listTenants(session: Session, _words: Words, flags: Flags)
   session.noteCut(answer.tenants.length, limit, answer);
 }
 
-const unitOf = (limit: string): string => (limit.includes("_mb_") ? " MB" : "");
+const unitOf = (limit: string): string => (limit.includes("_mb_") ? " MiB" : "");
 const usedText = (name: string, count: number, limit: string): string =>
   name.endsWith("_bytes") ? bytes(count) : `${count}${unitOf(limit)}`;
 

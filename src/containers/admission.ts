@@ -82,7 +82,7 @@ function nodeFull(containers_max: number): AppError {
 function memoryFull(wanted_mb: number, max_mb: number): AppError {
   return new AppError(
     "CAPACITY_FULL",
-    `not enough memory for containers on this node: ${wanted_mb} MB requested (limit ${max_mb} MB in all)`,
+    `not enough memory for containers on this node: ${wanted_mb} MiB requested (limit ${max_mb} MiB in all)`,
     {
       details: { expected: [String(max_mb)], received: String(wanted_mb) },
       hint: "stop containers, send a smaller memory_limit_mb, or ask the operator for a higher HEARTH_MEMORY_OVERCOMMIT",

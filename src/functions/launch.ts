@@ -117,7 +117,7 @@ export function judge(
   memory_limit_mb: number,
 ): Pick<Outcome, "status" | "error_message"> {
   if (exit.timed_out) return { status: "timeout", error_message: `timed out after ${timeout_ms / 1000} s` };
-  if (oomKilled) return { status: "failed", error_message: `killed: out of memory (limit ${memory_limit_mb} MB)` };
+  if (oomKilled) return { status: "failed", error_message: `killed: out of memory (limit ${memory_limit_mb} MiB)` };
   if (exit.spawn_failed) return { status: "failed", error_message: `cannot run the handler: ${exit.stderr.trim()}` };
   if (exit.exit_code === 0) return { status: "success", error_message: null };
   if (exit.signal !== 0) return { status: "failed", error_message: `killed by signal ${exit.signal}` };
@@ -279,7 +279,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     } catch (error) {
       const oomKilled = !isOverdue && this.#hasOomKill(held);
       const lost = oomKilled
-        ? `killed: out of memory (limit ${memory_limit_mb} MB)`
+        ? `killed: out of memory (limit ${memory_limit_mb} MiB)`
         : `instance lost: ${errorText(error)}`;
       const outcome: Outcome = {
         ...base,

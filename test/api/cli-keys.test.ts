@@ -58,7 +58,7 @@ describe("keys, tokens and tenants", () => {
     });
     const limits = (await hearthAs(key, "limits")).out;
     expect(limits).toMatch(/^LIMIT +USED +MAX +COUNTS\n[\s\S]*functions_max +1 +1 +f[\s\S]*processes_max +0 +\d+ /);
-    expect(limits).toMatch(/instances_max +0 +\d+ [\s\S]*memory_mb_max +0 MB +\d+ MB [\s\S]*storage_mb_max +\d+ B /);
+    expect(limits).toMatch(/instances_max +0 +\d+ [\s\S]*memory_mb_max +0 MiB +\d+ MiB [\s\S]*storage_mb_max +\d+ B /);
     const changes = ["--no-requests-per-second", "--name=acme inc", "--functions-max=default"];
     const updated = await answer("tenants", "update", made.tenant_id, ...changes);
     expect(updated).toMatchObject({ name: "acme inc", limits: { functions_max: 1000, requests_per_second: null } });

@@ -292,7 +292,7 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
   it("enforces the memory limit and tells it from a failure of the handler", async () => {
     await daemon.deploy({ name: "hungry", handler: 'python3 -c "x = bytearray(400 * 1024 * 1024); print(len(x))"' });
     const record = await daemon.invoke("hungry");
-    expect(record).toMatchObject({ status: "failed", error_message: "killed: out of memory (limit 256 MB)" });
+    expect(record).toMatchObject({ status: "failed", error_message: "killed: out of memory (limit 256 MiB)" });
     await daemon.deploy({
       name: "fed",
       memory_limit_mb: 600,

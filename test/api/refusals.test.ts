@@ -49,7 +49,7 @@ async function refused(method: string, path: string, body: unknown, status: numb
 
 const good = { name: "new", handler: "true" };
 const CREATE: readonly [string, unknown, number, ErrorCode][] = [
-  ["memory below 256 MB", { ...good, memory_limit_mb: 255 }, 400, "INVALID_ARGUMENT"],
+  ["memory below 256 MiB", { ...good, memory_limit_mb: 255 }, 400, "INVALID_ARGUMENT"],
   ["a fraction for an integer", { ...good, memory_limit_mb: 256.5 }, 400, "INVALID_ARGUMENT"],
   ["a fraction of a second", { ...good, timeout_seconds: 1.5 }, 400, "INVALID_ARGUMENT"],
   ["min above max", { ...good, min_instances: 3, max_instances: 2 }, 400, "INVALID_ARGUMENT"],

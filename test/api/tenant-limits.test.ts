@@ -319,7 +319,7 @@ describe("the memory of this node", () => {
     expect(made.filter(({ status }) => status === 201)).toHaveLength(fitting);
     expect(refused(made).map(refusal)).toEqual(Array(10 - fitting).fill([503, "CAPACITY_FULL"]));
     expect(refused(made)[0]?.body.error).toMatch(
-      /not enough memory for containers on this node: 16384 MB requested \(limit \d+ MB in all\)/,
+      /not enough memory for containers on this node: 16384 MiB requested \(limit \d+ MiB in all\)/,
     );
   });
 });

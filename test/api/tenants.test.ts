@@ -377,7 +377,7 @@ describe("limits of a tenant", () => {
     await make("large", "true", { memory_limit_mb: 1024 });
     const refused = await as(key)("POST", "/api/functions/invoke/large");
     expect(refusal(refused)).toEqual([403, "QUOTA_EXCEEDED"]);
-    expect(refused.body.error).toContain("768 MB");
+    expect(refused.body.error).toContain("768 MiB");
     const { body: many } = await as(key)("POST", "/api/functions", { name: "many", handler: "cat", min_instances: 3 });
     expect(refusal(await as(key)("POST", `/api/functions/${many.id}/deploy`))).toEqual([403, "QUOTA_EXCEEDED"]);
     expect((await as(key)("GET", `/api/functions/${many.id}`)).body).toMatchObject({

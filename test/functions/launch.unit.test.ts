@@ -73,7 +73,7 @@ describe("the outcome of an exit", () => {
       exit({ exit_code: 137, signal: 9 }),
       true,
       "failed",
-      "killed: out of memory (limit 256 MB)",
+      "killed: out of memory (limit 256 MiB)",
     ],
     [
       "failed when the command could not be run",

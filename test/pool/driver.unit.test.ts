@@ -267,7 +267,7 @@ describe("the limits of an owner", () => {
     const { pool, submit } = desk();
     pool.setGroup(F, OWNED);
     pool.setOwner("ten_a", { instances_max: null, memory_mb_max: 256 });
-    const message = "memory_mb_max of the tenant exceeded: one instance of this function needs 512 MB (limit 256 MB)";
+    const message = "memory_mb_max of the tenant exceeded: one instance of this function needs 512 MiB (limit 256 MiB)";
     await expect(submit("a")).rejects.toMatchObject({ code: "QUOTA_EXCEEDED", message, retry_after: null });
   });
 
@@ -291,7 +291,7 @@ describe("the limits of an owner", () => {
     pool.setGroup("fn_b@1", { ...OWNED, min_instances: 1 });
     const late = expect(pool.warm("fn_b@1", 50)).rejects.toMatchObject({
       code: "START_FAILED",
-      message: "fn_b@1 not warm after 50 ms: memory_mb_max of the tenant reached: 512 MB in use (limit 768 MB)",
+      message: "fn_b@1 not warm after 50 ms: memory_mb_max of the tenant reached: 512 MiB in use (limit 768 MiB)",
     });
     await clock.pass(50);
     await late;

@@ -183,7 +183,7 @@ describe("the limits of an owner", () => {
       "instances_max of the tenant exceeded: this function needs 5 instances (limit 4)",
     );
     expect(quotaReason(quota, 512, 3)).toBe(
-      "memory_mb_max of the tenant exceeded: 3 instances of this function need 1536 MB (limit 1024 MB)",
+      "memory_mb_max of the tenant exceeded: 3 instances of this function need 1536 MiB (limit 1024 MiB)",
     );
   });
 });

@@ -193,7 +193,7 @@ describe("a call of an owner at its limit", () => {
     ]);
     scene.owner("ten_a", { memory_mb_max: 128 });
     expect(refused(scene.call(A))).toMatchObject([
-      { reason: "memory_mb_max of the tenant exceeded: one instance of this function needs 256 MB (limit 128 MB)" },
+      { reason: "memory_mb_max of the tenant exceeded: one instance of this function needs 256 MiB (limit 128 MiB)" },
     ]);
   });
 

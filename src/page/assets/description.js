@@ -8,7 +8,7 @@ import { card, facts } from "./widgets.js";
 /** @type {readonly [string, (record: FunctionRecord) => string][]} */
 const FACTS = [
   ["Runtime", ({ runtime }) => runtime],
-  ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MB`],
+  ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MiB`],
   ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no quota" : `${cpu_limit_percent} % of a core`)],
   ["Timeout", ({ timeout_seconds }) => `${timeout_seconds} s`],
   ["Instances", ({ min_instances, max_instances }) => `${min_instances} to ${max_instances}`],
