@@ -42,7 +42,8 @@ The same call with curl:
 
   curl -s ${header} ${url}/api/functions/invoke/hello -d '{"payload":"world"}'
 
-In a browser: ${url}/ (sign in with the key), and what the API has: ${url}/api/docs
+Web page: ${url}/ (sign in with the key)
+Documentation: ${url}/api/docs
 
 `;
 }

@@ -33,7 +33,7 @@ const auditEntry = z
     suppressed_count: z
       .int()
       .describe(
-        "Number of left out entries. Refusal: further ones of the same source since its previous entry, above the recorded rate. Change: deleted earlier entries of the same key and operation.",
+        "Number of omitted entries. Refusal: further ones of the same source since its previous entry, above the recorded rate. Change: deleted earlier entries of the same key and operation.",
       ),
   })
   .meta({ id: "AuditEntry", description: "A change or a refused request, without bodies, queries and secrets." });

@@ -186,7 +186,7 @@ function readKeyFile(file: string): string {
   try {
     return readFileSync(file, "utf8").trim();
   } catch (cause) {
-    throw new AppError("INVALID_ARGUMENT", `HEARTH_BOOTSTRAP_KEY_FILE cannot be read: ${errorText(cause)}`, { cause });
+    throw new AppError("INVALID_ARGUMENT", `cannot read HEARTH_BOOTSTRAP_KEY_FILE: ${errorText(cause)}`, { cause });
   }
 }
 

@@ -99,7 +99,7 @@ export class Outgoing {
     const late = Promise.withResolvers<never>();
     const over = new AbortController();
     const cancel = this.#clock.after(timeout_ms, () => {
-      late.reject(new AppError("TIMEOUT", `outgoing request took too long: limit ${timeout_ms} ms`));
+      late.reject(new AppError("TIMEOUT", `outgoing request too slow (limit ${timeout_ms} ms)`));
       over.abort();
     });
     const signal = options.signal === undefined ? over.signal : AbortSignal.any([over.signal, options.signal]);

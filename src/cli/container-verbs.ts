@@ -65,7 +65,7 @@ const RUN_FLAGS: readonly Flag[] = [
   { flags: "--read-only", about: "mount the root file system read-only" },
   {
     flags: "--restart <policy>",
-    about: "restart when the command exits: no, on-failure, always",
+    about: "restart the container when its command exits",
     choices: ["no", "on-failure", "always"],
   },
   { flags: "--ttl <s>", about: "delete the container after this time: seconds, or 12h", parse: seconds },

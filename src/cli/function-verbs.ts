@@ -116,7 +116,7 @@ const CALLS: readonly Verb[] = [
     name: "pool",
     words: ["[function]"],
     summary: "show the number of instances per state",
-    more: "For one function, or the sum of all functions.",
+    more: "For one function, or the sum of all functions. A cell is a started container that belongs to no function yet.",
     flags: [{ flags: "-w, --watch", about: "refresh until Ctrl-C" }],
     examples: ["hearth pool", "hearth pool hello --watch"],
     load: async () => (await import("./pool.ts")).pool,

@@ -93,7 +93,7 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
   }
   addFlags(command, verb.flags ?? [], null);
   if (verb.isPassThrough === true) command.allowUnknownOption().passThroughOptions();
-  else addFlags(command, EVERYWHERE, "Everywhere:");
+  else addFlags(command, EVERYWHERE, "Global options:");
   if (verb.isCommand === true) command.passThroughOptions();
   if (verb.more !== undefined) addText(command, `\n${verb.more}`);
   const examples = verb.examples.map((line) => `  ${line}`).join("\n");
@@ -145,7 +145,7 @@ function wordsOf(command: Command): string[] {
 /** Flags may stand before the verb too; those behind it are the verb's. */
 function configure(command: Command): void {
   command.enablePositionalOptions();
-  addFlags(command, EVERYWHERE, "Everywhere:");
+  addFlags(command, EVERYWHERE, "Global options:");
 }
 
 export function buildProgram(version: string, start: Start): Command {
@@ -153,7 +153,7 @@ export function buildProgram(version: string, start: Start): Command {
   // Failures are thrown, and told in one place. All of these are inherited by what is added.
   program
     .exitOverride()
-    .addHelpOption(new Option("-h, --help", "show the help of a command").helpGroup("Everywhere:"))
+    .addHelpOption(new Option("-h, --help", "show the help of a command").helpGroup("Global options:"))
     .configureOutput({ outputError: () => {} })
     .configureHelp({
       styleTitle: (title) => styleText("bold", title, { validateStream: false }),
@@ -161,7 +161,9 @@ export function buildProgram(version: string, start: Start): Command {
       subcommandTerm: (command) => [[command.name(), ...command.aliases()].join("|"), ...wordsOf(command)].join(" "),
     });
   program
-    .description("hearth runs functions on warm containers, and containers. This command calls its API.")
+    .description(
+      "hearth runs functions in warm containers, and long-lived containers. This command is a client of its API.",
+    )
     .version(version);
   configure(program);
   program.addHelpText("after", `\n${ROOT_HELP}`);

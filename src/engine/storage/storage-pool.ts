@@ -265,5 +265,5 @@ function mountError(file: string, answer: StorageAnswer): AppError {
   if (errno === ENODEV) {
     return new AppError("INTERNAL", `this kernel has no btrfs, which containers and volumes need: ${text}`);
   }
-  return new AppError("INTERNAL", `the storage pool ${file} cannot be mounted: ${text}`);
+  return new AppError("INTERNAL", `cannot mount the storage pool ${file}: ${text}`);
 }
