@@ -352,7 +352,7 @@ describe("every list", () => {
       await daemon.call("DELETE", `/api/functions/${id}`);
     }
     await page.goto(`${daemon.url}/#/`);
-    await page.getByRole("heading", { name: "Make the first function" }).waitFor();
+    await page.getByRole("heading", { name: "Create the first function" }).waitFor();
     expect(await page.getByRole("searchbox").isVisible()).toBe(false);
   });
 
