@@ -9,11 +9,11 @@
  */
 import { LIMITS } from "../src/base/limits.ts";
 import { agedDemand, askedCells, cellShares, DEMAND_PER_NEED } from "./policy.ts";
-import type { InstanceClass } from "./records.ts";
+import type { PoolClass } from "./records.ts";
 import type { PoolState } from "./states.ts";
 
 /** Notes that a group of the class has just needed an instance, or that one of its cells was adopted. */
-export function noteNeed(state: PoolState, of: InstanceClass): void {
+export function noteNeed(state: PoolState, of: PoolClass): void {
   const { reserve } = state;
   of.demand += DEMAND_PER_NEED;
   if (reserve.age_timer === null) armAging(state);
@@ -41,9 +41,9 @@ function armAging(state: PoolState): void {
 }
 
 /** Divides the budget anew. Returns the classes that have no demand any more, or are dropped for newer ones (K2). */
-export function divideShares({ reserve }: PoolState): InstanceClass[] {
+export function divideShares({ reserve }: PoolState): PoolClass[] {
   const { classes, fallback, target } = reserve;
-  const dropped: InstanceClass[] = [];
+  const dropped: PoolClass[] = [];
   for (const of of classes) {
     if (of === fallback || (of.demand > 0 && classes.size <= LIMITS.cell_classes_max)) continue;
     classes.delete(of);

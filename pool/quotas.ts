@@ -12,7 +12,7 @@
  */
 
 import { isNeeded } from "./policy.ts";
-import type { Group, Instance, InstanceClass, Owner } from "./records.ts";
+import type { Group, Instance, Owner, PoolClass } from "./records.ts";
 import { terminate } from "./scaling.ts";
 import { type PoolState, retain, review, want } from "./states.ts";
 
@@ -63,13 +63,13 @@ function hasRoom(state: PoolState, owner: Owner, group: Group): boolean {
 }
 
 /** Looks at the owner again once there are containers for its groups of the class. */
-function delay(state: PoolState, owner: Owner, of: InstanceClass): void {
+function delay(state: PoolState, owner: Owner, of: PoolClass): void {
   of.delayed.add(owner);
   state.delaying.add(of);
 }
 
 /** Containers of a class that could be had now, beyond those that groups want already. */
-function startsFree(state: PoolState, of: InstanceClass): number {
+function startsFree(state: PoolState, of: PoolClass): number {
   const starts = state.is_pressed ? 0 : state.settings.starts_max - state.starting_count;
   return Math.max(0, starts - state.unmet_count) + Math.max(0, of.stock - of.wanted_count);
 }

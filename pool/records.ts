@@ -43,7 +43,7 @@ export const INSTANCE_MACHINE = machine<InstanceState, InstanceVerb>("instance",
 export class Instance {
   readonly kind = "instance";
   readonly id: string;
-  readonly class: InstanceClass;
+  readonly class: PoolClass;
   /** Changed by `move` only (S1). */
   state: InstanceState = "starting";
   group: Group | null;
@@ -62,7 +62,7 @@ export class Instance {
   /** Beside it, in a list of the group's owner. */
   readonly owner_link: Link<Instance> = new Link(this);
 
-  constructor(id: string, of: InstanceClass, group: Group | null, now_ms: number) {
+  constructor(id: string, of: PoolClass, group: Group | null, now_ms: number) {
     this.id = id;
     this.class = of;
     this.group = group;
@@ -102,7 +102,7 @@ export class Counts {
 }
 
 /** What instances are made of. They serve groups of their own class alone. */
-export class InstanceClass {
+export class PoolClass {
   readonly key: string;
   /** The one that came last at the end. */
   readonly cells = new List<Instance>();
@@ -143,7 +143,7 @@ export class InstanceClass {
 export class Group {
   readonly kind = "group";
   readonly key: string;
-  readonly class: InstanceClass;
+  readonly class: PoolClass;
   policy: GroupPolicy;
   dropped: DropReason | null = null;
   /** A superseded version. */
@@ -172,7 +172,7 @@ export class Group {
   /** What a call takes at least, for the prediction of waits. */
   least_service_ms = 0;
 
-  constructor(key: string, of: InstanceClass, policy: GroupPolicy) {
+  constructor(key: string, of: PoolClass, policy: GroupPolicy) {
     this.key = key;
     this.class = of;
     this.policy = effectivePolicy(policy);
@@ -210,9 +210,9 @@ export class Reserve {
   target = 0;
   is_open = false;
   /** The class that gets what no other class asks for. */
-  readonly fallback: InstanceClass;
+  readonly fallback: PoolClass;
   /** The fallback and the classes with demand, the one that was needed last at the end. */
-  readonly classes = new Set<InstanceClass>();
+  readonly classes = new Set<PoolClass>();
   /** Shares do not follow the demand yet. */
   is_stale = false;
   /** Each class has its share, as far as is known. */
@@ -222,7 +222,7 @@ export class Reserve {
   /** Set while there is demand: it is halved then. */
   age_timer: Timer<Subject> | null = null;
 
-  constructor(fallback: InstanceClass) {
+  constructor(fallback: PoolClass) {
     this.fallback = fallback;
     this.classes.add(fallback);
   }

@@ -10,7 +10,7 @@
 import { invariant } from "../src/base/errors.ts";
 import { divideShares, noteNeed } from "./demand.ts";
 import { backoffMs, lacksMore, refillAt } from "./policy.ts";
-import type { Instance, InstanceClass } from "./records.ts";
+import type { Instance, PoolClass } from "./records.ts";
 import { start, terminate } from "./scaling.ts";
 import { forgetClass, move, type PoolState } from "./states.ts";
 
@@ -63,7 +63,7 @@ export function adoptCell(state: PoolState, instance: Instance): void {
 }
 
 /** Pauses the refilling of a class after a failure. All failures within one pause count as one: they have one cause. */
-export function backOffClass(state: PoolState, of: InstanceClass): void {
+export function backOffClass(state: PoolState, of: PoolClass): void {
   if (state.now_ms < of.retry_at_ms) return;
   of.failures += 1;
   of.retry_at_ms = state.now_ms + backoffMs(of.failures);
@@ -104,9 +104,9 @@ function trim(state: PoolState): boolean {
 }
 
 /** Returns the class to refill now; null where none lacks cells, or all pause. The timer is set for the end of a pause. */
-function nextLacking(state: PoolState): InstanceClass | null {
+function nextLacking(state: PoolState): PoolClass | null {
   const { reserve } = state;
-  let next: InstanceClass | null = null;
+  let next: PoolClass | null = null;
   let due_ms = Number.POSITIVE_INFINITY;
   reserve.is_full = true;
   for (const of of reserve.classes) {

@@ -12,7 +12,7 @@ import { invariant } from "../src/base/errors.ts";
 import { noteNeed } from "./demand.ts";
 import { backoffMs, evictionsNeeded, isNeeded } from "./policy.ts";
 import type { RemoveReason } from "./protocol.ts";
-import type { Call, Group, Instance, InstanceClass, Owner } from "./records.ts";
+import type { Call, Group, Instance, Owner, PoolClass } from "./records.ts";
 import { addInstance, earmark, move, type PoolState, retain, review, want } from "./states.ts";
 
 function firstOf<T>(set: Set<T>): T | null {
@@ -125,7 +125,7 @@ export function terminate(state: PoolState, instance: Instance, reason: RemoveRe
 }
 
 /** Starts an instance of a class, for a group or, without one, as a cell. */
-export function start(state: PoolState, of: InstanceClass, group: Group | null): void {
+export function start(state: PoolState, of: PoolClass, group: Group | null): void {
   const instance = addInstance(state, of, group);
   state.effects.push({ type: "start", instance: instance.id, class: of.key, group: group?.key ?? null });
 }
@@ -147,7 +147,7 @@ export function dispatch(state: PoolState): void {
   if (state.hungry.size > 0) makeRoom(state);
 }
 
-function serveFromStock(state: PoolState, of: InstanceClass): void {
+function serveFromStock(state: PoolState, of: PoolClass): void {
   for (const group of of.hungry) {
     const cell = of.cells.last?.value;
     const spare = cell === undefined ? firstOf(of.spares) : null;

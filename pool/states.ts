@@ -24,10 +24,10 @@ import {
   type Group,
   INSTANCE_MACHINE,
   Instance,
-  InstanceClass,
   type InstanceState,
   type InstanceVerb,
   type Owner,
+  PoolClass,
   Reserve,
   type Subject,
 } from "./records.ts";
@@ -44,7 +44,7 @@ export class PoolState {
   wake_at_ms = Number.POSITIVE_INFINITY;
   next_instance = 1;
   readonly instances = new Map<string, Instance>();
-  readonly classes = new Map<string, InstanceClass>();
+  readonly classes = new Map<string, PoolClass>();
   readonly groups = new Map<string, Group>();
   /** Calls that wait. */
   readonly calls = new Map<number, Call>();
@@ -59,13 +59,13 @@ export class PoolState {
   /** Sum of what groups want beyond the cells and spare starts of their classes. */
   unmet_count = 0;
   /** Classes whose groups want instances and that have cells or spare starts. */
-  readonly servable = new Set<InstanceClass>();
+  readonly servable = new Set<PoolClass>();
   /** By tenant: those with limits. */
   readonly owners = new Map<string, Owner>();
   /** Owners whose groups stand in line, and whose room may have grown. */
   readonly stirred = new Set<Owner>();
   /** Classes with `delayed` owners. */
-  readonly delaying = new Set<InstanceClass>();
+  readonly delaying = new Set<PoolClass>();
   readonly reserve: Reserve;
   readonly timers = new Timers<Subject>();
   readonly tally = new Tally();
@@ -102,24 +102,24 @@ export class PoolState {
 }
 
 /** The class of that key; a new one unless it is known. */
-export function classOf(state: Pick<PoolState, "classes">, key: string): InstanceClass {
+export function classOf(state: Pick<PoolState, "classes">, key: string): PoolClass {
   let found = state.classes.get(key);
   if (found === undefined) {
-    found = new InstanceClass(key);
+    found = new PoolClass(key);
     state.classes.set(key, found);
   }
   return found;
 }
 
 /** Forgets a class that nothing is of any more (S5). */
-export function forgetClass(state: PoolState, of: InstanceClass): void {
+export function forgetClass(state: PoolState, of: PoolClass): void {
   if (of.member_count > 0 || state.reserve.classes.has(of)) return;
   state.classes.delete(of.key);
   state.delaying.delete(of);
 }
 
 /** Recomputes what a class lacks, after its stock or what its groups want has changed. */
-function recount(state: PoolState, of: InstanceClass): void {
+function recount(state: PoolState, of: PoolClass): void {
   const { stock, wanted_count } = of;
   const unmet = Math.max(0, wanted_count - stock);
   state.unmet_count += unmet - of.unmet_count;
@@ -220,14 +220,14 @@ function isRoutine(from: InstanceState, to: InstanceState, group: Group | null):
 }
 
 /** Adds a new instance, in `starting`. */
-export function addInstance(state: PoolState, of: InstanceClass, group: Group | null): Instance {
+export function addInstance(state: PoolState, of: PoolClass, group: Group | null): Instance {
   const instance = adoptInstance(state, `${state.settings.instance_prefix}${state.next_instance++}`, of, group);
   if (group !== null) review(state, group);
   return instance;
 }
 
 /** Adds an instance that an earlier process had started, in `starting`: where it goes from there is the caller's. */
-export function adoptInstance(state: PoolState, id: string, of: InstanceClass, group: Group | null): Instance {
+export function adoptInstance(state: PoolState, id: string, of: PoolClass, group: Group | null): Instance {
   const instance = new Instance(id, of, group, state.now_ms);
   state.instances.set(id, instance);
   of.member_count += 1;

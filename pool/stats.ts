@@ -1,6 +1,6 @@
 /** Counts of a group and of the whole pool, as their readers see them. */
 import type { ClassStatus, GroupStatus, PoolTotals } from "./protocol.ts";
-import type { Group, InstanceClass } from "./records.ts";
+import type { Group, PoolClass } from "./records.ts";
 import type { PoolState } from "./states.ts";
 
 const NOTHING = { warming: 0, ready: 0, busy: 0, recycling: 0, terminating: 0 };
@@ -47,7 +47,7 @@ export function totalsOf(state: PoolState): PoolTotals {
   };
 }
 
-function classStatusOf({ key, share, cells, spares, cell_hit_count, cell_miss_count }: InstanceClass): ClassStatus {
+function classStatusOf({ key, share, cells, spares, cell_hit_count, cell_miss_count }: PoolClass): ClassStatus {
   return {
     class: key,
     cells_target: share,

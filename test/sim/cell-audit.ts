@@ -3,7 +3,7 @@
  * themselves (S4 and S5 of `pool/states.ts`, A1 of `pool/scaling.ts`, K1 and K2 of `pool/demand.ts`, R1 to R3 of
  * `pool/reserve.ts`).
  */
-import type { Group, Instance, InstanceClass } from "../../pool/records.ts";
+import type { Group, Instance, PoolClass } from "../../pool/records.ts";
 import type { PoolState } from "../../pool/states.ts";
 import { invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
@@ -41,7 +41,7 @@ export class CellAudit {
   readonly #state: PoolState;
   readonly #model: Model;
   readonly #coverage: Coverage;
-  readonly #classes = new Map<InstanceClass, Tallied>();
+  readonly #classes = new Map<PoolClass, Tallied>();
   /** The shares were held against the model's demand of this version. */
   #checked_version = -1;
 
@@ -94,7 +94,7 @@ export class CellAudit {
     }
   }
 
-  #tallied(of: InstanceClass): Tallied {
+  #tallied(of: PoolClass): Tallied {
     const tallied = this.#classes.get(of);
     invariant(tallied !== undefined, `S5: ${of.key} is forgotten too early`);
     return tallied;
@@ -127,7 +127,7 @@ export class CellAudit {
     invariant(group.wanted_count > 0 === group.class.hungry.has(group), `S4: ${group.key} is in the wrong set`);
   }
 
-  #compareClass(of: InstanceClass, tallied: Tallied): void {
+  #compareClass(of: PoolClass, tallied: Tallied): void {
     const { key, cells, spares, hungry, expecting, member_count, wanted_count } = of;
     invariant(cells.size === tallied.cells && spares.size === tallied.spares, `S2: cells of ${key} differ`);
     invariant(hungry.size === tallied.hungry, `S4: groups of ${key} want that are gone`);
@@ -158,7 +158,7 @@ export class CellAudit {
     invariant(cell_count <= target, `R1: ${cell_count} cells are kept, not ${target}`);
     let share_sum = 0;
     let isAbove = false;
-    let lacking: InstanceClass | null = null;
+    let lacking: PoolClass | null = null;
     let isPaused = true;
     for (const [of, tallied] of this.#classes) {
       share_sum += of.share;
@@ -186,7 +186,7 @@ export class CellAudit {
   }
 
   /** R3. `isAbove`: a class has cells above its share. `isPaused`: all that lack some wait for their timer. */
-  #compareLacking({ key }: InstanceClass, target: number, isAbove: boolean, isPaused: boolean): void {
+  #compareLacking({ key }: PoolClass, target: number, isAbove: boolean, isPaused: boolean): void {
     const { instances, settings, starting_count, counts, reserve } = this.#state;
     const { is_pressed } = this.#model;
     const count = this.#sum("cells") + this.#sum("spares");
@@ -200,7 +200,7 @@ export class CellAudit {
   }
 
   /** What was taken or failed a moment ago is looked at again when the timer fires. */
-  #isPaused({ cells, taken_ms, retry_at_ms }: InstanceClass): boolean {
+  #isPaused({ cells, taken_ms, retry_at_ms }: PoolClass): boolean {
     const quiet_ms = cells.size === 0 ? 0 : taken_ms + LIMITS.cell_refill_delay_ms;
     return Math.max(quiet_ms, retry_at_ms) > this.#state.now_ms;
   }
