@@ -93,7 +93,7 @@ export interface Store {
    * inserted with `ON CONFLICT DO NOTHING` and `expect_changes: 1`, not by catching.
    */
   write(statements: readonly Statement[], options?: WriteOptions): Promise<WriteResult>;
-  /** The hot path for records: rows of one tick become prepared multi-row inserts into `table`. Make it once, keep it. */
+  /** For records of calls: rows of one tick become prepared multi-row inserts into `table`. Make it once, keep it. */
   appender(table: string, columns: readonly string[]): Append;
   /** Rows in order, at most `LIMITS.store_read_rows_max`: a query that may have more carries its own LIMIT. */
   read<R extends Row = Row>(sql: string, args?: readonly Value[]): Promise<R[]>;
@@ -101,7 +101,7 @@ export interface Store {
   readOne<R extends Row = Row>(sql: string, args?: readonly Value[]): Promise<R | null>;
   /** One listener. */
   onCommit(listener: CommitListener): void;
-  /** Looks at the file too, so not for the hot path. */
+  /** Looks at the file too, so not for every call. */
   stats(): StoreStats;
   /** Commits what waits, copies the log back and lets go of the file. Later calls reject with SHUTTING_DOWN. */
   close(): Promise<void>;

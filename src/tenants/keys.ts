@@ -1,6 +1,6 @@
 /**
  * API keys: made, kept (SHA-256 only, so a stolen database opens nothing), revoked, and looked up for every
- * request through a cache that keeps hashing and reading off the hot path. A bearer token that is a JWT is verified by
+ * request through a cache, which saves most requests the hash and the read. A bearer token that is a JWT is verified by
  * access-tokens.ts and then treated the same.
  *
  * U1. A cached caller is trusted for `credential_cache_ttl_ms` at most, and never past the credential's own expiry.

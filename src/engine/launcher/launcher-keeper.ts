@@ -9,8 +9,7 @@ import { type Clock, sleep } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import type { LauncherHandle } from "../network/network.ts";
-import { LauncherClient, LauncherProcess } from "./launcher.ts";
+import { LauncherClient, type LauncherHandle, LauncherProcess } from "./launcher.ts";
 
 const RETRY_MS_MIN = 100;
 

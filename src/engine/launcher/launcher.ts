@@ -110,6 +110,12 @@ const ENVIRONMENT = [
   "HOME=/root",
 ];
 
+/** A launcher that runs, and the connection of the main thread to it. */
+export interface LauncherHandle {
+  readonly client: LauncherClient;
+  readonly pid: number;
+}
+
 interface Pending {
   resolve(body: Buffer): void;
   reject(error: Error): void;

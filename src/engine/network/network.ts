@@ -19,6 +19,7 @@ import { UserNamespaces } from "../kernel/user-namespaces.ts";
 import {
   type AddressSet,
   type LauncherClient,
+  type LauncherHandle,
   type Netns,
   NO_NETNS,
   type UserNamespace,
@@ -47,11 +48,6 @@ export interface NetworkSlot extends Netns {
   readonly host_interface: string;
   /** The launcher that holds it, 0 for none: a slot of a launcher that ended cannot be used for a start. */
   readonly launcher_pid: number;
-}
-
-export interface LauncherHandle {
-  readonly client: LauncherClient;
-  readonly pid: number;
 }
 
 /** `resolv.conf` for instances: the machine's, without name servers that only the machine itself reaches. */
@@ -209,7 +205,7 @@ export class Network {
     else this.#slots.fillSoon();
   }
 
-  /** Lets instances reach a TCP port of the gateway. */
+  /** Lets every container and instance reach a TCP port of the gateway. */
   openPort(port: number): Promise<void> {
     return this.#firewall.openPort(port);
   }
