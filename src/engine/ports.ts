@@ -35,8 +35,9 @@ export interface Engine {
    */
   boot(): Promise<readonly Adopted[]>;
   /**
-   * Lets instances reach a TCP port of this machine at the `gateway` address. Resolves once the way is open; nothing
-   * else of the machine is reachable.
+   * Lets every live link, of instances and of API containers alike, reach a TCP port of this machine at the `gateway`
+   * address: who listens there decides whom it serves. Resolves once the way is open; nothing else of the machine is
+   * reachable.
    */
   openPort(port: number): Promise<void>;
   /** Number of packets that the bounds on tracked connections dropped. */

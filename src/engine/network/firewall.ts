@@ -60,7 +60,7 @@ export class Firewall {
     this.#isRuled = true;
   }
 
-  /** Lets instances reach a TCP port of the gateway. */
+  /** Lets every container and instance reach a TCP port of the gateway (`Engine.openPort`). */
   async openPort(port: number): Promise<void> {
     this.#ports.add(port);
     this.#standing = null;
