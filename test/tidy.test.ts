@@ -185,7 +185,7 @@ const BANS: readonly [RegExp, RegExp, string][] = [
   [/\bMath\.random\(/, /^$/, "ids.random()"],
   [
     /\bprocess\.env\b/,
-    /^src\/daemon\.ts$|^src\/cli\/settings\.ts$|^src\/setup\/|^src\/installation\/compile-cache\.js$/,
+    /^src\/daemon\.ts$|^src\/cli\/target\.ts$|^src\/setup\/|^src\/installation\/compile-cache\.js$/,
     "the configuration",
   ],
   [/\bconsole\./, /^$/, "the log"],

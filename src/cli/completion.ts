@@ -10,7 +10,7 @@ import type { Command, Option } from "commander";
 import { usage } from "./failure.ts";
 import { helpTopics } from "./help.ts";
 import type { Session, Start, Words } from "./session.ts";
-import { profilesOf } from "./settings.ts";
+import { profilesOf } from "./target.ts";
 import { visible } from "./text.ts";
 
 const FILES = ":file";

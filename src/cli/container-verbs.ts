@@ -263,7 +263,7 @@ export const SHARED_VERBS: Readonly<Record<string, Verb>> = {
       flag.flags.startsWith("--limit") ? { ...flag, about: "number of lines (100) or calls (20), the newest" } : flag,
     ),
     examples: ["hearth logs hello", "hearth logs web -f --since 10m"],
-    load: async () => (await import("./either.ts")).logs,
+    load: async () => (await import("./resolve-name.ts")).logs,
   },
   delete: {
     name: "delete",
@@ -272,6 +272,6 @@ export const SHARED_VERBS: Readonly<Record<string, Verb>> = {
     summary: "remove functions with their records, or containers with their files",
     flags: [{ flags: "-f, --force", about: "remove running containers too" }],
     examples: ["hearth delete hello", "hearth rm -f box"],
-    load: async () => (await import("./either.ts")).remove,
+    load: async () => (await import("./resolve-name.ts")).remove,
   },
 };

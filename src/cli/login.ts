@@ -5,8 +5,8 @@ import { ApiError, Client } from "../client/client.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import { readSecret } from "./input.ts";
 import type { Flags, Session, Words } from "./session.ts";
-import { checkKey, checkUrl, profilesOf, readKeyFile, URL_OF_THIS_MACHINE } from "./settings.ts";
 import type { Column } from "./table.ts";
+import { checkKey, checkUrl, profilesOf, readKeyFile, URL_OF_THIS_MACHINE } from "./target.ts";
 import { visible } from "./text.ts";
 
 async function keyOf({ flags, terminal }: Session, url: string): Promise<string> {

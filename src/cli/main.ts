@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { systemClock } from "../base/clock.ts";
 import { EXIT } from "./failure.ts";
 import type { Session } from "./session.ts";
-import { readEnvironment } from "./settings.ts";
+import { readEnvironment } from "./target.ts";
 import { Terminal } from "./terminal.ts";
 
 function version(): string {

@@ -5,7 +5,7 @@ import { ApiError, Unreachable } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { commandLineHint } from "./hints.ts";
 import { isRefusal, type Session } from "./session.ts";
-import { THIS_MACHINE } from "./settings.ts";
+import { THIS_MACHINE } from "./target.ts";
 import type { Terminal } from "./terminal.ts";
 import { json, visible } from "./text.ts";
 

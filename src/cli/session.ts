@@ -5,8 +5,8 @@ import { didYouMean } from "../base/suggest.ts";
 import { ApiError, Client, type ResponseOf } from "../client/client.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { readList } from "./pages.ts";
-import { type Environment, readTarget, type Target, type TargetFlags } from "./settings.ts";
 import { type Column, list, table } from "./table.ts";
+import { type Environment, readTarget, type Target, type TargetFlags } from "./target.ts";
 import type { Terminal } from "./terminal.ts";
 import { json } from "./text.ts";
 

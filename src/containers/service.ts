@@ -33,7 +33,7 @@ import {
   readinessOf,
   startChecks,
 } from "./admission.ts";
-import { limitDisks, startLimited } from "./disks.ts";
+import { limitDisks, startLimited } from "./disk-limits.ts";
 import { ContainerChanges, eventOf } from "./events.ts";
 import type { HostPorts } from "./network/ports.ts";
 import { endFields, recover } from "./recovery.ts";

@@ -12,7 +12,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
-import { Gathering } from "./gathering.ts";
+import { Gathering } from "./batching.ts";
 import { type Place, Policies } from "./policies.ts";
 import {
   FLOWS_COUNTER,

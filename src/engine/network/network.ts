@@ -25,8 +25,8 @@ import {
   type UserNamespace,
 } from "../launcher/launcher.ts";
 import type { Budget } from "../ports/machine.ts";
+import { Gathering } from "./batching.ts";
 import { COMMAND_TIMEOUT_MS, Firewall } from "./firewall.ts";
-import { Gathering } from "./gathering.ts";
 import type { LinkGroups, NetworkPolicy } from "./rules.ts";
 import { Slots } from "./slots.ts";
 import { foreignLink, formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";

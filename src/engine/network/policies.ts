@@ -1,5 +1,5 @@
 /** The policies of slots in use, each with what its tenant adds: a class of the uplink, a bucket of connections. */
-import { Crowds } from "./crowds.ts";
+import { Crowds } from "./connection-buckets.ts";
 import { type NetworkPolicy, OPEN_POLICY, type PolicyOf } from "./rules.ts";
 import type { Uplink } from "./uplink.ts";
 

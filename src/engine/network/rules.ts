@@ -17,7 +17,7 @@
  * P7 No container has more than `flows_max` tracked connections: the table is one for the whole machine. The kernel does
  *    not count TCP connections that are over, so their entries end soon, and only so many begin in a second: together
  *    they are at most twice `flows_max` more.
- * P8 A tenant with many addresses has buckets, each bounded as one address is (crowds.ts). The kernel counts only
+ * P8 A tenant with many addresses has buckets, each bounded as one address is (connection-buckets.ts). The kernel counts only
  *    connections that begin after the address entered its bucket, a moment after its start. Therefore an address has few
  *    connections until `EARLY_SECONDS` after its first one.
  *

@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { DEFAULT_TENANT_ID } from "../../src/base/tenant-limits.ts";
-import { Crowds } from "../../src/engine/network/crowds.ts";
+import { Crowds } from "../../src/engine/network/connection-buckets.ts";
 
 const { crowd_buckets } = LIMITS;
 const addresses = (count: number, from = 0) => Array.from({ length: count }, (_, n) => `10.0.0.${from + n}`);
