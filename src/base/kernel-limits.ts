@@ -45,7 +45,7 @@ export const KERNEL_LIMITS = {
   /** How long the kernel's maps of tenants may lag: changes in that time share one transaction. */
   attribution_lag_ms: 250,
   /** Of a tenant with more addresses than that; each has as many tracked connections as one address may have. */
-  crowd_buckets: 8,
+  connection_buckets: 8,
   /**
    * Bytes queued in a class: a tenth of a second of the whole uplink, within these bounds. No control group is charged for
    * them; with the smallest packets they may take twenty times as much memory.

@@ -41,7 +41,7 @@ const of = (container: Namespace, policy: PolicyOf["policy"]): PolicyOf => ({
   host_interface: `h${containers.indexOf(container)}`,
   policy,
   uplink_class: "1a2b:10",
-  crowd: null,
+  bucket: null,
 });
 const all = { prefix_length: 32, port_min: 1, port_max: 65_535, protocol: null };
 const FREE = of(free, {
@@ -317,7 +317,7 @@ describe("with the rules", () => {
   });
 
   describe("bound the tracked connections of a tenant with many addresses", () => {
-    const inCrowd = (container: Namespace) => ({ ...of(container, { egress: "on", ports: [] }), crowd: "crowd_1" });
+    const inBucket = (container: Namespace) => ({ ...of(container, { egress: "on", ports: [] }), bucket: "bucket_1" });
     /** Sends to one port after another, each a connection, for longer than an address is new. */
     const flood = (container: Namespace, seconds: number) => {
       const script = `const u = require("dgram").createSocket("udp4"), end = Date.now() + ${seconds * 1_000};
@@ -339,7 +339,7 @@ describe("with the rules", () => {
 
     it("to those of one address in each bucket, and leave another tenant its own", async () => {
       apply(tableRules(NAMES, []));
-      apply(policyRules(NAMES, [], [inCrowd(plain), inCrowd(listed)]));
+      apply(policyRules(NAMES, [], [inBucket(plain), inBucket(listed)]));
       flood(plain, 3);
       flood(listed, 3);
       const most = entries(plain, listed);
@@ -348,9 +348,9 @@ describe("with the rules", () => {
       expect(await listed.ask("tcp", WORLD, 80)).toBe("silence");
       expect(await free.ask("tcp", WORLD, 80)).toMatch(/^w-/);
       // The bucket ends with its last address, and so does its chain.
-      apply(policyRules(NAMES, [inCrowd(plain), inCrowd(listed)], []));
+      apply(policyRules(NAMES, [inBucket(plain), inBucket(listed)], []));
       expect(await listed.ask("tcp", WORLD, 80)).toMatch(/^w-/);
-      expect(machine.run("nft", "list", "table", "inet", NAMES.table)).not.toContain("crowd_1");
+      expect(machine.run("nft", "list", "table", "inet", NAMES.table)).not.toContain("bucket_1");
     });
 
     it("to a few of an address that is new, because the kernel does not count connections that stand", () => {

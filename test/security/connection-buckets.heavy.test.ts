@@ -8,7 +8,7 @@ import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { Namespace } from "../support/namespaces.ts";
 
 const daemon = new Daemon();
-const world = new Namespace(`crowd-${daemon.tag}`);
+const world = new Namespace(`buckets-${daemon.tag}`);
 const link = `o${daemon.tag}`;
 // A /30 of the block for documentation (RFC 5737), for test runs beside each other.
 const block = `198.51.100.${(randomBytes(1)[0] ?? 0) & 0xfc}`;
@@ -33,8 +33,8 @@ const ASK = `import socket
 s = socket.create_connection(("${WORLD}", 80), 5); print(s.recv(100).decode())`;
 
 /** Addresses that have a bucket. */
-function crowded(): string[] {
-  const listed = execFileSync("nft", ["-j", "list", "map", "inet", `hearth_${daemon.tag}`, "crowds"]);
+function bucketed(): string[] {
+  const listed = execFileSync("nft", ["-j", "list", "map", "inet", `hearth_${daemon.tag}`, "buckets"]);
   const { nftables } = JSON.parse(listed.toString());
   return nftables.flatMap(({ map }: { map?: { elem?: [string, unknown][] } }) =>
     (map?.elem ?? []).map(([address]) => address),
@@ -81,18 +81,18 @@ describe("a tenant with many containers that flood from their start on", () => {
   };
 
   it("needs no bucket as long as it has few addresses", async () => {
-    const few = Array.from({ length: LIMITS.crowd_buckets }, () => start("greedy", ["python3", "-c", FLOOD]));
+    const few = Array.from({ length: LIMITS.connection_buckets }, () => start("greedy", ["python3", "-c", FLOOD]));
     ids.push(...(await Promise.all(few)));
     await eventually("each has as many as an address may have", () => {
       const counts = [...connections().values()];
       return counts.length === ids.length && counts.every((count) => count >= FLOWS_MAX - 5);
     });
-    expect(crowded()).toEqual([]);
+    expect(bucketed()).toEqual([]);
   });
 
   it("has so many connections and no more, and leaves others theirs", async () => {
     while (ids.length < CONTAINERS_COUNT) ids.push(await start("greedy", ["python3", "-c", FLOOD]));
-    await eventually("each address has a bucket", () => crowded().length === CONTAINERS_COUNT);
+    await eventually("each address has a bucket", () => bucketed().length === CONTAINERS_COUNT);
     const { budgets } = (await daemon.call("GET", "/api/system/info")).body.engine;
     const refused = (rows: readonly { name: string; note: string }[]) =>
       Number(/; (\d+) packets/.exec(rows.find(({ name }) => name === "tracked_connections")?.note ?? "")?.[1]);
@@ -103,31 +103,31 @@ describe("a tenant with many containers that flood from their start on", () => {
     const metrics = await fetch(`${daemon.url}/metrics`, { headers: { "x-api-key": KEY } });
     const dropped = /^hearth_connection_packets_refused_total (\d+)$/m.exec(await metrics.text())?.[1];
     expect(Number(dropped)).toBeGreaterThan(CONTAINERS_COUNT * FLOWS_MAX);
-    const { crowd_buckets } = LIMITS;
+    const { connection_buckets } = LIMITS;
     const total = [...connections().values()].reduce((sum, count) => sum + count, 0);
     // Connections of the first addresses stand already, the next ones have a few each, and the buckets count the rest.
-    const early = 32 * (CONTAINERS_COUNT - crowd_buckets);
-    expect(total).toBeLessThanOrEqual(2 * crowd_buckets * FLOWS_MAX + early + CONTAINERS_COUNT * 5);
-    expect(total).toBeGreaterThan(crowd_buckets * FLOWS_MAX);
+    const early = 32 * (CONTAINERS_COUNT - connection_buckets);
+    expect(total).toBeLessThanOrEqual(2 * connection_buckets * FLOWS_MAX + early + CONTAINERS_COUNT * 5);
+    expect(total).toBeGreaterThan(connection_buckets * FLOWS_MAX);
     const other = await start("modest", ["sleep", "600"]);
     const { body } = await call("modest", "POST", `/api/containers/${other}/exec`, { command: ["python3", "-c", ASK] });
-    expect(body.stdout, body.stderr).toMatch(/^crowd-/);
+    expect(body.stdout, body.stderr).toMatch(/^buckets-/);
     expect((await call("modest", "DELETE", `/api/containers/${other}`)).status).toBe(200);
   });
 
   it.each(["SIGTERM", "SIGKILL"] as const)("keeps its buckets when the daemon ends by %s", async (signal) => {
     await daemon.stop(signal);
-    expect(crowded()).toHaveLength(CONTAINERS_COUNT);
+    expect(bucketed()).toHaveLength(CONTAINERS_COUNT);
     await daemon.start(SETTINGS);
-    await eventually("each address has a bucket", () => crowded().length === CONTAINERS_COUNT);
+    await eventually("each address has a bucket", () => bucketed().length === CONTAINERS_COUNT);
   });
 
   it("leaves no bucket when its containers are gone", async () => {
     for (const id of ids) expect((await call("greedy", "DELETE", `/api/containers/${id}`)).status).toBe(200);
-    await eventually("no address has a bucket", () => crowded().length === 0);
+    await eventually("no address has a bucket", () => bucketed().length === 0);
     await eventually("no chain of a bucket is left", () => {
       const table = execFileSync("nft", ["list", "table", "inet", `hearth_${daemon.tag}`]).toString();
-      return !table.includes("chain crowd_");
+      return !table.includes("chain bucket_");
     });
   });
 });
@@ -136,11 +136,11 @@ it("counts the instances of a tenant's function like its containers", async () =
   const handler = "sleep 60";
   const { id } = (await call("modest", "POST", "/api/functions", { name: "waits", handler, max_instances: 20 })).body;
   expect((await call("modest", "POST", `/api/functions/${id}/deploy`)).status).toBe(200);
-  const calls = Array.from({ length: LIMITS.crowd_buckets + 1 }, () =>
+  const calls = Array.from({ length: LIMITS.connection_buckets + 1 }, () =>
     call("modest", "POST", "/api/functions/invoke/waits", {}),
   );
-  await eventually("each instance has a bucket", () => crowded().length > LIMITS.crowd_buckets);
+  await eventually("each instance has a bucket", () => bucketed().length > LIMITS.connection_buckets);
   expect((await call("modest", "DELETE", `/api/functions/${id}`)).status).toBe(200);
   await Promise.all(calls);
-  await eventually("no instance has a bucket", () => crowded().length === 0);
+  await eventually("no instance has a bucket", () => bucketed().length === 0);
 });

@@ -58,9 +58,9 @@ export function socketBudget(bound: SocketMemoryBound): Budget {
 
 /** Entries of the kernel's table of connections. `refused_count`: packets dropped because of the bound. */
 export function connectionBudget(flows_max: number, refused_count: number): Budget {
-  const tenant_max = LIMITS.crowd_buckets * flows_max;
+  const tenant_max = LIMITS.connection_buckets * flows_max;
   const note =
-    `${flows_max} for each address, ${tenant_max} for a tenant with more than ${LIMITS.crowd_buckets} addresses; ` +
+    `${flows_max} for each address, ${tenant_max} for a tenant with more than ${LIMITS.connection_buckets} addresses; ` +
     `${refused_count} packets dropped above that`;
   return { name: "tracked_connections", is_bounded: true, note };
 }

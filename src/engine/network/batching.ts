@@ -2,7 +2,7 @@
  * Runs a piece of work for many callers: one run at a time, and the calls that come during a run share the next one.
  * A run that failed rejects for its own callers alone.
  */
-export class Gathering<Item> {
+export class Batching<Item> {
   readonly #run: (items: readonly Item[]) => Promise<void>;
   #items: Item[] = [];
   #running: Promise<void> = Promise.resolve();

@@ -3,14 +3,14 @@
  * share buckets: the kernel counts the connections of a bucket together, and a bucket has as many as one address may
  * have. Counting walks a list as long as the bucket, so one bucket for a whole tenant would cost too much.
  *
- * C1 A tenant with at most `crowd_buckets` addresses has no buckets: the bounds of its addresses are enough.
+ * C1 A tenant with at most `connection_buckets` addresses has no buckets: the bounds of its addresses are enough.
  * C2 An address stays in its bucket until its release. A tenant keeps its buckets until its last address is released.
  * C3 The operator's tenant has no buckets: it may use the whole node.
  */
 import { LIMITS } from "../../base/limits.ts";
 import { DEFAULT_TENANT_ID } from "../../base/tenant-limits.ts";
 
-interface Crowd {
+interface TenantAddresses {
   readonly addresses: Set<string>;
   /** Names of the buckets, each with its addresses; empty as long as the tenant needs none (C1). */
   buckets: readonly Bucket[];
@@ -21,8 +21,8 @@ interface Bucket {
   readonly addresses: Set<string>;
 }
 
-export class Crowds {
-  readonly #crowds = new Map<string, Crowd>();
+export class ConnectionBuckets {
+  readonly #holders = new Map<string, TenantAddresses>();
   /** The tenant of each address. */
   readonly #tenants = new Map<string, string>();
   /** Buckets made so far: a name is never used again. */
@@ -32,28 +32,28 @@ export class Crowds {
   enter(address: string, tenant_id: string): ReadonlyMap<string, string> {
     this.leave(address);
     if (tenant_id === DEFAULT_TENANT_ID) return new Map();
-    const crowd = this.#crowds.get(tenant_id) ?? { addresses: new Set(), buckets: [] };
-    this.#crowds.set(tenant_id, crowd);
+    const holder = this.#holders.get(tenant_id) ?? { addresses: new Set(), buckets: [] };
+    this.#holders.set(tenant_id, holder);
     this.#tenants.set(address, tenant_id);
-    crowd.addresses.add(address);
-    if (crowd.buckets.length > 0) return new Map([[address, place(address, crowd.buckets)]]);
-    if (crowd.addresses.size <= LIMITS.crowd_buckets) return new Map();
-    crowd.buckets = Array.from({ length: LIMITS.crowd_buckets }, () => this.#makeBucket());
-    return new Map([...crowd.addresses].map((one) => [one, place(one, crowd.buckets)]));
+    holder.addresses.add(address);
+    if (holder.buckets.length > 0) return new Map([[address, place(address, holder.buckets)]]);
+    if (holder.addresses.size <= LIMITS.connection_buckets) return new Map();
+    holder.buckets = Array.from({ length: LIMITS.connection_buckets }, () => this.#makeBucket());
+    return new Map([...holder.addresses].map((one) => [one, place(one, holder.buckets)]));
   }
 
   leave(address: string): void {
     const tenant_id = this.#tenants.get(address);
-    const crowd = tenant_id === undefined ? undefined : this.#crowds.get(tenant_id);
-    if (tenant_id === undefined || crowd === undefined) return;
+    const holder = tenant_id === undefined ? undefined : this.#holders.get(tenant_id);
+    if (tenant_id === undefined || holder === undefined) return;
     this.#tenants.delete(address);
-    crowd.addresses.delete(address);
-    for (const bucket of crowd.buckets) bucket.addresses.delete(address);
-    if (crowd.addresses.size === 0) this.#crowds.delete(tenant_id);
+    holder.addresses.delete(address);
+    for (const bucket of holder.buckets) bucket.addresses.delete(address);
+    if (holder.addresses.size === 0) this.#holders.delete(tenant_id);
   }
 
   #makeBucket(): Bucket {
-    return { name: `crowd_${++this.#made_count}`, addresses: new Set() };
+    return { name: `bucket_${++this.#made_count}`, addresses: new Set() };
   }
 }
 

@@ -12,7 +12,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
-import { Gathering } from "./batching.ts";
+import { Batching } from "./batching.ts";
 import { type Place, Policies } from "./policies.ts";
 import {
   FLOWS_COUNTER,
@@ -44,7 +44,7 @@ export class Firewall {
   /** The policies in force; null where that is not known, and the table is made anew. */
   #standing: readonly PolicyOf[] | null = null;
   /** One change of the rules at a time, or an older set could come last. */
-  readonly #ruling = new Gathering<null>(() => this.#apply());
+  readonly #ruling = new Batching<null>(() => this.#apply());
   /** True if the rules are this object's: with some policies not noted yet, older rules must stand (W1). */
   #isRuled = false;
   #cancelRuling: CancelTimer | null = null;

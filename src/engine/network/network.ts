@@ -25,7 +25,7 @@ import {
   type UserNamespace,
 } from "../launcher/launcher.ts";
 import type { Budget } from "../ports/machine.ts";
-import { Gathering } from "./batching.ts";
+import { Batching } from "./batching.ts";
 import { COMMAND_TIMEOUT_MS, Firewall } from "./firewall.ts";
 import type { LinkGroups, NetworkPolicy } from "./rules.ts";
 import { Slots } from "./slots.ts";
@@ -91,7 +91,7 @@ export class Network {
   /** True if the bridge is there and as it has to be. */
   #isReady = false;
   readonly #firewall: Firewall;
-  readonly #cutting = new Gathering<NetworkSlot>((slots) => this.#cut(slots));
+  readonly #cutting = new Batching<NetworkSlot>((slots) => this.#cut(slots));
 
   constructor(options: NetworkOptions) {
     const { clock, log, users, isCurrent, names } = options;

@@ -1,5 +1,5 @@
 /** The policies of slots in use, each with what its tenant adds: a class of the uplink, a bucket of connections. */
-import { Crowds } from "./connection-buckets.ts";
+import { ConnectionBuckets } from "./connection-buckets.ts";
 import { type NetworkPolicy, OPEN_POLICY, type PolicyOf } from "./rules.ts";
 import type { Uplink } from "./uplink.ts";
 
@@ -11,7 +11,7 @@ export interface Place {
 
 export class Policies {
   readonly #uplink: Uplink;
-  readonly #crowds = new Crowds();
+  readonly #buckets = new ConnectionBuckets();
   /** Only those that need a rule, by address. */
   readonly #policies = new Map<string, PolicyOf>();
   /** Links of the addresses that a tenant has. */
@@ -35,9 +35,9 @@ export class Policies {
   attribute(place: Place, tenant_id: string): boolean {
     const { address, host_interface } = place;
     this.#links.set(address, host_interface);
-    const entered = this.#crowds.enter(address, tenant_id);
-    for (const [one, crowd] of entered) {
-      this.#change({ address: one, host_interface: this.#links.get(one) ?? "" }, { crowd });
+    const entered = this.#buckets.enter(address, tenant_id);
+    for (const [one, bucket] of entered) {
+      this.#change({ address: one, host_interface: this.#links.get(one) ?? "" }, { bucket });
     }
     if (this.#uplink.isShared) this.#change(place, { uplink_class: this.#uplink.enter(address, tenant_id) });
     return this.#uplink.isShared || entered.size > 0;
@@ -51,19 +51,19 @@ export class Policies {
   delete(address: string): void {
     this.#policies.delete(address);
     this.#links.delete(address);
-    this.#crowds.leave(address);
+    this.#buckets.leave(address);
     this.#uplink.leave(address);
   }
 
-  #change(place: Place, change: Partial<Pick<PolicyOf, "policy" | "uplink_class" | "crowd">>): void {
+  #change(place: Place, change: Partial<Pick<PolicyOf, "policy" | "uplink_class" | "bucket">>): void {
     const { address, host_interface } = place;
-    const { policy, uplink_class, crowd } = this.#policies.get(address) ?? NONE;
-    this.#policies.set(address, { address, host_interface, policy, uplink_class, crowd, ...change });
+    const { policy, uplink_class, bucket } = this.#policies.get(address) ?? NONE;
+    this.#policies.set(address, { address, host_interface, policy, uplink_class, bucket, ...change });
   }
 }
 
-const NONE: Pick<PolicyOf, "policy" | "uplink_class" | "crowd"> = {
+const NONE: Pick<PolicyOf, "policy" | "uplink_class" | "bucket"> = {
   policy: OPEN_POLICY,
   uplink_class: null,
-  crowd: null,
+  bucket: null,
 };

@@ -48,7 +48,7 @@ export interface PolicyOf {
   /** The class of the uplink that its packets leave in; null: that of the machine. */
   readonly uplink_class: string | null;
   /** The bucket in which its tracked connections count; null: the bound of the address is enough. */
-  readonly crowd: string | null;
+  readonly bucket: string | null;
 }
 
 /** Groups of links of one daemon. */
@@ -98,7 +98,7 @@ const NAMED = [
   { kind: "map", name: "on_loopback", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
   { kind: "map", name: "on_all", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
   { kind: "map", name: "uplink_classes", type: "ipv4_addr : classid" },
-  { kind: "map", name: "crowds", type: "ipv4_addr : verdict" },
+  { kind: "map", name: "buckets", type: "ipv4_addr : verdict" },
 ] as const;
 
 type Elements = Readonly<Record<(typeof NAMED)[number]["name"], ReadonlyMap<string, string>>>;
@@ -147,12 +147,12 @@ export function noRules(table: string): string {
 /** The chains that these policies need, with their rules: one for each different list of where to, and each bucket. */
 function chainsOf({ flows_max }: PolicyTarget, policies: readonly PolicyOf[]): ReadonlyMap<string, readonly string[]> {
   const chains = new Map<string, readonly string[]>();
-  for (const { policy, crowd } of policies) {
+  for (const { policy, bucket } of policies) {
     if (typeof policy.egress !== "string") {
       chains.set(chainOf(policy.egress), [...policy.egress.map((rule) => `${matchOf(rule)} accept`), "goto refuse"]);
     }
-    if (crowd !== null) {
-      chains.set(crowd, [
+    if (bucket !== null) {
+      chains.set(bucket, [
         `ct count over ${flows_max} counter name ${FLOWS_COUNTER} drop`,
         `meta l4proto tcp ${begunLimit(flows_max)} counter name ${FLOWS_COUNTER} drop`,
       ]);
@@ -190,7 +190,7 @@ function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): 
     ip saddr != @flows add @early { ip saddr }
     ip saddr @early add @early_flows { ip saddr ct count over ${early_max} } counter name ${FLOWS_COUNTER} drop
     add @flows { ip saddr ct count over ${flows_max} } counter name ${FLOWS_COUNTER} drop
-    ip saddr vmap @crowds
+    ip saddr vmap @buckets
     meta l4proto != tcp accept
     update @begun { ip saddr ${begunLimit(flows_max)} } counter name ${FLOWS_COUNTER} drop
     ct timeout set "closed"
@@ -279,10 +279,10 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
   const on_loopback = new Map<string, string>();
   const on_all = new Map<string, string>();
   const uplink_classes = new Map<string, string>();
-  const crowds = new Map<string, string>();
+  const buckets = new Map<string, string>();
   const add = (set: Map<string, string>, key: string) => set.set(key, key);
-  for (const { address, policy, uplink_class, crowd } of policies) {
-    if (crowd !== null) crowds.set(address, `${address} : jump ${crowd}`);
+  for (const { address, policy, uplink_class, bucket } of policies) {
+    if (bucket !== null) buckets.set(address, `${address} : jump ${bucket}`);
     if (uplink_class !== null) uplink_classes.set(address, `${address} : ${uplink_class}`);
     if (policy.egress !== "on") {
       const chain = policy.egress === "off" ? "refuse" : chainOf(policy.egress);
@@ -295,7 +295,7 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
       add(host_ports, String(host_port));
     }
   }
-  return { egress, published, host_ports, on_loopback, on_all, uplink_classes, crowds };
+  return { egress, published, host_ports, on_loopback, on_all, uplink_classes, buckets };
 }
 
 /** By content, so that lists that are alike share a chain, and none ever changes. */
