@@ -249,7 +249,7 @@ describe("where the OCI runtime cannot do it", () => {
 
   it("containers have none, and the reason is told", async () => {
     await daemon.start(settings);
-    expect(await mode()).toEqual({ mode: "off", reason: expect.stringMatching(/runc could not start/) });
+    expect(await mode()).toEqual({ mode: "off", reason: expect.stringMatching(/runc cannot start/) });
     const { container_id, pid } = await containers.create({ name: "plain" });
     expect(idsOf(pid)).toEqual(Array(8).fill(0));
     // What owns its network is nobody's to be root of by having made it.
@@ -263,7 +263,7 @@ describe("where the OCI runtime cannot do it", () => {
     const child = await daemon.launch({ ...settings, HEARTH_USER_NAMESPACES: "on" });
     await new Promise((resolve) => child.once("exit", resolve));
     expect(child.exitCode).toBe(1);
-    expect(daemon.output).toMatch(/HEARTH_USER_NAMESPACES is on, and they do not work here: runc could not start/);
+    expect(daemon.output).toMatch(/HEARTH_USER_NAMESPACES is on, and they do not work here: runc cannot start/);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });
 });
