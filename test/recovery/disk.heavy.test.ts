@@ -192,7 +192,7 @@ describe("a store that cannot be written", () => {
       expect((await daemon.call("GET", "/health")).status).toBe(200);
       expect((await daemon.call("GET", `/api/functions/${id}`)).body).toMatchObject({ state: "active" });
       expect(await answered.check()).toBe(1);
-      expect(daemon.output).toContain("the store's disk cannot be written");
+      expect(daemon.output).toContain("cannot write to the disk of the store");
     } finally {
       run("chattr", "-i", ...files);
     }

@@ -182,7 +182,7 @@ describe("kill -9", () => {
     expect(await running).toMatchObject({
       status: "failed",
       exit_code: null,
-      error_message: expect.stringMatching(/instance was lost/),
+      error_message: expect.stringMatching(/instance lost/),
     });
     expect(await daemon.invoke("binding", { payload: "y" })).toMatchObject({ status: "success", stdout: "y" });
   });
