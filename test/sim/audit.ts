@@ -142,8 +142,9 @@ export class Audit {
   }
 
   #compareInstance(instance: Instance, model: ModelInstance): void {
-    const { id, state, group } = instance;
+    const { id, class: of, state, group } = instance;
     invariant(state === model.state, `P5: ${id} is ${state}, not ${model.state}`);
+    if (of.key !== model.class) invariant(false, `S5: ${id} is of ${of.key}, not of ${model.class}`);
     const isListed = instance.unneeded_link.list !== null;
     invariant(!isListed || state === "ready", `S3: ${id} is listed as idle`);
     invariant(!isListed || instance.timer !== null, `S3: ${id} has no timer`);

@@ -37,11 +37,18 @@ class Tallied {
   }
 }
 
+/** Makes its message only where it is needed: it runs after each of millions of steps. */
+function same(actual: number, expected: number, what: string, whose: string): void {
+  if (actual !== expected) invariant(false, `${what} of ${whose} are ${actual}, not ${expected}`);
+}
+
 export class CellAudit {
   readonly #state: PoolState;
   readonly #model: Model;
   readonly #coverage: Coverage;
   readonly #classes = new Map<PoolClass, Tallied>();
+  /** The one that was asked for last: most histories have one class. */
+  #latest: { readonly of: PoolClass; readonly tallied: Tallied } | null = null;
   /** The shares were held against the model's demand of this version. */
   #checked_version = -1;
 
@@ -57,6 +64,7 @@ export class CellAudit {
       if (classes.get(of.key) === of) tallied.clear();
       else this.#classes.delete(of);
     }
+    this.#latest = null;
     for (const of of classes.values()) if (!this.#classes.has(of)) this.#classes.set(of, new Tallied());
     for (const instance of instances.values()) this.#countInstance(instance);
     for (const group of groups.values()) this.#countGroup(group);
@@ -95,8 +103,10 @@ export class CellAudit {
   }
 
   #tallied(of: PoolClass): Tallied {
+    if (this.#latest?.of === of) return this.#latest.tallied;
     const tallied = this.#classes.get(of);
     invariant(tallied !== undefined, `S5: ${of.key} is forgotten too early`);
+    this.#latest = { of, tallied };
     return tallied;
   }
 
@@ -108,9 +118,7 @@ export class CellAudit {
 
   #countInstance({ id, class: of, state, group }: Instance): void {
     const tallied = this.#tallied(of);
-    const expected = this.#model.instances.get(id)?.class;
-    invariant(of.key === expected, `S5: ${id} is of ${of.key}, not of ${expected}`);
-    invariant(group === null || group.class === of, `S5: ${id} serves another class`);
+    if (group !== null && group.class !== of) invariant(false, `S5: ${id} serves another class`);
     tallied.members += 1;
     if (state === "cell") tallied.cells += 1;
     if (state === "starting" && group === null) tallied.spares += 1;
@@ -123,39 +131,35 @@ export class CellAudit {
     if (group.wanted_count > 0) tallied.hungry += 1;
     const isExpecting = group.queue.size > 0 && group.starting.size > 0;
     if (isExpecting) tallied.expecting += 1;
-    invariant(isExpecting === group.class.expecting.has(group), `S4: ${group.key} expects a start, or does not`);
-    invariant(group.wanted_count > 0 === group.class.hungry.has(group), `S4: ${group.key} is in the wrong set`);
+    const { expecting, hungry } = group.class;
+    const isRight = isExpecting === expecting.has(group) && group.wanted_count > 0 === hungry.has(group);
+    if (!isRight) invariant(false, `S4: ${group.key} is in the wrong set of its class`);
   }
 
   #compareClass(of: PoolClass, tallied: Tallied): void {
-    const { key, cells, spares, hungry, expecting, member_count, wanted_count } = of;
-    invariant(cells.size === tallied.cells && spares.size === tallied.spares, `S2: cells of ${key} differ`);
-    invariant(hungry.size === tallied.hungry, `S4: groups of ${key} want that are gone`);
-    invariant(expecting.size === tallied.expecting, `S4: groups of ${key} expect starts that are gone`);
-    invariant(
-      wanted_count === tallied.wanted,
-      `S4: ${wanted_count} instances of ${key} are wanted, not ${tallied.wanted}`,
-    );
-    invariant(of.unmet_count === tallied.unmet, `S4: ${of.unmet_count} of ${key} are missing, not ${tallied.unmet}`);
-    invariant(member_count === tallied.members, `S5: ${key} has ${member_count} members, not ${tallied.members}`);
-    const isKept = this.#state.reserve.classes.has(of);
-    invariant(isKept || member_count > 0, `S5: ${key} is never forgotten`);
+    const { key } = of;
+    same(of.cells.size, tallied.cells, "S2: cells", key);
+    same(of.spares.size, tallied.spares, "S2: spare starts", key);
+    same(of.hungry.size, tallied.hungry, "S4: groups that want", key);
+    same(of.expecting.size, tallied.expecting, "S4: groups that expect starts", key);
+    same(of.wanted_count, tallied.wanted, "S4: wanted instances", key);
+    same(of.unmet_count, tallied.unmet, "S4: missing instances", key);
+    same(of.member_count, tallied.members, "S5: groups and instances", key);
+    if (of.member_count === 0) invariant(this.#state.reserve.classes.has(of), `S5: ${key} is never forgotten`);
   }
 
   #compareNode(): void {
     const { unmet_count, servable, counts, is_draining } = this.#state;
-    invariant(
-      unmet_count === this.#sum("unmet"),
-      `S4: ${unmet_count} instances are missing, not ${this.#sum("unmet")}`,
-    );
-    invariant(counts.cell === this.#sum("cells") && counts.spare === this.#sum("spares"), "S2: cells differ");
+    same(unmet_count, this.#sum("unmet"), "S4: missing instances", "the node");
+    same(counts.cell, this.#sum("cells"), "S2: cells", "the node");
+    same(counts.spare, this.#sum("spares"), "S2: spare starts", "the node");
     invariant(is_draining || servable.size === 0, "A1: a group waits beside a cell");
   }
 
   #compareReserve(target: number): void {
     const { cells } = this.#model;
     const cell_count = this.#sum("cells");
-    invariant(cell_count <= target, `R1: ${cell_count} cells are kept, not ${target}`);
+    if (cell_count > target) invariant(false, `R1: ${cell_count} cells are kept, not ${target}`);
     let share_sum = 0;
     let isAbove = false;
     let lacking: PoolClass | null = null;
@@ -168,9 +172,9 @@ export class CellAudit {
         if (!this.#isPaused(of)) isPaused = false;
       }
       const isKnown = of.key === cells.fallback || cells.demand.has(of.key);
-      invariant(isKnown || tallied.cells === 0, `K2: ${tallied.cells} cells of ${of.key} stay without demand`);
+      if (!isKnown) same(tallied.cells, 0, "K2: cells without demand", of.key);
     }
-    invariant(share_sum === target, `K1: shares of ${share_sum} cells are given, not of ${target}`);
+    same(share_sum, target, "K1: shares", "all classes");
     if (cells.version !== this.#checked_version) this.#checkShares();
     if (lacking !== null) this.#compareLacking(lacking, target, isAbove, isPaused);
   }
