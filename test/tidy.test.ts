@@ -4,7 +4,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { dirname, join, normalize } from "node:path";
+import { basename, dirname, join, normalize } from "node:path";
 import { describe, expect, it } from "vitest";
 
 const ROOT = join(import.meta.dirname, "..");
@@ -236,6 +236,17 @@ describe("the source", () => {
   it("has no import cycle between files, type imports included", () => {
     const modules = files.filter((file) => /\.(ts|js)$/.test(file));
     const graph = new Map(modules.map((file) => [file, imports(file)]));
+    expect(inCycles(graph)).toEqual([]);
+  });
+
+  it("has no cycle of includes between the parts of the helper", () => {
+    const parts = files.filter((file) => /^runtimes\/minit\/.*\.[ch]$/.test(file));
+    const graph = new Map<string, string[]>();
+    for (const file of parts) {
+      const own = basename(file).slice(0, -2);
+      const others = [...read(file).matchAll(/^#include "([^"]+)\.h"/gm)].map((match) => match[1] ?? "");
+      graph.set(own, [...(graph.get(own) ?? []), ...others.filter((other) => other !== own)]);
+    }
     expect(inCycles(graph)).toEqual([]);
   });
 

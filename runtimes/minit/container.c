@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "init.h"
 #include "log.h"
+#include "pid1.h"
 #include "proc.h"
 
 enum {

@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "exec-state.h"
-#include "init.h"
+#include "pid1.h"
 #include "protocol.h"
 
 static bool is_blocked(const struct exec *e) { return e->conn != NULL && buf_len(&e->conn->out) > OUT_PAUSE; }

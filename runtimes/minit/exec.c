@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 #include "exec-state.h"
-#include "init.h"
+#include "pid1.h"
 #include "proc.h"
 #include "protocol.h"
-#include "resident.h"
 #include "tree.h"
 #include "wipe.h"
 
@@ -276,20 +275,21 @@ static void advance(struct exec *e, uint64_t now) {
 
 /* Requests */
 
-static const char *why_refused(const struct conn *c, uint32_t id, const struct wire_exec *request, int *error) {
+static const char *why_refused(const struct conn *c, uint32_t id, const struct wire_exec *request, bool is_serving,
+                               int *error) {
   *error = EBUSY;
   bool wants_all = (request->flags & EXEC_SOLE) != 0;
   if (sole != NULL && (wants_all || sole->state == ENDED || sole->kill_us != UINT64_MAX)) {
     return "a sole command has the container";
   }
-  if (wants_all && resident_any()) return "a resident process has the container";
+  if (wants_all && is_serving) return "a resident process has the container";
   *error = EEXIST;
   if (find_exec(c, id) != NULL) return "a command with this id is running";
   *error = EINVAL;
   return request->argc == 0 ? "no command" : NULL;
 }
 
-void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run) {
+void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run, bool is_serving) {
   struct wire_exec request;
   struct wire_run more = {0};
   struct command command;
@@ -300,7 +300,7 @@ void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run) {
     return;
   }
   int error;
-  const char *refusal = why_refused(c, id, &request, &error);
+  const char *refusal = why_refused(c, id, &request, is_serving, &error);
   struct exec *e = refusal == NULL ? free_exec() : NULL;
   if (e == NULL) {
     send_error(c, id, refusal == NULL ? EBUSY : error, refusal == NULL ? "too many commands" : refusal);

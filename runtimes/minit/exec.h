@@ -21,7 +21,8 @@
 
 enum { EXECS_MAX = 256 };
 
-void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run);
+/* `is_run`: RUN, not EXEC. `is_serving`: a resident process has the container. */
+void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run, bool is_serving);
 void exec_input(struct conn *c, uint32_t id, struct cursor *body);
 void exec_input_end(struct conn *c, uint32_t id);
 void exec_resize(struct conn *c, uint32_t id, struct cursor *body);

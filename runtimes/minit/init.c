@@ -1,7 +1,7 @@
 /*
- * PID 1: the loop of an instance, in which the daemon runs commands one by one, and what it shares with that of an API
- * container (container.c). It runs beside untrusted commands, of an instance with their uid, so it trusts nothing that
- * a command can touch. Leaves commands to exec.c, and the process that serves calls to resident.c.
+ * PID 1: the loop of an instance, in which the daemon runs commands one by one, and of an API container. It runs beside
+ * untrusted commands, of an instance with their uid, so it trusts nothing that a command can touch. Leaves commands to
+ * exec.c, the process that serves calls to resident.c, and a container's main command to container.c.
  *
  * I1 kill(-1) is sent only as PID 1 of a pid namespace: nothing else is served.
  * I2 Nothing here waits, and PING is answered whatever runs.
@@ -25,6 +25,7 @@
 
 #include "container.h"
 #include "exec.h"
+#include "pid1.h"
 #include "protocol.h"
 #include "resident.h"
 
@@ -34,24 +35,8 @@ enum {
   CONTAINER_CONNECTIONS_MAX = 300, /* one per command, and some for other requests */
 };
 
-struct server server;
-bool has_children;
 static bool is_container;
-static struct rlimit files_limit; /* as it was at the start */
 static struct wire_ready ready = {.version = PROTOCOL_VERSION};
-
-void send_error(struct conn *c, uint32_t id, int error, const char *message) {
-  struct PACKED {
-    uint32_t error, len;
-  } head = {(uint32_t)error, (uint32_t)strlen(message) + 1};
-  conn_send(c, ERROR, id, &head, sizeof head, message, head.len);
-}
-
-bool restore_files_limit(void) {
-  struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max < files_limit.rlim_max) return false;
-  return limit.rlim_cur == files_limit.rlim_cur || setrlimit(RLIMIT_NOFILE, &files_limit) == 0;
-}
 
 static void reap(void) {
   for (;;) {
@@ -108,11 +93,11 @@ static void shut_down(void) {
 
 static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
   if (type == PING) conn_send(c, PONG, id, NULL, 0, NULL, 0);
-  else if (type == EXEC && !is_container) exec_start(c, id, body, false);
-  else if (type == SERVE && !is_container) resident_serve(c, id, body);
+  else if (type == EXEC && !is_container) exec_start(c, id, body, false, resident_any());
+  else if (type == SERVE && !is_container) resident_serve(c, id, body, execs_any());
   else if (type >= CALL_BEGIN && type <= CALL_END && !is_container) resident_request(c, type, id, body);
   else if (type == RUN && is_container && container_is_ending()) send_error(c, id, ESHUTDOWN, "the container is ending");
-  else if (type == RUN && is_container) exec_start(c, id, body, true);
+  else if (type == RUN && is_container) exec_start(c, id, body, true, false);
   else if (type == STDIN) exec_input(c, id, body);
   else if (type == STDIN_CLOSE) exec_input_end(c, id);
   else if (type == KILL) kill_request(c, id, body);
@@ -181,7 +166,7 @@ static void set_up(unsigned first_free) {
   struct rlimit no_core = {0, 0};
   if (prctl(PR_SET_DUMPABLE, 0) != 0 || prctl(PR_SET_NAME, "minit") != 0) fatal("prctl");
   if (setrlimit(RLIMIT_CORE, &no_core) != 0) fatal("setrlimit");
-  if (getrlimit(RLIMIT_NOFILE, &files_limit) != 0) fatal("getrlimit");
+  if (!keep_files_limit()) fatal("getrlimit");
   if (getrandom(ready.nonce, sizeof ready.nonce, 0) != sizeof ready.nonce) fatal("getrandom");
   umask(022);
   int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "protocol.h"
+#include "unmount.h"
 
 /* <sys/mount.h> cannot be included beside <linux/mount.h> in every C library. */
 int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data);

@@ -6,7 +6,7 @@
 #ifndef MINIT_OVERLAY_H
 #define MINIT_OVERLAY_H
 
-#include "mounts.h"
+#include "storage-wire.h"
 
 /* OVERLAY_MOUNT. Runs in a child of its own, which ends after it: it may be in another namespace then. */
 void overlay_mount(const struct storage_request *request, struct storage_result *result);

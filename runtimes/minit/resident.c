@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "init.h"
+#include "pid1.h"
 #include "proc.h"
 #include "protocol.h"
 
@@ -238,12 +238,12 @@ static void queue(uint8_t type, uint32_t id, const void *head, size_t head_len, 
   if (peer.dead) end(RESULT_CANCELLED, NULL);
 }
 
-static const char *why_refused(const struct wire_serve *request, int *error) {
+static const char *why_refused(const struct wire_serve *request, bool is_taken, int *error) {
   *error = EINVAL;
   if (request->argc == 0) return "no command";
   if (request->concurrency == 0 || request->concurrency > CALLS_MAX) return "no such concurrency";
   *error = EBUSY;
-  return execs_any() || resident_any() || is_spoiled ? "the container is in use" : NULL;
+  return is_taken || resident_any() || is_spoiled ? "the container is in use" : NULL;
 }
 
 static void fail_start(const struct command *command) {
@@ -254,7 +254,7 @@ static void fail_start(const struct command *command) {
   end(RESULT_SPAWN_FAILED, NULL);
 }
 
-void resident_serve(struct conn *c, uint32_t id, struct cursor *body) {
+void resident_serve(struct conn *c, uint32_t id, struct cursor *body, bool is_taken) {
   struct wire_serve request;
   struct command command;
   if (!take_bytes(body, &request, sizeof request) || !command_read(body, request.argc, request.envc, &command)) {
@@ -262,7 +262,7 @@ void resident_serve(struct conn *c, uint32_t id, struct cursor *body) {
     return;
   }
   int error, ends[2] = {-1, -1};
-  const char *refusal = why_refused(&request, &error);
+  const char *refusal = why_refused(&request, is_taken, &error);
   if (refusal == NULL && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     error = errno;
     refusal = "no socket";

@@ -20,7 +20,8 @@
 
 enum { RESIDENT_SLOT = CONTAINER_SLOT + 1 }; /* of its events */
 
-void resident_serve(struct conn *c, uint32_t id, struct cursor *body);
+/* `is_taken`: a command runs in the container. */
+void resident_serve(struct conn *c, uint32_t id, struct cursor *body, bool is_taken);
 /* CALL_BEGIN, CALL_CHUNK and CALL_END of the daemon. */
 void resident_request(struct conn *c, uint8_t type, uint32_t id, struct cursor *body);
 /* Returns false unless `id` is that of SERVE. */

@@ -19,6 +19,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "loop.h"
 #include "protocol.h"
 
 enum {

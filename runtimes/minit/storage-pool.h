@@ -9,7 +9,7 @@
 #ifndef MINIT_STORAGE_POOL_H
 #define MINIT_STORAGE_POOL_H
 
-#include "mounts.h"
+#include "storage-wire.h"
 
 /* Mounts it and makes what it lacks; one that is open already (`pool_fd` is not -1) is opened once more. */
 void storage_pool_open(const struct storage_request *request, int pool_fd, struct storage_result *result);
