@@ -280,7 +280,8 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
       invariant(profile === "prod", `the image of profile ${profile} is mounted for function instances`);
       return engine.images.pinned.id;
     },
-    hasImage: (id) => engine.images.isRelease(id, null),
+    images: engine.images,
+    clock,
     log,
   });
   const launcher = new FunctionLauncher({ instances: engine.instances, classes, clock, log, tokens });

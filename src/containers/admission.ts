@@ -67,8 +67,9 @@ export async function readinessOf({ engine, resolveImage }: ReadinessParts, runn
 
 /** Returns null where they can be started. */
 async function unready(engine: Pick<Engine, "images" | "storage">, image: ResolvedImage): Promise<string | null> {
-  if (!(await engine.images.isRelease(image.reference, image.release)))
-    return "the image store does not have the image of the profile prod";
+  const isInStore = await engine.images.isRelease(image.reference, image.release).catch(() => null);
+  if (isInStore === null) return "the image store does not answer";
+  if (!isInStore) return "the image store does not have the image of the profile prod";
   const { free_mb } = await engine.storage.statistics();
   return free_mb < LIMITS.disk_limit_mb_min ? "the disk has no space for container files" : null;
 }

@@ -6,13 +6,16 @@
  */
 import { createHash } from "node:crypto";
 import type { Runtime } from "../../runtimes/index.ts";
-import { invariant } from "../base/errors.ts";
+import type { Clock } from "../base/clock.ts";
+import { errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { InstanceClass } from "../engine/ports.ts";
+import type { Images, InstanceClass } from "../engine/ports.ts";
 
 /** Hexadecimal digits of the digest in a key. */
 const DIGEST_LENGTH = 12;
+/** A store of images that did not answer is asked again after this time. */
+const RETRY_MS = 30_000;
 
 /** Returns the class of a runtime on an image, whose id is the digest of its content. */
 function classOf({ name, scratch_mb = LIMITS.tmpfs_mb }: Runtime, image: string): InstanceClass {
@@ -26,9 +29,22 @@ export interface ClassesOptions {
   readonly runtimes: ReadonlyMap<string, Runtime>;
   /** Returns the id of the image that a profile stands for now. */
   readonly imageOf: (profile: string) => string;
-  /** Resolves to true if the store of images has an image of this id. */
-  readonly hasImage: (id: string) => Promise<boolean>;
+  readonly images: Pick<Images, "isRelease" | "state">;
+  readonly clock: Clock;
   readonly log: Log;
+}
+
+interface Known {
+  readonly class: InstanceClass;
+  /** The runtime's class on the present image. */
+  readonly present: InstanceClass;
+}
+
+/** An earlier image of a profile, as the store of images had it at the last look. */
+interface Earlier {
+  /** The store's state at that look; null: the store did not answer. */
+  readonly state: string | null;
+  readonly isStored: Promise<boolean>;
 }
 
 /**
@@ -38,47 +54,109 @@ export interface ClassesOptions {
 export class Classes {
   readonly #options: ClassesOptions;
   readonly #by_runtime: ReadonlyMap<string, InstanceClass>;
-  readonly #by_key: Map<string, InstanceClass>;
-  /** By the id of an earlier image: true if the store of images has it. */
-  readonly #earlier = new Map<string, Promise<boolean>>();
+  readonly #by_key: Map<string, Known>;
+  /** Earlier images by id. Those that the store lacks go first if there are too many. */
+  readonly #earlier = new Map<string, Earlier>();
+  readonly #missing = new Set<string>();
+  /** Monotonic: until then the store of images is not asked, because it did not answer. */
+  #retry_at_ms = 0;
 
   constructor(options: ClassesOptions) {
     const { runtimes, imageOf } = options;
     this.#options = options;
     this.#by_runtime = new Map([...runtimes.values()].map((one) => [one.name, classOf(one, imageOf(one.profile))]));
-    this.#by_key = new Map([...this.#by_runtime.values()].map((one) => [one.key, one]));
+    this.#by_key = new Map([...this.#by_runtime.values()].map((one) => [one.key, { class: one, present: one }]));
   }
 
-  /** Returns the class of the instances that serve a version; without an image, the one that a new version gets. */
-  of({ runtime }: { readonly runtime: string }, image: string | null = null): InstanceClass {
+  /** Returns the class of the instances that serve a new version. */
+  of({ runtime }: { readonly runtime: string }): InstanceClass {
     const found = this.#by_runtime.get(runtime);
-    const made_of = this.#options.runtimes.get(runtime);
-    invariant(found !== undefined && made_of !== undefined, `runtime ${runtime} has a class`);
-    if (image === null || image === found.image) return found;
-    const earlier = classOf(made_of, image);
-    this.#by_key.set(earlier.key, earlier);
-    return earlier;
+    invariant(found !== undefined, `runtime ${runtime} has a class`);
+    return found;
+  }
+
+  /** Returns the class of a version on `image`, and keeps it for `find`. Null: the class of a new version. */
+  register(version: { readonly runtime: string }, image: string | null): InstanceClass {
+    const present = this.of(version);
+    if (image === null || image === present.image) return present;
+    const made_of = this.#options.runtimes.get(version.runtime);
+    invariant(made_of !== undefined, `runtime ${version.runtime} is known`);
+    const made = classOf(made_of, image);
+    const known = this.#by_key.get(made.key) ?? { class: made, present };
+    this.#by_key.set(made.key, known);
+    return known.class;
   }
 
   /**
    * Resolves to the image that serves a version: its own, or null for the present one if the version has none (an earlier
-   * program made it) or the store of images does not have it any more.
+   * program made it) or the store of images lacks it. The store is asked once for each of its states. If it
+   * does not answer, the last look holds; without one, the version keeps its image.
    */
   async available(image: string | null): Promise<string | null> {
     if (image === null || [...this.#by_runtime.values()].some((one) => one.image === image)) return image;
-    const { hasImage, log } = this.#options;
-    let known = this.#earlier.get(image);
-    if (known === undefined) {
-      if (this.#earlier.size >= LIMITS.function_images_max) return null;
-      known = hasImage(image);
-      this.#earlier.set(image, known);
-      if (!(await known)) log.warn("versions run on the present image: theirs is not in the store", { image });
-    }
-    return (await known) ? image : null;
+    const known = this.#earlier.get(image);
+    if (known === undefined && !this.#hasRoom()) return null;
+    const state = this.#state();
+    const isCurrent = known !== undefined && known.state !== null && known.state === state;
+    const earlier = isCurrent ? known : { state, isStored: this.#look(image, known) };
+    this.#earlier.set(image, earlier);
+    return (await earlier.isStored) ? image : null;
+  }
+
+  /**
+   * Resolves to what an instance of a registered class is made of now: the class, on the present image if the store of
+   * images has lost the image of the class. Null: this process makes no such instances.
+   */
+  async startable(key: string): Promise<InstanceClass | null> {
+    const known = this.#by_key.get(key);
+    if (known === undefined) return null;
+    const image = await this.available(known.class.image);
+    return image === null ? { ...known.class, image: known.present.image } : known.class;
   }
 
   /** Null if this process makes no instances of the class. */
   find(key: string): InstanceClass | null {
-    return this.#by_key.get(key) ?? null;
+    return this.#by_key.get(key)?.class ?? null;
+  }
+
+  /** Null if the store of images cannot be asked now. */
+  #state(): string | null {
+    const { images, clock } = this.#options;
+    if (clock.monotonicMs() < this.#retry_at_ms) return null;
+    try {
+      return images.state();
+    } catch {
+      return null;
+    }
+  }
+
+  /** If the store does not answer, the last look holds; without one, the image counts as stored. */
+  async #look(image: string, last: Earlier | undefined): Promise<boolean> {
+    const { images, clock, log } = this.#options;
+    if (clock.monotonicMs() < this.#retry_at_ms) return last?.isStored ?? true;
+    try {
+      const isStored = await images.isRelease(image, null);
+      if (isStored) this.#missing.delete(image);
+      else {
+        this.#missing.add(image);
+        log.warn("versions run on the present image: theirs is not in the store", { image });
+      }
+      return isStored;
+    } catch (error) {
+      log.warn("the store of images does not answer: versions keep their image", { image, error: errorText(error) });
+      this.#retry_at_ms = clock.monotonicMs() + RETRY_MS;
+      const known = this.#earlier.get(image);
+      if (known !== undefined) this.#earlier.set(image, { ...known, state: null });
+      return last?.isStored ?? true;
+    }
+  }
+
+  /** Makes room for one image more where it can. */
+  #hasRoom(): boolean {
+    if (this.#earlier.size < LIMITS.function_images_max) return true;
+    const [missing] = this.#missing;
+    if (missing === undefined) return false;
+    this.#missing.delete(missing);
+    return this.#earlier.delete(missing);
   }
 }

@@ -49,7 +49,7 @@ export class Groups {
     launcher.setLimits(group, record);
     this.#note(record);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
-    const { key } = classes.of(record, image);
+    const { key } = classes.register(record, image);
     pool.setGroup(group, { class: key, min_instances, max_instances, queue_max, owner, memory_mb });
   }
 

@@ -178,9 +178,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
 
   async start(id: string, key: string): Promise<void> {
     try {
-      const of = this.#classes.find(key);
-      invariant(of !== null, `class ${key} is known`);
-      const starting = this.#engine.start(id, of);
+      const starting = this.#startOf(id, key);
       this.#starting.set(id, starting);
       const instance = await starting;
       this.#instances.set(id, { instance, oom_kills: 0 });
@@ -192,6 +190,12 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     } finally {
       this.#starting.delete(id);
     }
+  }
+
+  async #startOf(id: string, key: string): Promise<Instance> {
+    const of = await this.#classes.startable(key);
+    invariant(of !== null, `class ${key} is known`);
+    return this.#engine.start(id, of);
   }
 
   /** Takes over an instance that an earlier process had started, bound to `group` or a cell. Before the pool hears of it. */

@@ -47,7 +47,8 @@ function makeParts(image_id: string): Parts {
   const classes = new Classes({
     runtimes,
     imageOf: (profile) => (profile === "other" ? image_id : engine.images.pinned.id),
-    hasImage: async () => false,
+    images: engine.images,
+    clock: systemClock,
     log,
   });
   const tokens = new InvocationTokens(randomIds(), systemClock);

@@ -156,7 +156,8 @@ export class EngineHost {
     const [runtime, found] = await Promise.all([
       OciRuntime.find(() => this.launcher(), config.oci_runtime, this.instances.runtime),
       this.#store.find(client, image).catch((error) => {
-        throw new AppError("INTERNAL", `${errorText(error)}: ${errorText(error.cause)}`, { cause: error });
+        const why = error.cause === undefined ? "" : `: ${errorText(error.cause)}`;
+        throw new AppError("INTERNAL", `${errorText(error)}${why}`, { cause: error });
       }),
     ]);
     this.#runtime = runtime;

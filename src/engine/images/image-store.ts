@@ -6,12 +6,17 @@
  */
 import { readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { AppError } from "../../base/errors.ts";
+import { AppError, errorText } from "../../base/errors.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage } from "../ports/images.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
 const LIST_ATTEMPTS_MAX = 5;
+/** Other texts are no reference, and buildah may take one for a flag. */
+const REFERENCE = /^\w[\w./:@-]*$/;
+/** What buildah prints if the store works and has no such image; it exits with the same status whatever fails. */
+const NO_SUCH_IMAGE =
+  /image not known|invalid reference format|repository name must|unsupported digest algorithm|invalid checksum digest/;
 /** Of an image's id, in the name of what is mounted of it: as much as podman shows. */
 const NAME_ID_LENGTH = 12;
 
@@ -46,15 +51,21 @@ export class ImageStore {
     return `${ino} ${size} ${mtimeNs}`;
   }
 
-  /** Looks an image up. Rejects with NOT_FOUND when the store does not hold it; why is the cause, and not for tenants. */
+  /**
+   * Looks an image up. Rejects with NOT_FOUND only if the store lacks the image. If buildah fails or takes too long, the
+   * error is another one and nothing follows for the image.
+   */
   async find(launcher: LauncherClient, reference: string): Promise<FoundImage> {
+    const missing = (cause?: unknown) =>
+      new AppError("NOT_FOUND", `image not in the store: ${reference}`, cause === undefined ? {} : { cause });
+    if (!REFERENCE.test(reference)) throw missing();
     const format = '{{.FromImageID}} {{index .OCIv1.Config.Labels "hearth.release"}}';
     try {
       const text = await this.#run(launcher, "inspect", "--type", "image", "--format", format, "--", reference);
       const [id = "", release = ""] = text.split(" ");
       return { reference, id, release };
     } catch (cause) {
-      throw new AppError("NOT_FOUND", `image not in the store: ${reference}`, { cause });
+      throw NO_SUCH_IMAGE.test(errorText(cause)) ? missing(cause) : cause;
     }
   }
 

@@ -6,7 +6,7 @@
  */
 import { LRUCache } from "lru-cache";
 import { KeyedMutex } from "../../base/concurrency.ts";
-import { errorText, invariant } from "../../base/errors.ts";
+import { AppError, errorText, invariant } from "../../base/errors.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage, Images } from "../ports/images.ts";
@@ -27,9 +27,9 @@ export interface EnteredImage {
 export interface MountedImagesOptions {
   readonly images: ImageStore;
   readonly log: Log;
-  /** Does work with the launcher in use, and with the next one where that died meanwhile. */
   /** References that are remembered; the one that was used longest ago is dropped for a new one. */
   readonly references_max: number;
+  /** Does work with the launcher in use, and with the next one where that died meanwhile. */
   readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
 }
 
@@ -68,8 +68,15 @@ export class MountedImages implements Images {
   }
 
   async isRelease(reference: string, release: string | null): Promise<boolean> {
-    const image = await this.find(reference).catch(() => null);
+    const image = await this.find(reference).catch((error: unknown) => {
+      if (error instanceof AppError && error.code === "NOT_FOUND") return null;
+      throw error;
+    });
     return image !== null && (release === null || image.release === release);
+  }
+
+  state(): string {
+    return this.#options.images.state();
   }
 
   /** Mounts an image, where it is not, for as long as the caller needs it (G2). Rejects with NOT_FOUND. */
@@ -98,7 +105,7 @@ export class MountedImages implements Images {
     };
   }
 
-  /** Mounts the image of function instances, for good. `isInUse`: see `Images.mount`. */
+  /** Mounts the image of function instances, for good. `isInUse`: see `ImageStore.mount`. */
   async pin(found: FoundImage, isInUse: boolean): Promise<void> {
     this.hold(found.id);
     this.#pinned = await this.#mount(found, isInUse);

@@ -10,8 +10,10 @@ export interface FoundImage {
 export interface Images {
   /** The image that stays mounted for function instances, once the engine has booted. */
   readonly pinned: FoundImage;
-  /** The image that a reference stands for now. Rejects with NOT_FOUND. */
+  /** The image that a reference stands for now. Rejects with NOT_FOUND only if the store has none. */
   find(reference: string): Promise<FoundImage>;
-  /** True if an image is in the store, and where a release is given of that release. */
+  /** Returns a text that differs after every change of the store's images: until then, answers of the others hold. */
+  state(): string;
+  /** True if an image is in the store, and where a release is given of that release. Rejects if the store does not answer. */
   isRelease(reference: string, release: string | null): Promise<boolean>;
 }

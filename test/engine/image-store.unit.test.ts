@@ -1,0 +1,46 @@
+/** Images that the store lacks, and a store that does not answer: only the first says anything of an image. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import { AppError } from "../../src/base/errors.ts";
+import type { LauncherClient } from "../../src/engine/launcher/launcher.ts";
+import { ImageStore } from "../../src/engine/images/image-store.ts";
+import { MountedImages } from "../../src/engine/images/mounted-images.ts";
+import { quietLog } from "../store/scratch.ts";
+
+const directory = mkdtempSync(join(tmpdir(), "hearth-image-store-"));
+const list_file = join(directory, "images.json");
+writeFileSync(list_file, "[]");
+afterAll(() => rmSync(directory, { recursive: true }));
+
+/** A store whose buildah fails so. */
+function failing(text: string) {
+  const launcher = {
+    run: async () => {
+      throw new AppError("INTERNAL", text);
+    },
+  } as unknown as LauncherClient;
+  const images = new ImageStore(["buildah"], "test", list_file);
+  return new MountedImages({ images, log: quietLog, references_max: 10, withLauncher: (work) => work(launcher) });
+}
+
+describe("a lookup of an image", () => {
+  const why = "exited with 125: Error: importing settings:";
+
+  it.each([`${why} a:1: image not known`, `${why} invalid reference format`])(
+    "rejects with NOT_FOUND if buildah %s",
+    async (text) => {
+      await expect(failing(text).find("a:1")).rejects.toMatchObject({ code: "NOT_FOUND" });
+      expect(await failing(text).isRelease("a:1", null)).toBe(false);
+    },
+  );
+
+  it.each(["did not end within 30000 ms: ", `${why} input/output error`, "exited with null: "])(
+    "rejects with INTERNAL if buildah %s, and says nothing of the image",
+    async (text) => {
+      await expect(failing(text).find("a:1")).rejects.toMatchObject({ code: "INTERNAL" });
+      await expect(failing(text).isRelease("a:1", null)).rejects.toMatchObject({ code: "INTERNAL" });
+    },
+  );
+});
