@@ -3,11 +3,11 @@
  * that live run on; ends that no daemon saw are noted, and what nobody knows is removed.
  */
 import type { Clock } from "../base/clock.ts";
-import { errorText } from "../base/errors.ts";
+import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
-import type { StoredNode } from "../store/store.ts";
+import type { Store, StoredNode } from "../store/store.ts";
 import type { ContainerChanges } from "./events.ts";
 import type { HostPorts } from "./network/ports.ts";
 import { BEGUN, type ContainerRow, type ContainerRows, type MoveFields } from "./rows.ts";
@@ -15,6 +15,7 @@ import type { Supervisor } from "./supervisor.ts";
 
 export interface RecoveryOptions {
   readonly engine: Engine;
+  readonly store: Store;
   /** This node: containers of others are left alone. */
   readonly node: StoredNode;
   readonly clock: Clock;
@@ -34,6 +35,7 @@ export interface RecoveryOptions {
 /** Moves all states to what is true; kills and removals go on in the background. The restart policies follow later. */
 export async function recover(options: RecoveryOptions): Promise<void> {
   const { engine, node, rows, ports } = options;
+  await noteImages(options);
   const failed = (id: string) => (error: unknown) =>
     options.log.warn("container not adopted", { container_id: id, error: errorText(error) });
   const known = new Set<string>();
@@ -73,6 +75,20 @@ export async function recover(options: RecoveryOptions): Promise<void> {
       .kill(id)
       .then(() => engine.containers.remove(id))
       .catch(failed(id));
+  }
+}
+
+/** Notes the image of containers that have its reference alone: what a name stands for later is not theirs. */
+async function noteImages({ engine, store, node, rows, log }: RecoveryOptions): Promise<void> {
+  for (const image of await rows.withoutImage(node.seq)) {
+    try {
+      const { id } = await engine.images.find(image);
+      await store.write([rows.setImage(node.seq, image, id)]);
+    } catch (error) {
+      log.warn("the image of containers of an earlier version is not noted", { image, error: errorText(error) });
+      // The store does not answer: the next start of the daemon asks again.
+      if (!(error instanceof AppError) || error.code !== "NOT_FOUND") return;
+    }
   }
 }
 

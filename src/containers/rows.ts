@@ -146,6 +146,20 @@ export class ContainerRows {
     return Number((await this.#store.readOne(sql, [tenant_id]))?.count);
   }
 
+  /** References of containers that an earlier version made without noting the image. */
+  async withoutImage(node_seq: number): Promise<readonly string[]> {
+    const sql = `SELECT DISTINCT make ->> 'image' AS image FROM containers
+      WHERE node_seq = ? AND make ->> 'image_id' IS NULL LIMIT ?`;
+    return (await this.#store.read(sql, [node_seq, LIMITS.image_references_max])).map(({ image }) => String(image));
+  }
+
+  /** Notes the image in every container of the node that has the reference alone. */
+  setImage(node_seq: number, image: string, image_id: string): Statement {
+    const sql = `UPDATE containers SET make = json_set(make, '$.image_id', ?)
+      WHERE node_seq = ? AND make ->> 'image_id' IS NULL AND make ->> 'image' = ?`;
+    return { sql, args: [image_id, node_seq, image] };
+  }
+
   setDiskLimit(id: string, disk_limit_mb: number): Statement {
     const sql = "UPDATE containers SET make = json_set(make, '$.disk_limit_mb', ?) WHERE id = ?";
     return { sql, args: [disk_limit_mb, id] };
@@ -259,7 +273,7 @@ function rowOf(row: Row): ContainerRow {
   const make: Make = JSON.parse(String(row.make));
   return {
     ...make,
-    // An earlier version stored the reference alone.
+    // An earlier version stored the reference alone; `noteImages` has not found its image yet.
     image_id: make.image_id ?? make.image,
     id: String(row.id),
     tenant_id: String(row.tenant_id),

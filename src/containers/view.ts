@@ -22,7 +22,8 @@ export class View {
         () => true,
         () => false,
       ) ?? false,
-      this.#engine.images.isRelease(row.image, row.release),
+      // The image that its root lies on: the reference may stand for another by now. No answer is no complaint.
+      this.#engine.images.isRelease(row.image_id, row.release).catch(() => true),
     ]);
     return this.#made(row, isResponsive, isValid);
   }

@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
-import type { LauncherClient } from "../../src/engine/launcher/launcher.ts";
 import { ImageStore } from "../../src/engine/images/image-store.ts";
 import { MountedImages } from "../../src/engine/images/mounted-images.ts";
+import type { LauncherClient } from "../../src/engine/launcher/launcher.ts";
 import { quietLog } from "../store/scratch.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "hearth-image-store-"));

@@ -48,6 +48,37 @@ describe("a name that comes to stand for another image", () => {
   });
 });
 
+describe("a container whose image has lost its name", () => {
+  it("is valid while the store has the image", async () => {
+    images.make("kept");
+    const { container_id: id } = await create("unnamed");
+    build("tag", images.make("moved"), `${NAME}-other`);
+    build("rmi", NAME);
+    expect((await daemon.call("GET", `/api/containers/${id}`)).body).toMatchObject({
+      exec_ready: true,
+      checks: { managed_image_valid: true },
+    });
+    await user.delete(id);
+    expect(await daemon.stop()).toBe(0);
+  });
+
+  it("keeps what the name stood for at the upgrade, if an earlier version noted the name alone", async () => {
+    images.make("upgraded");
+    const { container_id: id } = await create("upgraded");
+    await daemon.call("POST", `/api/containers/${id}/stop`, { timeout_ms: 0 });
+    expect(await daemon.stop()).toBe(0);
+    const connection = new Connection(`${daemon.data_dir}/hearth.db`, LIMITS);
+    connection.run("UPDATE containers SET make = json_remove(make, '$.image_id') WHERE id = ?", [id]);
+    connection.close();
+    await daemon.start({ HEARTH_CELLS: "0" });
+    images.make("later");
+    await daemon.call("POST", `/api/containers/${id}/start?execution=sync`);
+    expect(await user.shell(id, "cat /version")).toBe("upgraded\n");
+    await user.delete(id);
+    expect(await daemon.stop()).toBe(0);
+  });
+});
+
 describe("a version whose profile came to stand for another image", () => {
   /** While the daemon is down. */
   const imageOf = (name: string, image?: string) => {
