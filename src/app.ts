@@ -54,6 +54,7 @@ import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
 import { openEmbedded } from "./store/embedded.ts";
+import { noteStart } from "./store/own-node.ts";
 import type { Store, StoredNode } from "./store/store.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
@@ -257,7 +258,7 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const cursors = new Cursors(ownCursorSecret(config));
   const operator_key = new OperatorKey({ file: ownKeyFile(config), keys, ids });
   const new_key = key.isNew ? key.text : null;
-  return { store, events, keys, operator_key, cursors, new_key, ...(await noteStart(store, ids)) };
+  return { store, events, keys, operator_key, cursors, new_key, ...(await noteStart(store, config.data_dir, ids)) };
 }
 
 /** The engine, with what outlived the last process, and the pool of instances above it. */
@@ -446,27 +447,4 @@ function makePool({ config, log, launcher, start_number, default_class }: PoolPa
 function packageVersion(): string {
   const text = readFileSync(new URL("../package.json", import.meta.url), "utf8");
   return (JSON.parse(text) as { version: string }).version;
-}
-
-/**
- * This node's id, made at the first start, and the number of this start. Instances of earlier starts may live on, so
- * names come from the number and not from the clock, which may be set back.
- */
-async function noteStart(store: Store, ids: Ids): Promise<{ node: StoredNode; start_number: number }> {
-  const statements = [
-    { sql: "INSERT INTO meta (key, value) VALUES ('node_id', ?) ON CONFLICT DO NOTHING", args: [ids.next("node")] },
-    { sql: "INSERT INTO nodes (id) SELECT value FROM meta WHERE key = 'node_id' ON CONFLICT DO NOTHING" },
-    {
-      sql: `INSERT INTO meta (key, value) VALUES ('start_number', '1')
-        ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1`,
-    },
-  ];
-  await store.write(statements, { durable: true });
-  const [node, started] = await Promise.all([
-    store.readOne(
-      "SELECT nodes.seq, nodes.id FROM nodes JOIN meta ON meta.value = nodes.id WHERE meta.key = 'node_id'",
-    ),
-    store.readOne("SELECT value FROM meta WHERE key = 'start_number'"),
-  ]);
-  return { node: { id: String(node?.id), seq: Number(node?.seq) }, start_number: Number(started?.value) };
 }

@@ -9,7 +9,7 @@
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
-import { readSecret, writeSecret } from "./daemon-secrets.ts";
+import { readKept, writeKept } from "../base/kept-files.ts";
 import { type Keys, newKeyText } from "./keys.ts";
 import type { RotatedKey } from "./schema.ts";
 
@@ -38,10 +38,10 @@ export class OperatorKey {
     }
     if (this.#isRotating) throw new AppError("WRONG_STATE", "a rotation of the operator's key is in progress");
     this.#isRotating = true;
-    const previous = readSecret(file);
+    const previous = readKept(file);
     try {
       const { text } = newKeyText(ids);
-      writeSecret(file, text);
+      writeKept(file, text);
       failpoint("tenants.operator.kept");
       const previous_expires_at = await keys.rotateBootstrap(text, overlap_seconds);
       return { key: text, previous_expires_at };
@@ -55,7 +55,7 @@ export class OperatorKey {
   }
 
   async #restore(file: string, previous: string): Promise<void> {
-    writeSecret(file, previous);
+    writeKept(file, previous);
     if (previous !== "") await this.#options.keys.ensureBootstrap(previous);
   }
 }
