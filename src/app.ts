@@ -147,7 +147,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const owned = { ...base, store, engine, node, events, quotas };
   const functions = new Functions({ ...owned, pool, classes, launcher, queue_max, observer });
   const concurrency = new LocalConcurrency();
-  const invoker = new Invoker({ pool, invocations, clock, node_id: node.id, concurrency, tenant_limit, observer });
+  const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);
   const idempotency = new Idempotency({ store, clock, log });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas });
@@ -326,7 +326,7 @@ function makeContainers(
     resolveImage,
     volumes,
   });
-  const jobs = new Jobs(store, events);
+  const jobs = new Jobs(store, node, events);
   const execs = new Execs({ containers, engine, jobs, shares, clock, ids, log });
   const idle_ms = config.terminal_idle_seconds * 1_000;
   const ttl_ms = config.terminal_ttl_seconds * 1_000;

@@ -37,7 +37,7 @@ export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
   return [
     { statement: rows.guard(tenant_id), refusal: unknownCredential },
     ...startChecks(admission, row, { containers_max: 1, disk_mb_max: row.disk_limit_mb ?? 0 }),
-    { statement: rows.room(row, containers_max), refusal: () => nodeFull(containers_max) },
+    { statement: rows.room(tenant_id, containers_max), refusal: () => nodeFull(containers_max) },
     { statement: rows.insert(row), refusal: () => nameTaken(row.name) },
     ...row.volumes.map((volume) => ({
       statement: rows.mount(tenant_id, id, volume.id, volume.target),

@@ -278,7 +278,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       summary: "Kills every process of the container with SIGKILL; a stopped container stays as it is.",
       params: byContainer,
       response: containerRecord.extend(acknowledgement.shape),
-      errors: ["NOT_FOUND"],
+      errors: ["NOT_FOUND", "WRONG_STATE"],
       example: { params: ID_EXAMPLE, response: SAMPLES.killed },
       handler: async ({ caller, params }) => ({
         ...(await containers.kill(caller.tenant_id, params.container_id)),
@@ -325,7 +325,7 @@ function changeRoutes({ containers }: ContainerRoutesOptions) {
       params: byContainer,
       body: environmentBody,
       response: acknowledgement,
-      errors: ["NOT_FOUND"],
+      errors: ["NOT_FOUND", "WRONG_STATE"],
       example: { params: ID_EXAMPLE, body: { environment: { STAGE: "test" } }, response: SAMPLES.environment_set },
       handler: async ({ caller, params, body }) => {
         await containers.setEnvironment(

@@ -62,9 +62,17 @@ const SELECT = `SELECT ${COLUMNS} FROM containers WHERE is_removing = 0`;
 
 export class ContainerRows {
   readonly #store: Store;
+  readonly #node: StoredNode;
 
-  constructor(store: Store) {
+  /** `node`: this one, whose bounds count and whose containers it changes. */
+  constructor(store: Store, node: StoredNode) {
     this.#store = store;
+    this.#node = node;
+  }
+
+  /** Whether this node holds it. */
+  isHeld({ node_seq }: Pick<ContainerRow, "node_seq">): boolean {
+    return node_seq === this.#node.seq;
   }
 
   byId(tenant_id: string, id: string): Promise<ContainerRow | null> {
@@ -107,9 +115,10 @@ export class ContainerRows {
     return (await this.#store.read(`SELECT ${COLUMNS} FROM containers WHERE is_removing = 1`)).map(rowOf);
   }
 
-  async ofTenant(tenant_id: string): Promise<readonly string[]> {
-    const rows = await this.#store.read("SELECT id FROM containers WHERE tenant_id = ?", [tenant_id]);
-    return rows.map(({ id }) => String(id));
+  /** Those of all nodes. */
+  async ofTenant(tenant_id: string): Promise<readonly { readonly id: string; readonly isHeld: boolean }[]> {
+    const rows = await this.#store.read("SELECT id, node_seq FROM containers WHERE tenant_id = ?", [tenant_id]);
+    return rows.map(({ id, node_seq }) => ({ id: String(id), isHeld: node_seq === this.#node.seq }));
   }
 
   /** Conflict: the tenant is being deleted. Stands before what makes something for it. */
@@ -118,25 +127,25 @@ export class ContainerRows {
   }
 
   /** Conflict: there are as many on this node as may be, those that are being removed among them. */
-  room({ tenant_id, node_seq }: Pick<ContainerRow, "tenant_id" | "node_seq">, containers_max: number): Statement {
+  room(tenant_id: string, containers_max: number): Statement {
     const held = "SELECT count(*) FROM containers WHERE node_seq = ?";
-    return tenantGuard(tenant_id, `(${held}) < ?`, [node_seq, containers_max]);
+    return tenantGuard(tenant_id, `(${held}) < ?`, [this.#node.seq, containers_max]);
   }
 
   /** Conflict: the containers of this node that run or start have all the memory that they may have. */
-  memory({ tenant_id, node_seq, memory_limit_mb }: ContainerRow, container_memory_mb: number): Statement {
+  memory({ tenant_id, memory_limit_mb }: ContainerRow, container_memory_mb: number): Statement {
     const used = `SELECT coalesce(sum(memory_limit_mb), 0) FROM containers
       WHERE node_seq = ? AND state IN ('starting', 'running')`;
-    return tenantGuard(tenant_id, `(${used}) + ? <= ?`, [node_seq, memory_limit_mb, container_memory_mb]);
+    return tenantGuard(tenant_id, `(${used}) + ? <= ?`, [this.#node.seq, memory_limit_mb, container_memory_mb]);
   }
 
-  /** Those without a limit of their disk; of all tenants for null. */
+  /** Those of this node without a limit of their disk; of all tenants for null. */
   async withoutDiskLimit(
     tenant_id: string | null,
   ): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
     const sql = `SELECT id, tenant_id FROM containers
-      WHERE make ->> 'disk_limit_mb' IS NULL AND tenant_id = coalesce(?, tenant_id)`;
-    const rows = await this.#store.read(sql, [tenant_id]);
+      WHERE node_seq = ? AND make ->> 'disk_limit_mb' IS NULL AND tenant_id = coalesce(?, tenant_id)`;
+    const rows = await this.#store.read(sql, [this.#node.seq, tenant_id]);
     return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
   }
 
@@ -189,12 +198,12 @@ export class ContainerRows {
     };
   }
 
-  /** Conflict: the volume is not there any more. */
+  /** Conflict: the volume is not there any more, or not on this node. */
   mount(tenant_id: string, id: string, volume_id: string, target: string): Statement {
     return {
       sql: `INSERT INTO container_volumes (container_id, volume_id, target)
-        SELECT ?, id, ? FROM volumes WHERE tenant_id = ? AND id = ? AND status = 'active'`,
-      args: [id, target, tenant_id, volume_id],
+        SELECT ?, id, ? FROM volumes WHERE tenant_id = ? AND id = ? AND node_seq = ? AND status = 'active'`,
+      args: [id, target, tenant_id, volume_id, this.#node.seq],
       expect_changes: 1,
     };
   }

@@ -21,7 +21,7 @@ import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import type { Store, StoredNode } from "../store/store.ts";
+import { heldElsewhere, type Store, type StoredNode } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import {
   type Admission,
@@ -76,7 +76,7 @@ export class Containers {
 
   constructor(options: ContainersOptions) {
     this.#options = options;
-    this.#rows = new ContainerRows(options.store);
+    this.#rows = new ContainerRows(options.store, options.node);
     this.#admission = { ...options, rows: this.#rows };
     this.#changes = new ContainerChanges({ events: options.events, rows: this.#rows });
     this.#ports = options.ports;
@@ -159,7 +159,7 @@ export class Containers {
     const { reference, release } = resolveImage(input.image, input.oci);
     const { id: image_id } = await this.#options.engine.images.find(reference);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
-    const found = await Promise.all(mounts.map(({ volume }) => volumes.row(tenant_id, volume)));
+    const found = await Promise.all(mounts.map(({ volume }) => volumes.held(tenant_id, volume)));
     const ports = await this.#ports.claim(tenant_id, id, input.ports);
     const row: ContainerRow = {
       ...input,
@@ -218,9 +218,16 @@ export class Containers {
     return row;
   }
 
-  /** Throws WRONG_STATE unless it may be started, IN_USE while its files are read or written. */
-  async checkStart(tenant_id: string, id: string): Promise<ContainerRow> {
+  /** As `row`. Throws WRONG_STATE where another node holds it, for what needs more than the store. */
+  async held(tenant_id: string, id: string): Promise<ContainerRow> {
     const row = await this.row(tenant_id, id);
+    if (!this.#rows.isHeld(row)) throw heldElsewhere(`container '${id}'`);
+    return row;
+  }
+
+  /** Throws WRONG_STATE unless it may be started here, IN_USE while its files are read or written. */
+  async checkStart(tenant_id: string, id: string): Promise<ContainerRow> {
+    const row = await this.held(tenant_id, id);
     containerStates.next(row.state, "start");
     this.#checkLeft(row.id);
     return row;
@@ -243,14 +250,14 @@ export class Containers {
 
   /** Ends a container by SIGTERM, after the grace by force. Nothing to do for one that does not run. */
   async stop(tenant_id: string, id: string, grace_ms: number): Promise<ContainerRecord> {
-    const row = await this.row(tenant_id, id);
+    const row = await this.held(tenant_id, id);
     await this.#end(row.id, (engine) => engine.containers.stop(row.id, SIGTERM, grace_ms));
     return this.get(tenant_id, row.id);
   }
 
   /** Ends a container by force. Nothing to do for one that does not run. */
   async kill(tenant_id: string, id: string): Promise<ContainerRecord> {
-    const row = await this.row(tenant_id, id);
+    const row = await this.held(tenant_id, id);
     await this.#end(row.id, (engine) => engine.containers.kill(row.id));
     return this.get(tenant_id, row.id);
   }
@@ -266,19 +273,25 @@ export class Containers {
 
   /** Kills it where it runs, then removes it with its file system and its log. */
   async delete(tenant_id: string, id: string): Promise<void> {
-    const row = await this.row(tenant_id, id);
+    const row = await this.held(tenant_id, id);
     const conflict = await this.#changes.write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
     if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
     failpoint("containers.delete.hidden");
     await this.#turns.run(row.id, () => this.#erase(row.id));
   }
 
-  /** Deletes all that a tenant has, for the tenant's own deletion. Safe to repeat. */
+  /**
+   * Deletes all that a tenant has on this node, for the tenant's own deletion. Safe to repeat. Throws WRONG_STATE where
+   * another node still holds some, which that node removes at its next start.
+   */
   async eraseAll(tenant_id: string): Promise<void> {
-    for (const id of await this.#rows.ofTenant(tenant_id)) {
+    const all = await this.#rows.ofTenant(tenant_id);
+    for (const { id, isHeld } of all) {
       await this.#options.store.write([this.#rows.hide(id)], { durable: true });
-      await this.#turns.run(id, () => this.#erase(id));
+      if (isHeld) await this.#turns.run(id, () => this.#erase(id));
     }
+    const left = all.find(({ isHeld }) => !isHeld);
+    if (left !== undefined) throw heldElsewhere(`container '${left.id}'`);
   }
 
   async environment(tenant_id: string, id: string): Promise<Readonly<Record<string, string>>> {
@@ -291,7 +304,7 @@ export class Containers {
     id: string,
     change: (before: Readonly<Record<string, string>>) => Readonly<Record<string, string>>,
   ): Promise<void> {
-    const { id: found } = await this.row(tenant_id, id);
+    const { id: found } = await this.held(tenant_id, id);
     // One after the other, or the second of two would undo the first.
     await this.#turns.run(`${found} environment`, async () => {
       const row = await this.row(tenant_id, found);
@@ -356,7 +369,7 @@ export class Containers {
 
   /** The container's files, for one piece of work. Throws NOT_FOUND, WRONG_STATE. */
   async openFiles(tenant_id: string, id: string) {
-    const row = await this.row(tenant_id, id);
+    const row = await this.held(tenant_id, id);
     const unuse = this.use(row.id);
     try {
       const { session, close } = await this.#options.engine.containers.openFiles(row);

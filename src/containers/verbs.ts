@@ -109,13 +109,13 @@ export class ContainerVerbs {
   }
 
   async stop(tenant_id: string, id: string, grace_ms: number, once: Once | null): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    const { id: container_id } = await this.#containers.held(tenant_id, id);
     const input = { container_id, grace_ms };
     return this.#operations.accept(tenant_id, { type: "container.stop", ...targeting(container_id), input, once });
   }
 
   async delete(tenant_id: string, id: string, once: Once | null): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    const { id: container_id } = await this.#containers.held(tenant_id, id);
     const input = { container_id };
     return this.#operations.accept(tenant_id, { type: "container.delete", ...targeting(container_id), input, once });
   }
@@ -127,7 +127,7 @@ export class ContainerVerbs {
     source: AsyncIterable<Uint8Array>,
     how: Unpacking,
   ): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.row(tenant_id, id);
+    const { id: container_id } = await this.#containers.held(tenant_id, id);
     const input = { container_id, ...how };
     const asked = { type: "container.archive", ...targeting(container_id), input, attachment: source };
     return this.#operations.accept(tenant_id, asked);

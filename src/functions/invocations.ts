@@ -103,6 +103,11 @@ export class Invocations {
     this.#append = store.appender("invocations", COLUMNS);
   }
 
+  /** The node that runs what is appended. */
+  get node_id(): string {
+    return this.#node.id;
+  }
+
   /** Reserves the first block of numbers. Call once before anything else. */
   async boot(): Promise<void> {
     const first = await this.#numbers.boot();

@@ -10,6 +10,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { RequestNotes } from "../base/request-observer.ts";
 import type { Trace } from "../base/trace.ts";
+import { heldElsewhere } from "../store/store.ts";
 import type { ConcurrencyLimiter } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Call, Outcome } from "./launch.ts";
@@ -48,11 +49,12 @@ function mayNotSetVariables({ name }: FunctionRecord): AppError {
 }
 
 /** The pool speaks of groups. A call that meets its group on the way out hears what became of the function. */
-function inFunctionTerms(error: unknown, { name }: FunctionRecord): unknown {
+function inFunctionTerms(error: unknown, { name, owner_node_id }: FunctionRecord, node_id: string): unknown {
   if (!(error instanceof AppError)) return error;
   const state = error.details?.state ?? null;
   if (error.code === "WRONG_STATE" && state !== null) return wrongState(state);
   if (error.code !== "NOT_FOUND") return error;
+  if (owner_node_id !== node_id) return heldElsewhere(`function '${name}'`);
   if (state === "deleted") return new AppError("NOT_FOUND", `function '${name}' not found`, { cause: error });
   return new AppError("WRONG_STATE", "cannot invoke the function: its state changed at the same time", {
     hint: "read the function and retry",
@@ -69,7 +71,6 @@ export interface InvokerOptions {
   readonly pool: Pool<Call, Outcome>;
   readonly invocations: Invocations;
   readonly clock: Clock;
-  readonly node_id: string;
   readonly concurrency: ConcurrencyLimiter;
   /** Calls that any one tenant may have in flight; null: no limit. */
   readonly tenant_limit: number | null;
@@ -87,16 +88,14 @@ export class Invoker {
   readonly #pool: Pool<Call, Outcome>;
   readonly #invocations: Invocations;
   readonly #clock: Clock;
-  readonly #node_id: string;
   readonly #concurrency: ConcurrencyLimiter;
   readonly #tenant_limit: number | null;
   readonly #observer: CallObserver;
 
-  constructor({ pool, invocations, clock, node_id, concurrency, tenant_limit, observer }: InvokerOptions) {
+  constructor({ pool, invocations, clock, concurrency, tenant_limit, observer }: InvokerOptions) {
     this.#pool = pool;
     this.#invocations = invocations;
     this.#clock = clock;
-    this.#node_id = node_id;
     this.#concurrency = concurrency;
     this.#tenant_limit = tenant_limit;
     this.#observer = observer;
@@ -141,10 +140,10 @@ export class Invoker {
       outcome = await this.#submit(target, input, number.id, arrived_ms, request);
     } catch (error) {
       const newer = isForgotten(error) ? await find() : target;
-      if (newer.group === target.group) throw inFunctionTerms(error, target.record);
+      if (newer.group === target.group) throw inFunctionTerms(error, target.record, this.#invocations.node_id);
       target = newer;
       outcome = await this.#submit(target, input, number.id, arrived_ms, request).catch((again) => {
-        throw inFunctionTerms(again, newer.record);
+        throw inFunctionTerms(again, newer.record, this.#invocations.node_id);
       });
     }
     failpoint("functions.invoke.ended");
@@ -156,7 +155,7 @@ export class Invoker {
       function_id: record.id,
       function_name: record.name,
       version: record.version,
-      execution_node_id: this.#node_id,
+      execution_node_id: this.#invocations.node_id,
       status: outcome.status,
       started_at: toEpochSeconds(arrived_epoch_ms),
       ended_at: toEpochSeconds(arrived_epoch_ms + total_ms),

@@ -4,6 +4,7 @@ import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import {
+  heldElsewhere,
   NODE_ID,
   numberOrNull,
   type Row,
@@ -69,6 +70,18 @@ export class FunctionRows {
   /** Throws NOT_FOUND. */
   async found(tenant_id: string, id: string): Promise<FunctionRow> {
     return orNotFound(id, await this.byId(tenant_id, id));
+  }
+
+  /** As `found`. Throws WRONG_STATE where another node owns it, for what needs its instances. */
+  async held(tenant_id: string, id: string): Promise<FunctionRow> {
+    const row = await this.found(tenant_id, id);
+    if (!this.isHeld(row)) throw heldElsewhere(`function '${id}'`);
+    return row;
+  }
+
+  /** Whether this node owns it. */
+  isHeld({ record }: Pick<FunctionRow, "record">): boolean {
+    return record.owner_node_id === this.#node.id;
   }
 
   /** Throws NOT_FOUND. */

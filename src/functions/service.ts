@@ -219,7 +219,7 @@ export class Functions {
   async pause(tenant_id: string, id: string): Promise<void> {
     const { moves, groups } = this.#parts;
     const closed = await moves.run(id, async () => {
-      const { record } = await this.#parts.rows.found(tenant_id, id);
+      const { record } = await this.#parts.rows.held(tenant_id, id);
       await this.#move(record, "pause", null);
       failpoint("functions.pause.moved");
       return { promise: groups.close(id, "paused") };
@@ -231,7 +231,7 @@ export class Functions {
   async delete(tenant_id: string, id: string): Promise<void> {
     const { moves, groups } = this.#parts;
     const { row, promise } = await moves.run(id, async () => {
-      const row = await this.#parts.rows.found(tenant_id, id);
+      const row = await this.#parts.rows.held(tenant_id, id);
       await this.#move(row.record, "delete", null);
       failpoint("functions.delete.moved");
       return { row, promise: groups.close(id, "deleted") };
@@ -264,7 +264,7 @@ export class Functions {
     } catch (error) {
       const row = await this.#parts.rows.byId(tenant_id, id);
       if (row === null) return;
-      if (row.record.state !== "deleting") throw error;
+      if (row.record.state !== "deleting" || !this.#parts.rows.isHeld(row)) throw error;
       await this.#erase(row);
     }
   }
@@ -272,7 +272,7 @@ export class Functions {
   /** Opens the group and moves the state (F2). Returns the record as it is then: `deploying`, or `active` as before. */
   async #beginDeploy(tenant_id: string, id: string): Promise<FunctionRecord> {
     const { classes, groups } = this.#parts;
-    const { record, image } = await this.#parts.rows.found(tenant_id, id);
+    const { record, image } = await this.#parts.rows.held(tenant_id, id);
     const state = functionStates.next(record.state, "deploy");
     groups.open({ record, image: await classes.available(image) });
     if (state !== "deploying") return record;

@@ -118,7 +118,7 @@ export class Versions {
     const { changes, classes, rows, ids, clock, quotas } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
-      const row = await this.#parts.rows.found(tenant_id, id);
+      const row = await this.#parts.rows.held(tenant_id, id);
       functionStates.next(row.record.state, "update");
       const merged = updated(row.record, input);
       const { image } = classes.of(merged);
@@ -144,7 +144,7 @@ export class Versions {
     const { changes, classes, rows, clock } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
-      const row = await this.#parts.rows.found(tenant_id, id);
+      const row = await this.#parts.rows.held(tenant_id, id);
       functionStates.next(row.record.state, "update");
       if (version === row.record.version) return row.record;
       const found = await rows.version(row, version);

@@ -10,7 +10,7 @@
  * S4. `read` sees every write whose promise has resolved.
  * S5. Batches commit in the order of their calls. Rows of an appender keep their order among themselves only.
  */
-import type { AppError } from "../base/errors.ts";
+import { AppError } from "../base/errors.ts";
 
 /**
  * Numbers are bound as they are; a column declared INTEGER keeps whole ones exactly up to 2^53. Booleans are written
@@ -24,6 +24,13 @@ export type Row = Readonly<Record<string, Value>>;
 export interface StoredNode {
   readonly id: string;
   readonly seq: number;
+}
+
+/** The refusal of what only the node that holds a thing can do: its processes and files are on that node's machine. */
+export function heldElsewhere(what: string): AppError {
+  return new AppError("WRONG_STATE", `${what} is held by another node`, {
+    hint: "send the request to the node that holds it",
+  });
 }
 
 /** The column `node_id` of a row with `node_seq`: the node that ran or holds it, whichever node reads. */

@@ -107,7 +107,7 @@ function lifeRoutes({ volumes, verbs, operations }: VolumeRoutesOptions) {
       summary: "Returns a volume with its usage and the containers that mount it.",
       params: byVolume,
       response: volumeDetail,
-      errors: ["NOT_FOUND"],
+      errors: ["NOT_FOUND", "WRONG_STATE"],
       example: { params: NAME_EXAMPLE, response: { ...SAMPLES.volume, used_bytes: 16_384, container_ids: [] } },
       handler: ({ caller, params }) => volumes.inspect(caller.tenant_id, params.name),
     }),

@@ -8,6 +8,8 @@ import type { VolumeStatus } from "./states.ts";
 
 export interface VolumeRow {
   readonly id: string;
+  /** The node that holds it. */
+  readonly node_seq: number;
   readonly tenant_id: string;
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
@@ -17,7 +19,8 @@ export interface VolumeRow {
   readonly updated_at: number;
 }
 
-const SELECT = "SELECT seq, id, tenant_id, name, labels, quota_mb, status, created_at, updated_at FROM volumes";
+const SELECT =
+  "SELECT seq, id, tenant_id, node_seq, name, labels, quota_mb, status, created_at, updated_at FROM volumes";
 
 export class VolumeRows {
   readonly #store: Store;
@@ -27,6 +30,11 @@ export class VolumeRows {
   constructor(store: Store, node: StoredNode) {
     this.#store = store;
     this.#node = node;
+  }
+
+  /** Whether this node holds it. */
+  isHeld({ node_seq }: Pick<VolumeRow, "node_seq">): boolean {
+    return node_seq === this.#node.seq;
   }
 
   async byName(tenant_id: string, name: string): Promise<VolumeRow | null> {
@@ -81,12 +89,13 @@ export class VolumeRows {
     ];
   }
 
-  /** Those without a quota; of all tenants for null. */
+  /** Those of this node without a quota; of all tenants for null. */
   async withoutQuota(
     tenant_id: string | null,
   ): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
-    const sql = "SELECT id, tenant_id FROM volumes WHERE quota_mb IS NULL AND tenant_id = coalesce(?, tenant_id)";
-    const rows = await this.#store.read(sql, [tenant_id]);
+    const sql = `SELECT id, tenant_id FROM volumes
+      WHERE node_seq = ? AND quota_mb IS NULL AND tenant_id = coalesce(?, tenant_id)`;
+    const rows = await this.#store.read(sql, [this.#node.seq, tenant_id]);
     return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
   }
 
@@ -124,6 +133,7 @@ function rowOf(row: Row): VolumeRow {
   return {
     id: String(row.id),
     tenant_id: String(row.tenant_id),
+    node_seq: Number(row.node_seq),
     name: String(row.name),
     labels: JSON.parse(String(row.labels)),
     quota_mb: numberOrNull(row.quota_mb),

@@ -19,7 +19,7 @@ import type { Quotas } from "../base/tenant-limits.ts";
 import type { Storage } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
-import type { Guard, Store, StoredNode } from "../store/store.ts";
+import { type Guard, heldElsewhere, type Store, type StoredNode } from "../store/store.ts";
 import { type VolumeRow, VolumeRows } from "./rows.ts";
 import type { CreateVolume, VolumeRecord } from "./schema.ts";
 import { volumeStates } from "./states.ts";
@@ -132,7 +132,7 @@ export class Volumes {
 
   /** With what it holds and who has it. */
   async inspect(tenant_id: string, name: string) {
-    const row = await this.row(tenant_id, name);
+    const row = await this.held(tenant_id, name);
     const [{ referenced_bytes }, container_ids] = await Promise.all([
       this.#options.storage().usage("volumes", row.id),
       this.#rows.users(row.id),
@@ -146,9 +146,20 @@ export class Volumes {
     return row;
   }
 
+  /** As `row`. Throws WRONG_STATE where another node holds it, for what needs more than the store. */
+  async held(tenant_id: string, name: string): Promise<VolumeRow> {
+    const row = await this.row(tenant_id, name);
+    this.#checkHeld(row);
+    return row;
+  }
+
+  #checkHeld(row: VolumeRow): void {
+    if (!this.#rows.isHeld(row)) throw heldElsewhere(`volume '${row.name}'`);
+  }
+
   /** Where its files are, as the engine's helpers see it. Throws NOT_FOUND, WRONG_STATE while it is being deleted. */
   async root(tenant_id: string, name: string): Promise<{ readonly row: VolumeRow; readonly root: string }> {
-    const row = await this.row(tenant_id, name);
+    const row = await this.held(tenant_id, name);
     volumeStates.next(row.status, "delete");
     return { row, root: this.#options.storage().subvolume("volumes", row.id) };
   }
@@ -162,18 +173,19 @@ export class Volumes {
     return row;
   }
 
-  /** Throws NOT_FOUND, IN_USE. */
+  /** Throws NOT_FOUND, WRONG_STATE, IN_USE. */
   async checkDelete(tenant_id: string, name: string): Promise<VolumeRow> {
-    const row = await this.row(tenant_id, name);
+    const row = await this.held(tenant_id, name);
     const users = await this.#rows.users(row.id);
     if (users.length > 0) throw inUse(row, users);
     return row;
   }
 
-  /** Deletes a volume by id, also one whose deletion was begun; nothing to do for one that is gone. Throws IN_USE. */
+  /** Deletes a volume by id, also one whose deletion was begun; nothing to do for one that is gone. Throws WRONG_STATE, IN_USE. */
   async delete(id: string): Promise<void> {
     const row = await this.#rows.byId(id);
     if (row === null) return;
+    this.#checkHeld(row);
     if (row.status === "active") {
       const { conflict } = await this.#write([this.#rows.end(id, this.#now())], row, "removing");
       if (conflict !== null) throw inUse(row, await this.#rows.users(id));
@@ -182,7 +194,7 @@ export class Volumes {
     await this.#erase(id);
   }
 
-  /** Deletes all that a tenant has, for the tenant's own deletion: after its containers. Safe to repeat. */
+  /** Deletes all that a tenant has, for the tenant's own deletion: after its containers. Safe to repeat. Throws WRONG_STATE. */
   async eraseAll(tenant_id: string): Promise<void> {
     for (const id of await this.#rows.ofTenant(tenant_id)) await this.delete(id);
   }
@@ -219,7 +231,7 @@ export class Volumes {
     return toEpochSeconds(this.#options.clock.epochMs());
   }
 
-  #record(row: VolumeRow): VolumeRecord {
+  #record({ node_seq: _, ...row }: VolumeRow): VolumeRecord {
     return {
       ...row,
       labels: { ...row.labels },

@@ -7,10 +7,11 @@ import type { JobEnd } from "../../src/containers/exec/events.ts";
 import { Jobs, RUNNING } from "../../src/containers/exec/jobs.ts";
 import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
 import { Events } from "../../src/events/service.ts";
-import type { Store } from "../../src/store/store.ts";
+import type { Store, StoredNode } from "../../src/store/store.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
 
 const scratch = scratchStores();
+const NODE: StoredNode = { id: "node_1", seq: 1 };
 const OWNER = { tenant_id: "a", omitted_count: 0 };
 
 const END: JobEnd = {
@@ -77,7 +78,7 @@ describe("containers in the store", () => {
   let rows: ContainerRows;
   beforeEach(async () => {
     store = scratch().open();
-    rows = new ContainerRows(store);
+    rows = new ContainerRows(store, NODE);
     await store.write([{ sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 0)", args: [] }]);
   });
 
@@ -103,16 +104,14 @@ describe("containers in the store", () => {
 
   it("are never more than may be, however many are made at once", async () => {
     const made = await Promise.all(
-      [1, 2, 3, 4, 5].map((i) =>
-        store.write([rows.room({ tenant_id: "a", node_seq: 1 }, 3), rows.insert(rowOf(`ctr_${i}`, `n${i}`))]),
-      ),
+      [1, 2, 3, 4, 5].map((i) => store.write([rows.room("a", 3), rows.insert(rowOf(`ctr_${i}`, `n${i}`))])),
     );
     expect(made.map(({ conflict }) => conflict)).toEqual([null, null, null, 0, 0]);
   });
 
   it("keep a bounded number of jobs, also of those that nobody waited for", async () => {
     await store.write([rows.insert(rowOf("ctr_1", "one"))]);
-    const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
+    const jobs = new Jobs(store, NODE, new Events({ store, clock: systemClock, log: quietLog }));
     const end = END;
     for (let i = 0; i < LIMITS.jobs_per_container_max + 20; i++) {
       const begin = beginOf(i);
@@ -126,7 +125,7 @@ describe("containers in the store", () => {
 
   it("have an end, told as an event, for each job that ran when the daemon ended", async () => {
     await store.write([rows.insert(rowOf("ctr_1", "one"))]);
-    const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
+    const jobs = new Jobs(store, NODE, new Events({ store, clock: systemClock, log: quietLog }));
     const begin = { container_id: "ctr_1", command: ["true"], pid: 1, started_at_ms: 0, ...OWNER };
     await jobs.begin({ ...begin, job_id: "job_left" });
     await jobs.record({ ...begin, job_id: "job_done" }, 1, END);
@@ -147,7 +146,7 @@ describe("containers in the store", () => {
 
   it("keep what was written by few of the jobs that write much", async () => {
     await store.write([rows.insert(rowOf("ctr_1", "one"))]);
-    const jobs = new Jobs(store, new Events({ store, clock: systemClock, log: quietLog }));
+    const jobs = new Jobs(store, NODE, new Events({ store, clock: systemClock, log: quietLog }));
     const large = { ...END, stdout: "é".repeat(LIMITS.job_output_bytes_small) };
     for (let i = 0; i < LIMITS.jobs_large_max + 3; i++) {
       const begin = beginOf(i);
@@ -168,7 +167,7 @@ describe("containers in the store", () => {
 });
 
 it("finds the jobs that an earlier process left running by an index of these alone", async () => {
-  const plan = await scratch().open().read(`EXPLAIN QUERY PLAN ${RUNNING}`);
+  const plan = await scratch().open().read(`EXPLAIN QUERY PLAN ${RUNNING}`, [NODE.seq]);
   const steps = plan.map(({ detail }) => String(detail));
   expect(steps.filter((step) => step.includes("exec_jobs"))).toEqual([
     expect.stringMatching(/^(SCAN|SEARCH) exec_jobs USING INDEX exec_jobs_running/),

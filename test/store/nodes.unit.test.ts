@@ -83,7 +83,7 @@ describe("a store of two nodes", () => {
       args: [id, node.seq, id],
     });
     await store.write([insert("ctr_1", ONE), insert("ctr_2", TWO), insert("ctr_3", TWO)]);
-    const rows = new ContainerRows(store);
+    const rows = new ContainerRows(store, ONE);
     const held: unknown[] = [];
     for await (const { id, node_seq } of rows.all()) held.push([id, node_seq]);
     expect(held).toEqual([
@@ -91,13 +91,13 @@ describe("a store of two nodes", () => {
       ["ctr_2", 2],
       ["ctr_3", 2],
     ]);
-    const hasRoom = async ({ seq }: StoredNode) =>
-      (await store.write([rows.room({ tenant_id: "a", node_seq: seq }, 2)])).conflict === null;
+    const hasRoom = async (node: StoredNode) =>
+      (await store.write([new ContainerRows(store, node).room("a", 2)])).conflict === null;
     expect([await hasRoom(ONE), await hasRoom(TWO)]).toEqual([true, false]);
     const another = await rows.byId("a", "ctr_2");
     if (another === null) throw new Error("no container");
     const hasMemory = async (node: StoredNode) =>
-      (await store.write([rows.memory({ ...another, node_seq: node.seq }, 250)])).conflict === null;
+      (await store.write([new ContainerRows(store, node).memory(another, 250)])).conflict === null;
     expect([await hasMemory(ONE), await hasMemory(TWO)]).toEqual([true, false]);
     expect((await containerCounts(store, TWO)).get("running")).toBe(2);
   });

@@ -159,7 +159,7 @@ export class Execs {
   /** What a command needs, counted from now until `release` is called. */
   async begin(tenant_id: string, id: string, wanted: Wanted): Promise<Begun> {
     const { containers, engine } = this.#options;
-    const row = await containers.row(tenant_id, id);
+    const row = await containers.held(tenant_id, id);
     const live = engine.containers.live(row.id);
     if (row.state !== "running" || live === null) throw notRunning(row);
     if (!live.control.isOpen) throw notResponding(row.id);

@@ -4,7 +4,7 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type Listed, type Place, readPage } from "../../base/paging.ts";
 import type { Events } from "../../events/service.ts";
-import { numberOrNull, type Row, type Statement, type Store, textOrNull } from "../../store/store.ts";
+import { numberOrNull, type Row, type Statement, type Store, type StoredNode, textOrNull } from "../../store/store.ts";
 import { diedEvents, type JobEnd, startedEvents } from "./events.ts";
 import type { JobRecord } from "./schema.ts";
 
@@ -45,22 +45,25 @@ const CUT: JobEnd = {
   stderr_truncated: false,
 };
 
-/** Reads the index of running jobs, not the jobs that have ended. */
+/** Of a node. Reads the index of running jobs, not the jobs that have ended. */
 export const RUNNING = `SELECT exec_jobs.id, container_id, tenant_id FROM exec_jobs
-  JOIN containers ON containers.id = container_id WHERE exec_jobs.status = 'running'`;
+  JOIN containers ON containers.id = container_id WHERE exec_jobs.status = 'running' AND node_seq = ?`;
 
 export class Jobs {
   readonly #store: Store;
+  readonly #node: StoredNode;
   readonly #events: Events;
 
-  constructor(store: Store, events: Events) {
+  /** `node`: this one, on which what it notes runs. */
+  constructor(store: Store, node: StoredNode, events: Events) {
     this.#store = store;
+    this.#node = node;
     this.#events = events;
   }
 
-  /** What an earlier process saw begin and not end: minit ended it with the connection. */
+  /** What an earlier process on this node saw begin and not end: minit ended it with the connection. */
   async boot(now_ms: number): Promise<void> {
-    const left = await this.#store.read(RUNNING);
+    const left = await this.#store.read(RUNNING, [this.#node.seq]);
     for (const { id, container_id, tenant_id } of left) {
       const job = { job_id: String(id), container_id: String(container_id), pid: null, omitted_count: 0 };
       const statement = {

@@ -36,7 +36,14 @@ export interface ExecRoutesOptions {
 }
 
 const NDJSON = "application/x-ndjson";
-const EXEC_ERRORS = ["NOT_FOUND", "NOT_RUNNING", "NOT_RESPONDING", "CONCURRENCY_LIMIT", "CAPACITY_FULL"] as const;
+const EXEC_ERRORS = [
+  "NOT_FOUND",
+  "WRONG_STATE",
+  "NOT_RUNNING",
+  "NOT_RESPONDING",
+  "CONCURRENCY_LIMIT",
+  "CAPACITY_FULL",
+] as const;
 
 /** As kill(1) names them, with or without SIG. */
 const SIGNALS = {
@@ -168,7 +175,7 @@ function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
 
 function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
   const running = async (tenant_id: string, id: string) => {
-    const row = await containers.row(tenant_id, id);
+    const row = await containers.held(tenant_id, id);
     const live = engine.containers.live(row.id);
     if (row.state !== "running" || live === null) throw notRunning(row);
     return live;
@@ -183,7 +190,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       summary: "Lists the processes of a container by their pid inside it.",
       params: byContainer,
       response: processList,
-      errors: ["NOT_FOUND", "NOT_RUNNING", "CAPACITY_FULL"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "NOT_RUNNING", "CAPACITY_FULL"],
       example: {
         params: ID_EXAMPLE,
         response: { container_id: SAMPLES.running.container_id, processes: [SAMPLES.process] },
@@ -208,7 +215,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       params: byProcess,
       query: z.object({ signal: signalName }),
       response: acknowledgement,
-      errors: ["NOT_FOUND", "NOT_RUNNING", "NOT_RESPONDING"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "NOT_RUNNING", "NOT_RESPONDING"],
       example: { params: { ...ID_EXAMPLE, pid: "{pid}" }, query: { signal: "TERM" }, response: SAMPLES.signalled },
       handler: async ({ caller, params, query }) => {
         const { id, control } = await running(caller.tenant_id, params.container_id);
@@ -236,10 +243,10 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       summary: "Returns the CPU, memory, network and disk usage of a container. Counters start with its last start.",
       params: byContainer,
       response: containerMetrics,
-      errors: ["NOT_FOUND", "NOT_RUNNING"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "NOT_RUNNING"],
       example: { params: ID_EXAMPLE, response: SAMPLES.metrics },
       handler: async ({ caller, params }) => {
-        const row = await containers.row(caller.tenant_id, params.container_id);
+        const row = await containers.held(caller.tenant_id, params.container_id);
         if (row.state !== "running" || engine.containers.live(row.id) === null) throw notRunning(row);
         return {
           container_id: row.id,
@@ -259,7 +266,7 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       query: logQuery,
       response: logList,
       content: ["application/json", NDJSON],
-      errors: ["NOT_FOUND", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
       example: {
         params: ID_EXAMPLE,
         query: { limit: "100" },
@@ -267,7 +274,7 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       },
       handler: async (request) => {
         const { caller, params, query, signal } = request;
-        const { id } = await containers.row(caller.tenant_id, params.container_id);
+        const { id } = await containers.held(caller.tenant_id, params.container_id);
         const log = engine.containers.log(id);
         const { limit, since, after_seq, follow } = query;
         const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true };
