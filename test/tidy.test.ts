@@ -307,6 +307,38 @@ describe("the source", () => {
     expect(table.toSorted()).toEqual(named.toSorted());
   });
 
+  it("names what each daemon keeps for itself, so that two on one store differ", () => {
+    const secrets = [...read("src/tenants/daemon-secrets.ts").matchAll(/`\$\{data_dir\}\/([\w-]+-secret)`/g)];
+    const section = read("src/README.md").split("## Single writer")[1]?.split("\n## ")[0] ?? "";
+    expect(secrets.length).toBeGreaterThan(0);
+    expect(secrets.map(([, name]) => name).filter((name) => !section.includes(`\`${name}\``))).toEqual([]);
+  });
+
+  it("names the node in each statement that inserts what a node holds or ran", () => {
+    const held = [
+      ...read("src/store/migrations.ts").matchAll(
+        /\.\.\.\[([^\]]*)\]\.map\(\s*\(table\) => `ALTER TABLE \$\{table\} ADD COLUMN node_seq/g,
+      ),
+    ]
+      .flatMap(([, names = ""]) => [...names.matchAll(/"(\w+)"/g)])
+      .map(([, table]) => table);
+    expect(held).toEqual(["functions", "invocations", "containers", "volumes"]);
+    const insertion = new RegExp(`\\bINTO (?:${held.join("|")})\\s*\\(([^)]*)\\)`, "g");
+    const appended = new RegExp(`appender\\("(?:${held.join("|")})", (\\w+)\\)`, "g");
+    const files = code.filter((file) => file !== "src/store/migrations.ts");
+    const lists = files.flatMap((file) => {
+      const text = read(file);
+      const constants = [...text.matchAll(appended)].map(
+        ([, name]) => new RegExp(`const ${name} = \\[([^\\]]*)\\]`).exec(text)?.[1] ?? "",
+      );
+      return [...[...text.matchAll(insertion)].map(([, columns = ""]) => columns), ...constants].map(
+        (columns) => [file, columns] as const,
+      );
+    });
+    expect(lists.length).toBeGreaterThanOrEqual(held.length);
+    expect(lists.filter(([, columns]) => !/\bnode_seq\b/.test(columns)).map(([file]) => file)).toEqual([]);
+  });
+
   it("says hot path in the head of the files that a call crosses, and nowhere else", () => {
     const sources = files.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js|c|h)$/.test(file));
     const mentions = sources.filter((file) => /\bhot path\b/i.test(read(file)));

@@ -21,7 +21,7 @@ const SEALED_BYTES = NONCE_BYTES + NUMBER_BYTES + TAG_BYTES;
 /** base64url of `SEALED_BYTES`. */
 const CURSOR_LENGTH = Math.ceil((SEALED_BYTES * 4) / 3);
 
-/** Makes and reads cursors. */
+/** Makes and reads cursors. Single writer: the secret is in one data directory; a second node could not read its cursors. */
 export class Cursors {
   readonly #key: Buffer;
 

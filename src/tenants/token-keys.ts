@@ -33,6 +33,7 @@ export interface TokenKeysOptions {
   readonly keep: (text: string) => void;
 }
 
+/** Single writer: one process has and rotates the keys of its data directory; a second node could not verify its tokens. */
 export class TokenKeys {
   readonly #clock: Clock;
   readonly #keep: (text: string) => void;
