@@ -1,21 +1,24 @@
 /**
- * The demand of each class for cells, and its share of the budget. A class is needed whenever an instance is bound to
- * one of its groups. Its demand grows by each need and is halved every `cell_demand_ms`. `policy.ts` divides the budget
- * by it; `reserve.ts` keeps cells by the shares.
+ * The demand for cells, and the share of the budget that each class has by it. A class is needed whenever an instance is
+ * bound to one of its groups. A *claim* is the demand of one owner for one class: it grows by each need and is halved
+ * every `cell_demand_ms`. `policy.ts` divides the budget by the claims; `reserve.ts` keeps cells by the shares.
  *
- * K1. The shares add up to the budget. The fallback class has what no other class asks for.
- * K2. `reserve.classes` holds the fallback and the classes with demand, at most `cell_classes_max`, in the order of
- *     their last needs. Others have neither share nor cells after a step.
+ * K1. The shares add up to the budget. The fallback class has what no claim gets, and never less than its floor.
+ * K2. `reserve.classes` holds the fallback and the classes with claims, in the order of their last needs. Others have
+ *     neither share nor cells after a step.
+ * K3. While claims are short of cells, an owner has at most an even part of the budget above the floor, or what others
+ *     leave of theirs.
+ * K4. There are at most `cell_claims_max` claims. For a new one the owner with the most loses its oldest.
  */
 import { LIMITS } from "../src/base/limits.ts";
-import { agedDemand, askedCells, cellShares, DEMAND_PER_NEED } from "./policy.ts";
-import type { PoolClass } from "./records.ts";
+import { agedDemand, askedCells, claimedCells, DEMAND_PER_NEED } from "./policy.ts";
+import type { Claim, PoolClass, Reserve } from "./records.ts";
 import type { PoolState } from "./states.ts";
 
-/** Notes that a group of the class has just needed an instance, or that one of its cells was adopted. */
-export function noteNeed(state: PoolState, of: PoolClass): void {
+/** Notes that a group of the owner has just needed an instance of the class; of nobody, that a cell was adopted. */
+export function noteNeed(state: PoolState, of: PoolClass, owner: string | null): void {
   const { reserve } = state;
-  of.demand += DEMAND_PER_NEED;
+  renewClaim(reserve, of, owner);
   if (reserve.age_timer === null) armAging(state);
   // The usual case: one class alone has the whole budget, whatever its demand.
   if (reserve.classes.size === 1 && of === reserve.fallback) return;
@@ -24,44 +27,63 @@ export function noteNeed(state: PoolState, of: PoolClass): void {
   reserve.is_stale = true;
 }
 
-/** Halves the demand of all classes, when their timer fires. */
+function renewClaim({ claims }: Reserve, of: PoolClass, owner: string | null): void {
+  const key = `${of.key} ${owner ?? ""}`;
+  const claim = claims.get(key) ?? { class: of, owner, demand: 0 };
+  claim.demand += DEMAND_PER_NEED;
+  claims.delete(key);
+  claims.set(key, claim);
+  if (claims.size > LIMITS.cell_claims_max) dropClaim(claims);
+}
+
+/** K4. Of owners with as many claims, the one that has the oldest. */
+function dropClaim(claims: Map<string, Claim>): void {
+  const oldest = new Map<string | null, { key: string; count: number }>();
+  for (const [key, { owner }] of claims) {
+    const known = oldest.get(owner);
+    if (known === undefined) oldest.set(owner, { key, count: 1 });
+    else known.count += 1;
+  }
+  let most = { key: "", count: 0 };
+  for (const candidate of oldest.values()) if (candidate.count > most.count) most = candidate;
+  claims.delete(most.key);
+}
+
+/** Halves all claims, when their timer fires. */
 export function ageDemand(state: PoolState): void {
   const { reserve } = state;
-  let isLeft = false;
-  for (const of of reserve.classes) {
-    of.demand = agedDemand(of.demand, reserve.target);
-    if (of.demand > 0) isLeft = true;
+  for (const [key, claim] of reserve.claims) {
+    claim.demand = agedDemand(claim.demand, reserve.target);
+    if (claim.demand === 0) reserve.claims.delete(key);
   }
   reserve.is_stale = true;
-  if (isLeft) armAging(state);
+  if (reserve.claims.size > 0) armAging(state);
 }
 
 function armAging(state: PoolState): void {
   state.reserve.age_timer = state.timers.add(state.now_ms + LIMITS.cell_demand_ms, state.reserve);
 }
 
-/** Divides the budget anew. Returns the classes that have no demand any more, or are dropped for newer ones (K2). */
+/** Divides the budget anew. Returns the classes that have no claims any more (K2). */
 export function divideShares({ reserve }: PoolState): PoolClass[] {
   const { classes, fallback, target } = reserve;
-  const dropped: PoolClass[] = [];
-  for (const of of classes) {
-    if (of === fallback || (of.demand > 0 && classes.size <= LIMITS.cell_classes_max)) continue;
-    classes.delete(of);
-    of.demand = 0;
-    of.share = 0;
-    dropped.push(of);
-  }
-  const latest = [...classes].reverse();
-  const shares = cellShares(
-    target,
-    latest.map(({ demand }) => askedCells(demand, target)),
-  );
+  const latest = [...reserve.claims.values()].reverse();
+  const claims = latest.map(({ class: of, owner, demand }) => {
+    return { owner, asked: askedCells(demand, target), is_fallback: of === fallback };
+  });
+  const granted = claimedCells(target, claims);
+  for (const of of classes) of.share = 0;
   let left = target;
-  for (const [i, of] of latest.entries()) {
-    of.share = shares[i] ?? 0;
-    left -= of.share;
+  const claimed = new Set<PoolClass>([fallback]);
+  for (const [i, { class: of }] of latest.entries()) {
+    const count = granted[i] ?? 0;
+    of.share += count;
+    left -= count;
+    claimed.add(of);
   }
   fallback.share += left;
+  const dropped = [...classes].filter((of) => !claimed.has(of));
+  for (const of of dropped) classes.delete(of);
   reserve.is_stale = false;
   return dropped;
 }

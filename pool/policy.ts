@@ -169,29 +169,110 @@ export function isKept(after: {
   return after.reuse && !after.is_dropped && !after.is_beyond;
 }
 
-/** The demand of a class half a period later. Demand beyond the whole budget of cells asks for nothing more. */
+/** The demand of a claim, halved. Demand beyond the whole budget of cells asks for nothing more. */
 export function agedDemand(demand: number, budget: number): number {
   return Math.floor(Math.min(demand, budget * DEMAND_PER_NEED) / 2);
 }
 
-/** How many cells a class asks for: one for each instance that its groups lately needed, at most all. */
+/** How many cells a claim asks for: one for each instance that was lately needed, at most all. */
 export function askedCells(demand: number, budget: number): number {
   return Math.min(budget, Math.ceil(demand / DEMAND_PER_NEED));
 }
 
 /**
- * Divides the budget of cells among classes by what they ask for, the class that was needed last first. If the budget
- * suffices, each class gets what it asks for. Otherwise each gets one cell while the budget lasts; the rest is divided
- * in proportion to what they ask for beyond that cell, by largest remainders (Hamilton's method).
+ * Cells that the fallback class keeps, whatever is asked for other classes: a quarter of the budget, at least one of two
+ * or more. It is the class of owners who have not called yet: no demand tells of them. A budget of one cell goes where
+ * it was needed last.
+ */
+export function cellFloor(budget: number): number {
+  return budget < 2 ? 0 : Math.max(1, Math.floor(budget / 4));
+}
+
+/** What one owner asks of one class. */
+export interface CellClaim {
+  readonly owner: string | null;
+  readonly asked: number;
+  /** Whether the class is the fallback. */
+  readonly is_fallback: boolean;
+}
+
+/**
+ * Divides the budget of cells among claims, the one that was renewed last first: returns what each gets. The floor
+ * serves claims on the fallback. The rest is divided evenly among owners, then among the claims of each (`cellShares`),
+ * so that no owner gets more by asking for more classes.
  *
  * Source of the demand: OpenWhisk's reactive prewarming (`ContainerPool.increasePrewarms`). It keeps containers of
  * each kind by the cold starts of the last period, and ends them after a time without one. There each kind has a bound
  * of its own; here one budget bounds all classes.
  */
-export function cellShares(budget: number, asked: readonly number[]): number[] {
+export function claimedCells(budget: number, claims: readonly CellClaim[]): number[] {
+  const floor = cellFloor(budget);
+  const asked = claims.map((claim) => claim.asked);
+  const granted = claims.map(() => 0);
+  const own = [...claims.keys()].filter((i) => claims[i]?.is_fallback === true);
+  for (const [k, count] of evenShares(floor, valuesAt(asked, own)).entries()) {
+    const i = own[k] ?? 0;
+    granted[i] = count;
+    asked[i] = (asked[i] ?? 0) - count;
+  }
+  const by_owner = new Map<string | null, { asked: number; claims: number[] }>();
+  for (const [i, { owner }] of claims.entries()) {
+    const known = by_owner.get(owner) ?? { asked: 0, claims: [] };
+    if (known.claims.push(i) === 1) by_owner.set(owner, known);
+    known.asked += asked[i] ?? 0;
+  }
+  const owners = [...by_owner.values()];
+  const parts = evenShares(
+    budget - floor,
+    owners.map((owner) => owner.asked),
+  );
+  for (const [o, part] of parts.entries()) {
+    const indexes = part === 0 ? [] : (owners[o]?.claims ?? []);
+    for (const [k, count] of cellShares(part, valuesAt(asked, indexes)).entries()) {
+      const i = indexes[k] ?? 0;
+      granted[i] = (granted[i] ?? 0) + count;
+    }
+  }
+  return granted;
+}
+
+function valuesAt(values: readonly number[], indexes: readonly number[]): number[] {
+  return indexes.map((i) => values[i] ?? 0);
+}
+
+/**
+ * Divides cells evenly (max-min fairness): what one does not ask for goes to those who ask for more. Cells that do not
+ * go round go to the first of them.
+ */
+export function evenShares(count: number, asked: readonly number[]): number[] {
+  let left = count;
+  let level = Number.POSITIVE_INFINITY;
+  for (const [i, least] of asked.toSorted((a, b) => a - b).entries()) {
+    const part = Math.floor(left / (asked.length - i));
+    if (least > part) {
+      level = part;
+      left -= part * (asked.length - i);
+      break;
+    }
+    left -= least;
+  }
+  return asked.map((most) => {
+    if (most <= level) return most;
+    if (left === 0) return level;
+    left -= 1;
+    return level + 1;
+  });
+}
+
+/**
+ * Divides an owner's part among its claims by what they ask for, the one that was renewed last first. If the part
+ * suffices, each gets what it asks for. Otherwise each gets one cell while the part lasts; the rest is divided in
+ * proportion to what they ask for beyond that cell, by largest remainders (Hamilton's method).
+ */
+export function cellShares(part: number, asked: readonly number[]): number[] {
   const total = asked.reduce((sum, count) => sum + count, 0);
-  if (total <= budget) return [...asked];
-  let left = budget;
+  if (total <= part) return [...asked];
+  let left = part;
   const shares: number[] = asked.map((count) => {
     if (count === 0 || left === 0) return 0;
     left -= 1;
@@ -199,7 +280,7 @@ export function cellShares(budget: number, asked: readonly number[]): number[] {
   });
   if (left === 0) return shares;
   const rest = left;
-  const beyond = total - (budget - rest);
+  const beyond = total - (part - rest);
   const remainders = asked.map((count, i) => {
     const product = rest * Math.max(0, count - 1);
     const whole = Math.floor(product / beyond);
@@ -207,7 +288,7 @@ export function cellShares(budget: number, asked: readonly number[]): number[] {
     left -= whole;
     return { i, remainder: product % beyond };
   });
-  // Sorting is stable: among equals the class that was needed last is first.
+  // Sorting is stable: among equals the claim that was renewed last is first.
   remainders.sort((a, b) => b.remainder - a.remainder);
   for (const { i } of remainders.slice(0, left)) shares[i] = (shares[i] ?? 0) + 1;
   return shares;

@@ -178,7 +178,7 @@ export interface PoolTotals {
   readonly cell_hit_count: number;
   /** Cold calls that found no cell. */
   readonly cell_miss_count: number;
-  /** Classes that cells are kept for, at most `cell_classes_max`. */
+  /** The default class, and those with claims on cells: at most `cell_claims_max`. */
   readonly classes: ClassStatus[];
 }
 

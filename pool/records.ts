@@ -120,8 +120,7 @@ export class PoolClass {
   unmet_count = 0;
   /** Groups and instances of the class. */
   member_count = 0;
-  /** What its groups needed lately (`noteNeed`), and the cells that it has by that. */
-  demand = 0;
+  /** The cells that it has by the claims on it (`demand.ts`). */
   share = 0;
   taken_ms = Number.NEGATIVE_INFINITY;
   /** Failed starts of cells in a row. */
@@ -203,16 +202,25 @@ export class Group {
   }
 }
 
+/** What the groups of one owner lately needed of one class; of nobody, what was adopted. */
+export interface Claim {
+  readonly class: PoolClass;
+  readonly owner: string | null;
+  demand: number;
+}
+
 /** The reserve of cells, which classes share (`reserve.ts`). */
 export class Reserve {
   readonly kind = "reserve";
   /** The budget: how many cells all classes share. Until it is set, adopted cells stand and none is started. */
   target = 0;
   is_open = false;
-  /** The class that gets what no other class asks for. */
+  /** The class that has a floor, and gets what nobody asks for. */
   readonly fallback: PoolClass;
-  /** The fallback and the classes with demand, the one that was needed last at the end. */
+  /** The fallback and the classes with claims, the one that was needed last at the end. */
   readonly classes = new Set<PoolClass>();
+  /** By class and owner, the one that was renewed last at the end. */
+  readonly claims = new Map<string, Claim>();
   /** Shares do not follow the demand yet. */
   is_stale = false;
   /** Each class has its share, as far as is known. */

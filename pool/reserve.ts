@@ -57,8 +57,8 @@ export function keepAsCell(state: PoolState, instance: Instance): boolean {
 /** Lets an adopted instance stand as a cell: above the budget until that is set. */
 export function adoptCell(state: PoolState, instance: Instance): void {
   move(state, instance, "rest");
-  // What its class needed in the earlier process is not known: without demand it would go.
-  noteNeed(state, instance.class);
+  // What its class needed in the earlier process, and who, is not known: without demand it would go.
+  noteNeed(state, instance.class, null);
   state.reserve.is_stale = true;
 }
 

@@ -40,7 +40,7 @@ function assign(
   if (specialise) {
     instance.is_bound = true;
     clearFailures(group);
-    noteNeed(state, group.class);
+    noteNeed(state, group.class, group.policy.owner ?? null);
   }
   if (cold) {
     const count = cell_hit ? "cell_hit_count" : "cell_miss_count";
@@ -101,7 +101,7 @@ export function give(state: PoolState, instance: Instance, group: Group, cell_hi
   if (call === undefined) {
     move(state, instance, "bind", group);
     instance.is_bound = true;
-    noteNeed(state, group.class);
+    noteNeed(state, group.class, group.policy.owner ?? null);
     state.effects.push({ type: "specialise", instance: instance.id, group: group.key });
     return;
   }

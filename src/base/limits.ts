@@ -182,9 +182,9 @@ export const LIMITS = {
   cells_target: 8,
   /** Earlier images of profiles that versions keep; versions of further ones run on the present image. */
   function_images_max: 64,
-  /** Instance classes that cells are kept for; the one needed longest ago is dropped for a new one. */
-  cell_classes_max: 64,
-  /** A class's demand for cells is halved this often: one needed instance keeps a cell for two to three times as long. */
+  /** Tenants' claims on cells, one for each class that a tenant needed; who has most loses its oldest for a new one. */
+  cell_claims_max: 128,
+  /** A claim on cells is halved this often: one needed instance keeps a cell for two to three times as long. */
   cell_demand_ms: 60_000,
   /** Containers being started at the same time: more only makes each of them slower on few cores. */
   starts_max: 4,

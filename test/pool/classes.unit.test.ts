@@ -38,10 +38,22 @@ const cells = (scene: Scene) =>
   Object.fromEntries(Object.entries(classes(scene)).map(([key, status]) => [key, status.cells]));
 
 /** A cold call of a group of its own, which then has its instance for good. */
-function cold(scene: Scene, of: string, group: string): void {
-  scene.group(group, { class: of, max_instances: 1 });
+function cold(scene: Scene, of: string, group: string, owner?: string): void {
+  scene.group(group, { class: of, max_instances: 1, ...(owner === undefined ? {} : { owner }) });
   startAll(scene, scene.call(group));
 }
+
+/** The classes of an attack: one owner needs one instance of each. */
+const SMALL = Array.from({ length: 8 }, (_, i) => `small-${i}`);
+
+/** Lets an owner need an instance of each class, by groups of their own. */
+function needEach(scene: Scene, keys: readonly string[], owner: string, version = "1"): void {
+  for (const key of keys) cold(scene, key, `fn_${key}@${version}`, owner);
+  pass(scene, LIMITS.cell_refill_delay_ms);
+}
+
+const none = (keys: readonly string[]) => Object.fromEntries(keys.map((key) => [key, 0]));
+const one = (keys: readonly string[]) => Object.fromEntries(keys.map((key) => [key, 1]));
 
 describe("an instance", () => {
   test("serves groups of its own class alone: a call beside a cell of another class starts one", () => {
@@ -115,8 +127,8 @@ describe("cells", () => {
     const scene = withCells(4);
     for (let i = 0; i < 9; i++) cold(scene, NODE, `fn_n${i}@1`);
     pass(scene, LIMITS.cell_refill_delay_ms);
-    // The default class needed none.
-    expect(cells(scene)).toEqual({ [CLASS]: 0, [NODE]: 4 });
+    // The default class needed none, and has its floor.
+    expect(cells(scene)).toEqual({ [CLASS]: 1, [NODE]: 3 });
     cold(scene, PYTHON, "fn_p@1");
     cold(scene, CLASS, "fn_s@1");
     pass(scene, LIMITS.cell_refill_delay_ms);
@@ -127,17 +139,50 @@ describe("cells", () => {
     const scene = withCells(2);
     for (const of of ["a", "b", "c"]) cold(scene, of, `fn_${of}@1`);
     pass(scene, LIMITS.cell_refill_delay_ms);
-    expect(cells(scene)).toEqual({ [CLASS]: 0, a: 0, b: 1, c: 1 });
+    expect(cells(scene)).toEqual({ [CLASS]: 1, a: 0, b: 0, c: 1 });
+    startAll(scene, scene.feed({ type: "cells_set", target: 1 }));
+    expect(cells(scene)).toEqual({ [CLASS]: 0, a: 0, b: 0, c: 1 });
   });
 
-  test("are kept for a bounded number of classes: the one needed longest ago is dropped for another", () => {
-    const scene = withCells(2, { instances_max: 1_000 });
-    for (let i = 0; i < LIMITS.cell_classes_max + 5; i++) cold(scene, `c${i}`, `fn_${i}@1`);
+  test("stay with the default class, a quarter of them, whatever one owner needs of other classes", () => {
+    const scene = withCells(8);
+    needEach(scene, SMALL, "ten_a");
+    expect(cells(scene)).toEqual({ [CLASS]: 2, ...none(SMALL.slice(0, 2)), ...one(SMALL.slice(2)) });
+    // Who comes new finds a cell.
+    scene.group(F, { owner: "ten_new" });
+    expect(deeds(scene.call(F))[0]).toMatchObject({ type: "assign", cell_hit: true });
+  });
+
+  test("of an owner's one class stay beside those of another owner's eight: both have an even part", () => {
+    const scene = withCells(8);
+    for (let i = 0; i < 4; i++) cold(scene, NODE, `fn_n${i}@1`, "ten_b");
+    needEach(scene, SMALL, "ten_a");
+    const taken = { ...none(SMALL.slice(0, 5)), ...one(SMALL.slice(5)) };
+    expect(cells(scene)).toEqual({ [CLASS]: 2, [NODE]: 3, ...taken });
+    // However often it needs them.
+    needEach(scene, SMALL, "ten_a", "again");
+    expect(cells(scene)).toEqual({ [CLASS]: 2, [NODE]: 3, ...taken });
+  });
+
+  test("that one owner does not ask for go to those of another", () => {
+    const scene = withCells(8);
+    cold(scene, NODE, F, "ten_b");
+    needEach(scene, SMALL, "ten_a");
+    expect(cells(scene)).toEqual({ [CLASS]: 2, [NODE]: 1, ...none(SMALL.slice(0, 3)), ...one(SMALL.slice(3)) });
+  });
+
+  test("are kept for a bounded number of claims: who has most loses the oldest, nobody else", () => {
+    const scene = withCells(8, { instances_max: 1_000 });
+    cold(scene, NODE, F, "ten_b");
+    const many = Array.from({ length: LIMITS.cell_claims_max + 5 }, (_, i) => `c${i}`);
+    needEach(scene, many, "ten_a");
     const kept = Object.keys(cells(scene));
-    expect(kept).toHaveLength(LIMITS.cell_classes_max);
-    expect(kept).toContain(CLASS);
+    // The default class is there without a claim.
+    expect(kept).toHaveLength(LIMITS.cell_claims_max + 1);
+    expect(kept).toContain(NODE);
     expect(kept).not.toContain("c5");
     expect(kept).toContain("c6");
+    expect(cells(scene)).toMatchObject({ [CLASS]: 2, [NODE]: 1 });
   });
 
   test("of one class whose starts fail leave those of another alone", () => {

@@ -3,8 +3,11 @@ import {
   arrivalBucket,
   backoffMs,
   boundAt,
+  cellFloor,
+  claimedCells,
   dropRefusal,
   effectivePolicy,
+  evenShares,
   evictionsForMemory,
   evictionsNeeded,
   isKept,
@@ -199,6 +202,38 @@ test("a dropped group's calls learn why", () => {
   expect(dropRefusal("failed", "f@1")).toMatchObject({ code: "WRONG_STATE", state: "error" });
   expect(dropRefusal("deleted", "f@1")).toMatchObject({ code: "NOT_FOUND", state: "deleted" });
   expect(dropRefusal("shutdown", "f@1")).toMatchObject({ code: "SHUTTING_DOWN", retry_after: 1 });
+});
+
+describe("the budget of cells", () => {
+  const claim = (owner: string, asked: number) => ({ owner, asked, is_fallback: false });
+
+  test("leaves a quarter to the default class, at least one of two or more", () => {
+    expect([0, 1, 2, 4, 7, 8, 12, 500].map(cellFloor)).toEqual([0, 0, 1, 1, 1, 2, 3, 125]);
+  });
+
+  test("is divided evenly: what one does not ask for goes to others, and what does not go round to the first", () => {
+    expect(evenShares(6, [1, 2, 3])).toEqual([1, 2, 3]);
+    expect(evenShares(6, [8, 4])).toEqual([3, 3]);
+    expect(evenShares(7, [8, 4])).toEqual([4, 3]);
+    expect(evenShares(8, [1, 9, 0, 9])).toEqual([1, 4, 0, 3]);
+    expect(evenShares(2, [5, 1, 5])).toEqual([1, 1, 0]);
+    expect(evenShares(0, [5, 1])).toEqual([0, 0]);
+    expect(evenShares(3, [])).toEqual([]);
+  });
+
+  test("is divided among owners, not among their classes", () => {
+    const eight = Array.from({ length: 8 }, () => claim("ten_a", 1));
+    expect(claimedCells(8, [...eight, claim("ten_b", 4)])).toEqual([1, 1, 1, 0, 0, 0, 0, 0, 3]);
+    expect(claimedCells(8, [...eight, claim("ten_b", 1)])).toEqual([1, 1, 1, 1, 1, 0, 0, 0, 1]);
+    expect(claimedCells(8, eight)).toEqual([1, 1, 1, 1, 1, 1, 0, 0]);
+  });
+
+  test("serves claims on the default class from the floor first, then as those of other classes", () => {
+    const own = (owner: string, asked: number) => ({ owner, asked, is_fallback: true });
+    expect(claimedCells(8, [own("ten_a", 2), claim("ten_a", 8)])).toEqual([2, 6]);
+    expect(claimedCells(8, [own("ten_a", 8), claim("ten_b", 8)])).toEqual([5, 3]);
+    expect(claimedCells(8, [own("ten_a", 1), own("ten_b", 1), claim("ten_b", 3)])).toEqual([1, 1, 3]);
+  });
 });
 
 test("the time to the next try is what the queue takes, in whole seconds from 1 to 60", () => {

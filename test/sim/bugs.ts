@@ -153,18 +153,38 @@ export const BUGS = {
   },
   "a-need-is-not-noted": {
     file: "scaling.ts",
-    line: "clearFailures(group);\n    noteNeed(state, group.class);",
+    line: "clearFailures(group);\n    noteNeed(state, group.class, group.policy.owner ?? null);",
     instead: "clearFailures(group);",
   },
   "a-demand-never-ends": {
     file: "demand.ts",
-    line: "of.demand = agedDemand(of.demand, reserve.target);",
-    instead: "of.demand = Math.max(1, agedDemand(of.demand, reserve.target));",
+    line: "claim.demand = agedDemand(claim.demand, reserve.target);",
+    instead: "claim.demand = Math.max(1, agedDemand(claim.demand, reserve.target));",
   },
   "the-latest-class-gets-no-cell": {
     file: "demand.ts",
-    line: "const latest = [...classes].reverse();",
-    instead: "const latest = [...classes];",
+    line: "const latest = [...reserve.claims.values()].reverse();",
+    instead: "const latest = [...reserve.claims.values()];",
+  },
+  "the-default-class-has-no-floor": {
+    file: "policy.ts",
+    line: "const floor = cellFloor(budget);",
+    instead: "const floor = 0;",
+  },
+  "the-floor-is-counted-twice": {
+    file: "policy.ts",
+    line: "asked[i] = (asked[i] ?? 0) - count;",
+    instead: "",
+  },
+  "an-owner-gets-cells-for-each-class": {
+    file: "demand.ts",
+    line: "return { owner, asked: askedCells(demand, target), is_fallback: of === fallback };",
+    instead: "return { owner: of.key, asked: askedCells(demand, target), is_fallback: of === fallback };",
+  },
+  "an-owner's-need-is-nobody's": {
+    file: "scaling.ts",
+    line: "clearFailures(group);\n    noteNeed(state, group.class, group.policy.owner ?? null);",
+    instead: "clearFailures(group);\n    noteNeed(state, group.class, null);",
   },
   "cells-stand-above-the-budget": {
     file: "reserve.ts",

@@ -1,6 +1,6 @@
 /**
  * Compares what the scheduler keeps of classes with the model after a step, made again from the instances and groups
- * themselves (S4 and S5 of `pool/states.ts`, A1 of `pool/scaling.ts`, K1 and K2 of `pool/demand.ts`, R1 to R3 of
+ * themselves (S4 and S5 of `pool/states.ts`, A1 of `pool/scaling.ts`, K1 to K3 of `pool/demand.ts`, R1 to R3 of
  * `pool/reserve.ts`).
  */
 import type { Group, Instance, PoolClass } from "../../pool/records.ts";
@@ -171,7 +171,7 @@ export class CellAudit {
         lacking = of;
         if (!this.#isPaused(of)) isPaused = false;
       }
-      const isKnown = of.key === cells.fallback || cells.demand.has(of.key);
+      const isKnown = of.key === cells.fallback || cells.asked.has(of.key);
       if (!isKnown) same(tallied.cells, 0, "K2: cells without demand", of.key);
     }
     same(share_sum, target, "K1: shares", "all classes");
@@ -184,9 +184,9 @@ export class CellAudit {
     this.#checked_version = cells.version;
     const shares = new Map<string, number>();
     for (const { key, share } of this.#classes.keys()) if (share > 0) shares.set(key, share);
-    cells.check(shares);
-    if (cells.demand.size > 1) this.#coverage.note("cells", "shared");
-    if (cells.demand.size > (cells.target ?? 0)) this.#coverage.note("cells", "fewer than classes");
+    if (cells.check(shares)) this.#coverage.note("cells", "fewer than owners ask for");
+    if (cells.asked.size > 1) this.#coverage.note("cells", "shared");
+    if (cells.asked.size > (cells.target ?? 0)) this.#coverage.note("cells", "fewer than classes");
   }
 
   /** R3. `isAbove`: a class has cells above its share. `isPaused`: all that lack some wait for their timer. */

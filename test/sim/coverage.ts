@@ -109,7 +109,7 @@ export const MUST_OCCUR: readonly string[] = [
   ...["lowered below what is there", "raised", "forgotten", "full"].map((name) => `owner ${name}`),
   ...["before its deadline passed"].map((name) => `hopeless ${name}`),
   "patience a call waits for a cleanup",
-  ...["shared", "fewer than classes", "evicted", "surplus"].map((name) => `cells ${name}`),
+  ...["shared", "fewer than classes", "fewer than owners ask for", "evicted", "surplus"].map((name) => `cells ${name}`),
   ...["calm", "stormy"].map((name) => `history ${name}`),
 ];
 

@@ -191,7 +191,7 @@ export class Model {
     const group = known?.class === of ? known : undefined;
     const isOpen = !this.is_draining && (key === null || group?.dropped === null);
     if (!isOpen) this.#doomed.add(id);
-    else if (key === null) this.cells.need(of, this.now_ms);
+    else if (key === null) this.cells.need(of, null, this.now_ms);
     this.#add(id, of, key === null ? "cell" : "ready", group === undefined ? null : key);
     this.#instance(id).was_ready = key !== null;
   }
@@ -204,10 +204,10 @@ export class Model {
 
   /** M9. */
   #bind(id: string, instance: ModelInstance, key: string): void {
-    const of = this.groups.get(key)?.class;
+    const { class: of, owner = null } = this.groups.get(key) ?? {};
     invariant(instance.class === of, `M9: ${id} of ${instance.class} is bound to ${key} of ${of}`);
     instance.group = key;
-    this.cells.need(instance.class, this.now_ms);
+    this.cells.need(instance.class, owner, this.now_ms);
   }
 
   #heardOf(event: PoolEvent & { instance: string }): void {
