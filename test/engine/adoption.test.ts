@@ -15,8 +15,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { readConfig } from "../../src/base/config.ts";
-import type { LocalEngine } from "../../src/engine/engine.ts";
-import type { Adopted, Instance } from "../../src/engine/ports.ts";
+import type { Adopted, Engine, Instance } from "../../src/engine/ports.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
@@ -36,7 +35,7 @@ const say = async ({ minit }: Instance, ...argv: string[]) => {
 };
 const named = (found: readonly Adopted[]) => new Map(found.map((one) => [one.instance.id, one]));
 
-const state: { child: ChildProcess | null; engine: LocalEngine | null } = { child: null, engine: null };
+const state: { child: ChildProcess | null; engine: Engine | null } = { child: null, engine: null };
 
 /** Lets another process start instances, and gives what it said of them. `until`: what it has to say first. */
 async function leave(steps: readonly Step[], engine_flags = flags(), until = "done"): Promise<Map<string, Left>> {
@@ -68,7 +67,7 @@ async function killIt(): Promise<void> {
   state.child = null;
 }
 
-async function boot(engine_flags = flags()): Promise<{ engine: LocalEngine; found: readonly Adopted[] }> {
+async function boot(engine_flags = flags()): Promise<{ engine: Engine; found: readonly Adopted[] }> {
   const engine = engineOf(engineConfig(engine_flags));
   state.engine = engine;
   return { engine, found: await engine.boot() };

@@ -15,7 +15,7 @@ export function engineConfig(flags: readonly string[]): Config {
   return readConfig({}, [...flags, "--image-dir", image_dir]);
 }
 
-export function engineOf(config: Config): LocalEngine {
+export function engineOf(config: Config): Engine {
   const { image_dir } = config;
   return new LocalEngine({
     config,

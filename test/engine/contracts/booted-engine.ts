@@ -3,11 +3,11 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import type { Config } from "../../../src/base/config.ts";
-import type { LocalEngine } from "../../../src/engine/engine.ts";
+import type { Engine } from "../../../src/engine/ports.ts";
 import { engineConfig, engineOf } from "../../support/engine.ts";
 
 export interface BootedEngine {
-  readonly engine: LocalEngine;
+  readonly engine: Engine;
   readonly config: Config;
 }
 

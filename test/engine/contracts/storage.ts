@@ -2,7 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { closeSync, openSync, truncateSync } from "node:fs";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import type { StoragePool } from "../../../src/engine/storage/storage-pool.ts";
+import type { Storage } from "../../../src/engine/ports.ts";
 import { Ground } from "../../support/storage-ground.ts";
 
 const MIB = 1024 * 1024;
@@ -13,7 +13,9 @@ export type Quotas = "simple" | "full";
 /** A pool that is open on a ground of its own. */
 export interface OpenedPool {
   readonly ground: Ground;
-  readonly pool: StoragePool;
+  readonly pool: Storage;
+  /** Where the pool is, for the launcher. */
+  readonly path: string;
   readonly quotas: Quotas;
 }
 
@@ -31,7 +33,8 @@ export function poolInFile(quotas: Quotas): () => Promise<OpenedPool> {
         `mkdir ${there}; mount -o loop ${ground.file} ${there} && btrfs quota enable ${there}; umount ${there}`,
       );
     }
-    return { ground, pool: await ground.open(SIZE_MB), quotas };
+    const pool = await ground.open(SIZE_MB);
+    return { ground, pool, path: pool.path, quotas };
   };
 }
 
@@ -39,16 +42,18 @@ export function poolInFile(quotas: Quotas): () => Promise<OpenedPool> {
 export async function poolInDirectory(): Promise<OpenedPool> {
   const ground = Ground.on("btrfs", 1_200);
   execFileSync("btrfs", ["quota", "enable", ground.data_dir]);
-  return { ground, pool: await ground.open(SIZE_MB), quotas: "full" };
+  const pool = await ground.open(SIZE_MB);
+  return { ground, pool, path: pool.path, quotas: "full" };
 }
 
 export function storageContract(open: () => Promise<OpenedPool>): void {
   let ground: Ground;
-  let pool: StoragePool;
+  let pool: Storage;
+  let path: string;
   let quotas: Quotas;
 
   beforeAll(async () => {
-    ({ ground, pool, quotas } = await open());
+    ({ ground, pool, path, quotas } = await open());
   });
   afterAll(() => ground?.stop());
 
@@ -58,7 +63,7 @@ export function storageContract(open: () => Promise<OpenedPool>): void {
       await expect(pool.remove("volumes", id)).rejects.toThrow(/name: Invalid argument/);
     }
     await expect(pool.create("other" as "volumes", "a", null)).rejects.toThrow(/Invalid argument/);
-    expect(await ground.sh(`cd ${pool.path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
+    expect(await ground.sh(`cd ${path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
       "./containers ./snapshots ./volumes",
     );
     await pool.create("volumes", "x".repeat(64), null);
@@ -127,27 +132,28 @@ export function storageContract(open: () => Promise<OpenedPool>): void {
 /** Many subvolumes, and a wait for the kernel's cleaner. */
 export function slowStorageContract(open: () => Promise<OpenedPool>): void {
   let ground: Ground;
-  let pool: StoragePool;
+  let pool: Storage;
+  let path: string;
 
   beforeAll(async () => {
-    ({ ground, pool } = await open());
+    ({ ground, pool, path } = await open());
   });
   afterAll(() => ground?.stop());
 
   it("removes a subvolume with its limit, and with the subvolumes that were made inside of it", async () => {
-    const mounted = `$(stat -c %m ${pool.path})`;
+    const mounted = `$(stat -c %m ${path})`;
     const fsid = await ground.sh(`btrfs filesystem show ${mounted} | sed -n 's/.*uuid: //p' | head -n 1`);
     const groups = () => ground.sh(`ls /sys/fs/btrfs/${fsid}/qgroups | grep _ | grep -v drop`);
-    const subvolumes = () => ground.sh(`btrfs subvolume list ${pool.path} | sed 's/ gen [0-9]*//'`);
+    const subvolumes = () => ground.sh(`btrfs subvolume list ${path} | sed 's/ gen [0-9]*//'`);
     const before = [await groups(), await subvolumes()];
-    const path = await pool.create("volumes", "outer", 50);
-    await ground.sh(`cd ${path} && for d in a a/b a/b/c d; do btrfs subvolume create $d; echo $d > $d/f; done`);
-    await ground.sh(`btrfs property set ${path}/a/b/c ro true; btrfs property set ${path}/d ro true`);
+    const outer = await pool.create("volumes", "outer", 50);
+    await ground.sh(`cd ${outer} && for d in a a/b a/b/c d; do btrfs subvolume create $d; echo $d > $d/f; done`);
+    await ground.sh(`btrfs property set ${outer}/a/b/c ro true; btrfs property set ${outer}/d ro true`);
     await pool.remove("volumes", "outer");
     expect(await pool.list("volumes")).toEqual([]);
     // A sync of the file system wakes the kernel's cleaner.
     await ground.sh(
-      `until timeout 1 btrfs subvolume sync ${pool.path}; do btrfs filesystem sync ${pool.path}; done; sync -f ${pool.path}`,
+      `until timeout 1 btrfs subvolume sync ${path}; do btrfs filesystem sync ${path}; done; sync -f ${path}`,
     );
     expect([await groups(), await subvolumes()]).toEqual(before);
   });
