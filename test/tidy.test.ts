@@ -182,6 +182,11 @@ const BANS: readonly [RegExp, RegExp, string][] = [
     "clock.after()",
   ],
   [/\bPRAGMA\b|\bsqlite_[a-z]+\b|\bSAVEPOINT\b|\bBEGIN IMMEDIATE\b/, /^src\/store\//, "the store's port"],
+  [
+    /\bjson_\w+\(|->>|\browid\b|\bOR (IGNORE|REPLACE)\b|\bWITHOUT ROWID\b|\bAUTOINCREMENT\b/,
+    /^src\/store\/|^src\/base\/sql-dialect\.ts$/,
+    "src/base/sql-dialect.ts",
+  ],
   [/\bMath\.random\(/, /^$/, "ids.random()"],
   [
     /\bprocess\.env\b/,

@@ -7,6 +7,7 @@
  */
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
+import { jsonField } from "./sql-dialect.ts";
 
 /** The operator's own tenant. */
 export const DEFAULT_TENANT_ID = "default";
@@ -187,7 +188,7 @@ export const TENANT_LIMITS = {
     used: {
       name: "disk_mb",
       about: "Sum of disk_limit_mb of its containers and quota_mb of its volumes, in MiB.",
-      sql: `((SELECT coalesce(sum(make ->> 'disk_limit_mb'), 0) FROM containers WHERE tenant_id = tenants.id)
+      sql: `((SELECT coalesce(sum(${jsonField("make", "disk_limit_mb")}), 0) FROM containers WHERE tenant_id = tenants.id)
         + (SELECT coalesce(sum(quota_mb), 0) FROM volumes WHERE tenant_id = tenants.id))`,
     },
   },

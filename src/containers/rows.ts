@@ -2,6 +2,7 @@
 import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
+import { jsonChanged, jsonField } from "../base/sql-dialect.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
 import type { ContainerSpec } from "../engine/ports.ts";
 import { numberOrNull, type Row, type Statement, type Store, type StoredNode, textOrNull } from "../store/store.ts";
@@ -144,7 +145,7 @@ export class ContainerRows {
     tenant_id: string | null,
   ): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {
     const sql = `SELECT id, tenant_id FROM containers
-      WHERE node_seq = ? AND make ->> 'disk_limit_mb' IS NULL AND tenant_id = coalesce(?, tenant_id)`;
+      WHERE node_seq = ? AND ${jsonField("make", "disk_limit_mb")} IS NULL AND tenant_id = coalesce(?, tenant_id)`;
     const rows = await this.#store.read(sql, [this.#node.seq, tenant_id]);
     return rows.map(({ id, tenant_id }) => ({ id: String(id), tenant_id: String(tenant_id) }));
   }
@@ -157,21 +158,21 @@ export class ContainerRows {
 
   /** References of containers that an earlier version made without noting the image. */
   async withoutImage(node_seq: number): Promise<readonly string[]> {
-    const sql = `SELECT DISTINCT make ->> 'image' AS image FROM containers
-      WHERE node_seq = ? AND make ->> 'image_id' IS NULL LIMIT ?`;
+    const sql = `SELECT DISTINCT ${jsonField("make", "image")} AS image FROM containers
+      WHERE node_seq = ? AND ${jsonField("make", "image_id")} IS NULL LIMIT ?`;
     return (await this.#store.read(sql, [node_seq, LIMITS.image_references_max])).map(({ image }) => String(image));
   }
 
   /** Notes the image in every container of the node that has the reference alone. */
   setImage(node_seq: number, image: string, image_id: string): Statement {
-    const sql = `UPDATE containers SET make = json_set(make, '$.image_id', ?)
-      WHERE node_seq = ? AND make ->> 'image_id' IS NULL AND make ->> 'image' = ?`;
-    return { sql, args: [image_id, node_seq, image] };
+    const sql = `UPDATE containers SET make = ${jsonChanged("make", ["image_id"])}
+      WHERE node_seq = ? AND ${jsonField("make", "image_id")} IS NULL AND ${jsonField("make", "image")} = ?`;
+    return { sql, args: [JSON.stringify(image_id), node_seq, image] };
   }
 
   setDiskLimit(id: string, disk_limit_mb: number): Statement {
-    const sql = "UPDATE containers SET make = json_set(make, '$.disk_limit_mb', ?) WHERE id = ?";
-    return { sql, args: [disk_limit_mb, id] };
+    const sql = `UPDATE containers SET make = ${jsonChanged("make", ["disk_limit_mb"])} WHERE id = ?`;
+    return { sql, args: [JSON.stringify(disk_limit_mb), id] };
   }
 
   /** Conflict: the name is taken. */

@@ -3,6 +3,7 @@ import type { EpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
+import { isListed } from "../base/sql-dialect.ts";
 import {
   heldElsewhere,
   NODE_ID,
@@ -92,7 +93,7 @@ export class FunctionRows {
   /** The current versions of those of the tenant's functions that exist. */
   async currentVersions(tenant_id: string, ids: readonly string[]): Promise<{ id: string; version: number }[]> {
     const sql = `SELECT id, current_version FROM functions
-      WHERE tenant_id = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY seq DESC`;
+      WHERE tenant_id = ? AND ${isListed("id")} ORDER BY seq DESC`;
     const rows = await this.#store.read(sql, [tenant_id, JSON.stringify(ids)]);
     return rows.map(({ id, current_version }) => ({ id: String(id), version: Number(current_version) }));
   }

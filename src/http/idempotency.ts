@@ -19,6 +19,7 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { insertInPlace } from "../base/sql-dialect.ts";
 import type { Once, Statement, Store } from "../store/store.ts";
 import type { Route } from "./route.ts";
 
@@ -50,7 +51,7 @@ interface Uncounted {
 const FIND = `SELECT request_sha256, status, body FROM idempotency_keys
   WHERE tenant_id = ? AND route = ? AND key = ? AND created_at > ?`;
 /** The tenant may be gone by now. */
-const RECORD = `INSERT OR REPLACE INTO idempotency_keys (tenant_id, route, key, request_sha256, status, body, created_at)
+const RECORD = `${insertInPlace("idempotency_keys")} (tenant_id, route, key, request_sha256, status, body, created_at)
   SELECT id, ?, ?, ?, ?, ?, ? FROM tenants WHERE id = ? AND state = 'active'`;
 const FORGET = "DELETE FROM idempotency_keys WHERE tenant_id = ? AND route = ? AND key = ? AND request_sha256 = ?";
 const TRIM = `DELETE FROM idempotency_keys WHERE tenant_id = ? AND seq <= (SELECT coalesce(max(seq), 0) FROM (

@@ -18,6 +18,7 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
+import { ROW_NUMBER } from "../base/sql-dialect.ts";
 import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 import type { Events } from "../events/service.ts";
 import type { Statement, Store } from "../store/store.ts";
@@ -63,7 +64,7 @@ type KeyRow = {
   readonly expires_at: number | null;
 };
 
-const SELECT = `SELECT k.rowid AS seq, k.id, k.tenant_id, k.name, k.secret_sha256, k.scopes, k.created_at, k.expires_at
+const SELECT = `SELECT k.${ROW_NUMBER} AS seq, k.id, k.tenant_id, k.name, k.secret_sha256, k.scopes, k.created_at, k.expires_at
   FROM api_keys k JOIN tenants t ON t.id = k.tenant_id AND t.state = 'active'`;
 
 /** Both in number and in length: whoever has no key can send credentials of any length. */
@@ -205,7 +206,7 @@ export class Keys implements Authenticator {
   /** Newest first, expired ones too. */
   list(tenant_id: string, place: Place): Promise<Listed<ApiKeyRecord>> {
     const select = `${SELECT} WHERE k.tenant_id = ?`;
-    return readPage(this.#store, select, [tenant_id], place, (row) => recordOf(row as KeyRow), "k.rowid");
+    return readPage(this.#store, select, [tenant_id], place, (row) => recordOf(row as KeyRow), `k.${ROW_NUMBER}`);
   }
 
   /**

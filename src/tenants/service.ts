@@ -15,6 +15,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { firstPage, type Listed, type Place, readPage } from "../base/paging.ts";
+import { jsonChanged, ROW_NUMBER, updateUnlessTaken } from "../base/sql-dialect.ts";
 import {
   DEFAULT_TENANT_ID,
   eachLimit,
@@ -40,7 +41,7 @@ import {
   type UpdateTenant,
 } from "./schema.ts";
 
-const COLUMNS = "rowid AS seq, id, name, state, created_at, limits";
+const COLUMNS = `${ROW_NUMBER} AS seq, id, name, state, created_at, limits`;
 const SELECT = `SELECT ${COLUMNS} FROM tenants`;
 /** With what is in use of each limit, as far as the store knows it. */
 const SELECT_USES = `SELECT ${[
@@ -158,7 +159,7 @@ export class Tenants {
 
   list(place: Place): Promise<Listed<TenantRecord>> {
     const { store } = this.#options;
-    return readPage(store, `${SELECT} WHERE true`, [], place, (row) => this.#record(row), "rowid");
+    return readPage(store, `${SELECT} WHERE true`, [], place, (row) => this.#record(row), ROW_NUMBER);
   }
 
   /** With what it owns; one that is being deleted too. Throws NOT_FOUND. */
@@ -187,10 +188,13 @@ export class Tenants {
     const { own: set, cleared } = split(limits);
     const own = Object.entries(set);
     // The names of the limits are the schema's, not the caller's.
-    const paths = own.map(([limit]) => `, '$.${limit}', json(?)`).join("");
-    const gone = cleared.map((limit) => `, '$.${limit}'`).join("");
+    const changed = jsonChanged(
+      "limits",
+      own.map(([limit]) => limit),
+      cleared,
+    );
     const statement: Statement = {
-      sql: `UPDATE OR IGNORE tenants SET name = coalesce(?, name), limits = json_remove(json_set(limits${paths})${gone})
+      sql: `${updateUnlessTaken("tenants")} SET name = coalesce(?, name), limits = ${changed}
         WHERE id = ? AND state = 'active'`,
       args: [name ?? null, ...own.map(([, value]) => JSON.stringify(value)), tenant_id],
       expect_changes: 1,
