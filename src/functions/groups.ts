@@ -26,7 +26,7 @@ export interface Opening {
 
 export interface GroupsOptions {
   readonly pool: Pool<Call, Outcome>;
-  readonly launcher: FunctionLauncher;
+  readonly launcher: Pick<FunctionLauncher, "onForget" | "setLimits">;
   readonly classes: Classes;
   readonly log: Log;
   readonly queue_max: number;
@@ -34,8 +34,8 @@ export interface GroupsOptions {
 
 export class Groups {
   readonly #options: GroupsOptions;
-  /** By function. */
-  readonly #known = new Map<string, { readonly tenant_id: string; readonly versions: Set<number> }>();
+  /** By function: the tenant, and the class of each version whose group is open. */
+  readonly #known = new Map<string, { readonly tenant_id: string; readonly classes: Map<number, string> }>();
 
   constructor(options: GroupsOptions) {
     this.#options = options;
@@ -47,10 +47,11 @@ export class Groups {
     const { pool, launcher, classes, queue_max } = this.#options;
     const group = groupKey(record.id, record.version);
     launcher.setLimits(group, record);
-    this.#note(record);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
-    const { key } = classes.register(record, image);
-    pool.setGroup(group, { class: key, min_instances, max_instances, queue_max, owner, memory_mb });
+    // An open group keeps its class (S5 in pool/states.ts), whatever the store of images says of the version's image now.
+    const of = this.#known.get(record.id)?.classes.get(record.version) ?? classes.register(record, image).key;
+    this.#note(record, of);
+    pool.setGroup(group, { class: of, min_instances, max_instances, queue_max, owner, memory_mb });
   }
 
   /** The version is not current any more: its calls finish, its idle instances stay for the grace period of a rollback. */
@@ -79,7 +80,7 @@ export class Groups {
    * do not end in time are ended, for other reasons they may still run a call then.
    */
   async close(function_id: string, reason: "paused" | "failed" | "deleted"): Promise<void> {
-    const versions = [...this.#versionsOf(function_id)];
+    const versions = this.#versionsOf(function_id);
     await Promise.all(versions.map((version) => this.#drop(groupKey(function_id, version), reason)));
   }
 
@@ -91,7 +92,7 @@ export class Groups {
       return total_count + queued_count > 0;
     };
     return [...this.#known].flatMap(([id, known]) =>
-      known.tenant_id === tenant_id && [...known.versions].some((version) => isInUse(groupKey(id, version)))
+      known.tenant_id === tenant_id && [...known.classes.keys()].some((version) => isInUse(groupKey(id, version)))
         ? [id]
         : [],
     );
@@ -118,21 +119,21 @@ export class Groups {
     }
   }
 
-  #versionsOf(function_id: string): ReadonlySet<number> {
-    return this.#known.get(function_id)?.versions ?? new Set();
+  #versionsOf(function_id: string): readonly number[] {
+    return [...(this.#known.get(function_id)?.classes.keys() ?? [])];
   }
 
-  #note({ id, tenant_id, version }: FunctionRecord): void {
+  #note({ id, tenant_id, version }: FunctionRecord, of: string): void {
     const known = this.#known.get(id);
-    if (known === undefined) this.#known.set(id, { tenant_id, versions: new Set([version]) });
-    else known.versions.add(version);
+    if (known === undefined) this.#known.set(id, { tenant_id, classes: new Map([[version, of]]) });
+    else known.classes.set(version, of);
   }
 
   #forget(group: string): void {
     const key = parseGroupKey(group);
     const known = key === null ? undefined : this.#known.get(key.function_id);
     if (key === null || known === undefined) return;
-    known.versions.delete(key.version);
-    if (known.versions.size === 0) this.#known.delete(key.function_id);
+    known.classes.delete(key.version);
+    if (known.classes.size === 0) this.#known.delete(key.function_id);
   }
 }

@@ -1,0 +1,60 @@
+/** The groups that functions have in a real pool. */
+import { describe, expect, it } from "vitest";
+import { type Launcher, Pool } from "../../pool/index.ts";
+import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
+import { Classes } from "../../src/functions/classes.ts";
+import { Groups } from "../../src/functions/groups.ts";
+import type { Call, Outcome } from "../../src/functions/launch.ts";
+import type { FunctionRecord } from "../../src/functions/schema.ts";
+import { HandClock, HandLauncher } from "../pool/hand-clock.ts";
+import { ROOMY } from "../pool/scene.ts";
+import { quietLog } from "../store/scratch.ts";
+
+const record = {
+  id: "fn_a",
+  tenant_id: "ten_a",
+  version: 1,
+  runtime: RUNTIME_DEFAULT,
+  min_instances: 0,
+  max_instances: 2,
+  memory_limit_mb: 64,
+} as FunctionRecord;
+
+function desk() {
+  const clock = new HandClock();
+  const faults: unknown[] = [];
+  const hand = new HandLauncher() as unknown as Launcher<Call, Outcome>;
+  const pool = new Pool<Call, Outcome>({
+    settings: ROOMY,
+    clock,
+    launcher: hand,
+    dispatch_running_max: 4,
+    onFault: (fault) => faults.push(fault),
+  });
+  const images = { state: () => "1", isRelease: async () => true };
+  const classes = new Classes({ runtimes: RUNTIMES, imageOf: () => "present", images, clock, log: quietLog });
+  let forget: (group: string) => void = () => {};
+  const launcher = { setLimits: () => {}, onForget: (listener: typeof forget) => (forget = listener) };
+  const groups = new Groups({ pool, launcher, classes, log: quietLog, queue_max: 10 });
+  return { groups, faults, forget: (group: string) => forget(group) };
+}
+
+describe("a group that is open", () => {
+  it("keeps its class while the version's image comes and goes", () => {
+    const { groups, faults } = desk();
+    groups.open({ record, image: "earlier" });
+    groups.open({ record: { ...record, max_instances: 3 }, image: null });
+    groups.open({ record, image: "earlier" });
+    expect(faults).toEqual([]);
+    expect(groups.status(record)).toMatchObject({ total_count: 0 });
+  });
+
+  it("takes another class once the pool has forgotten it", async () => {
+    const { groups, faults, forget } = desk();
+    groups.open({ record, image: "earlier" });
+    await groups.close(record.id, "paused");
+    forget("fn_a@1");
+    groups.open({ record, image: null });
+    expect(faults).toEqual([]);
+  });
+});
