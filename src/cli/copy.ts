@@ -9,10 +9,10 @@ import { basename, dirname, join, posix, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { LIMITS } from "../base/limits.ts";
 import type { OpenAnswer } from "../client/client.ts";
-import { Content } from "./content.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import { succeeded } from "./operations.ts";
 import { isRefusal, type Session, type Words } from "./session.ts";
+import { Content } from "./tar-bytes.ts";
 import { visible } from "./text.ts";
 import { bytes } from "./time.ts";
 

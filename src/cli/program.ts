@@ -4,11 +4,11 @@
  */
 import { styleText } from "node:util";
 import { Argument, Command, Option } from "commander";
+import { OTHER_VERBS } from "./access-verbs.ts";
 import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./container-verbs.ts";
 import { EXIT_HELP, usage } from "./failure.ts";
 import { FUNCTION_VERBS } from "./function-verbs.ts";
 import { addHelp, addText } from "./help.ts";
-import { OTHER_VERBS } from "./other-verbs.ts";
 import type { Flags, GlobalFlags, Start, Words } from "./session.ts";
 import type { Flag, Group, Verb } from "./verb.ts";
 import { VOLUMES } from "./volume-verbs.ts";

@@ -2,12 +2,12 @@
 import { describe, expect, it } from "vitest";
 import { publishedPort } from "../../src/cli/container-verbs.ts";
 import { statusOf } from "../../src/cli/containers.ts";
-import { Content } from "../../src/cli/content.ts";
 import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
 import { commandOf, deadline } from "../../src/cli/exec.ts";
 import { frames } from "../../src/cli/frames.ts";
 import { egressOf } from "../../src/cli/run.ts";
 import { cpuPercent } from "../../src/cli/stats.ts";
+import { Content } from "../../src/cli/tar-bytes.ts";
 import { megabytes, moment, seconds } from "../../src/cli/verb.ts";
 import { tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
 
