@@ -12,7 +12,7 @@ import type { OpenAnswer } from "../client/client.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 import { succeeded } from "./operations.ts";
 import { isRefusal, type Session, type Words } from "./session.ts";
-import { Content } from "./tar-bytes.ts";
+import { TarBytes } from "./tar-bytes.ts";
 import { visible } from "./text.ts";
 import { bytes } from "./time.ts";
 
@@ -252,7 +252,7 @@ async function upload(session: Session, tree: Tree, source: string, target: stri
 /** The same. */
 async function download(session: Session, tree: Tree, source: string, target: string): Promise<number> {
   const passed = { bytes: 0 };
-  const found = new Content();
+  const found = new TarBytes();
   const archive = async function* ({ pieces }: OpenAnswer) {
     for await (const piece of metered(session, "receiving", pieces, { bytes: null }, passed)) {
       found.add(piece);

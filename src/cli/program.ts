@@ -4,8 +4,9 @@
  */
 import { styleText } from "node:util";
 import { Argument, Command, Option } from "commander";
-import { OTHER_VERBS } from "./access-verbs.ts";
+import { ACCESS_VERBS } from "./access-verbs.ts";
 import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./container-verbs.ts";
+import { BENCH, COMPLETION, DAEMON_VERBS } from "./daemon-verbs.ts";
 import { EXIT_HELP, usage } from "./failure.ts";
 import { FUNCTION_VERBS } from "./function-verbs.ts";
 import { addHelp, addText } from "./help.ts";
@@ -184,7 +185,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, VOLUMES, start);
   addGroup(program, TERMINALS, start);
   addHelp(program);
-  for (const one of OTHER_VERBS) add(program, one, start);
+  for (const one of [...DAEMON_VERBS, ...ACCESS_VERBS, COMPLETION, BENCH]) add(program, one, start);
   program
     .command("__complete", { hidden: true })
     .argument("[words...]")

@@ -4,7 +4,7 @@
  */
 const BLOCK_BYTES = 512;
 
-export class Content {
+export class TarBytes {
   bytes = 0;
   #head = Buffer.alloc(0);
   /** Of an entry's content and what fills it up, still to come. */

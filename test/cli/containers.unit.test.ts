@@ -7,7 +7,7 @@ import { commandOf, deadline } from "../../src/cli/exec.ts";
 import { frames } from "../../src/cli/frames.ts";
 import { egressOf } from "../../src/cli/run.ts";
 import { cpuPercent } from "../../src/cli/stats.ts";
-import { Content } from "../../src/cli/tar-bytes.ts";
+import { TarBytes } from "../../src/cli/tar-bytes.ts";
 import { megabytes, moment, seconds } from "../../src/cli/verb.ts";
 import { tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
 
@@ -93,11 +93,11 @@ describe("what comes", () => {
       tarEnd(),
     ]);
     for (const length of [1, 511, 513, 10_000]) {
-      const content = new Content();
+      const content = new TarBytes();
       for (let at = 0; at < archive.length; at += length) content.add(archive.subarray(at, at + length));
       expect(content.bytes).toBe(703);
     }
-    const large = new Content();
+    const large = new TarBytes();
     large.add(tarHeader({ ...entry, type: "file", name: "large", size: 2 ** 40 }));
     expect(large.bytes).toBe(2 ** 40);
   });
