@@ -42,7 +42,7 @@ import { Invoker } from "./functions/invoke.ts";
 import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts";
 import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
-import type { Admission } from "./http/connections.ts";
+import type { TenantOfAddress } from "./http/connections.ts";
 import { Cursors } from "./http/cursors.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
@@ -204,7 +204,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
-  const admit: Admission = (address) => launcher.apiTenantAt(address);
+  const admit: TenantOfAddress = (address) => launcher.apiTenantAt(address);
   serving.inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS, admit });
   await engine.openPort(serving.inner.port);
   launcher.setApiUrl(serving.inner.url);

@@ -58,12 +58,12 @@ export interface ConnectionLimits {
   readonly connections_max: number;
   /** Of these, from one remote address. Unbounded unless given. */
   readonly per_address_connections_max?: number;
-  /** Of these, from the addresses of one tenant, where `Admission` tells it. Unbounded unless given. */
+  /** Of these, from the addresses of one tenant, where `TenantOfAddress` tells it. Unbounded unless given. */
   readonly per_tenant_connections_max?: number;
 }
 
 /** Returns the tenant of an address; null: the address may not connect. */
-export type Admission = (address: string) => string | null;
+export type TenantOfAddress = (address: string) => string | null;
 
 export class Connections {
   readonly #limits: ConnectionLimits;
@@ -72,11 +72,11 @@ export class Connections {
   /** In the order in which they were authenticated. */
   readonly #proven = new Set<Socket>();
   readonly #upgraded = new WeakSet<Socket>();
-  readonly #admit: Admission | null;
+  readonly #admit: TenantOfAddress | null;
   readonly #of_address = new Map<string, number>();
   readonly #of_tenant = new Map<string, number>();
 
-  constructor(server: Server, limits: ConnectionLimits, admit: Admission | null = null) {
+  constructor(server: Server, limits: ConnectionLimits, admit: TenantOfAddress | null = null) {
     this.#limits = limits;
     this.#admit = admit;
     server.on("connection", (socket) => this.#add(socket));

@@ -20,7 +20,7 @@ import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { boundChunks } from "./chunk-bounds.ts";
-import { type Admission, type ConnectionLimits, Connections, DrainingResponse } from "./connections.ts";
+import { type ConnectionLimits, Connections, DrainingResponse, type TenantOfAddress } from "./connections.ts";
 import { answerMalformed, refuseExpectations } from "./malformed-requests.ts";
 import { MemoryBudget } from "./memory-budget.ts";
 import type { Route } from "./route.ts";
@@ -120,7 +120,7 @@ export interface ListenOptions {
   readonly log: Log;
   readonly limits?: Partial<ServerLimits>;
   /** Admits clients by address; absent: all clients are admitted. */
-  readonly admit?: Admission;
+  readonly admit?: TenantOfAddress;
 }
 
 export interface Listening {
@@ -159,7 +159,7 @@ function makeServer(
   app: App,
   clock: Clock,
   limits: ServerLimits,
-  admit: Admission | null,
+  admit: TenantOfAddress | null,
 ): { server: Server; connections: Connections } {
   const handle = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
     hostname: "localhost",

@@ -8,7 +8,7 @@ import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
 import type { Served as Told } from "../../src/base/request-observer.ts";
 import { Traces } from "../../src/base/trace.ts";
-import type { Admission } from "../../src/http/connections.ts";
+import type { TenantOfAddress } from "../../src/http/connections.ts";
 import { Cursors } from "../../src/http/cursors.ts";
 import { Idempotency } from "../../src/http/idempotency.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
@@ -58,7 +58,7 @@ export interface Place {
   /** Of the routes; the system's unless given. */
   readonly clock?: Clock;
   readonly socket_limits?: Partial<SocketLimits>;
-  readonly admit?: Admission;
+  readonly admit?: TenantOfAddress;
 }
 
 /** Call in a describe block. What a test serves is taken down after it. */
