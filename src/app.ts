@@ -213,6 +213,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await volumes.boot();
   await execs.boot();
   await containers.boot();
+  void keepImages(base, { engine, functions, containers });
   undo.add(async () => containers.close());
   undo.add(async () => volumes.close());
   undo.add(async () => terminals.close());
@@ -289,6 +290,18 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   const default_class = classes.of({ runtime: RUNTIME_DEFAULT }).key;
   const pool = makePool({ config, log, launcher, start_number, default_class });
   return { engine, adopted, tokens, classes, launcher, pool };
+}
+
+/** Keeps in the store of images what versions and containers were made with, whatever set-up builds later. */
+async function keepImages(
+  { log }: Base,
+  { engine, functions, containers }: { engine: LocalEngine; functions: Functions; containers: Containers },
+): Promise<void> {
+  try {
+    await engine.images.keep(new Set([...(await functions.images()), ...(await containers.images())]));
+  } catch (error) {
+    log.warn("images of versions and containers not kept", { error: errorText(error) });
+  }
 }
 
 /** API containers and what runs in them. */

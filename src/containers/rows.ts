@@ -156,6 +156,13 @@ export class ContainerRows {
     return Number((await this.#store.readOne(sql, [tenant_id]))?.count);
   }
 
+  /** Ids of all images that containers of the node were made from. */
+  async images(node_seq: number): Promise<readonly string[]> {
+    const sql = `SELECT DISTINCT make ->> 'image_id' AS image FROM containers
+      WHERE node_seq = ? AND make ->> 'image_id' IS NOT NULL`;
+    return (await this.#store.read(sql, [node_seq])).map(({ image }) => String(image));
+  }
+
   /** References of containers that an earlier version made without noting the image. */
   async withoutImage(node_seq: number): Promise<readonly string[]> {
     const sql = `SELECT DISTINCT ${jsonField("make", "image")} AS image FROM containers

@@ -111,6 +111,11 @@ export class Containers {
   /** Limits the disks of a tenant that have no limit, if it has one by now; null: of all tenants. */
   readonly limitDisks = (tenant_id: string | null) => limitDisks(this.#admission, this.#options, tenant_id);
 
+  /** Ids of the images that containers of this node need. */
+  images(): Promise<readonly string[]> {
+    return this.#rows.images(this.#options.node.seq);
+  }
+
   /** Stops watching. What runs goes on. */
   close(): void {
     this.#supervisor.close();

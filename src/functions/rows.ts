@@ -199,6 +199,12 @@ export class FunctionRows {
     return Number((await this.#store.readOne(sql, [function_seq]))?.version ?? 0);
   }
 
+  /** Ids of all images that versions were made with. */
+  async images(): Promise<readonly string[]> {
+    const sql = "SELECT DISTINCT image FROM function_versions WHERE image IS NOT NULL";
+    return (await this.#store.read(sql)).map(({ image }) => String(image));
+  }
+
   async version(
     { function_seq, record }: FunctionRow,
     version: number,

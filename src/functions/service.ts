@@ -81,6 +81,11 @@ export class Functions {
     this.versions = new Versions(this.#parts);
   }
 
+  /** Ids of the images that versions need. */
+  images(): Promise<readonly string[]> {
+    return this.#parts.rows.images();
+  }
+
   /**
    * Takes up where an earlier process stopped: active functions are invocable again when this resolves, with the
    * instances that outlived it; deployments go on and deletions are finished in the background.

@@ -177,7 +177,7 @@ async function pruneReleases(image_dir, keep, buildah) {
     .filter(([, , tag = ""]) => /^[0-9a-f]{12}$/.test(tag) && tag !== keep)
     .sort(([a], [b]) => Number(b) - Number(a));
   for (const [, id = "", tag = ""] of byAge.slice(RELEASES_KEPT - 1)) {
-    // Fails while a daemon has it mounted; it then stays until the next release.
+    // Fails while a daemon has it mounted, or keeps it for its versions and containers; it then stays until the next release.
     const isRemoved = await buildah("rmi", id).then(
       () => true,
       () => false,

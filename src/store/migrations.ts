@@ -380,6 +380,10 @@ export const MIGRATIONS: readonly Migration[] = [
       ),
     ],
   },
+  {
+    version: 14,
+    statements: ["CREATE INDEX versions_of_image ON function_versions (image) WHERE image IS NOT NULL"],
+  },
 ];
 
 /** The migrations that a store of this schema lacks. Throws INTERNAL if a newer program wrote it. */

@@ -18,6 +18,11 @@ afterAll(async () => {
 });
 
 const create = (name: string) => user.create({ name, image: NAME, oci: true });
+/** Names by which daemons keep the image. */
+const keptOf = (id: string) => {
+  const names = build("images", "--format", "{{.Name}}:{{.Tag}}").split("\n");
+  return names.filter((name) => name.includes("/kept:") && name.trim().endsWith(id.slice(0, 12)));
+};
 const mountedOf = (id: string) => daemon.leftovers().image_containers.filter((name) => name.endsWith(id.slice(0, 12)));
 
 describe("a name that comes to stand for another image", () => {
@@ -106,6 +111,7 @@ describe("a version whose profile came to stand for another image", () => {
     await daemon.start({ HEARTH_CELLS: "0" });
     expect(await versionOf()).toBe("earlier");
     expect(mountedOf(earlier_id)).toHaveLength(1);
+    await eventually("the daemon keeps the image", () => keptOf(earlier_id).length === 1);
 
     // The next version gets the present image; the one before keeps its own.
     await daemon.call("PUT", `/api/functions/${id}`, { handler, description: "next" });
@@ -114,11 +120,14 @@ describe("a version whose profile came to stand for another image", () => {
     expect(await versionOf()).toBe("earlier");
     expect(await daemon.stop()).toBe(0);
     expect(mountedOf(earlier_id)).toHaveLength(0);
+    // As set-up does with old releases.
+    expect(() => build("rmi", earlier_id)).toThrow();
 
     imageOf("keeper", "0".repeat(64));
     await daemon.start({ HEARTH_CELLS: "0" });
     expect(await versionOf()).toBe("present");
     expect(daemon.output).toContain("theirs is not in the store");
+    await eventually("no image is kept", () => keptOf(earlier_id).length === 0);
     await daemon.call("DELETE", `/api/functions/${id}`);
     expect(await daemon.stop()).toBe(0);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);

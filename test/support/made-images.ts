@@ -34,6 +34,8 @@ export class MadeImages {
 
   /** Removes them, once no daemon uses them. */
   remove(): void {
-    for (const id of this.#ids) build("rmi", "--force", id);
+    const stored = build("images", "--quiet", "--no-trunc");
+    // A daemon removes a nameless one itself once it does not keep it any more.
+    for (const id of this.#ids) if (stored.includes(id)) build("rmi", "--force", id);
   }
 }

@@ -17,6 +17,8 @@ const REFERENCE = /^\w[\w./:@-]*$/;
 /** What buildah prints if the store works and has no such image; it exits with the same status whatever fails. */
 const NO_SUCH_IMAGE =
   /image not known|invalid reference format|repository name must|unsupported digest algorithm|invalid checksum digest/;
+/** Repository of the names that keep images in the store: buildah refuses to remove an image of two names by its id. */
+const KEPT = "localhost/hearth/kept";
 /** Of an image's id, in the name of what is mounted of it: as much as podman shows. */
 const NAME_ID_LENGTH = 12;
 
@@ -88,6 +90,19 @@ export class ImageStore {
   /** Names a mount by its content: an image has many references (names, and every beginning of its id), and one mount. */
   keyOf(id: string): string {
     return id.slice(0, NAME_ID_LENGTH);
+  }
+
+  /** Gives these images a name of this daemon, where the store has them, and takes the name of all others back. */
+  async keep(launcher: LauncherClient, ids: ReadonlySet<string>): Promise<void> {
+    const text = await this.#run(launcher, "images", "--no-trunc", "--format", "{{.ID}} {{.Name}}:{{.Tag}}");
+    const rows = text.split("\n").map((line) => line.trim().split(/\s+/));
+    const listed = rows.map(([digest = "", name = ""]) => ({ id: digest.replace(/^sha256:/, ""), name }));
+    const own = `${KEPT}:${this.names_prefix}`;
+    const kept = listed.filter(({ name }) => name.startsWith(own));
+    const lacking = new Set(listed.map(({ id }) => id).filter((id) => ids.has(id)));
+    for (const { id } of kept) lacking.delete(id);
+    for (const id of lacking) await this.#run(launcher, "tag", id, `${own}${this.keyOf(id)}`);
+    for (const { id, name } of kept) if (!ids.has(id)) await this.#run(launcher, "rmi", name);
   }
 
   /** Keys of what this daemon mounted, and of what an earlier process did. */

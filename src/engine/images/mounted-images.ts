@@ -79,6 +79,14 @@ export class MountedImages implements Images {
     return this.#options.images.state();
   }
 
+  async keep(ids: ReadonlySet<string>): Promise<void> {
+    const { images, withLauncher } = this.#options;
+    // Set-up keeps the present release by itself.
+    const earlier = new Set(ids);
+    earlier.delete(this.pinned.id);
+    await withLauncher((launcher) => images.keep(launcher, earlier));
+  }
+
   /** Mounts an image, where it is not, for as long as the caller needs it (G2). Rejects with NOT_FOUND. */
   async enter(reference: string): Promise<EnteredImage> {
     const found = await this.find(reference);

@@ -12,6 +12,8 @@ export interface Images {
   readonly pinned: FoundImage;
   /** The image that a reference stands for now. Rejects with NOT_FOUND only if the store has none. */
   find(reference: string): Promise<FoundImage>;
+  /** Keeps these images in the store, and no others: set-up removes earlier releases that nobody keeps. */
+  keep(ids: ReadonlySet<string>): Promise<void>;
   /** Returns a text that differs after every change of the store's images: until then, answers of the others hold. */
   state(): string;
   /** True if an image is in the store, and where a release is given of that release. Rejects if the store does not answer. */
