@@ -50,23 +50,29 @@ const NO_CAPABILITIES: readonly string[] = [];
 interface Held {
   readonly minit: MinitClient;
   readonly slot: NetworkSlot;
+  /** Lets go of the image. */
+  readonly leaveImage: () => void;
   readonly removed: PromiseWithResolvers<void>;
   isRemoving: boolean;
 }
+
+/** What a start, or the boot for a survivor, hands over. */
+type Holding = Pick<Survivor, "id" | "nonce"> & Pick<Held, "minit" | "slot" | "leaveImage">;
 
 interface Starting {
   readonly id: string;
   readonly of: InstanceClass;
   readonly image: MountedImage;
   readonly slot: NetworkSlot;
+  readonly leaveImage: () => void;
 }
 
 export class LocalInstances implements Instances {
   readonly #host: EngineHost;
   readonly #leftovers: Leftovers;
   readonly #held = new Map<string, Held>();
-  /** Lets go of an instance's image, by the instance's id. */
-  readonly #leaveImage = new Map<string, () => void>();
+  /** Instances of an earlier process that live on. */
+  #adopted: readonly Adopted[] = [];
   /** Containers that are being started or removed. */
   readonly #moving = new Set<string>();
   /** Containers that were nobody's at the last look. */
@@ -113,7 +119,14 @@ export class LocalInstances implements Instances {
    * survivors stay mounted from here on.
    */
   async keep({ survivors, doomed, unknown }: Sorted): Promise<void> {
-    for (const { id, image } of survivors) this.#leaveImage.set(id, this.#host.images.hold(image));
+    this.#adopted = survivors.map((survivor) => {
+      const leaveImage = this.#host.images.hold(survivor.image);
+      return {
+        instance: this.#hold({ ...survivor, leaveImage }, NO_TIMINGS),
+        class: survivor.class,
+        mark: survivor.mark,
+      };
+    });
     await this.#leftovers.remove(unknown, this.#host.runtime);
     for (const { id } of doomed) this.#moving.add(id);
   }
@@ -124,15 +137,11 @@ export class LocalInstances implements Instances {
   }
 
   /** Last part of the boot: takes the survivors and removes the doomed in the background. */
-  adopt(found: FoundImage, { survivors, doomed }: Sorted): readonly Adopted[] {
+  adopt(found: FoundImage, { doomed }: Sorted): readonly Adopted[] {
     writeFingerprint(this.#fingerprint_file, this.#fingerprint(found));
     this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
     this.#lookLater();
-    return survivors.map((survivor) => ({
-      instance: this.#hold(survivor, NO_TIMINGS),
-      class: survivor.class,
-      mark: survivor.mark,
-    }));
+    return this.#adopted;
   }
 
   /** Ends the census and waits for the removals of the boot. */
@@ -163,9 +172,7 @@ export class LocalInstances implements Instances {
           const slot = await this.#host.acquire();
           failpoint("engine.start.slot");
           const network_ms = clock.monotonicMs() - begun_ms - image_ms;
-          const instance = await this.#startIn({ id, of, image, slot }, { image_ms, network_ms });
-          this.#leaveImage.set(id, leave);
-          return instance;
+          return await this.#startIn({ id, of, image, slot, leaveImage: leave }, { image_ms, network_ms });
         } catch (error) {
           leave();
           throw error;
@@ -214,8 +221,7 @@ export class LocalInstances implements Instances {
     failpoint("engine.remove.asked");
     await this.#discard(instance.id, held.slot, false);
     this.#held.delete(instance.id);
-    this.#leaveImage.get(instance.id)?.();
-    this.#leaveImage.delete(instance.id);
+    held.leaveImage();
     held.removed.resolve();
   }
 
@@ -241,7 +247,7 @@ export class LocalInstances implements Instances {
     { image_ms, network_ms }: { readonly image_ms: number; readonly network_ms: number },
   ): Promise<Instance> {
     const { clock } = this.#host.options;
-    const { id, slot } = starting;
+    const { id, slot, leaveImage } = starting;
     const bundle = this.#bundle(id);
     try {
       const runtime_root = this.#host.instances.runtime;
@@ -252,15 +258,16 @@ export class LocalInstances implements Instances {
       failpoint("engine.start.ready");
       const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
       const timings = { network_ms, rootfs_ms: image_ms + rootfs_ms, start_ms };
-      return this.#hold({ id, slot, minit: client, nonce }, timings);
+      return this.#hold({ id, slot, minit: client, nonce, leaveImage }, timings);
     } catch (cause) {
       await this.#discard(id, slot, true);
       throw new AppError("START_FAILED", errorText(cause), { cause });
     }
   }
 
-  #hold({ id, slot, minit, nonce }: Omit<Survivor, "class" | "image" | "mark">, timings: StartTimings): Instance {
-    this.#held.set(id, { minit, slot, removed: Promise.withResolvers(), isRemoving: false });
+  #hold({ id, nonce, ...kept }: Holding, timings: StartTimings): Instance {
+    const { minit, slot } = kept;
+    this.#held.set(id, { ...kept, removed: Promise.withResolvers(), isRemoving: false });
     return { id, nonce, address: slot.address, uid: slot.uid, minit, timings };
   }
 
@@ -291,7 +298,7 @@ export class LocalInstances implements Instances {
     return `${this.#host.instances.cgroup}/${id}`;
   }
 
-  #spec({ id, of, image, slot }: Starting): InstanceSpec {
+  #spec({ id, of, image, slot }: Omit<Starting, "leaveImage">): InstanceSpec {
     invariant(this.#filter !== null, "the engine has booted");
     return {
       id,
