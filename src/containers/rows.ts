@@ -158,8 +158,8 @@ export class ContainerRows {
 
   /** Ids of all images that containers of the node were made from. */
   async images(node_seq: number): Promise<readonly string[]> {
-    const sql = `SELECT DISTINCT make ->> 'image_id' AS image FROM containers
-      WHERE node_seq = ? AND make ->> 'image_id' IS NOT NULL`;
+    const image_id = jsonField("make", "image_id");
+    const sql = `SELECT DISTINCT ${image_id} AS image FROM containers WHERE node_seq = ? AND ${image_id} IS NOT NULL`;
     return (await this.#store.read(sql, [node_seq])).map(({ image }) => String(image));
   }
 
