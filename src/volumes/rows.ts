@@ -60,8 +60,10 @@ export class VolumeRows {
     return { all: rows.map(({ id }) => String(id)), ending: ending.map(({ id }) => String(id)) };
   }
 
+  /** Those of this node come first. */
   async ofTenant(tenant_id: string): Promise<readonly string[]> {
-    const rows = await this.#store.read("SELECT id FROM volumes WHERE tenant_id = ?", [tenant_id]);
+    const sql = "SELECT id FROM volumes WHERE tenant_id = ? ORDER BY node_seq <> ?, seq";
+    const rows = await this.#store.read(sql, [tenant_id, this.#node.seq]);
     return rows.map(({ id }) => String(id));
   }
 

@@ -194,7 +194,10 @@ export class Volumes {
     await this.#erase(id);
   }
 
-  /** Deletes all that a tenant has, for the tenant's own deletion: after its containers. Safe to repeat. Throws WRONG_STATE. */
+  /**
+   * Deletes all that a tenant has on this node, for the tenant's own deletion: after its containers. Safe to repeat. Throws
+   * WRONG_STATE where another node still holds some.
+   */
   async eraseAll(tenant_id: string): Promise<void> {
     for (const id of await this.#rows.ofTenant(tenant_id)) await this.delete(id);
   }

@@ -63,7 +63,7 @@ describe("a node of two", () => {
     log: quietLog,
     quotas: nodeQuotas(),
   });
-  const volumesOf = () => new Volumes({ ...shared(), storage: () => untouched() });
+  const volumesOf = (storage = {}) => new Volumes({ ...shared(), storage: () => untouched(storage) });
   const containersOf = () =>
     new Containers({
       ...shared(),
@@ -122,6 +122,14 @@ describe("a node of two", () => {
     const rows = new ContainerRows(store, TWO);
     const mount = async (id: string) => (await store.write([rows.mount("a", "ctr_1", id, "/v")])).conflict;
     expect([await mount("vol_1"), await mount("vol_2")]).toEqual([0, null]);
+  });
+
+  it("deletes its own volumes of a deleted tenant, and leaves another's to that node", async () => {
+    await store.write([...volume("vol_1", ONE), ...volume("vol_2", TWO)]);
+    const removed: string[] = [];
+    const volumes = volumesOf({ remove: async (_: string, id: string) => removed.push(id) });
+    await expect(volumes.eraseAll("a")).rejects.toEqual(elsewhere("volume 'vol_1'"));
+    expect([removed, (await rowsOf("volumes")).map(({ id }) => id)]).toEqual([["vol_2"], ["vol_1"]]);
   });
 
   it("limits its own disks alone", async () => {
