@@ -47,9 +47,9 @@ export class LocalEngine implements Engine {
   async boot(): Promise<readonly Adopted[]> {
     const host = this.#host;
     const found = await host.begin();
-    const areAlike = await this.instances.begin(found);
+    const areAdoptable = await this.instances.begin(found);
     host.writeResolvConf();
-    const mounting = host.images.pin(found, areAlike);
+    const mounting = host.images.pin(found, areAdoptable);
     const [sorted] = await together(this.#takeOver(), mounting, host.openStorage());
     failpoint("engine.boot.adopted");
     host.startThreads();

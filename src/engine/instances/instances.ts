@@ -104,9 +104,9 @@ export class LocalInstances implements Instances {
   async begin(found: FoundImage): Promise<boolean> {
     const { runtime, filters } = this.#host;
     this.#filter = filters.kept(NO_CAPABILITIES) ?? filters.rules(NO_CAPABILITIES);
-    const areAlike = isFingerprint(this.#fingerprint_file, this.#fingerprint(found));
-    if (!areAlike) await this.#leftovers.remove(this.#leftovers.ids(), runtime);
-    return areAlike;
+    const areAdoptable = isFingerprint(this.#fingerprint_file, this.#fingerprint(found));
+    if (!areAdoptable) await this.#leftovers.remove(this.#leftovers.ids(), runtime);
+    return areAdoptable;
   }
 
   /** Looks at the instances that an earlier process left. */
