@@ -113,17 +113,20 @@ describe("a function with api_access", () => {
 
 describe("calls in flight", () => {
   it("beyond a function's concurrency_limit are refused at once, others are not", async () => {
-    const { id } = await daemon.deploy({ name: "limited", handler: "sleep 1", concurrency_limit: 2, max_instances: 1 });
-    const running = [daemon.invoke("limited"), daemon.invoke("limited")];
+    const handler = 'sleep "$(cat)"';
+    const { id } = await daemon.deploy({ name: "limited", handler, concurrency_limit: 2, max_instances: 1 });
+    const running = ["1", "0"].map((payload) => daemon.invoke("limited", { payload }));
     await eventually("one runs and one waits", async () => (await inFlight()) === 2);
-    const refused = await daemon.call("POST", "/api/functions/invoke/limited", {});
+    const refused = await daemon.call("POST", "/api/functions/invoke/limited", { payload: "0" });
     expect([refused.status, refused.body.error_code, refused.body.retry_after]).toEqual([429, "CONCURRENCY_LIMIT", 1]);
     expect(refused.headers.get("retry-after")).toBe("1");
     expect(refused.body.error).toMatch(/too many concurrent calls of function .* \(limit 2\)/);
     await Promise.all(running);
-    expect(await daemon.invoke("limited", { timeout_seconds: 5 })).toMatchObject({ status: "success" });
+    expect(await daemon.invoke("limited", { payload: "0" })).toMatchObject({ status: "success" });
     await daemon.call("PUT", `/api/functions/${id}`, { concurrency_limit: null });
-    const many = await Promise.all([1, 2, 3].map(() => daemon.call("POST", "/api/functions/invoke/limited", {})));
+    const many = await Promise.all(
+      ["0.1", "0.1", "0.1"].map((payload) => daemon.call("POST", "/api/functions/invoke/limited", { payload })),
+    );
     expect(many.map(({ status }) => status)).toEqual([200, 200, 200]);
   });
 

@@ -20,7 +20,10 @@ export interface Harness {
 export const HARNESSES: readonly Harness[] = [
   {
     name: "frames",
-    sources: ["mounts", "overlay", "storage-pool", "netns", "netlink", "conntrack", "exec-output"],
+    sources: [
+      ...["mounts", "overlay", "unmount", "loop", "storage-pool", "storage-wire"],
+      ...["netns", "netlink", "conntrack", "pid1", "exec-output"],
+    ],
     flags: [],
   },
   { name: "requests", sources: ["file-tree", "place", "jail", "frame"], flags: ["-DFUZZ_FILES"] },
