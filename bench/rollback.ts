@@ -72,7 +72,7 @@ function pointerTimes(daemon: Daemon, moves: readonly Move[]): number[] {
   const versions = new Set(moves.filter(({ kind }) => kind === "rollback").map(({ version }) => version));
   return readFileSync(daemon.logPath, "utf8")
     .split("\n")
-    .filter((line) => line.includes('"version moved"'))
+    .filter((line) => line.includes('"active version changed"'))
     .map((line) => JSON.parse(line) as { from: number; to: number; moved_ms: number })
     .filter(({ from, to }) => to < from && versions.has(to))
     .map(({ moved_ms }) => moved_ms);

@@ -93,7 +93,7 @@ describe("kill -9", () => {
     process.kill(minit?.pid ?? 0, "SIGKILL");
     const record = await running;
     expect(record).toMatchObject({ status: "failed", exit_code: null });
-    expect(record.error_message).toMatch(/instance was lost/);
+    expect(record.error_message).toMatch(/instance lost/);
     const kept = await daemon.call("GET", `/api/functions/${id}/invocations/${record.invocation_id}`);
     expect(kept.body).toEqual(record);
     await eventually("its handler is gone too", () => processes().every(({ comm }) => comm !== "sleep"));
