@@ -144,7 +144,10 @@ describe("a disk that is full", () => {
     daemon.output = "";
     const child = await daemon.launch(SETTINGS);
     await eventually("it gives up", () => !daemon.isAlive);
-    expect([child.exitCode, daemon.output]).toEqual([1, expect.stringMatching(/disk of the store full|no space left/i)]);
+    expect([child.exitCode, daemon.output]).toEqual([
+      1,
+      expect.stringMatching(/disk of the store full|no space left/i),
+    ]);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
     rmSync(filler);
     await daemon.start(SETTINGS);
