@@ -47,7 +47,7 @@ export class LocalEngine implements Engine {
   async boot(): Promise<readonly Adopted[]> {
     const host = this.#host;
     const found = await host.begin();
-    const areAdoptable = await this.instances.begin(found);
+    const areAdoptable = await this.instances.begin();
     host.writeResolvConf();
     const mounting = host.images.pin(found, areAdoptable);
     const [sorted] = await together(this.#takeOver(), mounting, host.openStorage());
@@ -55,7 +55,7 @@ export class LocalEngine implements Engine {
     host.startThreads();
     await this.instances.prepare(sorted);
     await this.containers.begin();
-    return this.instances.adopt(found, sorted);
+    return this.instances.adopt(sorted);
   }
 
   flowsRefused(): Promise<number> {

@@ -76,10 +76,11 @@ export class Adoption {
     for (const one of this.#others.splice(0)) this.#adopt(one);
   }
 
-  #adopt({ instance, class: key, mark }: Adopted): void {
+  #adopt({ instance, class: key, image, mark }: Adopted): void {
     const { classes, launcher, log, pool } = this.#options;
     launcher.adopt(instance, mark);
-    if (classes.find(key) !== null) {
+    // An instance on the present image may stand in for a class whose image the store had lost.
+    if (classes.find(key)?.image === image) {
       pool.adopt(instance.id, key, mark);
       return;
     }

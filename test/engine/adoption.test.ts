@@ -269,6 +269,27 @@ describe("an engine that comes after one that was killed", () => {
     expect(await say(instance, "python3", "-c", OWN_ADDRESS)).toMatch(/^10\.96\.(1[6-9]|2\d|3[01])\./);
   });
 
+  it("adopts instances of an earlier image, and starts others on the present one", async () => {
+    const images = new MadeImages(`localhost/hearth-test-release-${process.pid}`);
+    try {
+      const present_id = images.make("present");
+      await leave([{ id: "earlier", mark: "m" }]);
+      await killIt();
+      const engine = engineOf(engineConfig(flags()), present_id);
+      state.engine = engine;
+      const [earlier, ...others] = (await engine.boot()) as [Adopted];
+      expect(others).toEqual([]);
+      expect(earlier).toMatchObject({ class: "standard", mark: "m", image: expect.stringMatching(/^[0-9a-f]{64}$/) });
+      expect(earlier.image).not.toBe(present_id);
+      const look = ["sh", "-c", "cat /version 2>/dev/null || echo earlier"];
+      expect(await say(earlier.instance, ...look)).toBe("earlier\n");
+      expect(await say(await engine.instances.start("next", standardClass(engine)), ...look)).toBe("present\n");
+      await engine.shutdown();
+    } finally {
+      images.remove();
+    }
+  });
+
   it("adopts nothing of an engine that had not booted to the end", async () => {
     await leave([{ id: "early" }]);
     await killIt();

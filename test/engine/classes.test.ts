@@ -170,17 +170,20 @@ describe("functions of two classes", () => {
     expect(bundles()).not.toContain("none");
   });
 
-  it("are adopted into their classes; an instance of a class that is not made any more ends", async () => {
+  it("are adopted into their classes; an instance of another class or image ends", async () => {
     const { classes, groups, launcher, pool } = parts();
     const other = classes.of({ runtime: "other" });
-    const adopted = async (id: string, key: string): Promise<Adopted> => {
-      const instance: Instance = await engine.instances.start(id, { ...other, key });
-      return { instance, class: key, mark: null };
+    const adopted = async (id: string, key: string, image = other.image): Promise<Adopted> => {
+      const instance: Instance = await engine.instances.start(id, { ...other, key, image });
+      return { instance, class: key, image, mark: null };
     };
     const found = [await adopted("old-other", other.key), await adopted("old-gone", "gone-1")];
+    // As it was started while the store had lost the image of the class.
+    found.push(await adopted("old-present", other.key, classes.of({ runtime: "shell" }).image));
     const rows = { version: async () => null };
     new Adoption({ pool, launcher, classes, groups, rows, log }, found).finish();
     await eventually("the unknown one is removed", () => !bundles().includes("old-gone"));
+    await eventually("the one on another image is removed", () => !bundles().includes("old-present"));
     expect(pool.totals().remove_failed_count).toBe(0);
     // The cell that stands there longest goes where the budget has no place for all.
     pool.setCells(20);

@@ -15,7 +15,7 @@ export function engineConfig(flags: readonly string[]): Config {
   return readConfig({}, [...flags, "--image-dir", image_dir]);
 }
 
-export function engineOf(config: Config): Engine {
+export function engineOf(config: Config, image = profileImage().reference): Engine {
   const { image_dir } = config;
   return new LocalEngine({
     config,
@@ -24,7 +24,7 @@ export function engineOf(config: Config): Engine {
     minit: engineHelper(),
     buildah: buildahCommand(image_dir),
     images_file: imageStore(image_dir).images_file,
-    image: profileImage().reference,
+    image,
   });
 }
 

@@ -34,7 +34,6 @@ import { PROTOCOL_VERSION } from "../minit/answers.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
-import type { FoundImage } from "../ports/images.ts";
 import type { Adopted, Instance, InstanceClass, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
 
 /** How long a container may take to end after minit was asked to. */
@@ -101,10 +100,10 @@ export class LocalInstances implements Instances {
    * First part of the engine's boot. Resolves to true if instances of an earlier process are as this one makes them; if
    * not, none of them is left.
    */
-  async begin(found: FoundImage): Promise<boolean> {
+  async begin(): Promise<boolean> {
     const { runtime, filters } = this.#host;
     this.#filter = filters.kept(NO_CAPABILITIES) ?? filters.rules(NO_CAPABILITIES);
-    const areAdoptable = isFingerprint(this.#fingerprint_file, this.#fingerprint(found));
+    const areAdoptable = isFingerprint(this.#fingerprint_file, this.#fingerprint());
     if (!areAdoptable) await this.#leftovers.remove(this.#leftovers.ids(), runtime);
     return areAdoptable;
   }
@@ -124,6 +123,7 @@ export class LocalInstances implements Instances {
       return {
         instance: this.#hold({ ...survivor, leaveImage }, NO_TIMINGS),
         class: survivor.class,
+        image: survivor.image,
         mark: survivor.mark,
       };
     });
@@ -137,8 +137,8 @@ export class LocalInstances implements Instances {
   }
 
   /** Last part of the boot: takes the survivors and removes the doomed in the background. */
-  adopt(found: FoundImage, { doomed }: Sorted): readonly Adopted[] {
-    writeFingerprint(this.#fingerprint_file, this.#fingerprint(found));
+  adopt({ doomed }: Sorted): readonly Adopted[] {
+    writeFingerprint(this.#fingerprint_file, this.#fingerprint());
     this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
     this.#lookLater();
     return this.#adopted;
@@ -281,13 +281,13 @@ export class LocalInstances implements Instances {
   }
 
   /** Everything by which an instance of this process differs from one of the same class of another process. */
-  #fingerprint(image: FoundImage): string {
+  #fingerprint(): string {
     const { config, minit } = this.#host.options;
     invariant(this.#filter !== null, "there is a filter");
     const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: { key: "", image: "", scratch_mb: 0 } };
     const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
-    return fingerprintOf([PROTOCOL_VERSION, image, command, version, config.subnet, config.bridge, made]);
+    return fingerprintOf([PROTOCOL_VERSION, command, version, config.subnet, config.bridge, made]);
   }
 
   #bundle(id: string): string {

@@ -98,6 +98,8 @@ export interface Adopted {
   readonly instance: Instance;
   /** Key of the class that it was started with. */
   readonly class: string;
+  /** Id of the image that it runs on. */
+  readonly image: string;
   /** What `mark` wrote; null: never marked, a cell. */
   readonly mark: string | null;
 }
