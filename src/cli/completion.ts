@@ -7,11 +7,11 @@
  * files, beside those.
  */
 import type { Command, Option } from "commander";
-import { usage } from "./failure.ts";
 import { helpTopics } from "./help.ts";
-import type { Session, Start, Words } from "./session.ts";
-import { profilesOf } from "./target.ts";
-import { visible } from "./text.ts";
+import { visible } from "./output/text.ts";
+import { usage } from "./session/failure.ts";
+import type { Session, Start, Words } from "./session/session.ts";
+import { profilesOf } from "./session/target.ts";
 
 const FILES = ":file";
 

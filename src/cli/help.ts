@@ -1,6 +1,6 @@
 /** `hearth help`: the help of a command, and the settings and limits of the daemon, printed from where they are enforced. */
 import type { Command } from "commander";
-import { EXIT_HELP, usage } from "./failure.ts";
+import { EXIT_HELP, usage } from "./session/failure.ts";
 
 /** Texts beside the help of commands, each with its summary. */
 const TOPICS: Readonly<Record<string, { readonly about: string; readonly text: () => Promise<string> }>> = {

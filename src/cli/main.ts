@@ -1,10 +1,10 @@
 /** The command line from its words to its exit code. Nothing that it does not need for them is loaded. */
 import { readFileSync } from "node:fs";
 import { systemClock } from "../base/clock.ts";
-import { EXIT } from "./failure.ts";
-import type { Session } from "./session.ts";
-import { readEnvironment } from "./target.ts";
-import { Terminal } from "./terminal.ts";
+import { Terminal } from "./output/terminal.ts";
+import { EXIT } from "./session/failure.ts";
+import type { Session } from "./session/session.ts";
+import { readEnvironment } from "./session/target.ts";
 
 function version(): string {
   const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
@@ -26,7 +26,7 @@ export async function main(args: readonly string[]): Promise<void> {
     if (exit_code !== null) process.exit(exit_code);
   });
   process.on("exit", () => terminal.restore());
-  const [{ buildProgram }, { Session }] = await Promise.all([import("./program.ts"), import("./session.ts")]);
+  const [{ buildProgram }, { Session }] = await Promise.all([import("./program.ts"), import("./session/session.ts")]);
   const program = buildProgram(version(), (flags) => {
     state.session = new Session({ terminal, clock, environment, flags });
     return state.session;

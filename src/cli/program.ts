@@ -4,15 +4,15 @@
  */
 import { styleText } from "node:util";
 import { Argument, Command, Option } from "commander";
-import { ACCESS_VERBS } from "./access-verbs.ts";
-import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./container-verbs.ts";
-import { BENCH, COMPLETION, DAEMON_VERBS } from "./daemon-verbs.ts";
-import { EXIT_HELP, usage } from "./failure.ts";
-import { FUNCTION_VERBS } from "./function-verbs.ts";
 import { addHelp, addText } from "./help.ts";
-import type { Flags, GlobalFlags, Start, Words } from "./session.ts";
-import type { Flag, Group, Verb } from "./verb.ts";
-import { VOLUMES } from "./volume-verbs.ts";
+import { EXIT_HELP, usage } from "./session/failure.ts";
+import type { Flags, GlobalFlags, Start, Words } from "./session/session.ts";
+import type { Flag, Group, Verb } from "./session/verb.ts";
+import { ACCESS_VERBS } from "./verbs/access.ts";
+import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./verbs/containers.ts";
+import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
+import { FUNCTION_VERBS } from "./verbs/functions.ts";
+import { VOLUMES } from "./verbs/volumes.ts";
 
 /** Makes what a verb works with from the flags that all take. */
 

@@ -2,12 +2,12 @@
 import { CommanderError } from "commander";
 import { didYouMean } from "../base/suggest.ts";
 import { ApiError, Unreachable } from "../client/client.ts";
-import { EXIT, Failure } from "./failure.ts";
 import { commandLineHint } from "./hints.ts";
-import { isRefusal, type Session } from "./session.ts";
-import { THIS_MACHINE } from "./target.ts";
-import type { Terminal } from "./terminal.ts";
-import { json, visible } from "./text.ts";
+import type { Terminal } from "./output/terminal.ts";
+import { json, visible } from "./output/text.ts";
+import { EXIT, Failure } from "./session/failure.ts";
+import { isRefusal, type Session } from "./session/session.ts";
+import { THIS_MACHINE } from "./session/target.ts";
 
 interface Told {
   readonly exit_code: number;

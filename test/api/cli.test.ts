@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { limitsText } from "../../src/base/limit-texts.ts";
 import { settingsText } from "../../src/base/settings.ts";
-import { displayWidth } from "../../src/cli/text.ts";
+import { displayWidth } from "../../src/cli/output/text.ts";
 import { bare, operatorOf } from "../support/command.ts";
 import { Daemon, KEY } from "../support/daemon.ts";
 

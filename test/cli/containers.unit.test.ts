@@ -1,14 +1,14 @@
 /** What the words and flags of containers and volumes mean, without a daemon. */
 import { describe, expect, it } from "vitest";
-import { publishedPort } from "../../src/cli/container-verbs.ts";
-import { statusOf } from "../../src/cli/containers.ts";
-import { meterText, parsePlace, renaming } from "../../src/cli/copy.ts";
-import { commandOf, deadline } from "../../src/cli/exec.ts";
-import { frames } from "../../src/cli/frames.ts";
-import { egressOf } from "../../src/cli/run.ts";
-import { cpuPercent } from "../../src/cli/stats.ts";
-import { TarBytes } from "../../src/cli/tar-bytes.ts";
-import { megabytes, moment, seconds } from "../../src/cli/verb.ts";
+import { statusOf } from "../../src/cli/containers/containers.ts";
+import { commandOf, deadline } from "../../src/cli/containers/exec.ts";
+import { egressOf } from "../../src/cli/containers/run.ts";
+import { cpuPercent } from "../../src/cli/containers/stats.ts";
+import { frames } from "../../src/cli/session/frames.ts";
+import { megabytes, moment, seconds } from "../../src/cli/session/verb.ts";
+import { publishedPort } from "../../src/cli/verbs/containers.ts";
+import { meterText, parsePlace, renaming } from "../../src/cli/volumes/copy.ts";
+import { TarBytes } from "../../src/cli/volumes/tar-bytes.ts";
 import { tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
 
 async function* pieces(...texts: string[]): AsyncGenerator<Buffer> {

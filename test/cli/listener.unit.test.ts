@@ -2,7 +2,7 @@
 import { createServer } from "node:net";
 import { userInfo } from "node:os";
 import { expect, it } from "vitest";
-import { strangerAt } from "../../src/cli/listener.ts";
+import { strangerAt } from "../../src/cli/session/listener.ts";
 
 it.each(["127.0.0.1", "::1"])(
   "the user who listens at %s is no stranger to itself, and one to others",

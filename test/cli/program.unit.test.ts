@@ -2,11 +2,11 @@
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { candidates, isWord } from "../../src/cli/completion.ts";
-import { EXIT_HELP } from "../../src/cli/failure.ts";
-import { environmentChange, fieldsOf } from "../../src/cli/function-fields.ts";
-import { phasesOf } from "../../src/cli/invoke.ts";
+import { environmentChange, fieldsOf } from "../../src/cli/functions/function-fields.ts";
+import { phasesOf } from "../../src/cli/functions/invoke.ts";
 import { buildProgram } from "../../src/cli/program.ts";
-import type { Flags } from "../../src/cli/session.ts";
+import { EXIT_HELP } from "../../src/cli/session/failure.ts";
+import type { Flags } from "../../src/cli/session/session.ts";
 import { createFunction, updateFunction } from "../../src/functions/schema.ts";
 import { createKey, requestToken, tenantLimits } from "../../src/tenants/schema.ts";
 

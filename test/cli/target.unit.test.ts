@@ -13,8 +13,14 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { Profiles } from "../../src/cli/profiles.ts";
-import { profilesOf, readEnvironment, readTarget, type TargetFlags, THIS_MACHINE } from "../../src/cli/target.ts";
+import { Profiles } from "../../src/cli/session/profiles.ts";
+import {
+  profilesOf,
+  readEnvironment,
+  readTarget,
+  type TargetFlags,
+  THIS_MACHINE,
+} from "../../src/cli/session/target.ts";
 
 const REMOTE = "http://10.0.0.5:8700";
 const state = { dir: "" };

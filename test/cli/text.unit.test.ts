@@ -1,7 +1,7 @@
 /** Text in columns: widths, cuts, what is made visible, tables that fit. */
 import { describe, expect, it } from "vitest";
-import { type Column, list, table } from "../../src/cli/table.ts";
-import { cutTo, displayWidth, json, pad, visible } from "../../src/cli/text.ts";
+import { type Column, list, table } from "../../src/cli/output/table.ts";
+import { cutTo, displayWidth, json, pad, visible } from "../../src/cli/output/text.ts";
 
 const plain = (_format: unknown, text: string) => text;
 

@@ -1,6 +1,6 @@
 /** Times and amounts as they are read and written. */
 import { describe, expect, it } from "vitest";
-import { bytes, milliseconds, parseMoment, parseSpan, relative, span, stamp } from "../../src/cli/time.ts";
+import { bytes, milliseconds, parseMoment, parseSpan, relative, span, stamp } from "../../src/cli/output/time.ts";
 
 const NOW = 1_800_000_000;
 

@@ -1,0 +1,81 @@
+/** `hearth exec`: a command in a container, its output as it comes, its exit code ours. */
+import { LIMITS } from "../../base/limits.ts";
+import { environmentOf } from "../functions/function-fields.ts";
+import { shellWord, visible } from "../output/text.ts";
+import { EXIT, Failure, usage } from "../session/failure.ts";
+import { frames } from "../session/frames.ts";
+import { readInput } from "../session/input.ts";
+import type { Flags, Session, Words } from "../session/session.ts";
+
+type Frame =
+  | { readonly type: "started" }
+  | { readonly type: "stdout" | "stderr"; readonly data_b64: string }
+  | { readonly type: "timeout" | "error"; readonly message: string }
+  | { readonly type: "exit"; readonly code: number | null };
+
+/** Without the `--` before the command. */
+export function commandOf(words: Words): string[] {
+  const given = words as string[];
+  return given[0] === "--" ? given.slice(1) : given.slice();
+}
+
+/** In milliseconds. A command that is detached has none unless it is given one. */
+export function deadline({ timeout, detach }: Flags): number | undefined {
+  if (timeout !== undefined) return (timeout as number) * 1_000;
+  return detach === true ? undefined : LIMITS.exec_timeout_ms_max;
+}
+
+export async function exec(session: Session, [name = "", ...rest]: Words, flags: Flags): Promise<void> {
+  const command = commandOf(rest);
+  const environment = await environmentOf(flags);
+  const working_directory = flags.workdir as string | undefined;
+  session.advice = { NOT_RUNNING: `to start it: hearth start ${shellWord(name)}` };
+  if (flags.tty === true) {
+    const { attach, checkTerminal, noteLeft } = await import("./attach.ts");
+    checkTerminal();
+    const container_id = await session.containerId(name);
+    const ended = await attach(session, { container_id, command, environment, working_directory });
+    if (ended.exit_code === null) noteLeft(session, ended);
+    process.exitCode = ended.exit_code ?? EXIT.success;
+    return;
+  }
+  if (command.length === 0) {
+    const word = shellWord(name);
+    throw usage(
+      "no command given",
+      `to run a command: hearth exec ${word} -- ls; for a shell: hearth exec -it ${word}`,
+    );
+  }
+  const body = {
+    command,
+    environment,
+    working_directory,
+    timeout_ms: deadline(flags),
+    stdin_data: flags.interactive === true ? await readInput("-") : undefined,
+  };
+  const params = { container_id: await session.containerId(name) };
+  if (flags.detach === true || session.flags.json === true) {
+    const detach = flags.detach === true;
+    const client = session.client(LIMITS.cli_call_timeout_ms);
+    const answer = await client.request("POST /api/containers/:container_id/exec", {
+      params,
+      body: { ...body, detach },
+    });
+    session.show(answer, () => `${answer.job_id}\n`);
+    process.exitCode = answer.exit_code ?? EXIT.success;
+    return;
+  }
+  const { pieces } = await session.client().open("POST /api/containers/:container_id/stream", { params, body });
+  process.exitCode = await passed(session, pieces);
+}
+
+async function passed({ terminal }: Session, pieces: AsyncIterable<Buffer>): Promise<number> {
+  for await (const frame of frames<Frame>(pieces)) {
+    if (frame.type === "stdout") await terminal.pass("out", Buffer.from(frame.data_b64, "base64"));
+    else if (frame.type === "stderr") await terminal.pass("err", Buffer.from(frame.data_b64, "base64"));
+    else if (frame.type === "timeout") terminal.err(`hearth: ${visible(frame.message)}\n`);
+    else if (frame.type === "error") throw new Failure(EXIT.refused, frame.message);
+    else if (frame.type === "exit") return frame.code ?? EXIT.refused;
+  }
+  throw new Failure(EXIT.unreachable, "connection lost before the command exited", "the daemon ended the command");
+}

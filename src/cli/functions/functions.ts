@@ -1,0 +1,180 @@
+/** The verbs of a function's life: made, deployed, changed, looked at, ended. */
+
+import type { Column } from "../output/table.ts";
+import type { Format } from "../output/terminal.ts";
+import { json, shellWord, visible } from "../output/text.ts";
+import { relative, span, stamp } from "../output/time.ts";
+import { usage } from "../session/failure.ts";
+import { readList } from "../session/pages.ts";
+import type { Flags, FunctionRecord, Session, Words } from "../session/session.ts";
+import { environmentChange, environmentOf, fieldsOf } from "./function-fields.ts";
+
+const STATE_FORMATS: Readonly<Record<string, Format>> = { active: "green", paused: "yellow", error: "red" };
+
+function stateFormat({ state }: { readonly state: string }): Format {
+  return STATE_FORMATS[state] ?? "dim";
+}
+
+function sentence(session: Session, record: FunctionRecord): string {
+  const { paint } = session.terminal;
+  const state = paint(stateFormat(record), record.state);
+  return `${visible(record.name)} is ${state}, version ${record.current_version} (${record.id})\n`;
+}
+
+export async function create(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
+  const { handler, ...fields } = await fieldsOf(flags);
+  if (typeof handler !== "string") throw usage("a function needs a handler", "give --handler or --handler-file");
+  const environment = await environmentOf(flags);
+  const client = session.client();
+  session.advice = { NAME_TAKEN: `to change it: hearth update ${shellWord(name)}` };
+  const made = await client.request("POST /api/functions", { body: { name, handler, ...fields, environment } });
+  if (flags.deploy !== true) {
+    session.show(made, () => sentence(session, made));
+    if (session.flags.json !== true) session.terminal.note(`to deploy it: hearth deploy ${shellWord(name)}`);
+    return;
+  }
+  const params = { function_id: made.id };
+  try {
+    const deployed = await session.terminal.progress(
+      `deploying ${visible(name)}`,
+      client.request("POST /api/functions/:function_id/deploy", { params }),
+    );
+    session.show(deployed, () => sentence(session, deployed));
+  } catch (error) {
+    session.terminal.note(
+      `${visible(name)} was created but not deployed; to try again: hearth deploy ${shellWord(name)}`,
+    );
+    throw error;
+  }
+}
+
+export async function update(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
+  const fields = await fieldsOf(flags);
+  const change = await environmentChange(flags);
+  if (change === null && Object.keys(fields).length === 0) {
+    throw usage("nothing to update: no field given", "list the flags with: hearth update --help");
+  }
+  const client = session.client();
+  const params = { function_id: await session.functionId(name) };
+  if (change !== null) {
+    // The API takes the environment as a whole.
+    const { environment } = await client.request("GET /api/functions/:function_id", { params });
+    const kept = Object.entries(change.isCleared ? {} : environment).filter(([one]) => !change.unset.includes(one));
+    fields.environment = { ...Object.fromEntries(kept), ...change.set };
+  }
+  const updated = await session.terminal.progress(
+    `warming the next version of ${visible(name)}`,
+    client.request("PUT /api/functions/:function_id", { params, body: fields }),
+  );
+  session.show(updated, () => sentence(session, updated));
+}
+
+function activating(verb: "deploy" | "resume", doing: string) {
+  return async (session: Session, [name = ""]: Words): Promise<void> => {
+    const params = { function_id: await session.functionId(name) };
+    const record = await session.terminal.progress(
+      `${doing} ${visible(name)}`,
+      session.client().request(`POST /api/functions/:function_id/${verb}`, { params }),
+    );
+    session.show(record, () => sentence(session, record));
+  };
+}
+
+export const deploy = activating("deploy", "deploying");
+export const resume = activating("resume", "resuming");
+
+export async function pause(session: Session, [name = ""]: Words): Promise<void> {
+  const params = { function_id: await session.functionId(name) };
+  const answer = await session.terminal.progress(
+    `pausing ${visible(name)}`,
+    session.client().request("POST /api/functions/:function_id/pause", { params }),
+  );
+  session.show(answer, () => `${visible(name)} is paused\n`);
+}
+
+export async function rollback(session: Session, [name = "", version]: Words): Promise<void> {
+  const wanted = Number(version?.replace(/^v/, ""));
+  if (!Number.isInteger(wanted) || wanted < 1) {
+    throw usage(`invalid version: '${version}'`, "give a version number; hearth versions lists them");
+  }
+  const params = { function_id: await session.functionId(name) };
+  session.advice = { NOT_FOUND: `to list the versions: hearth versions ${shellWord(name)}` };
+  const record = await session.terminal.progress(
+    `rolling back ${visible(name)}`,
+    session.client().request("POST /api/functions/:function_id/rollback", { params, body: { version: wanted } }),
+  );
+  session.show(record, () => sentence(session, record));
+}
+
+export async function remove(session: Session, [name = ""]: Words): Promise<void> {
+  const params = { function_id: await session.functionId(name) };
+  const answer = await session.terminal.progress(
+    `deleting ${visible(name)}`,
+    session.client().request("DELETE /api/functions/:function_id", { params }),
+  );
+  session.show(answer, () => `${visible(name)} is deleted\n`);
+}
+
+export async function list(session: Session, _words: Words, flags: Flags): Promise<void> {
+  const limit = flags.limit as number | undefined;
+  const client = session.client();
+  const answer = await readList("functions", limit, (query) => client.request("GET /api/functions", { query }));
+  const { now } = session;
+  const columns: Column<FunctionRecord>[] = [
+    { title: "NAME", value: ({ name }) => name },
+    { title: "STATE", value: ({ state }) => state, format: stateFormat },
+    { title: "VERSION", value: ({ current_version }) => current_version, side: "right" },
+    { title: "CALLS", value: ({ invocation_count }) => invocation_count, side: "right" },
+    {
+      title: "FAILED",
+      value: ({ error_count }) => error_count,
+      side: "right",
+      format: ({ error_count }) => (error_count > 0 ? "red" : null),
+    },
+    { title: "LAST CALL", value: ({ last_invoked_at }) => relative(last_invoked_at, now) },
+    { title: "ID", value: ({ id }) => id, format: () => "dim", isSpare: true },
+    { title: "HANDLER", value: ({ handler }) => handler, isLong: true },
+  ];
+  const empty = "no functions yet: hearth create hello --handler 'echo hello, $(cat)' --deploy";
+  session.show(answer, () => session.table(columns, answer.functions, empty));
+  session.noteCut(answer.functions.length, limit, answer);
+}
+
+export async function get(session: Session, [name = ""]: Words): Promise<void> {
+  const params = { function_id: await session.functionId(name) };
+  const record = await session.client().request("GET /api/functions/:function_id", { params });
+  session.show(record, () => session.list(entriesOf(record, session.now)));
+}
+
+/** The fields of a record, as they are called in the API; times in words. */
+export function entriesOf(record: object, now: number): [string, string][] {
+  return Object.entries(record).map(([field, value]) => [field, shown(field, value, now)]);
+}
+
+function shown(field: string, value: unknown, now: number): string {
+  if (value === null) return "-";
+  if (field.endsWith("_at") && typeof value === "number") return `${stamp(value)} (${relative(value, now)})`;
+  return typeof value === "object" ? json(value, 0) : String(value);
+}
+
+export async function versions(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
+  const limit = flags.limit as number | undefined;
+  const params = { function_id: await session.functionId(name) };
+  const client = session.client();
+  const answer = await readList("versions", limit, (query) =>
+    client.request("GET /api/functions/:function_id/versions", { params, query }),
+  );
+  type Version = (typeof answer.versions)[number];
+  const format = ({ is_active }: Version): Format | null => (is_active ? "green" : null);
+  const columns: Column<Version>[] = [
+    { title: "VERSION", value: ({ version }) => version, side: "right", format },
+    { title: "", value: ({ is_active }) => (is_active ? "current" : ""), format },
+    { title: "MADE", value: ({ created_at }) => relative(created_at, session.now) },
+    { title: "RUNTIME", value: ({ runtime }) => runtime, isSpare: true },
+    { title: "MEMORY", value: ({ memory_limit_mb }) => `${memory_limit_mb} MiB`, side: "right" },
+    { title: "TIMEOUT", value: ({ timeout_seconds }) => span(timeout_seconds), side: "right" },
+    { title: "HANDLER", value: ({ handler }) => handler, isLong: true },
+  ];
+  session.show(answer, () => session.table(columns, answer.versions, "no versions"));
+  session.noteCut(answer.versions.length, limit, answer);
+}

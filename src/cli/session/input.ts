@@ -1,0 +1,68 @@
+/** What a command reads beside its words: files and standard input, whole, as text, within a bound; and a secret. */
+import { createReadStream } from "node:fs";
+import type { ReadStream } from "node:tty";
+import { LIMITS } from "../../base/limits.ts";
+import type { Terminal } from "../output/terminal.ts";
+import { EXIT, Failure, usage } from "./failure.ts";
+
+/** The bytes of a file, or of standard input for `-`. Throws a usage failure for what cannot be read, or is too large. */
+export async function readBytes(file: string, bytes_max: number = LIMITS.cli_input_bytes_max): Promise<Buffer> {
+  const name = file === "-" ? "standard input" : file;
+  const chunks: Buffer[] = [];
+  let size = 0;
+  try {
+    for await (const chunk of file === "-" ? process.stdin : createReadStream(file)) {
+      chunks.push(chunk);
+      size += chunk.length;
+      if (size > bytes_max) break;
+    }
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    throw usage(code === "ENOENT" ? `no such file: ${file}` : `cannot read ${name}: ${message}`);
+  }
+  if (size > bytes_max) throw usage(`${name} is too large (limit ${Math.floor(bytes_max / 1024 ** 2)} MiB)`);
+  return Buffer.concat(chunks);
+}
+
+/** The same as text. */
+export async function readInput(file: string): Promise<string> {
+  const name = file === "-" ? "standard input" : file;
+  const bytes = await readBytes(file);
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw usage(`${name} is not UTF-8 text`, "encode binary data as text, for example with base64");
+  }
+}
+
+/** What raw mode leaves to us: Enter and Ctrl-D, Ctrl-C, Backspace. */
+const ENTER = ["\r", "\n", "\x04"];
+const INTERRUPT = "\x03";
+const ERASE = ["\b", "\x7f"];
+
+/** Asks on the terminal without showing what is typed; where there is none, standard input is the answer. */
+export async function readSecret(prompt: string, terminal: Terminal): Promise<string> {
+  const { stdin } = process;
+  if (!stdin.isTTY) return (await readInput("-")).trim();
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  let typed = "";
+  const onData = (chunk: Buffer) => {
+    for (const character of chunk.toString("utf8")) {
+      if (character === INTERRUPT) return reject(new Failure(EXIT.interrupted, "interrupted"));
+      if (ENTER.includes(character)) return resolve(typed.trim());
+      typed = ERASE.includes(character) ? typed.slice(0, -1) : typed + character;
+    }
+  };
+  (stdin as ReadStream).setRawMode(true);
+  stdin.on("data", onData);
+  // Last: who sees it may type, or paste, at once.
+  terminal.err(prompt);
+  try {
+    return await promise;
+  } finally {
+    stdin.off("data", onData);
+    (stdin as ReadStream).setRawMode(false);
+    stdin.pause();
+    terminal.err("\n");
+  }
+}

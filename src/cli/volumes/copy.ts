@@ -1,0 +1,309 @@
+/**
+ * `cp` between this machine and a container or a volume, with the rules of cp(1): into a directory that is there, else
+ * under the new name; `dir/.` is what is in it. Archives are made and unpacked by this machine's tar(1), as they go.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, stat } from "node:fs/promises";
+import { basename, dirname, join, posix, resolve } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { LIMITS } from "../../base/limits.ts";
+import type { OpenAnswer } from "../../client/client.ts";
+import { succeeded } from "../daemon/operations.ts";
+import { visible } from "../output/text.ts";
+import { bytes } from "../output/time.ts";
+import { EXIT, Failure, usage } from "../session/failure.ts";
+import { isRefusal, type Session, type Words } from "../session/session.ts";
+import { TarBytes } from "./tar-bytes.ts";
+
+/** A container's or a volume's files. */
+export interface Tree {
+  open(path: string): Promise<OpenAnswer>;
+  /** Unpacks at `path`, which is made where it is missing; the operation that does. */
+  send(path: string, pieces: AsyncIterable<Uint8Array>): Promise<string>;
+}
+
+type Kind = "missing" | "file" | "directory";
+
+const BAR_WIDTH = 20;
+/** Of what tar has to say the end is kept. */
+const WORDS_LENGTH_MAX = 4_096;
+
+/** `name:/path`, null for a path of this machine, which begins with '/' or '.', or has no colon. */
+export function parsePlace(text: string): { readonly name: string; readonly path: string } | null {
+  const match = /^([^/.:][^/:]*):(.*)$/s.exec(text);
+  if (match === null) return null;
+  const [, name = "", path = ""] = match;
+  return { name, path: path.startsWith("/") ? path : `/${path}` };
+}
+
+const containerTree = (session: Session, container_id: string): Tree => ({
+  open: (path) =>
+    session.client().open("GET /api/containers/:container_id/archive", { params: { container_id }, query: { path } }),
+  send: async (path, pieces) =>
+    handleOf(
+      await session.client(LIMITS.cli_call_timeout_ms).open("POST /api/containers/:container_id/archive", {
+        params: { container_id },
+        query: { path },
+        upload: { content_type: "application/x-tar", pieces },
+      }),
+    ),
+});
+
+export const volumeTree = (session: Session, volume: string): Tree => {
+  const params = session.volume(volume);
+  return {
+    open: (path) => session.client().open("GET /api/volumes/:name/archive", { params, query: { path } }),
+    send: async (path, pieces) =>
+      handleOf(
+        await session.client(LIMITS.cli_call_timeout_ms).open("POST /api/volumes/:name/archive", {
+          params,
+          query: { path },
+          upload: { content_type: "application/x-tar", pieces },
+        }),
+      ),
+  };
+};
+
+async function handleOf({ pieces }: OpenAnswer): Promise<string> {
+  const all: Buffer[] = [];
+  for await (const piece of pieces) all.push(piece);
+  return (JSON.parse(Buffer.concat(all).toString("utf8")) as { operation_id: string }).operation_id;
+}
+
+/** Ends an answer that nobody reads: only a reader that has begun can give it up. */
+async function leave({ pieces }: OpenAnswer): Promise<void> {
+  for await (const _ of pieces) return;
+}
+
+/** What is there: `path/.` is refused for what is no directory. */
+async function kindOf(tree: Tree, path: string): Promise<Kind> {
+  try {
+    await leave(await tree.open(`${path}/.`));
+    return "directory";
+  } catch (error) {
+    if (isRefusal(error, "INVALID_ARGUMENT")) return "file";
+    if (!isRefusal(error, "NOT_FOUND")) throw error;
+    // Thrown on where it is the container or the volume that is missing.
+    await leave(await tree.open("/."));
+    return "missing";
+  }
+}
+
+async function localKind(path: string): Promise<Kind> {
+  try {
+    return (await stat(path)).isDirectory() ? "directory" : "file";
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT") return "missing";
+    throw usage(`cannot read ${path}: ${message}`);
+  }
+}
+
+const isContent = (path: string) => /(^|\/)\.\/*$/.test(path);
+
+/** What gives a file of an archive another name, as an argument of tar. */
+export const renaming = (name: string) => `--transform=s,.*,${name.replace(/[\\&,]/g, "\\$&")},rSH`;
+
+/** This machine's tar, which reads an archive or writes one. */
+class Tar {
+  readonly #child: ChildProcess;
+  #words = "";
+
+  constructor(args: readonly string[]) {
+    const isReader = args[0] === "-x";
+    this.#child = spawn("tar", args, {
+      stdio: [isReader ? "pipe" : "ignore", isReader ? "ignore" : "pipe", "pipe"],
+    });
+    this.#child.stderr?.setEncoding("utf8").on("data", (piece: string) => {
+      this.#words = (this.#words + piece).slice(-WORDS_LENGTH_MAX);
+    });
+  }
+
+  /** The archive that it writes. Throws Failure where it could not. */
+  async *written(): AsyncGenerator<Buffer> {
+    const { stdout } = this.#child;
+    const closed = once(this.#child, "close");
+    closed.catch(() => {});
+    try {
+      if (stdout !== null) yield* stdout as AsyncIterable<Buffer>;
+      await this.#check(closed);
+    } finally {
+      this.#child.kill();
+    }
+  }
+
+  async read(archive: AsyncIterable<Uint8Array>): Promise<void> {
+    const { stdin } = this.#child;
+    const closed = once(this.#child, "close");
+    closed.catch(() => {});
+    let broken: unknown = null;
+    if (stdin !== null) {
+      await pipeline(archive, stdin).catch((error: unknown) => {
+        broken = error;
+      });
+    }
+    // Its own words say more than the pipe that it left.
+    if (!isPipeBroken(broken) && broken !== null) {
+      this.#child.kill();
+      throw broken;
+    }
+    await this.#check(closed);
+  }
+
+  async #check(closed: Promise<unknown[]>): Promise<void> {
+    let code: unknown;
+    try {
+      [code] = await closed;
+    } catch (cause) {
+      throw new Failure(
+        EXIT.usage,
+        "tar is not installed on this machine",
+        "install tar; hearth packs and unpacks copies with it",
+        cause,
+      );
+    }
+    // 1: a file has changed while it was read.
+    if (code === 0 || code === 1) return;
+    const [first = ""] = this.#words.split("\n");
+    throw new Failure(EXIT.usage, first === "" ? `tar exited with ${code}` : first);
+  }
+}
+
+const isPipeBroken = (error: unknown) => (error as NodeJS.ErrnoException | null)?.code === "EPIPE";
+
+/** Shows how much has passed. */
+async function* metered(
+  { terminal, clock }: Session,
+  doing: string,
+  pieces: AsyncIterable<Uint8Array>,
+  total: { bytes: number | null },
+  passed: { bytes: number },
+): AsyncGenerator<Uint8Array> {
+  const meter = terminal.meter();
+  const begun_ms = clock.monotonicMs();
+  try {
+    for await (const piece of pieces) {
+      passed.bytes += piece.length;
+      const rate = passed.bytes / Math.max(1, clock.monotonicMs() - begun_ms);
+      meter.show(`${doing}  ${meterText(passed.bytes, total.bytes)}  ${bytes(Math.round(rate * 1_000))}/s`);
+      yield piece;
+    }
+  } finally {
+    meter.end();
+  }
+}
+
+/** `[####      ]  40 %  2 MiB of 5 MiB`; where nobody knows how much there will be, `2 MiB`. */
+export function meterText(done: number, total: number | null): string {
+  if (total === null || total === 0) return bytes(done);
+  const part = Math.min(1, done / total);
+  const bar = "#".repeat(Math.round(part * BAR_WIDTH)).padEnd(BAR_WIDTH);
+  return `[${bar}] ${String(Math.floor(part * 100)).padStart(3)} %  ${bytes(done)} of ${bytes(total)}`;
+}
+
+/** Of all files below, for who watches; it is known when it is. */
+function sizeOf(path: string, isWatched: boolean): { bytes: number | null } {
+  const size: { bytes: number | null } = { bytes: null };
+  if (!isWatched) return size;
+  const child = spawn("du", ["-sb", "--", path], { stdio: ["ignore", "pipe", "ignore"] });
+  // Without du there is no bar.
+  child.on("error", () => {});
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    size.bytes ??= Number.parseInt(text, 10) || null;
+  });
+  return size;
+}
+
+/** Gives how much was in the files. */
+async function upload(session: Session, tree: Tree, source: string, target: string): Promise<number> {
+  const isStdin = source === "-";
+  const kind = isStdin ? "directory" : await localKind(source);
+  if (kind === "missing") throw usage(`no such file or directory: ${source}`);
+  const there = await kindOf(tree, target);
+  if (kind === "directory" && there === "file") throw usage(`${target} is a file`, "copy a directory to a directory");
+  const isInto = there === "directory" || target.endsWith("/");
+  const args = ["-c", "-f", "-", "--owner=0", "--group=0", "--numeric-owner"];
+  let into = target;
+  if (isStdin) into = target;
+  else if (kind === "directory") {
+    if (isInto && !isContent(source)) into = posix.join(target, basename(resolve(source)));
+    args.push("-C", source, ".");
+  } else {
+    if (!isInto) into = posix.dirname(target);
+    const name = isInto ? basename(source) : posix.basename(target);
+    args.push(renaming(name), "--dereference", "-C", dirname(source), "--", `./${basename(source)}`);
+  }
+  const total = sizeOf(source, !isStdin && process.stderr.isTTY);
+  const passed = { bytes: 0 };
+  const pieces = isStdin ? process.stdin : new Tar(args).written();
+  let operation_id: string;
+  try {
+    operation_id = await tree.send(into, metered(session, "sending", pieces, total, passed));
+  } catch (error) {
+    // What stopped the archive, rather than the request that broke for it.
+    const { cause } = error as Error;
+    throw cause instanceof Failure ? cause : error;
+  }
+  const { result } = await succeeded(session, operation_id, "unpacking");
+  return Number(result?.byte_count ?? passed.bytes);
+}
+
+/** The same. */
+async function download(session: Session, tree: Tree, source: string, target: string): Promise<number> {
+  const passed = { bytes: 0 };
+  const found = new TarBytes();
+  const archive = async function* ({ pieces }: OpenAnswer) {
+    for await (const piece of metered(session, "receiving", pieces, { bytes: null }, passed)) {
+      found.add(piece);
+      yield piece;
+    }
+  };
+  if (target === "-") {
+    for await (const piece of archive(await tree.open(source))) await session.terminal.pass("out", piece);
+    return passed.bytes;
+  }
+  const here = await localKind(target);
+  const content = await tree.open(`${source}/.`).catch((error: unknown) => {
+    if (isRefusal(error, "INVALID_ARGUMENT")) return null;
+    throw error;
+  });
+  const isInto = here === "directory" || target.endsWith("/");
+  const args = ["-x", "-f", "-", "--no-same-owner", "--no-same-permissions"];
+  if (content === null) {
+    const name = isInto ? posix.basename(source) : basename(target);
+    args.push(renaming(name), "-C", isInto ? target : dirname(target));
+  } else {
+    if (here === "file") throw usage(`${target} is a file`, "copy a directory to a directory");
+    const into = isInto && !isContent(source) ? join(target, posix.basename(source)) : target;
+    await mkdir(into).catch(({ code, message }: NodeJS.ErrnoException) => {
+      if (code !== "EEXIST") throw usage(`cannot create ${into}: ${message}`);
+    });
+    args.push("-C", into);
+  }
+  await new Tar(args).read(archive(content ?? (await tree.open(source))));
+  return found.bytes;
+}
+
+/** Both ways, between this machine and the tree that `treeOf` gives for a name. */
+export async function copyBetween(
+  session: Session,
+  [source = "", target = ""]: Words,
+  treeOf: (name: string) => Promise<Tree>,
+): Promise<void> {
+  const [from, to] = [parsePlace(source), parsePlace(target)];
+  if ((from === null) === (to === null)) {
+    throw usage(
+      from === null ? "neither side is <name>:<path>" : "both sides are <name>:<path>",
+      "one side must be a local path, or - for a tar archive",
+    );
+  }
+  let size = 0;
+  if (to !== null) size = await upload(session, await treeOf(to.name), source, to.path);
+  else if (from !== null) size = await download(session, await treeOf(from.name), from.path, target);
+  if (target !== "-") session.show({ bytes_count: size }, () => `${bytes(size)} copied to ${visible(target)}\n`);
+}
+
+export function copy(session: Session, words: Words): Promise<void> {
+  return copyBetween(session, words, async (name) => containerTree(session, await session.containerId(name)));
+}
