@@ -34,6 +34,9 @@ export const ENGINE_LIMITS = {
   /** Containers whose processes are listed at once, and requests that wait for their turn. */
   process_lists_at_once: 2,
   process_lists_waiting_max: 100,
+  /** Lookups of images that run at once, each a process of the launcher, and those that wait for their turn. */
+  image_lookups_at_once: 4,
+  image_lookups_waiting_max: 1_000,
   /** Longest pause between two tries to start a launcher in place of one that ended. */
   launcher_retry_ms_max: 5_000,
   /** Attempts at work that needs the launcher, each with another one: a launcher that dies again and again has a cause. */

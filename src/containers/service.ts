@@ -69,6 +69,8 @@ export class Containers {
   readonly #changes: ContainerChanges;
   readonly #ports: HostPorts;
   readonly #turns = new KeyedMutex();
+  /** Lookups of images, one of each tenant at a time: one that the store lacks costs a process each time. */
+  readonly #lookups = new KeyedMutex();
   readonly #view: View;
   readonly #supervisor: Supervisor;
   /** Removals that failed, and states that the store did not take (L3). */
@@ -162,7 +164,7 @@ export class Containers {
     const { node, clock, resolveImage, volumes, quotas } = this.#options;
     if (input.gpu_count > 0) throw noGpu(input.gpu_count);
     const { reference, release } = resolveImage(input.image, input.oci);
-    const { id: image_id } = await this.#options.engine.images.find(reference);
+    const { id: image_id } = await this.#lookups.run(tenant_id, () => this.#options.engine.images.find(reference));
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.held(tenant_id, volume)));
     const ports = await this.#ports.claim(tenant_id, id, input.ports);

@@ -43,4 +43,25 @@ describe("a lookup of an image", () => {
       await expect(failing(text).isRelease("a:1", null)).rejects.toMatchObject({ code: "INTERNAL" });
     },
   );
+
+  it("waits while four others run", async () => {
+    let [running, most] = [0, 0];
+    const launcher = {
+      run: async () => {
+        most = Math.max(most, ++running);
+        await new Promise(setImmediate);
+        running--;
+        return "id release";
+      },
+    } as unknown as LauncherClient;
+    const images = new ImageStore(["buildah"], "test", list_file);
+    const mounted = new MountedImages({
+      images,
+      log: quietLog,
+      references_max: 100,
+      withLauncher: (work) => work(launcher),
+    });
+    await Promise.all(Array.from({ length: 50 }, (_, n) => mounted.find(`a:${n}`)));
+    expect(most).toBe(4);
+  });
 });

@@ -5,8 +5,9 @@
  * G2 An image stays mounted while a container needs it. Unneeded, it stays for as long as a reference stands for it.
  */
 import { LRUCache } from "lru-cache";
-import { KeyedMutex } from "../../base/concurrency.ts";
+import { KeyedMutex, Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage, Images } from "../ports/images.ts";
@@ -39,6 +40,10 @@ export class MountedImages implements Images {
   readonly #mounts = new Map<string, Mount>();
   /** Images by reference, with the state of the store at their lookup. */
   readonly #found: LRUCache<string, { readonly state: string; readonly image: FoundImage }>;
+  /** Starts need the launcher's processes too. */
+  readonly #lookups = new Semaphore(LIMITS.image_lookups_at_once, LIMITS.image_lookups_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many concurrent lookups of images", { retry_after: 1 });
+  });
   /** Mounting and unmounting of one image, one after the other. */
   readonly #turns = new KeyedMutex();
   #pinned: MountedImage | null = null;
@@ -58,7 +63,7 @@ export class MountedImages implements Images {
     const known = this.#found.get(reference);
     if (known !== undefined && known.state === state) return known.image;
     try {
-      const image = await withLauncher((launcher) => images.find(launcher, reference));
+      const image = await this.#lookups.run(() => withLauncher((launcher) => images.find(launcher, reference)));
       this.#found.set(reference, { state, image });
       return image;
     } catch (error) {
