@@ -5,8 +5,8 @@
  *
  * Invariants:
  * D1 `opened`, `ended` and each call settle exactly once.
- * D2 A call holds at most its cap of the result. Nothing waits here: the socket buffers what minit does not take yet, at
- *    most the payloads of `concurrency` calls.
+ * D2 A call holds at most twice its cap of the result, in however small pieces it comes. Nothing waits here: the socket
+ *    buffers what minit does not take yet, at most the payloads of `concurrency` calls.
  */
 import { AppError } from "../../base/errors.ts";
 import type { OutputStream } from "../ports/commands.ts";
@@ -20,6 +20,7 @@ import type {
 } from "../ports/residents.ts";
 import { readExit } from "./answers.ts";
 import { bareFrame, FRAME, FrameWriter, strBytes, strsBytes } from "./frames.ts";
+import { GatheredOutput } from "./gathered-output.ts";
 
 /** Of protocol.h. */
 const CHUNK_BYTES_MAX = 64 * 1024;
@@ -38,7 +39,8 @@ interface InFlight {
   readonly listener: CallListener;
   readonly resolve: (outcome: CallOutcome) => void;
   readonly reject: (error: AppError) => void;
-  chunks: Buffer[];
+  /** Empty if a listener takes the chunks. */
+  readonly result: GatheredOutput;
   bytes: number;
 }
 
@@ -106,7 +108,8 @@ export class ResidentClient implements Resident {
     if (this.#lost !== null) return Promise.reject(this.#lost);
     const id = this.#wire.nextId();
     return new Promise((resolve, reject) => {
-      this.#calls.set(id, { request, listener, resolve, reject, chunks: [], bytes: 0 });
+      const result = new GatheredOutput(request.result_bytes_max);
+      this.#calls.set(id, { request, listener, resolve, reject, result, bytes: 0 });
       for (const frame of callFrames(id, request)) this.#wire.write(frame);
     });
   }
@@ -154,7 +157,7 @@ export class ResidentClient implements Resident {
     if (call.bytes > call.request.result_bytes_max) throw new AppError("INTERNAL", "a result is above its cap");
     // The buffer is the reader's.
     const own = Buffer.from(bytes);
-    if (call.listener.onChunk === undefined) call.chunks.push(own);
+    if (call.listener.onChunk === undefined) call.result.add(own);
     else call.listener.onChunk(own);
   }
 
@@ -163,12 +166,11 @@ export class ResidentClient implements Resident {
     this.#take(call, body.subarray(RESULT_HEAD_BYTES));
     this.#calls.delete(id);
     const flags = body.readUInt32LE(0);
-    const [only] = call.chunks;
     call.resolve({
       status: body.readUInt32LE(4),
       timed_out: (flags & TIMED_OUT) !== 0,
       cancelled: (flags & CANCELLED) !== 0,
-      result: only !== undefined && call.chunks.length === 1 ? only : Buffer.concat(call.chunks),
+      result: call.result.bytes(),
       result_truncated: (flags & RESULT_TRUNCATED) !== 0,
       log_truncated: (flags & LOG_TRUNCATED) !== 0,
       handler_ms: Number(body.readBigUInt64LE(8)) / 1000,
