@@ -2,7 +2,7 @@
  * Composition root: makes each part once, in the order in which they need each other, and takes them down in the
  * reverse order. Nothing else knows how the parts are put together.
  */
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../runtimes/index.ts";
@@ -123,7 +123,9 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const started_at = toEpochSeconds(clock.epochMs());
 
   makeDirectory(config.data_dir);
-  await takeLock(`hearth-${config.host_tag}`, `data directory in use by another hearth daemon: ${config.data_dir}`);
+  for (const name of lockNames(config)) {
+    await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);
+  }
   const { store, events, keys, operator_key, cursors, new_key, node, start_number } = await openState(base);
   const { engine, pool, classes, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
@@ -241,6 +243,12 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   return { url, new_key, stop: () => undo.all(log) };
 }
 
+/** By its path, which names everything on the machine, and by itself: a link or a mount gives it another path. */
+function lockNames({ host_tag, data_dir }: Config): string[] {
+  const { dev, ino } = statSync(data_dir, { bigint: true });
+  return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];
+}
+
 /** The store, who may call, and who this node is. */
 async function openState({ config, clock, log, ids, undo }: Base) {
   const reserve_bytes = LIMITS.store_reserve_bytes;
@@ -259,7 +267,15 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const cursors = new Cursors(ownCursorSecret(config));
   const operator_key = new OperatorKey({ file: ownKeyFile(config), keys, ids });
   const new_key = key.isNew ? key.text : null;
-  return { store, events, keys, operator_key, cursors, new_key, ...(await noteStart(store, config.data_dir, ids)) };
+  return {
+    store,
+    events,
+    keys,
+    operator_key,
+    cursors,
+    new_key,
+    ...(await noteStart(store, config.data_dir, ids, log)),
+  };
 }
 
 /** The engine, with what outlived the last process, and the pool of instances above it. */

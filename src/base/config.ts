@@ -163,6 +163,9 @@ function outsideIssuer(read: (name: SettingName) => string): OutsideIssuer | nul
   return { issuer, audience, jwks_url, algorithms, tenant_claim: read("jwt_tenant_claim") };
 }
 
+/** An operator's key, wherever it is kept. */
+export const KEY_PATTERN = /^[\x21-\x7e]{16,256}$/;
+
 /** The key from the environment or its file; null: the daemon makes one. Never names the value. */
 function bootstrapKey(read: (name: SettingName) => string): string | null {
   const [given, file] = [read("bootstrap_key"), read("bootstrap_key_file")];
@@ -172,7 +175,7 @@ function bootstrapKey(read: (name: SettingName) => string): string | null {
   }
   if (given === "" && file === "") return null;
   const key = file === "" ? given : readKeyFile(file);
-  if (!/^[\x21-\x7e]{16,256}$/.test(key)) {
+  if (!KEY_PATTERN.test(key)) {
     const source = SETTINGS[file === "" ? "bootstrap_key" : "bootstrap_key_file"].variable;
     throw new AppError(
       "INVALID_ARGUMENT",

@@ -7,7 +7,10 @@
  */
 import type { Ids } from "../base/ids.ts";
 import { keptText, writeKept } from "../base/kept-files.ts";
+import type { Log } from "../base/log.ts";
 import type { Store, StoredNode } from "./store.ts";
+
+const ID_PATTERN = /^node_\w{1,64}$/;
 
 /**
  * Returns this node and the number of this start. Instances of earlier starts may live on, so names come from the number
@@ -17,8 +20,10 @@ export async function noteStart(
   store: Store,
   data_dir: string,
   ids: Ids,
+  log: Log,
 ): Promise<{ readonly node: StoredNode; readonly start_number: number }> {
-  const id = await ownId(store, `${data_dir}/node-id`, ids);
+  const file = `${data_dir}/node-id`;
+  const { id, isNew } = await ownId(store, file, ids);
   const statements = [
     { sql: "INSERT INTO nodes (id) VALUES (?) ON CONFLICT DO NOTHING", args: [id] },
     {
@@ -27,6 +32,7 @@ export async function noteStart(
     },
   ];
   await store.write(statements, { durable: true });
+  if (isNew) await warnOfOthers(store, file, id, log);
   const [node, started] = await Promise.all([
     store.readOne("SELECT seq FROM nodes WHERE id = ?", [id]),
     store.readOne("SELECT value FROM meta WHERE key = 'start_number'"),
@@ -35,15 +41,31 @@ export async function noteStart(
 }
 
 /** N1, N2. */
-async function ownId(store: Store, file: string, ids: Ids): Promise<string> {
-  const { text: id } = keptText(file, () => ids.next("node"));
+async function ownId(store: Store, file: string, ids: Ids): Promise<{ readonly id: string; readonly isNew: boolean }> {
+  const hint = "write into the file the owner_node_id of the functions that this node holds";
+  const { text: id, isNew } = keptText(file, { make: () => ids.next("node"), pattern: ID_PATTERN, hint });
   const claim = `INSERT INTO meta (key, value) SELECT 'node_id_taken_by', ? FROM meta
     WHERE key = 'node_id' AND value <> ? ON CONFLICT DO NOTHING`;
   await store.write([{ sql: claim, args: [id, id] }], { durable: true });
   const sql = `SELECT old.value AS id FROM meta old JOIN meta taken ON taken.key = 'node_id_taken_by'
     WHERE old.key = 'node_id' AND taken.value = ?`;
   const taken = await store.readOne(sql, [id]);
-  if (taken === null) return id;
+  if (taken === null) return { id, isNew };
   writeKept(file, String(taken.id));
-  return String(taken.id);
+  return { id: String(taken.id), isNew: false };
+}
+
+/** A lost file makes this machine a node that holds nothing: tells which ids the file may have had. */
+async function warnOfOthers(store: Store, file: string, id: string, log: Log): Promise<void> {
+  const others = await store.read("SELECT id FROM nodes WHERE id <> ? ORDER BY seq DESC LIMIT 10", [id]);
+  if (others.length === 0) return;
+  const nodes = others.map((row) => String(row.id)).join(" ");
+  log.warn(
+    "new node: it cannot use what the store's other nodes hold; if it was one of them, write that id into the file",
+    {
+      file,
+      id,
+      nodes,
+    },
+  );
 }

@@ -1,6 +1,15 @@
 /** Starts and ends that do not go as planned: each is refused or survived, and leaves nothing. */
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { volatileDirectory } from "../../src/base/config.ts";
 import { NODE_PATH, PROJECT_DIR } from "../../src/installation/paths.js";
@@ -79,6 +88,41 @@ describe("a start that is refused", () => {
       expect.stringContaining("the address is in use by another process"),
     ]);
     expect(second.leftovers()).toEqual(NOTHING_LEFT);
+  });
+
+  it("because a daemon has the data directory, by whatever path, touches nothing of it", async () => {
+    const first = await make().start(cells);
+    const link = `${first.data_dir}-link`;
+    symlinkSync(first.data_dir, link);
+    try {
+      const second = make();
+      const child = await second.launch({ ...cells, HEARTH_DATA_DIR: link });
+      await eventually("it gives up", () => child.exitCode !== null);
+      const said = `hearth: data directory in use by another hearth daemon: ${link}\n`;
+      expect([child.exitCode, second.output]).toEqual([1, said]);
+    } finally {
+      rmSync(link);
+    }
+    expect(await first.deploy({ name: "still", handler: "echo here" })).toMatchObject({ state: "active" });
+  });
+
+  it("because a secret is damaged names its file and what to do", async () => {
+    const daemon = make();
+    for (const name of ["key", "token-secret", "cursor-secret"]) {
+      const file = `${daemon.data_dir}/${name}`;
+      for (const [damage, said] of [
+        [() => writeFileSync(file, "half a l"), `hearth: the file ${file} is damaged (restore the file, or delete it`],
+        [() => mkdirSync(file), `hearth: cannot read or create the file ${file}: EISDIR`],
+      ] as const) {
+        damage();
+        daemon.output = "";
+        const child = await daemon.launch({ ...cells, HEARTH_BOOTSTRAP_KEY: "" });
+        await eventually("it gives up", () => child.exitCode !== null);
+        expect([child.exitCode, daemon.output]).toEqual([1, expect.stringContaining(said)]);
+        rmSync(file, { recursive: true });
+      }
+    }
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });
 
   it("because the data directory cannot be made ends set-up and the daemon with that reason", async () => {

@@ -1,10 +1,10 @@
 /** Which node a daemon is: one for each data directory, for good, and one of them the node that the store named before. */
-import { mkdirSync, readFileSync, statSync } from "node:fs";
-import { beforeEach, describe, expect, it } from "vitest";
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { randomIds } from "../../src/base/ids.ts";
 import { noteStart } from "../../src/store/own-node.ts";
 import type { Store } from "../../src/store/store.ts";
-import { scratchStores } from "./scratch.ts";
+import { quietLog, scratchStores } from "./scratch.ts";
 
 const OLD = "node_old";
 
@@ -22,7 +22,7 @@ describe("a node", () => {
     };
   });
 
-  const start = (name: string, through = store) => noteStart(through, directory(name), randomIds());
+  const start = (name: string, through = store) => noteStart(through, directory(name), randomIds(), quietLog);
   const nodes = () => store.read("SELECT seq, id FROM nodes ORDER BY seq");
   /** As migration 13 leaves the store of an earlier version. */
   const nameInStore = () =>
@@ -55,6 +55,34 @@ describe("a node", () => {
     expect((await Promise.all([start("a"), start("b")])).map(({ node }) => node)).toEqual(
       started.map(({ node }) => node),
     );
+  });
+
+  it("does not start with a damaged id, and tells which ids a lost one may have been", async () => {
+    const { node } = await start("a");
+    const file = `${directory("a")}/node-id`;
+    for (const text of ["node_", "two words", `node_${"a".repeat(65)}`, `${node.id}\n${node.id}`, "node_\u0000"]) {
+      writeFileSync(file, text);
+      await expect(start("a")).rejects.toMatchObject({
+        code: "INTERNAL",
+        message: `the file ${file} is damaged`,
+        hint: expect.stringContaining("owner_node_id"),
+      });
+    }
+    rmSync(file);
+    mkdirSync(file);
+    await expect(start("a")).rejects.toMatchObject({ message: expect.stringContaining(`the file ${file}: EISDIR`) });
+    rmSync(file, { recursive: true });
+    const warn = vi.spyOn(quietLog, "warn");
+    const other = await start("a");
+    expect(warn).toHaveBeenCalledExactlyOnceWith(expect.stringContaining("new node"), {
+      file,
+      id: other.node.id,
+      nodes: node.id,
+    });
+    writeFileSync(file, `${node.id}\n`);
+    expect((await start("a")).node).toEqual(node);
+    expect(warn).toHaveBeenCalledOnce();
+    warn.mockRestore();
   });
 
   it("has no second id, wherever its first start with the file was killed", async () => {
