@@ -36,16 +36,14 @@ static struct {
   struct conn *conn; /* NULL: the connection is gone */
   uint32_t id, result;
   struct proc proc;
-  int fd;
-  uint32_t events; /* as epoll watches `fd`; 0: not at all */
-  struct buf in, out;
+  struct conn peer; /* the socket of the process; `fd` -1: closed */
   int concurrency, calls_count;
   struct call calls[CALLS_MAX];
   uint64_t deadline_us; /* of CALL_OPEN, later of the process's end after that of its socket */
   uint64_t kill_us;
   struct ending ending;
   uint64_t ended_us;
-} resident = {.fd = -1};
+} resident = {.peer.fd = -1};
 static bool is_spoiled;
 
 bool resident_any(void) { return resident.state != NONE; }
@@ -70,11 +68,10 @@ static void send_result(struct call *call, uint32_t status, const uint8_t *bytes
 }
 
 static void close_socket(void) {
-  if (resident.fd >= 0) close(resident.fd);
-  resident.fd = -1;
-  resident.events = 0;
-  buf_free(&resident.in);
-  buf_free(&resident.out);
+  if (resident.peer.fd >= 0) close(resident.peer.fd);
+  buf_free(&resident.peer.in);
+  buf_free(&resident.peer.out);
+  resident.peer = (struct conn){.fd = -1};
 }
 
 static void drain_output(void);
@@ -177,7 +174,7 @@ static bool take_frame(uint8_t type, uint32_t id, struct cursor *body) {
 
 /* Hands on all complete frames. Returns false at one that is not allowed. */
 static bool take_frames(void) {
-  struct buf *in = &resident.in;
+  struct buf *in = &resident.peer.in;
   while (buf_len(in) >= 4) {
     const uint8_t *at = in->data + in->start;
     uint32_t len, id;
@@ -197,45 +194,40 @@ static bool take_frames(void) {
 
 /* One read, counted in `got`. Returns true when more may wait. */
 static bool receive(size_t *got) {
-  if (resident.fd < 0 || resident.state == ENDING) return false;
-  if (!buf_reserve(&resident.in, 1)) {
+  struct buf *in = &resident.peer.in;
+  if (resident.peer.fd < 0 || resident.state == ENDING) return false;
+  if (!buf_reserve(in, 1)) {
     end(RESULT_CANCELLED, NULL);
     return false;
   }
-  size_t room = resident.in.cap - resident.in.end;
-  ssize_t n = recv(resident.fd, resident.in.data + resident.in.end, room, MSG_DONTWAIT);
+  size_t room = in->cap - in->end;
+  ssize_t n = recv(resident.peer.fd, in->data + in->end, room, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (n <= 0) {
     close_socket();
     resident.deadline_us = now_us() + HANG_UP_US;
     return false;
   }
-  resident.in.end += (size_t)n;
+  in->end += (size_t)n;
   *got += (size_t)n;
   if (!take_frames()) end(RESULT_BROKEN, NULL);
   return (size_t)n == room;
 }
 
-/* An end of the socket is noticed by the next read. */
+/* The next read notices an end of the socket. */
 static void flush(void) {
-  while (resident.fd >= 0 && buf_len(&resident.out) > 0) {
-    struct buf *out = &resident.out;
-    ssize_t n = send(resident.fd, out->data + out->start, buf_len(out), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n > 0) buf_take(out, (size_t)n);
-    else if (errno == EAGAIN) return;
-    else if (errno != EINTR) buf_free(out);
-  }
+  if (resident.peer.fd >= 0) conn_flush(&resident.peer);
+  if (!resident.peer.dead) return;
+  resident.peer.dead = false;
+  buf_free(&resident.peer.out);
 }
 
 /* Requests */
 
 static void queue(uint8_t type, uint32_t id, const void *head, size_t head_len, const struct cursor *body) {
-  /* Framed as for a connection. */
-  struct conn peer = {.fd = resident.fd, .out = resident.out};
-  conn_send(&peer, type, id, head, head_len, body->at, body->left);
-  resident.out = peer.out;
-  if (buf_len(&resident.out) > CALL_QUEUE_MAX) resident.conn->held = true;
-  if (peer.dead) end(RESULT_CANCELLED, NULL);
+  conn_send(&resident.peer, type, id, head, head_len, body->at, body->left);
+  if (buf_len(&resident.peer.out) > CALL_QUEUE_MAX) resident.conn->held = true;
+  if (resident.peer.dead) end(RESULT_CANCELLED, NULL);
 }
 
 static const char *why_refused(const struct wire_serve *request, bool is_taken, int *error) {
@@ -277,8 +269,7 @@ void resident_serve(struct conn *c, uint32_t id, struct cursor *body, bool is_ta
   resident.id = id;
   resident.result = 0;
   resident.proc = (struct proc){.out_left = {UINT32_MAX, UINT32_MAX}};
-  resident.fd = ends[0];
-  resident.events = 0;
+  resident.peer = (struct conn){.fd = ends[0]};
   resident.concurrency = request.concurrency;
   resident.calls_count = 0;
   resident.deadline_us = request.timeout_ms == 0 ? UINT64_MAX : now_us() + (uint64_t)request.timeout_ms * 1000;
@@ -405,7 +396,7 @@ static void finish(uint64_t now) {
 
 static void check_deadlines(uint64_t now) {
   if (now >= resident.deadline_us) {
-    end(resident.state == OPENING && resident.fd >= 0 ? RESULT_TIMED_OUT : RESULT_BROKEN, NULL);
+    end(resident.state == OPENING && resident.peer.fd >= 0 ? RESULT_TIMED_OUT : RESULT_BROKEN, NULL);
     return;
   }
   for (int i = 0; i < resident.concurrency && resident.calls_count > 0; i++) {
@@ -417,11 +408,11 @@ static void check_deadlines(uint64_t now) {
 }
 
 static bool watch(void) {
-  uint32_t wanted = (is_blocked() ? 0 : EPOLLIN) | (buf_len(&resident.out) > 0 ? EPOLLOUT : 0);
-  bool same = resident.fd < 0 || wanted == resident.events;
-  int op = wanted == 0 ? EPOLL_CTL_DEL : resident.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  if (!same && !server_watch(&server, op, resident.fd, wanted, TAG_RESIDENT, RESIDENT_SLOT)) return false;
-  if (!same) resident.events = wanted;
+  uint32_t wanted = (is_blocked() ? 0 : EPOLLIN) | (buf_len(&resident.peer.out) > 0 ? EPOLLOUT : 0);
+  bool same = resident.peer.fd < 0 || wanted == resident.peer.events;
+  int op = wanted == 0 ? EPOLL_CTL_DEL : resident.peer.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (!same && !server_watch(&server, op, resident.peer.fd, wanted, TAG_RESIDENT, RESIDENT_SLOT)) return false;
+  if (!same) resident.peer.events = wanted;
   return proc_watch(&resident.proc, &server, RESIDENT_SLOT, !is_blocked());
 }
 
@@ -436,7 +427,7 @@ void resident_turn(uint64_t now) {
   if (resident.state != ENDING) {
     flush();
     if (!watch()) end(RESULT_CANCELLED, NULL);
-    if (resident.conn != NULL && buf_len(&resident.out) > CALL_QUEUE_MAX) resident.conn->held = true;
+    if (resident.conn != NULL && buf_len(&resident.peer.out) > CALL_QUEUE_MAX) resident.conn->held = true;
   }
   if (resident.state == ENDING) finish(now);
 }
