@@ -150,6 +150,16 @@ static bool may_connect(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.pid == 0;
 }
 
+static const struct server hooks = {
+    .may_connect = may_connect,
+    .on_open = on_open,
+    .on_frame = on_frame,
+    .on_close = on_close,
+    .on_event = on_event,
+    .on_turn = on_turn,
+    .next_wake_us = next_wake_us,
+};
+
 /* Up to the point where nothing but the loop is missing. Descriptors from `first_free` on are nobody's. */
 static void set_up(unsigned first_free) {
   if (getpid() != 1) {
@@ -176,17 +186,9 @@ static void set_up(unsigned first_free) {
   }
   if (null_fd > 2) close(null_fd);
   else if (fcntl(null_fd, F_SETFD, 0) != 0) fatal("fcntl");
-  server = (struct server){
-      .listen_fd = LISTEN_FD,
-      .connections_max = is_container ? CONTAINER_CONNECTIONS_MAX : INSTANCE_CONNECTIONS_MAX,
-      .may_connect = may_connect,
-      .on_open = on_open,
-      .on_frame = on_frame,
-      .on_close = on_close,
-      .on_event = on_event,
-      .on_turn = on_turn,
-      .next_wake_us = next_wake_us,
-  };
+  server = hooks;
+  server.listen_fd = LISTEN_FD;
+  server.connections_max = is_container ? CONTAINER_CONNECTIONS_MAX : INSTANCE_CONNECTIONS_MAX;
   reset_signals();
   if (!server_init(&server)) fatal("epoll");
 }

@@ -448,6 +448,16 @@ static bool may_connect(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == 0;
 }
 
+static const struct server hooks = {
+    .connections_max = LAUNCHER_CONNECTIONS_MAX,
+    .may_connect = may_connect,
+    .on_frame = on_frame,
+    .on_close = on_close,
+    .on_event = on_event,
+    .on_turn = on_turn,
+    .next_wake_us = next_wake_us,
+};
+
 static bool is_filesystem(const char *path, long magic) {
   struct statfs info;
   return statfs(path, &info) == 0 && (long)info.f_type == magic;
@@ -478,18 +488,9 @@ int launcher_main(const char *path, bool private_tmp) {
   if (!make_mount_namespace(private_tmp)) fatal("mount namespace");
   results = mmap(NULL, sizeof *results * JOBS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (results == MAP_FAILED || !storage_init(JOBS_MAX)) fatal("mmap");
-  int listen_fd = listen_at(path);
-  if (listen_fd < 0 || fcntl(listen_fd, F_SETFL, O_NONBLOCK) != 0) fatal(path);
-  server = (struct server){
-      .listen_fd = listen_fd,
-      .connections_max = LAUNCHER_CONNECTIONS_MAX,
-      .may_connect = may_connect,
-      .on_frame = on_frame,
-      .on_close = on_close,
-      .on_event = on_event,
-      .on_turn = on_turn,
-      .next_wake_us = next_wake_us,
-  };
+  server = hooks;
+  server.listen_fd = listen_at(path);
+  if (server.listen_fd < 0 || fcntl(server.listen_fd, F_SETFL, O_NONBLOCK) != 0) fatal(path);
   if (!server_init(&server)) fatal("epoll");
   bool watched = server_watch(&server, EPOLL_CTL_ADD, STDIN_FILENO, EPOLLIN, TAG_PARENT, 0);
   if (!watched) fatal("standard input must be a pipe");

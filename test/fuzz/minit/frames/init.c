@@ -7,14 +7,7 @@
 static struct server *start(bool container) {
   is_container = container;
   is_spoiled = false;
-  server = (struct server){
-      .on_open = on_open,
-      .on_frame = on_frame,
-      .on_close = on_close,
-      .on_event = on_event,
-      .on_turn = on_turn,
-      .next_wake_us = next_wake_us,
-  };
+  server = hooks;
   return &server;
 }
 

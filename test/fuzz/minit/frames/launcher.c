@@ -11,13 +11,7 @@ struct server *launcher_mode(void) {
     if (results == MAP_FAILED || !storage_init(JOBS_MAX)) abort();
   }
   null_fd = STDIN_FILENO;
-  server = (struct server){
-      .on_frame = on_frame,
-      .on_close = on_close,
-      .on_event = on_event,
-      .on_turn = on_turn,
-      .next_wake_us = next_wake_us,
-  };
+  server = hooks;
   return &server;
 }
 
@@ -27,4 +21,3 @@ bool launcher_busy(void) {
   }
   return false;
 }
-
