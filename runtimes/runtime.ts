@@ -4,9 +4,9 @@
  */
 
 /**
- * How an instance serves calls. `process`: a command per call, one call at a time. `resident`: the command starts one
- * process, which serves up to `concurrency` calls (1 to 64) at a time over the frames of minit/protocol.h, and has to be
- * open within `open_timeout_ms`.
+ * The way in which an instance serves calls. `process`: a command per call, one call at a time. `resident`: the command
+ * starts one process, which serves up to `concurrency` calls (1 to 64) at a time over the frames of minit/protocol.h. It
+ * has `open_timeout_ms` to send CALL_OPEN.
  */
 export type Serving =
   | { readonly kind: "process" }

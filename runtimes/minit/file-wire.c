@@ -87,7 +87,7 @@ void wire_next(struct request *request) {
   request->len = body.left;
 }
 
-/* Where the body of a frame goes that may be so long; it counts once `sent` is called. */
+/* Returns space for the body of a frame, at most `len` bytes. `sent` queues the frame. */
 static uint8_t *room(size_t len) {
   if (OUT_BYTES - out.len < FRAME_HEAD + len) flush();
   return out.data + out.len + FRAME_HEAD;

@@ -93,7 +93,7 @@ const uint8_t *take_room(struct cursor *c, size_t len) {
   return at;
 }
 
-/* A string of the body, in place. NULL unless it ends with its only NUL byte. */
+/* Returns a string of the body, in place; NULL unless it ends with its only NUL byte. */
 char *take_str(struct cursor *c) {
   uint32_t len;
   if (!take_bytes(c, &len, sizeof len)) return NULL;

@@ -32,7 +32,7 @@ bool buf_append(struct buf *b, const void *bytes, size_t len);
 void buf_take(struct buf *b, size_t len);
 void buf_free(struct buf *b);
 
-/* Reads a body front to back. Once something did not fit, `bad` stays set and all reads give zeros. */
+/* Reads a body front to back. After the first read that does not fit, `bad` stays set and all reads give zeros. */
 struct cursor {
   const uint8_t *at;
   size_t left;
@@ -40,7 +40,7 @@ struct cursor {
 };
 
 bool take_bytes(struct cursor *c, void *out, size_t len);
-/* Bytes of the body, in place. NULL when there are not as many. */
+/* Returns `len` bytes of the body, in place; NULL if fewer are left. */
 const uint8_t *take_room(struct cursor *c, size_t len);
 char *take_str(struct cursor *c);
 
@@ -84,7 +84,7 @@ _Noreturn void server_run(struct server *s);
 
 /* Queues one frame of two pieces. Out of memory costs the connection, never a frame in the middle. */
 void conn_send(struct conn *c, uint8_t type, uint32_t id, const void *a, size_t a_len, const void *b, size_t b_len);
-/* Room for one frame with up to `max` bytes of body, and where they go: NULL when memory ran out. */
+/* Reserves one frame and returns the place of its body, at most `max` bytes; NULL if memory ran out. */
 uint8_t *conn_room(struct conn *c, size_t max);
 /* Queues that frame, with the `len` bytes that are there now. */
 void conn_commit(struct conn *c, uint8_t type, uint32_t id, size_t len);

@@ -16,7 +16,7 @@
 
 enum { ATTACH_TRIES = 16, LOOP_BLOCK_BYTES = 4096 };
 
-/* The device that has the file, opened; -1 when none has. What is not attached has no `backing_file`. */
+/* Opens the device that has the file; -1 if none has it. A device without a file has no `backing_file`. */
 static int find_loop(const struct stat *file, char *path, unsigned path_size) {
   DIR *directory = opendir("/sys/block");
   int found = -1;
@@ -68,7 +68,7 @@ static int configure_loop(int file_fd, char *path, unsigned path_size) {
 int loop_attach(const char *file, char *path, unsigned path_size, struct storage_result *result) {
   struct stat info;
   int file_fd = open(file, O_RDWR | O_CLOEXEC), fd = -1, error = 0;
-  /* Against a launcher that does the same now. Opened apart, since the device keeps the other one, and its locks. */
+  /* Locks out another launcher. A descriptor of its own: the device keeps the other one, with its locks. */
   int lock_fd = open(file, O_RDONLY | O_CLOEXEC);
   if (file_fd < 0 || lock_fd < 0 || flock(lock_fd, LOCK_EX) != 0 || fstat(file_fd, &info) != 0) error = errno;
   if (!storage_failed(result, "file", error)) {

@@ -76,7 +76,7 @@ static void send_stored(struct conn *c, uint32_t id, const struct storage_result
   conn_send(c, STORED, id, &head, sizeof head, text, head.len);
 }
 
-/* The child's descriptors are the launcher's: that of the pool stays, that of a list is read. */
+/* The child shares the launcher's descriptors: the pool's stays open, a list's is read and closed. */
 void storage_finish(long job, struct conn *c, uint32_t id) {
   const struct storage_result *result = &results[job];
   char reason[128] = "";

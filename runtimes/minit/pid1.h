@@ -1,6 +1,6 @@
 /*
- * What the parts of PID 1 share: its server, whether it has children, its limit on descriptors. The loop (init.c) and what
- * runs in it (exec.c, resident.c, container.c) both stand on this.
+ * State that the parts of PID 1 share: its server, a flag for children, its limit on descriptors. The loop (init.c) uses it,
+ * and so do the parts that run in the loop (exec.c, resident.c, container.c).
  */
 #ifndef MINIT_PID1_H
 #define MINIT_PID1_H
@@ -12,11 +12,11 @@
 extern struct server server;
 extern bool has_children; /* as the last reaping found it; whoever starts a process sets it */
 
-/* Notes the limit on descriptors. Call it before anything else runs. False with errno. */
+/* Keeps the limit on descriptors for restore_files_limit. Runs before any command. False with errno. */
 bool keep_files_limit(void);
 /*
- * A command of the same uid can lower the limits of PID 1. A soft one is put back; false: the hard one was lowered,
- * and that is for good. Asked for before everything that needs descriptors on behalf of a command.
+ * Restores the soft limit: a command of the same uid can lower the limits of PID 1. False: the hard limit was lowered,
+ * which cannot be undone. Runs before each work that needs descriptors on behalf of a command.
  */
 bool restore_files_limit(void);
 void send_error(struct conn *c, uint32_t id, int error, const char *message);

@@ -25,7 +25,7 @@ enum state { NONE, OPENING, SERVING, ENDING };
 
 struct call {
   uint32_t id; /* 0: free */
-  uint32_t flags; /* those of its result */
+  uint32_t flags; /* of its CALL_RESULT */
   bool is_fed; /* CALL_END came, or nothing follows CALL_BEGIN */
   uint64_t started_us, deadline_us;
   uint32_t result_left, log_left;
@@ -57,7 +57,7 @@ static struct call *find_call(uint32_t id) {
   return NULL;
 }
 
-/* F1: what the process sends waits while the daemon does not read. */
+/* F1: frames of the process wait while the daemon does not read. */
 static bool is_blocked(void) { return resident.conn != NULL && buf_len(&resident.conn->out) > OUT_PAUSE; }
 
 static void send_result(struct call *call, uint32_t status, const uint8_t *bytes, size_t len) {
@@ -79,11 +79,11 @@ static void drain_output(void);
 /* R2, R3. `late`: the call whose deadline passed. */
 static void end(uint32_t why, const struct call *late) {
   if (resident.state == NONE || resident.state == ENDING) return;
-  /* Of its only call. */
+  /* The pipes hold output of the only call. */
   if (resident.concurrency == 1) drain_output();
   resident.state = ENDING;
   resident.result |= why != 0 || !has_children ? why : RESULT_STRAYS;
-  /* Before the socket is closed, which the process would notice. */
+  /* Kills before it closes the socket: the process would notice the end of the socket. */
   if (has_children) kill(-1, SIGKILL);
   resident.kill_us = now_us() + KILL_AGAIN_US;
   is_spoiled = true;
@@ -166,13 +166,13 @@ static bool take_frame(uint8_t type, uint32_t id, struct cursor *body) {
     if (kept > 0) conn_send(resident.conn, CALL_CHUNK, id, body->at, kept, NULL, 0);
     return true;
   }
-  /* What the handler printed before it returned lies in the pipes. */
+  /* The pipes hold what the handler printed before it returned. */
   if (resident.concurrency == 1) drain_output();
   send_result(call, status, body->at, kept);
   return true;
 }
 
-/* Hands on all complete frames. Returns false at one that is not allowed. */
+/* Passes on all complete frames. Returns false at a frame that is not allowed. */
 static bool take_frames(void) {
   struct buf *in = &resident.peer.in;
   while (buf_len(in) >= 4) {
@@ -192,7 +192,7 @@ static bool take_frames(void) {
   return true;
 }
 
-/* One read, counted in `got`. Returns true when more may wait. */
+/* Reads once and adds the bytes to `got`. Returns true if more may wait. */
 static bool receive(size_t *got) {
   struct buf *in = &resident.peer.in;
   if (resident.peer.fd < 0 || resident.state == ENDING) return false;
@@ -365,7 +365,7 @@ void resident_reaped(pid_t pid, int status, const struct rusage *usage) {
   resident.ended_us = now_us();
 }
 
-/* Kills until nothing is left, then the rest of the output and EXIT. */
+/* Kills until no process is left, then sends the rest of the output and EXIT. */
 static void finish(uint64_t now) {
   if (has_children) {
     proc_watch(&resident.proc, &server, RESIDENT_SLOT, false);

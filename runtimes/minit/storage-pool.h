@@ -1,6 +1,6 @@
 /*
- * The storage pool: a btrfs with one subvolume per container and volume. Everything by ioctl on a descriptor of its root; no
- * path inside a subvolume is ever resolved.
+ * The storage pool: a btrfs with one subvolume per container and volume. It works by ioctl on a descriptor of the root, and
+ * resolves no path inside a subvolume.
  *
  * A1 A subvolume comes with its quota and its place in the pool's total in one transaction, and goes in one: a crash leaves
  *    it whole or not at all. What was made inside of it goes before it.
@@ -11,7 +11,7 @@
 
 #include "storage-wire.h"
 
-/* Mounts it and makes what it lacks; one that is open already (`pool_fd` is not -1) is opened once more. */
+/* Mounts the pool and makes the missing parts. A pool that is already open (`pool_fd` is not -1) is opened once more. */
 void storage_pool_open(const struct storage_request *request, int pool_fd, struct storage_result *result);
 void storage_pool_create(int pool_fd, const struct storage_request *request, struct storage_result *result);
 void storage_pool_snapshot(int pool_fd, const struct storage_request *request, struct storage_result *result);

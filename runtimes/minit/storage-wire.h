@@ -1,6 +1,6 @@
 /*
- * Requests for mounts and for the storage pool, and their results: what mounts.c reads and answers, and overlay.c
- * and storage-pool.c carry out.
+ * Requests for mounts and for the storage pool, and their results. mounts.c reads and answers them; overlay.c and
+ * storage-pool.c carry them out.
  */
 #ifndef MINIT_STORAGE_WIRE_H
 #define MINIT_STORAGE_WIRE_H
@@ -26,16 +26,16 @@ struct storage_request {
 struct storage_result {
   uint8_t type;
   int error; /* errno, 0 when done */
-  int fd;    /* -1, or what STORAGE_OPEN opened, or the text that STORAGE_LIST wrote */
+  int fd;    /* -1, or the root that STORAGE_OPEN opened, or the text that STORAGE_LIST wrote */
   uint64_t value[STORAGE_VALUES];
   char step[STORAGE_STEP_BYTES];
 };
 
-/* Whether a frame's type is one of these requests. */
+/* True if a frame of this type is one of these requests. */
 bool is_storage_request(uint8_t type);
 /* False when the body is malformed. */
 bool storage_read(struct storage_request *request, uint8_t type, struct cursor *body);
-/* Whether `error` is one; then the result says so, with the step. */
+/* Returns false if `error` is 0. Otherwise writes the error and the step to the result. */
 bool storage_failed(struct storage_result *result, const char *step, int error);
 
 #endif

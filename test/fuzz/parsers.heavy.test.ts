@@ -22,7 +22,7 @@ import { fuzzTar } from "./tar.ts";
 
 const SECONDS = Number(process.env.HEARTH_FUZZ_SECONDS ?? 20);
 const INPUT_BYTES_MAX = 4_096;
-/** On one of two cores beside other work. */
+/** Minimum on one of two cores with other load. */
 const RUNS_PER_SECOND_MIN = 100;
 
 let directory: string;
@@ -38,7 +38,7 @@ afterAll(() => {
   for (const made of [directory, root]) rmSync(made, { recursive: true, force: true });
 });
 
-/** Runs a fuzzer to its end and returns what it says. Throws the end of that where it failed. */
+/** Runs a fuzzer and returns its output. Throws the end of the output if the fuzzer fails. */
 async function run(program: string, argv: readonly string[], options: object): Promise<string> {
   const child = spawn(program, argv, { ...options, stdio: ["ignore", "ignore", "pipe"] });
   const parts: Buffer[] = [];

@@ -34,7 +34,7 @@ const COMPILERS = {
   fuzzer: ["clang", "-fsanitize=fuzzer,address,undefined"],
   replay: ["cc", "-fsanitize=address,undefined", join(HERE, "replay.c")],
 };
-/** The helper's own warnings are those of its build; here half of each source is unused. */
+/** Without warnings: the helper's build shows them, and here half of each source is unused. */
 const FLAGS = "-std=gnu11 -O1 -g -fno-sanitize-recover=all -w -include stubs.h".split(" ");
 
 export function compileHarness(directory: string, harness: Harness, kind: keyof typeof COMPILERS): string {
@@ -60,7 +60,7 @@ export function harnessDirectory(path: string): string {
   return path;
 }
 
-/** Of a child that runs a harness: without privileges, with `root` as the tree of `minit files`. */
+/** Returns options of a child that runs a harness: without privileges, with `root` as the tree of `minit files`. */
 export function harnessOptions(root: string) {
   const env = { PATH: process.env.PATH, FUZZ_ROOT: root };
   return process.getuid?.() === 0 ? { env, uid: UID, gid: UID } : { env };

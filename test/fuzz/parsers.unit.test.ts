@@ -49,7 +49,7 @@ describe("the kept inputs", () => {
   });
 });
 
-/** As replay.c reads it. */
+/** Returns an input in the form that replay.c reads. */
 function framed(bytes: Buffer): Buffer[] {
   const length = Buffer.alloc(4);
   length.writeUInt32LE(bytes.length);

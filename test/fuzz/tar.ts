@@ -12,11 +12,11 @@ const SUM_BYTES = 8;
 const INPUT_BYTES_MAX = 16_384;
 const KEPT_MAX = 4_000;
 const TURN_COUNT = 1_000;
-/** What has a meaning somewhere in a header. */
+/** Texts with a meaning in some field of a header. */
 const WORDS = [
   ..."\0,/,..,ustar\0,ustar  \0,x,g,L,K,S,5,2,7777777, ,-1,\n,\x80\0\0\0\0\0\0\x01,\xff\xff\xff\xff".split(","),
 ];
-/** Of a header: name, mode, uid, gid, size, time, type, link, magic, prefix. */
+/** Offsets of fields in a header: name, mode, uid, gid, size, time, type, link, magic, prefix. */
 const FIELDS = [0, 100, 108, 116, 124, 136, 156, 157, 257, 345];
 const PAX_KEYS = ["path", "linkpath", "size", "uid", "gid", "mtime", "GNU.sparse.major", "comment"];
 const PAX_VALUES = [
@@ -120,7 +120,7 @@ async function* inPieces(bytes: Buffer, random: ((max: number) => number) | null
 
 interface Outcome {
   readonly entries: readonly (TarEntry & { readonly content: string; readonly content_bytes: number })[];
-  /** Of the refusal that ended it. */
+  /** Message of the refusal that ended the archive; null if there was none. */
   readonly refusal: string | null;
 }
 
@@ -149,7 +149,7 @@ const must = (isSo: boolean, what: string, shown: unknown): void => {
   if (!isSo) throw new Error(`${what}: ${JSON.stringify(shown)}`);
 };
 
-/** An entry as this side writes it is read as the same entry. */
+/** Checks that an entry which hearth writes is read as the same entry. */
 async function checkWritten(entry: TarEntry): Promise<void> {
   const whole = { ...entry, size: entry.type === "file" ? Math.min(entry.size, 1_000) : 0 };
   const content = Buffer.alloc(whole.size);
@@ -164,7 +164,7 @@ async function checkWritten(entry: TarEntry): Promise<void> {
   ]);
 }
 
-/** Checks the outcome of one input and returns its kind: inputs of one kind took much the same way. */
+/** Checks the outcome of one input and returns its kind: inputs of one kind took much the same path. */
 export async function checkTar(bytes: Buffer, random: (max: number) => number): Promise<string> {
   const whole = await parse(inPieces(bytes, null));
   const cut = await parse(inPieces(bytes, random));
@@ -187,7 +187,7 @@ export async function checkTar(bytes: Buffer, random: (max: number) => number): 
   return `${kinds.slice(0, 6).join(" ")} ${whole.refusal?.replace(/[^a-z ]+.*/i, "")}`;
 }
 
-/** Fuzzes until the deadline. Throws what a check found, with the input in base64. Returns how much was tried. */
+/** Fuzzes until the deadline. Throws the fault of a check with the input in base64. Returns counts of inputs and kinds. */
 export async function fuzzTar(seeds: readonly Buffer[], seed: number, isOver: () => boolean) {
   const random = numbers(seed);
   const kept = [...seeds];
@@ -195,7 +195,7 @@ export async function fuzzTar(seeds: readonly Buffer[], seed: number, isOver: ()
   const any = () => kept[random(kept.length)] ?? Buffer.alloc(0);
   let count = 0;
   for (; !isOver(); count++) {
-    // The test's process has more to do.
+    // Other work of the test's process gets its turn.
     if (count % TURN_COUNT === 0) await new Promise((resolve) => setImmediate(resolve));
     const bytes = mutate(any(), any(), random);
     try {

@@ -10,7 +10,7 @@ int main(int argc, char **argv) {
   uint32_t size;
   if (LLVMFuzzerInitialize != NULL) LLVMFuzzerInitialize(&argc, &argv);
   for (int i = 0; fread(&size, sizeof size, 1, stdin) == 1; i++) {
-    /* Of exactly its size, so that a read behind its end is found. */
+    /* A buffer of exactly that size: ASan finds a read beyond its end. */
     uint8_t *data = malloc(size);
     if (data == NULL || fread(data, 1, size, stdin) != size) return 2;
     LLVMFuzzerTestOneInput(data, size);

@@ -1,4 +1,4 @@
-/* See stubs.h. Also what stands for the sources that are left out: the log, the process tree and wiping. */
+/* See stubs.h. Also replaces the sources that are left out: the log, the process tree and wiping. */
 #include "stubs.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ void stub_exit(int code) {
   longjmp(stub_ended, 1);
 }
 
-/* A number is a group of its own. */
+/* Each process is a group of its own. */
 int stub_kill(pid_t pid, int signal) {
   bool found = false;
   for (int i = 0; i < count; i++) {

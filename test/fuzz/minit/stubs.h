@@ -28,9 +28,9 @@ extern jmp_buf stub_ended; /* _exit returns to it */
 extern uint64_t stub_now_us;
 extern const char *stub_root; /* opened in place of "/" */
 
-/* Starts a number. */
+/* Starts a process. Returns its pid, which names no real process. */
 pid_t stub_start(void);
-/* All numbers end, and are reaped. */
+/* Forgets all processes. */
 void stub_forget_processes(void);
 
 int stub_clock(struct timespec *t);

@@ -1,4 +1,4 @@
-/* What a container has beside its commands, for main.c. It has no main command. */
+/* Container mode without its commands, for main.c. The container has no main command. */
 #include "modes.h"
 
 #include "../../../../runtimes/minit/container.c"

@@ -13,7 +13,7 @@ enum { SLOTS_MAX = 8, TURNS_MAX = 10000, TURN_US = 1000 };
 
 static struct conn connection;
 
-/* What the resident process sends; connections are fed below. */
+/* Bytes that the resident process sends. `feed` passes those of connections. */
 static struct {
   const uint8_t *at;
   size_t left;
@@ -61,7 +61,7 @@ static void say(struct server *s, const void *bytes, size_t size) {
   said.left = 0;
 }
 
-/* How much the next piece has. */
+/* Returns the length of the next piece. */
 static size_t piece(size_t size, uint32_t *cut) {
   *cut = *cut * 1103515245 + 12345;
   size_t n = *cut >> 28 < 8 ? size : 1 + (*cut >> 16 & 63);

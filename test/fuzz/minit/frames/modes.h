@@ -7,11 +7,11 @@
 struct server *instance_mode(void);
 struct server *container_mode(void);
 struct server *launcher_mode(void);
-/* After an _exit in the middle. */
+/* Each removes the state that an _exit in the middle left. */
 void init_reset(void);
 void container_reset(void);
 void resident_reset(void);
-/* Commands or jobs that are not over. */
+/* True while a command or job has not ended. */
 bool init_busy(void);
 bool launcher_busy(void);
 

@@ -1,4 +1,4 @@
-/* What main.c needs of the server of files. */
+/* The server of files as main.c drives it. */
 #ifndef FUZZ_MODE_FILES_H
 #define FUZZ_MODE_FILES_H
 
