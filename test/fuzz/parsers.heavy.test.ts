@@ -7,36 +7,28 @@
  */
 import { spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
-import { chmodSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import {
   compileHarness,
   corpusDirectory,
   corpusFiles,
   HARNESSES,
+  harnessDirectories,
   harnessDirectory,
   harnessOptions,
 } from "./parsers.ts";
 import { fuzzTar } from "./tar.ts";
 
 const SECONDS = Number(process.env.HEARTH_FUZZ_SECONDS ?? 20);
+/** Compiling and merging take the rest. */
+const TEST_MS_MAX = (SECONDS + 280) * 1_000;
 const INPUT_BYTES_MAX = 4_096;
 /** Minimum on one of two cores with other load. */
 const RUNS_PER_SECOND_MIN = 100;
 
-let directory: string;
-/** In memory. */
-let root: string;
-
-beforeAll(() => {
-  directory = mkdtempSync("/var/tmp/hearth-fuzz-");
-  chmodSync(directory, 0o755);
-  root = harnessDirectory(mkdtempSync("/dev/shm/hearth-fuzz-"));
-});
-afterAll(() => {
-  for (const made of [directory, root]) rmSync(made, { recursive: true, force: true });
-});
+const made = harnessDirectories();
 
 /** Runs a fuzzer and returns its output. Throws the end of the output if the fuzzer fails. */
 async function run(program: string, argv: readonly string[], options: object): Promise<string> {
@@ -49,15 +41,15 @@ async function run(program: string, argv: readonly string[], options: object): P
   return text;
 }
 
-describe("the parser", () => {
+describe("the parser", { timeout: TEST_MS_MAX }, () => {
   it.each(HARNESSES)("of $name stands whatever it reads", async (harness) => {
-    const program = compileHarness(directory, harness, "fuzzer");
+    const program = compileHarness(made.directory, harness, "fuzzer");
     const [found, seeds] = ["found", "seeds"].map((part) =>
-      harnessDirectory(join(directory, `${harness.name}-${part}`)),
+      harnessDirectory(join(made.directory, `${harness.name}-${part}`)),
     ) as [string, string];
     // Copied: the uid of the harness may not reach the checkout.
     cpSync(corpusDirectory(harness.name), seeds, { recursive: true });
-    const options = { ...harnessOptions(root), cwd: found };
+    const options = { ...harnessOptions(made.root), cwd: found };
     const time = [`-max_total_time=${SECONDS}`, `-max_len=${INPUT_BYTES_MAX}`, "-print_final_stats=1", "-timeout=10"];
     const said = await run(program, [...time, found, seeds], options);
     const runs = Number(/number_of_executed_units: (\d+)/.exec(said)?.[1]);

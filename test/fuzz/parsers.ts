@@ -3,8 +3,9 @@
  * run without privileges, and what would reach beyond their process is replaced (stubs.h).
  */
 import { execFileSync } from "node:child_process";
-import { chmodSync, chownSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { afterAll, beforeAll } from "vitest";
 import { helperSourceDir } from "../../src/installation/paths.js";
 
 const HERE = join(import.meta.dirname, "minit");
@@ -51,6 +52,20 @@ export function compileHarness(directory: string, harness: Harness, kind: keyof 
   execFileSync(compiler, [...FLAGS, ...flags, ...more, `-I${HERE}`, `-I${helper}`, "-o", target, ...files]);
   chmodSync(target, 0o755);
   return target;
+}
+
+/** Directories of one test file: for compiled harnesses, and in memory for the tree of `minit files`. */
+export function harnessDirectories(): { readonly directory: string; readonly root: string } {
+  const made = { directory: "", root: "" };
+  beforeAll(() => {
+    made.directory = mkdtempSync("/var/tmp/hearth-fuzz-");
+    chmodSync(made.directory, 0o755);
+    made.root = harnessDirectory(mkdtempSync("/dev/shm/hearth-fuzz-"));
+  });
+  afterAll(() => {
+    for (const path of Object.values(made)) rmSync(path, { recursive: true, force: true });
+  });
+  return made;
 }
 
 /** Makes a directory that a harness may write to. */

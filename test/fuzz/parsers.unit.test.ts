@@ -1,34 +1,23 @@
 /** The kept inputs of all fuzzed parsers, past failures included, with ASan and UBSan where the parser is in C. */
 import { spawnSync } from "node:child_process";
-import { chmodSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { compileHarness, corpusFiles, HARNESSES, harnessDirectory, harnessOptions } from "./parsers.ts";
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { compileHarness, corpusFiles, HARNESSES, harnessDirectories, harnessOptions } from "./parsers.ts";
 import { checkTar, numbers } from "./tar.ts";
 
 const CORPUS_FILES_MAX = 200;
 
-let directory: string;
-/** In memory. */
-let root: string;
-
-beforeAll(() => {
-  directory = mkdtempSync("/var/tmp/hearth-parsers-");
-  chmodSync(directory, 0o755);
-  root = harnessDirectory(mkdtempSync("/dev/shm/hearth-fuzz-"));
-});
-afterAll(() => {
-  for (const made of [directory, root]) rmSync(made, { recursive: true, force: true });
-});
+const made = harnessDirectories();
 
 describe("the kept inputs", () => {
   it.each(HARNESSES)(
     "of $name break nothing in the helper",
     (harness) => {
-      const program = compileHarness(directory, harness, "replay");
+      const program = compileHarness(made.directory, harness, "replay");
       // Read here: the uid of the harness may not reach the checkout.
       const input = corpusFiles(harness.name);
       const { status, stderr } = spawnSync(program, ["-"], {
-        ...harnessOptions(root),
+        ...harnessOptions(made.root),
         input: Buffer.concat(input.flatMap((file) => framed(readFileSync(file)))),
       });
       expect([status, stderr.toString()]).toEqual([0, ""]);
