@@ -1,6 +1,6 @@
 /**
  * Paths and names of everything that set-up installs. Set-up writes it, and the daemon finds it through the same
- * functions. Plain JS with types in JSDoc, because any Node from 18 on has to run it.
+ * functions. Plain JS with types in JSDoc, because any Node from 20 on has to run it.
  *
  * A release is content-addressed: the helper by its sources and the compiler's flags, an image by its definition, the
  * Debian suite and the architecture. A changed source or definition is therefore a new name, and what runs on the old
