@@ -47,8 +47,6 @@ export class Instance {
   /** Changed by `move` only (S1). */
   state: InstanceState = "starting";
   group: Group | null;
-  /** Whether it is specialised for its group. */
-  is_bound = false;
   /** Whether it has been ready for its group: from then on its calls are warm. */
   was_ready = false;
   /** When the present state began. */
@@ -67,6 +65,11 @@ export class Instance {
     this.class = of;
     this.group = group;
     this.since_ms = now_ms;
+  }
+
+  /** True from the moment the instance is specialised for its group. */
+  get isBound(): boolean {
+    return this.state !== "starting" && this.state !== "cell";
   }
 }
 

@@ -33,12 +33,11 @@ function assign(
   waited_ms: number,
   cell_hit: boolean,
 ): void {
-  const specialise = !instance.is_bound;
+  const specialise = !instance.isBound;
   const cold = !instance.was_ready;
   invariant(specialise || instance.group === group, `P2: ${instance.id} is bound to another group than ${group.key}`);
   move(state, instance, "assign", group);
   if (specialise) {
-    instance.is_bound = true;
     clearFailures(group);
     noteNeed(state, group.class, group.policy.owner ?? null);
   }
@@ -100,7 +99,6 @@ export function give(state: PoolState, instance: Instance, group: Group, cell_hi
   const call = group.queue.first?.value;
   if (call === undefined) {
     move(state, instance, "bind", group);
-    instance.is_bound = true;
     noteNeed(state, group.class, group.policy.owner ?? null);
     state.effects.push({ type: "specialise", instance: instance.id, group: group.key });
     return;

@@ -239,7 +239,6 @@ function adopted(state: PoolState, id: string, class_key: string, key: string | 
     return;
   }
   move(state, instance, "bind");
-  instance.is_bound = true;
   instance.was_ready = true;
   if (!assignFromQueue(state, instance)) rest(state, instance);
   // It takes room that may have been granted to others.
