@@ -189,7 +189,7 @@ export function cellFloor(budget: number): number {
 }
 
 /** What one owner asks of one class. */
-export interface CellClaim {
+interface CellClaim {
   readonly owner: string | null;
   readonly asked: number;
   /** Whether the class is the fallback. */
@@ -269,7 +269,7 @@ export function evenShares(count: number, asked: readonly number[]): number[] {
  * suffices, each gets what it asks for. Otherwise each gets one cell while the part lasts; the rest is divided in
  * proportion to what they ask for beyond that cell, by largest remainders (Hamilton's method).
  */
-export function cellShares(part: number, asked: readonly number[]): number[] {
+function cellShares(part: number, asked: readonly number[]): number[] {
   const total = asked.reduce((sum, count) => sum + count, 0);
   if (total <= part) return [...asked];
   let left = part;

@@ -6,8 +6,7 @@
  */
 import { parseArgs } from "node:util";
 import { BUGS, type Bug, Copy, isBug, POOL_URL } from "./bugs.ts";
-import type { SeedsReport } from "./seed-thread.ts";
-import { loadPool } from "./seed-thread.ts";
+import { loadPool, type SeedsReport } from "./seed-thread.ts";
 import { replayCommand, runSeeds } from "./seeds.ts";
 import { Simulation, Violation } from "./simulation.ts";
 

@@ -33,7 +33,7 @@ export function compile(target: string, sources: readonly string[], flags: reado
   chmodSync(target, 0o755);
 }
 
-export function helperSourcePaths(): string[] {
+function helperSourcePaths(): string[] {
   return helperSources(SOURCES)
     .filter((name) => name.endsWith(".c"))
     .map((name) => join(SOURCES, name));
