@@ -302,7 +302,7 @@ export class Audit {
     if (this.#model.is_pressed) return;
     const free = Math.min(state.wanted_count, starts_max - this.#starting);
     if (free <= room + this.#node.terminating) return;
-    invariant(!this.#cells.hasCell, "A1: a start waits for room beside a cell of another class");
+    invariant(this.#node.cell === 0, "A1: a start waits for room beside a cell of another class");
     invariant(!this.#canEvict(), "A1: a start waits for room beside an idle instance");
   }
 

@@ -81,11 +81,6 @@ export class CellAudit {
     return Math.max(0, starts - this.#sum("unmet")) + Math.max(0, stock - wanted);
   }
 
-  /** Whether a cell stands ready, of any class. */
-  get hasCell(): boolean {
-    return this.#sum("cells") > 0;
-  }
-
   /** A1: whether a cell or a spare start stands ready that the group could have. */
   canServe(group: Group): boolean {
     return this.#tallied(group.class).stock > 0;
@@ -149,10 +144,8 @@ export class CellAudit {
   }
 
   #compareNode(): void {
-    const { unmet_count, servable, counts, is_draining } = this.#state;
+    const { unmet_count, servable, is_draining } = this.#state;
     same(unmet_count, this.#sum("unmet"), "S4: missing instances", "the node");
-    same(counts.cell, this.#sum("cells"), "S2: cells", "the node");
-    same(counts.spare, this.#sum("spares"), "S2: spare starts", "the node");
     invariant(is_draining || servable.size === 0, "A1: a group waits beside a cell");
   }
 
