@@ -1,38 +1,16 @@
 /** What of the node's metrics depends on who reads them. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { step } from "../../pool/scheduler.ts";
-import { PoolState } from "../../pool/states.ts";
-import { totalsOf } from "../../pool/stats.ts";
+import type { PoolState } from "../../pool/states.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { Metrics } from "../../src/telemetry/metrics.ts";
+import type { Metrics } from "../../src/telemetry/metrics.ts";
 import { eventually } from "../support/daemon.ts";
+import { poolMetrics } from "./pool-metrics.ts";
 
-const SETTINGS = {
-  instances_max: 1,
-  starts_max: 1,
-  start_attempts_max: 1,
-  instance_prefix: "i",
-  default_class: "shell",
-};
-
-const state = { pool: new PoolState(SETTINGS) };
+let pool: PoolState;
 let metrics: Metrics;
 beforeEach(() => {
-  state.pool = new PoolState(SETTINGS);
-  const sources = {
-    pool: () => totalsOf(state.pool),
-    store: () => ({ queue_count: 0, queue_bytes: 0, wal_bytes: 0 }),
-    socket_memory: () => ({ tcp_bytes: 0, udp_bytes: 0, tcp_max_bytes: 1 }),
-    machine: {
-      containers: async () => new Map(),
-      storage: async () => ({ size_mb: 1, used_mb: 0, free_mb: 1 }),
-      connections: () => ({ used_count: 0, count_max: 1 }),
-      flows_refused: async () => 0,
-    },
-    log_dropped_count: () => 0,
-    audit: () => ({ dropped_count: 0, suppressed_count: 0 }),
-  };
-  metrics = new Metrics({ version: "1", node_id: "node_1", sources });
+  ({ pool, metrics } = poolMetrics());
 });
 afterEach(() => metrics.close());
 
@@ -46,8 +24,8 @@ describe("the cells", () => {
   it("are shown by state and class, and those of a class without need not any more", async () => {
     const cells = async () => (await textOf(null)).match(/^hearth_pool_cells.*$/gm)?.sort();
     let now_ms = 0;
-    step(state.pool, { type: "adopted", instance: "old", class: "other", group: null, now_ms });
-    step(state.pool, { type: "cells_set", target: 1, now_ms });
+    step(pool, { type: "adopted", instance: "old", class: "other", group: null, now_ms });
+    step(pool, { type: "cells_set", target: 1, now_ms });
     expect(await cells()).toEqual([
       'hearth_pool_cells_target{class="other"} 1',
       'hearth_pool_cells_target{class="shell"} 0',
@@ -58,7 +36,7 @@ describe("the cells", () => {
     ]);
     for (let i = 0; i < 3; i++) {
       now_ms += LIMITS.cell_demand_ms;
-      step(state.pool, { type: "woken", now_ms });
+      step(pool, { type: "woken", now_ms });
     }
     expect(await cells()).toEqual([
       'hearth_pool_cells_target{class="shell"} 1',
