@@ -12,48 +12,33 @@ import { VolumeRows } from "../../src/volumes/rows.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { called } from "../telemetry/called.ts";
 import { quietLog, scratchStores } from "./scratch.ts";
-
-const ONE: StoredNode = { id: "node_one", seq: 1 };
-const TWO: StoredNode = { id: "node_two", seq: 2 };
+import { container, ONE, openForTwo, TWO } from "./two-nodes.ts";
 
 describe("a store of two nodes", () => {
   const scratch = scratchStores();
   let store: Store;
   beforeEach(async () => {
-    store = scratch().open();
-    await store.write([
-      { sql: "INSERT INTO nodes (id) VALUES (?), (?)", args: [ONE.id, TWO.id] },
-      { sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 0)" },
-    ]);
+    store = await openForTwo(scratch());
   });
 
   it("says which node ran an invocation, whichever reads it", async () => {
     const record = called("f");
     const key = { function_seq: 1, id: record.function_id, name: record.function_name };
     const ids: string[] = [];
-    for (const node of [ONE, TWO]) {
-      const invocations = new Invocations({
-        store,
-        ids: randomIds(),
-        node,
-        log: quietLog,
-        quotas: nodeQuotas(),
-        numbers: new NumberBlocks(store),
-      });
+    const invocationsOf = async (node: StoredNode) => {
+      const numbers = new NumberBlocks(store);
+      const options = { store, ids: randomIds(), node, log: quietLog, quotas: nodeQuotas(), numbers };
+      const invocations = new Invocations(options);
       await invocations.boot();
+      return invocations;
+    };
+    for (const node of [ONE, TWO]) {
+      const invocations = await invocationsOf(node);
       const number = invocations.number();
       await invocations.append(1, number, record);
       ids.push(number.id);
     }
-    const reader = new Invocations({
-      store,
-      ids: randomIds(),
-      node: ONE,
-      log: quietLog,
-      quotas: nodeQuotas(),
-      numbers: new NumberBlocks(store),
-    });
-    await reader.boot();
+    const reader = await invocationsOf(ONE);
     const { items } = await reader.list(key, firstPage());
     expect(items.map(({ invocation_id, execution_node_id }) => [invocation_id, execution_node_id])).toEqual([
       [ids[1], TWO.id],
@@ -76,13 +61,7 @@ describe("a store of two nodes", () => {
   });
 
   it("counts a node's containers against that node's bounds", async () => {
-    const insert = (id: string, node: StoredNode) => ({
-      sql: `INSERT INTO containers (id, tenant_id, node_seq, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
-        environment, oom_killed, restart_count, created_at_ms)
-        VALUES (?, 'a', ?, ?, 'running', 1, 0, '{}', 100, '{}', '{}', 0, 0, 1)`,
-      args: [id, node.seq, id],
-    });
-    await store.write([insert("ctr_1", ONE), insert("ctr_2", TWO), insert("ctr_3", TWO)]);
+    await store.write([container("ctr_1", ONE), container("ctr_2", TWO), container("ctr_3", TWO)]);
     const rows = new ContainerRows(store, ONE);
     const held: unknown[] = [];
     for await (const { id, node_seq } of rows.all()) held.push([id, node_seq]);

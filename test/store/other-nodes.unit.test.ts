@@ -24,9 +24,7 @@ import { Volumes } from "../../src/volumes/service.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { called } from "../telemetry/called.ts";
 import { quietLog, scratchStores } from "./scratch.ts";
-
-const ONE: StoredNode = { id: "node_one", seq: 1 };
-const TWO: StoredNode = { id: "node_two", seq: 2 };
+import { container, ONE, openForTwo, TWO } from "./two-nodes.ts";
 
 const elsewhere = (what: string) =>
   expect.objectContaining({ code: "WRONG_STATE", message: `${what} is held by another node` });
@@ -47,11 +45,7 @@ describe("a node of two", () => {
   const scratch = scratchStores();
   let store: Store;
   beforeEach(async () => {
-    store = scratch().open();
-    await store.write([
-      { sql: "INSERT INTO nodes (id) VALUES (?), (?)", args: [ONE.id, TWO.id] },
-      { sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 0)" },
-    ]);
+    store = await openForTwo(scratch());
   });
 
   const shared = () => ({
@@ -73,12 +67,6 @@ describe("a node of two", () => {
       resolveImage: () => ({ reference: "x", release: null }),
       volumes: volumesOf(),
     });
-  const container = (id: string, node: StoredNode, state = "running") => ({
-    sql: `INSERT INTO containers (id, tenant_id, node_seq, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
-      environment, oom_killed, restart_count, created_at_ms)
-      VALUES (?, 'a', ?, ?, ?, 1, 0, '{}', 100, '{}', '{}', 0, 0, 1)`,
-    args: [id, node.seq, id, state],
-  });
   const volume = (id: string, node: StoredNode) =>
     new VolumeRows(store, node).insert("a", id, { name: id, labels: {}, quota_mb: null }, 1);
   const rowsOf = (table: string) => store.read(`SELECT * FROM ${table} ORDER BY seq`);
