@@ -4,7 +4,7 @@ import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { LIMIT_NAMES } from "../../src/base/tenant-limits.ts";
 import { commandLineHint, HINT_WORDS } from "../../src/cli/hints.ts";
-import { buildProgram } from "../../src/cli/program.ts";
+import { commandsOf, makeProgram } from "../support/program.ts";
 
 const SOURCE = new URL("../../src/", import.meta.url).pathname;
 const texts = readdirSync(SOURCE, { recursive: true, encoding: "utf8" })
@@ -32,11 +32,10 @@ describe("a hint", () => {
   });
 
   it("names only commands and flags that exist", () => {
-    const program = buildProgram("1", () => {
-      throw new Error("nothing is asked of a daemon here");
-    });
-    const all = (command: Command): Command[] => [command, ...command.commands.flatMap(all)];
-    const flags = new Set(all(program).flatMap(({ options }) => options.flatMap(({ long, short }) => [long, short])));
+    const program = makeProgram();
+    const flags = new Set(
+      commandsOf(program).flatMap(({ options }) => options.flatMap(({ long, short }) => [long, short])),
+    );
     for (const word of HINT_WORDS.flatMap((own) => own.match(/(?<!\w)--?[a-z]+/g) ?? [])) expect(flags).toContain(word);
     for (const own of HINT_WORDS.filter((text) => text.startsWith("hearth "))) {
       let command: Command | undefined = program;

@@ -4,16 +4,13 @@ import { describe, expect, it } from "vitest";
 import { candidates, isWord } from "../../src/cli/completion.ts";
 import { environmentChange, fieldsOf } from "../../src/cli/functions/function-fields.ts";
 import { phasesOf } from "../../src/cli/functions/invoke.ts";
-import { buildProgram } from "../../src/cli/program.ts";
 import { EXIT_HELP } from "../../src/cli/session/failure.ts";
 import type { Flags } from "../../src/cli/session/session.ts";
 import { createFunction, updateFunction } from "../../src/functions/schema.ts";
 import { createKey, requestToken, tenantLimits } from "../../src/tenants/schema.ts";
+import { commandsOf, makeProgram, start } from "../support/program.ts";
 
-const start = () => {
-  throw new Error("nothing is asked of a daemon here");
-};
-const program = buildProgram("1.2.3", start);
+const program = makeProgram();
 
 function find(...names: string[]): Command {
   return names.reduce((command: Command, name) => {
@@ -26,15 +23,12 @@ function find(...names: string[]): Command {
 const flags = (command: Command) => new Set(command.options.map(({ long }) => long));
 const dashed = (field: string) => field.replaceAll("_", "-");
 
-function leaves(command: Command): Command[] {
-  return command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
-}
-const verbs = leaves(program).filter((command) => !command.name().startsWith("__"));
+const verbs = commandsOf(program).filter((one) => one.commands.length === 0 && !one.name().startsWith("__"));
 
 /** The flags of a verb as commander parses them. */
 function parsed(names: readonly string[], args: readonly string[]): Flags {
   const command = find(...names);
-  const fresh = buildProgram("1", start);
+  const fresh = makeProgram();
   const verb = names.reduce((at: Command, name) => at.commands.find((one) => one.name() === name) as Command, fresh);
   verb.parseOptions([...args]);
   expect(command.name()).toBe(verb.name());

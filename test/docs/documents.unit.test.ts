@@ -3,15 +3,13 @@ import { existsSync } from "node:fs";
 import { basename, dirname, join, normalize } from "node:path";
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
-import { buildProgram } from "../../src/cli/program.ts";
 import { PROJECT_DIR } from "../../src/installation/paths.js";
 import { DOCUMENTS, documentAt, PASTED, PROJECT_FILES, readText } from "../support/markdown-documents.ts";
+import { makeProgram } from "../support/program.ts";
 
 const README = documentAt("README.md");
 
-const program = buildProgram("1.2.3", () => {
-  throw new Error("no command runs here");
-});
+const program = makeProgram();
 
 /** Returns the first word that no command has; null if all words before a flag or an argument are commands. */
 function unknownCommand(words: readonly string[]): string | null {
