@@ -2,18 +2,9 @@
  * The shape of the source, held by a test: who may import whom, what is named how, which calls have one home. Limits
  * here are never loosened; an exception is an entry with its reason.
  */
-import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { basename, dirname, join, normalize } from "node:path";
 import { describe, expect, it } from "vitest";
-
-const ROOT = join(import.meta.dirname, "..");
-const files = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], { cwd: ROOT })
-  .toString()
-  .split("\n")
-  .filter((file) => file !== "");
-const code = files.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file));
-const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
+import { SOURCES as code, PROJECT_FILES as files, readText as read } from "./support/project-files.ts";
 
 /** What stands at the top level, beside dotfiles. */
 const TOP = new Set("package.json package-lock.json tsconfig.json src pool runtimes test bench README.md".split(" "));

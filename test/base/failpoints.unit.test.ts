@@ -1,10 +1,10 @@
 /** Failpoints: what the setting may say, when one fires, and that each name stands at one place in the source. */
-import { execFileSync, spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import { afterEach, describe, expect, it } from "vitest";
 import { armFailpoint, FAILPOINTS, failpoint } from "../../src/base/failpoints.ts";
+import { readText, SOURCES } from "../support/project-files.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const MODULE = JSON.stringify(join(ROOT, "src/base/failpoints.ts"));
@@ -84,14 +84,8 @@ describe("a failpoint", () => {
   });
 
   it("of each name stands at one place in the source, and no other does", () => {
-    const files = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard", "src", "pool"], {
-      cwd: ROOT,
-      encoding: "utf8",
-    });
-    const placed = files
-      .split("\n")
-      .filter((file) => file.endsWith(".ts"))
-      .flatMap((file) => [...readFileSync(join(ROOT, file), "utf8").matchAll(/\bfailpoint\("([^"]+)"\)/g)])
+    const placed = SOURCES.filter((file) => file.endsWith(".ts"))
+      .flatMap((file) => [...readText(file).matchAll(/\bfailpoint\("([^"]+)"\)/g)])
       .map(([, name]) => name);
     expect(placed.sort()).toEqual([...FAILPOINTS].sort());
   });

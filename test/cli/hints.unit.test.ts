@@ -1,15 +1,12 @@
 /** Hints as the command line prints them: every hint of the source, against the commands and flags that exist. */
-import { readdirSync, readFileSync } from "node:fs";
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { LIMIT_NAMES } from "../../src/base/tenant-limits.ts";
 import { commandLineHint, HINT_WORDS } from "../../src/cli/hints.ts";
 import { commandsOf, makeProgram } from "../support/program.ts";
+import { readText, SOURCES } from "../support/project-files.ts";
 
-const SOURCE = new URL("../../src/", import.meta.url).pathname;
-const texts = readdirSync(SOURCE, { recursive: true, encoding: "utf8" })
-  .filter((file) => file.endsWith(".ts") && !/^(cli|docs)\//.test(file))
-  .map((file) => readFileSync(`${SOURCE}${file}`, "utf8"));
+const texts = SOURCES.filter((file) => /^src\/(?!cli\/|docs\/).*\.ts$/.test(file)).map(readText);
 /** The text of each `hint:`, with what is inserted as `<id>`. */
 const hints = texts.flatMap((text) =>
   [...text.matchAll(/\bhint(?::| =)([^;{}]{0,40}?)(?:"([^"]+)"|`([^`]+)`)/g)].map(([, , plain, template]) =>

@@ -4,8 +4,9 @@ import { basename, dirname, join, normalize } from "node:path";
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { PROJECT_DIR } from "../../src/installation/paths.js";
-import { DOCUMENTS, documentAt, PASTED, PROJECT_FILES, readText } from "../support/markdown-documents.ts";
+import { DOCUMENTS, documentAt, PASTED } from "../support/markdown-documents.ts";
 import { makeProgram } from "../support/program.ts";
+import { PROJECT_FILES, readText } from "../support/project-files.ts";
 
 const README = documentAt("README.md");
 

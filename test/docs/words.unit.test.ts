@@ -2,8 +2,9 @@
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { openApiDocument } from "../../src/docs/openapi.ts";
-import { DOCUMENTS, PROJECT_FILES, readText } from "../support/markdown-documents.ts";
+import { DOCUMENTS } from "../support/markdown-documents.ts";
 import { commandsOf, makeProgram } from "../support/program.ts";
+import { PROJECT_FILES, readText, SOURCES } from "../support/project-files.ts";
 import { ROUTES } from "../support/routes.ts";
 
 /** A private word, and the terms that stand instead. */
@@ -85,10 +86,9 @@ describe("private words are absent from", () => {
   });
 
   it("errors, hints, log lines and texts of the page", () => {
-    const sources = PROJECT_FILES.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file));
     const pages = PROJECT_FILES.filter((file) => /^src\/page\/.*\.html$/.test(file));
     const found = [
-      ...sources.flatMap((file) => sentencesOf(file).flatMap((text) => bannedIn(file, text))),
+      ...SOURCES.flatMap((file) => sentencesOf(file).flatMap((text) => bannedIn(file, text))),
       ...pages.flatMap((file) => bannedIn(file, readText(file))),
     ];
     expect(found).toEqual([]);

@@ -1,8 +1,5 @@
 /** The documents of the project: every Markdown file, with its prose, fenced blocks, links and headings. */
-import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
-import { PROJECT_DIR } from "../../src/installation/paths.js";
+import { PROJECT_FILES, readText } from "./project-files.ts";
 
 interface FencedBlock {
   readonly language: string;
@@ -23,18 +20,6 @@ export interface MarkdownDocument {
 }
 
 const FENCE = /^```(\w*)\n([\s\S]*?)^```$/gm;
-
-/** Tracked files of the checkout, and new ones that git does not ignore. */
-export const PROJECT_FILES: readonly string[] = execFileSync(
-  "git",
-  ["ls-files", "--cached", "--others", "--exclude-standard"],
-  { cwd: PROJECT_DIR },
-)
-  .toString()
-  .split("\n")
-  .filter((file) => file !== "");
-
-export const readText = (path: string): string => readFileSync(join(PROJECT_DIR, path), "utf8");
 
 function anchorOf(heading: string): string {
   return heading

@@ -1,0 +1,20 @@
+/** The files of the checkout that belong to the project, and their text. */
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { PROJECT_DIR } from "../../src/installation/paths.js";
+
+/** Tracked files of the checkout, and new ones that git does not ignore. */
+export const PROJECT_FILES: readonly string[] = execFileSync(
+  "git",
+  ["ls-files", "--cached", "--others", "--exclude-standard"],
+  { cwd: PROJECT_DIR },
+)
+  .toString()
+  .split("\n")
+  .filter((file) => file !== "");
+
+/** Files of the program itself. */
+export const SOURCES = PROJECT_FILES.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file));
+
+export const readText = (path: string): string => readFileSync(join(PROJECT_DIR, path), "utf8");
