@@ -19,7 +19,7 @@ import type { Adopted, Engine, Instance } from "../../src/engine/ports.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
-import { MadeImages } from "../support/made-images.ts";
+import { MadeImages, mountsOf } from "../support/made-images.ts";
 import type { Left, Step } from "./leaver.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
@@ -195,10 +195,7 @@ describe("an engine that comes after one that was killed", () => {
   it("knows the class of what it adopts, and keeps the image of that class mounted until nothing needs it", async () => {
     const images = new MadeImages(`localhost/hearth-test-adoption-${process.pid}`);
     const id = images.make("other");
-    const mounted = () =>
-      leftoversOf({ ...config, tag: config.host_tag }).image_containers.filter((name) =>
-        name.endsWith(id.slice(0, 12)),
-      );
+    const mounted = () => mountsOf(leftoversOf({ ...config, tag: config.host_tag }), id);
     try {
       const of = { key: "other-1", image: id, scratch_mb: 9 };
       await leave([{ id: "plain" }, { id: "other", class: of }]);

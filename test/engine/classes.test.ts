@@ -17,7 +17,7 @@ import { groupKey } from "../../src/functions/target.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { engineConfig, engineOf } from "../support/engine.ts";
-import { MadeImages } from "../support/made-images.ts";
+import { MadeImages, mountsOf } from "../support/made-images.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-classes-"));
 const config = engineConfig(["--data-dir", data_dir, "--bridge", "htc0", "--subnet", "10.95.0.0/20"]);
@@ -193,7 +193,7 @@ describe("functions of two classes", () => {
 
   it("keep the image mounted for as long as instances need it", async () => {
     const { pool } = parts();
-    const mounted = () => leftovers().image_containers.filter((name) => name.endsWith(state.image_id.slice(0, 12)));
+    const mounted = () => mountsOf(leftovers(), state.image_id);
     expect(mounted()).toHaveLength(1);
     pool.setCells(0);
     for (const name of ["first", "second"]) {

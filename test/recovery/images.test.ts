@@ -5,7 +5,7 @@ import { profileImage } from "../../src/installation/paths.js";
 import { Connection } from "../../src/store/connection.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
-import { build, MadeImages } from "../support/made-images.ts";
+import { build, MadeImages, mountsOf } from "../support/made-images.ts";
 
 const NAME = `localhost/hearth-test-retag-${process.pid}`;
 const images = new MadeImages(NAME);
@@ -23,7 +23,7 @@ const keptOf = (id: string) => {
   const names = build("images", "--format", "{{.Name}}:{{.Tag}}").split("\n");
   return names.filter((name) => name.includes("/kept:") && name.trim().endsWith(id.slice(0, 12)));
 };
-const mountedOf = (id: string) => daemon.leftovers().image_containers.filter((name) => name.endsWith(id.slice(0, 12)));
+const mountedOf = (id: string) => mountsOf(daemon.leftovers(), id);
 
 describe("a name that comes to stand for another image", () => {
   it("is the new image to the next container, the old one to containers made before, until none needs that", async () => {

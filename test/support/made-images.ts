@@ -2,12 +2,18 @@
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
+import type { Leftovers } from "./daemon.ts";
 
 /** Runs buildah on the store. Returns what it prints. */
 export function build(...args: string[]): string {
   const [buildah = "", ...flags] = buildahCommand(readDirectories(process.env, []).image_dir);
   const output = execFileSync(buildah, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] });
   return output.toString().trim();
+}
+
+/** Lists the containers of buildah that keep an image mounted. */
+export function mountsOf({ image_containers }: Leftovers, id: string): string[] {
+  return image_containers.filter((name) => name.endsWith(id.slice(0, 12)));
 }
 
 export class MadeImages {
