@@ -74,7 +74,6 @@ export class EngineHost {
   readonly #keeper: LauncherKeeper;
   readonly #socket: string;
   readonly #store: ImageStore;
-  readonly #onReplaced: ((launcher: LauncherClient) => Promise<void>)[] = [];
   #runtime: OciRuntime | null = null;
   #storage: StoragePool | null = null;
   #filters: Filters | null = null;
@@ -109,7 +108,7 @@ export class EngineHost {
       private_tmp: ![config.data_dir, config.image_dir, minit].some((path) => path.startsWith("/tmp/")),
       onReplaced: async ({ client }) => {
         await this.images.mountAgain(client);
-        for (const listener of this.#onReplaced) await listener(client);
+        await this.#storage?.mount(client);
       },
     });
     const slots_max = config.instances_max + config.containers_max + SLOT_MARGIN;
@@ -169,10 +168,9 @@ export class EngineHost {
   async openStorage(): Promise<void> {
     const { config, clock, log } = this.options;
     const { data_dir, storage_pool_mb: size_mb } = config;
-    const storage = await StoragePool.open({ withLauncher: this.retried.bind(this), data_dir, size_mb, clock, log });
-    this.#storage = storage;
-    this.note(shareDisk(config.disk_scheduler, storage.file));
-    this.onReplaced((client) => storage.mount(client));
+    const withLauncher = this.retried.bind(this);
+    this.#storage = await StoragePool.open({ withLauncher, data_dir, size_mb, clock, log });
+    this.note(shareDisk(config.disk_scheduler, this.#storage.file));
   }
 
   get storage(): Storage {
@@ -267,11 +265,6 @@ export class EngineHost {
         this.options.log.warn("the launcher exited during a request, retrying", { attempt, error: errorText(error) });
       }
     }
-  }
-
-  /** Has `listener` bring up again, in a new launcher's mount namespace, what ended with the old one. */
-  onReplaced(listener: (launcher: LauncherClient) => Promise<void>): void {
-    this.#onReplaced.push(listener);
   }
 
   /** Runs a task of thread.ts. */
