@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter } from "../../src/engine/minit/frames.ts";
 import { MinitClient } from "../../src/engine/minit/instance-client.ts";
-import type { ExecOutcome, ExecRequest } from "../../src/engine/ports.ts";
+import type { CallOutcome, ExecOutcome, ExecRequest } from "../../src/engine/ports.ts";
 
 const CAP_BYTES = 1_000;
 
@@ -29,7 +29,7 @@ let client: MinitClient;
 let peer: Socket;
 /** Those of the peer's READY. */
 let flags = 0;
-/** Ids of the commands that the peer was sent. */
+/** Ids of the commands and calls that the peer was sent. */
 let asked: (id: number) => void;
 
 beforeEach(async () => {
@@ -39,7 +39,7 @@ beforeEach(async () => {
     peer = socket;
     socket.on("error", () => {});
     const reader = new FrameReader((type, id) => {
-      if (type === FRAME.EXEC) asked(id);
+      if (type === FRAME.EXEC || type === FRAME.CALL_BEGIN) asked(id);
     });
     socket.on("data", (chunk) => reader.push(chunk));
     socket.write(new FrameWriter(FRAME.READY, 0, 24).u32(2).raw(Buffer.alloc(16, 0xab)).u32(flags).buffer);
@@ -68,6 +68,17 @@ function exec(answer: (id: number) => readonly Buffer[]): Promise<ExecOutcome> {
   return client.execSole(request);
 }
 
+/** Calls a resident process whose result the peer answers with these texts, in one write. */
+function callResident(texts: readonly string[]): Promise<CallOutcome> {
+  const process = { argv: ["true"], environment: [], working_directory: "", concurrency: 1, open_timeout_ms: 1_000 };
+  const call = { payload: Buffer.alloc(0), timeout_ms: 0, result_bytes_max: CAP_BYTES, log_bytes_max: 0 };
+  asked = (id) => {
+    const chunks = texts.map((text) => output(FRAME.CALL_CHUNK, id, text));
+    peer.write(Buffer.concat([...chunks, new FrameWriter(FRAME.CALL_RESULT, id, 16).raw(Buffer.alloc(16)).buffer]));
+  };
+  return client.serve(process, () => {}).call(call);
+}
+
 describe("a client of minit", () => {
   it("hands over output up to the caps, in however many pieces, and says when the instance is idle", async () => {
     const outcome = await exec((id) => [
@@ -81,6 +92,19 @@ describe("a client of minit", () => {
     expect(outcome.stderr).toBe("e".repeat(CAP_BYTES));
     await outcome.idle;
     expect(client.isOpen).toBe(true);
+  });
+
+  it("hands over the result of a call up to its cap, in however many pieces", async () => {
+    const { result } = await callResident(Array.from({ length: CAP_BYTES }, (_, i) => String(i % 10)));
+    expect(result.toString()).toBe("0123456789".repeat(CAP_BYTES / 10));
+  });
+
+  it("ends the connection and the call after a result above the cap", async () => {
+    await expect(callResident(["x".repeat(CAP_BYTES), "x"])).rejects.toMatchObject({
+      code: "INTERNAL",
+      message: expect.stringContaining("minit violated the protocol"),
+    });
+    expect(client.isOpen).toBe(false);
   });
 
   it("puts characters together that two frames have cut", async () => {
