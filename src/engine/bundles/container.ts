@@ -12,6 +12,7 @@ import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
 import {
   bind,
+  IMAGE_ANNOTATION,
   kernelMounts,
   MASKED_PATHS,
   MINIT_INSIDE,
@@ -43,8 +44,6 @@ export const CAPABILITIES: readonly string[] = [
 const SLOT_ANNOTATION = "hearth.slot";
 /** Notes the first id of its user namespace, where it has one, for the same. */
 const FIRST_ID_ANNOTATION = "hearth.first-id";
-/** Notes the image that its root lies on, for the same. */
-const IMAGE_ANNOTATION = "hearth.image";
 /** Notes the policy of its network, as JSON, for the same. */
 const NETWORK_ANNOTATION = "hearth.network";
 

@@ -43,8 +43,9 @@ export interface InstanceSpec {
   readonly class: InstanceClass;
 }
 
-/** Annotations by which a later process knows the class of an instance: its key, and its image. */
+/** Annotation with the key of an instance's class, for a later process. */
 export const CLASS_ANNOTATION = "hearth.class";
+/** Annotation with the id of the image that the root lies on, for a later process. */
 export const IMAGE_ANNOTATION = "hearth.image";
 
 export const tmpfs = (destination: string, ...options: string[]) => ({
