@@ -136,8 +136,7 @@ export class InitWire extends Wire {
       frame.u32(exec.flags ?? 0).u32(exec.timeout_ms ?? 0);
       frame.u32(exec.stdout_max ?? 2 ** 26).u32(exec.stderr_max ?? 2 ** 26);
       frame.u16(exec.argv.length).u16(env.length).str(cwd);
-      for (const text of [...exec.argv, ...env]) frame.str(text);
-      frame.raw(stdin);
+      frame.strs(exec.argv).strs(env).raw(stdin);
     });
     return id;
   }
@@ -263,9 +262,9 @@ export class Native {
         .u16(env.length)
         .u16(listen.length)
         .u16(files.length)
-        .str(cwd);
-      for (const text of texts) frame.str(text);
-      frame.raw(stdin);
+        .str(cwd)
+        .strs(texts)
+        .raw(stdin);
     });
     return id;
   }

@@ -170,8 +170,7 @@ export class LauncherClient {
     const bytes = 12 + strBytes(cwd) + strsBytes(texts);
     const answer = await this.#call(FRAME.SPAWN, bytes, request.timeout_ms + REPLY_GRACE_MS, (frame) => {
       frame.u32(request.timeout_ms).u16(request.argv.length).u16(environment.length);
-      frame.u16(listen.length).u16(files.length).str(cwd);
-      for (const text of texts) frame.str(text);
+      frame.u16(listen.length).u16(files.length).str(cwd).strs(texts);
     });
     const flags = answer.readUInt32LE(8);
     const stdout_end = 28 + answer.readUInt32LE(24);
@@ -252,8 +251,8 @@ export class LauncherClient {
         .u64(bytes)
         .u32(flags)
         .u32(user?.fd ?? NO_FD)
-        .u32(user?.first_id ?? 0);
-      for (const text of texts) frame.str(text);
+        .u32(user?.first_id ?? 0)
+        .strs(texts);
     });
     const values = Array.from({ length: STORAGE_VALUES }, (_, i) => Number(answer.readBigUInt64LE(4 + 8 * i)));
     return { errno: answer.readUInt32LE(0), values, text: strAt(answer, 4 + 8 * STORAGE_VALUES) };

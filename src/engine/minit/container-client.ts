@@ -222,10 +222,7 @@ function runFrame(request: RunRequest): Buffer {
     .u32(request.grace_ms)
     .u16(terminal?.cols ?? 0)
     .u16(terminal?.rows ?? 0);
-  frame.str(working_directory);
-  for (const text of argv) frame.str(text);
-  for (const text of environment) frame.str(text);
-  return frame.raw(stdin).buffer;
+  return frame.str(working_directory).strs(argv).strs(environment).raw(stdin).buffer;
 }
 
 /** Starts a command in the container whose minit listens at `path`. */

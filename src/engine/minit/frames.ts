@@ -108,6 +108,11 @@ export class FrameWriter {
     return this;
   }
 
+  strs(texts: readonly string[]): this {
+    for (const text of texts) this.str(text);
+    return this;
+  }
+
   raw(bytes: Uint8Array): this {
     this.buffer.set(bytes, this.#at);
     this.#at += bytes.length;

@@ -105,9 +105,9 @@ export class MinitClient implements InstanceMinit {
       .u32(request.stderr_bytes_max)
       .u16(argv.length)
       .u16(environment.length)
-      .str(working_directory);
-    for (const text of argv) frame.str(text);
-    for (const text of environment) frame.str(text);
+      .str(working_directory)
+      .strs(argv)
+      .strs(environment);
     if (payload_bytes > 0) frame.text(payload);
     return new Promise((resolve, reject) => {
       const stdout = new GatheredOutput(request.stdout_bytes_max);

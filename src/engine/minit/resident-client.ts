@@ -54,10 +54,8 @@ export function serveFrame(id: number, request: ServeRequest): Buffer {
   const { argv, environment, working_directory, concurrency, open_timeout_ms } = request;
   const bytes = 10 + strBytes(working_directory) + strsBytes(argv) + strsBytes(environment);
   const frame = new FrameWriter(FRAME.SERVE, id, bytes);
-  frame.u32(open_timeout_ms).u16(concurrency).u16(argv.length).u16(environment.length).str(working_directory);
-  for (const text of argv) frame.str(text);
-  for (const text of environment) frame.str(text);
-  return frame.buffer;
+  frame.u32(open_timeout_ms).u16(concurrency).u16(argv.length).u16(environment.length);
+  return frame.str(working_directory).strs(argv).strs(environment).buffer;
 }
 
 /** The frames of one call's request: one where the payload fits. */
