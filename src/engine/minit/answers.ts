@@ -1,9 +1,10 @@
 /**
- * What minit answers, read from its frames: its greeting and the end of a command. The other end's description of the
- * same is runtimes/minit/protocol.h. Throws INTERNAL where it is not what minit sends.
+ * Reads minit's answers from its frames: the greeting, the result of a call, the end of a command or resident process.
+ * runtimes/minit/protocol.h describes the same frames. Throws INTERNAL if a frame is not what minit sends.
  */
 import { AppError } from "../../base/errors.ts";
 import type { ExitAnswer } from "../ports/commands.ts";
+import type { CallOutcome, ResidentEnd } from "../ports/residents.ts";
 
 /** The version that both ends must speak. */
 export const PROTOCOL_VERSION = 2;
@@ -18,12 +19,15 @@ export interface Greeting {
 
 const READY_BYTES = 24;
 const EXIT_BYTES = 44;
+const RESULT_HEAD_BYTES = 16;
 
 const TIMED_OUT = 1;
 const STDOUT_TRUNCATED = 2;
+const RESULT_TRUNCATED = 2;
 const STDERR_TRUNCATED = 4;
 const SPAWN_FAILED = 8;
 const CANCELLED = 32;
+const BROKEN = 64;
 
 export function readGreeting(body: Buffer): Greeting {
   if (body.length < READY_BYTES || body.readUInt32LE(0) !== PROTOCOL_VERSION) {
@@ -47,4 +51,29 @@ export function readExit(body: Buffer): ExitAnswer {
     cpu_ms: Number(body.readBigUInt64LE(24)) / 1000,
     memory_peak_kb: Number(body.readBigUInt64LE(32)),
   };
+}
+
+export function readResidentEnd(body: Buffer): ResidentEnd {
+  return { ...readExit(body), is_broken: (body.readUInt32LE(8) & BROKEN) !== 0 };
+}
+
+/** Reads a CALL_RESULT frame: the outcome, and in place of the whole result its last bytes. */
+export function readCallResult(body: Buffer): CallOutcome {
+  if (body.length < RESULT_HEAD_BYTES) throw new AppError("INTERNAL", `a result of ${body.length} bytes`);
+  const flags = body.readUInt32LE(0);
+  return {
+    status: body.readUInt32LE(4),
+    timed_out: (flags & TIMED_OUT) !== 0,
+    cancelled: (flags & CANCELLED) !== 0,
+    result: body.subarray(RESULT_HEAD_BYTES),
+    result_truncated: (flags & RESULT_TRUNCATED) !== 0,
+    // The log has the flag of standard error.
+    log_truncated: (flags & STDERR_TRUNCATED) !== 0,
+    handler_ms: Number(body.readBigUInt64LE(8)) / 1000,
+  };
+}
+
+/** Returns the text of an ERROR frame, which follows its errno. */
+export function readRefusal(body: Buffer): string {
+  return body.toString("utf8", 8, body.length - 1);
 }

@@ -19,7 +19,7 @@ import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Exec, ExecListener, ExitAnswer, Gathering, RunRequest, TerminalSize } from "../ports/commands.ts";
 import type { ContainerControl } from "../ports/containers.ts";
-import { type Greeting, readExit, readGreeting } from "./answers.ts";
+import { type Greeting, readExit, readGreeting, readRefusal } from "./answers.ts";
 import { bareFrame, FRAME, FRAME_HEAD_BYTES, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 import { GatheredOutput } from "./gathered-output.ts";
 
@@ -196,7 +196,7 @@ export class ExecConnection implements Exec {
     } else if (type === FRAME.ERROR) {
       const errno = body.readUInt32LE(0);
       const code = errno === EBUSY ? "CAPACITY_FULL" : "INTERNAL";
-      this.#end(new AppError(code, `minit refused the command: ${body.toString("utf8", 8, body.length - 1)}`));
+      this.#end(new AppError(code, `minit refused the command: ${readRefusal(body)}`));
       this.close();
     }
   }

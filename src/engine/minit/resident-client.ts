@@ -18,19 +18,13 @@ import type {
   ResidentEnd,
   ServeRequest,
 } from "../ports/residents.ts";
-import { readExit } from "./answers.ts";
+import { readCallResult, readRefusal, readResidentEnd } from "./answers.ts";
 import { bareFrame, FRAME, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 import { GatheredOutput } from "./gathered-output.ts";
 
-/** Of protocol.h. */
+/** CALL_CHUNK_MAX of protocol.h. */
 const CHUNK_BYTES_MAX = 64 * 1024;
 const FLAG_MORE = 1;
-const TIMED_OUT = 1;
-const RESULT_TRUNCATED = 2;
-const LOG_TRUNCATED = 4;
-const CANCELLED = 32;
-const BROKEN = 64;
-const RESULT_HEAD_BYTES = 16;
 const LOG_OF_STDOUT = 1;
 const SIGKILL = 9;
 
@@ -160,23 +154,14 @@ export class ResidentClient implements Resident {
   }
 
   #settle(id: number, call: InFlight, body: Buffer): void {
-    if (body.length < RESULT_HEAD_BYTES) throw new AppError("INTERNAL", `a result of ${body.length} bytes`);
-    this.#take(call, body.subarray(RESULT_HEAD_BYTES));
+    const outcome = readCallResult(body);
+    this.#take(call, outcome.result);
     this.#calls.delete(id);
-    const flags = body.readUInt32LE(0);
-    call.resolve({
-      status: body.readUInt32LE(4),
-      timed_out: (flags & TIMED_OUT) !== 0,
-      cancelled: (flags & CANCELLED) !== 0,
-      result: call.result.bytes(),
-      result_truncated: (flags & RESULT_TRUNCATED) !== 0,
-      log_truncated: (flags & LOG_TRUNCATED) !== 0,
-      handler_ms: Number(body.readBigUInt64LE(8)) / 1000,
-    });
+    call.resolve({ ...outcome, result: call.result.bytes() });
   }
 
   #exit(body: Buffer): void {
-    this.#ended.resolve({ ...readExit(body), is_broken: (body.readUInt32LE(8) & BROKEN) !== 0 });
+    this.#ended.resolve(readResidentEnd(body));
     this.lose(new AppError("INTERNAL", "the resident process has ended"));
   }
 }
@@ -186,5 +171,5 @@ function streamOf(body: Buffer): OutputStream {
 }
 
 function refusalOf(what: string, body: Buffer): AppError {
-  return new AppError("INTERNAL", `minit refused the ${what}: ${body.toString("utf8", 8, body.length - 1)}`);
+  return new AppError("INTERNAL", `minit refused the ${what}: ${readRefusal(body)}`);
 }
