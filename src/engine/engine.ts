@@ -50,12 +50,13 @@ export class LocalEngine implements Engine {
     const areAdoptable = await this.instances.begin();
     host.writeResolvConf();
     const mounting = host.images.pin(found, areAdoptable);
-    const [sorted] = await together(this.#takeOver(), mounting, host.openStorage());
+    const [{ sorted, adopted }] = await together(this.#takeOver(), mounting, host.openStorage());
     failpoint("engine.boot.adopted");
     host.startThreads();
     await this.instances.prepare(sorted);
     await this.containers.begin();
-    return this.instances.adopt(sorted);
+    this.instances.clear(sorted);
+    return adopted;
   }
 
   flowsRefused(): Promise<number> {
@@ -101,10 +102,10 @@ export class LocalEngine implements Engine {
   }
 
   /** Looks at what an earlier process left and brings up the network around it. What is not understood goes at once. */
-  async #takeOver(): Promise<Sorted> {
+  async #takeOver(): Promise<{ readonly sorted: Sorted; readonly adopted: readonly Adopted[] }> {
     const { network, options } = this.#host;
     const [sorted, kept] = await together(this.instances.sort(), this.containers.takeOver());
-    await this.instances.keep(sorted);
+    const adopted = await this.instances.adopt(sorted);
     const { survivors, doomed } = sorted;
     await network.boot([...[...survivors, ...doomed].map(({ slot }) => slot), ...kept], survivors.length === 0);
     if (survivors.length + doomed.length > 0) {
@@ -113,6 +114,6 @@ export class LocalEngine implements Engine {
         removing: doomed.length,
       });
     }
-    return sorted;
+    return { sorted, adopted };
   }
 }

@@ -14,7 +14,6 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "../bundles/instance.ts";
 import {
-  type Doomed,
   fingerprintOf,
   isFingerprint,
   Leftovers,
@@ -70,8 +69,6 @@ export class LocalInstances implements Instances {
   readonly #host: EngineHost;
   readonly #leftovers: Leftovers;
   readonly #held = new Map<string, Held>();
-  /** Instances of an earlier process that live on. */
-  #adopted: readonly Adopted[] = [];
   /** Containers that are being started or removed. */
   readonly #moving = new Set<string>();
   /** Containers that were nobody's at the last look. */
@@ -114,11 +111,11 @@ export class LocalInstances implements Instances {
   }
 
   /**
-   * Removes what is not understood at once; what is doomed keeps its id until `adopt` has removed it. The images of
-   * survivors stay mounted from here on.
+   * Takes the survivors, whose images stay mounted from here on, and removes unknown containers at once. A doomed one
+   * keeps its id until `clear` has removed it.
    */
-  async keep({ survivors, doomed, unknown }: Sorted): Promise<void> {
-    this.#adopted = survivors.map((survivor) => {
+  async adopt({ survivors, doomed, unknown }: Sorted): Promise<readonly Adopted[]> {
+    const adopted = survivors.map((survivor) => {
       const leaveImage = this.#host.images.hold(survivor.image);
       return {
         instance: this.#hold({ ...survivor, leaveImage }, NO_TIMINGS),
@@ -129,6 +126,7 @@ export class LocalInstances implements Instances {
     });
     await this.#leftovers.remove(unknown, this.#host.runtime);
     for (const { id } of doomed) this.#moving.add(id);
+    return adopted;
   }
 
   /** Makes the filter, unless instances live: they show that this machine runs containers, made like this. */
@@ -136,12 +134,14 @@ export class LocalInstances implements Instances {
     if (survivors.length === 0) await this.#prepareFilter();
   }
 
-  /** Last part of the boot: takes the survivors and removes the doomed in the background. */
-  adopt({ doomed }: Sorted): readonly Adopted[] {
+  /** Last part of the boot: removes the doomed in the background and begins the census. */
+  clear({ doomed }: Sorted): void {
     writeFingerprint(this.#fingerprint_file, this.#fingerprint());
-    this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, (one) => this.#clear(one));
+    this.#clearing = each(doomed, LIMITS.leftovers_removed_at_once, async ({ id, slot }) => {
+      await this.#discard(id, slot, true);
+      this.#moving.delete(id);
+    });
     this.#lookLater();
-    return this.#adopted;
   }
 
   /** Ends the census and waits for the removals of the boot. */
@@ -164,7 +164,7 @@ export class LocalInstances implements Instances {
     try {
       return await this.#host.retried(async () => {
         const begun_ms = clock.monotonicMs();
-        const { image, leave } = await Promise.try(() => this.#enter(of)).catch((cause) => {
+        const { image, leave } = await this.#enter(of).catch((cause) => {
           throw new AppError("START_FAILED", errorText(cause), { cause });
         });
         const image_ms = clock.monotonicMs() - begun_ms;
@@ -236,7 +236,7 @@ export class LocalInstances implements Instances {
   }
 
   /** Mounts the image of a class, where it is not, until `leave`. The pinned one needs nothing and cannot fail. */
-  #enter({ image }: InstanceClass): EnteredImage | Promise<EnteredImage> {
+  async #enter({ image }: InstanceClass): Promise<EnteredImage> {
     const { images } = this.#host;
     if (image === images.pinned.id) return { image: images.pinned, leave: () => {} };
     return images.enter(image);
@@ -269,11 +269,6 @@ export class LocalInstances implements Instances {
     const { minit, slot } = kept;
     this.#held.set(id, { ...kept, removed: Promise.withResolvers(), isRemoving: false });
     return { id, nonce, address: slot.address, uid: slot.uid, minit, timings };
-  }
-
-  async #clear({ id, slot }: Doomed): Promise<void> {
-    await this.#discard(id, slot, true);
-    this.#moving.delete(id);
   }
 
   #discard(id: string, slot: NetworkSlot, isStarting: boolean): Promise<boolean> {
