@@ -92,6 +92,7 @@ export class LocalEngine implements Engine {
     await this.instances.settle();
     failpoint("engine.stop.begun");
     const living = await this.containers.letGo();
+    if (living.length === 0) await host.closeStorage();
     await host.endThreads();
     await this.instances.removeAll();
     const failed = (error: unknown) => log.warn("cannot remove the network", { error: errorText(error) });

@@ -338,10 +338,7 @@ export class LocalContainers implements Containers {
   async letGo(): Promise<readonly NetworkSlot[]> {
     await Promise.all(this.#working);
     const slots = await this.#running.letGo();
-    if (slots.length === 0) {
-      removeGroup(this.#host.mode, this.#host.containers.cgroup);
-      await this.#host.closeStorage();
-    }
+    if (slots.length === 0) removeGroup(this.#host.mode, this.#host.containers.cgroup);
     return slots;
   }
 
