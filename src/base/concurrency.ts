@@ -21,6 +21,23 @@ export async function together<const T extends readonly Promise<unknown>[]>(
   return Promise.all(all);
 }
 
+/** Keeps work that is under way, to wait for it at an end. */
+export class Underway {
+  readonly #settling = new Set<Promise<unknown>>();
+
+  /** Returns `work`: its failure is the caller's. */
+  add<Result>(work: Promise<Result>): Promise<Result> {
+    const settling: Promise<unknown> = work.catch(() => {}).then(() => this.#settling.delete(settling));
+    this.#settling.add(settling);
+    return work;
+  }
+
+  /** Resolves when all work that was added so far has settled. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#settling);
+  }
+}
+
 /**
  * Runs work of one key one piece after the other: each begins when all earlier pieces of its key have settled. As many
  * wait as requests are under way. A key without work takes no memory.

@@ -8,7 +8,7 @@
  * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
  */
 import { existsSync, mkdirSync, readdirSync } from "node:fs";
-import { each, together } from "../../base/concurrency.ts";
+import { each, together, Underway } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -49,7 +49,7 @@ export class LocalContainers implements Containers {
   /** Being started. */
   readonly #moving = new Set<string>();
   /** Starts that are under way. */
-  readonly #working = new Set<Promise<unknown>>();
+  readonly #working = new Underway();
   readonly #filters: ContainerFilters;
   readonly #idle: IdleRoots;
   readonly #starter: ContainerStarter;
@@ -168,7 +168,7 @@ export class LocalContainers implements Containers {
   }
 
   #decide(): Promise<boolean> {
-    return this.#host.users.decide(() => this.#tracked(this.#probe()));
+    return this.#host.users.decide(() => this.#working.add(this.#probe()));
   }
 
   /** Of the OCI runtime, too: with the image, the filter and the kinds of mounts that containers are started with. */
@@ -233,7 +233,7 @@ export class LocalContainers implements Containers {
     const starting = this.#host
       .retried((launcher) => this.#start(spec, launcher))
       .finally(() => this.#moving.delete(id));
-    return this.#tracked(starting);
+    return this.#working.add(starting);
   }
 
   async #start(spec: ContainerSpec, launcher: LauncherClient): Promise<Ended | null> {
@@ -336,7 +336,7 @@ export class LocalContainers implements Containers {
 
   /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
   async letGo(): Promise<readonly NetworkSlot[]> {
-    await Promise.all(this.#working);
+    await this.#working.settled();
     const slots = await this.#running.letGo();
     if (slots.length === 0) removeGroup(this.#host.mode, this.#host.containers.cgroup);
     return slots;
@@ -344,12 +344,6 @@ export class LocalContainers implements Containers {
 
   #connect(bundle: string): Promise<ControlConnection> {
     return ControlConnection.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
-  }
-
-  #tracked<T>(work: Promise<T>): Promise<T> {
-    const done: Promise<unknown> = work.catch(() => {}).then(() => this.#working.delete(done));
-    this.#working.add(done);
-    return work;
   }
 }
 

@@ -5,6 +5,7 @@
  *    removed, its slot given back, and the listener told, exactly once.
  */
 import { readFileSync } from "node:fs";
+import { Underway } from "../../base/concurrency.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -44,7 +45,7 @@ export class RunningContainers {
   readonly #runs: ContainerRuns;
   readonly #running = new Map<string, Running>();
   /** Ends that are under way. */
-  readonly #ending = new Set<Promise<void>>();
+  readonly #ending = new Underway();
   readonly #processLists: ProcessLists;
   #onEnded: (id: string, ended: Ended) => void = () => {};
   #isLettingGo = false;
@@ -77,12 +78,7 @@ export class RunningContainers {
     const running: Running = { ...started, pid, address: slot.address, socket_path, ended: Promise.withResolvers() };
     this.#running.set(id, running);
     control.onClosed(() => {
-      const ending = this.#end(running)
-        .catch(() => {})
-        .then(() => {
-          this.#ending.delete(ending);
-        });
-      this.#ending.add(ending);
+      this.#ending.add(this.#end(running)).catch(() => {});
     });
   }
 
@@ -134,7 +130,7 @@ export class RunningContainers {
 
   /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
   async letGo(): Promise<readonly NetworkSlot[]> {
-    await Promise.all(this.#ending);
+    await this.#ending.settled();
     this.#isLettingGo = true;
     const running = [...this.#running.values()];
     for (const { control } of running) control.close();
