@@ -1,4 +1,4 @@
-/** What those who wait for the pool wait for (`watches.ts`), and the errors by which they and refused calls hear of it. */
+/** The conditions that callers of the pool wait for (`watches.ts`), and the errors of these waits and of refused calls. */
 import { AppError } from "../src/base/errors.ts";
 import { dropRefusal, quotaReason, usedUpReason } from "./policy.ts";
 import type { RefuseEffect } from "./protocol.ts";
@@ -63,7 +63,7 @@ export function warmCondition(
   };
 }
 
-/** Why a group has not come to its minimum yet. */
+/** Returns the reason why a group has not reached its minimum yet. */
 function delayReason(state: PoolState, key: string): string {
   const group = state.groups.get(key);
   const owner = group?.owner ?? null;

@@ -15,7 +15,7 @@ import { agedDemand, askedCells, claimedCells, DEMAND_PER_NEED } from "./policy.
 import type { Claim, PoolClass, Reserve } from "./records.ts";
 import type { PoolState } from "./states.ts";
 
-/** Notes that a group of the owner has just needed an instance of the class; of nobody, that a cell was adopted. */
+/** Notes that a group of the owner needed an instance of the class. The owner null stands for an adopted cell. */
 export function noteNeed(state: PoolState, of: PoolClass, owner: string | null): void {
   const { reserve } = state;
   renewClaim(reserve, of, owner);
@@ -64,7 +64,7 @@ function armAging(state: PoolState): void {
   state.reserve.age_timer = state.timers.add(state.now_ms + LIMITS.cell_demand_ms, state.reserve);
 }
 
-/** Divides the budget anew. Returns the classes that have no claims any more (K2). */
+/** Divides the budget among the claims. Returns the classes that have lost their last claim (K2). */
 export function divideShares({ reserve }: PoolState): PoolClass[] {
   const { classes, fallback, target } = reserve;
   const latest = [...reserve.claims.values()].reverse();

@@ -64,7 +64,7 @@ export class Pool<Call, Outcome> {
   readonly #ungated = new Set<string>();
   readonly #inbox: PoolEvent[] = [];
   readonly #watches: Watches;
-  /** Why groups ran out of start attempts, while somebody waits. */
+  /** Groups that ran out of start attempts, with the reason; kept while a caller waits for a group to be warm. */
   readonly #giveUps = new Map<string, string>();
   /** D4. The listener's own failure has nowhere to go and must not stop the pool. */
   readonly #fault = (fault: unknown): void => {
@@ -144,12 +144,12 @@ export class Pool<Call, Outcome> {
     this.#feed({ type: "adopted", instance, class: of, group, now_ms: this.#clock.monotonicMs() });
   }
 
-  /** What all instances together use: idle ones are ended, least recently used first, while it is more than the budget. */
+  /** Sets the memory use of all instances. Above the budget, idle instances end, least recently used first. */
   noteMemory(used_mb: number, budget_mb: number): void {
     this.#feed({ type: "memory_read", used_mb, budget_mb, now_ms: this.#clock.monotonicMs() });
   }
 
-  /** Whether the memory budget was used up when it was last noted. */
+  /** True if the memory budget was used up at the last `noteMemory`. */
   get isPressed(): boolean {
     return this.#state.is_pressed;
   }

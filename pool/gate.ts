@@ -14,7 +14,7 @@ import { Link, List } from "./queue.ts";
 export class Pass {
   readonly run: (pass: Pass) => void;
   entered_ms = 0;
-  /** Whether it had to wait. */
+  /** True if the call had to wait. */
   has_waited = false;
   readonly link: Link<Pass> = new Link(this);
 

@@ -12,40 +12,40 @@ const SAMPLES_MIN = 8;
 /** Instances stay for the gap that covers this share of arrivals, and a quarter longer. */
 const KEEP_ALIVE_SHARE = 0.99;
 const KEEP_ALIVE_MARGIN = 1.25;
-/** What one needed instance adds to the demand of its class: it is forgotten after three halvings. */
+/** The demand of a class grows by this with each instance that is needed. Three halvings bring it to zero. */
 export const DEMAND_PER_NEED = 4;
 /** Share of the memory budget that is made free once it was used up. */
 const MEMORY_SLACK = 0.1;
 /** Weight of the newest sample in the smoothed service time. */
 const SERVICE_WEIGHT = 1 / 8;
 
-/** What a group may have: a minimum never exceeds the maximum. */
+/** Returns the policy in force: the minimum never exceeds the maximum. */
 export function effectivePolicy(policy: GroupPolicy): GroupPolicy {
   return { ...policy, min_instances: Math.min(policy.min_instances, policy.max_instances) };
 }
 
 /**
- * What a bound on instances is for a call so deep in a chain: those above it may hold all others and wait for it, so
- * each level has one instance that no call above can take. The deepest level waits for nobody; its calls end, then
+ * Returns the bound on instances for a call at a depth of a chain. The calls above it may hold all others and wait for
+ * it, so each level has one instance that no call above can take. The deepest level waits for nobody; its calls end, then
  * those of the level above, and so on: no chain waits for ever, in whatever circle it calls.
  */
 export function boundAt(depth: number, bound: number): number {
   return bound + depth;
 }
 
-/** What an owner may have, `Infinity` where nothing is set, and the most that one instance of its groups ever counted. */
+/** The limits of an owner, `Infinity` where none is set, and the largest memory that one instance of its groups ever had. */
 export interface Quota {
   readonly instances_max: number;
   readonly memory_mb_max: number;
   readonly largest_mb: number;
 }
 
-/** What a bound on an owner's memory is for a call so deep in a chain: as `boundAt`, with one of its largest instances a level. */
+/** Returns the bound on an owner's memory at a depth of a chain: `boundAt` with one of its largest instances per level. */
 export function memoryBoundAt(depth: number, quota: Quota): number {
   return quota.memory_mb_max + depth * Math.min(quota.largest_mb, quota.memory_mb_max);
 }
 
-/** For how many more instances of so much memory an owner has room, for a call so deep; less than none above its limits. */
+/** Returns how many more instances an owner has room for at a depth of a chain; negative above its limits. */
 export function quotaRoom(
   quota: Quota,
   taken: { readonly count: number; readonly mb: number },
@@ -55,7 +55,7 @@ export function quotaRoom(
   return Math.min(count, Math.floor((memoryBoundAt(of.depth, quota) - taken.mb) / of.memory_mb));
 }
 
-/** Why an owner can never have so many instances of so much memory; null where it can. */
+/** Returns the reason why an owner can never have `count` instances of this memory; null if it can. */
 export function quotaReason(
   quota: Pick<Quota, "instances_max" | "memory_mb_max">,
   memory_mb: number,
@@ -70,7 +70,7 @@ export function quotaReason(
   return `memory_mb_max of the tenant exceeded: ${what} ${count * memory_mb} MiB (limit ${memory_mb_max} MiB)`;
 }
 
-/** Which limit of an owner leaves no room for another instance of so much memory. */
+/** Returns the reason why an owner has no room for another instance: the limit that is reached. */
 export function usedUpReason(quota: Quota, taken: { readonly count: number; readonly mb: number }): string {
   if (taken.count >= quota.instances_max) return `instances_max of the tenant reached (limit ${quota.instances_max})`;
   return `memory_mb_max of the tenant reached: ${taken.mb} MiB in use (limit ${quota.memory_mb_max} MiB)`;
@@ -80,7 +80,7 @@ function countText(count: number): string {
   return count === 1 ? "1 instance" : `${count} instances`;
 }
 
-/** How long a call that is put behind `ahead_count` others waits at least, on a group that cannot grow. */
+/** Returns the least wait of a call behind `ahead_count` others, in milliseconds, in a group that cannot grow. */
 export function predictedWaitMs(group: {
   readonly ahead_count: number;
   readonly live_count: number;
@@ -90,8 +90,8 @@ export function predictedWaitMs(group: {
 }
 
 /**
- * Whether instances use more than they may: nothing is started then. Once that is so, until a tenth is free again. What
- * is used without any instance is no reason: no call that waits would bring it back.
+ * True while instances use more memory than the budget: nothing is started then. It ends once a tenth of the budget is
+ * free again. Memory in use without any instance does not count: no call that waits could free it.
  */
 export function isPressed(memory: {
   readonly used_mb: number;
@@ -102,7 +102,7 @@ export function isPressed(memory: {
   return memory.instance_count > 0 && memory.used_mb > memory.budget_mb * (memory.was_pressed ? 1 - MEMORY_SLACK : 1);
 }
 
-/** How many idle instances go so that a tenth of the budget is free again, by what an instance uses on average. */
+/** Returns how many idle instances to evict until a tenth of the budget is free, by the average use of an instance. */
 export function evictionsForMemory(memory: {
   readonly used_mb: number;
   readonly budget_mb: number;
@@ -123,8 +123,8 @@ export function patienceEndsAt(arrived_ms: number): number {
 }
 
 /**
- * How many more instances a group wants now: one per waiting call that neither a start is earmarked for nor an instance
- * in cleanup will serve soon, or what is missing to its minimum, never past its maximum.
+ * Returns how many more instances a group wants: one per waiting call without an earmarked start or an instance in
+ * cleanup that serves it soon, or the number missing to its minimum, never above its maximum.
  */
 export function wantedStarts(group: {
   readonly queued_count: number;
@@ -134,7 +134,7 @@ export function wantedStarts(group: {
   readonly live_count: number;
   readonly min_instances: number;
   readonly max_instances: number;
-  /** Whether warming to the minimum pauses after a failed start. Waiting calls do not pause. */
+  /** True while warming to the minimum pauses after a failed start. Waiting calls do not pause. */
   readonly is_backing_off: boolean;
 }): number {
   const forCalls = group.queued_count - group.warming_count - group.returning_count;
@@ -142,7 +142,7 @@ export function wantedStarts(group: {
   return Math.max(0, Math.min(Math.max(forCalls, forMinimum), group.max_instances - group.live_count));
 }
 
-/** How many idle instances to evict so that starts find room. Those already on their way out count as room. */
+/** Returns how many idle instances to evict to make room for starts. Instances that are ending count as room. */
 export function evictionsNeeded(node: {
   readonly wanted_count: number;
   readonly starts_free: number;
@@ -152,7 +152,7 @@ export function evictionsNeeded(node: {
   return Math.max(0, Math.min(node.wanted_count, node.starts_free) - node.room - node.terminating_count);
 }
 
-/** Whether an idle instance is needed for its group's minimum: it is neither evicted nor expired. */
+/** True if a group needs its idle instances for its minimum: they neither expire nor are evicted. */
 export function isNeeded(group: { readonly live_count: number; readonly min_instances: number }): boolean {
   return group.live_count <= group.min_instances;
 }
@@ -160,7 +160,7 @@ export function isNeeded(group: { readonly live_count: number; readonly min_inst
 /** An instance that is still being cleaned up after this long is removed. */
 export const RECYCLING_MS_MAX = LIMITS.recycling_ms_max;
 
-/** Whether an instance serves again after its call. */
+/** True if an instance serves again after its call. */
 export function isKept(after: {
   readonly reuse: boolean;
   readonly is_dropped: boolean;
@@ -174,7 +174,7 @@ export function agedDemand(demand: number, budget: number): number {
   return Math.floor(Math.min(demand, budget * DEMAND_PER_NEED) / 2);
 }
 
-/** How many cells a claim asks for: one for each instance that was lately needed, at most all. */
+/** Returns the cells that a claim asks for: one per recently needed instance, at most the budget. */
 export function askedCells(demand: number, budget: number): number {
   return Math.min(budget, Math.ceil(demand / DEMAND_PER_NEED));
 }
@@ -188,11 +188,11 @@ export function cellFloor(budget: number): number {
   return budget < 2 ? 0 : Math.max(1, Math.floor(budget / 4));
 }
 
-/** What one owner asks of one class. */
+/** Cells that one owner asks for of one class. */
 interface CellClaim {
   readonly owner: string | null;
   readonly asked: number;
-  /** Whether the class is the fallback. */
+  /** True if the class is the fallback. */
   readonly is_fallback: boolean;
 }
 
@@ -294,12 +294,12 @@ function cellShares(part: number, asked: readonly number[]): number[] {
   return shares;
 }
 
-/** Whether a class lacks a greater part of its share of cells than another. */
+/** True if class `a` lacks a greater part of its share of cells than class `b`. */
 export function lacksMore(a: { stock: number; share: number }, b: { stock: number; share: number }): boolean {
   return a.stock * b.share < b.stock * a.share;
 }
 
-/** When the cells of a class may be refilled: at once when none is left, else a little after the last was taken. */
+/** Returns when the cells of a class may be refilled: at once if none is left, else a delay after the last was taken. */
 export function refillAt(reserve: {
   readonly cell_count: number;
   readonly taken_ms: number;
@@ -309,7 +309,7 @@ export function refillAt(reserve: {
   return Math.max(quiet, reserve.retry_at_ms);
 }
 
-/** Whether the end of an idle instance counts as a failed start: one that stood for a while had started well. */
+/** True if the end of an idle instance counts as a failed start: it had been idle for less than `settled_ms`. */
 export function isFailedStart(stood_ms: number): boolean {
   return stood_ms < LIMITS.settled_ms;
 }
@@ -324,7 +324,7 @@ export function timeoutCode(at: { readonly wanted_count: number; readonly room: 
   return at.wanted_count > 0 && at.room <= 0 ? "CAPACITY_FULL" : "QUEUE_TIMEOUT";
 }
 
-/** What a call to a group that is being dropped is told. */
+/** Returns the refusal of a call to a dropped group. */
 export function dropRefusal(
   reason: DropReason,
   group: string,
@@ -363,7 +363,7 @@ export function arrivalBucket(gap_ms: number): number {
   return Math.min(ARRIVAL_BUCKETS - 1, 32 - Math.clz32(Math.min(gap_ms, 0x7fffffff)));
 }
 
-/** How long an idle instance of a group stays. */
+/** Returns how long an idle instance of a group is kept, in milliseconds. */
 export function keepAliveMs(
   group: { readonly policy: Pick<GroupPolicy, "keep_alive_ms">; readonly is_retired: boolean },
   arrivals: { readonly buckets: ArrayLike<number>; readonly sample_count: number },

@@ -1,6 +1,6 @@
 /**
- * What goes into and comes out of the scheduler, the port to what starts and runs instances, and what users of the pool
- * set. Data only.
+ * The events and effects of the scheduler, the port to the launcher of instances, and the settings of the pool's users.
+ * Data only.
  *
  * *group*: one version of one function, a key chosen by the caller (`fn_x@3`). *instance*: a container of the pool.
  * *cell*: a started instance that belongs to no group yet. *class*: what an instance is made of, a key chosen by the
@@ -20,17 +20,17 @@ export interface GroupPolicy {
   readonly keep_alive_ms?: number;
   /** The tenant for whose limits the group's instances count; nobody's unless given. */
   readonly owner?: string;
-  /** What one instance counts for its owner's memory: its own limit. 1 unless given. */
+  /** The memory limit of one instance, which counts for its owner's memory. 1 unless given. */
   readonly memory_mb?: number;
 }
 
-/** What all instances of an owner's groups may be together; null for no limit. */
+/** Limits on all instances of an owner's groups together; null for no limit. */
 export interface OwnerLimits {
   readonly instances_max: number | null;
   readonly memory_mb_max: number | null;
 }
 
-/** Why a group goes; decides what its waiting calls are told. */
+/** The reason for dropping a group; decides the refusal of its waiting calls. */
 export type DropReason = "paused" | "failed" | "deleted" | "shutdown";
 
 export type PoolEvent = { readonly now_ms: number } & (
@@ -76,7 +76,7 @@ export type PoolEvent = { readonly now_ms: number } & (
    * instances end and nothing that runs does.
    */
   | ({ readonly type: "owner_set"; readonly owner: string } & OwnerLimits)
-  /** What all instances together use, and what they may. */
+  /** The memory use of all instances, and its budget. */
   | { readonly type: "memory_read"; readonly used_mb: number; readonly budget_mb: number }
   /** `force` ends running calls too. */
   | { readonly type: "drain"; readonly force?: boolean }
@@ -186,20 +186,20 @@ export interface InvokeInfo {
   readonly cold: boolean;
   readonly specialise: boolean;
   readonly cell_hit: boolean;
-  /** From submit to dispatch. */
+  /** Milliseconds from submit to dispatch. */
   readonly waited_ms: number;
 }
 
 export interface Invoked<Outcome> {
   readonly outcome: Outcome;
-  /** Whether the instance may serve again. When false it is removed at once and `idle` is not looked at. */
+  /** True if the instance may serve again. Otherwise it is removed at once and `idle` is ignored. */
   readonly reuse: boolean;
   /** Resolves when the instance may take its next call; rejects when it is lost. */
   readonly idle: Promise<void>;
 }
 
 /**
- * What does the work. Called by the pool only; calls for different instances run at the same time, calls for one
+ * Starts, runs and removes instances. Called by the pool only; calls for different instances run at the same time, calls for one
  * instance never do, except that `remove` may come at any moment. Every promise settles by a deadline of its own.
  */
 export interface Launcher<Call, Outcome> {
@@ -232,7 +232,7 @@ export interface PoolSettings {
   readonly start_attempts_max: number;
   /** Instances are named `<prefix><number>`: choose one that no earlier process used. */
   readonly instance_prefix: string;
-  /** The class whose cells are kept where no other one is needed. */
+  /** The class that gets the cells that no other class needs. */
   readonly default_class: string;
 }
 
@@ -242,7 +242,7 @@ export interface PoolOptions<Call, Outcome> {
   readonly launcher: Launcher<Call, Outcome>;
   /** Calls that may be in their spawn phase at once, about the number of cores plus one. */
   readonly dispatch_running_max: number;
-  /** Hears of faults: bugs of the pool, with the events that led there. The pool goes on. */
+  /** Called with each fault (a bug of the pool) and the events that led to it. The pool continues. */
   readonly onFault: (fault: unknown, recent: readonly PoolEvent[]) => void;
 }
 

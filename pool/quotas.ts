@@ -16,7 +16,7 @@ import type { Group, Instance, Owner, PoolClass } from "./records.ts";
 import { terminate } from "./scaling.ts";
 import { type PoolState, retain, review, want } from "./states.ts";
 
-/** Whether an owner's room may have grown, or starts come free for its idle instances. */
+/** True if an owner's room may have grown, or starts have become free in place of its idle instances. */
 export function isShareDue(state: PoolState): boolean {
   if (state.stirred.size > 0) return true;
   for (const of of state.delaying) if (startsFree(state, of) > 0) return true;

@@ -47,9 +47,9 @@ export class Instance {
   /** Changed by `move` only (S1). */
   state: InstanceState = "starting";
   group: Group | null;
-  /** Whether it has been ready for its group: from then on its calls are warm. */
+  /** True once the instance has been ready for its group: from then on its calls are warm. */
   was_ready = false;
-  /** When the present state began. */
+  /** Start of the present state. */
   since_ms: number;
   /** One timer for keep-alive and for a stuck clean-up. It may fire early and is then set again, so that a call costs no timer. */
   timer: Timer<Subject> | null = null;
@@ -99,12 +99,12 @@ export class Counts {
   busy = 0;
   recycling = 0;
   terminating = 0;
-  /** Node only: cells, and starts that are meant for nobody. */
+  /** Node only: cells, and starts without a group. */
   cell = 0;
   spare = 0;
 }
 
-/** What instances are made of. They serve groups of their own class alone. */
+/** Instances of one image, runtime and engine options. They serve groups of their own class only. */
 export class PoolClass {
   readonly key: string;
   /** The one that came last at the end. */
@@ -119,11 +119,11 @@ export class PoolClass {
   readonly delayed = new Set<Owner>();
   /** Sum of `wanted_count` over its groups. */
   wanted_count = 0;
-  /** What they want beyond its cells and spare starts. */
+  /** Instances that the groups want beyond the cells and spare starts of the class. */
   unmet_count = 0;
   /** Groups and instances of the class. */
   member_count = 0;
-  /** The cells that it has by the claims on it (`demand.ts`). */
+  /** The cells that the class gets for the claims on it (`demand.ts`). */
   share = 0;
   taken_ms = Number.NEGATIVE_INFINITY;
   /** Failed starts of cells in a row. */
@@ -156,7 +156,7 @@ export class Group {
   readonly members = new Set<Instance>();
   /** Earmarked starts. */
   readonly starting = new Set<Instance>();
-  /** Whose limits it counts for; null where the owner has none. */
+  /** The owner whose limits the group counts for; null if the owner has no limits. */
   owner: Owner | null = null;
   asked_count = 0;
   wanted_count = 0;
@@ -171,7 +171,7 @@ export class Group {
   last_error: string | null = null;
   readonly arrivals = new Arrivals();
   service_ms = 0;
-  /** What a call takes at least, for the prediction of waits. */
+  /** A time that most calls take at least, for the prediction of waits. */
   least_service_ms = 0;
 
   constructor(key: string, of: PoolClass, policy: GroupPolicy) {
@@ -189,23 +189,23 @@ export class Group {
     return this.policy.min_instances;
   }
 
-  /** What an instance counts for the owner. Never nothing, so that whoever has no memory left has no room. */
+  /** Memory of one instance that counts for the owner. At least 1, so that an owner without memory left has no room. */
   get memory_mb(): number {
     return Math.max(1, this.policy.memory_mb ?? 0);
   }
 
-  /** How many may live: more than the policy's maximum while a nested call waits. */
+  /** Bound on `live_count`: above the policy's maximum while a nested call waits. */
   get live_max(): number {
     return boundAt(this.queue.depth, this.policy.max_instances);
   }
 
-  /** Whether it or its owner has an instance too many for its next call. */
+  /** True if the group or its owner has an instance too many for the next call. */
   get isBeyond(): boolean {
     return this.live_count > this.live_max || this.owner?.isBeyond(this.queue.depth) === true;
   }
 }
 
-/** What the groups of one owner lately needed of one class; of nobody, what was adopted. */
+/** The recent need of the groups of one owner for one class. Adopted cells count for the owner null. */
 export interface Claim {
   readonly class: PoolClass;
   readonly owner: string | null;
@@ -215,10 +215,10 @@ export interface Claim {
 /** The reserve of cells, which classes share (`reserve.ts`). */
 export class Reserve {
   readonly kind = "reserve";
-  /** The budget: how many cells all classes share. Until it is set, adopted cells stand and none is started. */
+  /** The budget: how many cells all classes share. Until it is set, adopted cells are kept and none is started. */
   target = 0;
   is_open = false;
-  /** The class that has a floor, and gets what nobody asks for. */
+  /** The class with a floor, which also gets the cells that no claim asks for. */
   readonly fallback: PoolClass;
   /** The fallback and the classes with claims, the one that was needed last at the end. */
   readonly classes = new Set<PoolClass>();
@@ -239,10 +239,10 @@ export class Reserve {
   }
 }
 
-/** What a timer is about. */
+/** The record that a timer belongs to. */
 export type Subject = Instance | Call | Group | Reserve;
 
-/** The share of one tenant: the instances of its groups together, and the groups that stand in line for room. */
+/** The share of one tenant: the instances of its groups together, and the groups that wait for room. */
 export class Owner implements Quota {
   readonly key: string;
   instances_max = Number.POSITIVE_INFINITY;
@@ -271,7 +271,7 @@ export class Owner implements Quota {
     this.memory_mb_max = limits.memory_mb_max ?? Number.POSITIVE_INFINITY;
   }
 
-  // What is taken
+  // Instances and memory in use
 
   noteLive(group: Group, count: number): void {
     this.live_count += count;
@@ -287,47 +287,47 @@ export class Owner implements Quota {
     return { count: this.live_count + this.granted_count, mb: this.live_mb + this.granted_mb };
   }
 
-  /** For how many more instances of the group there is room, for a call so deep in a chain. */
+  /** Returns how many more instances of the group there is room for, for a call at a depth of a chain. */
   roomFor(group: Group, depth: number): number {
     return quotaRoom(this, this.taken, { memory_mb: group.memory_mb, depth });
   }
 
-  /** … once so many idle instances with so much memory are gone. */
+  /** Returns the same for a call from outside, once these idle instances have ended. */
   roomWithout(group: Group, idle: { readonly count: number; readonly mb: number }): number {
     const { count, mb } = this.taken;
     return quotaRoom(this, { count: count - idle.count, mb: mb - idle.mb }, { memory_mb: group.memory_mb, depth: 0 });
   }
 
-  /** Whether there is an instance too many for a call so deep in a chain. */
+  /** True if there is an instance too many for a call at a depth of a chain. */
   isBeyond(depth: number): boolean {
     return this.live_count > boundAt(depth, this.instances_max) || this.live_mb > memoryBoundAt(depth, this);
   }
 
-  /** Why not one instance of the group can ever be had; null where it can. */
+  /** Returns the reason why the group can never have one instance; null if it can. */
   refusalOf(group: Group): string | null {
     return quotaReason(this, group.memory_mb, 1);
   }
 
-  // Who stands in line
+  // Groups that wait for room
 
   get isAwaited(): boolean {
     return this.nested.size > 0 || this.barred.size > 0;
   }
 
-  /** Whether another group than this stands in line. */
+  /** True if a group other than this one waits for room. */
   isAwaitedBeside(group: Group): boolean {
     const own_count = this.nested.has(group) || this.barred.has(group) ? 1 : 0;
     return this.nested.size + this.barred.size > own_count;
   }
 
-  /** What a group keeps of what it was granted: what it still asks for, and what its present depth still allows. */
+  /** Returns how much of its grant a group keeps: as much as it still asks for and its present depth allows. */
   keptOf(group: Group): number {
     const held = group.wanted_count;
     if (held === 0) return 0;
     return Math.max(0, Math.min(group.asked_count, held, held + this.roomFor(group, group.queue.depth)));
   }
 
-  /** Lets a group stand in line, at the end where it has not stood before, or not. */
+  /** Makes a group that is short of instances wait for room, at the end of the queue if it is new there. Others leave. */
   queueUp(group: Group): void {
     const isShort = group.wanted_count < group.asked_count;
     const isNested = isShort && group.queue.depth > 0;
@@ -342,13 +342,13 @@ export class Owner implements Quota {
     this.barred.delete(group);
   }
 
-  // Who goes first
+  // Order of eviction
 
   get idle_count(): number {
     return this.superseded.size + this.unneeded.size;
   }
 
-  /** In the order in which they go. */
+  /** Idle instances in the order of their eviction. */
   *idle(): Generator<Instance> {
     yield* this.superseded;
     yield* this.unneeded;

@@ -1,4 +1,4 @@
-/** How a call that is not served is told so: at once on arrival, or with all that wait for a group. */
+/** Refusals of calls: of one on its arrival, and of all that wait for a group. */
 import type { ErrorCode } from "../src/base/errors.ts";
 import { dropRefusal } from "./policy.ts";
 import type { DropReason } from "./protocol.ts";

@@ -31,7 +31,7 @@ export function refill(state: PoolState): void {
   for (let next = nextLacking(state); next !== null; next = nextLacking(state)) {
     if (state.starting_count >= settings.starts_max) return;
     if (state.room <= 0) {
-      // What ends makes room in a later step.
+      // Instances that are ending make room in a later step.
       if (!state.is_pressed && counts.terminating === 0) trim(state);
       return;
     }
@@ -42,7 +42,7 @@ export function refill(state: PoolState): void {
   }
 }
 
-/** Lets a started instance that no group wants stand as a cell; false where its class has its share. */
+/** Makes a cell of a started instance that no group wants. Returns false if its class has its share. */
 export function keepAsCell(state: PoolState, instance: Instance): boolean {
   const { reserve } = state;
   if (!reserve.is_open) return false;
@@ -54,10 +54,10 @@ export function keepAsCell(state: PoolState, instance: Instance): boolean {
   return true;
 }
 
-/** Lets an adopted instance stand as a cell: above the budget until that is set. */
+/** Makes a cell of an adopted instance. Until the budget is set, it bounds no adopted cells. */
 export function adoptCell(state: PoolState, instance: Instance): void {
   move(state, instance, "rest");
-  // What its class needed in the earlier process, and who, is not known: without demand it would go.
+  // The demand of the earlier process is unknown. Without any demand the cell would end.
   noteNeed(state, instance.class, null);
   state.reserve.is_stale = true;
 }

@@ -1,5 +1,5 @@
 /**
- * Who gets which instance, what is started and what makes room. Hands out in this order: the group's ready
+ * Hands out instances, starts them and makes room for starts. A call gets in this order: the group's ready
  * instance, a freed or just started one, a cell, a start under way for nobody, a start of its own. Instances and cells
  * of another class serve a group by the room that they give up.
  *
@@ -133,8 +133,8 @@ export function start(state: PoolState, of: PoolClass, group: Group | null): voi
  * by starts of their own, until starts or room run out.
  */
 export function dispatch(state: PoolState): void {
-  // Sets that grow while they are walked are walked to their new ends: who still wants goes to the back. Each turn
-  // lowers the sum of what is wanted by one, so this ends.
+  // A walk of a set also visits the groups that it moves to the end, because they still want. Each turn lowers the sum
+  // of what is wanted by one, so this ends.
   if (state.servable.size > 0) for (const of of state.servable) serveFromStock(state, of);
   for (const group of state.hungry) {
     if (state.starting_count >= state.settings.starts_max || state.room <= 0) break;
@@ -171,7 +171,7 @@ function endTurn(state: PoolState, group: Group): void {
   if (group.owner !== null) passOn(state, group, group.owner);
 }
 
-/** Who has had its turn goes to the end of its owner's line too, with what else it was granted, while others stand there. */
+/** Moves a group that had its turn to the end of its owner's queue, without its other grants, if others wait there. */
 function passOn(state: PoolState, group: Group, owner: Owner): void {
   if (group.wanted_count === 0 || !owner.isAwaitedBeside(group)) return;
   want(state, group, 0);

@@ -63,7 +63,7 @@ export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
     do {
       if (isShareDue(state)) shareOut(state);
       if (state.hungry.size > 0) dispatch(state);
-      // What was started or evicted may have changed whose turn it is with an owner.
+      // A start or an eviction may have changed which group of an owner is next.
     } while (isShareDue(state));
     refill(state);
   }
@@ -191,7 +191,7 @@ function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived"
   review(state, group);
 }
 
-/** Whether a group that cannot grow will not come to the call before its deadline. Nested calls go ahead of others. */
+/** True if a group that cannot grow reaches the call only after its deadline. Nested calls go ahead of others. */
 function isHopeless(state: PoolState, group: Group, deadline_ms: number, depth: number): boolean {
   if (depth > 0 || group.live_count < group.policy.max_instances) return false;
   const { live_count, least_service_ms } = group;

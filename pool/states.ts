@@ -60,7 +60,7 @@ export class PoolState {
   unmet_count = 0;
   /** Classes whose groups want instances and that have cells or spare starts. */
   readonly servable = new Set<PoolClass>();
-  /** By tenant: those with limits. */
+  /** Owners with limits, by tenant. */
   readonly owners = new Map<string, Owner>();
   /** Owners whose groups stand in line, and whose room may have grown. */
   readonly stirred = new Set<Owner>();
@@ -77,9 +77,9 @@ export class PoolState {
   }
 
   /**
-   * Whether there is an instance too many for the next call of the group, in the group, with its owner or on the node;
-   * of nobody, for one from outside. What was there for a nested call goes then: a call from higher up that took it could wait for the
-   * very level that it belongs to.
+   * True if the group, its owner or the node has an instance too many for the group's next call; without a group, for a
+   * call from outside. An instance that was started for a nested call ends then: a call from a higher level that took it
+   * could wait for the very level that the instance belongs to.
    */
   isBeyond(group: Group | null): boolean {
     const live_count = this.instances.size - this.counts.terminating;
@@ -92,7 +92,7 @@ export class PoolState {
     return this.roomAt(0);
   }
 
-  /** … for a call so deep in a chain. */
+  /** Instances that the node has room for, for a call at a depth of a chain. */
   roomAt(depth: number): number {
     const bound = this.is_pressed
       ? Math.min(this.instances.size, this.settings.instances_max)
@@ -213,7 +213,7 @@ function lift(state: PoolState, instance: Instance): void {
   }
 }
 
-/** Whether the change touches neither what a group has nor what it wants. */
+/** True if the change affects neither the size of a group nor the instances that it wants. */
 function isRoutine(from: InstanceState, to: InstanceState, group: Group | null): boolean {
   if (group !== null && group.queue.size > 0 && (from === "recycling" || to === "recycling")) return false;
   return (from === "ready" || from === "recycling" || from === "busy") && to !== "terminating";

@@ -39,7 +39,7 @@ export class Timers<T> {
     if (this.#heap.length > REBUILD_MIN && this.#heap.length > 2 * this.#liveCount) this.#rebuild();
   }
 
-  /** When the next live timer is due; Infinity when there is none. */
+  /** Returns when the next live timer is due; Infinity if there is none. */
   nextDue(): number {
     this.#dropDead();
     return this.#heap[0]?.due_ms ?? Number.POSITIVE_INFINITY;

@@ -8,7 +8,7 @@ import type { AppError } from "../src/base/errors.ts";
 export interface Condition {
   /** Calls one of the two when it is decided. */
   readonly check: (resolve: () => void, reject: (error: AppError) => void) => void;
-  /** What the waiting one is told at the deadline. */
+  /** Returns the error of the wait at its deadline. */
   readonly late: () => AppError;
 }
 

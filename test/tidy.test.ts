@@ -122,7 +122,7 @@ function permission(file: string, name: string): string | null {
   }
   const found = CONCERNS[folder.slice("src/".length)]?.find((entry) => {
     if (PORTS[entry] !== undefined) return name === PORTS[entry];
-    // What has files makes its routes with the builder of that concern.
+    // A concern with files builds its routes with the builder of src/files.
     const files = entry === "files" ? "service|schema|routes" : "service|schema";
     return name === entry || new RegExp(`^src/${entry}/(${files})\\.ts$`).test(name);
   });

@@ -5,7 +5,7 @@ import { Commands } from "../support/command.ts";
 import { Daemon } from "../support/daemon.ts";
 import { PASTED } from "../support/markdown-documents.ts";
 
-/** The daemon of this test stands for them. */
+/** Commands that the daemon of this test replaces. */
 const STARTS = new Set(["npm start\n", "npm test\n"]);
 
 const daemon = new Daemon();

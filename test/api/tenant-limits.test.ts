@@ -9,7 +9,7 @@ import { plant } from "../support/planted.ts";
 const HELD = ["storage_mb_max", "containers_max", "volumes_max", "disk_mb_max", "container_memory_mb_max"] as const;
 const COUNTED = ["execs_max", "streams_max", "terminals_max"] as const;
 const POOLED = ["functions_max", "instances_max", "memory_mb_max"] as const;
-/** Of the node: half of them are one tenant's. */
+/** Limit of the node; a tenant has half of it by default. */
 const INSTANCES_MAX = 6;
 /** Room for three containers of the greatest size and no fourth. */
 const NODE_MB = 3.5 * LIMITS.memory_limit_mb_max;

@@ -7,7 +7,7 @@ import { commandsOf, makeProgram } from "../support/program.ts";
 import { PROJECT_FILES, readText, SOURCES } from "../support/project-files.ts";
 import { ROUTES } from "../support/routes.ts";
 
-/** A private word, and the terms that stand instead. */
+/** A private word, and the terms to use instead. */
 const BANNED: readonly (readonly [RegExp, string])[] = [
   [/\bstore area\b|\bthe area\b|\barea's\b/i, "storage pool"],
   [/\b(nobody|whoever)\b/i, "the actor: no client, the operator"],

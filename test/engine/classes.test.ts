@@ -27,7 +27,7 @@ const log = createLog("error", systemClock);
 const SCRATCH_MB = 7;
 const leftovers = () => leftoversOf({ ...config, tag: config.host_tag });
 
-/** What a runtime of another image and another size of /tmp would be. */
+/** Returns the shell runtime with another image and another size of /tmp. */
 function otherRuntime(): Runtime {
   const shell = RUNTIMES.get("shell");
   if (shell === undefined) throw new Error("there is no shell runtime");
@@ -185,7 +185,7 @@ describe("functions of two classes", () => {
     await eventually("the unknown one is removed", () => !bundles().includes("old-gone"));
     await eventually("the one on another image is removed", () => !bundles().includes("old-present"));
     expect(pool.totals().remove_failed_count).toBe(0);
-    // The cell that stands there longest goes where the budget has no place for all.
+    // Above the budget, the oldest cell ends first.
     pool.setCells(20);
     await eventually("the cell is kept", () => (cells().other ?? 0) >= 2);
     expect(bundles()).toContain("old-other");

@@ -1,4 +1,4 @@
-/** Which addresses share a bucket of tracked connections. */
+/** Addresses that share a bucket of tracked connections. */
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { DEFAULT_TENANT_ID } from "../../src/base/tenant-limits.ts";

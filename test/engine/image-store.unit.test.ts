@@ -14,7 +14,7 @@ const list_file = join(directory, "images.json");
 writeFileSync(list_file, "[]");
 afterAll(() => rmSync(directory, { recursive: true }));
 
-/** A store whose buildah fails so. */
+/** A store whose buildah fails with this text. */
 function failing(text: string) {
   const launcher = {
     run: async () => {

@@ -19,7 +19,7 @@ let program: string;
 let init: Awaited<ReturnType<Native["init"]>>;
 let minit: MinitClient;
 let resident: Resident;
-/** What belongs to no call, as text. */
+/** Output that belongs to no call, as text. */
 let log: { stdout: string; stderr: string };
 
 beforeAll(async () => {
@@ -67,7 +67,7 @@ const insiders = () => {
 };
 const anonymousKb = () => Number(/RssAnon:\s+(\d+)/.exec(readFileSync(`/proc/${init.pid}/status`, "utf8"))?.[1]);
 
-/** What follows each end: nothing lives, the instance says that it is spoiled, and takes no other process. */
+/** Expects the state after each end: no process is left, and the spoiled instance accepts no other one. */
 async function expectSpoiled(): Promise<void> {
   await resident.ended;
   expect(insiders()).toEqual([]);

@@ -12,7 +12,7 @@ const INSTANCES = 1_000;
 const CONTAINERS = 500;
 const STARTS_AT_ONCE = 4;
 const CHECKS_AT_ONCE = 8;
-/** One container of so many publishes a port and may send nowhere. */
+/** One in this many containers publishes a port and may send nowhere. */
 const PUBLISH_STEP = 50;
 const PORT_FIRST = 21_700;
 
@@ -33,7 +33,7 @@ beforeAll(async () => {
   server = createServer((socket) => socket.end(`${socket.remoteAddress}`));
   await new Promise<void>((resolve) => server.listen(0, engine.info().gateway, resolve));
   await engine.openPort(portOf(server));
-  // What the first of each leaves for the next is there before anything is counted.
+  // The first instance and container create what later ones reuse: it exists before anything is counted.
   await engine.instances.remove(await engine.instances.start("first", standardClass(engine)));
   await startContainer("first");
   await endContainer("first");
@@ -165,7 +165,7 @@ function counts(): Counts {
   };
 }
 
-/** What there is once the engine rests: slots are made ahead and cut ones deleted in the background. */
+/** Returns the counts once they stay the same: the engine creates and deletes slots in the background. */
 async function settledCounts(): Promise<Counts> {
   let last = "";
   return eventually("the counts stay", async () => {

@@ -80,7 +80,7 @@ describe("the storage pool", () => {
   });
 });
 
-/** Whether there is no room for another volume. */
+/** True if the pool has no room for another volume. */
 async function isRefused(pool: StoragePool): Promise<boolean> {
   const code = await pool.create("volumes", "new", null).then(
     () => null,
@@ -97,7 +97,7 @@ function hostFreeMb(): number {
   return (bavail * bsize) / MIB;
 }
 
-/** Fills the disk below until files of the pool may take so much of it, and waits until that is the pool's limit. */
+/** Fills the disk below until the pool has this much room on it, and waits until the limit of the pool follows. */
 async function leaveRoom(pool: StoragePool, megabytes: number): Promise<void> {
   const ballast_mb = Math.floor(hostFreeMb() - RESERVE_MB - megabytes);
   execFileSync("fallocate", ["-l", `${ballast_mb}M`, `${ground.data_dir}/ballast`]);

@@ -158,7 +158,7 @@ describe("invocation records", () => {
     const all: InvocationRecord[] = [];
     for (let i = 0; i < 50; i++) all.push(await append());
     const shown = all.map(({ invocation_id }) => Number.parseInt(invocation_id.split("_")[1] ?? "", 36));
-    // Of 48 random bits each: none is near the numbers of the rows, and they do not ascend.
+    // The mask has 48 random bits: no id is near the number of its row, and ids do not ascend.
     expect(shown.filter((number) => number < 100_000_000)).toHaveLength(0);
     expect(shown.filter((number, i) => number > (shown[i - 1] ?? 0)).length).toBeLessThan(45);
     const later = makeInvocations();

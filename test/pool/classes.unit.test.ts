@@ -148,7 +148,7 @@ describe("cells", () => {
     const scene = withCells(8);
     needEach(scene, SMALL, "ten_a");
     expect(cells(scene)).toEqual({ [CLASS]: 2, ...none(SMALL.slice(0, 2)), ...one(SMALL.slice(2)) });
-    // Who comes new finds a cell.
+    // A new owner finds a cell.
     scene.group(F, { owner: "ten_new" });
     expect(deeds(scene.call(F))[0]).toMatchObject({ type: "assign", cell_hit: true });
   });

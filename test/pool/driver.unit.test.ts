@@ -216,7 +216,7 @@ describe("warm", () => {
     expect(isWarm).toBe(false);
     launcher.specialises.get("i2")?.resolve();
     await warm;
-    // What is left is the keep-alive of nobody and the deadlines of nothing, and for a while the demand for cells.
+    // No keep-alive and no deadline is left; the timer of the demand for cells ends after three halvings.
     await clock.pass(3 * LIMITS.cell_demand_ms);
     expect(clock.timer_count).toBe(0);
   });

@@ -1,4 +1,4 @@
-/** What a handler can see and do, asked from inside a real instance: each line of src/engine/bundles/instance.ts held against it. */
+/** The view and rights of a handler inside a real instance, against each line of src/engine/bundles/instance.ts. */
 import { createServer, type Server } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually } from "../support/daemon.ts";

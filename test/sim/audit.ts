@@ -257,7 +257,7 @@ export class Audit {
     } else if (model.evicted_count > 0) {
       const { instances_max, starts_max } = this.#state.settings;
       const needed = Math.min(this.#state.wanted_count, starts_max - this.#starting);
-      // Cells that end for those of other classes end whoever waits.
+      // Cells that end for cells of other classes end independently of waiting calls.
       const room = instances_max - this.#state.instances.size + going - model.trimmed_count;
       invariant(room <= needed, `B3: there is room for ${room} instances, and ${needed} are needed`);
     }

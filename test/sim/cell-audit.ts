@@ -81,7 +81,7 @@ export class CellAudit {
     return Math.max(0, starts - this.#sum("unmet")) + Math.max(0, stock - wanted);
   }
 
-  /** A1: whether a cell or a spare start stands ready that the group could have. */
+  /** A1: true if a cell or a spare start of its class is available to the group. */
   canServe(group: Group): boolean {
     return this.#tallied(group.class).stock > 0;
   }
@@ -196,7 +196,7 @@ export class CellAudit {
     invariant(!isStuck, `R3: ${key} lacks cells, and those above a share take its room`);
   }
 
-  /** What was taken or failed a moment ago is looked at again when the timer fires. */
+  /** True if the class waits for its timer: a cell was taken or a start failed a moment ago. */
   #isPaused({ cells, taken_ms, retry_at_ms }: PoolClass): boolean {
     const quiet_ms = cells.size === 0 ? 0 : taken_ms + LIMITS.cell_refill_delay_ms;
     return Math.max(quiet_ms, retry_at_ms) > this.#state.now_ms;

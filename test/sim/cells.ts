@@ -1,21 +1,21 @@
 /**
- * What the model of the pool keeps of classes, from the events and effects alone: what each owner needed of each class,
- * and by that the cells that a class has to get.
+ * The classes in the model of the pool, from the events and effects alone: the need of each owner for each class, and
+ * the cells that a class has to get for it.
  */
 import { invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 
-/** What one need adds to a demand, which is halved without its remainder. */
+/** A demand grows by this with each need. Halving rounds it down. */
 const NEED = 4;
 
 interface Claim {
   readonly class: string;
-  /** Nobody where the cell was adopted, or its group has no owner. */
+  /** Null if the cell was adopted, or its group has no owner. */
   readonly owner: string | null;
   demand: number;
 }
 
-/** What an owner asks for beyond the floor, its latest claim first. */
+/** Cells that an owner asks for beyond the floor, its latest claim first. */
 interface Asking {
   readonly owner: string | null;
   readonly classes: { readonly key: string; readonly asked: number; readonly covered: number }[];
@@ -37,16 +37,16 @@ function deal(count: number, asked: readonly number[]): number[] {
 }
 
 export class ModelCells {
-  /** The class that has a floor, and gets what nobody asks for. */
+  /** The class with a floor, which also gets the cells that no claim asks for. */
   readonly fallback: string;
-  /** Until it is set, adopted cells stand and none is started. */
+  /** Until it is set, adopted cells are kept and none is started. */
   target: number | null = null;
   /** Raised by every change of what is asked for. */
   version = 0;
   /** By class and owner, the one that was renewed last at the end. */
   readonly #claims = new Map<string, Claim>();
   #halved_ms = Number.POSITIVE_INFINITY;
-  /** What the claims of a version ask of classes. */
+  /** Cells that the claims of `#asked_version` ask for, by class. */
   #asked = new Map<string, number>();
   #asked_sum = 0;
   #asked_version = -1;
@@ -151,7 +151,7 @@ export class ModelCells {
     return [...owners.values()];
   }
 
-  /** Others may claim the same classes: what is for them cannot be told apart there. */
+  /** Checks one owner. Other owners may claim the same classes; cells there cannot be attributed to one of them. */
   #checkOwner({ owner, classes }: Asking, part: number, share_of: (key: string) => number): void {
     const isAlone = (key: string): boolean => {
       if (key === this.fallback) return false;

@@ -42,7 +42,7 @@ export class Model {
   deepest = 0;
   /** Instances before the step. */
   size = 0;
-  /** Of the step: idle instances and cells that were evicted, cells that ended for others, whether a cell was started. */
+  /** Counts of the step: evicted idle instances and cells, cells that ended for other cells. True if a cell was started. */
   evicted_count = 0;
   trimmed_count = 0;
   is_refilling = false;

@@ -1,5 +1,5 @@
 /**
- * Compares what the scheduler keeps of owners with limits (O1 to O4 of `pool/owners.ts`, U1 and U3 of `pool/quotas.ts`)
+ * Compares what the scheduler keeps of owners with limits (O1 to O4 of `pool/records.ts`, U1 and U3 of `pool/quotas.ts`)
  * with the model after a step, made again from the groups and instances as `audit.ts` counted them.
  */
 
@@ -15,7 +15,7 @@ function liveOf({ warming, ready, busy, recycling }: Counts): number {
   return warming + ready + busy + recycling;
 }
 
-/** What other audits counted. */
+/** The counts of the other audits. */
 interface Counted {
   /** A group as its instances are. */
   readonly countsOf: (group: string) => Counts;

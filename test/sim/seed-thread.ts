@@ -1,4 +1,4 @@
-/** What runs in the worker threads of `seeds.ts`: some seeds, one after the other, until one breaks an invariant. */
+/** The work of the worker threads of `seeds.ts`: some seeds, one after the other, until one breaks an invariant. */
 import { addCounts } from "./coverage.ts";
 import { type PoolCode, Simulation, Violation } from "./simulation.ts";
 
@@ -15,7 +15,7 @@ export interface SeedsReport {
   readonly steps_count: number;
   readonly calls_count: number;
   readonly coverage: Readonly<Record<string, number>>;
-  /** Of the lowest seed that broke an invariant. */
+  /** The lowest seed that broke an invariant. */
   readonly violation: SeedViolation | null;
 }
 

@@ -1,4 +1,4 @@
-/** Which node a daemon is: one for each data directory, for good, and one of them the node that the store named before. */
+/** The identity of a node: each data directory has its own for good. One takes over the id that the store named before. */
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { randomIds } from "../../src/base/ids.ts";
@@ -100,7 +100,7 @@ describe("a node", () => {
   });
 });
 
-/** A store whose user is gone before or after the call of that number. */
+/** A store whose user is killed before or after the call with that number. */
 function killedAt(store: Store, kill: number, isAfter: boolean): Store {
   const calls = { count: 0 };
   const passed = async <T>(call: () => Promise<T>): Promise<T> => {

@@ -15,7 +15,7 @@ export class StoreServer {
   #port = 0;
   #process: ChildProcess | null = null;
 
-  /** At the same address if it ran before. */
+  /** Starts the server, at the same address if it ran before. */
   async start(): Promise<void> {
     if (this.#port === 0) this.#port = await freePort();
     const args = ["--db-path", join(this.#directory, "data"), "--http-listen-addr", `127.0.0.1:${this.#port}`];
@@ -32,7 +32,7 @@ export class StoreServer {
     return `${scheme}://127.0.0.1:${this.#port}`;
   }
 
-  /** Statements of the test itself, in one transaction. */
+  /** Runs statements of the test itself in one transaction. */
   async run(...statements: readonly string[]): Promise<void> {
     const client = createClient({ url: this.url("http") });
     try {

@@ -1,4 +1,4 @@
-/** What a statement may look like before libsql sees it (D1 in sql.ts). */
+/** The checks of a statement before libsql executes it (D1 in sql.ts). */
 import { describe, expect, it } from "vitest";
 import { checkValues, countParameters } from "../../src/store/sql.ts";
 import type { Value } from "../../src/store/store.ts";

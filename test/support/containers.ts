@@ -97,7 +97,7 @@ export function commandLines(): { pid: number; args: string[] }[] {
     });
 }
 
-/** A directory of this machine with a secret in it, which nobody inside may see or change. */
+/** A directory of this machine with a secret, which no process in a container may read or change. */
 export class HostSecret {
   readonly directory: string;
   readonly text: string;

@@ -48,7 +48,7 @@ export interface Leftovers {
   readonly crun_files: readonly string[];
   /** Loop devices of its storage pool. */
   readonly loops: readonly string[];
-  /** Of containers and volumes, as the launcher sees them in the storage pool. */
+  /** Subvolumes of containers and volumes, as the launcher sees them in the storage pool. */
   readonly subvolumes: readonly string[];
   /** Logs and exits of containers. */
   readonly container_files: readonly string[];

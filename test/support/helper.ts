@@ -54,7 +54,7 @@ function sanitizedDirectory(): string {
   made.directory = mkdtempSync("/var/tmp/hearth-sanitized-");
   chmodSync(made.directory, 0o755);
   writeFileSync(reportPath(), Buffer.alloc(REPORT_BYTES));
-  // Of every uid that a helper runs with.
+  // Helpers of every uid write the report.
   chmodSync(reportPath(), 0o666);
   return made.directory;
 }

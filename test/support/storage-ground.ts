@@ -94,7 +94,7 @@ export class Ground {
     this.launcher = null;
   }
 
-  /** What a shell prints that runs where the pool is mounted; with its exit code when that is not 0. */
+  /** Runs a shell where the pool is mounted. Resolves to its output, followed by its exit code unless that is 0. */
   async sh(script: string): Promise<string> {
     const argv = ["bash", "-c", script];
     const { stdout, stderr, exit_code } = await this.client.spawn({ argv, timeout_ms: COMMAND_TIMEOUT_MS });

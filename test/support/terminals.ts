@@ -67,7 +67,7 @@ export class TerminalUser {
     return tab;
   }
 
-  /** One that is attached, its prompt shown. The line that it types is not shown as it is, so that its output is told apart. */
+  /** Opens a session and attaches to it. */
   async open(more: object = {}): Promise<{ id: string; tab: TerminalTab }> {
     const { id } = await this.make(more);
     const tab = await this.attach({ session_id: id });

@@ -1,4 +1,4 @@
-/** What of the node's metrics depends on who reads them. */
+/** The metrics of a node as each tenant and the operator read them. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { step } from "../../pool/scheduler.ts";
 import type { PoolState } from "../../pool/states.ts";
@@ -14,7 +14,7 @@ beforeEach(() => {
 });
 afterEach(() => metrics.close());
 
-/** What the tenant reads; null is the operator. */
+/** Returns the metrics that the tenant reads; null is the operator. */
 async function textOf(tenant_id: string | null): Promise<string> {
   const texts = await Promise.all(metrics.registries(tenant_id).map((registry) => registry.metrics()));
   return texts.join("\n");

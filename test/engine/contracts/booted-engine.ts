@@ -11,7 +11,7 @@ export interface BootedEngine {
   readonly config: Config;
 }
 
-/** Runs `cases` on one engine with this OCI runtime, and expects that nothing of it is left. `n`: of its own subnet. */
+/** Runs `cases` on one engine with this OCI runtime, and expects that it leaves nothing. `n`: number of its subnet. */
 export function describeEngine(oci_runtime: string, n: number, cases: (booted: BootedEngine) => void): void {
   describe(`the engine on ${oci_runtime}`, () => {
     const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));

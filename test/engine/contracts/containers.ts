@@ -71,7 +71,7 @@ export function containersContract({ engine }: BootedEngine): void {
   it("ends a container by a signal, and by force after the grace", async () => {
     await start("polite", { command: ["sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.01; done"] });
     await start("deaf", { command: ["sh", "-c", "trap '' TERM; while :; do sleep 0.01; done"] });
-    // A signal before the trap stands would end either.
+    // A signal before the trap is set would end either.
     await Promise.all(["polite", "deaf"].map((id) => eventually(`${id} to sleep`, () => said(id, "pgrep -x sleep"))));
     await Promise.all([containers.stop("polite", TERM, 20_000), containers.stop("deaf", TERM, 50)]);
     expect(ends.get("polite")).toMatchObject({ exit_code: 7, signal: 0, asked: true });

@@ -7,7 +7,7 @@ import { eventually } from "../../support/daemon.ts";
 import { command, standardClass } from "../../support/engine.ts";
 import type { BootedEngine } from "./booted-engine.ts";
 
-/** Every case of an engine that has booted; the slow ones stand in `slowInstancesContract`. */
+/** The cases of a booted engine, without the slow ones of `slowInstancesContract`. */
 export function instancesContract({ engine, config }: BootedEngine): void {
   const bundles = () => readdirSync(`${config.run_dir}/i`);
 

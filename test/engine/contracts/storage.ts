@@ -14,7 +14,7 @@ export type Quotas = "simple" | "full";
 export interface OpenedPool {
   readonly ground: Ground;
   readonly pool: Storage;
-  /** Where the pool is, for the launcher. */
+  /** Path of the pool as the launcher sees it. */
   readonly path: string;
   readonly quotas: Quotas;
 }

@@ -1,4 +1,4 @@
-/** The promises of the `RateLimiter` port: the token bucket of a tenant, with the time held by hand: whatever comes at once gets no more than the bucket has. */
+/** The promises of the `RateLimiter` port: the token bucket of a tenant, on a hand-driven clock. Simultaneous requests get no more tokens than the bucket has. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import type { Clock } from "../../../src/base/clock.ts";
