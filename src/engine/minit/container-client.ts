@@ -91,7 +91,7 @@ class Connection {
   }
 }
 
-export class ExecConnection implements Exec {
+class ExecConnection implements Exec {
   readonly started: Promise<{ readonly pid: number }>;
   readonly exited: Promise<ExitAnswer>;
   readonly #connection: Connection;

@@ -44,7 +44,7 @@ export interface Wire {
   nextId(): number;
 }
 
-export function serveFrame(id: number, request: ServeRequest): Buffer {
+function serveFrame(id: number, request: ServeRequest): Buffer {
   const { argv, environment, working_directory, concurrency, open_timeout_ms } = request;
   const bytes = 10 + strBytes(working_directory) + strsBytes(argv) + strsBytes(environment);
   const frame = new FrameWriter(FRAME.SERVE, id, bytes);
