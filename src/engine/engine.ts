@@ -1,6 +1,6 @@
 /**
- * The engine on this machine: function instances (instances/), API containers (containers/), and below both what they
- * share (host/). This file puts them together and holds the order of start and end.
+ * The engine on this machine: function instances (instances/), API containers (containers/), and the resources that both
+ * share (host/). This file puts them together and defines the order of start and end.
  */
 
 import { together } from "../base/concurrency.ts";
@@ -102,7 +102,7 @@ export class LocalEngine implements Engine {
     await host.end(living.length === 0);
   }
 
-  /** Looks at what an earlier process left and brings up the network around it. What is not understood goes at once. */
+  /** Adopts or removes the containers of an earlier process, and brings up the network around those that live on. */
   async #takeOver(): Promise<{ readonly sorted: Sorted; readonly adopted: readonly Adopted[] }> {
     const { network, options } = this.#host;
     const [sorted, kept] = await together(this.instances.sort(), this.containers.takeOver());

@@ -28,16 +28,16 @@ export interface Engine {
   /** Available after `boot`. */
   readonly storage: Storage;
   /**
-   * Brings up what every container shares, and looks at what an earlier process with the same data directory left
-   * behind: instances that live, are idle and are as this process would make them are resolved to, as if started here
-   * (`remove` those that are not wanted); all else is removed, in part after this has resolved. Called once, before
-   * all else. Rejects when this machine cannot run containers, with the reason.
+   * Brings up the resources that every container shares. Resolves to the instances of an earlier process with the same
+   * data directory that live, are idle and are as this process would make them, as if started here (`remove` those that
+   * are not wanted). Removes all others, in part after it has resolved. Called once, before all else. Rejects with the
+   * reason if this machine cannot run containers.
    */
   boot(): Promise<readonly Adopted[]>;
   /**
    * Lets every live link, of instances and of API containers alike, reach a TCP port of this machine at the `gateway`
-   * address: who listens there decides whom it serves. Resolves once the way is open; nothing else of the machine is
-   * reachable.
+   * address; the listener there decides which clients it serves. Resolves once the port is reachable; nothing else of the
+   * machine is.
    */
   openPort(port: number): Promise<void>;
   /** Number of packets that the bounds on tracked connections dropped. */

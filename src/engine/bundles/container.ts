@@ -54,11 +54,11 @@ export interface Mount {
   readonly target: string;
 }
 
-/** Where a start puts a container on this machine, and what it joins there. */
+/** Resources of this machine that a start gives to a container: names, paths, namespaces, mounts. */
 export interface Placement {
   /** Name of the run: its bundle, its groups, its id with the OCI runtime. */
   readonly run: string;
-  /** Of the image that is mounted. */
+  /** Id of the image that is mounted at `rootfs`. */
   readonly image_id: string;
   readonly rootfs: string;
   /** The minit binary and resolv.conf on the host. */
@@ -68,7 +68,7 @@ export interface Placement {
   readonly address: string;
   /** Path of a ready network namespace. */
   readonly netns: string;
-  /** That owns it: the container joins it, and its volumes show their ids as the namespace's. Null for none. */
+  /** User namespace that owns `netns`: the container joins it, and volumes show its ids. Null for none. */
   readonly user: { readonly path: string; readonly first_id: number } | null;
   /** `/parent/name` */
   readonly cgroup: string;
@@ -78,7 +78,7 @@ export interface Placement {
   readonly mounts: readonly Mount[];
 }
 
-/** A container of the engine's own, without a command, a tenant and an image. */
+/** Returns the specification of a container that the engine starts for itself: no command, no tenant, no image. */
 export function bareSpec(id: string): ContainerSpec {
   return {
     id,
@@ -99,7 +99,7 @@ export function bareSpec(id: string): ContainerSpec {
   };
 }
 
-/** The configuration, and the small files that it mounts. */
+/** Writes the configuration and the small files that it mounts. */
 export function writeContainerFiles(bundle: string, spec: ContainerSpec, placement: Placement): void {
   mkdirSync(bundle, { recursive: true, mode: 0o700 });
   const hostname = hostnameOf(spec.name);
@@ -186,16 +186,16 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
 }
 
 export interface StartNote {
-  /** NaN when there is nothing to be read. */
+  /** NaN if the configuration cannot be read. */
   readonly slot_index: number;
-  /** Of its user namespace; 0 when it has none. */
+  /** First id of its user namespace; 0 without one. */
   readonly first_id: number;
   readonly policy: NetworkPolicy;
-  /** Empty when there is nothing to be read. */
+  /** Empty if the configuration cannot be read. */
   readonly image_id: string;
 }
 
-/** What the start noted in the configuration. */
+/** Reads the notes of a start from the annotations of its configuration. */
 export function noteOf(bundle: string): StartNote {
   try {
     const { annotations } = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as {

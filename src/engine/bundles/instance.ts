@@ -7,7 +7,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { InstanceClass } from "../ports/instances.ts";
 
-/** Where minit is found inside: on the runtime's own /dev, so that the image needs no mount point for it. */
+/** Path of minit inside: on the runtime's own /dev, so that the image needs no mount point for it. */
 export const MINIT_INSIDE = "/dev/init";
 
 /** The kernel's own tables that tell about the host or act on it (the list that podman and docker mask). */

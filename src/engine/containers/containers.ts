@@ -1,7 +1,7 @@
 /**
- * API containers on this machine: their root file system in the storage pool, their start, their end, and taking up those
- * that outlived the process that started them. What runs is running.ts's. What a container is to its tenant (record,
- * state, policy) is the containers concern's; here it is an id.
+ * API containers on this machine: their root file systems in the storage pool, their start and end, and the adoption of
+ * those that outlived the daemon that started them. running.ts has those that run. The containers concern has the record,
+ * state and policy of a container; here it is an id.
  *
  * Invariants:
  * N1 A start that fails leaves no process, group, slot, mount or bundle; the root file system and the log stay.
@@ -48,7 +48,7 @@ export class LocalContainers implements Containers {
   readonly #host: EngineHost;
   /** Being started. */
   readonly #moving = new Set<string>();
-  /** Starts that are under way. */
+  /** Starts and probes that are under way. */
   readonly #working = new Underway();
   readonly #filters: ContainerFilters;
   readonly #idle: IdleRoots;
@@ -161,7 +161,7 @@ export class LocalContainers implements Containers {
     void this.#host.images.sweep();
     const deciding = this.#decide().catch((error) => {
       this.#host.options.log.warn("cannot probe user namespaces", { error: errorText(error) });
-      // Who has to have them is told; a machine that has no room now is asked again by every start.
+      // INTERNAL: user namespaces are required and do not work. After other errors each start probes again.
       if (error instanceof AppError && error.code === "INTERNAL") throw error;
     });
     if (this.#host.options.config.user_namespaces === "on") await deciding;
@@ -171,7 +171,7 @@ export class LocalContainers implements Containers {
     return this.#host.users.decide(() => this.#working.add(this.#probe()));
   }
 
-  /** Of the OCI runtime, too: with the image, the filter and the kinds of mounts that containers are started with. */
+  /** Probes user namespaces and the OCI runtime with the image, the filter and the kinds of mounts of API containers. */
   async #probe(): Promise<void> {
     await this.#runs.whenCleared(PROBE);
     const image = this.#host.images.pinned;
@@ -320,7 +320,7 @@ export class LocalContainers implements Containers {
     return this.#running.processes(id);
   }
 
-  /** Where a container's log and exit lie. */
+  /** Directory of a container's log and exit record. */
   directory(id: string): string {
     return this.#starter.directory(id);
   }
@@ -334,7 +334,7 @@ export class LocalContainers implements Containers {
     return this.#idle.isUsed(id);
   }
 
-  /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
+  /** Closes the connections, not the containers. Resolves to the slots of the containers that keep running. */
   async letGo(): Promise<readonly NetworkSlot[]> {
     await this.#working.settled();
     const slots = await this.#running.letGo();

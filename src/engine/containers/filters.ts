@@ -4,7 +4,7 @@ import { bareSpec, containerConfig, writeContainerFiles } from "../bundles/conta
 import type { EngineHost } from "../host/host.ts";
 import type { Filter } from "../oci/filters.ts";
 
-/** Of the container that the runtime makes to compile for. */
+/** Id of the container that the runtime creates to compile a filter. */
 const COMPILER = "container-filter";
 
 export class ContainerFilters {

@@ -16,7 +16,7 @@ export interface IdleRoot {
 interface Root {
   users_count: number;
   readonly mounted: Promise<IdleRoot>;
-  /** When it is unmounted. */
+  /** Resolves when the root is unmounted. */
   readonly gone: PromiseWithResolvers<void>;
 }
 
@@ -62,7 +62,7 @@ export class IdleRoots {
     }
   }
 
-  /** Whether somebody looks into it. */
+  /** Returns true while the root has users. */
   isUsed(id: string): boolean {
     return (this.#roots.get(id)?.users_count ?? 0) > 0;
   }

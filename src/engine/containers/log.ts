@@ -1,6 +1,6 @@
 /**
- * What minit leaves on the host about the main command of a container: its log, a ring of segment files, and its exit
- * record. runtimes/minit/protocol.h describes both; log.c writes them. Reading needs no minit.
+ * Reads what minit writes on the host about the main command of a container: its log, a ring of segment files, and its
+ * exit record. runtimes/minit/protocol.h describes both; log.c writes them. Reading needs no minit.
  *
  * G1 A line is given only where its seal and its number fit: a torn end, a write under way and a segment that is
  *    reused while it is read end what is read of that segment, and nothing wrong is given.
@@ -30,7 +30,7 @@ const RECORD_NOT_STARTED = 4;
 
 const STREAMS: readonly LogStream[] = ["minit", "stdout", "stderr"];
 
-/** Where the entry at `at` ends. 0: there is none, or not yet a whole one, or not that number. */
+/** Returns the end of the entry at `at`. 0: there is none, or not yet a whole one, or not that number. */
 function entryEnd(bytes: Buffer, at: number, seq: number): number {
   if (bytes.length - at < ENTRY_BYTES + SEAL_BYTES) return 0;
   const length = bytes.readUInt32LE(at);
@@ -193,7 +193,7 @@ export class SegmentedLog implements ContainerLog {
   }
 }
 
-/** Where a follower is: before the entry `seq` at `at` of a segment. */
+/** Position of a follower: before the entry `seq` at `at` of a segment. */
 interface Place {
   readonly file: FileHandle;
   readonly segment_seq: number;
@@ -202,8 +202,8 @@ interface Place {
 }
 
 /**
- * The segment that `seq` is in or will be in: the newest that begins at or before it. Where the ring went round since,
- * the oldest.
+ * Returns the segment that `seq` is in or will be in: the newest that begins at or before it, or the oldest if the ring
+ * has wrapped since.
  */
 function placeOf(segments: readonly Segment[], seq: number): Place | null {
   const found = segments.findLast((segment) => segment.first_seq <= seq) ?? segments[0];
@@ -211,7 +211,7 @@ function placeOf(segments: readonly Segment[], seq: number): Place | null {
   return { file: found.file, segment_seq: found.first_seq, at: HEAD_BYTES, seq: found.first_seq };
 }
 
-/** Whether the next line may not fit into the segment any more. */
+/** Returns true if the next line may not fit into the segment any more. */
 const isFull = ({ at }: Place): boolean =>
   at + ENTRY_BYTES + PIECE_BYTES_MAX + SEAL_BYTES > LIMITS.log_segment_bytes_max;
 
@@ -248,7 +248,7 @@ async function closeAll(files: readonly FileHandle[]): Promise<void> {
   await Promise.all(files.map((file) => file.close()));
 }
 
-/** How the container's last run ended. Null: it runs, or its minit was killed before it could say. */
+/** Reads the end of the container's last run. Null: it runs, or its minit was killed before it wrote a record. */
 export function readExitRecord(path: string): ExitRecord | null {
   let bytes: Buffer;
   try {

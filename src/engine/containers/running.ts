@@ -1,5 +1,5 @@
 /**
- * The API containers that run: one connection to the minit of each, everything that is asked of one, and its end.
+ * The API containers that run: one connection to the minit of each, requests to it, and its end.
  *
  * N2 Each container that lives has one control connection. Its end is the container's end: everything of it is then
  *    removed, its slot given back, and the listener told, exactly once.
@@ -33,7 +33,7 @@ export interface Started {
 
 interface Running extends Started, LiveContainer {
   readonly control: ControlConnection;
-  /** Where its minit listens. */
+  /** Unix socket on which its minit listens. */
   readonly socket_path: string;
   readonly ended: PromiseWithResolvers<void>;
 }
@@ -60,7 +60,7 @@ export class RunningContainers {
     return [...this.#running.keys()];
   }
 
-  /** Null: it does not run. */
+  /** Returns null for a container that does not run. */
   find(id: string): (LiveContainer & Pick<Started, "first_id" | "slot">) | null {
     return this.#running.get(id) ?? null;
   }
@@ -69,7 +69,7 @@ export class RunningContainers {
     this.#onEnded = listener;
   }
 
-  /** Takes a container from here to its end (N2). */
+  /** Tracks a container until its end (N2). */
   hold(started: Started): void {
     const { id, run, slot, control } = started;
     const { bundle } = this.#runs.remains(run, false);
@@ -86,7 +86,7 @@ export class RunningContainers {
     const running = this.#running.get(id);
     if (running === undefined) return;
     const { clock } = this.#host.options;
-    // Where it does not answer, the grace has its end.
+    // If minit does not answer, the container is killed at the end of the grace.
     const asking = stopMain(running.socket_path, signal, clock).catch(() => {});
     const cancel = clock.after(grace_ms, () => this.#kill(running));
     try {
@@ -128,7 +128,7 @@ export class RunningContainers {
     return this.#processLists.get(this.#runs.remains(this.#get(id).run, false).cgroup);
   }
 
-  /** Ends the connections, not the containers. Resolves to the slots of those that live on. */
+  /** Closes the connections, not the containers. Resolves to the slots of the containers that keep running. */
   async letGo(): Promise<readonly NetworkSlot[]> {
     await this.#ending.settled();
     this.#isLettingGo = true;
@@ -160,7 +160,7 @@ export class RunningContainers {
     if (this.#isLettingGo) return;
     const { id, run, slot } = running;
     const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
-    // The next daemon finds what is left of it otherwise, and tells.
+    // If the daemon ends first, the next one removes the rest and reports the end.
     if (!(await this.#host.discard(this.#runs.remains(run, false), slot))) return;
     running.leaveImage();
     failpoint("containers.end.cleared");

@@ -16,7 +16,7 @@ import type { NetworkSlot } from "../network/network.ts";
 import type { Ended, ExitRecord } from "../ports/containers.ts";
 import { readExitRecord } from "./log.ts";
 
-/** Of one whose first process was killed before it could say. */
+/** Exit record of a container whose minit was killed before it wrote one. */
 const KILLED: Omit<ExitRecord, "ended_at_ms"> = {
   exit_code: 137,
   signal: 9,
@@ -49,8 +49,8 @@ export class ContainerRuns {
   }
 
   /**
-   * The name of a new run. Its tenant's group is there until nothing is left of it. Throws START_FAILED, with nothing
-   * left, when the kernel refuses that group.
+   * Names a new run and makes the group of its tenant, which exists until nothing is left of the run. Throws
+   * START_FAILED, with nothing left, if the kernel refuses the group.
    */
   next(id: string, tenant_id: string): string {
     const run = runName(id, ++this.#last_number);

@@ -1,7 +1,7 @@
 /**
- * How an API container is put together and started: its root mounted where only the launcher sees it, its configuration
- * from its specification and its place on this machine, and what its first process is handed. Which containers there
- * are, and what becomes of them, is containers.ts's.
+ * Prepares the start of an API container: mounts its root where only the launcher sees it, derives its configuration from
+ * its specification and its placement, and lists the descriptors of its first process. containers.ts starts, tracks and
+ * ends containers.
  */
 import { constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
@@ -41,7 +41,7 @@ export class ContainerStarter {
     for (const name of readdirSync(this.#roots)) rmdirSync(`${this.#roots}/${name}`);
   }
 
-  /** Where a container's log and exit lie. */
+  /** Directory of a container's log and exit record. */
   directory(id: string): string {
     return `${this.#host.options.config.data_dir}/containers/${id}`;
   }
@@ -57,7 +57,7 @@ export class ContainerStarter {
     }
     const below = user === null ? { lower: image.path } : { lower: image.layers, user };
     await mountWritable({ launcher, storage: this.#host.storage, id, below, target });
-    // What the image or an earlier run put there must not lead the runtime's mounts elsewhere (CVE-2021-30465).
+    // A link there, from the image or an earlier run, must not lead the runtime's mounts elsewhere (CVE-2021-30465).
     for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
       const mode = await launcher.lstatInRoot(target, path);
       if (mode !== null && (mode & constants.S_IFMT) !== constants.S_IFDIR) {
@@ -108,7 +108,7 @@ export class ContainerStarter {
     return { spec, placement: this.#placement(spec, run, parts), bundle, runtime_root, handover };
   }
 
-  /** Of its log, in the order in which minit gets them. */
+  /** Paths of its log's segments, in the order in which minit gets them. */
   segments(id: string): readonly string[] {
     return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
   }

@@ -1,6 +1,6 @@
 /**
- * Whether containers with user namespaces work on this machine: one is started as every other is, with a volume, files are
- * written through it, and it is looked at whose they are on the disk. Nothing of it stays.
+ * Probes whether containers with user namespaces work on this machine: starts one as every other is started, writes files
+ * into its root and its volume, and checks their owners on the disk. Removes everything afterwards.
  */
 import { readFileSync } from "node:fs";
 import { AppError, errorText } from "../../base/errors.ts";
@@ -16,7 +16,7 @@ import type { ContainerStarter, StartParts } from "./starter.ts";
 
 /** The container's id. */
 export const PROBE = "user-namespace-probe";
-/** Where the container has its own subvolume as if that were a volume's: one less to be made. */
+/** Mount point of the container's own subvolume, in place of a volume's: one subvolume less to make. */
 const VOLUME = "/volume";
 const FILE = "/probe";
 

@@ -13,13 +13,13 @@ const MIB = 1024 * 1024;
 export interface WritableRoot {
   readonly launcher: LauncherClient;
   readonly storage: Storage;
-  /** Of the container, whose subvolume is there. */
+  /** Id of the container; its subvolume exists. */
   readonly id: string;
   readonly below: Pick<OverlayRequest, "lower" | "user">;
   readonly target: string;
 }
 
-/** Mounts it. Where it is full, with a little more room for as long as that takes. Rejects with CAPACITY_FULL. */
+/** Mounts a root. A full one gets a little more room while it is mounted. Rejects with CAPACITY_FULL. */
 export async function mountWritable(root: WritableRoot): Promise<void> {
   const { storage, id } = root;
   try {

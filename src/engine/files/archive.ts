@@ -2,7 +2,7 @@
  * Archives into and out of a tree, as streams: tar, and tar in gzip, which is known by its first bytes. The tree is a
  * `FileSession`: nothing here touches a file.
  *
- * What an archive may do below its `path`:
+ * Rules for an archive below its `path`:
  * R1 Nothing outside of it. Absolute names lose their slash, a `..` refuses the archive; links below `path` are
  *    followed only where they lead to what is below it too, and any other in the way of an entry is replaced.
  * R2 A hard link only to what the archive or an earlier one put below `path`. Symbolic links are made as they are.
@@ -21,9 +21,9 @@ import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } fro
 
 /** Content up to this goes with its request in one frame. */
 const SMALL_BYTES = 64 * 1024;
-/** What gzip gives gathers to pieces of this. */
+/** Size of the pieces that gzip's output is gathered to. */
 const PIECE_BYTES = 64 * 1024;
-/** What is sent of an archive gathers to pieces of at least this. The helper's, which are larger, go as they are. */
+/** Smallest piece of an archive that is sent. The helper's pieces, which are larger, are sent as they are. */
 const PIECE_BYTES_MIN = 32 * 1024;
 const BENEATH = { isBeneath: true };
 
@@ -79,7 +79,7 @@ function freeing<Zlib extends Transform>(zlib: Zlib): Zlib {
   return zlib;
 }
 
-/** What zlib gives are parts of a buffer, one after the other: each gets memory of its own, and the buffer is given back. */
+/** Copies zlib's output, which are successive parts of one buffer, into memory of its own and gives the buffer back. */
 async function* whole(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {
   for await (const part of parts) {
     const piece = Buffer.allocUnsafeSlow(part.length);
@@ -101,7 +101,7 @@ async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   }
 }
 
-/** Of a call that failed on what the archive asked for: the caller's fault is the archive, whatever the call's code says. */
+/** Returns INVALID_ARGUMENT for a call that failed because of the archive's content, whatever the call's code says. */
 function ofArchive(error: unknown): unknown {
   const isItsFault = error instanceof AppError && ["NOT_FOUND", "NAME_TAKEN", "NOT_EMPTY"].includes(error.code);
   return isItsFault ? new AppError("INVALID_ARGUMENT", `archive entry ${error.message}`, { cause: error }) : error;
@@ -275,7 +275,7 @@ async function* entries(session: FileSession, path: FilePath): AsyncGenerator<Bu
 
 /**
  * A directory's content as tar, with names relative to it, or one file under its own name; what `walk` leaves out is
- * left out. Whoever stops taking it early ends the session.
+ * left out. A consumer that stops early ends the session.
  */
 export function pack(session: FileSession, path: FilePath, options: PackOptions = {}): AsyncIterable<Uint8Array> {
   const tar = gathered(entries(session, path));

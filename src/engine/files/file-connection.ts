@@ -1,6 +1,6 @@
 /**
  * One connection to a `minit files`: requests out, answers in, with both directions held back by whoever is slower.
- * What the frames are for is `file-sessions.ts`; the other end's description of them is runtimes/minit/protocol.h.
+ * `file-sessions.ts` gives the frames their meaning; runtimes/minit/protocol.h describes them for the other end.
  *
  * Invariants:
  * A1 Each call settles exactly once: with its answer, or with an error when the connection ends.
@@ -70,7 +70,7 @@ export interface FileFrame {
 }
 
 const READ_BYTES = 64 * 1024;
-/** Of an answer: a piece of content, or an entry with the longest names that there are. */
+/** Largest body of an answer: a piece of content, or an entry with the longest possible names. */
 const ANSWER_BYTES_MAX = 64 * 1024;
 const HEAD_BYTES = 44;
 /** Content of one frame; the other end takes a little more for the names beside it. */
@@ -80,7 +80,7 @@ export const TO_THE_END = Number.MAX_SAFE_INTEGER;
 
 const ERRNO_NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
 
-/** What a failed system call means to whoever named the path. */
+/** Meaning of a failed system call for the caller who named the path. */
 const MEANINGS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   ENOENT: ["NOT_FOUND", "no such file or directory"],
   ENOTDIR: ["INVALID_ARGUMENT", "a parent is not a directory"],
@@ -168,7 +168,7 @@ function requestFrame(type: number, id: number, request: FileRequest): Buffer {
   return frame;
 }
 
-/** What a frame that waits takes, an empty one too. */
+/** Returns the memory of a frame that waits; an empty one takes some too. */
 function weight(frame: FileFrame): number {
   return frame.body.length + 64;
 }
@@ -185,7 +185,7 @@ export class FileConnection {
   readonly #socket: Socket;
   readonly #clock: Clock;
   readonly #calls = new Map<number, Call>();
-  /** The frame that is coming in: its head, then its body. */
+  /** The incoming frame: its head, then its body. */
   readonly #head = Buffer.alloc(FRAME_HEAD_BYTES);
   #head_bytes = 0;
   #body: Buffer | null = null;
@@ -277,12 +277,12 @@ export class FileConnection {
     if (content !== null) this.#write(content, sent);
   }
 
-  /** Whether the call has no answer yet. */
+  /** Returns true until the call is answered. */
   isRunning(id: number): boolean {
     return this.#calls.has(id);
   }
 
-  /** Whether more may be written at once; if not, wait for `room`. */
+  /** True if more may be written now; if not, wait for `room`. */
   get hasRoom(): boolean {
     return this.#socket.writableLength < LIMITS.file_buffer_bytes && this.#calls.size < LIMITS.file_calls_max;
   }
@@ -331,7 +331,7 @@ export class FileConnection {
   }
 
   #write(bytes: Uint8Array, sent?: () => void): void {
-    // What is asked for in one turn of the event loop leaves as one: archives of small files send little else.
+    // Requests of one turn of the event loop leave in one write: archives of small files send little else.
     if (this.#socket.writableCorked === 0) {
       this.#socket.cork();
       setImmediate(() => this.#socket.uncork());
@@ -340,7 +340,7 @@ export class FileConnection {
     if (this.#cancelWatch === null) this.#watch(LIMITS.file_stall_ms);
   }
 
-  /** Whether the next move is the helper's (A3). */
+  /** True if the next move is the helper's (A3). */
   get #isAwaited(): boolean {
     if (this.#socket.isPaused()) return false;
     const open_count = this.#calls.has(this.#open_id) ? 1 : 0;

@@ -45,9 +45,9 @@ export interface HelperOptions {
   readonly launcher: Pick<LauncherClient, "spawn">;
   /** The compiled helper. */
   readonly minit: string;
-  /** Where the tree is, as the launcher sees it. */
+  /** Path of the tree, as the launcher sees it. */
   readonly root: string;
-  /** Where the helper listens until it is connected to. */
+  /** Unix socket on which the helper listens until somebody connects. */
   readonly socket_path: string;
   readonly clock: Clock;
   /** Owner 0 inside is this outside. */
@@ -100,7 +100,7 @@ function attributeFlags(attributes: FileAttributes, options: PathOptions): numbe
   );
 }
 
-/** Of bounded frames: content comes as it likes. */
+/** Cuts content into pieces that fit a frame. */
 function* pieces(content: Uint8Array): Generator<Uint8Array> {
   for (let at = 0; at < content.length; at += CONTENT_BYTES_MAX) yield content.subarray(at, at + CONTENT_BYTES_MAX);
 }
@@ -351,7 +351,7 @@ export class FileSessions implements Files {
   }
 
   async open(tenant_id: string, root: string, uid_base: number, mounter: Spawner | null = null): Promise<OpenFiles> {
-    // `mounter`: the one launcher that sees the tree, where no other does.
+    // `mounter`: the launcher that sees the tree, if no other does.
     const give = this.#shares.take(tenant_id, tooMany);
     const { withLauncher, minit, directory, clock } = this.#options;
     const begin = (launcher: Spawner) => {

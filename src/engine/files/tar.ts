@@ -5,7 +5,7 @@
  * Not the package tar-stream: that takes an archive that is cut between entries for a whole one, turns names that are no
  * UTF-8 into others, and holds headers of up to four megabytes.
  *
- * Of untrusted bytes it holds a block, one piece and one bounded extension at a time, whatever sizes they claim.
+ * It holds one block, one piece and one bounded extension of untrusted bytes at a time, whatever sizes they claim.
  */
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -91,7 +91,7 @@ function isSumRight(block: Buffer): boolean {
   return sum === unsigned || sum === signed;
 }
 
-/** What PAX and GNU extensions say of the next entry, or of all. */
+/** Fields of PAX and GNU extensions, for the next entry or for all. */
 interface Extension {
   path?: string;
   linkpath?: string;
@@ -101,7 +101,7 @@ interface Extension {
   mtime_ms?: number;
 }
 
-/** Only times have a fraction. */
+/** Parses a number of an extended header. Only times have a fraction. */
 function paxNumber(key: string, value: string): number {
   if ((key === "mtime" ? /^-?\d{1,15}(\.\d*)?$/ : /^-?\d{1,15}$/).test(value)) return Number(value);
   throw refusal(`invalid number in extended tar header: ${key}=${value.slice(0, 64)}`);
@@ -132,7 +132,7 @@ export class TarReader {
   #at = 0;
   #content_left = 0;
   #padding = 0;
-  /** Of all that comes, headers too: they can be as good a bomb as content. */
+  /** Bound on all bytes, headers included: they can be as large a bomb as content. */
   #bytes_left = LIMITS.archive_bytes_max;
   #headers_left = 2 * LIMITS.archive_entries_max;
   readonly #global: Extension = {};
@@ -141,7 +141,7 @@ export class TarReader {
     this.#source = source;
   }
 
-  /** The next entry, null at the end. What was not taken of the last one's content is passed over. */
+  /** Returns the next entry, null at the end. Skips the rest of the last one's content. */
   async next(): Promise<TarEntry | null> {
     let extension: Extension = { ...this.#global };
     for (;;) {
@@ -290,7 +290,7 @@ function putNumber(block: Buffer, at: number, length: number, value: number): vo
 const TYPE_BYTES: Readonly<Record<TarType, string>> = { file: "0", link: "1", symlink: "2", directory: "5" };
 
 function block(type: string, entry: TarEntry, size: number): Buffer {
-  // Of the pool, which `alloc` does not use: a tree has many of these.
+  // From Node's pool of buffers, which `alloc` does not use: a tree has many headers.
   const header = Buffer.allocUnsafe(BLOCK_BYTES).fill(0);
   header.write(entry.name.slice(0, 100), 0, "latin1");
   putNumber(header, 100, 8, entry.mode);
@@ -307,12 +307,12 @@ function block(type: string, entry: TarEntry, size: number): Buffer {
   return header;
 }
 
-/** What fills up a content of `size` bytes. */
+/** Returns the padding after a content of `size` bytes. */
 export function tarPadding(size: number): Buffer {
   return ZEROS.subarray(0, -size & (BLOCK_BYTES - 1));
 }
 
-/** What stands before an entry's content: names of more than 100 bytes have an entry of their own. */
+/** Returns the blocks before an entry's content: names of more than 100 bytes have an entry of their own. */
 export function tarHeader(entry: TarEntry): Buffer {
   const parts: Buffer[] = [];
   const long = (type: string, text: string) => {

@@ -1,13 +1,13 @@
 /**
- * What an earlier process of the same data directory left on the host: which containers there are, whether they are
- * made as this process would make them, and which of them live on as they are. Removing the others is the reaper's.
+ * Sorts the instances that an earlier process of the same data directory left on the host: those that are made as this
+ * process would make them and are whole and idle live on. The reaper removes the others.
  *
  * A1 A container is adopted only when it is whole, idle and clean: nobody works on its start any more, its minit says
  *    that nothing runs in it, its control group holds that minit alone and counts no memory kill, its network is there.
- * A2 Who answers at a bundle's socket is the minit that was started for that bundle. The listening socket is handed to
- *    it at its birth and to nobody else (the launcher closes its copy, the OCI runtime ends, a command inside can
- *    neither inherit nor fetch it), and ends with it. That proves more than a pid with its start time would: those
- *    say which process lives, not which container it serves. No pid is kept or used later, so none can be mistaken.
+ * A2 The process that answers at a bundle's socket is the minit that was started for that bundle. The listening socket
+ *    is handed to it at its start and to no other process (the launcher closes its copy, the OCI runtime ends, a command
+ *    inside can neither inherit nor fetch it), and ends with it. That proves more than a pid with its start time would:
+ *    those say which process lives, not which container it serves. No pid is kept or used later, so none can be mistaken.
  * A3 The fingerprint on the host is that of every container there: it is removed before anything changes and written
  *    before the first container starts.
  */
@@ -27,7 +27,7 @@ import type { OciRuntime } from "../oci/runtime.ts";
 import type { CgroupMode } from "../ports/machine.ts";
 import { type Remains, reap } from "./reaper.ts";
 
-/** Where containers leave their traces; the names in each are container ids. */
+/** Directories and groups of containers on the host; the names in each are container ids. */
 export interface Places {
   readonly bundles: string;
   /** The OCI runtime's state. */
@@ -45,7 +45,7 @@ export function parseRun(name: string): { readonly id: string; readonly number: 
   return { id, number: Number(number) };
 }
 
-/** What there may be of a container in these places. */
+/** Returns the paths at which a container may have left something. */
 export function remainsOf(places: Places, id: string, isStarting: boolean): Remains {
   return {
     id,
@@ -62,7 +62,7 @@ export interface Survivor {
   readonly slot: NetworkSlot;
   readonly minit: MinitClient;
   readonly nonce: string;
-  /** Key of its class, and the id of the image that it is made from. */
+  /** Key of the instance's class, and id of its image. */
   readonly class: string;
   readonly image: string;
   readonly mark: string | null;
@@ -108,7 +108,7 @@ export class Leftovers {
     return [...new Set([...entries(places.runtime), ...entries(places.bundles), ...listGroups(mode, places.cgroup)])];
   }
 
-  /** Removes containers, and waits for it. What does not go is logged and left to the census. */
+  /** Removes containers, and waits for it. A failed removal is logged and left to the census. */
   async remove(ids: readonly string[], runtime: OciRuntime | null): Promise<void> {
     const { clock, log, mode, places } = this.#options;
     const reaper = { clock, mode, runtime };
@@ -164,12 +164,12 @@ export class Leftovers {
   }
 }
 
-/** What makes containers of one process unlike those of another, as a short text. */
+/** Returns a short text that differs if containers of two processes are made differently. */
 export function fingerprintOf(parts: readonly unknown[]): string {
   return createHash("sha256").update(JSON.stringify(parts)).digest("hex");
 }
 
-/** Whether the containers that are there were made so. Where not, the fingerprint is gone afterwards (A3). */
+/** Returns true if the containers on the host have this fingerprint. If not, it removes the file (A3). */
 export function isFingerprint(file: string, fingerprint: string): boolean {
   if (existsSync(file) && readFileSync(file, "utf8") === fingerprint) return true;
   rmSync(file, { force: true });
@@ -208,7 +208,7 @@ function markOf(bundle: string): string | null {
   }
 }
 
-/** Whether a process is the first of a pid namespace below this one (`NSpid`, proc_pid_status(5)). */
+/** Returns true if a process is the first of a pid namespace below this one (`NSpid`, proc_pid_status(5)). */
 function isInit(pid: number): boolean {
   try {
     return /^NSpid:\t\d+\t(?:\d+\t)*1$/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));

@@ -1,7 +1,7 @@
 /**
- * What all containers of this daemon share on this machine: the launcher, the OCI runtime, the network, the images, the
- * system-call filters and the worker threads. Function instances (instances/) and API containers
- * (containers/) are started and removed through it, each kind in places of its own.
+ * Resources that all containers of this daemon share on this machine: the launcher, the OCI runtime, the network, the
+ * images, the storage pool, the system-call filters and the worker threads. Function instances (instances/) and API
+ * containers (containers/) are started and removed through it, each kind in places of its own.
  *
  * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
  * H2 The address and the uid of a container are given to no other before nothing of it is left.
@@ -59,17 +59,17 @@ export class EngineHost {
   readonly options: HostOptions;
   readonly mode: CgroupMode;
   readonly groups: GroupKind;
-  /** Of API containers. */
+  /** Control groups of API containers and their tenants. */
   readonly tenants: TenantGroups;
   readonly network: Network;
   readonly images: MountedImages;
-  /** Of containers and volumes, by way of helpers that are jailed in them. */
+  /** Sessions on the files of containers and volumes, each through a helper that is jailed in its tree. */
   readonly files: FileSessions;
   readonly users: UserNamespaces;
   readonly instances: Places;
   readonly containers: Places;
   readonly resolv_conf: string;
-  /** Where roots of containers are mounted, in the launcher's namespace. */
+  /** Directory below which roots of containers are mounted, in the launcher's namespace. */
   readonly roots: string;
   readonly #keeper: LauncherKeeper;
   readonly #socket: string;
@@ -137,7 +137,7 @@ export class EngineHost {
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
   async begin(): Promise<FoundImage> {
     const { config, clock, log, image } = this.options;
-    // Nobody else can list these. Who knows a name gets no further: all but resolv.conf is root's alone.
+    // Only root can list these directories. Another user who knows a name can read resolv.conf alone.
     for (const path of [dirname(config.run_dir), config.run_dir, this.roots]) makePrivate(path, 0o711);
     for (const { bundles, runtime } of [this.instances, this.containers]) {
       mkdirSync(bundles, { recursive: true, mode: 0o700 });
@@ -178,7 +178,7 @@ export class EngineHost {
     return this.#storage;
   }
 
-  /** Takes the storage pool down. Never rejects. */
+  /** Unmounts the storage pool. Never rejects. */
   async closeStorage(): Promise<void> {
     await this.#storage?.close().catch((error) => {
       this.options.log.warn("cannot unmount the storage pool", { error: errorText(error) });
@@ -204,7 +204,7 @@ export class EngineHost {
       maxQueue: LIMITS.engine_tasks_max,
       workerData,
     });
-    // What a thread throws outside of any task would end the daemon if nobody listened. Another takes its place.
+    // Without a listener an error outside of any task would end the daemon. Another thread takes the place.
     this.#threads.on("error", (error) => this.options.log.error("a worker thread exited", { error: errorText(error) }));
   }
 
@@ -241,7 +241,7 @@ export class EngineHost {
     return this.#filters;
   }
 
-  /** Whether there is anything that could have been started. */
+  /** True if containers may have been started. */
   get isBegun(): boolean {
     return this.#runtime !== null;
   }

@@ -1,7 +1,7 @@
 /**
  * The end of a container, whatever state it is in: after a stop, a start that was killed half-way, a crash of the
  * daemon or the launcher. The OCI runtime is asked first, but not believed: it knows nothing of a container whose
- * start was killed before its state was written. What counts is that nothing runs in its control groups.
+ * start was killed before its state was written. A container has ended when nothing runs in its control groups.
  */
 import { rmSync } from "node:fs";
 import { type Clock, sleep } from "../../base/clock.ts";
@@ -19,7 +19,7 @@ export interface Remains {
   readonly id: string;
   readonly bundle: string;
   readonly cgroup: string;
-  /** Where the runtime keeps its containers' state. */
+  /** Directory in which the runtime keeps its containers' state. */
   readonly runtime_root: string;
   readonly isStarting: boolean;
 }

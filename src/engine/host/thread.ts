@@ -1,5 +1,5 @@
 /**
- * What runs in the worker threads: the parts of starting and removing a container that block or take main-thread time
+ * Tasks of the worker threads: the parts of starting and removing a container that block or take main-thread time
  * (writing the bundle, talking to the OCI runtime, sweeping). Each thread has its own connection to the launcher.
  * The tasks are named exports; piscina calls them by name.
  */
@@ -36,7 +36,7 @@ export interface StartTask {
   /** Directory for config.json and the socket; made here. */
   readonly bundle: string;
   readonly listen_path: string;
-  /** Where the runtime keeps its containers' state. */
+  /** Directory in which the runtime keeps its containers' state. */
   readonly runtime_root: string;
 }
 
@@ -97,8 +97,8 @@ export interface Census {
 }
 
 /**
- * Counts the containers below `parent`. Of hundreds that is tens of milliseconds of processor, which calls on a busy
- * machine would wait for, so it is done a little at a time with rests between.
+ * Counts the containers below `parent`. Hundreds take tens of milliseconds of processor, for which calls on a busy
+ * machine would wait: the census works in slices with rests between.
  */
 export async function census({ parent }: { readonly parent: string }): Promise<Census> {
   const mode = data.cgroup_mode;

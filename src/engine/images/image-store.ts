@@ -12,14 +12,14 @@ import type { FoundImage } from "../ports/images.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
 const LIST_ATTEMPTS_MAX = 5;
-/** Other texts are no reference, and buildah may take one for a flag. */
+/** Pattern of a reference. buildah may take another text for a flag. */
 const REFERENCE = /^\w[\w./:@-]*$/;
-/** What buildah prints if the store works and has no such image; it exits with the same status whatever fails. */
+/** Errors of buildah for an image that the store lacks; its exit status is the same for every failure. */
 const NO_SUCH_IMAGE =
   /image not known|invalid reference format|repository name must|unsupported digest algorithm|invalid checksum digest/;
 /** Repository of the names that keep images in the store: buildah refuses to remove an image of two names by its id. */
 const KEPT = "localhost/hearth/kept";
-/** Of an image's id, in the name of what is mounted of it: as much as podman shows. */
+/** Characters of an image's id in the name of its working container: as many as podman shows. */
 const NAME_ID_LENGTH = 12;
 
 export interface MountedImage extends FoundImage {
@@ -31,7 +31,7 @@ export interface MountedImage extends FoundImage {
 
 export class ImageStore {
   readonly #buildah: readonly string[];
-  /** What the name of every working container of this daemon begins with: an argument of every command on one. */
+  /** Prefix of the names of this daemon's working containers; each command on one has its name as an argument. */
   readonly names_prefix: string;
 
   /** The store's list of images: another file after each change. */
@@ -54,8 +54,8 @@ export class ImageStore {
   }
 
   /**
-   * Looks an image up. Rejects with NOT_FOUND only if the store lacks the image. If buildah fails or takes too long, the
-   * error is another one and nothing follows for the image.
+   * Looks an image up. Rejects with NOT_FOUND only if the store lacks the image. Any other error, as of a buildah that
+   * fails or takes too long, says nothing about the image.
    */
   async find(launcher: LauncherClient, reference: string): Promise<FoundImage> {
     const missing = (cause?: unknown) =>
@@ -92,7 +92,7 @@ export class ImageStore {
     return id.slice(0, NAME_ID_LENGTH);
   }
 
-  /** Gives these images a name of this daemon, where the store has them, and takes the name of all others back. */
+  /** Tags those of these images that the store has with a name of this daemon, and removes that name from all others. */
   async keep(launcher: LauncherClient, ids: ReadonlySet<string>): Promise<void> {
     const text = await this.#run(launcher, "images", "--no-trunc", "--format", "{{.ID}} {{.Name}}:{{.Tag}}");
     const rows = text.split("\n").map((line) => line.trim().split(/\s+/));
@@ -121,7 +121,7 @@ export class ImageStore {
     for (const key of await this.mountedKeys(launcher)) await this.unmount(launcher, key);
   }
 
-  /** Names of all working containers, a line each. A removal at the same time, also by another daemon, fails a listing. */
+  /** Lists the names of all working containers, one a line. Retries: a concurrent removal by any daemon fails a listing. */
   async #list(launcher: LauncherClient): Promise<string> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -142,10 +142,9 @@ export class ImageStore {
 }
 
 /**
- * Of a working container that is mounted at `<store>/overlay/<id>/merged`: `lower` beside it names its layers by links
- * below `<store>/overlay`, in the order in which overlayfs takes them. (What stands in /proc/self/mountinfo is the same
- * cut short, relative or escaped, as buildah and the kernel see fit.) What it has above them is empty but for
- * places that the OCI runtime made to mount on.
+ * Returns the layers of a working container that is mounted at `<store>/overlay/<id>/merged`. `lower` beside it names
+ * them by links below `<store>/overlay`, in the order in which overlayfs takes them. (/proc/self/mountinfo has the same, but
+ * truncated, relative or escaped.) The layer above them is empty but for mount points that the OCI runtime made.
  */
 function layersOf(path: string): readonly string[] {
   const own = dirname(path);

@@ -1,8 +1,8 @@
 /**
  * The images that containers are made from, each mounted once for all of its containers.
  *
- * G1 A reference stands for the image that has it in the store now: it is looked up again after every change of the store.
- * G2 An image stays mounted while a container needs it. Unneeded, it stays for as long as a reference stands for it.
+ * G1 A reference names the image that has it in the store now: it is looked up again after every change of the store.
+ * G2 An image stays mounted while a container needs it. Unneeded, it stays while a remembered reference names it.
  */
 import { LRUCache } from "lru-cache";
 import { KeyedMutex, Semaphore } from "../../base/concurrency.ts";
@@ -28,7 +28,7 @@ export interface EnteredImage {
 export interface MountedImagesOptions {
   readonly images: ImageStore;
   readonly log: Log;
-  /** References that are remembered; the one that was used longest ago is dropped for a new one. */
+  /** Maximum number of remembered references; a new one evicts the least recently used. */
   readonly references_max: number;
   /** Does work with the launcher in use, and with the next one where that died meanwhile. */
   readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
@@ -40,7 +40,7 @@ export class MountedImages implements Images {
   readonly #mounts = new Map<string, Mount>();
   /** Images by reference, with the state of the store at their lookup. */
   readonly #found: LRUCache<string, { readonly state: string; readonly image: FoundImage }>;
-  /** Starts need the launcher's processes too. */
+  /** Bounds the lookups that run at once: starts need the launcher's processes too. */
   readonly #lookups = new Semaphore(LIMITS.image_lookups_at_once, LIMITS.image_lookups_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many concurrent lookups of images", { retry_after: 1 });
   });
@@ -52,7 +52,7 @@ export class MountedImages implements Images {
     this.#options = options;
     this.#found = new LRUCache({
       max: options.references_max,
-      // Replaced, deleted or evicted: the reference may have been the last one that stood for the image.
+      // Replaced, deleted or evicted: the reference may have been the last that named the image.
       disposeAfter: ({ image }) => this.#unmountUnneeded(image.id),
     });
   }
@@ -86,7 +86,7 @@ export class MountedImages implements Images {
 
   async keep(ids: ReadonlySet<string>): Promise<void> {
     const { images, withLauncher } = this.#options;
-    // Set-up keeps the present release by itself.
+    // Set-up keeps the pinned image without a tag.
     const earlier = new Set(ids);
     earlier.delete(this.pinned.id);
     await withLauncher((launcher) => images.keep(launcher, earlier));

@@ -1,6 +1,6 @@
 /**
- * The function instances of this machine, behind the `Instances` port, on what host.ts holds. What blocks runs in the
- * worker threads; what talks runs here.
+ * The function instances of this machine, behind the `Instances` port, on the resources of host.ts. Blocking work runs in
+ * the worker threads, communication here.
  *
  * Invariants:
  * E1 A start that fails leaves no process, group, slot or file.
@@ -35,12 +35,12 @@ import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { Adopted, Instance, InstanceClass, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
 
-/** How long a container may take to end after minit was asked to. */
+/** Time that a container may take to end after minit was asked to. */
 const EXIT_WAIT_MS = 1_000;
 /** Containers that the engine starts for itself. */
 const PROBE = "probe";
 const COMPILER = "seccomp";
-/** Of an instance that was not started here. */
+/** Timings of an instance that was not started here. */
 const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0 };
 /** Function instances have none. */
 const NO_CAPABILITIES: readonly string[] = [];
@@ -48,13 +48,13 @@ const NO_CAPABILITIES: readonly string[] = [];
 interface Held {
   readonly minit: MinitClient;
   readonly slot: NetworkSlot;
-  /** Lets go of the image. */
+  /** Releases the image. */
   readonly leaveImage: () => void;
   readonly removed: PromiseWithResolvers<void>;
   isRemoving: boolean;
 }
 
-/** What a start, or the boot for a survivor, hands over. */
+/** Parts of an instance that was started, or adopted at the boot. */
 type Holding = Pick<Survivor, "id" | "nonce"> & Pick<Held, "minit" | "slot" | "leaveImage">;
 
 interface Starting {
@@ -94,8 +94,8 @@ export class LocalInstances implements Instances {
   }
 
   /**
-   * First part of the engine's boot. Resolves to true if instances of an earlier process are as this one makes them; if
-   * not, none of them is left.
+   * First part of the engine's boot. Resolves to true if instances of an earlier process are as this one makes them. If
+   * not, it removes them all.
    */
   async begin(): Promise<boolean> {
     const { runtime, filters } = this.#host;
@@ -129,7 +129,7 @@ export class LocalInstances implements Instances {
     return adopted;
   }
 
-  /** Makes the filter, unless instances live: they show that this machine runs containers, made like this. */
+  /** Compiles the filter, unless an instance survived: then this machine runs containers made like this. */
   async prepare({ survivors }: Sorted): Promise<void> {
     if (survivors.length === 0) await this.#prepareFilter();
   }

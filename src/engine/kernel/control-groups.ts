@@ -12,7 +12,7 @@ const CGROUP2_MAGIC = 0x63677270;
 /** The kernel's default period; the quota is percent × 1,000 of it. */
 const CPU_PERIOD_US = 100_000;
 
-/** Of TCP by its name; the kernel charges UDP to it too. */
+/** Limit on the memory of sockets. Its name says TCP; the kernel charges UDP to it too. */
 const SOCKET_LIMIT = "memory.kmem.tcp.limit_in_bytes";
 
 export type SocketMemoryBound = "memory" | "own" | "none";
@@ -72,7 +72,7 @@ export function writeShare(mode: CgroupMode, path: string, share: number, root =
   writeFileSync(file, String(Math.max(least, Math.round(whole * share))));
 }
 
-/** Where the group's files about memory are. */
+/** Folder of the group's memory files. */
 function memoryFolder(mode: CgroupMode, path: string, root: string): string {
   return mode === "v2" ? `${root}${path}` : `${root}/memory${path}`;
 }
@@ -90,7 +90,8 @@ export function readOomKills(mode: CgroupMode, path: string, root = ROOT): numbe
 /**
  * Memory charged to the group at `path` and all below it, less its pages of files: the kernel takes those back when it
  * needs them, and they stay charged when the instance that read them has gone, which ending instances would not change.
- * What lies in /tmp is no page of a file here. Two small reads, however many groups there are. 0 without such a group.
+ * Files in /tmp count as memory, not as pages of files. Two small reads, however many groups there are. 0 without such a
+ * group.
  */
 export function readMemoryUsedMb(mode: CgroupMode, path: string, root = ROOT): number {
   const folder = memoryFolder(mode, path, root);

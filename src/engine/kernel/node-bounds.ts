@@ -8,7 +8,7 @@ import { machineProcesses } from "./tenant-groups.ts";
 
 const MEGABYTE = 1024 * 1024;
 
-/** Call when the storage pool is open. `data_dir`: where the store lies. */
+/** Reads the resources. Call when the storage pool is open. `data_dir`: directory of the store. */
 export async function nodeBounds(
   storage: Pick<Storage, "statistics">,
   data_dir: string,
@@ -18,7 +18,7 @@ export async function nodeBounds(
   return { disk_mb, store_disk_mb: Math.floor((blocks * bsize) / MEGABYTE), processes_max: machineProcesses() };
 }
 
-/** Returns readers of what containers share: the storage pool, and the kernel's table of connections. */
+/** Returns readers of the use of the storage pool and of the kernel's table of connections, which containers share. */
 export function machineUse(engine: Engine) {
   return {
     storage: async () => engine.storage.statistics(),

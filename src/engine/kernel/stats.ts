@@ -7,12 +7,12 @@ import { readCommandLine } from "./command-lines.ts";
 import { containerProcesses } from "./control-groups.ts";
 
 const ROOT = "/sys/fs/cgroup";
-/** Of `cpuacct.stat`, in which the kernel counts hundredths of a second for all programs (USER_HZ, proc_stat(5)). */
+/** Unit of `cpuacct.stat`: the kernel counts hundredths of a second for all programs (USER_HZ, proc_stat(5)). */
 const TICK_USEC = 10_000;
 const PAGE_KB = 4;
 const GUARD = "minit-guard";
 
-/** `group`: `/parent/name`; `link`: the container's end on this machine. What the kernel does not count is 0. */
+/** `group`: `/parent/name`; `link`: the container's end on this machine. Values that the kernel does not count are 0. */
 export function readMetrics(mode: CgroupMode, group: string, link: string, root = ROOT): ContainerMetrics {
   const counted = mode === "v2" ? metricsV2(`${root}${group}`) : metricsV1(root, group);
   return {
@@ -125,7 +125,7 @@ function metricsV2(folder: string): Counted {
   };
 }
 
-/** What this machine sends to the link is what the container receives. */
+/** Reads the counters of a link. This machine's sent packets are the container's received ones. */
 function linkMetrics(link: string) {
   const of = (name: string) => numberIn(`/sys/class/net/${link}/statistics/${name}`);
   return {

@@ -1,6 +1,6 @@
 /**
- * User namespaces of API containers: root inside is nobody outside. Whether they work takes the kernel, the storage pool,
- * the image store and the OCI runtime, so it is found out by one container that is started with one (user-namespace-probe.ts).
+ * User namespaces of API containers: root inside is nobody outside. They depend on the kernel, the storage pool, the
+ * image store and the OCI runtime, so a probe starts one container with one (user-namespace-probe.ts).
  *
  * U1 It is decided once in the life of a process, and no container starts before.
  * U2 What was decided is not taken back: a container that cannot get one any more is refused, not started without.
@@ -35,7 +35,7 @@ export class UserNamespaces {
     return this.#info;
   }
 
-  /** Whether network slots are made with one. */
+  /** True if network slots are made with one. */
   get areWanted(): boolean {
     return this.#info.mode !== "off";
   }
@@ -46,8 +46,9 @@ export class UserNamespaces {
   }
 
   /**
-   * Whether containers get one (U1), found out by `probe` where that is not known. Rejects with INTERNAL where they have to
-   * and cannot, and where there is no room to find out as the probe does: the next call tries again.
+   * Resolves to true if containers get one (U1); `probe` decides it the first time. Rejects with INTERNAL if user
+   * namespaces are required and do not work. Without room for the probe it rejects as the probe does, and the next call
+   * tries again.
    */
   async decide(probe: () => Promise<void>): Promise<boolean> {
     if (this.#info.mode !== "unknown") return this.#info.mode === "on";
@@ -57,7 +58,7 @@ export class UserNamespaces {
     return this.#deciding;
   }
 
-  /** Whether what failed may be done without one: then nothing has one from here on. */
+  /** Returns true if the failed step may be repeated without one: from then on no container gets one. */
   goOnWithout(error: unknown): boolean {
     if (this.#choice !== "auto" || this.#info.mode === "on") return false;
     if (this.#info.mode === "unknown") {

@@ -49,7 +49,7 @@ export class LauncherKeeper {
     return this.#launcher;
   }
 
-  /** Of the launcher in use; 0: none. */
+  /** Process id of the launcher in use; 0: none. */
   get pid(): number {
     return this.#launcher?.pid ?? 0;
   }

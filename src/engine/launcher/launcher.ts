@@ -13,7 +13,7 @@ import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../minit/frames.ts";
 
-/** What a reply may take beyond the time limit of the command itself. */
+/** Time that a reply may take beyond the time limit of the command itself. */
 const REPLY_GRACE_MS = 5_000;
 const READY_TIMEOUT_MS = 5_000;
 
@@ -44,13 +44,13 @@ export interface UserNamespace {
 }
 
 export interface NetnsRequest {
-  /** Of a user namespace that owns the network; null for none. */
+  /** First id of the user namespace that owns the network; null for none. */
   readonly first_id: number | null;
   /** IPv4 addresses as numbers. */
   readonly address: number;
   readonly gateway: number;
   readonly host_interface: string;
-  /** Of the host's end of the link (`ip link show group`). */
+  /** Group of the host's end of the link (`ip link show group`). */
   readonly group: number;
 }
 
@@ -66,7 +66,7 @@ export interface Netns {
   readonly user: UserNamespace | null;
 }
 
-/** A request about the storage pool or a mount: runtimes/minit/protocol.h says what each type takes and answers. */
+/** A request about the storage pool or a mount. runtimes/minit/protocol.h describes the fields of each type. */
 export interface StorageRequest {
   readonly type: number;
   readonly texts: readonly string[];
@@ -85,18 +85,18 @@ export interface StorageAnswer {
 export interface OverlayRequest {
   /** The image's root. With a user namespace instead its layers, the topmost first: of an overlay no ids can be mapped. */
   readonly lower: string | readonly string[];
-  /** Holds `upper` and `work`, which are made where they lack: a subvolume of the storage pool. */
+  /** Subvolume of the storage pool with `upper` and `work`, which are created if missing. */
   readonly directory: string;
-  /** Where the merged tree appears, in the launcher's mount namespace alone. Made where it lacks, its parents are not. */
+  /** Mount point of the merged tree, in the launcher's mount namespace alone. Created if missing, without parents. */
   readonly target: string;
   readonly isReadonly: boolean;
-  /** Shows the tree with its ids as this one's. What is written keeps the ids that it has inside. */
+  /** User namespace as which the tree shows its ids. Written files keep the ids that they have inside. */
   readonly user?: UserNamespace;
 }
 
 /** In place of a descriptor. */
 const NO_FD = 0xffffffff;
-/** Of a link whose namespace this process does not hold. */
+/** Descriptors of a link whose namespace this process does not hold. */
 export const NO_NETNS: Netns = { fd: NO_FD, user: null };
 const STORAGE_READONLY = 1;
 const STORAGE_VALUES = 6;
@@ -110,7 +110,7 @@ const ENVIRONMENT = [
   "HOME=/root",
 ];
 
-/** A launcher that runs, and the connection of the main thread to it. */
+/** A running launcher, and the connection of the main thread to it. */
 export interface LauncherHandle {
   readonly client: LauncherClient;
   readonly pid: number;
@@ -155,7 +155,7 @@ export class LauncherClient {
     this.#onClosed = listener;
   }
 
-  /** Whether calls can still be answered. */
+  /** True if calls can still be answered. */
   get isOpen(): boolean {
     return !this.#socket.destroyed;
   }
@@ -259,7 +259,7 @@ export class LauncherClient {
   }
 
   /**
-   * Mounts the root of a container. What was mounted at the target goes first. Only while nothing of the container runs:
+   * Mounts the root of a container, after unmounting the target. Only while nothing of the container runs:
    * two mounts with one `upper` spoil it. Rejects with CAPACITY_FULL, or INTERNAL with the step that failed.
    */
   async mountOverlay({ lower, directory, target, isReadonly, user }: OverlayRequest): Promise<void> {
@@ -336,7 +336,7 @@ function strAt(buffer: Buffer, at: number): string {
   return buffer.toString("utf8", at + 4, at + 4 + bytes - 1);
 }
 
-/** What a refused request becomes: CAPACITY_FULL, NOT_FOUND, or INTERNAL with its words. */
+/** Returns the error of a refused request: CAPACITY_FULL, NOT_FOUND, or INTERNAL with the launcher's text. */
 export function storageError(what: string, { errno, text }: StorageAnswer): AppError {
   if (errno === ENOSPC || errno === EDQUOT) return new AppError("CAPACITY_FULL", `${what}: no space on the disk`);
   return new AppError(errno === ENOENT ? "NOT_FOUND" : "INTERNAL", `${what}: ${text}`);

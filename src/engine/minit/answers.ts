@@ -9,11 +9,11 @@ import type { CallOutcome, ResidentEnd } from "../ports/residents.ts";
 /** The version that both ends must speak. */
 export const PROTOCOL_VERSION = 2;
 
-/** What minit says of itself when a connection is made. */
+/** State of a minit when a connection is made. */
 export interface Greeting {
   /** Random per boot of the container. */
   readonly nonce: string;
-  /** Nothing runs, nothing else is connected that could start something, and no call spoiled the instance. */
+  /** True if nothing runs, nothing else is connected that could start something, and no call spoiled the instance. */
   readonly isIdle: boolean;
 }
 

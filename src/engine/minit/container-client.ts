@@ -1,8 +1,8 @@
 /**
- * What the daemon says to the minit of an API container: one connection per command, one per other request. Leaves
- * the main command, its log and its end to minit and to log.ts: they need no daemon.
+ * Clients of the minit of an API container: one connection per command, one per other request. minit and log.ts handle
+ * the main command, its log and its end: they need no daemon.
  *
- * What minit sends is untrusted: lengths are bounded by the reader, gathered output by its cap, an answer to nothing
+ * Frames from minit are untrusted: lengths are bounded by the reader, gathered output by its cap, an answer to nothing
  * is dropped, and one out of order ends the connection.
  *
  * Invariants:
@@ -106,7 +106,7 @@ class ExecConnection implements Exec {
     this.#clock = clock;
     this.started = this.#started.promise;
     this.exited = this.#exited.promise;
-    // Who looks at only one of them must not see an unhandled rejection of the other.
+    // A caller that awaits only one of them must not get an unhandled rejection of the other.
     this.started.catch(() => {});
     this.exited.catch(() => {});
     const frame = runFrame(request);
@@ -189,7 +189,7 @@ class ExecConnection implements Exec {
       this.#started.resolve({ pid });
     } else if (type === FRAME.EXIT) {
       const exit = readExit(body);
-      // Of a command that could not be started only this is heard.
+      // A command that could not be started has this frame alone.
       this.#started.reject(new AppError("INTERNAL", "the command was not started"));
       this.#exited.resolve(exit);
       this.close();

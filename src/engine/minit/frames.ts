@@ -8,7 +8,7 @@ import { LIMITS } from "../../base/limits.ts";
 
 /** Bytes before a frame's body: length, type, id. */
 export const FRAME_HEAD_BYTES = 9;
-/** Of those, the bytes that the length field counts. */
+/** Part of the head that the length field counts. */
 const COUNTED_HEAD_BYTES = 5;
 
 export const FRAME = {
@@ -154,7 +154,7 @@ export class FrameReader {
   #parts: Buffer[] = [];
   #held_bytes = 0;
   #wanted_bytes = 0;
-  /** Of a frame that is handed on in pieces, and the bytes of it that are still to come. */
+  /** Type and id of a frame that is handed on in pieces, and the number of its bytes that are still to come. */
   #piece = { type: 0, id: 0, left_bytes: 0 };
 
   /**
@@ -215,7 +215,7 @@ export class FrameReader {
     }
   }
 
-  /** Whether the frame at `at`, of which the rest is still to come, goes on in pieces. */
+  /** Hands on the first piece of the incomplete frame at `at`. False: its type does not come in pieces. */
   #startPiece(buffer: Buffer, at: number, end: number): boolean {
     const type = buffer[at + 4] ?? 0;
     if (!this.#isInPieces(type)) return false;

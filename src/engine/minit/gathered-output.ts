@@ -1,4 +1,7 @@
-/** One stream's output of a command, or the result of a call, held to its cap. A single piece, the usual case, is kept as it came. */
+/**
+ * One stream's output of a command, or the result of a call, held to its cap. A single piece, the usual case, is kept as
+ * it came.
+ */
 import { AppError } from "../../base/errors.ts";
 
 const EMPTY = Buffer.alloc(0);

@@ -1,6 +1,6 @@
 /**
  * Hot path. One connection to the minit of one instance: starts a command, gathers its output, says when it ended and
- * when the instance can take the next call. What minit sends is untrusted: lengths are bounded by the reader, output
+ * when the instance can take the next call. Frames from minit are untrusted: lengths are bounded by the reader, output
  * by the caps that the call named, an answer to nothing is dropped, and one out of order ends the connection.
  *
  * Invariants:
@@ -154,7 +154,7 @@ export class MinitClient implements InstanceMinit {
     this.#socket.destroy();
   }
 
-  /** Never 0, which is no id of a call. */
+  /** Returns the next id, never 0: that is no id of a call. */
   #nextId(): number {
     const id = this.#next_id;
     this.#next_id = id === 0xffff_ffff ? 1 : id + 1;
@@ -219,7 +219,7 @@ export class MinitClient implements InstanceMinit {
   #exit(exec: Running, body: Buffer): void {
     const exit = readExit(body);
     exec.idle = Promise.withResolvers<void>();
-    // Who is not interested in the idle state must not see an unhandled rejection when the instance dies first.
+    // A caller that does not await the idle state must not get an unhandled rejection when the instance dies first.
     exec.idle.promise.catch(() => {});
     exec.resolve({
       exit_code: exit.exit_code,

@@ -1,12 +1,12 @@
 /**
  * The resident process of one instance over the connection of its MinitClient: starts it, sends calls, gathers results.
- * What minit sends is untrusted as everywhere: each result is bounded by its request's cap, a frame of no call is
- * dropped. The protocol, and what ends a process, is in runtimes/minit/protocol.h.
+ * Frames from minit are untrusted as everywhere: each result is bounded by its request's cap, a frame of no call is
+ * dropped. runtimes/minit/protocol.h describes the protocol and what ends a process.
  *
  * Invariants:
  * D1 `opened`, `ended` and each call settle exactly once.
- * D2 A call holds at most twice its cap of the result, in however small pieces it comes. Nothing waits here: the socket
- *    buffers what minit does not take yet, at most the payloads of `concurrency` calls.
+ * D2 A call holds at most twice the cap of its result, in however small pieces it comes. Nothing waits here: the socket
+ *    buffers bytes that minit does not take yet, at most the payloads of `concurrency` calls.
  */
 import { AppError } from "../../base/errors.ts";
 import type { OutputStream } from "../ports/commands.ts";
@@ -38,7 +38,7 @@ interface InFlight {
   bytes: number;
 }
 
-/** What it needs of the connection. */
+/** The part of the connection that a resident process uses. */
 export interface Wire {
   write(frame: Buffer): void;
   nextId(): number;
@@ -52,7 +52,7 @@ function serveFrame(id: number, request: ServeRequest): Buffer {
   return frame.str(working_directory).strs(argv).strs(environment).buffer;
 }
 
-/** The frames of one call's request: one where the payload fits. */
+/** Returns the frames of one call's request: a single one if the payload fits. */
 function callFrames(id: number, { payload, ...request }: CallRequest): Buffer[] {
   const first = payload.subarray(0, CHUNK_BYTES_MAX);
   const hasMore = first.length < payload.length;
@@ -83,14 +83,14 @@ export class ResidentClient implements Resident {
   readonly #calls = new Map<number, InFlight>();
   #lost: AppError | null = null;
 
-  /** `onLog`: what belongs to no call. */
+  /** `onLog` takes output that belongs to no call. */
   constructor(wire: Wire, request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void) {
     this.#wire = wire;
     this.#id = wire.nextId();
     this.#onLog = onLog;
     this.opened = this.#opened.promise;
     this.ended = this.#ended.promise;
-    // Who looks at only one of them must not see an unhandled rejection of the other.
+    // A caller that awaits only one of them must not get an unhandled rejection of the other.
     this.opened.catch(() => {});
     this.ended.catch(() => {});
     wire.write(serveFrame(this.#id, request));
@@ -110,7 +110,7 @@ export class ResidentClient implements Resident {
     if (this.#lost === null) this.#wire.write(new FrameWriter(FRAME.KILL, this.#id, 4).u32(SIGKILL).buffer);
   }
 
-  /** The connection has ended, or the process. */
+  /** Rejects everything that is pending: the connection or the process has ended. */
   lose(error: AppError): void {
     this.#lost ??= error;
     this.#opened.reject(error);
@@ -119,7 +119,7 @@ export class ResidentClient implements Resident {
     this.#calls.clear();
   }
 
-  /** Takes a frame of minit's that belongs to no command. Throws where it is not what minit sends. */
+  /** Takes a frame that belongs to no command. Throws if it is not what minit sends. */
   frame(type: number, id: number, body: Buffer): void {
     if (id === this.#id) {
       if (type === FRAME.CALL_OPEN) {

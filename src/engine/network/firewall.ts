@@ -1,9 +1,9 @@
 /**
- * The rules in force: rules.ts writes them, this applies them, one change at a time, with the policies of containers that
- * have one and with what their tenants add.
+ * The rules in force: rules.ts writes them, this file applies them, one change at a time, with the policies of containers
+ * and the uplink classes and connection buckets of their tenants.
  *
- * W1 A policy stands before the first process in its slot starts, and until nothing is left of the last one. It is the
- *    kernel's: with the daemon gone it holds on, and the next daemon's first transaction has it again.
+ * W1 A policy is in force before the first process in its slot starts, and until nothing is left of the last one. The
+ *    kernel holds it without the daemon, and the next daemon's first transaction contains it.
  */
 import { existsSync, writeFileSync } from "node:fs";
 import type { CancelTimer, Clock } from "../../base/clock.ts";
@@ -33,7 +33,7 @@ export interface FirewallOptions {
   readonly log: Log;
   readonly uplink: Uplink;
   readonly names: Omit<RuleNames, "opened" | "isUplinkShared">;
-  /** Where a transaction is written. */
+  /** File for the transaction that nft reads. */
   readonly rules_file: string;
 }
 
@@ -41,11 +41,11 @@ export class Firewall {
   readonly #options: FirewallOptions;
   readonly #ports = new Set<number>();
   readonly #policies: Policies;
-  /** The policies in force; null where that is not known, and the table is made anew. */
+  /** The policies in force; null if they are unknown: the next change makes the table anew. */
   #standing: readonly PolicyOf[] | null = null;
   /** One change of the rules at a time, or an older set could come last. */
   readonly #ruling = new Batching<null>(() => this.#apply());
-  /** True if the rules are this object's: with some policies not noted yet, older rules must stand (W1). */
+  /** True once this object has applied its rules. Before, with policies still to be noted, older rules must stay (W1). */
   #isRuled = false;
   #cancelRuling: CancelTimer | null = null;
 
@@ -78,12 +78,12 @@ export class Firewall {
     if (this.#policies.isRestricted(place.address)) await this.#ruling.add(null);
   }
 
-  /** Notes the tenant of an address: its class of the uplink and its bucket hold from a moment later on. */
+  /** Notes the tenant of an address. Its uplink class and its bucket apply within `attribution_lag_ms`. */
   attribute(place: Place, tenant_id: string): void {
     if (this.#policies.attribute(place, tenant_id)) this.#ruleLater();
   }
 
-  /** Ends what holds for an address once `cut` has cut its link, and resolves when it is out of force. */
+  /** Drops the policy of an address. Resolves when `cut` has cut its link and no rule names the address. */
   async release({ address }: Place, cut: () => Promise<void>): Promise<void> {
     const hadPolicy = this.#policies.isRestricted(address);
     this.#policies.delete(address);
@@ -92,7 +92,7 @@ export class Firewall {
     if (hadPolicy) await this.#ruling.add(null);
   }
 
-  /** Resolves when no rule names these addresses, which were released. */
+  /** Resolves when no rule names these released addresses. */
   async settle(places: readonly Place[]): Promise<void> {
     const addresses = new Set(places.map(({ address }) => address));
     const isRuled = this.#standing === null || this.#standing.some(({ address }) => addresses.has(address));
@@ -108,12 +108,12 @@ export class Firewall {
     return listed.nftables.find(({ counter }) => counter !== undefined)?.counter?.packets ?? 0;
   }
 
-  /** Drops a change that waits for its moment: nothing runs any more that it could concern. */
+  /** Cancels a delayed change. Call when nothing runs any more that it could concern. */
   hush(): void {
     this.#cancelRuling?.();
   }
 
-  /** Resolves when no change is under way. */
+  /** Resolves when no change runs. */
   idle(): Promise<void> {
     return this.#ruling.idle();
   }
@@ -144,7 +144,7 @@ export class Firewall {
         ? policyRules(names, standing, policies)
         : tableRules({ ...names, opened: [...this.#ports], isUplinkShared: uplink.isShared }, policies);
     if (rules.trim() === "") return;
-    // After a change that failed the kernel has either.
+    // After a failed change the kernel may have either set of rules.
     this.#standing = null;
     failpoint("engine.network.rules");
     await this.#nft(rules);

@@ -86,7 +86,7 @@ export class Network {
   readonly #slots: Slots<NetworkSlot>;
   /** Indexes of slots, and so addresses. */
   readonly #indexes_max: number;
-  /** Whether bridge and rules are this object's: nothing of another daemon's is ever taken down. */
+  /** True if bridge and rules are this object's: it never removes those of another daemon. */
   #isOwner = false;
   /** True if the bridge is there and as it has to be. */
   #isReady = false;
@@ -140,7 +140,7 @@ export class Network {
     });
   }
 
-  /** Where this machine is found from inside of instances. */
+  /** Address of this machine as seen from inside of instances. */
   get gateway(): string {
     return formatAddress(this.subnet.base + 1);
   }

@@ -18,7 +18,7 @@ interface Concat {
   readonly concat?: readonly (string | number)[];
 }
 
-/** Of all daemons on this machine, this one's too. */
+/** Reads the publications of all daemons on this machine, this one included. */
 export async function readPublications(client: Pick<LauncherClient, "run">): Promise<readonly Publication[]> {
   const text = await client.run(["nft", "-j", "list", "maps", "inet"], COMMAND_TIMEOUT_MS);
   const { nftables } = JSON.parse(text) as Listing;

@@ -1,7 +1,7 @@
 /**
- * What instances and containers may reach and be reached by, as nft transactions. What holds for all stands in rules;
- * what holds for one container is an element of a map, so a packet costs the same however many containers there are.
- * Applying the transactions, one at a time, is firewall.ts's.
+ * Writes nft transactions that decide what instances and containers may reach and be reached by. Rules hold for all;
+ * elements of maps hold for one container, so a packet costs the same however many containers there are. firewall.ts
+ * applies the transactions, one at a time.
  *
  * P1 Closed whatever a policy says: this machine but for opened ports of the gateway, its published ports too,
  *    neighbours, 169.254.0.0/16, and IPv6.
@@ -37,7 +37,7 @@ export function policyOf({ egress, ports }: Pick<ContainerSpec, "egress" | "port
   return { egress: typeof egress === "string" ? egress : allowRules(egress), ports };
 }
 
-/** What holds where nothing else is said, and costs no rule. */
+/** Policy of a container that has no other; it costs no rule. */
 export const OPEN_POLICY: NetworkPolicy = { egress: "on", ports: [] };
 
 /** A policy and whose it is. */
@@ -76,7 +76,7 @@ export interface RuleNames {
   readonly isUplinkShared: boolean;
 }
 
-/** What changes of policies are written for. */
+/** Names and bounds that a change of policies is written with. */
 export type PolicyTarget = Pick<RuleNames, "table" | "flows_max">;
 
 /** The kernel's own are 120 and 10. */
@@ -161,7 +161,7 @@ function chainsOf({ flows_max }: PolicyTarget, policies: readonly PolicyOf[]): R
   return chains;
 }
 
-/** Of TCP, because connections that are over are not counted (P7). */
+/** Bound on new TCP connections, because connections that are over are not counted (P7). */
 function begunLimit(flows_max: number): string {
   return `limit rate over ${Math.max(1, Math.floor(flows_max / CLOSED_SECONDS))}/second burst ${flows_max} packets`;
 }
@@ -271,7 +271,7 @@ function elementRules(verb: "add" | "delete", table: string, elements: Elements,
   });
 }
 
-/** By name and key. Where two of a kind have one key the later one has it: the kernel would refuse all of both. */
+/** Returns the elements by name and key. Of two with one key the later wins: the kernel would refuse all. */
 function elementsOf(policies: readonly PolicyOf[]): Elements {
   const egress = new Map<string, string>();
   const published = new Map<string, string>();

@@ -44,7 +44,7 @@ export class Slots<Slot extends { readonly index: number }> {
   #retired: Slot[] = [];
   /** The removal under way; resolves to whether it succeeded. */
   #removing: Promise<boolean> | null = null;
-  /** What is being made for the reserve. */
+  /** Slots that are being made for the reserve. */
   readonly #filling = new Set<Promise<void>>();
   #isClosed = false;
   /** True if the reserve waits for an index. */

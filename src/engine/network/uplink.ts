@@ -20,7 +20,7 @@ const COMMAND_TIMEOUT_MS = 5_000;
 const HANDLE_FIRST = 0x1000;
 const HANDLE_COUNT = 0x7000;
 const WHOLE = "1";
-/** Of the machine's own traffic, and of all that has no other class. */
+/** Class of the machine's own traffic, and of all that has no other class. */
 const OWN = "2";
 const TENANT_FIRST = 0x10;
 /** A class sends so many bytes before it is the next one's turn: more than the largest packet, or large ones had more. */

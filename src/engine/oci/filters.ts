@@ -30,7 +30,7 @@ export class Filters {
     return { bpf_base64: readFileSync(file).toString("base64") };
   }
 
-  /** Whether what the runtime compiles can be used for later starts. */
+  /** True if later starts can use what the runtime compiles. */
   get areKept(): boolean {
     return this.#runtime.takesBpf;
   }

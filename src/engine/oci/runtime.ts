@@ -9,13 +9,13 @@ import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 
-/** What the container's first process gets beside its bundle. */
+/** Resources of the container's first process beside its bundle. */
 export interface Handover {
   /** A listening socket is made here; descriptor 3. */
   readonly listen_path: string;
   /** Files that are opened for reading and writing, and made where they are missing; descriptors 4, 5, … */
   readonly file_paths?: readonly string[];
-  /** Where its process id on this machine is written. */
+  /** File for its process id on this machine. */
   readonly pid_file?: string;
 }
 
@@ -23,7 +23,7 @@ export class OciRuntime {
   /** Command name or path. */
   readonly command: string;
   readonly version: string;
-  /** Whether a start accepts ready BPF by annotation (crun). */
+  /** True if a start accepts ready BPF by annotation (crun). */
   readonly takesBpf: boolean;
   readonly #launcher: () => LauncherClient | Promise<LauncherClient>;
   readonly #root: string;

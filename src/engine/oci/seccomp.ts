@@ -64,7 +64,7 @@ const ENOSYS = 38;
 /** include/uapi/linux/resource.h and ioprio.h. */
 const PRIO_PROCESS = 0;
 const IOPRIO_WHO_PROCESS = 1;
-/** minit has the uid of its handler. What these calls set on it would outlast the call that set it. */
+/** minit has the uid of its handler. A priority that a handler set on it would outlast the handler's call. */
 const MINIT_PID = 1;
 const ALLOW = "SCMP_ACT_ALLOW";
 

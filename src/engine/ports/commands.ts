@@ -14,27 +14,27 @@ export interface RunRequest {
   readonly timeout_ms: number;
   /** Between SIGTERM and SIGKILL, at the deadline and when the connection ends. */
   readonly grace_ms: number;
-  /** Each stream's; what is beyond it is dropped and flagged. Null for no cap. */
+  /** Cap of each stream; bytes beyond it are dropped and flagged. Null for no cap. */
   readonly output_bytes_max: number | null;
   /** Output as it happens. Without it minit gathers what it can: fewer, larger pieces. */
   readonly is_stream: boolean;
-  /** What is on standard input at the start, and whether more follows. */
+  /** Standard input at the start; `has_more_stdin` is true if more follows. */
   readonly stdin?: Uint8Array;
   readonly has_more_stdin?: boolean;
   /** Runs it on a terminal: all output is stdout, and input ends with a character. */
   readonly terminal?: TerminalSize;
-  /** It outlives the connection. */
+  /** True if the command outlives the connection. */
   readonly is_detached?: boolean;
 }
 
 export type OutputStream = "stdout" | "stderr";
 
 export interface ExecListener {
-  /** Before any output. */
+  /** Called before any output. */
   onStarted?(pid: number): void;
   /** `chunk` is the listener's to keep. False pauses until `resume`. */
   onOutput(stream: OutputStream, chunk: Buffer): boolean;
-  /** After a `write` that gave false: more is taken. */
+  /** Called after a `write` that returned false: more input is accepted. */
   onDrain?(): void;
 }
 
@@ -62,8 +62,8 @@ export interface GatheredExit extends ExitAnswer {
 /** A command that runs in a container, with its streams; a terminal is one with a `TerminalSize`. */
 export interface Exec {
   /**
-   * Both settle exactly once: with minit's word, or with an error when it refuses or the connection ends. That error is
-   * INTERNAL, START_FAILED where minit never greeted, CAPACITY_FULL where the container has as many commands as it may.
+   * Both settle exactly once: with minit's answer, or with an error if it refuses or the connection ends. That error is
+   * INTERNAL, START_FAILED if minit never greeted, CAPACITY_FULL if too many commands run in the container.
    */
   readonly started: Promise<{ readonly pid: number }>;
   readonly exited: Promise<ExitAnswer>;
@@ -72,9 +72,9 @@ export interface Exec {
   /** Ends standard input after what was written. On a terminal this types its end-of-file character. */
   endStdin(): void;
   resize(size: TerminalSize): void;
-  /** To its process group; on a terminal, to that in the foreground. It comes after the input written before. */
+  /** Signals its process group; on a terminal, that in the foreground. The signal follows the input written before. */
   signal(signal: number): void;
-  /** Kills the whole tree at once. `exited` tells; where input that nobody reads is in the way, with an error. */
+  /** Kills the whole process tree at once. `exited` settles, with an error if unread input is in front of the signal. */
   kill(): void;
   pause(): void;
   resume(): void;
@@ -85,7 +85,7 @@ export interface Exec {
 /** A command whose output is kept. */
 export interface Gathering {
   readonly started: Promise<{ readonly pid: number }>;
-  /** Rejects as that of `Exec` does, and with INTERNAL when nothing is heard of the command long after its deadline. */
+  /** Rejects as that of `Exec` does, and with INTERNAL if minit sends nothing long after the command's deadline. */
   readonly exited: Promise<GatheredExit>;
   /** Ends the command unless it is detached. */
   close(): void;

@@ -16,7 +16,7 @@ export interface PublishedPort {
 
 /** A port of this machine that a hearth daemon leads into a container. */
 export interface Publication {
-  /** Of the daemon: `hearth_<tag>`. */
+  /** nftables table of the daemon: `hearth_<tag>`. */
   readonly table: string;
   readonly protocol: string;
   readonly host_port: number;
@@ -25,17 +25,17 @@ export interface Publication {
 }
 
 /**
- * A container as it is made and started, in one shape from the container concern to the OCI configuration. What is
- * stored of a container extends it.
+ * A container as it is made and started, in one shape from the container concern to the OCI configuration. The stored
+ * record of a container extends it.
  */
 export interface ContainerSpec {
   readonly id: string;
   readonly tenant_id: string;
-  /** Its host name follows from it. */
+  /** Name, from which the host name derives. */
   readonly name: string;
   /** Image that its root lies on: an id, or a reference. */
   readonly image_id: string;
-  /** Empty: nothing runs but minit, until something is asked for. */
+  /** Empty: nothing runs but minit, until a command is requested. */
   readonly command: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
   readonly working_directory: string;
@@ -51,10 +51,10 @@ export interface ContainerSpec {
   readonly volumes: readonly { readonly id: string; readonly target: string }[];
 }
 
-/** A container that runs. */
+/** A running container. */
 export interface LiveContainer {
   readonly id: string;
-  /** Of its first process, on this machine. */
+  /** Process id of its first process, on this machine. */
   readonly pid: number;
   readonly address: string;
   readonly control: ContainerControl;
@@ -72,7 +72,7 @@ export interface ExitRecord {
   readonly exit_code: number;
   readonly signal: number;
   readonly ended_at_ms: EpochMs;
-  /** Somebody asked for it: a signal that ends, or a shutdown. */
+  /** True if a signal or a shutdown requested the end. */
   readonly asked: boolean;
   readonly has_command: boolean;
   /** False where the main command could not be started. */
@@ -81,7 +81,7 @@ export interface ExitRecord {
 
 /** The end of a container. */
 export interface Ended extends ExitRecord {
-  /** The kernel ended something in it for want of memory. */
+  /** True if the kernel killed a process in it for memory. */
   readonly is_oom: boolean;
 }
 
@@ -93,26 +93,26 @@ export interface LogLine {
   readonly at_ms: EpochMs;
   readonly stream: LogStream;
   readonly message: string;
-  /** No newline followed: the stream's next line goes on with it, or it was the last. */
+  /** True without a newline: the stream's next line continues it, or it is the last. */
   readonly partial: boolean;
 }
 
 export interface TailOptions {
-  /** The newest so many. */
+  /** Number of the newest lines. */
   readonly limit: number;
   readonly since_ms?: EpochMs;
   readonly after_seq?: number;
-  /** Only what the command wrote. */
+  /** True for the command's lines alone, without minit's. */
   readonly is_own?: boolean;
 }
 
 /** The log of a container's main command. It needs no daemon to be written. */
 export interface ContainerLog {
-  /** Lines that are there now, oldest first. None where there are no files. */
+  /** Returns the present lines, oldest first; none without files. */
   tail(options: TailOptions): Promise<LogLine[]>;
   /**
-   * Lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once where there
-   * are no files.
+   * Yields lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once
+   * without files.
    */
   follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined>;
 }
@@ -157,19 +157,19 @@ export interface ContainerProcess {
 export interface ProcessList {
   /** By pid. */
   readonly processes: readonly ContainerProcess[];
-  /** Something is left out: processes, or what command lines have beyond their bounds. */
+  /** True if processes, or parts of long command lines, are left out. */
   readonly isTruncated: boolean;
 }
 
-/** API containers: root file system, start, end, and everything that is asked of one that runs. */
+/** API containers: root file system, start, end, and requests to one that runs. */
 export interface Containers {
   /** Ids of those that run. */
   readonly ids: readonly string[];
   /** Makes the root file system of a container, at most `disk_mb` large. Rejects with CAPACITY_FULL. Safe to repeat. */
   create(id: string, disk_mb: number | null): Promise<void>;
   /**
-   * Starts a container and waits for its minit. Resolves to null, or to its end where its command was over before
-   * anybody could look. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image); then no process, group, slot,
+   * Starts a container and waits for its minit. Resolves to null, or to its end if its command exited before the daemon
+   * had connected. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image); then no process, group, slot,
    * mount or bundle is left, and the root file system and the log stay.
    */
   start(spec: ContainerSpec): Promise<Ended | null>;
@@ -182,13 +182,13 @@ export interface Containers {
   kill(id: string): Promise<void>;
   /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
   remove(id: string): Promise<void>;
-  /** Null: it does not run. */
+  /** Returns null for a container that does not run. */
   live(id: string): LiveContainer | null;
   /** One listener, told of every end of a container that was live. */
   onEnded(listener: (id: string, ended: Ended) => void): void;
-  /** The end of a container that nobody looked at. Null: there is no word of it, as after a reboot of the machine. */
+  /** Returns the end of a container that ended without a daemon. Null: unknown, as after a reboot of the machine. */
   exit(id: string): Ended | null;
-  /** Ids of all that have a file system or a log here. */
+  /** Returns the ids of all containers with a file system or a log here. */
   kept(): Promise<readonly string[]>;
   /** Begins a command in a container that runs, on a connection of its own. */
   exec(id: string, request: RunRequest, listener: ExecListener): Exec;
@@ -201,21 +201,21 @@ export interface Containers {
   /** The processes of a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
   processes(id: string): Promise<ProcessList>;
   /**
-   * Opens a container's file system as it is now: of one that runs as its first process sees it, volumes and /tmp too.
-   * One that does not run cannot be started before `close`. Rejects with WRONG_STATE while it starts or ends, and as
+   * Opens a container's file system as it is now; of a running one as its first process sees it, volumes and /tmp too. A
+   * stopped one cannot start before `close`. Rejects with WRONG_STATE while it starts or ends, and as
    * `Files.open` does.
    */
   openFiles(spec: Pick<ContainerSpec, "id" | "tenant_id" | "image_id">): Promise<OpenFiles>;
-  /** True while somebody looks into one that does not run: it cannot be started before that is over. */
+  /** True while a session on the files of a stopped container is open: it cannot start before that ends. */
   isLookedInto(id: string): boolean;
   /** True if a container that runs is connected to the gateway. */
   isLinked(id: string): boolean;
   /** Ports of this machine that lead into containers, those of other daemons too. */
   publications(): Promise<readonly Publication[]>;
-  /** Tells how many processes and threads the containers of a tenant may have together; null: no limit. */
+  /** Sets the function that returns the maximum of processes and threads of a tenant's containers; null: no limit. */
   boundProcesses(processesMax: (tenant_id: string) => number | null): void;
-  /** Processes and threads of a tenant's containers now. */
+  /** Returns the present number of processes and threads of a tenant's containers. */
   processCount(tenant_id: string): number;
-  /** Resolves when it is known whether containers here have user namespaces, or that it cannot be found out now. */
+  /** Resolves when no probe for user namespaces runs: the result is known, or no probe is possible now. */
   userNamespacesTried(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /** The engine's port: files of a container or volume, and archives into and out of them. */
 
-/** A path in the tree; bytes where it is no UTF-8. */
+/** A path in the tree; bytes if it is not UTF-8. */
 export type FilePath = string | Uint8Array;
 
 export type FileType =
@@ -14,7 +14,7 @@ export type FileType =
   | "unknown";
 
 export interface FileEntry {
-  /** As UTF-8; a name that is none shows replacement characters, `name_bytes` is the name. */
+  /** Name as UTF-8. Other bytes become replacement characters; `name_bytes` is exact. */
   readonly name: string;
   readonly name_bytes: Uint8Array;
   readonly type: FileType;
@@ -25,10 +25,10 @@ export interface FileEntry {
   /** As inside. */
   readonly uid: number;
   readonly gid: number;
-  /** Of a symbolic link. */
+  /** Target of a symbolic link; null for any other entry. */
   readonly target: string | null;
   readonly target_bytes: Uint8Array;
-  /** Of a walk: what the names of one file with several have in common, and whether this is a later one. */
+  /** In a walk: number that all hard links of one file share, and true for every link after the first. */
   readonly link_number: number;
   readonly isLater: boolean;
 }
@@ -47,11 +47,11 @@ export interface PathOptions {
 }
 
 export interface FileContent extends FileEntry {
-  /** As it is taken; must be taken, or the session closed. */
+  /** Content, read on demand. The consumer must read it to the end or close the session. */
   readonly stream: AsyncIterable<Uint8Array>;
 }
 
-/** One entry of a walk. `content` is there for a file whose content has not come before, and must be taken then. */
+/** One entry of a walk. The first link of a file has `content`, which the consumer must read to the end. */
 export interface WalkEntry {
   readonly entry: FileEntry;
   readonly content: AsyncIterable<Uint8Array> | null;
@@ -60,7 +60,7 @@ export interface WalkEntry {
 /** A file that is being written: pieces in, then `end` or `abort`. It has its name once `done` has resolved. */
 export interface FileWriter {
   readonly done: Promise<void>;
-  /** False: it has failed already, `done` says why, and nothing more is needed. `sent`: all of it is on its way. */
+  /** Returns false after a failure: `done` has the error, and more pieces are useless. `sent`: all of it is on its way. */
   add(content: Uint8Array, sent?: () => void): boolean;
   end(): void;
   abort(): void;
@@ -73,24 +73,24 @@ export interface FileWriter {
  */
 export interface FileSession {
   readonly isOpen: boolean;
-  /** Of the entry itself, or of the entry that a link leads to. Rejects with NOT_FOUND. */
+  /** Returns the entry itself, or with `isFollowed` the entry that a link leads to. Rejects with NOT_FOUND. */
   stat(path: FilePath, isFollowed?: boolean): Promise<FileEntry>;
-  /** One page of a directory in the order of the bytes of names. `page` counts from 1. */
+  /** Lists one page of a directory in the order of the bytes of names. `page` counts from 1. */
   list(request: {
     readonly path: FilePath;
     readonly page: number;
     readonly page_size: number;
   }): Promise<{ entries: FileEntry[]; total_count: number }>;
-  /** Bytes `start` up to but not including `end` of a regular file. */
+  /** Reads the bytes `start` up to but not including `end` of a regular file. */
   read(path: FilePath, range?: { readonly start?: number; readonly end?: number }): Promise<FileContent>;
   /**
    * Makes or replaces a regular file at once, missing directories too. A link is replaced, not followed. Pieces of an
    * iterable are the session's: it frees them when they are on their way.
    */
   write(path: FilePath, content: Uint8Array | AsyncIterable<Uint8Array>, attributes?: FileAttributes): Promise<void>;
-  /** The same in pieces. One file at a time: a later call ends an earlier one. Mind `hasRoom` between the pieces. */
+  /** Writes a file in pieces. One file at a time: a later call ends an earlier one. Check `hasRoom` between pieces. */
   beginWrite(path: FilePath, attributes?: FileAttributes, options?: PathOptions): FileWriter;
-  /** A small file in one frame. */
+  /** Writes a small file in one frame. */
   put(path: FilePath, content: Uint8Array, attributes?: FileAttributes, options?: PathOptions): Promise<void>;
   /** Makes a directory, with those above it; one that is there gets the attributes. */
   mkdir(path: FilePath, attributes?: FileAttributes, options?: PathOptions): Promise<void>;
@@ -99,7 +99,7 @@ export interface FileSession {
   /** Replaces the entry that has the new name, as rename(2) does. */
   rename(path: FilePath, new_path: FilePath): Promise<void>;
   symlink(path: FilePath, target: FilePath, attributes?: FileAttributes, options?: PathOptions): Promise<void>;
-  /** Another name for a file that is there. */
+  /** Adds a hard link to an existing file. */
   link(path: FilePath, existing: FilePath, options?: PathOptions): Promise<void>;
   /** Changes the given attributes of a file or directory. */
   setAttributes(path: FilePath, attributes: FileAttributes, options?: PathOptions): Promise<void>;
@@ -109,44 +109,44 @@ export interface FileSession {
    */
   setBase(path: FilePath): Promise<void>;
   /**
-   * All entries below a directory, or the one file at `path`, each directory before what is in it. Pipes, sockets and
-   * devices are left out, and so is what the kernel makes up (/proc, /sys). A file that shrinks ends in zeros.
+   * Yields all entries below a directory, or the one file at `path`, each directory before its entries. Pipes, sockets,
+   * devices and the kernel's own file systems (/proc, /sys) are left out. A file that shrinks ends in zeros.
    */
   walk(path: FilePath): AsyncGenerator<WalkEntry, void, undefined>;
   /**
-   * Unpacks an archive: tar, or tar in gzip. Rejects with INVALID_ARGUMENT for what is wrong with it, STORAGE_FULL, or
-   * what the source threw. The session stays usable unless it was lost; closing it is the way to give up in the middle.
+   * Unpacks an archive: tar, or tar in gzip. Rejects with INVALID_ARGUMENT for an invalid archive, STORAGE_FULL, or the
+   * error of the source. The session stays usable unless it was lost; closing it cancels the extraction.
    */
   extract(source: AsyncIterable<Uint8Array>, options: ExtractOptions): Promise<Extracted>;
   /**
-   * A directory's content as tar, with names relative to it, or one file under its own name; what `walk` leaves out is
-   * left out. Whoever stops taking it early ends the session.
+   * Packs the entries of a `walk` as tar: a directory's with names relative to it, or one file under its own name. A
+   * consumer that stops early ends the session.
    */
   pack(path: FilePath, options?: PackOptions): AsyncIterable<Uint8Array>;
-  /** True if more may be asked for at once without gathering here; if not, wait for `room`. */
+  /** True if more requests may be sent now; if not, wait for `room`. */
   readonly hasRoom: boolean;
   room(): Promise<void>;
 }
 
 export interface OpenFiles {
   readonly session: FileSession;
-  /** Must be called. */
+  /** Ends the session. Every caller must call it. */
   readonly close: () => void;
 }
 
 export interface ExtractOptions {
-  /** A directory, made where it is missing. */
+  /** Target directory, created if missing. */
   readonly path: FilePath;
-  /** Leading components taken off each name, as tar counts them; an entry with no more than those is passed over. */
+  /** Number of leading components to strip from each name, as tar counts them; entries with no more are skipped. */
   readonly strip_components?: number;
-  /** Numbers as in the archive instead of root. */
+  /** Keeps the numeric owners of the archive instead of root. */
   readonly preserve_owner?: boolean;
   readonly onProgress?: (done: Extracted) => void;
 }
 
 export interface Extracted {
   readonly entry_count: number;
-  /** Content of files. */
+  /** Bytes of file contents. */
   readonly byte_count: number;
 }
 
@@ -156,8 +156,8 @@ export interface PackOptions {
 
 export interface Files {
   /**
-   * Opens a session on a tree for as long as `work` takes. `tenant_id`: whom it counts for; `uid_base`: owner 0 inside is
-   * this outside. Rejects with CAPACITY_FULL above the bound of all, with CONCURRENCY_LIMIT above the tenant's.
+   * Opens a session on a tree for as long as `work` takes, which counts for the tenant. `uid_base` is the owner outside
+   * that is owner 0 inside. Rejects with CAPACITY_FULL above the bound of all, with CONCURRENCY_LIMIT above the tenant's.
    */
   with<Result>(
     tenant_id: string,
@@ -165,6 +165,6 @@ export interface Files {
     uid_base: number,
     work: (session: FileSession) => Promise<Result>,
   ): Promise<Result>;
-  /** The same for work whose end lies elsewhere, as a body that is being sent. */
+  /** Opens a session for work that ends elsewhere, as a body that is being sent. */
   open(tenant_id: string, root: string, uid_base: number): Promise<OpenFiles>;
 }

@@ -10,11 +10,11 @@ export interface FoundImage {
 export interface Images {
   /** The image that stays mounted for function instances, once the engine has booted. */
   readonly pinned: FoundImage;
-  /** The image that a reference stands for now. Rejects with NOT_FOUND only if the store has none. */
+  /** Returns the image that a reference currently names. Rejects with NOT_FOUND only if the store has none. */
   find(reference: string): Promise<FoundImage>;
-  /** Keeps these images in the store, and no others: set-up removes earlier releases that nobody keeps. */
+  /** Keeps these images in the store, and no others: set-up removes earlier releases that no daemon keeps. */
   keep(ids: ReadonlySet<string>): Promise<void>;
-  /** Returns a text that differs after every change of the store's images: until then, answers of the others hold. */
+  /** Returns a text that changes with the store's images: while it is equal, earlier results of `find` hold. */
   state(): string;
   /** True if an image is in the store, and where a release is given of that release. Rejects if the store does not answer. */
   isRelease(reference: string, release: string | null): Promise<boolean>;

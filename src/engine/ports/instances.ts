@@ -3,7 +3,7 @@ import type { Clock } from "../../base/clock.ts";
 import type { OutputStream } from "./commands.ts";
 import type { Resident, ServeRequest } from "./residents.ts";
 
-/** Where the time of a start went, in milliseconds. */
+/** Durations of the parts of a start, in milliseconds. */
 export interface StartTimings {
   /** Waiting for a network slot. */
   readonly network_ms: number;
@@ -19,7 +19,7 @@ export interface InstanceLimits {
   readonly cpu_limit_percent: number | null;
 }
 
-/** What the instances of a class are made of, and what they do not share with those of another class. */
+/** Properties of an instance that are fixed at its start. */
 export interface InstanceClass {
   /** Short text that tells the class from every other one, also in a later process. */
   readonly key: string;
@@ -46,7 +46,7 @@ export interface InstanceMinit {
   /** Runs the only command of a call. Rejects when the connection ends before the command. */
   execSole(request: ExecRequest): Promise<ExecOutcome>;
   /**
-   * Starts the instance's resident process, once, instead of commands. `onLog` takes what belongs to no call, in pieces
+   * Starts the instance's resident process, once, instead of commands. `onLog` takes output of no call, in pieces
    * of at most 64 KiB; the caller bounds what it keeps.
    */
   serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident;
@@ -57,7 +57,7 @@ export interface InstanceMinit {
   onClosed(listener: () => void): void;
   /** Resolves when minit answers. Rejects with INTERNAL when it does not within `timeout_ms`. */
   ping(timeout_ms: number, clock: Clock): Promise<void>;
-  /** Ends the connection; what has no answer yet rejects. */
+  /** Ends the connection; requests without an answer reject. */
   close(): void;
 }
 
@@ -71,7 +71,7 @@ export interface ExecRequest {
   readonly stderr_bytes_max: number;
   /** Empty /tmp and /dev/shm afterwards. */
   readonly wipe: boolean;
-  /** What the command reads on its standard input. */
+  /** Standard input of the command. */
   readonly payload: string;
 }
 
@@ -100,7 +100,7 @@ export interface Adopted {
   readonly class: string;
   /** Id of the image that it runs on. */
   readonly image: string;
-  /** What `mark` wrote; null: never marked, a cell. */
+  /** Text that `mark` wrote; null: never marked, a cell. */
   readonly mark: string | null;
 }
 
@@ -111,7 +111,7 @@ export interface Instances {
    */
   start(id: string, of: InstanceClass): Promise<Instance>;
   /**
-   * Notes on the host whom an instance belongs to, for a later process to read. Once per instance, before `limit` and
+   * Notes the owner of an instance on the host, for a later process to read. Once per instance, before `limit` and
    * the first command; not empty, at most 4,000 bytes. Synchronous, one system call, whole or not at all. Throws when
    * the container's directory is gone.
    */
@@ -123,9 +123,9 @@ export interface Instances {
    * write. Does nothing when the container is gone.
    */
   weigh(instance: Instance, share: number): void;
-  /** Counts what an instance sends as a tenant's, from a moment later on: its share of the uplink. Once it is bound. */
+  /** Counts an instance's traffic for a tenant's share of the uplink, shortly afterwards. Call once it is bound. */
   attribute(instance: Instance, tenant_id: string): void;
-  /** How often the kernel killed for memory in this instance. 0 when that is not known. */
+  /** Returns the number of processes that the kernel killed for memory in this instance. 0 if unknown. */
   oomKills(instance: Instance): number;
   /**
    * Memory charged to all instances together, without file pages that would be given back first. Synchronous, two

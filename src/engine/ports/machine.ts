@@ -14,7 +14,7 @@ export type CgroupMode = "v1" | "hybrid" | "v2";
 export interface UserNamespaceInfo {
   /** `unknown` until it is decided. */
   readonly mode: "on" | "off" | "unknown";
-  /** Why there are none; null otherwise. */
+  /** Reason why there are none; null otherwise. */
   readonly reason: string | null;
 }
 
@@ -28,7 +28,7 @@ export interface EngineInfo {
   /** This machine's address as seen from inside of instances. */
   readonly gateway: string;
   readonly bridge: string;
-  /** Of API containers. */
+  /** User namespaces of API containers; function instances have none. */
   readonly user_namespaces: UserNamespaceInfo;
   readonly budgets: readonly Budget[];
 }

@@ -6,9 +6,9 @@ export interface ServeRequest {
   /** `NAME=value` */
   readonly environment: readonly string[];
   readonly working_directory: string;
-  /** Calls in flight at most, 1 to 64. */
+  /** Maximum number of calls in flight, 1 to 64. */
   readonly concurrency: number;
-  /** From the start until the process is open. */
+  /** Time limit from the start until the process is open. */
   readonly open_timeout_ms: number;
 }
 
@@ -28,7 +28,7 @@ export interface CallListener {
 }
 
 export interface CallOutcome {
-  /** 0: the handler returned. Else it failed, and the result says how. */
+  /** 0: the handler returned. Otherwise it failed, and the result is its error. */
   readonly status: number;
   /** The call passed its deadline. */
   readonly timed_out: boolean;
@@ -37,7 +37,7 @@ export interface CallOutcome {
   readonly result: Buffer;
   readonly result_truncated: boolean;
   readonly log_truncated: boolean;
-  /** From minit's frame to the process until its result. */
+  /** Time from minit's frame to the process until its result. */
   readonly handler_ms: number;
 }
 
@@ -46,7 +46,7 @@ export interface ResidentEnd extends ExitAnswer {
   readonly is_broken: boolean;
 }
 
-/** After its end, for whatever reason, the instance is not used again. */
+/** A resident process. After its end, for any reason, the instance is not used again. */
 export interface Resident {
   /** Resolves when the process takes calls. Rejects with INTERNAL when it ends before. */
   readonly opened: Promise<{ readonly pid: number; readonly open_ms: number }>;

@@ -4,7 +4,7 @@ export type SubvolumeKind = "containers" | "volumes" | "snapshots";
 
 export interface SubvolumeName {
   readonly kind: SubvolumeKind;
-  /** Of a-z, 0-9, `_` and `-`, at most `storage_pool_id_length_max` characters. */
+  /** At most `storage_pool_id_length_max` characters of a-z, 0-9, `_` and `-`. */
   readonly id: string;
 }
 
@@ -29,8 +29,8 @@ export interface Storage {
   /** The subvolume's root, for the launcher and the processes that it starts. */
   subvolume(kind: SubvolumeKind, id: string): string;
   /**
-   * Makes an empty subvolume that may hold `limit_mb` megabytes, or without a limit of its own. Of one that is there the
-   * limit is set. Resolves to its path. Rejects with CAPACITY_FULL, for an impossible id with INTERNAL.
+   * Makes an empty subvolume with a limit of `limit_mb` megabytes; null: without one. An existing subvolume gets the
+   * limit. Resolves to its path. Rejects with CAPACITY_FULL, for an impossible id with INTERNAL.
    */
   create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string>;
   /**
@@ -43,9 +43,9 @@ export interface Storage {
    * is. Rejects with NOT_FOUND when there is no `from`, with CAPACITY_FULL.
    */
   snapshot(from: SubvolumeName, to: SubvolumeName, isReadonly: boolean, limit_mb: number | null): Promise<string>;
-  /** Null takes the limit away. One below what is there already lets nothing more be written. Rejects with NOT_FOUND. */
+  /** Null takes the limit away. A limit below the present size refuses all writes. Rejects with NOT_FOUND. */
   setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void>;
-  /** Use at this moment, bytes that wait in memory included. Rejects with NOT_FOUND. */
+  /** Returns the present usage, bytes that wait in memory included. Rejects with NOT_FOUND. */
   usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage>;
   /** Ids of all subvolumes of a kind, in no order. */
   list(kind: SubvolumeKind): Promise<string[]>;

@@ -1,8 +1,8 @@
 /**
  * The storage pool: a btrfs in which every container's changes and every volume is a subvolume with a limit of its own.
- * Where the data directory lies on a btrfs with quotas the pool is a directory there, elsewhere a sparse file with a
- * btrfs in it. What works on it is the launcher (runtimes/minit/storage-pool.c); this decides what file, how large, how full.
- * It leaves to others what lies in a subvolume, and when nothing runs in it any more.
+ * On a btrfs with quotas the pool is a directory in the data directory, elsewhere a sparse file with a btrfs in it. The
+ * launcher works on it (runtimes/minit/storage-pool.c); this file decides its place, size and limits. The callers know
+ * what lies in a subvolume, and when nothing runs in it any more.
  *
  * S1. The pool is mounted in the launcher's mount namespace alone: with the launcher the mount goes, unless containers
  *     hold it. The next launcher mounts the same file system, from the same loop device while there is one.
@@ -42,7 +42,7 @@ export interface StoragePoolOptions {
 }
 
 export class StoragePool implements Storage {
-  /** Where the pool is mounted: a path for the launcher and for what it starts. */
+  /** Mount point of the pool: a path for the launcher and the processes that it starts. */
   readonly path: string;
   readonly #options: StoragePoolOptions;
   /** Sparse file that backs the pool, if it has a device of its own. */
@@ -50,7 +50,7 @@ export class StoragePool implements Storage {
   readonly #gate = new Semaphore(LIMITS.storage_pool_requests_at_once, LIMITS.storage_pool_requests_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many queued requests for the storage pool");
   });
-  /** What the pool's total was last limited to (S3); 0: not yet. */
+  /** Last limit on the pool's total (S3); 0: not set yet. */
   #limit_bytes = 0;
   #room_bytes = Number.POSITIVE_INFINITY;
   #cancelLook: CancelTimer = () => {};
@@ -58,12 +58,12 @@ export class StoragePool implements Storage {
 
   private constructor(options: StoragePoolOptions) {
     this.#options = options;
-    // The names on the disk are older than the term: an upgrade finds the files of the version before.
+    // The names on the disk predate the term: an upgrade finds the files of the earlier version.
     this.path = `${options.data_dir}/area`;
     this.file = `${options.data_dir}/area.btrfs`;
   }
 
-  /** Makes the pool where there is none, grows it where it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
+  /** Makes the pool if there is none, grows it if it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
   static async open(options: StoragePoolOptions): Promise<StoragePool> {
     const pool = new StoragePool(options);
     await options.withLauncher((launcher) => pool.mount(launcher));
@@ -149,14 +149,14 @@ export class StoragePool implements Storage {
     return { size_mb: mb(size_bytes), used_mb: mb(used_bytes), free_mb: mb(Math.max(0, limit_bytes - used_bytes)) };
   }
 
-  /** Unmounts the pool. Where containers hold it, it stays with them, and its loop device too. */
+  /** Unmounts the pool. Containers that hold it keep it, and its loop device too. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelLook();
     await this.#done("the storage pool", { type: FRAME.STORAGE_CLOSE, texts: [this.path] });
   }
 
-  /** Opens the pool on the data directory's own file system. False where that cannot hold one. */
+  /** Opens the pool on the data directory's own file system. False if that cannot hold one. */
   async #mountHere(launcher: LauncherClient): Promise<boolean> {
     if (existsSync(this.file) || statfsSync(this.#options.data_dir).type !== BTRFS_MAGIC) return false;
     const wasHere = existsSync(`${this.path}/containers`);
@@ -196,7 +196,7 @@ export class StoragePool implements Storage {
     await directory.sync().finally(() => directory.close());
   }
 
-  /** S3. What the subvolumes hold, what waits in memory included, and the most that they may hold. */
+  /** S3. Measures the bytes of all subvolumes, those that wait in memory included, and the most that they may have. */
   async #measure(launcher: LauncherClient): Promise<{ size_bytes: number; used_bytes: number; limit_bytes: number }> {
     const answer = await launcher.storage({ type: FRAME.STORAGE_USAGE, texts: [""] });
     if (answer.errno !== 0) throw storageError("the storage pool", answer);
@@ -206,7 +206,7 @@ export class StoragePool implements Storage {
     const inFile = existsSync(this.file);
     const whole_bytes = inFile ? pool_bytes : Math.min(pool_bytes, this.#wantedBytes());
     const size_bytes = Math.floor(whole_bytes * (1 - LIMITS.storage_pool_spare_ratio));
-    // What is reserved (fallocate), or waits in memory, is not on the disk yet: it will need of what is free.
+    // Bytes that are reserved (fallocate) or wait in memory are not on the disk yet: they will take free space.
     const stored_bytes = inFile ? Math.min(written_bytes, statSync(this.file).blocks * 512) : written_bytes;
     const limit_bytes = Math.min(size_bytes, written_bytes + pool_free_bytes, stored_bytes + host_free_bytes);
     return { size_bytes, used_bytes: written_bytes + waiting_bytes, limit_bytes };
@@ -216,7 +216,7 @@ export class StoragePool implements Storage {
   async #look(launcher: LauncherClient): Promise<void> {
     const { used_bytes, limit_bytes: fitting_bytes } = await this.#measure(launcher);
     this.#room_bytes = fitting_bytes - used_bytes;
-    // A limit of nothing would be none.
+    // A zero quota would mean unlimited.
     const limit_bytes = Math.max(fitting_bytes, 1);
     const rise_bytes = limit_bytes - this.#limit_bytes;
     if (rise_bytes >= 0 && rise_bytes < LIMITS.storage_pool_limit_step_bytes && this.#limit_bytes !== 0) return;
@@ -235,7 +235,7 @@ export class StoragePool implements Storage {
           await withLauncher((launcher) => this.#look(launcher));
           failures = 0;
         } catch (error) {
-          // One may fall into the change of the launcher. What stays wrong is told once.
+          // One failure may come with a change of the launcher. Lasting failures are logged once.
           if (++failures === 2) log.error("the storage pool does not respond", { error: errorText(error) });
         }
         if (!this.#isClosed) this.#lookLater(failures);
