@@ -7,7 +7,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
-import type { Store, StoredNode } from "../store/store.ts";
+import type { Store } from "../store/store.ts";
 import type { ContainerChanges } from "./events.ts";
 import type { HostPorts } from "./network/ports.ts";
 import { BEGUN, type ContainerRow, type ContainerRows, type MoveFields } from "./rows.ts";
@@ -16,8 +16,6 @@ import type { Supervisor } from "./supervisor.ts";
 export interface RecoveryOptions {
   readonly engine: Engine;
   readonly store: Store;
-  /** This node: containers of others are left alone. */
-  readonly node: StoredNode;
   readonly clock: Clock;
   readonly log: Log;
   readonly rows: ContainerRows;
@@ -34,7 +32,7 @@ export interface RecoveryOptions {
 
 /** Moves all states to what is true; kills and removals go on in the background. The restart policies follow later. */
 export async function recover(options: RecoveryOptions): Promise<void> {
-  const { engine, node, rows, ports } = options;
+  const { engine, rows, ports } = options;
   await noteImages(options);
   const failed = (id: string) => (error: unknown) =>
     options.log.warn("container not adopted", { container_id: id, error: errorText(error) });
@@ -42,7 +40,8 @@ export async function recover(options: RecoveryOptions): Promise<void> {
   const dead: ContainerRow[] = [];
   for await (const row of rows.all()) {
     known.add(row.id);
-    if (row.node_seq !== node.seq) continue;
+    // Containers of other nodes are left alone.
+    if (!rows.isHeld(row)) continue;
     ports.keep(row.id, row.ports);
     const isLive = engine.containers.live(row.id) !== null;
     if (row.state === "starting" && isLive) {
@@ -61,7 +60,7 @@ export async function recover(options: RecoveryOptions): Promise<void> {
     }
   }
   for (const row of dead) await options.settle(row.id, () => noteDeath(options, row));
-  const leaving = (await rows.removing()).filter(({ node_seq }) => node_seq === node.seq);
+  const leaving = (await rows.removing()).filter((row) => rows.isHeld(row));
   for (const row of leaving) ports.keep(row.id, row.ports);
   const removing = leaving.map(({ id }) => id);
   for (const id of engine.containers.ids) {
@@ -79,11 +78,11 @@ export async function recover(options: RecoveryOptions): Promise<void> {
 }
 
 /** Notes the image of containers that have its reference alone: what a name stands for later is not theirs. */
-async function noteImages({ engine, store, node, rows, log }: RecoveryOptions): Promise<void> {
-  for (const image of await rows.withoutImage(node.seq)) {
+async function noteImages({ engine, store, rows, log }: RecoveryOptions): Promise<void> {
+  for (const image of await rows.withoutImage()) {
     try {
       const { id } = await engine.images.find(image);
-      await store.write([rows.setImage(node.seq, image, id)]);
+      await store.write([rows.setImage(image, id)]);
     } catch (error) {
       log.warn("the image of containers of an earlier version is not noted", { image, error: errorText(error) });
       // The store does not answer: the next start of the daemon asks again.

@@ -156,25 +156,26 @@ export class ContainerRows {
     return Number((await this.#store.readOne(sql, [tenant_id]))?.count);
   }
 
-  /** Ids of all images that containers of the node were made from. */
-  async images(node_seq: number): Promise<readonly string[]> {
+  /** Ids of all images that containers of this node were made from. */
+  async images(): Promise<readonly string[]> {
     const image_id = jsonField("make", "image_id");
     const sql = `SELECT DISTINCT ${image_id} AS image FROM containers WHERE node_seq = ? AND ${image_id} IS NOT NULL`;
-    return (await this.#store.read(sql, [node_seq])).map(({ image }) => String(image));
+    return (await this.#store.read(sql, [this.#node.seq])).map(({ image }) => String(image));
   }
 
-  /** References of containers that an earlier version made without noting the image. */
-  async withoutImage(node_seq: number): Promise<readonly string[]> {
+  /** References of containers of this node that an earlier version made without noting the image. */
+  async withoutImage(): Promise<readonly string[]> {
     const sql = `SELECT DISTINCT ${jsonField("make", "image")} AS image FROM containers
       WHERE node_seq = ? AND ${jsonField("make", "image_id")} IS NULL LIMIT ?`;
-    return (await this.#store.read(sql, [node_seq, LIMITS.image_references_max])).map(({ image }) => String(image));
+    const rows = await this.#store.read(sql, [this.#node.seq, LIMITS.image_references_max]);
+    return rows.map(({ image }) => String(image));
   }
 
-  /** Notes the image in every container of the node that has the reference alone. */
-  setImage(node_seq: number, image: string, image_id: string): Statement {
+  /** Notes the image in every container of this node that has the reference alone. */
+  setImage(image: string, image_id: string): Statement {
     const sql = `UPDATE containers SET make = ${jsonChanged("make", ["image_id"])}
       WHERE node_seq = ? AND ${jsonField("make", "image_id")} IS NULL AND ${jsonField("make", "image")} = ?`;
-    return { sql, args: [JSON.stringify(image_id), node_seq, image] };
+    return { sql, args: [JSON.stringify(image_id), this.#node.seq, image] };
   }
 
   setDiskLimit(id: string, disk_limit_mb: number): Statement {

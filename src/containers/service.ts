@@ -115,7 +115,7 @@ export class Containers {
 
   /** Ids of the images that containers of this node need. */
   images(): Promise<readonly string[]> {
-    return this.#rows.images(this.#options.node.seq);
+    return this.#rows.images();
   }
 
   /** Stops watching. What runs goes on. */
