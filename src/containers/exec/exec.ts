@@ -17,8 +17,7 @@ import type { TenantShares } from "../../base/tenant-shares.ts";
 import type { Engine, Exec, ExecListener, GatheredExit, RunRequest } from "../../engine/ports.ts";
 import type { ContainerRow } from "../rows.ts";
 import type { Containers } from "../service.ts";
-import type { JobEnd } from "./events.ts";
-import { ExecEvents } from "./events.ts";
+import { ExecEvents, type JobEnd } from "./events.ts";
 import type { JobBegin, Jobs } from "./jobs.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./schema.ts";
 
@@ -158,10 +157,7 @@ export class Execs {
 
   /** What a command needs, counted from now until `release` is called. */
   async begin(tenant_id: string, id: string, wanted: Wanted): Promise<Begun> {
-    const { containers, engine } = this.#options;
-    const row = await containers.held(tenant_id, id);
-    const live = engine.containers.live(row.id);
-    if (row.state !== "running" || live === null) throw notRunning(row);
+    const { row, live } = await running(this.#options, tenant_id, id);
     if (!live.control.isOpen) throw notResponding(row.id);
     const request = {
       argv: wanted.command,
@@ -206,7 +202,19 @@ export class Execs {
   }
 }
 
-export function notRunning(row: ContainerRow): AppError {
+/** Resolves to a container that runs here. Throws NOT_FOUND, WRONG_STATE, NOT_RUNNING. */
+export async function running(
+  { containers, engine }: Pick<ExecsOptions, "containers" | "engine">,
+  tenant_id: string,
+  id: string,
+) {
+  const row = await containers.held(tenant_id, id);
+  const live = engine.containers.live(row.id);
+  if (row.state !== "running" || live === null) throw notRunning(row);
+  return { row, live };
+}
+
+function notRunning(row: ContainerRow): AppError {
   return new AppError("NOT_RUNNING", `container '${row.id}' is not running: ${row.state}`, {
     details: { state: row.state, expected: ["running"], exit_code: row.exit_code },
     hint: `start it with POST /api/containers/${row.id}/start`,

@@ -12,7 +12,7 @@ import { route } from "../../http/route.ts";
 import { ID_EXAMPLE, SAMPLES } from "../samples.ts";
 import { byContainer } from "../schema.ts";
 import type { Containers } from "../service.ts";
-import { type Execs, notResponding, notRunning } from "./exec.ts";
+import { type Execs, notResponding, running } from "./exec.ts";
 import type { Jobs } from "./jobs.ts";
 import { entryOf, followed, LogReaders } from "./logs.ts";
 import {
@@ -174,12 +174,6 @@ function jobRoutes({ containers, jobs }: ExecRoutesOptions) {
 }
 
 function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
-  const running = async (tenant_id: string, id: string) => {
-    const row = await containers.held(tenant_id, id);
-    const live = engine.containers.live(row.id);
-    if (row.state !== "running" || live === null) throw notRunning(row);
-    return live;
-  };
   return [
     route({
       method: "GET",
@@ -196,13 +190,13 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
         response: { container_id: SAMPLES.running.container_id, processes: [SAMPLES.process] },
       },
       handler: async ({ caller, params }) => {
-        const { id } = await running(caller.tenant_id, params.container_id);
-        const { processes, isTruncated } = await engine.containers.processes(id);
+        const { row } = await running({ containers, engine }, caller.tenant_id, params.container_id);
+        const { processes, isTruncated } = await engine.containers.processes(row.id);
         const listed = processes.map(({ started_s, ...process }) => ({
           ...process,
           started_at: toIsoTime(clock.epochMs() - (uptime() - started_s) * 1_000),
         }));
-        return { container_id: id, processes: listed, ...(isTruncated ? { truncated: true as const } : {}) };
+        return { container_id: row.id, processes: listed, ...(isTruncated ? { truncated: true as const } : {}) };
       },
     }),
     route({
@@ -218,13 +212,13 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       errors: ["NOT_FOUND", "WRONG_STATE", "NOT_RUNNING", "NOT_RESPONDING"],
       example: { params: { ...ID_EXAMPLE, pid: "{pid}" }, query: { signal: "TERM" }, response: SAMPLES.signalled },
       handler: async ({ caller, params, query }) => {
-        const { id, control } = await running(caller.tenant_id, params.container_id);
+        const { live } = await running({ containers, engine }, caller.tenant_id, params.container_id);
         const pid = /^\d{1,9}$/.test(params.pid) ? Number(params.pid) : 0;
         if (pid === 1) {
           throw new AppError("INVALID_ARGUMENT", "cannot signal pid 1: stop or kill the container instead");
         }
-        if (!control.isOpen) throw notResponding(id);
-        await engine.containers.signalPid(id, pid, query.signal);
+        if (!live.control.isOpen) throw notResponding(live.id);
+        await engine.containers.signalPid(live.id, pid, query.signal);
         return { success: true as const, message: `sent signal ${query.signal} to process ${pid}` };
       },
     }),
@@ -246,8 +240,7 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
       errors: ["NOT_FOUND", "WRONG_STATE", "NOT_RUNNING"],
       example: { params: ID_EXAMPLE, response: SAMPLES.metrics },
       handler: async ({ caller, params }) => {
-        const row = await containers.held(caller.tenant_id, params.container_id);
-        if (row.state !== "running" || engine.containers.live(row.id) === null) throw notRunning(row);
+        const { row } = await running({ containers, engine }, caller.tenant_id, params.container_id);
         return {
           container_id: row.id,
           timestamp: toEpochSeconds(clock.epochMs()),
