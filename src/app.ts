@@ -228,15 +228,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  const endPeriodicWork = startPeriodicWork(base, {
-    pool,
-    engine,
-    invocations,
-    operations,
-    events,
-    audit,
-    idempotency,
-  });
+  const expiring = [operations, events, audit, idempotency];
+  const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));
   log.info("ready", { url, start_ms: Math.round(clock.monotonicMs() - started_ms) });

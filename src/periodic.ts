@@ -1,6 +1,5 @@
 /** The periodic work of the daemon: looking at memory, and removing records that are too old or too many. */
 import type { Pool } from "../pool/index.ts";
-import type { Audit } from "./audit/service.ts";
 import { type Clock, systemClock } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
@@ -8,32 +7,21 @@ import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
 import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel/kernel-budgets.ts";
 import type { Engine } from "./engine/ports.ts";
-import type { Events } from "./events/service.ts";
 import type { Invocations } from "./functions/invocations.ts";
 import type { Call, Outcome } from "./functions/launch.ts";
-import type { Idempotency } from "./http/idempotency.ts";
-import type { Operations } from "./operations/service.ts";
 
-/** Starts the periodic work of the daemon. Returns what ends it. */
+interface Services {
+  readonly pool: Pool<Call, Outcome>;
+  readonly engine: Engine;
+  readonly invocations: Invocations;
+  /** Records that expire, each kind pruned after the one before. */
+  readonly expiring: readonly { prune(): Promise<void> }[];
+}
+
+/** Starts the periodic work of the daemon. Returns the function that ends it. */
 export function startPeriodicWork(
   { config, clock, log }: { readonly config: Config; readonly clock: Clock; readonly log: Log },
-  {
-    pool,
-    engine,
-    invocations,
-    operations,
-    events,
-    audit,
-    idempotency,
-  }: {
-    readonly pool: Pool<Call, Outcome>;
-    readonly engine: Engine;
-    readonly invocations: Invocations;
-    readonly operations: Operations;
-    readonly events: Events;
-    readonly audit: Audit;
-    readonly idempotency: Idempotency;
-  },
+  { pool, engine, invocations, expiring }: Services,
 ): () => void {
   const sockets = new SocketMemoryWatch(log);
   const watches = [
@@ -54,18 +42,15 @@ export function startPeriodicWork(
       () => LIMITS.prune_interval_ms,
       log,
       async () => {
-        await operations.prune();
-        await events.prune();
-        await audit.prune();
-        await idempotency.prune();
+        for (const records of expiring) await records.prune();
       },
     ),
   ];
-  return () => watches.forEach((one) => void one.stop());
+  return () => watches.forEach((stop) => void stop());
 }
 
-/** Runs `work` again and again, never twice at a time, until `stop`. */
-function every(interval_ms: () => number, log: Log, work: () => Promise<void>): { stop: () => void } {
+/** Runs `work` again and again, never twice at a time, until the returned function is called. */
+function every(interval_ms: () => number, log: Log, work: () => Promise<void>): () => void {
   const state = { isStopped: false };
   const next = (): void => {
     systemClock.after(interval_ms(), () => {
@@ -76,9 +61,7 @@ function every(interval_ms: () => number, log: Log, work: () => Promise<void>): 
     });
   };
   next();
-  return {
-    stop() {
-      state.isStopped = true;
-    },
+  return () => {
+    state.isStopped = true;
   };
 }
