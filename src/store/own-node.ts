@@ -44,15 +44,14 @@ export async function noteStart(
 async function ownId(store: Store, file: string, ids: Ids): Promise<{ readonly id: string; readonly isNew: boolean }> {
   const hint = "write into the file the owner_node_id of the functions that this node holds";
   const { text: id, isNew } = keptText(file, { make: () => ids.next("node"), pattern: ID_PATTERN, hint });
-  const claim = `INSERT INTO meta (key, value) SELECT 'node_id_taken_by', ? FROM meta
-    WHERE key = 'node_id' AND value <> ? ON CONFLICT DO NOTHING`;
-  await store.write([{ sql: claim, args: [id, id] }], { durable: true });
-  const sql = `SELECT old.value AS id FROM meta old JOIN meta taken ON taken.key = 'node_id_taken_by'
-    WHERE old.key = 'node_id' AND taken.value = ?`;
-  const taken = await store.readOne(sql, [id]);
-  if (taken === null) return { id, isNew };
-  writeKept(file, String(taken.id));
-  return { id: String(taken.id), isNew: false };
+  const old = await store.readOne("SELECT value FROM meta WHERE key = 'node_id'");
+  if (old === null || old.value === id) return { id, isNew };
+  const claim = "INSERT INTO meta (key, value) VALUES ('node_id_taken_by', ?) ON CONFLICT DO NOTHING";
+  await store.write([{ sql: claim, args: [id] }], { durable: true });
+  const taken = await store.readOne("SELECT value FROM meta WHERE key = 'node_id_taken_by'");
+  if (taken?.value !== id) return { id, isNew };
+  writeKept(file, String(old.value));
+  return { id: String(old.value), isNew: false };
 }
 
 /** A lost file makes this machine a node that holds nothing: tells which ids the file may have had. */

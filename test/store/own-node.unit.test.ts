@@ -87,7 +87,7 @@ describe("a node", () => {
 
   it("has no second id, wherever its first start with the file was killed", async () => {
     await nameInStore();
-    const kills = [0, 1, 2, 3];
+    const kills = [0, 1, 2, 3, 4];
     for (const [kill, isAfter] of kills.flatMap((n) => [[n, false] as const, [n, true] as const])) {
       const killed = start(`killed_${kill}_${isAfter}`, killedAt(store, kill, isAfter));
       await expect(killed).rejects.toThrow("killed");
