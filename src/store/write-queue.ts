@@ -17,7 +17,6 @@ export interface QueueLimits {
 }
 
 export interface Table {
-  readonly columns: readonly string[];
   /** SQL by number of rows. */
   readonly inserts: ReadonlyMap<number, string>;
 }
@@ -97,7 +96,7 @@ export class WriteQueue {
 
   appender(name: string, columns: readonly string[]): Append {
     const inserts = new Map(ROWS_PER_INSERT.map((count) => [count, insertRows(name, columns, count)]));
-    const table: Table = { columns, inserts };
+    const table: Table = { inserts };
     return (values) =>
       new Promise((resolve, reject) => {
         // Rows are bound side by side: one of the wrong length would shift its neighbours.
