@@ -40,15 +40,16 @@ export interface Group {
 
 /** Number of a flag's value or a word; commander adds which one it was. */
 export function number(text: string): number {
-  const value = Number(text);
-  if (text.trim() === "" || !Number.isFinite(value)) throw new InvalidArgumentError("expected a number");
-  return value;
+  return parsed(text, "expected a number");
 }
 
 export function numberOrDefault(text: string): number | "default" {
-  if (text === "default") return text;
+  return text === "default" ? text : parsed(text, "expected a number or default");
+}
+
+function parsed(text: string, complaint: string): number {
   const value = Number(text);
-  if (text.trim() === "" || !Number.isFinite(value)) throw new InvalidArgumentError("expected a number or default");
+  if (text.trim() === "" || !Number.isFinite(value)) throw new InvalidArgumentError(complaint);
   return value;
 }
 
