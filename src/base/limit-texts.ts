@@ -5,7 +5,7 @@
 import { LIMITS } from "./limits.ts";
 import { TENANT_LIMITS } from "./tenant-limits.ts";
 
-export const LIMIT_GROUPS = {
+const LIMIT_GROUPS = {
   Requests: {
     body_bytes_max: "Size of a request's body, an invocation's payload included.",
     base64_body_bytes_max: "Size of a body that carries a file or an archive in base64.",
@@ -222,12 +222,7 @@ export interface TenantLimitText {
 }
 
 export function tenantLimitRows(): TenantLimitText[] {
-  return Object.entries(TENANT_LIMITS).map(([name, { about, default_text, above }]) => ({
-    name,
-    about,
-    default_text,
-    above,
-  }));
+  return Object.entries(TENANT_LIMITS).map(([name, row]) => ({ name, ...row }));
 }
 
 /** Returns limits of the daemon and of tenants as text for a terminal. */

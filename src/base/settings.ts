@@ -319,11 +319,12 @@ export function settingRows(): SettingRow[] {
   return (Object.keys(SETTINGS) as SettingName[]).map((name) => {
     const { variable, fallback, default_text, unit, about }: Setting = SETTINGS[name];
     const shown = default_text ?? fallback;
+    const range = rangeOf(name);
     return {
       variable,
       flag: isSecret(name) ? "" : flagOf(name),
       default_text: unit === undefined || fallback === "" ? shown : `${shown} ${unit}`,
-      range: unit === undefined || rangeOf(name).includes(unit) ? rangeOf(name) : `${rangeOf(name)} (${unit})`,
+      range: unit === undefined || range.includes(unit) ? range : `${range} (${unit})`,
       about,
     };
   });

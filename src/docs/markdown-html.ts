@@ -30,7 +30,7 @@ ${blocks(rest, options)}</section>`;
 }
 
 /** Returns the id of a heading, as GitHub makes it. */
-export function slug(heading: string): string {
+function slug(heading: string): string {
   return heading
     .toLowerCase()
     .replace(/[^\p{L}\p{N} _-]/gu, "")
