@@ -37,7 +37,7 @@ Bodies are JSON whatever their content type, except on routes that accept raw by
 
 Every response has an \`X-Request-Id\`. Every refusal has an \`error_code\`. If \`retryable\` is true, the same request may succeed later; \`Retry-After\` says when.`;
 
-/** What the concerns of the API stand for. */
+/** Descriptions of the concerns of the API. */
 const TAGS = {
   daemon: "The daemon: health, description and metrics.",
   system: "Version, engine and features of this daemon.",

@@ -301,7 +301,7 @@ async function bootPool({ config, clock, log, ids, undo }: Base, start_number: n
   return { engine, adopted, tokens, classes, launcher, pool };
 }
 
-/** Keeps in the store of images what versions and containers were made with, whatever set-up builds later. */
+/** Keeps the images of versions and containers in the image store, also after set-up has built newer ones. */
 async function keepImages(
   { log }: Base,
   { engine, functions, containers }: { engine: LocalEngine; functions: Functions; containers: Containers },
@@ -388,7 +388,7 @@ interface Watched {
   readonly audit: Audit;
 }
 
-/** What watches all other parts. Spans are exported only if a collector is set. */
+/** Starts the metrics and the log of requests, and the export of spans if a collector is set. */
 async function startTelemetry(
   { config, clock, log, traces, undo }: Base,
   { store, engine, pool, node, audit }: Watched,

@@ -18,11 +18,11 @@ export interface StreamedOptions {
   /** 200 unless given. */
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Each piece is nobody else's: its memory is given back when it is sent. */
+  /** True if the answer owns its pieces: the memory of each is released after it is sent. */
   readonly is_exclusive?: boolean;
 }
 
-/** What a handler returns for an answer in pieces. Where nobody wants the body (HEAD) the source is ended unasked. */
+/** An answer in pieces. For HEAD the listener ends the source without reading it. */
 export class Streamed {
   readonly source: AsyncIterable<Uint8Array>;
   readonly status: number;
@@ -38,7 +38,10 @@ export class Streamed {
   }
 }
 
-/** The same pieces; `close` is called when they end, also where none is ever asked for: a generator would not notice. */
+/**
+ * Returns the same pieces. Calls `close` at their end, also if no piece is ever requested, which a generator would not
+ * notice.
+ */
 export function closing(source: AsyncIterable<Uint8Array>, close: () => void): AsyncIterable<Uint8Array> {
   const state = { isBegun: false };
   async function* pieces(): AsyncGenerator<Uint8Array> {

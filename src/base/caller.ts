@@ -29,12 +29,15 @@ export interface Caller {
   readonly tenant_id: string;
   /** An API key itself, an access token made from one or by an outside issuer, or the token of a running invocation. */
   readonly kind: "key" | "token" | "invocation";
-  /** Of the API key, also behind its tokens; of the invocation whose token was sent; of an outside issuer's subject. */
+  /**
+   * Id of the API key, also for its tokens; id of the invocation for the token of one; subject of an outside issuer's
+   * token.
+   */
   readonly key_id: string;
   readonly scopes: readonly Scope[];
   /** True for the operator, who manages tenants and their keys. */
   readonly is_operator: boolean;
-  /** Null but for `kind` invocation. */
+  /** Null unless `kind` is invocation. */
   readonly invocation: CallingInvocation | null;
 }
 

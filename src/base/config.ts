@@ -65,7 +65,7 @@ export interface Config {
   readonly memory_budget_mb: number;
   /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
   readonly storage_pool_mb: number | null;
-  /** Of the storage pool's loop device. */
+  /** Disk scheduler of the storage pool's loop device. */
   readonly disk_scheduler: DiskScheduler;
   /** Null: tenants do not share it. */
   readonly uplink: Uplink | null;

@@ -87,7 +87,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** What a client may be told beside the message. */
+/** Details for clients beside the message. */
 export interface ErrorDetails {
   /** Values and bounds for programs (`write`, `integer`, `>= 256`, `<= 65536 bytes`), never sentences. */
   readonly expected?: readonly string[] | null;

@@ -116,10 +116,10 @@ export const LIMITS = {
   terminal_seconds_max: 2_000_000,
   /** Output that the next client is shown: a few thousand lines. */
   terminal_backlog_bytes: 256 * 1024,
-  /** Sessions of one tenant that have ended, of which can be read how; and tenants that have such sessions. */
+  /** Ended sessions of one tenant whose result stays readable, and tenants with such sessions. */
   terminal_ended_kept: 100,
   terminal_ended_tenants_max: 256,
-  /** What sessions of one tenant showed that ended with nobody attached: the oldest goes first. 256 MiB of all tenants. */
+  /** Unseen output of one tenant's ended sessions; the oldest is evicted first. 256 MiB for all tenants. */
   terminal_unseen_bytes_max: 1024 * 1024,
   /** Characters of a frame of a client; the longest that means something has some fifty. */
   terminal_frame_length_max: 4_096,
@@ -182,7 +182,10 @@ export const LIMITS = {
   cells_target: 8,
   /** Earlier images of profiles that versions keep; versions of further ones run on the present image. */
   function_images_max: 64,
-  /** Tenants' claims on cells, one for each class that a tenant needed; who has most loses its oldest for a new one. */
+  /**
+   * Tenants' claims on cells, one for each class that a tenant needed; for a new one the tenant with the most loses its
+   * oldest.
+   */
   cell_claims_max: 128,
   /** A claim on cells is halved this often: one needed instance keeps a cell for two to three times as long. */
   cell_demand_ms: 60_000,

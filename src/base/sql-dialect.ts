@@ -16,7 +16,7 @@ export function jsonChanged(column: string, fields: readonly string[], gone: rea
   return `json_remove(json_set(${column}${set})${removed})`;
 }
 
-/** Whether a value is in the list that one parameter holds as JSON. */
+/** The condition that a value is in a list, which one parameter holds as JSON. */
 export const isListed = (column: string): string => `${column} IN (SELECT value FROM json_each(?))`;
 
 /** Begins an update that changes no row where the new values are taken. */

@@ -17,17 +17,17 @@ export interface NodeBounds {
   readonly containers_max: number;
   /** Function instances and cells. */
   readonly instances_max: number;
-  /** That function instances may use together. */
+  /** Memory of all function instances. */
   readonly memory_budget_mb: number;
   /** Processes and threads. */
   readonly processes_max: number;
-  /** That running containers may have together. */
+  /** Memory of all running containers. */
   readonly container_memory_mb: number;
-  /** Of the storage pool. */
+  /** Size of the storage pool. */
   readonly disk_mb: number;
-  /** Of a container or volume for which none is given. */
+  /** Default of a container or volume. */
   readonly disk_limit_mb: number;
-  /** Of the disk that the store lies on. */
+  /** Size of the disk of the store. */
   readonly store_disk_mb: number;
 }
 

@@ -14,8 +14,7 @@ import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
 import { FUNCTION_VERBS } from "./verbs/functions.ts";
 import { VOLUMES } from "./verbs/volumes.ts";
 
-/** Makes what a verb works with from the flags that all take. */
-
+/** Flags of every verb. */
 const EVERYWHERE: readonly Flag[] = [
   { flags: "--json", about: "print the API's response as JSON" },
   { flags: "--url <url>", about: "URL of the daemon (HEARTH_URL)" },

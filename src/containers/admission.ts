@@ -49,7 +49,7 @@ export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
 /** An image that a container may be made from. */
 export interface ResolvedImage {
   readonly reference: string;
-  /** What the profile of that name promises; null: it is no profile. */
+  /** Release that the profile promises; null: the image belongs to no profile. */
   readonly release: string | null;
 }
 
@@ -65,7 +65,7 @@ export async function readinessOf({ engine, resolveImage }: ReadinessParts, runn
   return { status, concern: "containers" as const, running_count, reason };
 }
 
-/** Returns null where they can be started. */
+/** Returns the reason why containers cannot be started; null: they can. */
 async function unready(engine: Pick<Engine, "images" | "storage">, image: ResolvedImage): Promise<string | null> {
   const isInStore = await engine.images.isRelease(image.reference, image.release).catch(() => null);
   if (isInStore === null) return "the image store does not answer";

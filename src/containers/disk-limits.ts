@@ -12,7 +12,7 @@ interface Parts {
   readonly log: Log;
 }
 
-/** Gives them the limit that a new container would get, while they run too. `tenant_id`: null for all tenants. */
+/** Sets the limit that a new container would get, also on running containers. `tenant_id`: null for all tenants. */
 export async function limitDisks(admission: Admission, parts: Parts, tenant_id: string | null): Promise<void> {
   for (const one of await admission.rows.withoutDiskLimit(tenant_id)) await limitDisk(admission, parts, one);
 }

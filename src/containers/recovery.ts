@@ -1,6 +1,6 @@
 /**
- * Containers of an earlier daemon: the states that the store has of them become what is true on the machine. Containers
- * that live run on; ends that no daemon saw are noted, and what nobody knows is removed.
+ * Recovers the containers of an earlier daemon: brings their states in the store in line with the machine. Live
+ * containers keep running. Records the exits that no daemon saw, and removes containers that the store does not know.
  */
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
@@ -30,7 +30,10 @@ export interface RecoveryOptions {
   settle(id: string, work: () => Promise<unknown>): Promise<void>;
 }
 
-/** Moves all states to what is true; kills and removals go on in the background. The restart policies follow later. */
+/**
+ * Brings all states in line with the machine. Kills and removals continue in the background; restart policies follow
+ * later.
+ */
 export async function recover(options: RecoveryOptions): Promise<void> {
   const { engine, rows, ports } = options;
   await noteImages(options);
@@ -50,11 +53,11 @@ export async function recover(options: RecoveryOptions): Promise<void> {
     } else if ((row.state === "running" || row.state === "starting") && !isLive) {
       dead.push(row);
     } else {
-      // One that was not to run any more, and whose end was not noted.
+      // The container should not run any more, and its end was not recorded.
       if (isLive && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
       options.supervisor.watch(row);
     }
-    // A stop was begun, and whoever asked for it was not told how it went.
+    // An earlier daemon began a stop and did not answer it.
     if (isLive && !row.is_wanted) {
       void options.stop(row, LIMITS.stop_grace_ms_default).catch(failed(row.id));
     }
@@ -77,7 +80,7 @@ export async function recover(options: RecoveryOptions): Promise<void> {
   }
 }
 
-/** Notes the image of containers that have its reference alone: what a name stands for later is not theirs. */
+/** Records the image of containers that have only a reference: a later image of that name is not theirs. */
 async function noteImages({ engine, store, rows, log }: RecoveryOptions): Promise<void> {
   for (const image of await rows.withoutImage()) {
     try {
@@ -91,7 +94,7 @@ async function noteImages({ engine, store, rows, log }: RecoveryOptions): Promis
   }
 }
 
-/** Notes an end that no daemon saw. After a reboot of the machine there is no word of it, and no exit code. */
+/** Records an exit that no daemon saw. After a reboot of the machine its exit code is unknown. */
 async function noteDeath({ engine, clock, changes, supervisor }: RecoveryOptions, row: ContainerRow): Promise<void> {
   const exit = engine.containers.exit(row.id);
   const fields =
@@ -102,7 +105,7 @@ async function noteDeath({ engine, clock, changes, supervisor }: RecoveryOptions
   supervisor.watch({ ...row, ...fields, state: "exited" });
 }
 
-/** Returns what the row of a container notes of its end. */
+/** Returns the fields of a container's row that record its exit. */
 export async function endFields(engine: Engine, id: string, end: Ended) {
   return {
     exit_code: end.exit_code,

@@ -11,7 +11,7 @@ import { CONTAINER_STATES, type ContainerState } from "./states.ts";
 
 /** A container as the store has it. */
 export interface ContainerRow extends ContainerSpec {
-  /** The node that holds it. */
+  /** The node that holds the container. */
   readonly node_seq: number;
   /** Reference that the image was asked for by. */
   readonly image: string;
@@ -65,13 +65,13 @@ export class ContainerRows {
   readonly #store: Store;
   readonly #node: StoredNode;
 
-  /** `node`: this one, whose bounds count and whose containers it changes. */
+  /** `node`: this node, whose bounds count and whose containers change here. */
   constructor(store: Store, node: StoredNode) {
     this.#store = store;
     this.#node = node;
   }
 
-  /** Whether this node holds it. */
+  /** True if this node holds the container. */
   isHeld({ node_seq }: Pick<ContainerRow, "node_seq">): boolean {
     return node_seq === this.#node.seq;
   }
@@ -101,7 +101,7 @@ export class ContainerRows {
     return readPage(this.#store, `${SELECT} AND tenant_id = ?${where}`, args, place, (row) => toItem(rowOf(row)));
   }
 
-  /** Of all tenants and nodes, in pages: for the daemon's own start. */
+  /** Reads the containers of all tenants and nodes in pages, for the start of the daemon. */
   async *all(): AsyncGenerator<ContainerRow> {
     for (let after = 0; ; ) {
       const rows = await this.#store.read(`${SELECT} AND seq > ? ORDER BY seq LIMIT ?`, [after, LIMITS.list_limit_max]);
@@ -116,7 +116,7 @@ export class ContainerRows {
     return (await this.#store.read(`SELECT ${COLUMNS} FROM containers WHERE is_removing = 1`)).map(rowOf);
   }
 
-  /** Those of all nodes. */
+  /** Reads the containers of a tenant on all nodes. */
   async ofTenant(tenant_id: string): Promise<readonly { readonly id: string; readonly isHeld: boolean }[]> {
     const rows = await this.#store.read("SELECT id, node_seq FROM containers WHERE tenant_id = ?", [tenant_id]);
     return rows.map(({ id, node_seq }) => ({ id: String(id), isHeld: node_seq === this.#node.seq }));
@@ -140,7 +140,7 @@ export class ContainerRows {
     return tenantGuard(tenant_id, `(${used}) + ? <= ?`, [this.#node.seq, memory_limit_mb, container_memory_mb]);
   }
 
-  /** Those of this node without a limit of their disk; of all tenants for null. */
+  /** Reads the containers of this node without a disk limit. `tenant_id`: null for all tenants. */
   async withoutDiskLimit(
     tenant_id: string | null,
   ): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {

@@ -1,4 +1,7 @@
-/** Shapes of the container concern as zod schemas: requests and records. What runs in a container is in exec/schema.ts. */
+/**
+ * Shapes of the container concern as zod schemas: requests and records. Those of commands in a container are in
+ * exec/schema.ts.
+ */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import {
@@ -21,7 +24,7 @@ import {
 import { egress, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
-/** Where an image or a container keeps what a mount or a working directory would cover. */
+/** Directories whose files a mount or a working directory must not cover. */
 const MOUNT_REFUSED = ["/", "/bin", "/sbin", "/lib", "/lib64", "/usr", "/proc", "/sys", "/dev", "/etc"];
 const DIRECTORY_REFUSED = ["/proc", "/sys", "/dev", "/boot", "/var/run", "/var/log"];
 

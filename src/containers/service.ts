@@ -5,7 +5,7 @@
  *
  * L1 The verbs of one container take turns for as long as they change what runs.
  * L2 `running` in the store is written only after the container answered, `exited` only after nothing of it is left.
- *    Where a crash comes in between, recovery.ts moves the state to what is true.
+ *    After a crash in between, recovery.ts corrects the state.
  * L3 A failed start leaves no container in `starting`, also when the store refuses to note it: that is repeated until
  *    the store takes it.
  */
@@ -110,7 +110,7 @@ export class Containers {
     this.#supervisor.begin();
   }
 
-  /** Limits the disks of a tenant that have no limit, if it has one by now; null: of all tenants. */
+  /** Limits the unlimited disks of a tenant that has a limit by now; null: of all tenants. */
   readonly limitDisks = (tenant_id: string | null) => limitDisks(this.#admission, this.#options, tenant_id);
 
   /** Ids of the images that containers of this node need. */
@@ -225,7 +225,7 @@ export class Containers {
     return row;
   }
 
-  /** As `row`. Throws WRONG_STATE where another node holds it, for what needs more than the store. */
+  /** Like `row`, for work that needs more than the store. Throws WRONG_STATE if another node holds the container. */
   async held(tenant_id: string, id: string): Promise<ContainerRow> {
     const row = await this.row(tenant_id, id);
     if (!this.#rows.isHeld(row)) throw heldElsewhere(`container '${id}'`);

@@ -22,7 +22,8 @@ export class View {
         () => true,
         () => false,
       ) ?? false,
-      // The image that its root lies on: the reference may stand for another by now. No answer is no complaint.
+      // The image of its root, since the reference may name another by now. An image store that does not answer fails no
+      // check.
       this.#engine.images.isRelease(row.image_id, row.release).catch(() => true),
     ]);
     return this.#made(row, isResponsive, isValid);

@@ -316,7 +316,7 @@ function guideOf({ id, title }: DocsPageRow, file: string): string {
     if (page === undefined) return null;
     return part === undefined ? `#${pageId(page)}` : `#${page}-${escaped(part)}`;
   };
-  // The files of a folder are for its readers.
+  // The section Files is for readers of the folder.
   const text = fileText(file).split(/^## Files$/m)[0] ?? "";
   return guideHtml(text, { id, title, href });
 }

@@ -18,7 +18,7 @@ export interface HtmlRow {
   readonly entry?: Entry;
 }
 
-/** What the search of the page finds: an element with an id, its kind and its title. */
+/** An entry of the search: an element with its id, its kind and its title. */
 export interface Entry {
   readonly id: string;
   readonly kind: "guide" | "operation" | "error" | "setting" | "limit" | "schema";

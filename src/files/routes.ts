@@ -105,7 +105,7 @@ function unpackingOf(body: z.output<typeof archiveBody> | undefined, query: Unpa
   return { path, strip_components: body?.strip_components ?? query.strip_components };
 }
 
-/** The answer to an upload comes when its body was read to the end: most clients look at none before. */
+/** Answers an upload when its body is read to the end: most clients read no answer before. */
 async function unpacked(
   operations: Operations,
   tenant_id: string,

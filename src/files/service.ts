@@ -153,7 +153,7 @@ export async function downloadArchive(open: OpenTree, path: string, format: keyo
   }
 }
 
-/** How an archive is unpacked. */
+/** Target and options of unpacking an archive. */
 export interface Unpacking {
   readonly path: string;
   readonly strip_components: number;

@@ -1,7 +1,7 @@
 /**
  * Instances that outlived an earlier process: back into the pool, each for the version that it was bound to. What
  * belongs to a function that is not active, or to a version that is not there, is handed to the pool too, which ends
- * it, since its group is not open. What belongs to a class that this process does not make is removed here.
+ * it, since its group is not open. Instances of a class that this process does not make are removed here.
  */
 import type { Pool } from "../../pool/index.ts";
 import { errorText } from "../base/errors.ts";

@@ -14,7 +14,7 @@ import type { Images, InstanceClass } from "../engine/ports.ts";
 
 /** Hexadecimal digits of the digest in a key. */
 const DIGEST_LENGTH = 12;
-/** A store of images that did not answer is asked again after this time. */
+/** Pause before the image store is asked again after it did not answer. */
 const RETRY_MS = 30_000;
 
 /** Returns the class of a runtime on an image, whose id is the digest of its content. */
@@ -27,7 +27,7 @@ function classOf({ name, scratch_mb = LIMITS.tmpfs_mb }: Runtime, image: string)
 
 export interface ClassesOptions {
   readonly runtimes: ReadonlyMap<string, Runtime>;
-  /** Returns the id of the image that a profile stands for now. */
+  /** Returns the id of the image that a profile currently names. */
   readonly imageOf: (profile: string) => string;
   readonly images: Pick<Images, "isRelease" | "state">;
   readonly clock: Clock;
@@ -55,7 +55,7 @@ export class Classes {
   readonly #options: ClassesOptions;
   readonly #by_runtime: ReadonlyMap<string, InstanceClass>;
   readonly #by_key: Map<string, Known>;
-  /** Earlier images by id. Those that the store lacks go first if there are too many. */
+  /** Earlier images by id. Above the bound, images that the store lacks are evicted first. */
   readonly #earlier = new Map<string, Earlier>();
   readonly #missing = new Set<string>();
   /** Monotonic: until then the store of images is not asked, because it did not answer. */

@@ -1,7 +1,6 @@
 /**
- * How many calls of a function and of a tenant are in flight (waiting or running), and the refusal where one
- * has a limit. A call inside a call counts as one more: at its limit it is refused at once and never waits for the
- * call that waits for it.
+ * Counts the calls of a function and of a tenant in flight (waiting or running), and refuses calls above a limit. A call
+ * inside a call counts as one more: at its limit it is refused at once and never waits for the call that waits for it.
  *
  * C1. Calls are counted whether or not a limit is set, so that one set while calls run counts these too.
  * C2. A refused call is not counted; every other one leaves once. An entry ends with its last call, so the maps are
@@ -10,8 +9,8 @@
 import { AppError, invariant } from "../base/errors.ts";
 
 /**
- * The port of whoever limits calls in flight. Single writer: one process counts in its memory; a second node would grant each
- * function and tenant its limit once more.
+ * The port of the limiter of calls in flight. Single writer: one process counts in its memory; a second node would grant
+ * each function and tenant its limit once more.
  */
 export interface ConcurrencyLimiter {
   /** Counts one call. Throws CONCURRENCY_LIMIT when a limit is reached; a limit of null is none. Synchronous. */

@@ -48,7 +48,7 @@ export class Groups {
     const group = groupKey(record.id, record.version);
     launcher.setLimits(group, record);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
-    // An open group keeps its class (S5 in pool/states.ts), whatever the store of images says of the version's image now.
+    // An open group keeps its class (S5 in pool/states.ts), also if the image store has lost the version's image since.
     const of = this.#known.get(record.id)?.classes.get(record.version) ?? classes.register(record, image).key;
     this.#note(record, of);
     pool.setGroup(group, { class: of, min_instances, max_instances, queue_max, owner, memory_mb });

@@ -26,7 +26,9 @@ export class InvocationIds {
     return `inv_${(seq < this.#from ? seq : this.#masked(seq, suffix)).toString(36)}_${suffix}`;
   }
 
-  /** Places that an id may mean, mostly one; the suffix of the record there tells. Empty for what is no id. */
+  /**
+   * Returns the places that an id may mean, mostly one; the suffix of the record there decides. Empty for an invalid id.
+   */
   places(id: string): InvocationPlace[] {
     const [, number = "", suffix = ""] = /^inv_([0-9a-z]{1,10})_([0-9a-z]+)$/.exec(id) ?? [];
     if (number === "") return [];

@@ -2,7 +2,7 @@
  * Numbers of invocations, given out without a write each: the store reserves them in blocks. A crash skips what is left
  * of a block.
  *
- * N1. No number is given twice, whatever ended how: a block is durable before its first number is given.
+ * N1. No number is given twice, also after a crash: a block is durable before its first number is given.
  * N2. Blocks come by compare-and-set, so that several nodes may reserve them from one store.
  */
 import { AppError, invariant } from "../base/errors.ts";
@@ -19,7 +19,7 @@ interface Block {
   readonly last: number;
 }
 
-/** The port of whoever gives out numbers of invocations. */
+/** The port of the source of invocation numbers. */
 export interface NumberSource {
   /** Once, before all else. Resolves to the number that is given first. */
   boot(): Promise<number>;

@@ -1,4 +1,4 @@
-/** The port through which the function concern tells of its calls. What becomes of that is src/telemetry's. */
+/** The port through which the function concern reports its calls. src/telemetry makes metrics and spans of them. */
 import type { Trace } from "../base/trace.ts";
 import type { FunctionRecord, InvocationRecord } from "./schema.ts";
 

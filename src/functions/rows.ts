@@ -26,7 +26,7 @@ export interface FunctionRow {
 }
 
 export interface NewVersion {
-  /** Of the function. */
+  /** Id of the function. */
   readonly id: string;
   readonly version_id: string;
   /** Id of the image that the version's instances are made from, for good. */
@@ -58,7 +58,7 @@ export class FunctionRows {
   readonly #store: Store;
   readonly #node: StoredNode;
 
-  /** `node`: this one, which owns the functions that are created here. */
+  /** `node`: this node, which owns the functions that are created here. */
   constructor(store: Store, node: StoredNode) {
     this.#store = store;
     this.#node = node;
@@ -73,14 +73,14 @@ export class FunctionRows {
     return orNotFound(id, await this.byId(tenant_id, id));
   }
 
-  /** As `found`. Throws WRONG_STATE where another node owns it, for what needs its instances. */
+  /** Like `found`, for work that needs its instances. Throws WRONG_STATE if another node owns the function. */
   async held(tenant_id: string, id: string): Promise<FunctionRow> {
     const row = await this.found(tenant_id, id);
     if (!this.isHeld(row)) throw heldElsewhere(`function '${id}'`);
     return row;
   }
 
-  /** Whether this node owns it. */
+  /** True if this node owns the function. */
   isHeld({ record }: Pick<FunctionRow, "record">): boolean {
     return record.owner_node_id === this.#node.id;
   }
@@ -111,7 +111,7 @@ export class FunctionRows {
     return { items: rows.map((row) => this.#row(row).record), last: is_cut ? last_seq : null };
   }
 
-  /** Those that this node owns, over all tenants, in pages: for the daemon's own start, never for an answer. */
+  /** Reads the functions of this node, of all tenants, in pages: for the start of the daemon, never for an answer. */
   async *inStates(states: readonly FunctionState[]): AsyncGenerator<FunctionRow> {
     const marks = states.map(() => "?").join(", ");
     const sql = `${SELECT} WHERE f.seq > ? AND f.node_seq = ? AND f.state IN (${marks}) ORDER BY f.seq LIMIT ?`;
@@ -235,7 +235,9 @@ export class FunctionRows {
     };
   }
 
-  /** What is left of a function after its records were deleted a page of bytes at a time, and any record that came meanwhile. */
+  /**
+   * The statements that delete a function and its versions, and the records that the paged deletion before did not see.
+   */
   delete(function_seq: number): Statement[] {
     return [
       { sql: "DELETE FROM invocations WHERE function_seq = ?", args: [function_seq] },

@@ -1,6 +1,6 @@
 /**
- * What a call needs to know of a function, prepared once per version: the pool's group, the command, the
- * fixed part of the environment. Kept in a bounded cache under id and name; every change of the function drops it.
+ * Targets of calls, prepared once per version of a function: the pool's group, the command, the fixed part of the
+ * environment. Kept in a bounded cache under id and name; every change of the function drops them.
  */
 import { LRUCache } from "lru-cache";
 import { RUNTIMES } from "../../runtimes/index.ts";

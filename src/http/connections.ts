@@ -56,9 +56,9 @@ export class DrainingResponse<R extends IncomingMessage = IncomingMessage> exten
 
 export interface ConnectionLimits {
   readonly connections_max: number;
-  /** Of these, from one remote address. Unbounded unless given. */
+  /** Connections among these from one remote address. Unbounded unless given. */
   readonly per_address_connections_max?: number;
-  /** Of these, from the addresses of one tenant, where `TenantOfAddress` tells it. Unbounded unless given. */
+  /** Connections among these from one tenant, which `TenantOfAddress` tells. Unbounded unless given. */
   readonly per_tenant_connections_max?: number;
 }
 

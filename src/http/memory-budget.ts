@@ -1,7 +1,7 @@
 /**
- * What the requests of one listener hold in memory at the same time: bodies until their request is answered,
- * answers until the client has taken them. Each alone has a bound; without one for all together a few clients that send
- * much and read nothing would end the daemon.
+ * The memory that all requests of one listener hold at the same time: bodies until their request is answered, answers
+ * until the client has read them. Each alone has a bound; without one for all together a few clients that send much and
+ * read nothing would end the daemon.
  *
  * B1. The sum never passes `held_bytes_max`. The last quarter is kept for requests that hold little, so that large ones
  *     cannot shut out the others.

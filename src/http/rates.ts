@@ -24,8 +24,8 @@ export interface Taken {
 }
 
 /**
- * The port of whoever limits the requests of tenants. Single writer: one process counts in its memory; a second node would let
- * each tenant send its rate once more.
+ * The port of the limiter of requests. Single writer: one process counts in its memory; a second node would let each
+ * tenant send its rate once more.
  */
 export interface RateLimiter {
   /** Null: no limit. A tenant whose limit changes begins with a full bucket. */

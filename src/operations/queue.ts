@@ -53,8 +53,8 @@ const IN_ALL = Symbol("in all");
 const UNMADE = { target_resource_id: null } as const;
 
 /**
- * The port of whoever carries operations out. Single writer: one process holds every operation that has not ended and takes
- * up all of them at its start. A second node would need a claim on each, with a lease, or both would carry it out.
+ * The port of the service that executes operations. Single writer: one process holds every open operation and resumes all
+ * of them at its start. A second node would need a claim on each, with a lease, or both would execute it.
  */
 export interface OperationQueue {
   readonly isDraining: boolean;
@@ -68,19 +68,19 @@ export interface OperationQueue {
   runner(type: string): Runner;
   /** Makes an operation open; it does not wait for its turn yet. */
   admit(row: OpenRow, attachment: unknown): Open;
-  /** Lets go of an operation: it has ended, was never accepted, or is left to the next process. */
+  /** Forgets an operation that has ended, was never accepted, or is left to the next process. */
   dismiss(open: Open): void;
-  /** Lets it wait for its turn, which may be at once. */
+  /** Enqueues an operation; its turn may come at once. */
   enqueue(open: Open, left_ms: number): void;
-  /** Ends what waits, and asks what runs to stop. The first reason counts. */
+  /** Ends a queued operation, and asks a running one to stop. The first reason counts. */
   stop(open: Open, why: Stop): Promise<void>;
-  /** Resolves when it has ended, time is up, the signal fires, or the daemon is about to end. */
+  /** Resolves when it has ended, time is up, the signal fires, or the daemon is shutting down. */
   ended(open: Open, timeout_ms: number, signal?: AbortSignal): Promise<void>;
   /** The last change of an operation. Rejects where it could not be stored for long; the next process finds it open. */
   end(open: Open, end: End): Promise<void>;
   /** The event that tells of a state. */
   event(open: OpenRow, status: OperationStatus): NewEvent;
-  /** Nothing else begins. What runs gets `ms`, or less where the next process can take it up, to finish. */
+  /** Begins no other operation. Running ones have `ms` to finish, or less if the next process can resume them. */
   drain(ms: number): Promise<void>;
 }
 

@@ -7,7 +7,7 @@ import { numberOrNull, type Row, type Statement, type Store, textOrNull, type Va
 import { type OperationFilter, type OperationRecord, type Resource, resourceFields, statusUrl } from "./schema.ts";
 import type { OperationStatus } from "./states.ts";
 
-/** Why an operation failed, as a refusal would say it. */
+/** The reason of a failed operation, in the fields of a refusal. */
 export interface Failure {
   readonly code: string;
   readonly message: string;

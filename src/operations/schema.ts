@@ -46,7 +46,7 @@ export const operationRecord = z
   .meta({ id: "Operation" });
 export type OperationRecord = Readonly<z.output<typeof operationRecord>>;
 
-/** What an operation changes or makes. `id` is null while there is none, or where it is about several. */
+/** A resource that an operation changes or makes. `id` is null while it does not exist, or if there are several. */
 export interface Resource {
   readonly type: string;
   readonly id: string | null;

@@ -38,7 +38,7 @@ export interface NewOperation {
   /** One that was registered. */
   readonly type: string;
   readonly target?: Resource;
-  /** What it is to make beside its target, where that has its id already. */
+  /** Resource that the operation makes beside its target, if its id is known. */
   readonly made?: Resource;
   /** What the runner gets; JSON. Forgotten when the operation has ended. */
   readonly input?: unknown;

@@ -7,7 +7,7 @@ import { constants } from "node:os";
 import { InstallationError } from "../installation/installation-error.js";
 
 /**
- * @typedef {object} Context What a step works on.
+ * @typedef {object} Context Input of a step.
  * @property {"start" | "test" | "heavy"} mode
  * @property {string} project_dir
  * @property {string} data_dir
@@ -91,7 +91,7 @@ export class Commands {
   }
 
   /**
-   * Resolves with the standard output of a command that succeeds; rejects with a InstallationError that carries the last
+   * Resolves with the standard output of a command that succeeds; rejects with an InstallationError that carries the last
    * lines of both outputs.
    *
    * @param {readonly string[]} argv

@@ -13,7 +13,9 @@ export interface Migration {
   readonly statements: readonly string[];
 }
 
-/** What a record takes in the store, in bytes: its texts, and a fixed sum for all else. As in src/functions/byte-paging.ts. */
+/**
+ * Bytes of a record in the store: its texts, and a fixed sum for all else. The same as in src/functions/byte-paging.ts.
+ */
 const recordBytes = (row: string): string =>
   `500 + octet_length(${row}.stdout) + octet_length(${row}.stderr) + octet_length(${row}.timings)
     + coalesce(octet_length(${row}.error_message), 0)`;
@@ -348,14 +350,14 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     version: 11,
     statements: [
-      // At its start the daemon asks for the jobs that an earlier process saw begin and not end: few of many.
+      // At startup the daemon reads the jobs that an earlier process left running: few of many.
       "CREATE INDEX exec_jobs_running ON exec_jobs (container_id) WHERE status = 'running'",
     ],
   },
   {
     version: 12,
     statements: [
-      // An operation names what it changes, and what it made beside that, by type and id.
+      // An operation names by type and id the resource that it changes and the one that it made beside it.
       "ALTER TABLE operations ADD COLUMN made_resource_type TEXT",
       "ALTER TABLE operations ADD COLUMN made_resource_id TEXT",
       `UPDATE operations SET target_resource_type = 'container', target_resource_id = container_id

@@ -1,5 +1,5 @@
 /**
- * Who this node is. Its id is in the data directory and not in the store, which several nodes may share.
+ * The identity of this node. Its id is in the data directory and not in the store, which several nodes may share.
  *
  * N1. A node has one id for good, wherever a start was killed. The id is in the file before the store knows it.
  * N2. An earlier version kept the id in the store. One node takes that one over: it marks the store with the new id that

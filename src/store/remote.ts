@@ -3,7 +3,8 @@
  * transaction; requests follow each other, so that batches commit in the order of their calls.
  *
  * E1. A request that the server does not answer within `store_answer_ms` fails, and the next one goes over a new
- *     connection if this one ever answered. The server may have committed it all the same: only a row or a batch with an expectation tells.
+ *     connection if this one ever answered. The server may have committed it all the same: only a row or a batch with an
+ *     expectation tells.
  * E2. The server knows no condition on the number of changed rows, so a statement after each expectation fails the batch.
  * E3. Commits are as durable as the server makes them: sqld runs SQLite with `synchronous=NORMAL` and lets no client
  *     change it, so a power cut of the server may take the last ones, also those that asked for `durable`.
@@ -73,7 +74,7 @@ async function migrateRemote(server: Server, url: string, migrations: readonly M
   let found = Number((await server.execute(READ_VERSION)).rows[0]?.[0] ?? 0);
   for (const { version, statements } of missingMigrations(found, url, migrations)) {
     const steps = statements.map((sql) => ({ sql }));
-    // Of two daemons that start at the same time one fails here.
+    // If two daemons start at the same time, one fails here.
     await server.batch([assertVersion(found), ...steps, writeVersion(version)]).catch((cause) => {
       throw notMigrated(url, version, cause);
     });
@@ -88,7 +89,7 @@ class Server {
   readonly #clock: Clock;
   readonly #answer_ms: number;
   #client: Client;
-  /** Over the present connection. */
+  /** True if the server has answered over the present connection. */
   #hasAnswered = false;
 
   constructor(connect: () => Client, url: string, clock: Clock, answer_ms: number) {

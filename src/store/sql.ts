@@ -71,13 +71,13 @@ export function sqliteCode(thrown: unknown): string {
   return typeof code === "string" && code.startsWith("SQLITE_") ? code : "";
 }
 
-/** Expected, as everything that runs out: no fault, and over when there is space again. */
+/** A full disk is expected and no fault: it ends when there is space again. */
 export function diskFull(cause?: unknown): AppError {
   const hint = "free space on the disk of the data directory, or delete unused functions";
   return new AppError("CAPACITY_FULL", "disk of the store full", { hint, retry_after: 1, cause });
 }
 
-/** What callers of the store get for an error of the database. Values never appear in SQLite's messages. */
+/** Translates an error of the database for callers of the store. Values never appear in SQLite's messages. */
 export function storeError(thrown: unknown): unknown {
   const code = sqliteCode(thrown);
   if (code === "") return thrown;
@@ -95,7 +95,7 @@ export function checkParameters(sql: string, parameter_count: number, values: re
   invariant(parameter_count === values.length, `${values.length} values for ${parameter_count} parameters: ${sql}`);
 }
 
-/** Inserts so many rows by one statement, their values side by side. */
+/** Returns the statement that inserts `count` rows, with their values side by side. */
 export function insertRows(table: string, columns: readonly string[], count: number): string {
   const row = `(${columns.map(() => "?").join(",")})`;
   return `INSERT INTO ${table} (${columns.join(",")}) VALUES ${Array.from({ length: count }, () => row).join(",")}`;

@@ -26,7 +26,7 @@ export interface StoredNode {
   readonly seq: number;
 }
 
-/** The refusal of what only the node that holds a thing can do: its processes and files are on that node's machine. */
+/** Refuses work that only the node that holds a resource can do: its processes and files are on that node's machine. */
 export function heldElsewhere(what: string): AppError {
   return new AppError("WRONG_STATE", `${what} is held by another node`, {
     hint: "send the request to the node that holds it",

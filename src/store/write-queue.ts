@@ -1,6 +1,6 @@
 /**
- * Writes that wait for their commit, of every implementation: whole batches, and rows of appenders. Whoever commits them
- * takes them in the order of their calls and settles each.
+ * Writes that wait for their commit, of every implementation: whole batches, and rows of appenders. The implementation
+ * takes them in the order of their calls, commits them and settles each.
  *
  * Q1. Waiting items are bounded in number and bytes; one above a bound is refused at once.
  * Q2. Nothing waits for more to come: a flush follows at the end of the event loop's turn.
@@ -58,7 +58,7 @@ export interface QueueOptions {
   readonly limits: QueueLimits;
   /** Called at the end of a turn in which something was added, or after `schedule`. */
   readonly flush: () => void;
-  /** Why a row cannot be accepted now; null: it can. */
+  /** Returns the reason why an item of that kind cannot be accepted now; null: it can. */
   readonly refusal?: (kind: Item["kind"]) => AppError | null;
 }
 

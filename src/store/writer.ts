@@ -39,7 +39,7 @@ function isFailure(outcome: Outcome): outcome is { readonly thrown: unknown } {
 const NO_VALUES: readonly Value[] = [];
 
 export class Writer {
-  /** What waits for its commit. */
+  /** Writes that wait for their commit. */
   readonly queue: WriteQueue;
   readonly #connection: Connection;
   readonly #checkpointer: () => Checkpointer;

@@ -5,9 +5,9 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 
 export interface MachineSources {
-  /** By state. */
+  /** API containers by state. */
   readonly containers: () => Promise<ReadonlyMap<string, number>>;
-  /** Of the storage pool. */
+  /** Size and usage of the storage pool. */
   readonly storage: () => Promise<{ readonly size_mb: number; readonly used_mb: number; readonly free_mb: number }>;
   readonly connections: () => { readonly used_count: number; readonly count_max: number };
   /** Packets that were dropped because of the bounds of tracked connections. */
@@ -63,7 +63,7 @@ export function addMachineSeries(registry: Registry, sources: MachineSources): v
   });
 }
 
-/** Callers during a read share it. */
+/** Returns a reader whose callers share a read under way. */
 function shared<Result>(read: () => Promise<Result>): () => Promise<Result> {
   const state: { reading: Promise<Result> | null } = { reading: null };
   return () => {

@@ -1,7 +1,6 @@
 /**
  * The node's metrics, under names that end in their unit: what is counted as it happens (requests, calls,
- * commits, refusals) and what is read when it is asked for (pool, store, process). How they are served is routes.ts's
- * and otlp.ts's.
+ * commits, refusals) and what is read when it is asked for (pool, store, process). routes.ts serves them.
  *
  * M1. Every label takes its values from a fixed set (codes, states, route patterns) or from the pool's bounded list of
  *     instance classes; only function-series.ts, which has a bound of its own, knows names.

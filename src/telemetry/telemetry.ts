@@ -1,6 +1,6 @@
 /**
- * Where the reports of the other folders come together: each request and each call goes into the metrics,
- * each request into the log, and sampled ones into spans where these are exported.
+ * Receives the reports of the other folders: each request and each call goes into the metrics, each request into the log,
+ * and sampled ones into spans if these are exported.
  *
  * O1. A line of the log holds ids, names and numbers. Keys, paths, queries, payloads, environment values and outputs
  *     are not among what is reported, so none of them can get there.

@@ -1,6 +1,7 @@
 /**
- * Terminal sessions that have ended: how, and the output that no client has seen. Each tenant has bounds of its own, so that
- * none evicts what another may still read. Of tenants the one whose session ended longest ago goes first.
+ * Terminal sessions that have ended: their results, and the output that no client has seen. Each tenant has bounds of its
+ * own, so that no tenant evicts the sessions of another. Above the bound of tenants, the tenant whose last session ended
+ * longest ago is evicted first.
  */
 import { LRUCache } from "lru-cache";
 import { LIMITS } from "../base/limits.ts";

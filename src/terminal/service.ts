@@ -3,8 +3,8 @@
  * it, so no session outlives the daemon, and its id is nobody's then.
  *
  * T1. A tenant has at most its limit `terminals_max` and the node `terminal_sessions_max`, those being made too.
- * T2. A session that has ended leaves the list; of a tenant's newest `terminal_ended_kept` it can still be read how they
- *     ended. What nobody saw of them is kept up to `terminal_unseen_bytes_max` of each tenant.
+ * T2. A session that has ended leaves the list; the results of a tenant's newest `terminal_ended_kept` stay
+ *     readable. Their unseen output is kept up to `terminal_unseen_bytes_max` of each tenant.
  */
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";

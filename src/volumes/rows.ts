@@ -8,7 +8,7 @@ import type { VolumeStatus } from "./states.ts";
 
 export interface VolumeRow {
   readonly id: string;
-  /** The node that holds it. */
+  /** The node that holds the volume. */
   readonly node_seq: number;
   readonly tenant_id: string;
   readonly name: string;
@@ -26,13 +26,13 @@ export class VolumeRows {
   readonly #store: Store;
   readonly #node: StoredNode;
 
-  /** `node`: this one, which holds the volumes that are created here. */
+  /** `node`: this node, which holds the volumes that are created here. */
   constructor(store: Store, node: StoredNode) {
     this.#store = store;
     this.#node = node;
   }
 
-  /** Whether this node holds it. */
+  /** True if this node holds the volume. */
   isHeld({ node_seq }: Pick<VolumeRow, "node_seq">): boolean {
     return node_seq === this.#node.seq;
   }
@@ -60,7 +60,7 @@ export class VolumeRows {
     return { all: rows.map(({ id }) => String(id)), ending: ending.map(({ id }) => String(id)) };
   }
 
-  /** Those of this node come first. */
+  /** Reads the ids of the volumes of a tenant, those of this node first. */
   async ofTenant(tenant_id: string): Promise<readonly string[]> {
     const sql = "SELECT id FROM volumes WHERE tenant_id = ? ORDER BY node_seq <> ?, seq";
     const rows = await this.#store.read(sql, [tenant_id, this.#node.seq]);
@@ -91,7 +91,7 @@ export class VolumeRows {
     ];
   }
 
-  /** Those of this node without a quota; of all tenants for null. */
+  /** Reads the volumes of this node without a quota. `tenant_id`: null for all tenants. */
   async withoutQuota(
     tenant_id: string | null,
   ): Promise<readonly { readonly id: string; readonly tenant_id: string }[]> {

@@ -146,7 +146,7 @@ export class Volumes {
     return row;
   }
 
-  /** As `row`. Throws WRONG_STATE where another node holds it, for what needs more than the store. */
+  /** Like `row`, for work that needs more than the store. Throws WRONG_STATE if another node holds the volume. */
   async held(tenant_id: string, name: string): Promise<VolumeRow> {
     const row = await this.row(tenant_id, name);
     this.#checkHeld(row);

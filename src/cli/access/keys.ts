@@ -146,7 +146,7 @@ export async function rotateTokenKey(session: Session, _words: Words, flags: Fla
   session.show(made, () => `every earlier token ${endOf(made.previous_expires_at, session)}\n`);
 }
 
-/** Of what a rotation has replaced. */
+/** Returns the end of a replaced key or its tokens, as the predicate of a sentence. */
 function endOf(at: number, { now }: Session): string {
   return at <= now ? "is no longer valid" : `expires ${relative(at, now)}`;
 }

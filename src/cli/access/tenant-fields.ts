@@ -19,7 +19,7 @@ export const NO_LIMIT_FLAGS: readonly Flag[] = LIMIT_NAMES.map((limit) => ({
   about: "remove this limit",
 }));
 
-/** What was given; null for a limit that was taken away, `default` for one that is the node's again. */
+/** Returns the given limits: null removes a limit, `default` sets the node's default again. */
 export function limitsOf(flags: Flags): Limits {
   const given = LIMIT_NAMES.map((limit) => {
     const value = flags[limit.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase())];

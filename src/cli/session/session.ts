@@ -189,4 +189,5 @@ export function isRefusal(error: unknown, code: string): boolean {
   return error instanceof ApiError && error.body?.error_code === code;
 }
 
+/** Makes the session of a verb from the flags of every verb. */
 export type Start = (flags: GlobalFlags) => Session;

@@ -1,6 +1,6 @@
 /**
- * How much is in an archive as it passes: of the daemon's own, in GNU's tar format (engine/files/tar.ts), the bytes of files.
- * Of each piece only what is left of a header is kept.
+ * Counts the bytes of files in an archive of the daemon as it passes, in GNU's tar format (engine/files/tar.ts). Keeps of
+ * each piece only the rest of a header.
  */
 const BLOCK_BYTES = 512;
 

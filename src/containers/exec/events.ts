@@ -30,7 +30,7 @@ export class ExecEvents {
   #window_ms = Number.NEGATIVE_INFINITY;
   /** Of this window, by tenant. */
   readonly #counts = new Map<string, number>();
-  /** Not told yet, by tenant. One that is evicted loses its count. */
+  /** Execs without an event since the last one with an event, by tenant. An evicted tenant loses its count. */
   readonly #omitted = new LRUCache<string, number>({ max: LIMITS.exec_events_omitted_tenants_max });
 
   constructor(clock: Clock) {

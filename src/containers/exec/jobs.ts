@@ -45,7 +45,7 @@ const CUT: JobEnd = {
   stderr_truncated: false,
 };
 
-/** Of a node. Reads the index of running jobs, not the jobs that have ended. */
+/** Selects the running jobs of a node from their index, without reading ended jobs. */
 export const RUNNING = `SELECT exec_jobs.id, container_id, tenant_id FROM exec_jobs
   JOIN containers ON containers.id = container_id WHERE exec_jobs.status = 'running' AND node_seq = ?`;
 
@@ -54,14 +54,14 @@ export class Jobs {
   readonly #node: StoredNode;
   readonly #events: Events;
 
-  /** `node`: this one, on which what it notes runs. */
+  /** `node`: this node, on which the commands of the jobs run. */
   constructor(store: Store, node: StoredNode, events: Events) {
     this.#store = store;
     this.#node = node;
     this.#events = events;
   }
 
-  /** What an earlier process on this node saw begin and not end: minit ended it with the connection. */
+  /** Ends the jobs that an earlier process on this node left running: minit ended their commands with the connection. */
   async boot(now_ms: number): Promise<void> {
     const left = await this.#store.read(RUNNING, [this.#node.seq]);
     for (const { id, container_id, tenant_id } of left) {

@@ -29,8 +29,8 @@ export interface PortsOptions {
 }
 
 /**
- * The port of whoever gives ports of a machine to containers. Single writer: one process knows the owners, from the rows of its
- * node; a second daemon on the same machine learns of its ports only from the packet filter (O2).
+ * The port of the service that gives ports of a machine to containers. Single writer: one process knows the owners, from
+ * the rows of its node; a second daemon on the same machine learns of its ports only from the packet filter (O2).
  */
 export interface HostPorts {
   /** From now on the port is the daemon's own. */

@@ -1,4 +1,4 @@
-/** What a container may reach and how it is reached, as zod schemas: `egress` and `ports` of a container. */
+/** Schemas of the outbound traffic (`egress`) and the published ports (`ports`) of a container. */
 import { z } from "zod";
 import { PORT_MAX, parseAllowRule } from "../../base/egress.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -17,7 +17,7 @@ const host_address = z
   .describe("127.0.0.1 for clients on this machine; 0.0.0.0 for all addresses of this machine.");
 const protocol = z.enum(["tcp", "udp"]).describe("Protocol of both ports.");
 
-/** As it is asked for. */
+/** A port in a request. */
 const wantedPort = z.strictObject({
   container_port,
   host_port: whole(LIMITS.host_port_min, PORT_MAX)
@@ -42,7 +42,7 @@ export const wantedPorts = z
     { error: "must not contain a host_port twice" },
   );
 
-/** As it is. */
+/** A port of a container. */
 export const publishedPort = z
   .object({
     container_port,

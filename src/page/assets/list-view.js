@@ -55,7 +55,7 @@ export function listView({ api, clock }, { noun, columns, words, idOf, matches, 
     if (isEmpty()) list.hide();
   };
   const bar = listBar(words, draw, list.move);
-  // Which of the two is shown depends on the first answer.
+  // The first answer decides which of the two is shown.
   if (first !== undefined) for (const element of [first.element, bar.element]) show(element, false);
   const round = async () => {
     const answer = await ask();
