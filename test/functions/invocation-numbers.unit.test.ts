@@ -22,6 +22,8 @@ describe("numbers of invocations", () => {
     };
     expect(take(BLOCK / 2 + 10)).toBe(BLOCK / 2 + 10);
     await eventually("the next block is reserved", async () => (await reservedOf(store)) === 2 * BLOCK);
+    // A committed block is used when it is durable, which a store that closes waits for.
+    await store.close();
     expect(take(BLOCK)).toBe(BLOCK + BLOCK / 2 + 10);
   });
 
