@@ -21,4 +21,4 @@ export const archiveSample = (directory: string) => ({
   path: `/${directory}`,
 });
 
-export const UNPACKED = { success: true as const, message: "1 entries" };
+export const UNPACKED = { success: true as const, message: "1 entry" };
