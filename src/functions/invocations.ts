@@ -21,7 +21,7 @@ import {
   textOrNull,
 } from "../store/store.ts";
 import { ALL_RECORDS, deleteExpired, nextBytePage, RECORD_BYTES } from "./byte-paging.ts";
-import { InvocationIds } from "./invocation-ids.ts";
+import { InvocationIds, type InvocationPlace } from "./invocation-ids.ts";
 import type { NumberSource } from "./invocation-numbers.ts";
 import { trimStorage } from "./quota.ts";
 import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
@@ -67,9 +67,7 @@ const OWNERLESS = `WITH RECURSIVE owner (seq) AS (
 
 type FunctionKey = { readonly function_seq: number; readonly id: string; readonly name: string };
 
-export interface InvocationNumber {
-  readonly seq: number;
-  readonly suffix: string;
+export interface InvocationNumber extends InvocationPlace {
   readonly id: string;
 }
 
