@@ -118,7 +118,7 @@ export class Versions {
     const { changes, classes, rows, ids, clock, quotas } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
-      const row = await this.#parts.rows.held(tenant_id, id);
+      const row = await rows.held(tenant_id, id);
       functionStates.next(row.record.state, "update");
       const merged = updated(row.record, input);
       const { image } = classes.of(merged);
@@ -129,13 +129,12 @@ export class Versions {
       const next: FunctionRecord = { ...merged, version, current_version: version };
       const version_id = ids.next("fv");
       const quota = guards(quotas, tenant_id, { isNewFunction: false });
-      const made = { version_id, image };
       await this.#activate(row.record, { record: next, image }, begun_ms, {
         event_type: "updated",
         quota,
-        move: () => rows.update(row.record, next, { ...made, now: toEpochSeconds(clock.epochMs()) }),
+        move: () => rows.update(row.record, next, { version_id, image, now: toEpochSeconds(clock.epochMs()) }),
       });
-      return (await this.#parts.rows.found(tenant_id, id)).record;
+      return (await rows.found(tenant_id, id)).record;
     });
   }
 
@@ -144,7 +143,7 @@ export class Versions {
     const { changes, classes, rows, clock } = this.#parts;
     const begun_ms = clock.monotonicMs();
     return changes.run(id, async () => {
-      const row = await this.#parts.rows.held(tenant_id, id);
+      const row = await rows.held(tenant_id, id);
       functionStates.next(row.record.state, "update");
       if (version === row.record.version) return row.record;
       const found = await rows.version(row, version);
@@ -160,7 +159,7 @@ export class Versions {
         quota: [],
         move: () => [rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs()))],
       });
-      return (await this.#parts.rows.found(tenant_id, id)).record;
+      return (await rows.found(tenant_id, id)).record;
     });
   }
 
@@ -229,11 +228,11 @@ export class Versions {
   }
 
   async #warm(from: FunctionRecord, opening: Opening): Promise<void> {
-    const { groups, moves } = this.#parts;
+    const { groups, moves, rows } = this.#parts;
     const { record: next } = opening;
     const count = Math.min(next.max_instances, Math.max(next.min_instances, groups.heirCount(from)));
     await moves.run(from.id, async () => {
-      const { record } = await this.#parts.rows.found(from.tenant_id, from.id);
+      const { record } = await rows.found(from.tenant_id, from.id);
       if (record.state !== from.state) throw changedMeanwhile();
       groups.open(opening, count);
     });
