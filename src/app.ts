@@ -236,7 +236,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   return { url, new_key, stop: () => undo.all(log) };
 }
 
-/** By its path, which names everything on the machine, and by itself: a link or a mount gives it another path. */
+/**
+ * Returns the locks of a data directory: one by its path, which names everything on the machine, and one by its inode,
+ * since a link or a mount gives it another path.
+ */
 function lockNames({ host_tag, data_dir }: Config): string[] {
   const { dev, ino } = statSync(data_dir, { bigint: true });
   return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];

@@ -1,13 +1,16 @@
-/** Small texts that the daemon keeps in files which only its user reads. A file is whole or missing, also after a kill or power cut. */
+/**
+ * Small texts that the daemon keeps in files which only its user reads. A file is whole or missing, also after a kill or
+ * a power cut.
+ */
 import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, errorText } from "./errors.ts";
 
 export interface KeptText {
   readonly make: () => string;
-  /** Of the whole text. Another one is damaged. */
+  /** Matches the whole text; any other text is damaged. */
   readonly pattern: RegExp;
-  /** What an operator does about a damaged file. */
+  /** Advice for the operator of a damaged file. */
   readonly hint: string;
 }
 

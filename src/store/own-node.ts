@@ -54,7 +54,7 @@ async function ownId(store: Store, file: string, ids: Ids): Promise<{ readonly i
   return { id: String(old.value), isNew: false };
 }
 
-/** A lost file makes this machine a node that holds nothing: tells which ids the file may have had. */
+/** Warns that a lost file makes this machine a node that holds nothing, and names the ids that the file may have had. */
 async function warnOfOthers(store: Store, file: string, id: string, log: Log): Promise<void> {
   const others = await store.read("SELECT id FROM nodes WHERE id <> ? ORDER BY seq DESC LIMIT 10", [id]);
   if (others.length === 0) return;

@@ -13,7 +13,7 @@ import { LIMITS } from "../base/limits.ts";
 /** As many as the digest of HS256 has (RFC 7518 §3.2). */
 const SECRET_BYTES = 32;
 const KEY_ID_LENGTH = 12;
-/** Of the text that keeps the keys. */
+/** Matches the text that keeps the keys. */
 export const TOKEN_KEYS_PATTERN = /^[0-9a-f]{64,}(\n[0-9a-f]{64,} \d{1,12})*$/;
 
 export interface TokenKey {
