@@ -11,7 +11,7 @@ import { helperSourceDir } from "../../src/installation/paths.js";
 const HERE = join(import.meta.dirname, "minit");
 const UID = 65_123;
 
-export interface Harness {
+interface Harness {
   readonly name: string;
   /** The sources beside those that the harness itself includes. */
   readonly sources: readonly string[];

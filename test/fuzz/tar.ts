@@ -3,6 +3,7 @@
  * their right sums again, so that mutations reach what is behind the sum.
  */
 import { createHash } from "node:crypto";
+import { seededRandom } from "../../bench/stats.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
 
@@ -59,13 +60,10 @@ function paxBlocks(random: (max: number) => number): Buffer {
   return Buffer.concat([header, body, tarPadding(body.length)]);
 }
 
-/** A generator of numbers below `max` that a seed plays again. */
+/** A generator of whole numbers below `max` that a seed plays again. */
 export function numbers(seed: number): (max: number) => number {
-  const state = { at: seed >>> 0 };
-  return (max) => {
-    state.at = (Math.imul(state.at, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state.at / 2 ** 32) * max);
-  };
+  const unit = seededRandom(seed);
+  return (max) => Math.floor(unit() * max);
 }
 
 function fixSums(bytes: Buffer): void {
@@ -83,7 +81,7 @@ function fixSums(bytes: Buffer): void {
   }
 }
 
-export function mutate(input: Buffer, other: Buffer, random: (max: number) => number): Buffer {
+function mutate(input: Buffer, other: Buffer, random: (max: number) => number): Buffer {
   let bytes = Buffer.from(input);
   for (let left = 1 + random(4); left > 0; left--) {
     const at = random(bytes.length + 1);

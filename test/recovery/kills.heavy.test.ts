@@ -5,6 +5,7 @@
 import { randomInt } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { seededRandom } from "../../bench/stats.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 import { DaemonDied, type Known, Ledger } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
@@ -21,21 +22,10 @@ const LIFE_MS_MAX = 400;
 /** One in so many is killed while it starts. */
 const START_KILLS = 10;
 
-/** Mulberry32. */
-function dice(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
 const daemon = new Daemon();
 const ledger = new Ledger(daemon);
 const tenants = new TenantLedger(daemon);
-const random = dice(SEED);
+const random = seededRandom(SEED);
 const below = (count: number): number => Math.floor(random() * count);
 const state: { before: Counts; steady: Known | null; name_count: number } = {
   before: {},
