@@ -195,7 +195,7 @@ describe("an engine that comes after one that was killed", () => {
   it("knows the class of what it adopts, and keeps the image of that class mounted until nothing needs it", async () => {
     const images = new MadeImages(`localhost/hearth-test-adoption-${process.pid}`);
     const id = images.make("other");
-    const mounted = () => mountsOf(leftoversOf({ ...config, tag: config.host_tag }), id);
+    const mounted = () => mountsOf(leftoversOf(config), id);
     try {
       const of = { key: "other-1", image: id, scratch_mb: 9 };
       await leave([{ id: "plain" }, { id: "other", class: of }]);

@@ -25,7 +25,6 @@ const engine = engineOf(config);
 const images = new MadeImages(`localhost/hearth-test-classes-${process.pid}`);
 const log = createLog("error", systemClock);
 const SCRATCH_MB = 7;
-const leftovers = () => leftoversOf({ ...config, tag: config.host_tag });
 
 /** Returns the shell runtime with another image and another size of /tmp. */
 function otherRuntime(): Runtime {
@@ -87,7 +86,7 @@ afterAll(async () => {
   expect(parts().faults).toEqual([]);
   await engine.shutdown();
   expect(existsSync(config.run_dir)).toBe(false);
-  expect(leftovers().image_containers).toEqual([]);
+  expect(leftoversOf(config).image_containers).toEqual([]);
   rmSync(data_dir, { recursive: true, force: true });
   images.remove();
 });
@@ -193,7 +192,7 @@ describe("functions of two classes", () => {
 
   it("keep the image mounted for as long as instances need it", async () => {
     const { pool } = parts();
-    const mounted = () => mountsOf(leftovers(), state.image_id);
+    const mounted = () => mountsOf(leftoversOf(config), state.image_id);
     expect(mounted()).toHaveLength(1);
     pool.setCells(0);
     for (const name of ["first", "second"]) {

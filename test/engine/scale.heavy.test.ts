@@ -150,10 +150,7 @@ function rulesOf(tables: readonly string[]): number {
 }
 
 function counts(): Counts {
-  const { links, tables, namespaces, cgroups, mounts, processes, subvolumes } = leftoversOf({
-    ...config,
-    tag: config.host_tag,
-  });
+  const { links, tables, namespaces, cgroups, mounts, processes, subvolumes } = leftoversOf(config);
   return {
     links: links.length,
     rules: rulesOf(tables),

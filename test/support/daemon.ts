@@ -17,7 +17,7 @@ import {
 } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import { volatileDirectory } from "../../src/base/config.ts";
+import { type Config, volatileDirectory } from "../../src/base/config.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
 import { checkAnswer } from "./answers.ts";
 
@@ -264,18 +264,14 @@ export class Daemon {
 
   /** What is on the machine in this daemon's name. Not while it is busy: files come and go while one looks. */
   leftovers(): Leftovers {
-    return leftoversOf(this);
+    const { tag: host_tag, bridge, data_dir, run_dir } = this;
+    return leftoversOf({ host_tag, bridge, data_dir, run_dir });
   }
 }
 
 /** Lists what is on the machine in the name of a daemon, or of an engine without one. */
-export function leftoversOf(owner: {
-  readonly tag: string;
-  readonly bridge: string;
-  readonly data_dir: string;
-  readonly run_dir: string;
-}): Leftovers {
-  const { tag, bridge, data_dir, run_dir } = owner;
+export function leftoversOf(owner: Pick<Config, "host_tag" | "bridge" | "data_dir" | "run_dir">): Leftovers {
+  const { host_tag: tag, bridge, data_dir, run_dir } = owner;
   const { image_dir } = readDirectories(process.env, []);
   // It complains where links come and go while it looks.
   const links = JSON.parse(execFileSync("ip", ["-j", "link"], { stdio: ["ignore", "pipe", "ignore"] }).toString()) as {
