@@ -2,11 +2,10 @@
 import { describe, expect, it } from "vitest";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { refusalOf } from "../support/socket.ts";
-import { TerminalUser } from "../support/terminals.ts";
+import { SETTINGS, TerminalUser } from "../support/terminals.ts";
 
 const daemon = new Daemon();
-const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
-const user = new TerminalUser(daemon, SETTINGS);
+const user = new TerminalUser(daemon);
 
 describe("the end of a session", () => {
   it("by DELETE ends the shell and all that it runs, and tells the client", async () => {

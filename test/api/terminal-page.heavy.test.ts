@@ -3,9 +3,9 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { openBrowser, openTab, signIn, type Tab } from "../support/browser.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { SETTINGS } from "../support/terminals.ts";
 
 const daemon = new Daemon();
-const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
 let browser: Browser;
 let container_id = "";
 const tabs: Tab[] = [];

@@ -6,8 +6,7 @@ import { refusalOf, TerminalTab } from "../support/socket.ts";
 import { TerminalUser } from "../support/terminals.ts";
 
 const daemon = new Daemon();
-const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
-const user = new TerminalUser(daemon, SETTINGS);
+const user = new TerminalUser(daemon);
 
 describe("a terminal session", () => {
   it("takes what is typed and a ping before it has said anything, and answers ready, pong and the echo", async () => {

@@ -3,6 +3,9 @@ import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { type Daemon, KEY, NOTHING_LEFT } from "./daemon.ts";
 import { TerminalTab } from "./socket.ts";
 
+/** Settings of a daemon under test that serves terminals. */
+export const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
+
 type Query = Readonly<Record<string, string | number>>;
 
 export class TerminalUser {
@@ -12,10 +15,10 @@ export class TerminalUser {
   readonly tabs: TerminalTab[] = [];
   readonly #daemon: Daemon;
 
-  constructor(daemon: Daemon, settings: Readonly<Record<string, string>>) {
+  constructor(daemon: Daemon) {
     this.#daemon = daemon;
     beforeAll(async () => {
-      await daemon.start(settings);
+      await daemon.start(SETTINGS);
       this.container_id = await this.makeContainer(this.name);
     });
     afterEach(async () => {
