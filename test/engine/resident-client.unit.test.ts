@@ -1,4 +1,4 @@
-/** What a call of a resident process holds in the daemon. */
+/** The memory of the daemon that the result of a resident call takes. */
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { expect, it } from "vitest";
