@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <linux/nsfs.h>
 #include <linux/openat2.h>
 #include <net/if.h>
@@ -23,13 +22,11 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +37,7 @@
 #include "protocol.h"
 
 enum {
-  JOBS_MAX = 64,
+  JOBS_MAX = 128, /* more than the file helpers of all tenants that start at once */
   LAUNCHER_CONNECTIONS_MAX = 32,
   LISTEN_BACKLOG = 512, /* a container is asked for many commands at once */
   STDOUT_MAX = 1024 * 1024,
@@ -362,6 +359,12 @@ static void stat_in_root(struct conn *c, uint32_t id, struct cursor *body, uint6
 
 /* The loop's hooks */
 
+/* A request that finds no free job waits in its connection. */
+static void hold_requests(void) {
+  bool is_full = free_job() == NULL;
+  for (int i = 0; i < server.conns_top; i++) server.conns[i].held = is_full;
+}
+
 static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
   if (type == SPAWN) spawn(c, id, body);
   else if (type == NETNS_ADD) netns_add_request(c, id, body);
@@ -371,6 +374,7 @@ static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *b
   else if (is_storage_request(type)) start_storage(c, type, id, body);
   else if (type == LAUNCHER_PING) conn_send(c, LAUNCHER_PONG, id, NULL, 0, NULL, 0);
   else c->dead = true;
+  hold_requests();
 }
 
 static void on_close(struct conn *c) {
@@ -430,6 +434,7 @@ static void on_turn(uint64_t now) {
   for (int i = 0; i < JOBS_MAX; i++) {
     if (jobs[i].kind != NO_JOB) advance(&jobs[i], now);
   }
+  hold_requests();
 }
 
 static uint64_t next_wake_us(void) {
@@ -458,22 +463,6 @@ static const struct server hooks = {
     .next_wake_us = next_wake_us,
 };
 
-static bool is_filesystem(const char *path, long magic) {
-  struct statfs info;
-  return statfs(path, &info) == 0 && (long)info.f_type == magic;
-}
-
-/* crun refuses a hybrid cgroup hierarchy, so the unified part is hidden here, and only here. */
-static bool make_mount_namespace(bool private_tmp) {
-  if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) return false;
-  /* crun puts a file into /tmp at each start and leaves it there when it is killed: here it goes with the namespace. */
-  const char *options = "mode=1777,size=16m";
-  if (private_tmp && mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) != 0) return false;
-  const char *unified = "/sys/fs/cgroup/unified";
-  bool hybrid = is_filesystem("/sys/fs/cgroup", TMPFS_MAGIC) && is_filesystem(unified, CGROUP2_SUPER_MAGIC);
-  return !hybrid || umount2(unified, MNT_DETACH) == 0;
-}
-
 int launcher_main(const char *path, bool private_tmp) {
   reset_signals();
   const int quiet[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -485,7 +474,7 @@ int launcher_main(const char *path, bool private_tmp) {
   if (setsid() < 0 && errno != EPERM) fatal("setsid");
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_NAME, "hearth-launcher") != 0) fatal("prctl");
   if (chdir("/") != 0) fatal("chdir /");
-  if (!make_mount_namespace(private_tmp)) fatal("mount namespace");
+  if (!mounts_unshare(private_tmp)) fatal("mount namespace");
   results = mmap(NULL, sizeof *results * JOBS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (results == MAP_FAILED || !storage_init(JOBS_MAX)) fatal("mmap");
   server = hooks;

@@ -2,6 +2,7 @@
 #include "mounts.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "overlay.h"
@@ -98,4 +100,20 @@ void storage_finish(long job, struct conn *c, uint32_t id) {
 
 void storage_refuse(struct conn *c, uint32_t id, int error) {
   send_stored(c, id, &(struct storage_result){.error = error}, "minit: no job");
+}
+
+static bool is_filesystem(const char *path, long magic) {
+  struct statfs info;
+  return statfs(path, &info) == 0 && (long)info.f_type == magic;
+}
+
+/* crun refuses a hybrid cgroup hierarchy, so the unified part is hidden here, and only here. */
+bool mounts_unshare(bool private_tmp) {
+  if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) return false;
+  /* crun puts a file into /tmp at each start and leaves it there when it is killed: here it goes with the namespace. */
+  const char *options = "mode=1777,size=16m";
+  if (private_tmp && mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) != 0) return false;
+  const char *unified = "/sys/fs/cgroup/unified";
+  bool hybrid = is_filesystem("/sys/fs/cgroup", TMPFS_MAGIC) && is_filesystem(unified, CGROUP2_SUPER_MAGIC);
+  return !hybrid || umount2(unified, MNT_DETACH) == 0;
 }

@@ -14,6 +14,8 @@
 #include "frame.h"
 #include "storage-wire.h"
 
+/* Gives the launcher its mount namespace; with `private_tmp` a /tmp in it. False with errno. */
+bool mounts_unshare(bool private_tmp);
 /* Room for the results of so many requests at once. False with errno. */
 bool storage_init(int jobs_max);
 /* Starts the child that carries it out. Returns its pid, or -1 with errno. */

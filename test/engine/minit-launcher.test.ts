@@ -68,6 +68,12 @@ describe("minit launcher", () => {
     });
   });
 
+  it("lets requests wait while as many as it can do run, and refuses none", async () => {
+    const ended = await Promise.all(Array.from({ length: 300 }, () => native.spawn({ argv: ["sleep", "0.1"] })));
+    expect(new Set(ended.map(({ exit_code }) => exit_code))).toEqual(new Set([0]));
+    await native.ask(FRAME.LAUNCHER_PING, FRAME.LAUNCHER_PONG, 0);
+  });
+
   it("kills the process group at the time limit", async () => {
     const ended = await native.spawn({ argv: ["sh", "-c", "echo out; sleep 1000 & sleep 1000"], timeout_ms: 100 });
     expect(ended).toMatchObject({ timed_out: true, signal: 9, exit_code: 137, stdout: "out\n" });
