@@ -28,7 +28,7 @@ function failing(text: string) {
 describe("a lookup of an image", () => {
   const why = "exited with 125: Error: importing settings:";
 
-  it.each([`${why} a:1: image not known`, `${why} invalid reference format`])(
+  it.each([`${why} a:1: image not known`, `${why} invalid reference format`, `${why} unsupported transport "dir"`])(
     "rejects with NOT_FOUND if buildah %s",
     async (text) => {
       await expect(failing(text).find("a:1")).rejects.toMatchObject({ code: "NOT_FOUND" });

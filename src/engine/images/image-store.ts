@@ -16,7 +16,7 @@ const LIST_ATTEMPTS_MAX = 5;
 const REFERENCE = /^\w[\w./:@-]*$/;
 /** Errors of buildah for an image that the store lacks; its exit status is the same for every failure. */
 const NO_SUCH_IMAGE =
-  /image not known|invalid reference format|repository name must|unsupported digest algorithm|invalid checksum digest/;
+  /image not known|invalid reference format|repository name must|unsupported (?:digest algorithm|transport)|invalid checksum digest/;
 /** Repository of the names that keep images in the store: buildah refuses to remove an image of two names by its id. */
 const KEPT = "localhost/hearth/kept";
 /** Characters of an image's id in the name of its working container: as many as podman shows. */
