@@ -126,6 +126,7 @@ struct PACKED wire_exit {
  * Each frame carries at most CALL_CHUNK_MAX bytes of content. Result bytes above `result_max` and log bytes above
  * `log_max` of a call are dropped and flagged. A side that does not read stops the other side, and nothing gathers:
  * minit holds at most CALL_QUEUE_MAX bytes and a frame in each direction.
+ * minit takes at most 128 frames of the process in a millisecond: the rest waits.
  *
  * These end the process, everything it started and all calls in flight, each with CALL_RESULT; the instance is spoiled:
  *   the process exits, or is killed       calls: RESULT_CANCELLED

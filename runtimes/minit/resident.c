@@ -19,6 +19,8 @@ enum {
   KILL_AGAIN_US = 5000,
   HANG_UP_US = 100 * 1000,   /* between the end of the socket and that of the process, before it counts as a breach */
   CONTENT_HEAD_MAX = 8,      /* of the process's frames, before the content */
+  FRAMES_MAX = 128,          /* of the process in FRAMES_US: each costs the daemon time, however small it is */
+  FRAMES_US = 1000,
 };
 
 enum state { NONE, OPENING, SERVING, ENDING };
@@ -41,6 +43,8 @@ static struct {
   struct call calls[CALLS_MAX];
   uint64_t deadline_us; /* of CALL_OPEN, later of the process's end after that of its socket */
   uint64_t kill_us;
+  uint32_t frames_left; /* until `frames_us` */
+  uint64_t frames_us;
   struct ending ending;
   uint64_t ended_us;
 } resident = {.peer.fd = -1};
@@ -57,8 +61,10 @@ static struct call *find_call(uint32_t id) {
   return NULL;
 }
 
-/* F1: frames of the process wait while the daemon does not read. */
-static bool is_blocked(void) { return resident.conn != NULL && buf_len(&resident.conn->out) > OUT_PAUSE; }
+/* F1: frames of the process wait while the daemon does not read, and after FRAMES_MAX of them. */
+static bool is_blocked(void) {
+  return resident.frames_left == 0 || (resident.conn != NULL && buf_len(&resident.conn->out) > OUT_PAUSE);
+}
 
 static void send_result(struct call *call, uint32_t status, const uint8_t *bytes, size_t len) {
   struct wire_result result = {.flags = call->flags, .status = status, .duration_us = now_us() - call->started_us};
@@ -175,7 +181,7 @@ static bool take_frame(uint8_t type, uint32_t id, struct cursor *body) {
 /* Passes on all complete frames. Returns false at a frame that is not allowed. */
 static bool take_frames(void) {
   struct buf *in = &resident.peer.in;
-  while (buf_len(in) >= 4) {
+  while (buf_len(in) >= 4 && resident.frames_left > 0) {
     const uint8_t *at = in->data + in->start;
     uint32_t len, id;
     memcpy(&len, at, sizeof len);
@@ -186,6 +192,7 @@ static bool take_frames(void) {
     }
     memcpy(&id, at + 5, sizeof id);
     struct cursor body = {.at = at + FRAME_HEAD, .left = len - (FRAME_HEAD - 4)};
+    resident.frames_left--;
     if (!take_frame(at[4], id, &body)) return false;
     buf_take(in, 4 + (size_t)len);
   }
@@ -272,6 +279,8 @@ void resident_serve(struct conn *c, uint32_t id, struct cursor *body, bool is_ta
   resident.peer = (struct conn){.fd = ends[0]};
   resident.concurrency = request.concurrency;
   resident.calls_count = 0;
+  resident.frames_left = FRAMES_MAX;
+  resident.frames_us = 0;
   resident.deadline_us = request.timeout_ms == 0 ? UINT64_MAX : now_us() + (uint64_t)request.timeout_ms * 1000;
   resident.ending = (struct ending){0};
   struct start start = {
@@ -416,10 +425,21 @@ static bool watch(void) {
   return proc_watch(&resident.proc, &server, RESIDENT_SLOT, !is_blocked());
 }
 
+/* Lets the process send `count` frames more. Those that were read before come first. */
+static void allow_frames(uint32_t count) {
+  resident.frames_left = count;
+  if (resident.state != ENDING && !take_frames()) end(RESULT_BROKEN, NULL);
+}
+
 void resident_turn(uint64_t now) {
   if (resident.state == NONE) return;
+  if (now >= resident.frames_us) {
+    resident.frames_us = now + FRAMES_US;
+    allow_frames(FRAMES_MAX);
+  }
   if (resident.state != ENDING && resident.proc.pid == 0) {
     size_t got = 0;
+    allow_frames(UINT32_MAX);
     while (got < BYTES_AT_END && receive(&got)) continue;
     end(0, NULL);
   }
@@ -436,6 +456,7 @@ uint64_t resident_wake_us(void) {
   if (resident.state == NONE) return UINT64_MAX;
   if (resident.state == ENDING) return has_children ? resident.kill_us : 0;
   uint64_t wake = resident.deadline_us;
+  if (resident.frames_left == 0 && resident.frames_us < wake) wake = resident.frames_us;
   for (int i = 0; i < resident.concurrency && resident.calls_count > 0; i++) {
     const struct call *call = &resident.calls[i];
     if (call->id != 0 && call->deadline_us < wake) wake = call->deadline_us;

@@ -279,6 +279,15 @@ describe("a hostile handler", () => {
     await expectSpoiled();
   });
 
+  it("that sends a result in single bytes is slowed down, and none is lost", async () => {
+    await serve({ concurrency: 2 });
+    const { result, handler_ms } = await call("crumbs 20000");
+    expect(result.length).toBe(20_000 + 3);
+    // At most 128 frames a millisecond.
+    expect(handler_ms).toBeGreaterThan(100);
+    await expect(call("exit 0")).resolves.toMatchObject({ status: 0 });
+  });
+
   it.each(["flood", "shout"])("that floods its log (%s) fills no memory, and is ended by the deadline", async (how) => {
     await serve({ concurrency: how === "flood" ? 1 : 2 });
     let bytes = 0;

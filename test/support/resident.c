@@ -108,6 +108,9 @@ static void run(const struct call *call) {
     memset(bytes, 'c', sizeof bytes);
     for (int left = atoi(rest); left > 0; left--) tell(CHUNK, id, "", 0, bytes, sizeof bytes);
     answer(id, 0, "end", 3);
+  } else if ((rest = after(text, "crumbs"))) {
+    for (int left = atoi(rest); left > 0; left--) tell(CHUNK, id, "", 0, "c", 1);
+    answer(id, 0, "end", 3);
   } else if (after(text, "hold")) held[held_count++] = id;
   else if (after(text, "release")) {
     answer(id, 0, bytes, (size_t)sprintf(bytes, "%d", held_count));
