@@ -92,14 +92,15 @@ export class LocalEngine implements Engine {
     await this.instances.settle();
     failpoint("engine.stop.begun");
     const living = await this.containers.letGo();
-    if (living.length === 0) await host.closeStorage();
+    if (living?.length === 0) await host.closeStorage();
     await host.endThreads();
     await this.instances.removeAll();
     const failed = (error: unknown) => log.warn("cannot remove the network", { error: errorText(error) });
-    await host.network.shutdown(living).catch(failed);
+    // Where it is not known what lives, the network and the sockets are the next start's to take over.
+    if (living !== null) await host.network.shutdown(living).catch(failed);
     failpoint("engine.stop.unlinked");
     removeGroup(host.mode, host.instances.cgroup);
-    await host.end(living.length === 0);
+    await host.end(living?.length === 0);
   }
 
   /** Adopts or removes the containers of an earlier process, and brings up the network around those that live on. */

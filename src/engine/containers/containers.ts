@@ -55,6 +55,8 @@ export class LocalContainers implements Containers {
   readonly #starter: ContainerStarter;
   readonly #runs: ContainerRuns;
   readonly #running: RunningContainers;
+  /** Whether it is known what an earlier process left. */
+  #isTakenOver = false;
 
   constructor(host: EngineHost) {
     this.#host = host;
@@ -119,7 +121,7 @@ export class LocalContainers implements Containers {
   async takeOver(): Promise<readonly NetworkSlot[]> {
     const { containers: places, network, tenants } = this.#host;
     this.#starter.sweep();
-    const runs = new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...tenants.found()]);
+    const runs = this.#found();
     this.#runs.keep(runs);
     const begin = `${places.bundles}/`;
     const starters = await findProcesses((args) => args.some((arg) => arg.startsWith(begin)));
@@ -149,6 +151,7 @@ export class LocalContainers implements Containers {
         ended: this.#runs.doomed_count,
       });
     }
+    this.#isTakenOver = true;
     return slots;
   }
 
@@ -334,12 +337,22 @@ export class LocalContainers implements Containers {
     return this.#idle.isUsed(id);
   }
 
-  /** Closes the connections, not the containers. Resolves to the slots of the containers that keep running. */
-  async letGo(): Promise<readonly NetworkSlot[]> {
+  /**
+   * Closes the connections, not the containers. Resolves to the slots of the containers that keep running; to null if the
+   * start failed before it was known which ones do.
+   */
+  async letGo(): Promise<readonly NetworkSlot[] | null> {
     await this.#working.settled();
+    if (!this.#isTakenOver && this.#found().size > 0) return null;
     const slots = await this.#running.letGo();
     if (slots.length === 0) removeGroup(this.#host.mode, this.#host.containers.cgroup);
     return slots;
+  }
+
+  /** The runs of which anything is there. */
+  #found(): Set<string> {
+    const { containers: places, tenants } = this.#host;
+    return new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...tenants.found()]);
   }
 
   #connect(bundle: string): Promise<ControlConnection> {
