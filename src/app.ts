@@ -33,6 +33,7 @@ import { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory } from "./engine/kernel/kernel-budgets.ts";
 import { machineUse, nodeBounds } from "./engine/kernel/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
+import { poolIn } from "./engine/storage/storage-pool.ts";
 import { Events } from "./events/service.ts";
 import { Classes } from "./functions/classes.ts";
 import { LocalConcurrency } from "./functions/concurrency.ts";
@@ -250,6 +251,7 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const reserve_bytes = LIMITS.store_reserve_bytes;
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
   undo.add(() => store.close());
+  await checkStore(store, config.data_dir);
   const token_keys = ownTokenKeys(config, clock);
   const outside = config.outside_issuer;
   // The operator who sets a URL lists its host.
@@ -272,6 +274,15 @@ async function openState({ config, clock, log, ids, undo }: Base) {
     new_key,
     ...(await noteStart(store, config.data_dir, ids, log)),
   };
+}
+
+/** Throws INTERNAL if the store was lost: files that a new one does not know of would be removed as leftovers. */
+async function checkStore(store: Store, data_dir: string): Promise<void> {
+  const pool = poolIn(data_dir);
+  if (pool === null || (await store.readOne("SELECT id FROM nodes LIMIT 1")) !== null) return;
+  throw new AppError("INTERNAL", `the store ${data_dir}/hearth.db is new, but the storage pool ${pool} is not`, {
+    hint: "restore hearth.db from a backup; to start without the files of its containers and volumes, move the pool away",
+  });
 }
 
 /** The engine, with what outlived the last process, and the pool of instances above it. */

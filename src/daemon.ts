@@ -88,7 +88,7 @@ main().catch((error) => {
   const text =
     error instanceof AppError
       ? `${error.message}${error.hint === null ? "" : ` (${error.hint})`}`
-      : error instanceof InstallationError
+      : error instanceof InstallationError || typeof error?.syscall === "string"
         ? error.message
         : String(error?.stack ?? error);
   process.stderr.write(`hearth: ${text}\n`);

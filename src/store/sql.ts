@@ -87,7 +87,9 @@ export function storeError(thrown: unknown): unknown {
     : code.startsWith("SQLITE_CONSTRAINT")
       ? `the store refused a record: ${errorText(thrown)}`
       : `the store failed with ${code}: ${errorText(thrown)}`;
-  return new AppError("INTERNAL", text, { cause: thrown });
+  if (!code.startsWith("SQLITE_BUSY")) return new AppError("INTERNAL", text, { cause: thrown });
+  const hint = "another process holds a lock on the store's file; fuser names it";
+  return new AppError("INTERNAL", text, { hint, cause: thrown });
 }
 
 /** Throws unless there is a value for each parameter. */

@@ -52,12 +52,17 @@ export class VolumeRows {
     return readPage(this.#store, `${SELECT} WHERE tenant_id = ?`, [tenant_id], place, (row) => toItem(rowOf(row)));
   }
 
-  /** Ids of the volumes of all nodes, and of those of this node whose deletion was begun. */
-  async ids(): Promise<{ readonly all: readonly string[]; readonly ending: readonly string[] }> {
+  /** Ids of the volumes of all nodes, and of this node's: those that it holds, and those whose deletion was begun. */
+  async ids(): Promise<Record<"all" | "held" | "ending", readonly string[]>> {
     const rows = await this.#store.read("SELECT id, node_seq, status FROM volumes");
     const own = rows.filter(({ node_seq }) => node_seq === this.#node.seq);
-    const ending = own.filter(({ status }) => status === "cleanup_pending");
-    return { all: rows.map(({ id }) => String(id)), ending: ending.map(({ id }) => String(id)) };
+    const isEnding = ({ status }: Row) => status === "cleanup_pending";
+    const idsOf = (some: readonly Row[]) => some.map(({ id }) => String(id));
+    return {
+      all: idsOf(rows),
+      held: idsOf(own.filter((row) => !isEnding(row))),
+      ending: idsOf(own.filter(isEnding)),
+    };
   }
 
   /** Reads the ids of the volumes of a tenant, those of this node first. */

@@ -24,6 +24,9 @@ import { type VolumeRow, VolumeRows } from "./rows.ts";
 import type { CreateVolume, VolumeRecord } from "./schema.ts";
 import { volumeStates } from "./states.ts";
 
+/** In one line of the log. */
+const LOST_NAMED_MAX = 10;
+
 export interface VolumesOptions {
   readonly store: Store;
   readonly node: StoredNode;
@@ -56,9 +59,16 @@ export class Volumes {
 
   /** Finds what a crash left, before anything is made, and removes it in the background. */
   async boot(): Promise<void> {
-    const { storage } = this.#options;
-    const { all, ending } = await this.#rows.ids();
-    const unknown = (await storage().list("volumes")).filter((id) => !all.includes(id));
+    const { storage, log } = this.#options;
+    const { all, held, ending } = await this.#rows.ids();
+    const found = new Set(await storage().list("volumes"));
+    const lost = held.filter((id) => !found.has(id));
+    if (lost.length > 0) {
+      const volumes = lost.slice(0, LOST_NAMED_MAX).join(" ");
+      log.error("the storage pool lacks files of volumes: restore it from a backup", { count: lost.length, volumes });
+    }
+    const known = new Set(all);
+    const unknown = [...found].filter((id) => !known.has(id));
     await this.limitDisks(null);
     const clear = async () => {
       for (const id of unknown) await this.#sweep(id);

@@ -6,6 +6,8 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
+import { Connection } from "../../src/store/connection.ts";
 import { ContainerUser, commandLines, identityOf, isAlive, type LogLine } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
@@ -375,9 +377,9 @@ describe("a store that knows of nothing", () => {
     await create({ name: "unknown", command: COUNTS });
     await daemon.call("POST", "/api/volumes", { name: "unknown" });
     await daemon.stop("SIGKILL");
-    for (const name of readdirSync(daemon.data_dir).filter((entry) => entry.startsWith("hearth.db"))) {
-      rmSync(`${daemon.data_dir}/${name}`);
-    }
+    const connection = new Connection(`${daemon.data_dir}/hearth.db`, LIMITS);
+    for (const table of ["container_volumes", "containers", "volumes"]) connection.exec(`DELETE FROM ${table}`);
+    connection.close();
     await daemon.start(SETTINGS);
     const { container_id } = await create({ name: "known" });
     await eventually("only what is known is left", () => {

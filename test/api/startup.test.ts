@@ -4,6 +4,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -13,7 +14,8 @@ import {
 import { afterEach, describe, expect, it } from "vitest";
 import { volatileDirectory } from "../../src/base/config.ts";
 import { NODE_PATH, PROJECT_DIR } from "../../src/installation/paths.js";
-import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { ContainerUser } from "../support/containers.ts";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemons: Daemon[] = [];
 function make(): Daemon {
@@ -72,6 +74,62 @@ describe("a start that is refused", () => {
     expect(before).toEqual(expect.arrayContaining([first.bridge]));
     await first.deploy({ name: "still", handler: "echo here" });
     expect((await first.invoke("still")).stdout).toBe("here\n");
+  });
+
+  it("because a setting is wrong leaves containers as they run, for the next start", async () => {
+    const daemon = await make().start({ HEARTH_CELLS: "0" });
+    const containers = new ContainerUser(daemon);
+    const { container_id: id, pid } = await containers.create({ name: "lives", command: ["sleep", "1000"] });
+    await daemon.stop();
+    const before = daemon.leftovers();
+    for (const [settings, said] of [
+      [{ HEARTH_IMAGE_DIR: `${daemon.data_dir}/none` }, "image not in the store"],
+      [{ HEARTH_OCI_RUNTIME: "/bin/false" }, "no OCI runtime"],
+      [{ HEARTH_BRIDGE: "lo" }, "the bridge lo belongs to another program"],
+    ] as const) {
+      daemon.output = "";
+      const child = await daemon.launch({ HEARTH_CELLS: "0", ...settings });
+      await eventually("it gives up", () => child.exitCode !== null);
+      expect([child.exitCode, daemon.output]).toEqual([1, expect.stringContaining(said)]);
+      expect(daemon.leftovers()).toEqual(before);
+    }
+    await daemon.start({ HEARTH_CELLS: "0" });
+    expect(await containers.get(id)).toMatchObject({ state: "running", pid, exec_ready: true, network_ready: true });
+    expect(await containers.shell(id, "hostname -i")).toContain("10.");
+    await containers.delete(id);
+  });
+
+  it("because the store was lost keeps the files that it told of; a lost storage pool is told", async () => {
+    const settings = { HEARTH_CELLS: "0", HEARTH_AREA_MB: "1024" };
+    const daemon = await make().start(settings);
+    const { body: volume } = await daemon.call("POST", "/api/volumes", { name: "kept" });
+    await daemon.call("POST", "/api/volumes/kept/files", { path: "a", content: "aGVsbG8=" });
+    await daemon.stop();
+    const away = `${daemon.data_dir}/away`;
+    const move = (pattern: RegExp, from: string, to: string) => {
+      mkdirSync(to, { recursive: true });
+      for (const name of readdirSync(from).filter((entry) => pattern.test(entry))) {
+        renameSync(`${from}/${name}`, `${to}/${name}`);
+      }
+    };
+    move(/^hearth\.db/, daemon.data_dir, away);
+    for (const attempt of [1, 2]) {
+      daemon.output = "";
+      const child = await daemon.launch(settings);
+      await eventually("it gives up", () => child.exitCode !== null);
+      const said = `hearth: the store ${daemon.data_dir}/hearth.db is new, but the storage pool`;
+      expect([attempt, child.exitCode, daemon.output]).toEqual([attempt, 1, expect.stringContaining(said)]);
+    }
+    move(/^hearth\.db/, away, daemon.data_dir);
+    move(/^area\.btrfs$/, daemon.data_dir, away);
+    await daemon.start(settings);
+    expect(daemon.output).toMatch(new RegExp(`the storage pool lacks files of volumes.*${volume.id}`));
+    await daemon.stop();
+    move(/^area\.btrfs$/, away, daemon.data_dir);
+    await daemon.start(settings);
+    const headers = { "x-api-key": KEY };
+    const file = await fetch(`${daemon.url}/api/volumes/kept/files/a`, { headers });
+    expect(await file.text()).toBe("hello");
   });
 
   it("because the port is taken ends what it had started", async () => {

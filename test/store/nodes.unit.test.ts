@@ -86,7 +86,7 @@ describe("a store of two nodes", () => {
     const volume = (name: string) => ({ name, labels: {}, quota_mb: null });
     await store.write([...one.insert("a", "vol_1", volume("v"), 1), ...two.insert("a", "vol_2", volume("w"), 1)]);
     await store.write([one.end("vol_1", 2), two.end("vol_2", 2)]);
-    expect(await one.ids()).toEqual({ all: ["vol_1", "vol_2"], ending: ["vol_1"] });
-    expect(await two.ids()).toEqual({ all: ["vol_1", "vol_2"], ending: ["vol_2"] });
+    expect(await one.ids()).toEqual({ all: ["vol_1", "vol_2"], held: [], ending: ["vol_1"] });
+    expect(await two.ids()).toEqual({ all: ["vol_1", "vol_2"], held: [], ending: ["vol_2"] });
   });
 });

@@ -242,7 +242,7 @@ export class Daemon {
     // A test failed between a kill and the next start: what the kill left is for that to remove.
     if (existsSync(this.run_dir)) {
       // Containers outlive their daemon; one that knows of nothing ends all.
-      for (const name of entriesOf(this.data_dir).filter((entry) => entry.startsWith("hearth.db"))) {
+      for (const name of entriesOf(this.data_dir).filter((entry) => /^(hearth\.db|area\.btrfs)/.test(entry))) {
         rmSync(`${this.data_dir}/${name}`, { force: true });
       }
       await this.start().catch(() => {});

@@ -156,7 +156,9 @@ export class EngineHost {
       OciRuntime.find(() => this.launcher(), config.oci_runtime, this.instances.runtime),
       this.#store.find(client, image).catch((error) => {
         const why = error.cause === undefined ? "" : `: ${errorText(error.cause)}`;
-        throw new AppError("INTERNAL", `${errorText(error)}${why}`, { cause: error });
+        const isMissing = error instanceof AppError && error.code === "NOT_FOUND";
+        const hint = isMissing ? { hint: "npm start builds it in HEARTH_IMAGE_DIR" } : {};
+        throw new AppError("INTERNAL", `${errorText(error)}${why}`, { cause: error, ...hint });
       }),
     ]);
     this.#runtime = runtime;

@@ -41,6 +41,16 @@ export interface StoragePoolOptions {
   readonly log: Log;
 }
 
+/** The file or directory of the storage pool in a data directory; null if there is none yet. */
+export function poolIn(data_dir: string): string | null {
+  if (existsSync(fileOf(data_dir))) return fileOf(data_dir);
+  return existsSync(`${pathOf(data_dir)}/containers`) ? pathOf(data_dir) : null;
+}
+
+// The names on the disk predate the term: an upgrade finds the files of the earlier version.
+const pathOf = (data_dir: string): string => `${data_dir}/area`;
+const fileOf = (data_dir: string): string => `${data_dir}/area.btrfs`;
+
 export class StoragePool implements Storage {
   /** Mount point of the pool: a path for the launcher and the processes that it starts. */
   readonly path: string;
@@ -58,9 +68,8 @@ export class StoragePool implements Storage {
 
   private constructor(options: StoragePoolOptions) {
     this.#options = options;
-    // The names on the disk predate the term: an upgrade finds the files of the earlier version.
-    this.path = `${options.data_dir}/area`;
-    this.file = `${options.data_dir}/area.btrfs`;
+    this.path = pathOf(options.data_dir);
+    this.file = fileOf(options.data_dir);
   }
 
   /** Makes the pool if there is none, grows it if it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
@@ -265,5 +274,7 @@ function mountError(file: string, answer: StorageAnswer): AppError {
   if (errno === ENODEV) {
     return new AppError("INTERNAL", `this kernel has no btrfs, which containers and volumes need: ${text}`);
   }
-  return new AppError("INTERNAL", `cannot mount the storage pool ${file}: ${text}`);
+  return new AppError("INTERNAL", `cannot mount the storage pool ${file}: ${text}`, {
+    hint: "the kernel's log (dmesg) names the cause; if the file is damaged, restore it from a backup",
+  });
 }
