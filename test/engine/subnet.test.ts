@@ -14,6 +14,13 @@ describe("addresses", () => {
     expect(() => parseSubnet(text)).toThrow(/base address/);
   });
 
+  it.each(["0.0.0.0/16", "127.0.0.0/16", "169.254.0.0/16", "224.0.0.0/16", "255.255.0.0/16"])(
+    "refuse %s, whose addresses no host has",
+    (text) => {
+      expect(() => parseSubnet(text)).toThrow(/addresses hosts may have/);
+    },
+  );
+
   it("of a subnet are nobody else's, though its own may lie in a wider network", () => {
     const routes = [
       "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT",

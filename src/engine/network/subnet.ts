@@ -17,7 +17,18 @@ export function parseSubnet(text: string): Subnet {
   if (octets.some((octet) => octet > 255) || number % block !== 0) {
     throw new AppError("INVALID_ARGUMENT", `HEARTH_SUBNET is '${text}', expected a network's base address`);
   }
+  if (isReserved(octets)) {
+    throw new AppError(
+      "INVALID_ARGUMENT",
+      `HEARTH_SUBNET is '${text}', expected a network whose addresses hosts may have`,
+    );
+  }
   return { base: number, prefix_length, size: block - 3 };
+}
+
+/** This network, loopback, link-local, multicast and above (RFC 6890): a bridge in one takes connections of the machine. */
+function isReserved([first = 0, second = 0]: readonly number[]): boolean {
+  return first === 0 || first === 127 || first >= 224 || (first === 169 && second === 254);
 }
 
 export function formatAddress(address: number): string {

@@ -29,6 +29,7 @@ const MKFS_TIMEOUT_MS = 60_000;
 const STORAGE_READONLY = 1;
 const EEXIST = 17;
 const ENODEV = 19;
+const EFBIG = 27;
 const EOPNOTSUPP = 95;
 
 export interface StoragePoolOptions {
@@ -274,7 +275,8 @@ function mountError(file: string, answer: StorageAnswer): AppError {
   if (errno === ENODEV) {
     return new AppError("INTERNAL", `this kernel has no btrfs, which containers and volumes need: ${text}`);
   }
-  return new AppError("INTERNAL", `cannot mount the storage pool ${file}: ${text}`, {
-    hint: "the kernel's log (dmesg) names the cause; if the file is damaged, restore it from a backup",
-  });
+  const message = `cannot mount the storage pool ${file}: ${text}`;
+  if (errno === EFBIG) return new AppError("INTERNAL", message, { hint: "set a smaller HEARTH_AREA_MB" });
+  const hint = "the kernel's log (dmesg) names the cause; if the file is damaged, restore it from a backup";
+  return new AppError("INTERNAL", message, { hint });
 }
