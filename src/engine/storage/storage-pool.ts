@@ -277,6 +277,7 @@ function mountError(file: string, answer: StorageAnswer): AppError {
   }
   const message = `cannot mount the storage pool ${file}: ${text}`;
   if (errno === EFBIG) return new AppError("INTERNAL", message, { hint: "set a smaller HEARTH_AREA_MB" });
+  if (!text.startsWith("mount")) return new AppError("INTERNAL", message);
   const hint = "the kernel's log (dmesg) names the cause; if the file is damaged, restore it from a backup";
   return new AppError("INTERNAL", message, { hint });
 }
