@@ -15,6 +15,7 @@ import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
 import { LevelQueue, Link, List } from "./queue.ts";
 import { Arrivals } from "./tallies.ts";
 import type { Timer } from "./timers.ts";
+import { Turns } from "./turns.ts";
 
 export type InstanceState =
   | "starting"
@@ -111,8 +112,8 @@ export class PoolClass {
   readonly cells = new List<Instance>();
   /** Starts that are meant for no group. */
   readonly spares = new Set<Instance>();
-  /** Groups of the class that are in `state.hungry`, in the same order. */
-  readonly hungry = new Set<Group>();
+  /** Groups of the class that are in `state.hungry`, with turns of their own. */
+  readonly hungry = new Turns<Group>();
   /** Groups of the class with waiting calls and earmarked starts. */
   readonly expecting = new Set<Group>();
   /** Owners that have idle instances to end for groups of the class in line, once there are starts for them. */

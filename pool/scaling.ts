@@ -6,7 +6,7 @@
  * A1. A group that wants an instance waits only for a free start or for room: never beside a cell or a spare start of
  *     its class.
  * A2. At most `starts_max` containers are being started, at most `instances_max` exist.
- * A3. Groups that want take turns, one instance each.
+ * A3. Owners whose groups want instances take turns, one instance each; so do the groups of one owner (`turns.ts`).
  */
 import { invariant } from "../src/base/errors.ts";
 import { noteNeed } from "./demand.ts";
@@ -113,7 +113,7 @@ export function give(state: PoolState, instance: Instance, group: Group, cell_hi
  */
 export function takerOf({ class: of, group: own }: Instance): Group | null {
   if (own !== null && (own.queue.size > 0 || isNeeded(own))) return own;
-  return firstOf(of.hungry) ?? firstOf(of.expecting) ?? own;
+  return of.hungry.next ?? firstOf(of.expecting) ?? own;
 }
 
 /** Ends an instance in any state but its last two. */
@@ -133,10 +133,9 @@ export function start(state: PoolState, of: PoolClass, group: Group | null): voi
  * by starts of their own, until starts or room run out.
  */
 export function dispatch(state: PoolState): void {
-  // A walk of a set also visits the groups that it moves to the end, because they still want. Each turn lowers the sum
-  // of what is wanted by one, so this ends.
+  // Each turn lowers the sum of what is wanted by one, so this ends.
   if (state.servable.size > 0) for (const of of state.servable) serveFromStock(state, of);
-  for (const group of state.hungry) {
+  for (let group = state.hungry.next; group !== null; group = state.hungry.next) {
     if (state.starting_count >= state.settings.starts_max || state.room <= 0) break;
     start(state, group.class, group);
     endTurn(state, group);
@@ -146,7 +145,7 @@ export function dispatch(state: PoolState): void {
 }
 
 function serveFromStock(state: PoolState, of: PoolClass): void {
-  for (const group of of.hungry) {
+  for (let group = of.hungry.next; group !== null; group = of.hungry.next) {
     const cell = of.cells.last?.value;
     const spare = cell === undefined ? firstOf(of.spares) : null;
     if (cell !== undefined) {
@@ -162,12 +161,8 @@ function serveFromStock(state: PoolState, of: PoolClass): void {
 }
 
 function endTurn(state: PoolState, group: Group): void {
-  const { hungry } = group.class;
-  if (hungry.delete(group)) {
-    hungry.add(group);
-    state.hungry.delete(group);
-    state.hungry.add(group);
-  }
+  state.hungry.pass(group);
+  group.class.hungry.pass(group);
   if (group.owner !== null) passOn(state, group, group.owner);
 }
 

@@ -33,6 +33,7 @@ import {
 } from "./records.ts";
 import { Recent, Tally } from "./tallies.ts";
 import { Timers } from "./timers.ts";
+import { Turns } from "./turns.ts";
 
 export class PoolState {
   readonly settings: PoolSettings;
@@ -52,7 +53,7 @@ export class PoolState {
   /** Containers being started now, earmarked or not. */
   starting_count = 0;
   readonly unneeded = new List<Instance>();
-  readonly hungry = new Set<Group>();
+  readonly hungry = new Turns<Group>();
   readonly nested = new Set<Group>();
   /** Sum of `wanted_count` over all groups. */
   wanted_count = 0;
@@ -326,7 +327,7 @@ export function want(state: PoolState, group: Group, wanted: number): void {
   else state.nested.delete(group);
 }
 
-/** Lets a group wait at the end of both lines, where it has not waited before, or in none. */
+/** Lets a group wait for its turn on the node and in its class, or in neither. */
 function setHungry(state: PoolState, group: Group): void {
   const { hungry } = group.class;
   if (group.wanted_count > 0) {

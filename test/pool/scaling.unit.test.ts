@@ -79,6 +79,50 @@ describe("scaling", () => {
     expect(order).toEqual([F, F, G, F, G, G]);
   });
 
+  test("takes turns between owners, however many groups each has", () => {
+    const scene = new Scene({ starts_max: 1 });
+    const wanting = (owner: string, count: number) => {
+      const keys = Array.from({ length: count }, (_, i) => `fn_${owner}${i}@1`);
+      for (const key of keys) {
+        scene.group(key, { owner });
+        scene.call(key);
+        scene.call(key);
+      }
+      return keys;
+    };
+    const many = wanting("many", 20);
+    const [few] = wanting("few", 1);
+    const served: string[] = [];
+    // Each start that ends makes room for the next.
+    for (let instance = "i1"; served.length < 6; ) {
+      const effects = scene.started(instance);
+      served.push(
+        ...effects.filter(({ type }) => type === "assign").map((effect) => (effect as { group: string }).group),
+      );
+      instance = started(effects)[0] ?? "";
+    }
+    expect(served).toEqual([many[0], many[1], few, many[2], few, many[3]]);
+  });
+
+  test("takes turns between owners with the cells of a class, too", () => {
+    const scene = new Scene({ instances_max: 10, starts_max: 1 });
+    scene.feed({ type: "cells_set", target: 1 });
+    for (const [key, owner] of [
+      ["fn_a@1", "many"],
+      ["fn_b@1", "many"],
+      ["fn_c@1", "many"],
+      ["fn_d@1", "few"],
+    ] as const) {
+      scene.group(key, { owner });
+      scene.call(key);
+    }
+    const taker = (instance: string) => deeds(scene.started(instance)).find(({ type }) => type === "assign");
+    expect(taker("i1")).toMatchObject({ group: "fn_a@1" });
+    expect(taker("i2")).toMatchObject({ group: "fn_b@1" });
+    expect(taker("i3")).toMatchObject({ group: "fn_d@1" });
+    expect(taker("i4")).toMatchObject({ group: "fn_c@1" });
+  });
+
   test("gives a started instance that its own group no longer needs to a group that waits", () => {
     const scene = new Scene({ starts_max: 1 });
     scene.ready(F, 1);

@@ -138,8 +138,8 @@ export const BUGS = {
   },
   "a-cell-serves-another-class": {
     file: "scaling.ts",
-    line: "for (const group of of.hungry) {",
-    instead: "for (const group of state.hungry) {",
+    line: "for (let group = of.hungry.next; group !== null; group = of.hungry.next) {",
+    instead: "for (let group = state.hungry.next; group !== null; group = state.hungry.next) {",
   },
   "a-start-goes-to-another-class": {
     file: "scaling.ts",
