@@ -85,6 +85,7 @@ describe("a start that is refused", () => {
     for (const [settings, said] of [
       [{ HEARTH_IMAGE_DIR: `${daemon.data_dir}/none` }, "image not in the store"],
       [{ HEARTH_OCI_RUNTIME: "/bin/false" }, "no OCI runtime"],
+      [{ HEARTH_OCI_RUNTIME: "/bin/echo" }, "/bin/echo is not an OCI runtime"],
       [{ HEARTH_BRIDGE: "lo" }, "the bridge lo belongs to another program"],
     ] as const) {
       daemon.output = "";

@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { compileSanitized, takeReport } from "../support/helper.ts";
+import { compileSanitized, isSanitized, removeSanitized, takeReport } from "../support/helper.ts";
 
 /** Resets its signals first, as the helper does. */
 const PROGRAM = `
@@ -27,7 +27,11 @@ beforeAll(() => {
   directory = mkdtempSync("/var/tmp/hearth-sanitizer-");
   writeFileSync(join(directory, "faulty.c"), PROGRAM);
 });
-afterAll(() => rmSync(directory, { recursive: true, force: true }));
+afterAll(() => {
+  rmSync(directory, { recursive: true, force: true });
+  // The project `sanitized` removes its builds itself.
+  if (!isSanitized) removeSanitized();
+});
 
 const run = (argv: readonly string[]) => spawnSync(compileSanitized("faulty", [join(directory, "faulty.c")]), argv);
 

@@ -9,6 +9,9 @@ import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 
+/** Matches what OCI runtimes print: `crun version 1.8.1`, and the specification that they follow as `spec: 1.0.0`. */
+const VERSION = /^\S+ version\b|\bspecs?:/i;
+
 /** Resources of the container's first process beside its bundle. */
 export interface Handover {
   /** A listening socket is made here; descriptor 3. */
@@ -54,7 +57,9 @@ export class OciRuntime {
     for (const command of choice === "auto" ? ["crun", "runc"] : [choice]) {
       try {
         const text = await (await launcher()).run([command, "--version"], 5_000);
-        return new OciRuntime(launcher, command, text.split("\n", 1)[0] ?? command, root);
+        const [version = ""] = text.split("\n", 1);
+        if (VERSION.test(text)) return new OciRuntime(launcher, command, version, root);
+        complaints.push(`${command} is not an OCI runtime: --version prints '${version.slice(0, 80)}'`);
       } catch (error) {
         complaints.push(errorText(error));
       }
