@@ -1,10 +1,19 @@
 /**
- * Four projects: `unit` (no containers), `api` (real containers through the real API), `heavy` (minutes), `sanitized`
- * (files of the other two once more, on a helper with ASan and UBSan).
+ * Five projects: `unit` (no containers), `api` (real containers through the real API), `clients` (the same, beside it),
+ * `heavy` (minutes), `sanitized` (files of `api` and `heavy` once more, on a helper with ASan and UBSan).
  */
 import { defineConfig } from "vitest/config";
 
 const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts"];
+
+/**
+ * Tests on daemons of their own that look at nothing of the machine, and so run in the thread of the unit tests, beside
+ * the other tests on containers.
+ */
+const CLIENTS = [
+  "test/api/{cli,cli-containers,cli-keys,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
+  "test/api/{audit,idempotency,tenants,terminal,terminal-command,terminal-ends}.test.ts",
+];
 
 /** They cover every file of the helper. */
 const SANITIZED = [
@@ -17,10 +26,10 @@ export default defineConfig({
   test: {
     root: new URL("..", import.meta.url).pathname,
     reporters: ["default"],
-    // Vitest takes one fewer than there are cores. The projects of real containers run one file at a time all the same.
+    // Vitest takes one fewer than there are cores. Each pool runs one file at a time all the same.
     minWorkers: 1,
     maxWorkers: 2,
-    // The thread of the unit tests runs beside the process of the tests on containers, which mostly wait.
+    // The thread runs beside the process of the tests on containers, which mostly wait.
     poolOptions: { threads: { minThreads: 1, maxThreads: 1 } },
     projects: [
       {
@@ -35,9 +44,18 @@ export default defineConfig({
         test: {
           name: "api",
           include: ["test/{engine,api,security,recovery}/**/*.test.ts"],
-          exclude: ["test/**/*.heavy.test.ts", "test/**/*.unit.test.ts"],
+          exclude: [...CLIENTS, "test/**/*.heavy.test.ts", "test/**/*.unit.test.ts"],
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },
+          testTimeout: 60_000,
+          hookTimeout: 300_000,
+        },
+      },
+      {
+        test: {
+          name: "clients",
+          include: CLIENTS,
+          pool: "threads",
           testTimeout: 60_000,
           hookTimeout: 300_000,
         },

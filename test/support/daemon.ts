@@ -3,7 +3,7 @@
  * `leftovers` counts what carries its tag on the host, so that a test can compare before and after.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { createHash, randomBytes } from "node:crypto";
+import { createHash, randomInt } from "node:crypto";
 import {
   cpSync,
   existsSync,
@@ -17,11 +17,28 @@ import {
 } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { isMainThread } from "node:worker_threads";
 import { type Config, volatileDirectory } from "../../src/base/config.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
 import { checkAnswer } from "./answers.ts";
 
 export const KEY = "test-key-0123456789abcdef";
+
+/** Second octets, away from the default subnet. Tests in a thread run beside others and have octets of their own. */
+const OCTETS = 50;
+const OCTET_MIN = isMainThread ? 100 : 100 + OCTETS;
+/** Subnets of this test file's daemons. */
+const subnets = new Set<string>();
+
+/** Returns a subnet that no daemon of this file or of the tests beside it has. */
+function ownSubnet(): string {
+  for (;;) {
+    const subnet = `10.${OCTET_MIN + randomInt(OCTETS)}.${randomInt(16) << 4}.0/20`;
+    if (subnets.has(subnet)) continue;
+    subnets.add(subnet);
+    return subnet;
+  }
+}
 
 /** Of what a daemon prints, the end: a line a request is some 300 characters. */
 const OUTPUT_LENGTH_MAX = 1_000_000;
@@ -99,9 +116,9 @@ export function freePort(): Promise<number> {
 export class Daemon {
   readonly data_dir: string;
   readonly tag: string;
-  /** Names and numbers that only this daemon uses; the second octet keeps away from the default subnet. */
+  /** Names and numbers that only this daemon uses. */
   readonly bridge: string;
-  readonly subnet = `10.${100 + ((randomBytes(1)[0] ?? 0) % 100)}.${((randomBytes(1)[0] ?? 0) >> 4) << 4}.0/20`;
+  readonly subnet = ownSubnet();
   url = "";
   output = "";
   #child: ChildProcess | null = null;
