@@ -61,20 +61,24 @@ describe("a file in base64", () => {
     const piece = Buffer.from(Array.from({ length: 3 * 64 * 1024 }, (_, i) => (i * 31) % 251));
     const text = piece.toString("base64");
     const count = Math.floor((150 * MIB) / text.length);
-    // Warm: what the code itself takes, and what the heap keeps for young objects, is no part of it.
-    for (let i = 0; i < 40; i++) await post("/api/volumes/data/files", { path: "large", content: text });
-    const before = residentBytes();
     const peak = { bytes: 0 };
-    function* body() {
-      yield '{"content":"';
-      for (let i = 0; i < count; i++) yield text;
-      yield '","mode":600,"path":"large"}';
-    }
-    const { sent, writing, answered } = send("/api/volumes/data/files", body(), () => {
-      peak.bytes = Math.max(peak.bytes, residentBytes());
-    });
-    await writing;
-    sent.end();
+    const upload = async (pieces: number) => {
+      function* body() {
+        yield '{"content":"';
+        for (let i = 0; i < pieces; i++) yield text;
+        yield '","mode":600,"path":"large"}';
+      }
+      const { sent, writing, answered } = send("/api/volumes/data/files", body(), () => {
+        peak.bytes = Math.max(peak.bytes, residentBytes());
+      });
+      await writing;
+      sent.end();
+      return answered;
+    };
+    // Warm: what the code itself takes, and what the heap keeps for young objects, is no part of it.
+    await upload(Math.floor(count / 4));
+    const before = residentBytes();
+    const answered = upload(count);
     expect(await answered).toMatchObject({ status: 200, body: { success: true, path: "/large" } });
     peak.bytes = Math.max(peak.bytes, residentBytes());
     expect((peak.bytes - before) / MIB).toBeLessThan(64);

@@ -93,7 +93,7 @@ async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   // The callback is for whoever reads no stream: here a failure comes out of the loop.
   const unpacked = pipeline(Readable.from(source), freeing(createGunzip({ chunkSize: PIECE_BYTES })), () => {});
   try {
-    yield* unpacked as AsyncIterable<Buffer>;
+    yield* whole(unpacked);
   } catch (cause) {
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
     if (!code.startsWith("Z_")) throw cause;
