@@ -89,11 +89,15 @@ async function* whole(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void
   }
 }
 
+/** Runs bytes through zlib, whose chunks are PIECE_BYTES long, and frees the memory of both at once. */
+function through(source: AsyncIterable<Uint8Array>, zlib: Transform): AsyncGenerator<Uint8Array> {
+  // A failure ends the reader's loop, so the callback has nothing to do.
+  return whole(pipeline(Readable.from(source), freeing(zlib), () => {}));
+}
+
 async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  // The callback is for whoever reads no stream: here a failure comes out of the loop.
-  const unpacked = pipeline(Readable.from(source), freeing(createGunzip({ chunkSize: PIECE_BYTES })), () => {});
   try {
-    yield* whole(unpacked);
+    yield* through(source, createGunzip({ chunkSize: PIECE_BYTES }));
   } catch (cause) {
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
     if (!code.startsWith("Z_")) throw cause;
@@ -280,5 +284,5 @@ async function* entries(session: FileSession, path: FilePath): AsyncGenerator<Bu
 export function pack(session: FileSession, path: FilePath, options: PackOptions = {}): AsyncIterable<Uint8Array> {
   const tar = gathered(entries(session, path));
   if (options.isGzip !== true) return tar;
-  return whole(pipeline(Readable.from(tar), freeing(createGzip({ chunkSize: PIECE_BYTES, level: 1 })), () => {}));
+  return through(tar, createGzip({ chunkSize: PIECE_BYTES, level: 1 }));
 }
