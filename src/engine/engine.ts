@@ -96,7 +96,7 @@ export class LocalEngine implements Engine {
     await host.endThreads();
     await this.instances.removeAll();
     const failed = (error: unknown) => log.warn("cannot remove the network", { error: errorText(error) });
-    // Where it is not known what lives, the network and the sockets are the next start's to take over.
+    // Containers that this boot has not found may run: the next start adopts them with the network and the sockets.
     if (living !== null) await host.network.shutdown(living).catch(failed);
     failpoint("engine.stop.unlinked");
     removeGroup(host.mode, host.instances.cgroup);

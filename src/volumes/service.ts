@@ -24,7 +24,7 @@ import { type VolumeRow, VolumeRows } from "./rows.ts";
 import type { CreateVolume, VolumeRecord } from "./schema.ts";
 import { volumeStates } from "./states.ts";
 
-/** In one line of the log. */
+/** Largest number of volumes that one log line names. */
 const LOST_NAMED_MAX = 10;
 
 export interface VolumesOptions {

@@ -100,7 +100,7 @@ describe("a start that is refused", () => {
     await containers.delete(id);
   });
 
-  it("because the store was lost keeps the files that it told of; a lost storage pool is told", async () => {
+  it("because the store is missing keeps the files of volumes; a missing storage pool is logged", async () => {
     const settings = { HEARTH_CELLS: "0", HEARTH_AREA_MB: "1024" };
     const daemon = await make().start(settings);
     const { body: volume } = await daemon.call("POST", "/api/volumes", { name: "kept" });

@@ -177,7 +177,7 @@ describe("functions of two classes", () => {
       return { instance, class: key, image, mark: null };
     };
     const found = [await adopted("old-other", other.key), await adopted("old-gone", "gone-1")];
-    // As it was started while the store had lost the image of the class.
+    // An instance that was started while the store had lost the image of the class.
     found.push(await adopted("old-present", other.key, classes.of({ runtime: "shell" }).image));
     const rows = { version: async () => null };
     new Adoption({ pool, launcher, classes, groups, rows, log }, found).finish();

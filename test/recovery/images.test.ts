@@ -120,7 +120,7 @@ describe("a version whose profile came to stand for another image", () => {
     expect(await versionOf()).toBe("earlier");
     expect(await daemon.stop()).toBe(0);
     expect(mountedOf(earlier_id)).toHaveLength(0);
-    // As set-up does with old releases.
+    // Set-up removes old releases the same way.
     expect(() => build("rmi", earlier_id)).toThrow();
 
     imageOf("keeper", "0".repeat(64));

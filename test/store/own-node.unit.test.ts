@@ -24,7 +24,7 @@ describe("a node", () => {
 
   const start = (name: string, through = store) => noteStart(through, directory(name), randomIds(), quietLog);
   const nodes = () => store.read("SELECT seq, id FROM nodes ORDER BY seq");
-  /** As migration 13 leaves the store of an earlier version. */
+  /** The store of an earlier version after migration 13. */
   const nameInStore = () =>
     store.write([
       { sql: "INSERT INTO meta (key, value) VALUES ('node_id', ?)", args: [OLD] },
@@ -94,7 +94,7 @@ describe("a node", () => {
       const { node } = await start(`killed_${kill}_${isAfter}`);
       expect([kill, isAfter, node]).toEqual([kill, isAfter, { id: OLD, seq: 1 }]);
       expect(await nodes()).toEqual([{ seq: 1, id: OLD }]);
-      // As before the first start.
+      // The state before the first start.
       await store.write([{ sql: "DELETE FROM meta WHERE key = 'node_id_taken_by'" }]);
     }
   });

@@ -216,7 +216,7 @@ const CHANGES: readonly Verb[] = [
   },
 ];
 
-/** Those whose names are not verbs of functions too. */
+/** Verbs of containers whose names no verb of functions has. */
 export const CONTAINER_VERBS: readonly Verb[] = [RUN, EXEC, ...LOOKS, ...CHANGES];
 
 const LOG_FLAGS: readonly Flag[] = [

@@ -55,7 +55,7 @@ export class LocalContainers implements Containers {
   readonly #starter: ContainerStarter;
   readonly #runs: ContainerRuns;
   readonly #running: RunningContainers;
-  /** Whether it is known what an earlier process left. */
+  /** True once the boot has found the containers of an earlier process. */
   #isTakenOver = false;
 
   constructor(host: EngineHost) {
@@ -339,7 +339,7 @@ export class LocalContainers implements Containers {
 
   /**
    * Closes the connections, not the containers. Resolves to the slots of the containers that keep running; to null if the
-   * start failed before it was known which ones do.
+   * boot failed before it found containers of an earlier process.
    */
   async letGo(): Promise<readonly NetworkSlot[] | null> {
     await this.#working.settled();
@@ -349,7 +349,7 @@ export class LocalContainers implements Containers {
     return slots;
   }
 
-  /** The runs of which anything is there. */
+  /** Returns the names of the runs that left a bundle, a runtime state or a control group. */
   #found(): Set<string> {
     const { containers: places, tenants } = this.#host;
     return new Set([...namesIn(places.bundles), ...namesIn(places.runtime), ...tenants.found()]);

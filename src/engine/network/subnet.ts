@@ -26,7 +26,7 @@ export function parseSubnet(text: string): Subnet {
   return { base: number, prefix_length, size: block - 3 };
 }
 
-/** This network, loopback, link-local, multicast and above (RFC 6890): a bridge in one takes connections of the machine. */
+/** True for "this network", loopback, link-local, multicast and above (RFC 6890), which no bridge may take. */
 function isReserved([first = 0, second = 0]: readonly number[]): boolean {
   return first === 0 || first === 127 || first >= 224 || (first === 169 && second === 254);
 }

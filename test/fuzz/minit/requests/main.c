@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       stub_now_us += 1000;
     }
   }
-  /* First: without the capabilities of `minit files`, a root without its mode refuses the base, too. */
+  /* The modes come first: this process lacks CAP_DAC_OVERRIDE, so a root without its mode would refuse the base. */
   for (int i = 0; i < 3; i++) nftw(stub_root, open_one, DESCRIPTORS_MAX, FTW_PHYS);
   if (!place_set_base("/") || descriptors() != before) abort();
   nftw(stub_root, remove_one, DESCRIPTORS_MAX, FTW_DEPTH | FTW_PHYS);
