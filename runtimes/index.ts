@@ -1,6 +1,6 @@
 /** The function runtimes by name. */
 import type { Runtime } from "./runtime.ts";
-import { shell } from "./shell.ts";
+import { shell } from "./shell/index.ts";
 
 export type { Runtime } from "./runtime.ts";
 

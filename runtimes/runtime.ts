@@ -1,28 +1,39 @@
 /**
- * The port of a function runtime: how a handler text becomes a command in an instance. A runtime is chosen by name in
- * the create request; `runtimes/index.ts` lists those that exist.
+ * The port of a function runtime: how the handler of a version becomes running code in an instance. A runtime is chosen
+ * by name in the create request; `runtimes/index.ts` lists those that exist.
  */
 
 /**
- * The way in which an instance serves calls. `process`: a command per call, one call at a time. `resident`: the command
- * starts one process, which serves up to `concurrency` calls (1 to 64) at a time over the frames of minit/protocol.h. It
- * has `open_timeout_ms` to send CALL_OPEN.
+ * The way in which an instance serves calls. `process`: a command per call, one call at a time. `resident`: each cell
+ * starts one process from `argv`, before any function is known. The process takes its function with `bind` and then serves
+ * calls, several at a time (envelope.ts). It has `open_timeout_ms` to send CALL_OPEN (minit/protocol.h).
  */
 export type Serving =
-  | { readonly kind: "process" }
-  | { readonly kind: "resident"; readonly concurrency: number; readonly open_timeout_ms: number };
+  | { readonly kind: "process" /** The command of one call. */; command(handler: string): readonly string[] }
+  | { readonly kind: "resident"; readonly argv: readonly string[]; readonly open_timeout_ms: number };
 
 export interface Runtime {
   readonly name: string;
+  /** Other names that requests may use. Records show `name`. */
+  readonly aliases: readonly string[];
   /** The curated image its instances are made from. */
   readonly profile: string;
   /** Size of an instance's /tmp and of its /dev/shm; `tmpfs_mb` unless given. */
   readonly scratch_mb?: number;
   /** One line for the API's help. */
   readonly about: string;
+  /** Directory of this checkout that instances see read-only at RUNTIME_INSIDE; null: none. */
+  readonly directory: string | null;
   readonly serving: Serving;
-  /** The command of one call, or of the resident process. Called once per version, not per call. */
-  command(handler: string): readonly string[];
+  /** True if a version without code cannot be deployed. */
+  readonly needsCode: boolean;
   /** What is wrong with a handler, or null. */
   complaint(handler: string): string | null;
 }
+
+/** Path of a runtime's own files in an instance. The image has the empty directory. */
+export const RUNTIME_INSIDE = "/opt/hearth";
+/** Path of a version's code in an instance. The image has the empty directory. */
+export const CODE_INSIDE = "/function";
+/** Path of a version's secret files in an instance. The image has the empty directory. */
+export const SECRETS_INSIDE = "/run/secrets";

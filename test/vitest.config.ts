@@ -4,7 +4,7 @@
  */
 import { defineConfig } from "vitest/config";
 
-const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts"];
+const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.test.ts"];
 
 /**
  * Tests on daemons of their own that look at nothing of the machine, and so run in the thread of the unit tests, beside
@@ -43,8 +43,8 @@ export default defineConfig({
       {
         test: {
           name: "api",
-          include: ["test/{engine,api,security,recovery}/**/*.test.ts"],
-          exclude: [...CLIENTS, "test/**/*.heavy.test.ts", "test/**/*.unit.test.ts"],
+          include: ["test/{engine,api,security,recovery}/**/*.test.ts", "runtimes/*/*.test.ts"],
+          exclude: [...CLIENTS, "**/*.heavy.test.ts", "**/*.unit.test.ts"],
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },
           testTimeout: 60_000,

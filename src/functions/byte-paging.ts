@@ -11,7 +11,7 @@ const PAGE_ROWS = 32;
 
 /** What one record takes in the store, in bytes: its texts, and a fixed sum for all else. */
 export const RECORD_BYTES = `500 + octet_length(stdout) + octet_length(stderr) + octet_length(timings)
-  + coalesce(octet_length(error_message), 0)`;
+  + coalesce(octet_length(error_message), 0) + coalesce(octet_length(result), 0)`;
 
 export interface BytePage {
   readonly row_count: number;

@@ -44,7 +44,7 @@ export function prepareTarget(record: FunctionRecord, function_seq: number): Tar
     record,
     function_seq,
     group: groupKey(record.id, record.current_version),
-    argv: runtime.command(record.handler),
+    argv: runtime.serving.command(record.handler),
     environment: {
       ...BASE_ENVIRONMENT,
       HEARTH_FUNCTION_NAME: record.name,

@@ -20,8 +20,14 @@ const recordBytes = (row: string): string =>
   `500 + octet_length(${row}.stdout) + octet_length(${row}.stderr) + octet_length(${row}.timings)
     + coalesce(octet_length(${row}.error_message), 0)`;
 
+/** The same with the columns of schema 15. */
+const recordBytes15 = (row: string): string => `${recordBytes(row)} + coalesce(octet_length(${row}.result), 0)`;
+
 const versionBytes = (row: string): string =>
   `500 + octet_length(${row}.handler) + octet_length(${row}.environment) + coalesce(octet_length(${row}.description), 0)`;
+
+const versionBytes15 = (row: string): string =>
+  `${versionBytes(row)} + coalesce(octet_length(${row}.options), 0) + coalesce(octet_length(${row}.note), 0)`;
 
 export const MIGRATIONS: readonly Migration[] = [
   {
@@ -385,6 +391,58 @@ export const MIGRATIONS: readonly Migration[] = [
   {
     version: 14,
     statements: ["CREATE INDEX versions_of_image ON function_versions (image) WHERE image IS NOT NULL"],
+  },
+  {
+    version: 15,
+    statements: [
+      // Trees of files that versions have at /function, by the digest of their content; each tenant has a row of its own.
+      `CREATE TABLE code (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        entry_count INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        UNIQUE (tenant_id, digest)
+      )`,
+      "CREATE INDEX code_by_digest ON code (digest)",
+      // `value` is encrypted; `key_id` names the key.
+      `CREATE TABLE secrets (
+        tenant_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        value BLOB NOT NULL,
+        key_id TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        PRIMARY KEY (tenant_id, name)
+      ) WITHOUT ROWID`,
+      "ALTER TABLE function_versions ADD COLUMN code TEXT",
+      // JSON of the settings that a version may leave out; null: none is set.
+      "ALTER TABLE function_versions ADD COLUMN options TEXT",
+      "ALTER TABLE function_versions ADD COLUMN made_by TEXT",
+      "ALTER TABLE function_versions ADD COLUMN note TEXT",
+      "CREATE INDEX versions_of_code ON function_versions (code) WHERE code IS NOT NULL",
+      // JSON that the handler returned.
+      "ALTER TABLE invocations ADD COLUMN result TEXT",
+      ...["invocations_counted", "invocations_gone", "versions_kept", "versions_gone"].map(
+        (trigger) => `DROP TRIGGER ${trigger}`,
+      ),
+      `CREATE TRIGGER invocations_counted AFTER INSERT ON invocations BEGIN
+        UPDATE functions SET invocation_count = invocation_count + 1, last_invoked_at = NEW.started_at,
+          error_count = error_count + (NEW.status <> 'success'), stored_bytes = stored_bytes + ${recordBytes15("NEW")}
+          WHERE seq = NEW.function_seq;
+      END`,
+      `CREATE TRIGGER invocations_gone AFTER DELETE ON invocations BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes - (${recordBytes15("OLD")}) WHERE seq = OLD.function_seq;
+      END`,
+      `CREATE TRIGGER versions_kept AFTER INSERT ON function_versions BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes + ${versionBytes15("NEW")} WHERE seq = NEW.function_seq;
+      END`,
+      `CREATE TRIGGER versions_gone AFTER DELETE ON function_versions BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes - (${versionBytes15("OLD")}) WHERE seq = OLD.function_seq;
+      END`,
+    ],
   },
 ];
 

@@ -14,7 +14,10 @@ export const PROJECT_FILES: readonly string[] = execFileSync(
   .split("\n")
   .filter((file) => file !== "");
 
-/** Files of the program itself. */
-export const SOURCES = PROJECT_FILES.filter((file) => /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file));
+/** Files of the program itself. What runs inside of instances is no part of it, nor are the examples of runtimes. */
+export const SOURCES = PROJECT_FILES.filter(
+  (file) =>
+    /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file) && !/\.test\.ts$|^runtimes\/\w+\/(example|inside)\//.test(file),
+);
 
 export const readText = (path: string): string => readFileSync(join(PROJECT_DIR, path), "utf8");

@@ -1,6 +1,5 @@
-/** A resident runtime for the tests, as a description of runtimes/runtime.ts: Python that defines `handler(payload, log)`. */
+/** A resident process for the tests of minit and the engine. */
 
-import type { Runtime } from "../../runtimes/runtime.ts";
 import type { Instance, OutputStream, Resident } from "../../src/engine/ports.ts";
 
 const PROGRAM = `
@@ -39,26 +38,15 @@ while True:
         threading.Thread(target=serve, args=(id, requests.pop(id)), daemon=True).start()
 `;
 
-export const pythonResident: Runtime = {
-  name: "python-resident",
-  profile: "prod",
-  about: "Python that defines handler(payload, log)",
-  serving: { kind: "resident", concurrency: 4, open_timeout_ms: 20_000 },
-  command: (handler) => ["python3", "-c", PROGRAM, handler],
-  complaint: () => null,
-};
-
-/** Starts the resident process that a runtime describes. */
-export async function serveWith(
+/** Starts Python that defines `handler(payload, log)` as the resident process of an instance. */
+export async function servePython(
   instance: Instance,
-  { serving, command }: Runtime,
   handler: string,
   onLog: (stream: OutputStream, chunk: Buffer) => void = () => {},
 ): Promise<Resident> {
-  if (serving.kind !== "resident") throw new Error("the runtime runs a command per call");
-  const { concurrency, open_timeout_ms } = serving;
   const environment = ["PATH=/usr/bin:/bin"];
-  const request = { argv: command(handler), environment, working_directory: "", concurrency, open_timeout_ms };
+  const argv = ["python3", "-c", PROGRAM, handler];
+  const request = { argv, environment, working_directory: "", concurrency: 4, open_timeout_ms: 20_000 };
   const resident = instance.minit.serve(request, onLog);
   await resident.opened;
   return resident;

@@ -2,7 +2,7 @@
 import { expect, it } from "vitest";
 import type { CallRequest, Instance, Resident } from "../../../src/engine/ports.ts";
 import { standardClass } from "../../support/engine.ts";
-import { pythonResident, serveWith } from "../../support/python-runtime.ts";
+import { servePython } from "../../support/python-runtime.ts";
 import type { BootedEngine } from "./booted-engine.ts";
 
 const request = (payload: string, more: Partial<CallRequest> = {}): CallRequest => ({
@@ -22,7 +22,7 @@ export function residentsContract({ engine }: BootedEngine): void {
     const instance = await engine.instances.start("resident", standardClass(engine));
     engine.instances.limit(instance, { memory_limit_mb: 128, cpu_limit_percent: null });
     try {
-      await use(await serveWith(instance, pythonResident, handler, onLog), instance);
+      await use(await servePython(instance, handler, onLog), instance);
     } finally {
       await engine.instances.remove(instance);
     }

@@ -3,7 +3,7 @@
  * halves the time of a call (0.89 against 1.83 ms): no shell is started to start one command. A handler that begins with
  * `#!` is a script for the interpreter of that line, as execve(2) reads it.
  */
-import type { Runtime } from "./runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 /** Words that only a shell understands as a command (POSIX special and regular built-ins without a file, reserved words). */
 const SHELL_WORDS = new Set(
@@ -45,12 +45,17 @@ const isScript = (handler: string): boolean => handler.startsWith("#!");
 
 export const shell: Runtime = {
   name: "shell",
+  aliases: [],
   profile: "prod",
   about:
     "a command line for /bin/sh -c, run directly if it has no shell syntax; or a script whose first line is #!<interpreter>",
-  serving: { kind: "process" },
-  command: (handler) =>
-    (isScript(handler) ? scriptCommand(handler) : plainWords(handler)) ?? ["/bin/sh", "-c", handler],
+  directory: null,
+  needsCode: false,
+  serving: {
+    kind: "process",
+    command: (handler) =>
+      (isScript(handler) ? scriptCommand(handler) : plainWords(handler)) ?? ["/bin/sh", "-c", handler],
+  },
   complaint(handler) {
     if (handler.trim() === "") return "is empty";
     if (isScript(handler) && scriptCommand(handler) === null) {

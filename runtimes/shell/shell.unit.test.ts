@@ -1,8 +1,8 @@
 /** The shell runtime: the command of a handler. */
 import { describe, expect, it } from "vitest";
-import { RUNTIMES } from "../../runtimes/index.ts";
+import { shell } from "./index.ts";
 
-const shell = RUNTIMES.get("shell");
+const command = (handler: string) => (shell.serving.kind === "process" ? shell.serving.command(handler) : null);
 
 describe("the shell runtime", () => {
   it.each([
@@ -11,7 +11,7 @@ describe("the shell runtime", () => {
     ["/usr/bin/env A=1", ["/usr/bin/env", "A=1"]],
     ["echo a:b,c@d", ["echo", "a:b,c@d"]],
   ])("runs %s without a shell", (line, argv) => {
-    expect(shell?.command(line)).toEqual(argv);
+    expect(command(line)).toEqual(argv);
   });
 
   it.each([
@@ -39,7 +39,7 @@ describe("the shell runtime", () => {
     "`a`",
     "! true",
   ])("leaves %j to /bin/sh", (line) => {
-    expect(shell?.command(line)).toEqual(["/bin/sh", "-c", line]);
+    expect(command(line)).toEqual(["/bin/sh", "-c", line]);
   });
 });
 
@@ -49,15 +49,15 @@ describe("a script", () => {
     ["#! /usr/bin/env  python3 -u \nprint(1)", ["/usr/bin/env", "python3 -u"]],
     ["#!/bin/cat", ["/bin/cat"]],
   ])("%j is handed to the interpreter of its first line, which gets one argument", (script, words) => {
-    const argv = shell?.command(script) ?? [];
+    const argv = command(script) ?? [];
     expect([argv[4], ...argv.slice(5)]).toEqual([script, ...words]);
-    expect(shell?.complaint(script)).toBe(null);
+    expect(shell.complaint(script)).toBe(null);
   });
 
   it.each(["#!", "#!\n/bin/sh", "#!python3\nprint(1)", "#!/\n", "#! /bin/sh\r\necho 1\r\n"])(
     "%j is refused: no interpreter could read it",
     (script) => {
-      expect(shell?.complaint(script)).toContain("name an interpreter by absolute path");
+      expect(shell.complaint(script)).toContain("name an interpreter by absolute path");
     },
   );
 });
