@@ -3,8 +3,8 @@
  * functions. Plain JS with types in JSDoc, because any Node from 20 on has to run it.
  *
  * A release is content-addressed: the helper by its sources and the compiler's flags, an image by its definition, the
- * Debian suite and the architecture. A changed source or definition is therefore a new name, and what runs on the old
- * one is not touched.
+ * Debian suite, the architecture and the versions of the npm packages in it. A changed source or definition is therefore
+ * a new name, and what runs on the old one is not touched.
  */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -136,7 +136,11 @@ function debianSuite() {
  *   changes without a change of the definition. `verify` are commands that must succeed in the finished root.
  * @property {string} name
  * @property {number} revision
- * @property {string[]} packages
+ * @property {string[]} packages Debian packages
+ * @property {string[]} directories empty directories of root, mode 0755
+ * @property {Record<string, string>} npm_files path → file or tree below node_modules of this checkout; `{arch}` stands
+ *   for Node's name of the architecture
+ * @property {Record<string, string[]>} scripts path → lines of an executable script
  * @property {Record<string, string>} links path → target
  * @property {string[]} path_exclude
  * @property {string[]} path_include
@@ -146,18 +150,56 @@ function debianSuite() {
  */
 
 /**
+ * @typedef {object} Pins package.json: the versions that it pins.
+ * @property {Record<string, string>} dependencies
+ * @property {Record<string, string>} optionalDependencies
+ */
+
+/** package.json and not node_modules: a release has its name before anything is installed. @returns {Pins} */
+function readPins() {
+  return JSON.parse(readFileSync(join(PROJECT_DIR, "package.json"), "utf8"));
+}
+
+/**
+ * The npm packages that a profile copies, with their pinned versions.
+ *
+ * @param {Profile} profile
+ * @param {Pins} pins
+ * @returns {string[]} "npm 1.2.3"
+ */
+export function pinnedPackages(profile, { dependencies, optionalDependencies }) {
+  const names = Object.values(npmFiles(profile)).map((path) => path.split("/")[0] ?? "");
+  return names.sort().map((name) => `${name} ${{ ...dependencies, ...optionalDependencies }[name]}`);
+}
+
+/**
+ * The files that a profile copies from node_modules.
+ *
+ * @param {Profile} profile
+ * @returns {Record<string, string>} path in the image → path below node_modules
+ */
+export function npmFiles({ npm_files }) {
+  return Object.fromEntries(
+    Object.entries(npm_files).map(([path, source]) => [path, source.replace("{arch}", process.arch)]),
+  );
+}
+
+/**
  * The current release of a profile: its definition and the names of its image.
  *
  * @param {string} [name]
+ * @param {Pins} [pins]
  * @returns {{ profile: Profile, suite: string, release: string, reference: string, latest: string }}
  */
-export function profileImage(name = "prod") {
+export function profileImage(name = "prod", pins = readPins()) {
   const text = readFileSync(join(PROFILE_DIR, `${name}.json`), "utf8");
   const suite = debianSuite();
-  const release = digest(`${text}\0${suite}\0${process.arch}`, 12);
+  /** @type {Profile} */
+  const profile = JSON.parse(text);
+  const release = digest([text, suite, process.arch, ...pinnedPackages(profile, pins)].join("\0"), 12);
   const repository = `localhost/hearth/${name}`;
   return {
-    profile: JSON.parse(text),
+    profile,
     suite,
     release,
     reference: `${repository}:${release}`,

@@ -3,10 +3,10 @@
  * store says that a release was committed; it counts only while the store lists that very image.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
 import { InstallationError } from "../installation/installation-error.js";
-import { buildahCommand, imageStore, profileImage } from "../installation/paths.js";
+import { buildahCommand, imageStore, npmFiles, PROJECT_DIR, profileImage } from "../installation/paths.js";
 import { temporaryDir } from "./temporary.js";
 
 /** Working container of the build, and the only one that set-up touches. */
@@ -104,6 +104,33 @@ function shellQuoted(text) {
 }
 
 /**
+ * The lines that copy files of npm packages into the root, and write the profile's own scripts. An image belongs to
+ * root, whoever owns the checkout.
+ *
+ * @param {Profile} profile
+ * @returns {string[]}
+ */
+function contentLines(profile) {
+  const at = (/** @type {string} */ path) => `"$1"${shellQuoted(path)}`;
+  const parent = (/** @type {string} */ path) => `mkdir -p ${at(dirname(path))}`;
+  return [
+    ...Object.entries(npmFiles(profile)).flatMap(([path, source]) => [
+      parent(path),
+      `cp -R ${shellQuoted(join(PROJECT_DIR, "node_modules", source))} ${at(path)}`,
+      `chown -R 0:0 ${at(path)}; chmod -R u=rwX,go=rX ${at(path)}`,
+    ]),
+    ...Object.entries(profile.scripts).flatMap(([path, lines]) => [
+      parent(path),
+      `printf "%s\\n" ${lines.map(shellQuoted).join(" ")} > ${at(path)}; chmod 755 ${at(path)}`,
+    ]),
+    ...Object.entries(profile.links).flatMap(([path, target]) => [
+      parent(path),
+      `ln -sfn ${shellQuoted(target)} ${at(path)}`,
+    ]),
+  ];
+}
+
+/**
  * What is done to the finished root, `$1`. apt's traces go as a whole: the machine's sources and proxy settings (and
  * passwords in them) are not part of an image. Checked last, by running what the profile promises.
  *
@@ -118,7 +145,7 @@ export function finishScript(profile) {
     'mkdir -p "$1/var/log" "$1/var/cache/debconf"',
     ': > "$1/etc/resolv.conf"; chmod 644 "$1/etc/resolv.conf"',
     'printf "127.0.0.1\\tlocalhost\\n::1\\tlocalhost ip6-localhost ip6-loopback\\n" > "$1/etc/hosts"',
-    ...Object.entries(profile.links).map(([path, target]) => `ln -sfn ${shellQuoted(target)} "$1"${shellQuoted(path)}`),
+    ...contentLines(profile),
     ...profile.verify.map((command) => `chroot "$1" /bin/sh -c ${shellQuoted(`${command} > /dev/null`)}`),
     "",
   ].join("\n");
@@ -207,8 +234,10 @@ async function buildImage({ data_dir, image_dir }, commands) {
   try {
     await buildah("from", "--name", BUILD_CONTAINER, "scratch");
     await buildah("add", "--quiet", BUILD_CONTAINER, tar, "/");
-    // The runtime fills /dev; the image has the empty directory.
-    mkdirSync(join(directory, "extra/dev"), { recursive: true, mode: 0o755 });
+    // mmdebstrap empties /run, and its tar has no /dev.
+    for (const path of profile.directories) {
+      mkdirSync(join(directory, "extra", path), { recursive: true, mode: 0o755 });
+    }
     await buildah("add", "--quiet", BUILD_CONTAINER, join(directory, "extra"), "/");
     const settings = Object.entries(profile.environment).map(([name, value]) => `--env=${name}=${value}`);
     await buildah(

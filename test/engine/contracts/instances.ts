@@ -3,6 +3,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import type { Instance } from "../../../src/engine/ports.ts";
+import { PROJECT_DIR } from "../../../src/installation/paths.js";
 import { eventually } from "../../support/daemon.ts";
 import { command, standardClass } from "../../support/engine.ts";
 import type { BootedEngine } from "./booted-engine.ts";
@@ -35,6 +36,44 @@ export function instancesContract({ engine, config }: BootedEngine): void {
     const instance = await engine.instances.start("small", standardClass(engine, { key: "small", scratch_mb: 5 }));
     const { stdout } = await instance.minit.execSole(command(["df", "--output=size", "/tmp", "/dev/shm"]));
     expect(stdout.trim().split(/\s+/).slice(-2)).toEqual(["5120", "5120"]);
+    await engine.instances.remove(instance);
+  });
+
+  it("finds node, npm, pip and the empty directories of its image", async () => {
+    const instance = await engine.instances.start("tools", standardClass(engine));
+    const lines = [
+      "PATH=/usr/local/bin:/usr/bin:/bin; export PATH HOME=/tmp; umask 022",
+      "find /function /run/secrets /opt/hearth -printf '%p %m %U:%G\\n'",
+      "cd /tmp && mkdir work dep && cd work && echo 'console.log(process.version satisfies string)' >v.ts && node v.ts",
+      `echo '{"name":"dep","version":"1.0.0"}' >../dep/package.json`,
+      "npm install --offline --no-audit ../dep >/dev/null && ls -A node_modules && npx --version",
+      "python3 /dev/stdin <<'END'",
+      "import zipfile",
+      "with zipfile.ZipFile('one-1.0-py3-none-any.whl', 'w') as wheel:",
+      "    wheel.writestr('one.py', 'print(1)')",
+      "    wheel.writestr('one-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: one\\nVersion: 1.0\\n')",
+      "    wheel.writestr('one-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')",
+      "    wheel.writestr('one-1.0.dist-info/RECORD', 'one.py,,\\n')",
+      "END",
+      "pip --quiet install --no-index --target site one-1.0-py3-none-any.whl && PYTHONPATH=site python3 -m one",
+      "pip3 --version | cut -c1-3",
+    ];
+    const run = command(["bash", "-ec", lines.join("\n")], { timeout_ms: 60_000 });
+    const { stdout, stderr } = await instance.minit.execSole(run);
+    const { dependencies, optionalDependencies } = JSON.parse(readFileSync(`${PROJECT_DIR}/package.json`, "utf8"));
+    const directories = ["/function", "/run/secrets", "/opt/hearth"];
+    expect([stdout.trim().split("\n"), stderr]).toEqual([
+      [
+        ...directories.map((path) => `${path} 755 0:0`),
+        `v${optionalDependencies[`node-linux-${process.arch}`]}`,
+        ".package-lock.json",
+        "dep",
+        dependencies.npm,
+        "1",
+        "pip",
+      ],
+      "",
+    ]);
     await engine.instances.remove(instance);
   });
 
