@@ -1,10 +1,10 @@
 /*
- * The storage pool: a btrfs with one subvolume per container and volume. It works by ioctl on a descriptor of the root, and
- * resolves no path inside a subvolume.
+ * The storage pool: a btrfs with one subvolume per container, volume, snapshot and tree of code. It works by ioctl on a
+ * descriptor of the root, and resolves no path inside a subvolume.
  *
  * A1 A subvolume comes with its quota and its place in the pool's total in one transaction, and goes in one: a crash leaves
  *    it whole or not at all. What was made inside of it goes before it.
- * A2 Names are `<kind>/<id>`, kind one of three, id of [a-z0-9_-].
+ * A2 Names are `<kind>/<id>`, kind one of four, id of [a-z0-9_-].
  */
 #ifndef MINIT_STORAGE_POOL_H
 #define MINIT_STORAGE_POOL_H

@@ -1,6 +1,7 @@
-/** The engine's port: the storage pool, in which every container and every volume has a subvolume with a limit of its own. */
+/** The engine's port: the storage pool, in which every container, volume and tree of code has a subvolume with a limit of its own. */
 
-export type SubvolumeKind = "containers" | "volumes" | "snapshots";
+/** `code`: trees of functions' files, which instances mount read-only (`Instances.attach`). */
+export type SubvolumeKind = "containers" | "volumes" | "snapshots" | "code";
 
 export interface SubvolumeName {
   readonly kind: SubvolumeKind;

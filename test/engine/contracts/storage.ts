@@ -7,6 +7,8 @@ import { Ground } from "../../support/storage-ground.ts";
 
 const MIB = 1024 * 1024;
 const SIZE_MB = 1_024;
+/** Id of a tree of code: as long as ids may be. */
+const DIGEST = "0123456789abcdef".repeat(4);
 
 export type Quotas = "simple" | "full";
 
@@ -64,7 +66,7 @@ export function storageContract(open: () => Promise<OpenedPool>): void {
     }
     await expect(pool.create("other" as "volumes", "a", null)).rejects.toThrow(/Invalid argument/);
     expect(await ground.sh(`cd ${path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
-      "./containers ./snapshots ./volumes",
+      "./code ./containers ./snapshots ./volumes",
     );
     await pool.create("volumes", "x".repeat(64), null);
     await pool.remove("volumes", "x".repeat(64));
@@ -123,6 +125,10 @@ export function storageContract(open: () => Promise<OpenedPool>): void {
     expect(await ground.sh(`cmp ${source}/a ${frozen}/a; cmp ${source}/a ${copy}/a; touch ${frozen}/b`)).toMatch(
       /Read-only file system/,
     );
+    const code = await pool.snapshot({ kind: "volumes", id: "v" }, { kind: "code", id: DIGEST }, true, null);
+    expect(await ground.sh(`cmp ${source}/a ${code}/a; touch ${code}/b`)).toMatch(/Read-only file system/);
+    expect(await pool.list("code")).toEqual([DIGEST]);
+    await pool.remove("code", DIGEST);
     for (const id of ["rw", "ro"]) await pool.remove("snapshots", id);
     await pool.remove("volumes", "v");
     expect([await pool.list("snapshots"), await pool.list("volumes")]).toEqual([[], []]);
