@@ -120,8 +120,8 @@ struct PACKED wire_exit {
  *   minit to daemon     CALL_OPEN with the id of SERVE, CALL_CHUNK, CALL_LOG, CALL_RESULT, in the end EXIT of SERVE
  *
  * The daemon chooses the ids of calls: not 0, and not that of a call in flight. CALL_LOG with id 0 belongs to the
- * instance, as does what the process writes to its standard output and error; with `concurrency` 1 the latter belong to
- * the call in flight.
+ * instance. Bytes that the process writes to its standard output and error belong to the sole call in flight; with none or
+ * several in flight they belong to the instance.
  *
  * Each frame carries at most CALL_CHUNK_MAX bytes of content. Result bytes above `result_max` and log bytes above
  * `log_max` of a call are dropped and flagged. A side that does not read stops the other side, and nothing gathers:
@@ -146,7 +146,7 @@ enum {
   CALL_VERSION = 1,
   CALL_CHUNK_MAX = 64 * 1024,
   CALL_QUEUE_MAX = 1024 * 1024,
-  CALLS_MAX = 64, /* largest `concurrency` */
+  CALLS_MAX = 100, /* largest `concurrency` */
 };
 enum { CALL_MORE = 1 }; /* flag of CALL_BEGIN: CALL_CHUNK and CALL_END follow */
 

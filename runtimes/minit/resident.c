@@ -80,13 +80,12 @@ static void close_socket(void) {
   resident.peer = (struct conn){.fd = -1};
 }
 
-static void drain_output(void);
+static void drain_output_of_sole(void);
 
 /* R2, R3. `late`: the call whose deadline passed. */
 static void end(uint32_t why, const struct call *late) {
   if (resident.state == NONE || resident.state == ENDING) return;
-  /* The pipes hold output of the only call. */
-  if (resident.concurrency == 1) drain_output();
+  drain_output_of_sole();
   resident.state = ENDING;
   resident.result |= why != 0 || !has_children ? why : RESULT_STRAYS;
   /* Kills before it closes the socket: the process would notice the end of the socket. */
@@ -117,9 +116,12 @@ static void send_log(struct call *call, uint8_t stream, const uint8_t *bytes, si
   if (kept > 0) conn_send(resident.conn, CALL_LOG, call == NULL ? 0 : call->id, &head, sizeof head, bytes, kept);
 }
 
-/* The call that standard output and error belong to; NULL: the instance. */
+/* Returns the call that standard output and error belong to; NULL: the instance. */
 static struct call *sole_call(void) {
-  return resident.concurrency == 1 && resident.calls[0].id != 0 ? &resident.calls[0] : NULL;
+  if (resident.calls_count != 1) return NULL;
+  struct call *call = resident.calls;
+  while (call->id == 0) call++;
+  return call;
 }
 
 static enum proc_read read_output(int stream) {
@@ -133,9 +135,14 @@ static enum proc_read read_output(int stream) {
 /* Reads what the pipes hold now. */
 static void drain_output(void) {
   for (int stream = 0; stream < 2; stream++) {
-    int left = resident.proc.out_fd[stream] < 0 ? 0 : proc_reads_left(&resident.proc, stream);
-    while (left-- > 0 && read_output(stream) == READ_FULL) continue;
+    if (read_output(stream) != READ_FULL) continue;
+    for (int left = proc_reads_left(&resident.proc, stream); left > 1 && read_output(stream) == READ_FULL; left--) continue;
   }
+}
+
+/* Before that call ends or another one begins: the pipes hold its output. */
+static void drain_output_of_sole(void) {
+  if (resident.calls_count == 1) drain_output();
 }
 
 /* Frames of the process */
@@ -172,8 +179,7 @@ static bool take_frame(uint8_t type, uint32_t id, struct cursor *body) {
     if (kept > 0) conn_send(resident.conn, CALL_CHUNK, id, body->at, kept, NULL, 0);
     return true;
   }
-  /* The pipes hold what the handler printed before it returned. */
-  if (resident.concurrency == 1) drain_output();
+  drain_output_of_sole();
   send_result(call, status, body->at, kept);
   return true;
 }
@@ -312,6 +318,8 @@ static void begin_call(struct conn *c, uint32_t id, struct cursor *body) {
     send_error(c, id, EBUSY, call == NULL ? "too many calls" : "the process is not open");
     return;
   }
+  /* With a call in flight, or none, the pipes hold output that is not of this one. */
+  if (resident.calls_count <= 1 && !is_blocked()) drain_output();
   uint64_t now = now_us();
   *call = (struct call){
       .id = id,

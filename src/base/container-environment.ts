@@ -3,6 +3,11 @@
 /** Search path of commands in containers and instances, unless their environment sets another. */
 export const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/** Path of a runtime's own files in an instance (RUNTIME_INSIDE of runtimes/runtime.ts). */
+export const RUNTIME_INSIDE = "/opt/hearth";
+/** Environment of a resident process until it takes its function. */
+export const RESIDENT_ENVIRONMENT = [`PATH=${PATH_INSIDE}`, "HOME=/tmp", "LANG=C.UTF-8"];
+
 /** Returns the host name for a container's name: letters, digits and dashes, at most 63 (RFC 1123). */
 export function hostnameOf(name: string): string {
   return (

@@ -2,6 +2,10 @@
 export const ENGINE_LIMITS = {
   start_timeout_ms: 10_000,
   remove_timeout_ms: 10_000,
+  /** Calls in flight of one resident process (CALLS_MAX of protocol.h). */
+  resident_calls_max: 100,
+  /** The newest output of a resident process that belongs to no call. */
+  resident_tail_bytes: 4_096,
   /** Deadline for the end of a killed container's processes and groups. */
   reap_wait_ms: 5_000,
   /** A failed removal is retried with growing pauses between these two, until it succeeds or the daemon ends. */

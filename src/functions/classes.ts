@@ -22,7 +22,13 @@ function classOf({ name, scratch_mb = LIMITS.tmpfs_mb }: Runtime, image: string)
   const digest = createHash("sha256")
     .update(JSON.stringify([image, name, { scratch_mb }]))
     .digest("hex");
-  return { key: `${name}-${digest.slice(0, DIGEST_LENGTH)}`, image, scratch_mb };
+  return {
+    key: `${name}-${digest.slice(0, DIGEST_LENGTH)}`,
+    image,
+    scratch_mb,
+    runtime_directory: null,
+    resident: null,
+  };
 }
 
 export interface ClassesOptions {

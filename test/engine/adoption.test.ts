@@ -197,7 +197,7 @@ describe("an engine that comes after one that was killed", () => {
     const id = images.make("other");
     const mounted = () => mountsOf(leftoversOf(config), id);
     try {
-      const of = { key: "other-1", image: id, scratch_mb: 9 };
+      const of = { key: "other-1", image: id, scratch_mb: 9, runtime_directory: null, resident: null };
       await leave([{ id: "plain" }, { id: "other", class: of }]);
       await killIt();
       const { engine, found } = await boot();

@@ -148,17 +148,47 @@ describe("a resident process", () => {
     expect(await call("log world", { log_bytes_max: 2 }, listener)).toMatchObject({ log_truncated: true });
     expect(own.stdout).toBe("hellowo");
     await call("note all");
-    await call("print printed");
-    await eventually("what it printed", () => log.stdout === "printed" && log.stderr === "all");
+    expect(log).toEqual({ stdout: "", stderr: "all" });
   });
 
-  it("gives what it prints during a call to that call where there is only one", async () => {
-    await serve();
+  it("gives what it prints to the only call in flight, and to the instance while several are", async () => {
+    await serve({ concurrency: 100 });
     let own = "";
     for (let n = 0; n < 50; n++)
       await call(`print <${n}>`, {}, { onLog: (_stream, chunk) => (own += chunk.toString()) });
     expect(own).toBe(Array.from({ length: 50 }, (_, n) => `<${n}>`).join(""));
-    expect(log.stdout).toBe("");
+    expect([log.stdout, resident.tail]).toEqual(["", ""]);
+    own = "";
+    const held = call("hold", {}, { onLog: (_stream, chunk) => (own += chunk.toString()) });
+    await call("print while two are in flight", {}, { onLog: () => expect.fail("it is the log of no call") });
+    await call("release");
+    await held;
+    await eventually("the instance has it", () => log.stdout === "while two are in flight");
+    expect([own, resident.tail]).toEqual(["", "while two are in flight"]);
+  });
+
+  it("gives what it prints between two calls to the instance", async () => {
+    await serve({ concurrency: 100 });
+    await call("echo first");
+    const [pid = 0] = insiders();
+    process.kill(pid, "SIGUSR1");
+    await eventually("the instance has it", () => log.stdout === "background");
+    let own = "";
+    await call("print own", {}, { onLog: (_stream, chunk) => (own += chunk.toString()) });
+    expect([own, resident.tail]).toEqual(["own", "background"]);
+  });
+
+  it("serves a hundred calls at the same time, and no process more", async () => {
+    await expect(serve({ concurrency: 101 })).rejects.toThrow("no such concurrency");
+    await serve({ concurrency: 100 });
+    const held = Array.from({ length: 99 }, () => call("hold"));
+    expect(await resultOf("release")).toBe("99");
+    for (const one of await Promise.all(held)) expect(one.result.toString()).toBe("held");
+    const large = Buffer.alloc(MIB, "x");
+    large.write("size ");
+    const sizes = await Promise.all(Array.from({ length: 100 }, () => call(large)));
+    expect(new Set(sizes.map(({ result }) => result.toString()))).toEqual(new Set([String(MIB)]));
+    expect(anonymousKb()).toBeLessThan(isSanitized ? 8_192 : 4_096);
   });
 
   it("keeps the container to itself", async () => {

@@ -30,7 +30,8 @@ export function engineOf(config: Config, image = profileImage().reference): Engi
 
 /** The class of most instances: the image that the engine keeps mounted. */
 export function standardClass(engine: Engine, more: Partial<InstanceClass> = {}): InstanceClass {
-  return { key: "standard", image: engine.images.pinned.id, scratch_mb: LIMITS.tmpfs_mb, ...more };
+  const image = engine.images.pinned.id;
+  return { key: "standard", image, scratch_mb: LIMITS.tmpfs_mb, runtime_directory: null, resident: null, ...more };
 }
 
 export function command(argv: readonly string[], more: Partial<ExecRequest> = {}): ExecRequest {

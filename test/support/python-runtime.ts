@@ -1,6 +1,6 @@
 /** A resident process for the tests of minit and the engine. */
 
-import type { Instance, OutputStream, Resident } from "../../src/engine/ports.ts";
+import type { Instance, OutputStream, Resident, ResidentProgram } from "../../src/engine/ports.ts";
 
 const PROGRAM = `
 import socket, struct, sys, threading
@@ -38,6 +38,11 @@ while True:
         threading.Thread(target=serve, args=(id, requests.pop(id)), daemon=True).start()
 `;
 
+/** Python that defines `handler(payload, log)`, as the resident process of a class. */
+export function pythonProgram(handler: string, open_timeout_ms = 20_000): ResidentProgram {
+  return { argv: ["python3", "-c", PROGRAM, handler], open_timeout_ms };
+}
+
 /** Starts Python that defines `handler(payload, log)` as the resident process of an instance. */
 export async function servePython(
   instance: Instance,
@@ -45,8 +50,7 @@ export async function servePython(
   onLog: (stream: OutputStream, chunk: Buffer) => void = () => {},
 ): Promise<Resident> {
   const environment = ["PATH=/usr/bin:/bin"];
-  const argv = ["python3", "-c", PROGRAM, handler];
-  const request = { argv, environment, working_directory: "", concurrency: 4, open_timeout_ms: 20_000 };
+  const request = { ...pythonProgram(handler), environment, working_directory: "", concurrency: 4 };
   const resident = instance.minit.serve(request, onLog);
   await resident.opened;
   return resident;

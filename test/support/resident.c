@@ -91,6 +91,12 @@ static void attack(uint32_t id, const char *how) {
   for (;;) pause();
 }
 
+/* Between two calls. */
+static void on_usr1(int signal) {
+  (void)signal;
+  if (write(1, "background", 10) != 10) exit(3);
+}
+
 static void run(const struct call *call) {
   uint32_t id = call->id;
   const char *text = call->text, *rest;
@@ -141,6 +147,7 @@ int main(int argc, char **argv) {
   const char *mode = argc > 1 ? argv[1] : "";
   if (strcmp(mode, "mute") == 0) for (;;) pause();
   if (strcmp(mode, "early") == 0) log_text(0, 1, "early");
+  signal(SIGUSR1, on_usr1);
   tell(OPEN, 0, &(uint32_t){strcmp(mode, "version") == 0 ? 99 : 1}, 4, "", 0);
   for (;;) {
     uint32_t len, id;

@@ -2,7 +2,7 @@
  * The OCI configuration of a function instance: everything the container may and may not do stands here, so this is
  * the file to read for its isolation. `test/security` looks from inside and holds each line against it.
  */
-import { PATH_INSIDE } from "../../base/container-environment.ts";
+import { PATH_INSIDE, RUNTIME_INSIDE } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { InstanceClass } from "../ports/instances.ts";
@@ -89,6 +89,15 @@ export const rlimits = (files_max: number) =>
     RLIMIT_MSGQUEUE: 0,
   }).map(([type, value]) => ({ type, soft: value, hard: value }));
 
+/** Files of this machine that instances see read-only. The image has the directory of the runtime. */
+function sharedFiles({ minit, resolv_conf, class: { runtime_directory } }: InstanceSpec): object[] {
+  return [
+    bind(minit, MINIT_INSIDE, "ro"),
+    bind(resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+    ...(runtime_directory === null ? [] : [bind(runtime_directory, RUNTIME_INSIDE, "ro")]),
+  ];
+}
+
 /** `config.json` of an instance (OCI runtime specification 1.0). */
 export function instanceConfig(spec: InstanceSpec): object {
   return {
@@ -109,8 +118,7 @@ export function instanceConfig(spec: InstanceSpec): object {
     mounts: [
       ...kernelMounts(spec.class.scratch_mb),
       tmpfs("/tmp", "mode=1777", ...scratch(spec.class.scratch_mb)),
-      bind(spec.minit, MINIT_INSIDE, "ro"),
-      bind(spec.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+      ...sharedFiles(spec),
     ],
     annotations: {
       [CLASS_ANNOTATION]: spec.class.key,

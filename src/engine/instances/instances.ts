@@ -9,6 +9,7 @@
 import { symlinkSync } from "node:fs";
 import type { CancelTimer } from "../../base/clock.ts";
 import { each } from "../../base/concurrency.ts";
+import { RESIDENT_ENVIRONMENT } from "../../base/container-environment.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -34,6 +35,8 @@ import { MinitClient } from "../minit/instance-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { Adopted, Instance, InstanceClass, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
+import type { Resident } from "../ports/residents.ts";
+import { openResident } from "./resident-start.ts";
 
 /** Time that a container may take to end after minit was asked to. */
 const EXIT_WAIT_MS = 1_000;
@@ -41,12 +44,15 @@ const EXIT_WAIT_MS = 1_000;
 const PROBE = "probe";
 const COMPILER = "seccomp";
 /** Timings of an instance that was not started here. */
-const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0 };
+const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0, open_ms: 0 };
+/** Has every mount that an instance can have. */
+const ANY_CLASS: InstanceClass = { key: "", image: "", scratch_mb: 0, runtime_directory: "/", resident: null };
 /** Function instances have none. */
 const NO_CAPABILITIES: readonly string[] = [];
 
 interface Held {
   readonly minit: MinitClient;
+  readonly resident: Resident | null;
   readonly slot: NetworkSlot;
   /** Releases the image. */
   readonly leaveImage: () => void;
@@ -55,7 +61,7 @@ interface Held {
 }
 
 /** Parts of an instance that was started, or adopted at the boot. */
-type Holding = Pick<Survivor, "id" | "nonce"> & Pick<Held, "minit" | "slot" | "leaveImage">;
+type Holding = Pick<Survivor, "id" | "nonce"> & Pick<Held, "minit" | "resident" | "slot" | "leaveImage">;
 
 interface Starting {
   readonly id: string;
@@ -118,7 +124,7 @@ export class LocalInstances implements Instances {
     const adopted = survivors.map((survivor) => {
       const leaveImage = this.#host.images.hold(survivor.image);
       return {
-        instance: this.#hold({ ...survivor, leaveImage }, NO_TIMINGS),
+        instance: this.#hold({ ...survivor, resident: null, leaveImage }, NO_TIMINGS),
         class: survivor.class,
         image: survivor.image,
         mark: survivor.mark,
@@ -247,7 +253,7 @@ export class LocalInstances implements Instances {
     { image_ms, network_ms }: { readonly image_ms: number; readonly network_ms: number },
   ): Promise<Instance> {
     const { clock } = this.#host.options;
-    const { id, slot, leaveImage } = starting;
+    const { id, of, slot, leaveImage } = starting;
     const bundle = this.#bundle(id);
     try {
       const runtime_root = this.#host.instances.runtime;
@@ -257,8 +263,10 @@ export class LocalInstances implements Instances {
       const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
       failpoint("engine.start.ready");
       const start_ms = clock.monotonicMs() - starting_ms - rootfs_ms;
-      const timings = { network_ms, rootfs_ms: image_ms + rootfs_ms, start_ms };
-      return this.#hold({ id, slot, minit: client, nonce, leaveImage }, timings);
+      const resident = of.resident === null ? null : await openResident(client, of.resident, clock);
+      const open_ms = clock.monotonicMs() - starting_ms - rootfs_ms - start_ms;
+      const timings = { network_ms, rootfs_ms: image_ms + rootfs_ms, start_ms, open_ms };
+      return this.#hold({ id, slot, minit: client, resident, nonce, leaveImage }, timings);
     } catch (cause) {
       await this.#discard(id, slot, true);
       throw new AppError("START_FAILED", errorText(cause), { cause });
@@ -266,9 +274,9 @@ export class LocalInstances implements Instances {
   }
 
   #hold({ id, nonce, ...kept }: Holding, timings: StartTimings): Instance {
-    const { minit, slot } = kept;
+    const { minit, resident, slot } = kept;
     this.#held.set(id, { ...kept, removed: Promise.withResolvers(), isRemoving: false });
-    return { id, nonce, address: slot.address, uid: slot.uid, minit, timings };
+    return { id, nonce, address: slot.address, uid: slot.uid, minit, resident, timings };
   }
 
   #discard(id: string, slot: NetworkSlot, isStarting: boolean): Promise<boolean> {
@@ -279,10 +287,11 @@ export class LocalInstances implements Instances {
   #fingerprint(): string {
     const { config, minit } = this.#host.options;
     invariant(this.#filter !== null, "there is a filter");
-    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: { key: "", image: "", scratch_mb: 0 } };
+    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: ANY_CLASS };
+    const serving = [RESIDENT_ENVIRONMENT, LIMITS.resident_calls_max];
     const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
-    return fingerprintOf([PROTOCOL_VERSION, command, version, config.subnet, config.bridge, made]);
+    return fingerprintOf([PROTOCOL_VERSION, command, version, config.subnet, config.bridge, made, serving]);
   }
 
   #bundle(id: string): string {
@@ -310,7 +319,8 @@ export class LocalInstances implements Instances {
 
   /** The class of the containers that the engine starts for itself. */
   get #own(): InstanceClass {
-    return { key: "", image: this.#host.images.pinned.id, scratch_mb: LIMITS.tmpfs_mb };
+    const image = this.#host.images.pinned.id;
+    return { key: "", image, scratch_mb: LIMITS.tmpfs_mb, runtime_directory: null, resident: null };
   }
 
   /** Ends the container's first process and with it, by the kernel's hand, everything in its process namespace. */

@@ -1,11 +1,9 @@
-/**
- * One stream's output of a command, or the result of a call, held to its cap. A single piece, the usual case, is kept as
- * it came.
- */
+/** Output within a cap: its beginning, which may not be longer, or its end. */
 import { AppError } from "../../base/errors.ts";
 
 const EMPTY = Buffer.alloc(0);
 
+/** One stream's output of a command, or the result of a call. A single piece, the usual case, is kept as it came. */
 export class GatheredOutput {
   readonly #bytes_max: number;
   #buffer: Buffer = EMPTY;
@@ -40,5 +38,37 @@ export class GatheredOutput {
 
   text(): string {
     return this.#bytes === 0 ? "" : this.#buffer.toString("utf8", 0, this.#bytes);
+  }
+}
+
+/** The last bytes of output that has no end. */
+export class OutputTail {
+  readonly #bytes_max: number;
+  #buffer: Buffer = EMPTY;
+  #bytes = 0;
+
+  constructor(bytes_max: number) {
+    this.#bytes_max = bytes_max;
+  }
+
+  /** Copies what it keeps. Holds at most twice the cap; time is linear in the bytes, however small the pieces are. */
+  add(piece: Buffer): void {
+    const kept = piece.subarray(-this.#bytes_max);
+    if (this.#buffer.length === 0) this.#buffer = Buffer.allocUnsafeSlow(2 * this.#bytes_max);
+    if (this.#bytes + kept.length > this.#buffer.length) {
+      const begin = Math.max(0, this.#bytes - this.#bytes_max);
+      this.#buffer.copyWithin(0, begin, this.#bytes);
+      this.#bytes -= begin;
+    }
+    kept.copy(this.#buffer, this.#bytes);
+    this.#bytes += kept.length;
+  }
+
+  /** Returns the text without a character that was cut at its beginning. */
+  text(): string {
+    let at = Math.max(0, this.#bytes - this.#bytes_max);
+    const end = Math.min(at + 3, this.#bytes);
+    while (at < end && ((this.#buffer[at] ?? 0) & 0xc0) === 0x80) at++;
+    return this.#buffer.toString("utf8", at, this.#bytes);
   }
 }

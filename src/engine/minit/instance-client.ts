@@ -118,7 +118,7 @@ export class MinitClient implements InstanceMinit {
     });
   }
 
-  serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident {
+  serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void = () => {}): Resident {
     const wire = {
       write: (frame: Buffer) => this.#socket.write(frame),
       nextId: () => this.#nextId(),

@@ -7,8 +7,10 @@
  * D1 `opened`, `ended` and each call settle exactly once.
  * D2 A call holds at most twice the cap of its result, in however small pieces it comes. Nothing waits here: the socket
  *    buffers bytes that minit does not take yet, at most the payloads of `concurrency` calls.
+ * D3 `tail` holds at most LIMITS.resident_tail_bytes.
  */
 import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
 import type { OutputStream } from "../ports/commands.ts";
 import type {
   CallListener,
@@ -20,7 +22,7 @@ import type {
 } from "../ports/residents.ts";
 import { readCallResult, readRefusal, readResidentEnd } from "./answers.ts";
 import { bareFrame, FRAME, FrameWriter, strBytes, strsBytes } from "./frames.ts";
-import { GatheredOutput } from "./gathered-output.ts";
+import { GatheredOutput, OutputTail } from "./gathered-output.ts";
 
 /** CALL_CHUNK_MAX of protocol.h. */
 const CHUNK_BYTES_MAX = 64 * 1024;
@@ -81,6 +83,7 @@ export class ResidentClient implements Resident {
   readonly #opened = Promise.withResolvers<{ readonly pid: number; readonly open_ms: number }>();
   readonly #ended = Promise.withResolvers<ResidentEnd>();
   readonly #calls = new Map<number, InFlight>();
+  readonly #tail = new OutputTail(LIMITS.resident_tail_bytes);
   #lost: AppError | null = null;
 
   /** `onLog` takes output that belongs to no call. */
@@ -106,6 +109,10 @@ export class ResidentClient implements Resident {
     });
   }
 
+  get tail(): string {
+    return this.#tail.text();
+  }
+
   kill(): void {
     if (this.#lost === null) this.#wire.write(new FrameWriter(FRAME.KILL, this.#id, 4).u32(SIGKILL).buffer);
   }
@@ -129,7 +136,9 @@ export class ResidentClient implements Resident {
       return;
     }
     if (type === FRAME.CALL_LOG && id === 0) {
-      this.#onLog(streamOf(body), Buffer.from(body.subarray(1)));
+      const chunk = Buffer.from(body.subarray(1));
+      this.#tail.add(chunk);
+      this.#onLog(streamOf(body), chunk);
       return;
     }
     const call = this.#calls.get(id);

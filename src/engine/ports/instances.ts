@@ -11,6 +11,8 @@ export interface StartTimings {
   readonly rootfs_ms: number;
   /** From the OCI runtime's start to minit's first word. */
   readonly start_ms: number;
+  /** From minit's first word until the resident process is open; 0 without one. */
+  readonly open_ms: number;
 }
 
 export interface InstanceLimits {
@@ -27,6 +29,17 @@ export interface InstanceClass {
   readonly image: string;
   /** Size of /tmp and of /dev/shm, each. */
   readonly scratch_mb: number;
+  /** Directory of this machine that instances see read-only at RUNTIME_INSIDE (container-environment.ts); null: none. */
+  readonly runtime_directory: string | null;
+  /** The process that serves the calls of an instance; null: each call starts a command. */
+  readonly resident: ResidentProgram | null;
+}
+
+/** A resident process, as a class has it. */
+export interface ResidentProgram {
+  readonly argv: readonly string[];
+  /** Time limit from the start until the process is open. */
+  readonly open_timeout_ms: number;
 }
 
 /** A running container for function calls: read-only root, unprivileged uid of its own, no capabilities. */
@@ -37,6 +50,8 @@ export interface Instance {
   readonly address: string;
   readonly uid: number;
   readonly minit: InstanceMinit;
+  /** The open process of a class with `resident`, which takes up to `LIMITS.resident_calls_max` calls at a time. */
+  readonly resident: Resident | null;
   readonly timings: StartTimings;
 }
 
@@ -47,9 +62,9 @@ export interface InstanceMinit {
   execSole(request: ExecRequest): Promise<ExecOutcome>;
   /**
    * Starts the instance's resident process, once, instead of commands. `onLog` takes output of no call, in pieces
-   * of at most 64 KiB; the caller bounds what it keeps.
+   * of at most 64 KiB; the caller bounds what it keeps. `Resident.tail` has the newest without it.
    */
-  serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident;
+  serve(request: ServeRequest, onLog?: (stream: OutputStream, chunk: Buffer) => void): Resident;
   /**
    * Calls `listener` once when the connection ends, however it ends, or soon when it has ended. One listener; a later
    * one replaces it.
@@ -106,8 +121,9 @@ export interface Adopted {
 
 export interface Instances {
   /**
-   * Starts a container of a class and waits for its minit. The host keeps the class's key for a later process. On
-   * rejection (START_FAILED) nothing of it is left.
+   * Starts a container of a class and waits for its minit, and until the resident process of the class is open. The host
+   * keeps the class's key for a later process. On rejection (START_FAILED) nothing of it is left. The message of a
+   * resident process that failed has the end of its output.
    */
   start(id: string, of: InstanceClass): Promise<Instance>;
   /**

@@ -6,7 +6,7 @@ export interface ServeRequest {
   /** `NAME=value` */
   readonly environment: readonly string[];
   readonly working_directory: string;
-  /** Maximum number of calls in flight, 1 to 64. */
+  /** Maximum number of calls in flight, 1 to `LIMITS.resident_calls_max`. */
   readonly concurrency: number;
   /** Time limit from the start until the process is open. */
   readonly open_timeout_ms: number;
@@ -24,6 +24,7 @@ export interface CallRequest {
 export interface CallListener {
   /** Takes a piece of the result as it comes. Without it the pieces are gathered in the outcome. */
   onChunk?(chunk: Buffer): void;
+  /** Takes log lines of the call, and standard output and error while no other call is in flight. */
   onLog?(stream: OutputStream, chunk: Buffer): void;
 }
 
@@ -52,6 +53,8 @@ export interface Resident {
   readonly opened: Promise<{ readonly pid: number; readonly open_ms: number }>;
   /** Resolves when no process of the instance is left. Rejects with INTERNAL when the connection ends before. */
   readonly ended: Promise<ResidentEnd>;
+  /** The newest 4 KiB of output that belonged to no call, as text. */
+  readonly tail: string;
   /**
    * Calls the handler. Legal once `opened` has resolved and while fewer than `concurrency` calls are in flight. Rejects
    * with INTERNAL when minit refuses the call or the connection ends.
