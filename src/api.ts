@@ -9,6 +9,7 @@ import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
 import type { Route } from "./http/route.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
+import { type SecretRoutesOptions, secretRoutes } from "./secrets/routes.ts";
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
 import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
 import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
@@ -20,6 +21,7 @@ export interface ApiOptions {
   readonly functions: FunctionRoutesOptions;
   readonly containers: ContainerRoutesOptions;
   readonly volumes: VolumeRoutesOptions;
+  readonly secrets: SecretRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
   readonly tenants: TenantRoutesOptions;
   readonly telemetry: TelemetryRoutesOptions;
@@ -44,6 +46,7 @@ const TAGS = {
   functions: "Versioned code that runs in warm containers when it is called.",
   containers: "Isolated processes with their own file system and address, which live until they are deleted.",
   volumes: "Files that containers mount and that outlive them.",
+  secrets: "Encrypted values of the tenant for its functions; no response contains them.",
   terminal: "Interactive shells in containers.",
   tenant: "The tenant of the caller: its limits and its usage.",
   tenants: "Owners of functions, containers and volumes. Operator only.",
@@ -56,7 +59,8 @@ const TAGS = {
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, volumes, terminal, tenants, telemetry, operations, events, audit } = options;
+  const { system, functions, containers, volumes, secrets, terminal, tenants } = options;
+  const { telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
     ...systemRoutes(system),
@@ -71,6 +75,7 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(containers),
     ...volumeRoutes(volumes),
+    ...secretRoutes(secrets),
     ...terminalRoutes(terminal),
     ...tenantRoutes(tenants),
     ...telemetryRoutes(telemetry),

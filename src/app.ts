@@ -54,6 +54,9 @@ import { buildahCommand, helperPath, imageStore, profileImage } from "./installa
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
+import { openSecretsKeys } from "./secrets/keys.ts";
+import { SecretsRotation } from "./secrets/rotation.ts";
+import { Secrets } from "./secrets/service.ts";
 import { openEmbedded } from "./store/embedded.ts";
 import { noteStart } from "./store/own-node.ts";
 import type { Store, StoredNode } from "./store/store.ts";
@@ -127,7 +130,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   for (const name of lockNames(config)) {
     await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);
   }
-  const { store, events, keys, operator_key, cursors, new_key, node, start_number } = await openState(base);
+  const state = await openState(base);
+  const { store, events, keys, operator_key, cursors, new_key, node, start_number, secrets_keys } = state;
   const { engine, pool, classes, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
   const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node, audit });
@@ -155,6 +159,9 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const idempotency = new Idempotency({ store, clock, log });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
+  const secrets = new Secrets({ ...owned, keys: secrets_keys, kind: "secret" });
+  const rotation = new SecretsRotation({ ...base, store, keys: secrets_keys });
+  undo.add(() => rotation.close());
   const tenants = new Tenants({
     ...base,
     store,
@@ -162,6 +169,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions,
     containers,
     volumes,
+    secrets,
     operations,
     events,
     rates,
@@ -184,6 +192,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
+    secrets: { secrets, rotation },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
     telemetry: { metrics },
@@ -222,6 +231,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(async () => terminals.close());
   await operations.boot();
   void tenants.resume();
+  rotation.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
   for (const listener of [serving.outer, serving.inner]) {
     ports.reserve(listener.port);
@@ -252,6 +262,7 @@ async function openState({ config, clock, log, ids, undo }: Base) {
   const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
   undo.add(() => store.close());
   await checkStore(store, config.data_dir);
+  const secrets_keys = await openSecretsKeys(config.data_dir, store, log);
   const token_keys = ownTokenKeys(config, clock);
   const outside = config.outside_issuer;
   // The operator who sets a URL lists its host.
@@ -272,6 +283,7 @@ async function openState({ config, clock, log, ids, undo }: Base) {
     operator_key,
     cursors,
     new_key,
+    secrets_keys,
     ...(await noteStart(store, config.data_dir, ids, log)),
   };
 }

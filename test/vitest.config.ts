@@ -12,7 +12,7 @@ const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.tes
  */
 const CLIENTS = [
   "test/api/{cli,cli-containers,cli-keys,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
-  "test/api/{audit,idempotency,tenants,terminal,terminal-command,terminal-ends}.test.ts",
+  "test/api/{audit,idempotency,secrets,tenants,terminal,terminal-command,terminal-ends}.test.ts",
 ];
 
 /** They cover every file of the helper. */

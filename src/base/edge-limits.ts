@@ -15,8 +15,19 @@ export const EDGE_LIMITS = {
   // Rotation of keys
   /** Keys of own access tokens that verify at the same time; a token without a key id is tried with each. */
   token_keys_max: 8,
+  /** Keys of secrets in the key file: a rotation that cannot finish keeps its earlier key. */
+  secrets_keys_max: 8,
+  /** Secrets that one batch of a rotation encrypts again: at most 1 MiB, some 2 ms of the event loop. */
+  secrets_batch_rows: 16,
   /** The operator's previous key is good for at most a week. */
   operator_key_overlap_seconds_max: 7 * 24 * 3_600,
+
+  // Secrets
+  /** Of a value: certificates and key files fit. Values of a call's instance stand in memory together. */
+  secret_bytes_max: 64 * 1024,
+  secret_name_length_max: 64,
+  /** Of one tenant, unless the operator says otherwise: some 6 MiB of the store. */
+  tenant_secrets_default: 100,
 
   // Audit log
   /** Days and entries that are kept: of a tenant's changes and of its refusals, some 30 MB together. */

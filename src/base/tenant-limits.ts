@@ -176,6 +176,21 @@ export const TENANT_LIMITS = {
       sql: "(SELECT count(*) FROM volumes WHERE tenant_id = tenants.id)",
     },
   },
+  secrets_max: {
+    about: "Number of secrets.",
+    counts: "secrets",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.tenant_secrets_default,
+    default_text: String(LIMITS.tenant_secrets_default),
+    above: "403",
+    used: {
+      name: "secrets",
+      about: "Number of secrets.",
+      sql: "(SELECT count(*) FROM secrets WHERE tenant_id = tenants.id)",
+    },
+  },
   disk_mb_max: {
     about: "Sum of disk_limit_mb of its containers and quota_mb of its volumes, in MiB.",
     counts: "MiB of disk for its containers and volumes",

@@ -137,6 +137,7 @@ type Names = readonly [about: string, names: (session: Session) => Promise<strin
 const FUNCTION: Names = ["function", (session) => session.functionNames()];
 const CONTAINER: Names = ["container", (session) => session.containerNames()];
 const VOLUME: Names = ["volume", (session) => session.volumeNames()];
+const SECRET: Names = ["secret", (session) => session.secretNames()];
 
 /** What the words are names of. */
 const NAMES: Readonly<Record<string, readonly Names[]>> = {
@@ -144,6 +145,7 @@ const NAMES: Readonly<Record<string, readonly Names[]>> = {
   container: [CONTAINER],
   thing: [FUNCTION, CONTAINER],
   volume: [VOLUME],
+  secret: [SECRET],
   "volume:path": [VOLUME],
   session: [["terminal", (session) => session.terminalIds()]],
   tenant: [["tenant", (session) => session.tenantNames()]],

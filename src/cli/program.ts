@@ -12,6 +12,7 @@ import { ACCESS_VERBS } from "./verbs/access.ts";
 import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./verbs/containers.ts";
 import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
 import { FUNCTION_VERBS } from "./verbs/functions.ts";
+import { SECRETS } from "./verbs/secrets.ts";
 import { VOLUMES } from "./verbs/volumes.ts";
 
 /** Flags of every verb. */
@@ -34,6 +35,7 @@ const WORDS: Readonly<Record<string, string>> = {
   thing: "name or id of a function or a container",
   command: "the command and its arguments; put -- before a command that begins with a dash",
   volume: "name",
+  secret: "name",
   "volume:path": "a volume and a path in it, for example data:/notes/a.txt",
   "new-name": "the new name",
   source: "a local path, - for a tar archive from standard input, or <name>:<path>",
@@ -102,7 +104,8 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
   command.exitOverride((error) => {
     if (!WORDS_WRONG.has(error.code)) throw error;
     throw usage(
-      error.message.replace(/^error: /, ""),
+      // Without the words themselves: one may be a secret that stands there by mistake.
+      error.message.replace(/^error: /, "").replace(/(but got \d+): .*$/s, "$1"),
       `usage: ${pathOf(command)} ${wordsOf(command).join(" ")}`.trimEnd(),
     );
   });
@@ -182,6 +185,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, functions, start);
   addGroup(program, CONTAINERS, start);
   addGroup(program, VOLUMES, start);
+  addGroup(program, SECRETS, start);
   addGroup(program, TERMINALS, start);
   addHelp(program);
   for (const one of [...DAEMON_VERBS, ...ACCESS_VERBS, COMPLETION, BENCH]) add(program, one, start);

@@ -43,6 +43,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
       guide("functions", "Functions", / \/api\/functions/),
       guide("versions", "Versions and rollback", /^PUT \/api\/functions\//, /\/versions/, /\/rollback/),
       guide("invocations", "Invocations", /\/invoke/, /\/invocations/),
+      guide("secrets", "Secrets", / \/api\/secrets\b/),
     ],
   },
   {

@@ -14,6 +14,7 @@ const EVENT_NAMES = [
   "terminal_update",
   "api_key_update",
   "tenant_update",
+  "secret_update",
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 

@@ -406,17 +406,21 @@ export const MIGRATIONS: readonly Migration[] = [
         UNIQUE (tenant_id, digest)
       )`,
       "CREATE INDEX code_by_digest ON code (digest)",
-      // `value` is encrypted; `key_id` names the key.
+      // `kind` is a namespace. `key_id` names the key that encrypts `value`, which is last: other columns are read without it.
       `CREATE TABLE secrets (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
         tenant_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
         name TEXT NOT NULL,
-        value BLOB NOT NULL,
-        key_id TEXT NOT NULL,
         size_bytes INTEGER NOT NULL,
         created_at INTEGER NOT NULL,
         updated_at INTEGER NOT NULL,
-        PRIMARY KEY (tenant_id, name)
-      ) WITHOUT ROWID`,
+        key_id TEXT NOT NULL,
+        value BLOB NOT NULL,
+        UNIQUE (tenant_id, kind, name)
+      )`,
+      "CREATE INDEX secrets_in_order ON secrets (tenant_id, kind)",
+      "CREATE INDEX secrets_by_key ON secrets (key_id)",
       "ALTER TABLE function_versions ADD COLUMN code TEXT",
       // JSON of the settings that a version may leave out; null: none is set.
       "ALTER TABLE function_versions ADD COLUMN options TEXT",

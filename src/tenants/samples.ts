@@ -43,6 +43,7 @@ const usage: TenantDetail["usage"] = {
   storage_bytes: 9_215,
   containers: 3,
   volumes: 1,
+  secrets: 2,
   disk_mb: 4_096,
   container_memory_mb: 1_024,
   execs: 1,

@@ -29,6 +29,7 @@ import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
 import type { Operations } from "../operations/service.ts";
+import type { Secrets } from "../secrets/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import type { Keys } from "./keys.ts";
@@ -61,6 +62,7 @@ export interface TenantsOptions {
   readonly events: Events;
   readonly containers: Containers;
   readonly volumes: Volumes;
+  readonly secrets: Secrets;
   /** Bounds the requests of a tenant at every listener; null: no bound. */
   readonly rates: { set(tenant_id: string, per_second: number | null): void };
   /** Forgets the answers that were recorded for a tenant's Idempotency-Keys. */
@@ -225,7 +227,9 @@ export class Tenants {
     if (row === null) throw notFound(tenant_id);
     if (row.state === "deleting") return this.#erase(tenant_id);
     const isOwner = (table: string) => `EXISTS (SELECT 1 FROM ${table} WHERE tenant_id = tenants.id)`;
-    const owns = force ? "" : ` AND NOT (${["functions", "containers", "volumes"].map(isOwner).join(" OR ")})`;
+    const owns = force
+      ? ""
+      : ` AND NOT (${["functions", "containers", "volumes", "secrets"].map(isOwner).join(" OR ")})`;
     const { conflict } = await store
       .write(
         [
@@ -241,7 +245,7 @@ export class Tenants {
       .finally(() => keys.forget((caller) => caller.tenant_id === tenant_id));
     if (conflict !== null) {
       await this.#get(tenant_id);
-      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions, containers or volumes`, {
+      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions, containers, volumes or secrets`, {
         hint: "delete its resources first, or send force=true",
       });
     }
@@ -252,7 +256,7 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions, containers, volumes, operations, events, idempotency } = this.#options;
+    const { store, functions, containers, volumes, secrets, operations, events, idempotency } = this.#options;
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
     for (;;) {
@@ -260,6 +264,7 @@ export class Tenants {
       if (items.length === 0) break;
       await Promise.all(items.map(({ id }) => functions.erase(tenant_id, id)));
     }
+    await secrets.eraseAll(tenant_id);
     await operations.erase(tenant_id);
     failpoint("tenants.delete.emptied");
     await events.erase(tenant_id);

@@ -179,7 +179,9 @@ describe("what all tenants share", () => {
 });
 
 describe("what is another tenant's", () => {
-  const withIds = ofTenants.filter((route) => parametersOf(route).length > 0);
+  // What it names is made where it is missing: a test of its own below.
+  const isMaking = ({ operation }: (typeof ROUTES)[number]) => operation === "setSecret";
+  const withIds = ofTenants.filter((route) => parametersOf(route).length > 0 && !isMaking(route));
   const strangers: readonly [string, () => Record<string, string>][] = [
     ["a key with all scopes", () => asKey(world().b.key)],
     ["a bearer token", () => ({ authorization: `Bearer ${world().token}` })],
@@ -231,6 +233,19 @@ describe("what is another tenant's", () => {
     expect(codes).toEqual(
       asked.map((route) => [nameOf(route), ...(isManaging(route) ? [403, "FORBIDDEN"] : unknownOf(route))]),
     );
+  });
+
+  it("keeps its secret if a stranger sets one of the same name", async () => {
+    const { a } = world();
+    for (const [, headers] of strangers) {
+      for (const route of ofTenants.filter(isMaking)) {
+        const made = await send(daemon, requestOf(route, a.ids), headers());
+        expectSilent(without(namesOf(a.ids), made));
+        const again = await send(daemon, { ...requestOf(route, a.ids), method: "DELETE", body: null }, headers());
+        expect([made.status, again.status]).toEqual([201, 200]);
+      }
+    }
+    await expectUnchanged();
   });
 
   it("gets no token from inside of a call", async () => {

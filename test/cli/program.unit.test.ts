@@ -150,7 +150,7 @@ describe("completion", () => {
     expect(await complete("ls", "--j")).toEqual(["--json"]);
     expect(await complete("completion", "")).toEqual(["bash", "zsh", "fish"]);
     expect(await complete("help", "")).toEqual(expect.arrayContaining(["settings", "limits", "invoke", "volumes"]));
-    expect(await complete("help", "se")).toEqual(["settings"]);
+    expect(await complete("help", "se")).toEqual(["settings", "secrets"]);
   });
 
   it("offers no name that would be a flag, or that a terminal would obey", () => {

@@ -102,6 +102,11 @@ describe("a body", () => {
   it("never has the values of environment or payload in the refusal, nor long texts", () => {
     const secret = refusal({ name: "a", environment: { A: "topsecret" } });
     expect(JSON.stringify([secret.message, secret.details])).not.toContain("topsecret");
+    const short = z.object({ value: z.string().max(3), value_base64: z.string().max(3) });
+    for (const field of ["value", "value_base64"]) {
+      const input = { value: "a", value_base64: "b", [field]: "topsecret" };
+      expect(() => validate(short, input)).toThrow(`${field}: expected at most 3 characters, received string`);
+    }
     expect(refusal({ name: "x".repeat(500) }).message).toBe(
       "name: expected at most 10 characters, received a string of 500 characters",
     );

@@ -70,6 +70,10 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "volumes.create.made": boxes(1),
   "volumes.delete.ended": boxes(1),
   "volumes.delete.removed": boxes(1),
+  // Passed by secrets.test.ts, which knows what each value is.
+  "secrets.rotate.kept": [],
+  "secrets.rotate.moved": [],
+  "secrets.rotate.emptied": [],
   "engine.boot.adopted": [...start, ...adoption],
   "engine.start.slot": [...start, ...work(3)],
   "engine.start.bundle": [...start, ...work(3)],

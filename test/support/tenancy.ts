@@ -148,7 +148,7 @@ type Call = (
   // biome-ignore lint/suspicious/noExplicitAny: answers of every shape.
 ) => Promise<any>;
 
-/** A container and a volume with a file, of the same name as the function, and something that was run. */
+/** A container, a secret and a volume with a file, of the same name as the function, and something that was run. */
 async function makeContainer(call: Call, name: string) {
   const shared = `${name}-function`;
   await call("POST", "/api/volumes", { name: shared });
@@ -161,6 +161,7 @@ async function makeContainer(call: Call, name: string) {
   // One has process ids that the other has not.
   if (name.endsWith("alpha")) for (let i = 0; i < 20; i++) await exec(["true"]);
   const { job_id, stdout } = await exec(["sh", "-c", "sleep 100000 >/dev/null 2>&1 & echo $!"]);
+  await call("PUT", `/api/secrets/${shared}`, { value: `${name}-secret` });
   const { session_id } = await call("POST", "/api/terminal/sessions", { container_id });
   return { container_id, job_id, pid: stdout.trim() as string, path, session_id };
 }
@@ -187,6 +188,7 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     ),
     volumes: await get("/api/volumes"),
     files: await get(`/api/volumes/${name}/ls`),
+    secrets: await get("/api/secrets"),
     tenant: await get(`/api/tenants/${tenant_id}`, KEY),
   };
 }

@@ -3,6 +3,7 @@ import { createReadStream } from "node:fs";
 import type { ReadStream } from "node:tty";
 import { LIMITS } from "../../base/limits.ts";
 import type { Terminal } from "../output/terminal.ts";
+import { bytes as bytesText } from "../output/time.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 
 /** The bytes of a file, or of standard input for `-`. Throws a usage failure for what cannot be read, or is too large. */
@@ -20,7 +21,7 @@ export async function readBytes(file: string, bytes_max: number = LIMITS.cli_inp
     const { code, message } = error as NodeJS.ErrnoException;
     throw usage(code === "ENOENT" ? `no such file: ${file}` : `cannot read ${name}: ${message}`);
   }
-  if (size > bytes_max) throw usage(`${name} is too large (limit ${Math.floor(bytes_max / 1024 ** 2)} MiB)`);
+  if (size > bytes_max) throw usage(`${name} is too large (limit ${bytesText(bytes_max)})`);
   return Buffer.concat(chunks);
 }
 
@@ -35,21 +36,34 @@ export async function readInput(file: string): Promise<string> {
   }
 }
 
+const SEVERAL_LINES = () => usage("several lines were pasted", "give them on standard input, or as a file");
+
 /** What raw mode leaves to us: Enter and Ctrl-D, Ctrl-C, Backspace. */
 const ENTER = ["\r", "\n", "\x04"];
 const INTERRUPT = "\x03";
 const ERASE = ["\b", "\x7f"];
 
-/** Asks on the terminal without showing what is typed; where there is none, standard input is the answer. */
+/** Asks on the terminal without showing what is typed; where there is none, standard input is the answer. Trimmed. */
 export async function readSecret(prompt: string, terminal: Terminal): Promise<string> {
+  return (process.stdin.isTTY ? await readTyped(prompt, terminal) : await readInput("-")).trim();
+}
+
+/**
+ * Asks on the terminal for one line without showing what is typed. Throws a usage failure for several lines that were
+ * pasted together: the first one alone would be another value.
+ */
+export async function readTyped(prompt: string, terminal: Terminal): Promise<string> {
   const { stdin } = process;
-  if (!stdin.isTTY) return (await readInput("-")).trim();
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   let typed = "";
   const onData = (chunk: Buffer) => {
-    for (const character of chunk.toString("utf8")) {
+    const text = chunk.toString("utf8");
+    for (const [i, character] of [...text].entries()) {
       if (character === INTERRUPT) return reject(new Failure(EXIT.interrupted, "interrupted"));
-      if (ENTER.includes(character)) return resolve(typed.trim());
+      if (ENTER.includes(character)) {
+        const rest = [...text].slice(i).filter((other) => !ENTER.includes(other));
+        return rest.length === 0 ? resolve(typed) : reject(SEVERAL_LINES());
+      }
       typed = ERASE.includes(character) ? typed.slice(0, -1) : typed + character;
     }
   };

@@ -121,6 +121,12 @@ export class Session {
     return { name };
   }
 
+  /** The path parameter of a secret, which goes by its name alone. */
+  secret(name: string): { readonly name: string } {
+    this.sought = { word: name, names: () => this.secretNames() };
+    return { name };
+  }
+
   functionNames(): Promise<string[]> {
     return this.#names(async (client, query) => (await client.request("GET /api/functions", { query })).functions);
   }
@@ -131,6 +137,10 @@ export class Session {
 
   volumeNames(): Promise<string[]> {
     return this.#names(async (client, query) => (await client.request("GET /api/volumes", { query })).volumes);
+  }
+
+  secretNames(): Promise<string[]> {
+    return this.#names(async (client, query) => (await client.request("GET /api/secrets", { query })).secrets);
   }
 
   /** Ids of terminal sessions that have not ended. */

@@ -1,0 +1,66 @@
+/** Shapes of secrets: requests, records without their values, and the keys that encrypt them. */
+import { z } from "zod";
+import { LIMITS } from "../base/limits.ts";
+import { epochSeconds, nextCursor, textBytes } from "../base/schema.ts";
+
+/**
+ * A name is a file name under /run/secrets: ASCII alone, so that no two names are spelled alike, without '/' and not
+ * beginning with '.', so that it stays in its directory. Other kinds of secrets have no such rule.
+ */
+const NAME = new RegExp(`^[A-Za-z_][A-Za-z0-9_.-]{0,${LIMITS.secret_name_length_max - 1}}$`);
+
+export const secretName = z.string().regex(NAME, {
+  error: `must be 1 to ${LIMITS.secret_name_length_max} ASCII letters, digits, '_', '.' or '-', beginning with a letter or '_'`,
+});
+
+/** base64 of so many bytes, or up to two more; the service counts the bytes. */
+const BASE64_LENGTH_MAX = Math.ceil(LIMITS.secret_bytes_max / 3) * 4;
+
+export const setSecret = z
+  .object({
+    value: textBytes(LIMITS.secret_bytes_max)
+      .min(1)
+      .optional()
+      .describe("The value as text. Either value or value_base64 is required."),
+    value_base64: z
+      .string()
+      .min(1)
+      .max(BASE64_LENGTH_MAX)
+      .refine((text) => /^[A-Za-z0-9+/]*={0,2}$/.test(text) && text.length % 4 === 0, { error: "must be base64" })
+      .optional()
+      .describe("The value as bytes in base64."),
+  })
+  .superRefine(({ value, value_base64 }, context) => {
+    if (value === undefined && value_base64 === undefined) {
+      context.addIssue({ code: "invalid_type", expected: "string", path: ["value"], input: undefined });
+    }
+    if (value !== undefined && value_base64 !== undefined) {
+      context.addIssue({ code: "custom", path: ["value_base64"], message: "must not be sent beside value" });
+    }
+  })
+  .meta({ id: "SetSecret" });
+
+export const secretRecord = z
+  .object({
+    name: z.string().describe("Name, unique among the tenant's secrets."),
+    size_bytes: z.int().describe("Size of the value in bytes."),
+    created_at: epochSeconds,
+    updated_at: epochSeconds.describe("Time of the last change of the value, in seconds since the Unix epoch."),
+  })
+  .meta({ id: "Secret", description: "A secret without its value." });
+export type SecretRecord = Readonly<z.output<typeof secretRecord>>;
+
+export const secretList = z
+  .object({ secrets: z.array(secretRecord).describe("Newest first."), next_cursor: nextCursor })
+  .meta({ id: "SecretList" });
+
+export const secretsKeyStatus = z
+  .object({
+    key_id: z.string().describe("Id of the key that encrypts."),
+    earlier_key_ids: z
+      .array(z.string())
+      .describe("Earlier keys in the key file; each is removed when no secret uses it."),
+    pending_count: z.int().describe("Number of secrets that an earlier key encrypts."),
+  })
+  .meta({ id: "SecretsKeyStatus" });
+export type SecretsKeyStatus = Readonly<z.output<typeof secretsKeyStatus>>;

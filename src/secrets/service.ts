@@ -1,0 +1,204 @@
+/**
+ * Secrets: small values of a tenant that are encrypted in the store and never shown. A value leaves this service through
+ * `values` alone, for the daemon's own use.
+ *
+ * V1. A kind is a namespace: names of one kind are invisible to services of another kind. The routes serve one kind.
+ * V2. Values are encrypted when their batch is enqueued, by the newest key: after a rotation no later batch uses an
+ *     earlier key.
+ * V3. Values never reach records, events, messages of errors or the log.
+ */
+import { unknownCredential } from "../base/caller.ts";
+import { type Clock, toEpochSeconds } from "../base/clock.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+import { type Listed, type Place, readPage } from "../base/paging.ts";
+import { isListed } from "../base/sql-dialect.ts";
+import { type Quotas, tenantGuard } from "../base/tenant-limits.ts";
+import type { NewEvent } from "../events/schema.ts";
+import type { Events } from "../events/service.ts";
+import type { Guard, Row, Statement, Store } from "../store/store.ts";
+import { type SecretPlace, seal, unseal } from "./cipher.ts";
+import type { SecretsKeys } from "./keys.ts";
+import type { SecretRecord } from "./schema.ts";
+
+/** Largest number of missing names that one message names. */
+const NAMED_MAX = 10;
+
+const COLUMNS = "seq, name, size_bytes, created_at, updated_at";
+const AT = "tenant_id = ? AND kind = ? AND name = ?";
+
+export interface SecretsOptions {
+  readonly store: Store;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly quotas: Quotas;
+  readonly keys: SecretsKeys;
+  /** Namespace of this service (V1): `secret` for what the routes serve. */
+  readonly kind: string;
+}
+
+export class Secrets {
+  readonly #options: SecretsOptions;
+  /** Changes of one name run one after the other. */
+  readonly #changes = new KeyedMutex();
+
+  constructor(options: SecretsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Creates or replaces a secret; durable when it resolves. The caller owns `value` and may overwrite it afterwards. Throws
+   * INVALID_ARGUMENT for an empty or too large value, QUOTA_EXCEEDED.
+   */
+  set(tenant_id: string, name: string, value: Uint8Array): Promise<{ record: SecretRecord; is_new: boolean }> {
+    checkSize(value);
+    return this.#changes.run(JSON.stringify([tenant_id, name]), async () => {
+      const is_new = !(await this.#replace(tenant_id, name, value));
+      if (is_new) await this.#insert(tenant_id, name, value);
+      return { record: await this.get(tenant_id, name), is_new };
+    });
+  }
+
+  /** Throws NOT_FOUND. */
+  async get(tenant_id: string, name: string): Promise<SecretRecord> {
+    const row = await this.#options.store.readOne(`SELECT ${COLUMNS} FROM secrets WHERE ${AT}`, [
+      tenant_id,
+      this.#options.kind,
+      name,
+    ]);
+    if (row === null) throw notFound([name]);
+    return recordOf(row);
+  }
+
+  list(tenant_id: string, place: Place): Promise<Listed<SecretRecord>> {
+    const { store, kind } = this.#options;
+    const select = `SELECT ${COLUMNS} FROM secrets WHERE tenant_id = ? AND kind = ?`;
+    return readPage(store, select, [tenant_id, kind], place, recordOf);
+  }
+
+  /** Deletes a secret, also one that function versions name: their next instances fail to start. Throws NOT_FOUND. */
+  async remove(tenant_id: string, name: string): Promise<void> {
+    const sql = `DELETE FROM secrets WHERE ${AT}`;
+    const statement = { sql, args: [tenant_id, this.#options.kind, name], expect_changes: 1 };
+    const conflict = await this.#write([statement], tenant_id, name, "removed");
+    if (conflict !== null) throw notFound([name]);
+  }
+
+  /**
+   * Returns the values by name, at most `secret_bytes_max` each. The caller owns the bytes and overwrites them after use.
+   * Throws NOT_FOUND with the missing names, INTERNAL if a row does not decrypt.
+   */
+  async values(tenant_id: string, names: readonly string[]): Promise<ReadonlyMap<string, Uint8Array>> {
+    const { store, kind, keys } = this.#options;
+    if (names.length === 0) return new Map();
+    const sql = `SELECT name, key_id, value FROM secrets WHERE tenant_id = ? AND kind = ? AND ${isListed("name")}`;
+    const args = [tenant_id, kind, JSON.stringify(names)];
+    let rows = await store.read(sql, args);
+    // A rotation may have removed the key between the read and now: the row has the next key since.
+    if (rows.some(({ key_id }) => keys.byId(String(key_id)) === null)) rows = await store.read(sql, args);
+    const found = new Map(rows.map((row) => [String(row.name), row]));
+    const missing = [...new Set(names)].filter((name) => !found.has(name));
+    if (missing.length > 0) throw notFound(missing);
+    return this.#unsealed(tenant_id, found);
+  }
+
+  /** Deletes the secrets of all kinds of a tenant that is being deleted. */
+  async eraseAll(tenant_id: string): Promise<void> {
+    const rows_max = LIMITS.delete_rows_per_pass;
+    const sql = "DELETE FROM secrets WHERE seq IN (SELECT seq FROM secrets WHERE tenant_id = ? LIMIT ?)";
+    for (let isMore = true; isMore; ) {
+      const { changes } = await this.#options.store.write([{ sql, args: [tenant_id, rows_max] }]);
+      isMore = changes[0] === rows_max;
+    }
+  }
+
+  #unsealed(tenant_id: string, rows: ReadonlyMap<string, Row>): ReadonlyMap<string, Uint8Array> {
+    const values = new Map<string, Uint8Array>();
+    for (const [name, { key_id, value }] of rows) {
+      const key = this.#options.keys.byId(String(key_id));
+      const plain = key === null ? null : unseal(key, this.#place(tenant_id, name), value as Uint8Array);
+      if (plain === null) {
+        for (const other of values.values()) other.fill(0);
+        throw new AppError("INTERNAL", `the stored value of secret '${name}' does not decrypt`, {
+          hint: "set the secret again",
+        });
+      }
+      values.set(name, plain);
+    }
+    return values;
+  }
+
+  /** Returns false if no secret has the name. */
+  async #replace(tenant_id: string, name: string, value: Uint8Array): Promise<boolean> {
+    const { keys, kind } = this.#options;
+    const sql = `UPDATE secrets SET key_id = ?, value = ?, size_bytes = ?, updated_at = ? WHERE ${AT}`;
+    const { newest } = keys;
+    const sealed = seal(newest, this.#place(tenant_id, name), value);
+    const args = [newest.id, sealed, value.length, this.#now(), tenant_id, kind, name];
+    const statements = [activeTenant(tenant_id), { sql, args, expect_changes: 1 }];
+    const conflict = await this.#write(statements, tenant_id, name, "updated");
+    if (conflict === 0) throw unknownCredential();
+    return conflict === null;
+  }
+
+  async #insert(tenant_id: string, name: string, value: Uint8Array): Promise<void> {
+    const { keys, kind, quotas } = this.#options;
+    const now = this.#now();
+    const { newest } = keys;
+    const sealed = seal(newest, this.#place(tenant_id, name), value);
+    const insert: Statement = {
+      sql: `INSERT INTO secrets (tenant_id, kind, name, size_bytes, created_at, updated_at, key_id, value)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+      args: [tenant_id, kind, name, value.length, now, now, newest.id, sealed],
+    };
+    const checks: readonly Guard[] = [
+      { statement: activeTenant(tenant_id), refusal: unknownCredential },
+      ...quotas.guards(tenant_id, { secrets_max: 1 }),
+    ];
+    const statements = [...checks.map(({ statement }) => statement), insert];
+    const conflict = await this.#write(statements, tenant_id, name, "created");
+    if (conflict !== null) throw checks[conflict]?.refusal();
+  }
+
+  /** Returns the index of the statement that missed its expectation; null: committed. */
+  async #write(statements: readonly Statement[], tenant_id: string, name: string, event_type: string) {
+    const { events, kind } = this.#options;
+    const event: NewEvent = { name: "secret_update", event_type, data: { kind, secret: name } };
+    return (await events.write(statements, tenant_id, [event], { durable: true })).conflict;
+  }
+
+  #place(tenant_id: string, name: string): SecretPlace {
+    return { tenant_id, kind: this.#options.kind, name };
+  }
+
+  #now(): number {
+    return toEpochSeconds(this.#options.clock.epochMs());
+  }
+}
+
+const activeTenant = (tenant_id: string): Statement => tenantGuard(tenant_id, "state = 'active'");
+
+function checkSize({ length }: Uint8Array): void {
+  const max = LIMITS.secret_bytes_max;
+  if (length >= 1 && length <= max) return;
+  throw new AppError("INVALID_ARGUMENT", `value: must have 1 to ${max} bytes, received ${length} bytes`, {
+    details: { expected: [">= 1 bytes", `<= ${max} bytes`], received: `${length} bytes` },
+  });
+}
+
+function notFound(names: readonly string[]): AppError {
+  const shown = names.slice(0, NAMED_MAX).map((name) => `'${name}'`);
+  const others = names.length - shown.length;
+  const what = names.length === 1 ? `secret ${shown[0]}` : `secrets ${shown.join(", ")}`;
+  return new AppError("NOT_FOUND", `${what}${others > 0 ? ` and ${others} more` : ""} not found`);
+}
+
+function recordOf({ name, size_bytes, created_at, updated_at }: Row): SecretRecord {
+  return {
+    name: String(name),
+    size_bytes: Number(size_bytes),
+    created_at: Number(created_at),
+    updated_at: Number(updated_at),
+  };
+}
