@@ -5,8 +5,8 @@
  *
  * I1 kill(-1) is sent only as PID 1 of a pid namespace: nothing else is served.
  * I2 Nothing here waits, and PING is answered whatever runs.
- * I3 Commands end with the connection that asked for them; the container does not. READY tells the next daemon
- *    whether it is idle and clean.
+ * I3 Commands end with the connection that asked for them; the container does not, nor does an idle resident process.
+ *    READY tells the next daemon whether the container is idle and clean, and whether such a process waits.
  */
 #define _GNU_SOURCE
 #include "init.h"
@@ -95,6 +95,7 @@ static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *b
   if (type == PING) conn_send(c, PONG, id, NULL, 0, NULL, 0);
   else if (type == EXEC && !is_container) exec_start(c, id, body, false, resident_any());
   else if (type == SERVE && !is_container) resident_serve(c, id, body, execs_any());
+  else if (type == SERVE_TAKE && !is_container) resident_take(c, id, body);
   else if (type >= CALL_BEGIN && type <= CALL_END && !is_container) resident_request(c, type, id, body);
   else if (type == RUN && is_container && container_is_ending()) send_error(c, id, ESHUTDOWN, "the container is ending");
   else if (type == RUN && is_container) exec_start(c, id, body, true, false);
@@ -136,10 +137,10 @@ static void on_close(struct conn *c) {
 }
 
 static void on_open(struct conn *c) {
-  bool busy = execs_any() || resident_any();
+  bool busy = execs_any() || (resident_any() && !resident_waits());
   for (int i = 0; i < server.conns_top; i++) busy = busy || (server.conns[i].fd >= 0 && &server.conns[i] != c);
   bool spoiled = execs_spoiled() || resident_spoiled() || !restore_files_limit();
-  ready.flags = (busy ? READY_BUSY : 0) | (spoiled ? READY_SPOILED : 0);
+  ready.flags = (busy ? READY_BUSY : 0) | (spoiled ? READY_SPOILED : 0) | (resident_waits() ? READY_RESIDENT : 0);
   conn_send(c, READY, 0, &ready, sizeof ready, NULL, 0);
 }
 

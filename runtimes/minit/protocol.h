@@ -25,7 +25,7 @@ enum {
 
 /* Daemon to minit. */
 enum { PING = 0x01, EXEC = 0x02, STDIN = 0x03, STDIN_CLOSE = 0x04, KILL = 0x05, SHUTDOWN = 0x06 };
-enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09, SERVE = 0x0a };
+enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09, SERVE = 0x0a, SERVE_TAKE = 0x0b };
 
 /* minit to daemon. */
 enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR, SIGNALLED };
@@ -60,6 +60,7 @@ enum {
 enum {
   READY_BUSY = 1,    /* a command runs, what follows its end is not over, or another connection may ask for one */
   READY_SPOILED = 2, /* what its last commands did to the container is not known to be undone: it is not to be used again */
+  READY_RESIDENT = 4, /* a resident process is open and waits for SERVE_TAKE */
 };
 
 struct PACKED wire_ready {
@@ -110,14 +111,18 @@ struct PACKED wire_exit {
 };
 
 /*
- * A resident process serves the calls of an instance, up to `concurrency` at a time. SERVE starts it; it ends with the
- * connection of its SERVE, and takes part in no other. Descriptor 3 of the process is a stream socket with frames of the
- * same form and the types below. minit checks each frame of the process, and passes it on with the id of its call:
+ * A resident process serves the calls of an instance, up to `concurrency` at a time. SERVE starts it. It belongs to one
+ * connection. If that closes while the process is open and no call is in flight, it waits for another one, and minit reads
+ * nothing from it. SERVE_TAKE, without a body, makes it belong to another connection; CALL_OPEN answers.
  *
- *   daemon to minit     SERVE, then of each call CALL_BEGIN, CALL_CHUNK, CALL_END
+ * Descriptor 3 of the process is a stream socket with frames of the same form and the types below. minit checks each frame
+ * of the process, and passes it on with the id of its call:
+ *
+ *   daemon to minit     SERVE or SERVE_TAKE, then of each call CALL_BEGIN, CALL_CHUNK, CALL_END
  *   minit to process    CALL_BEGIN, CALL_CHUNK, CALL_END
  *   process to minit    CALL_OPEN once and first; CALL_CHUNK and CALL_LOG of a call, CALL_RESULT as its last frame
- *   minit to daemon     CALL_OPEN with the id of SERVE, CALL_CHUNK, CALL_LOG, CALL_RESULT, in the end EXIT of SERVE
+ *   minit to daemon     CALL_OPEN with the id of SERVE or SERVE_TAKE, CALL_CHUNK, CALL_LOG, CALL_RESULT, in the end EXIT
+ *                       with that id
  *
  * The daemon chooses the ids of calls: not 0, and not that of a call in flight. CALL_LOG with id 0 belongs to the
  * instance. Bytes that the process writes to its standard output and error belong to the sole call in flight; with none or
@@ -134,6 +139,7 @@ struct PACKED wire_exit {
  *   no CALL_OPEN before the deadline      EXIT: RESULT_TIMED_OUT
  *   the process breaks the protocol       EXIT: RESULT_BROKEN, calls: RESULT_CANCELLED
  *   the process closes descriptor 3       the same
+ *   the connection closes during a call   (nobody is told)
  *   KILL with the id of SERVE, any signal EXIT: RESULT_CANCELLED, calls: the same
  * A call that was cancelled may have had effects: whether it is repeated is for the daemon to decide.
  *
@@ -161,7 +167,7 @@ struct PACKED wire_serve {
 /* CALL_OPEN to the daemon. The process sends u32 CALL_VERSION. */
 struct PACKED wire_opened {
   uint32_t pid;
-  uint64_t duration_us; /* since SERVE */
+  uint64_t duration_us; /* from SERVE until the process was open */
 };
 
 /* CALL_BEGIN of the daemon, then the first bytes of the request. The process gets flags and timeout_ms, then the bytes. */

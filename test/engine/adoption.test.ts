@@ -20,7 +20,9 @@ import { NODE_PATH } from "../../src/installation/paths.js";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
 import { MadeImages, mountsOf } from "../support/made-images.ts";
-import type { Left, Step } from "./leaver.ts";
+import { readText } from "../support/native.ts";
+import { pythonProgram } from "../support/python-runtime.ts";
+import { type Left, residentCall, type Step } from "./leaver.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
 const SUBNET = "10.96.0.0/20";
@@ -321,6 +323,46 @@ exec crun "$@"
       () => pidsOf("half").length === 0 && readdirSync(`${config.run_dir}/i`).length === 1,
     );
     expect(traces().filter((line) => line.includes("/i/half"))).toEqual([]);
+  });
+
+  it("adopts instances with their resident process, and removes those whose process has ended or had a call", async () => {
+    const handler = `
+import threading
+calls = []
+def handler(payload, log):
+    calls.append(payload.decode())
+    if payload == b"hold": threading.Event().wait()
+    return " ".join(calls).encode()
+`;
+    const of = { key: "warm", resident: pythonProgram(handler) };
+    const never_open = { key: "slow", resident: pythonProgram("import time; time.sleep(1000)", 60_000) };
+    await leave([
+      { id: "cell", class: of },
+      { id: "bound", class: of, mark: "fn_1 3", call: "before" },
+      { id: "busy", class: of, mark: "fn_1 3", call: "hold", isHalfDone: true },
+      { id: "dead", class: of },
+      { id: "plain" },
+      { id: "early", class: never_open, isHalfDone: true },
+    ]);
+    const inner = (id: string) => pidsOf(id).filter((pid) => readText(`/proc/${pid}/comm`) === "python3\n");
+    await eventually("its process was started", () => inner("early").length > 0);
+    const pids = [...new Set([...inner("cell"), ...inner("bound")])];
+    await killIt();
+    for (const pid of new Set(inner("dead"))) process.kill(pid, "SIGKILL");
+    const { engine, found } = await boot();
+    const adopted = named(found);
+    expect([...adopted.keys()].sort()).toEqual(["bound", "cell", "plain"]);
+    expect(adopted.get("plain")?.instance.resident).toBeNull();
+    expect([...new Set([...inner("cell"), ...inner("bound")])]).toEqual(pids);
+    const said = async (id: string, text: string) =>
+      (await adopted.get(id)?.instance.resident?.call(residentCall(text)))?.result.toString();
+    expect([await said("cell", "first"), await said("bound", "after")]).toEqual(["first", "before after"]);
+    expect(adopted.get("bound")).toMatchObject({ class: "warm", mark: "fn_1 3" });
+    await eventually("the others are gone", () => readdirSync(`${config.run_dir}/i`).length === 3);
+    const ended = adopted.get("cell")?.instance.resident?.ended;
+    for (const pid of new Set(inner("cell"))) process.kill(pid, "SIGKILL");
+    expect(await ended).toMatchObject({ signal: 9 });
+    await Promise.all(found.map((one) => engine.instances.remove(one.instance)));
   });
 
   it("outlives a launcher that does not end by itself", async () => {

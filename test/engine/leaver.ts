@@ -1,5 +1,5 @@
 /** A process that starts instances, says which, and waits to be killed: what it leaves is what the tests look at. */
-import type { InstanceClass } from "../../src/engine/ports.ts";
+import type { CallRequest, InstanceClass } from "../../src/engine/ports.ts";
 import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
 
 /** One instance, and what is done to it before the kill. */
@@ -10,6 +10,8 @@ export interface Step {
   readonly class?: Partial<InstanceClass>;
   readonly argv?: readonly string[];
   readonly timeout_ms?: number;
+  /** Payload of a call to its resident process. */
+  readonly call?: string;
   /** Neither its start nor its command is waited for. */
   readonly isHalfDone?: boolean;
 }
@@ -24,9 +26,9 @@ export interface Left {
 async function leave(flags: readonly string[], steps: readonly Step[]): Promise<void> {
   const engine = engineOf(engineConfig(flags));
   await engine.boot();
-  for (const { id, mark, class: of = {}, argv, timeout_ms, isHalfDone } of steps) {
+  for (const { id, mark, class: of = {}, argv, timeout_ms, call, isHalfDone } of steps) {
     const starting = engine.instances.start(id, standardClass(engine, of));
-    if (isHalfDone === true && argv === undefined) continue;
+    if (isHalfDone === true && argv === undefined && call === undefined) continue;
     const instance = await starting;
     const { nonce, address, uid } = instance;
     if (mark !== undefined) engine.instances.mark(instance, mark);
@@ -35,10 +37,18 @@ async function leave(flags: readonly string[], steps: readonly Step[]): Promise<
       const running = instance.minit.execSole(command(argv, timeout_ms === undefined ? {} : { timeout_ms }));
       if (isHalfDone !== true) await (await running).idle;
     }
+    if (call !== undefined) {
+      const calling = instance.resident?.call(residentCall(call));
+      if (isHalfDone !== true) await calling;
+    }
     process.stdout.write(`${JSON.stringify({ id, nonce, address, uid } satisfies Left)}\n`);
   }
   process.stdout.write("done\n");
   setInterval(() => {}, 60_000);
+}
+
+export function residentCall(text: string): CallRequest {
+  return { payload: Buffer.from(text), timeout_ms: 60_000, result_bytes_max: 65_536, log_bytes_max: 65_536 };
 }
 
 const [, script = "", flags, steps] = process.argv;

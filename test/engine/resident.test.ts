@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
-import { FRAME } from "../../src/engine/minit/frames.ts";
+import { FRAME, strBytes, strsBytes } from "../../src/engine/minit/frames.ts";
 import { MinitClient } from "../../src/engine/minit/instance-client.ts";
 import type { CallListener, CallRequest, Resident, ServeRequest } from "../../src/engine/ports.ts";
 import { isSanitized } from "../support/helper.ts";
@@ -13,6 +13,8 @@ const PROGRAM = readFileSync(join(import.meta.dirname, "../support/resident.c"),
 const CONNECT_MS = 5_000;
 const MIB = 1024 * 1024;
 const SPOILED = 2;
+const WAITING = 4;
+const BUSY = 1;
 
 let native: Native;
 let program: string;
@@ -41,6 +43,22 @@ afterEach(async () => {
 
 async function connect(): Promise<void> {
   minit = (await MinitClient.connect(init.path, CONNECT_MS, systemClock)).client;
+}
+
+/** Ends the connection of the process and takes it over on another one. */
+async function takeOver(): Promise<void> {
+  minit.close();
+  await eventually("minit waits for another connection", async () => ((await flagsOfReady()) & WAITING) !== 0);
+  await connect();
+  resident = minit.take();
+  await resident.opened;
+}
+
+async function flagsOfReady(): Promise<number> {
+  const peer = new InitWire(init.path);
+  const flags = (await peer.next(FRAME.READY, 0)).body.readUInt32LE(20);
+  peer.socket.destroy();
+  return flags;
 }
 
 async function serve(more: Partial<ServeRequest> = {}, ...mode: string[]): Promise<void> {
@@ -73,12 +91,7 @@ async function expectSpoiled(): Promise<void> {
   expect(insiders()).toEqual([]);
   await expect(resident.call(request("echo"))).rejects.toMatchObject({ code: "INTERNAL" });
   minit.close();
-  await eventually("nobody is connected but us, and it is spoiled", async () => {
-    const peer = new InitWire(init.path);
-    const flags = (await peer.next(FRAME.READY, 0)).body.readUInt32LE(20);
-    peer.socket.destroy();
-    return flags === SPOILED;
-  });
+  await eventually("nobody is connected but us, and it is spoiled", async () => (await flagsOfReady()) === SPOILED);
   await connect();
   await expect(serve()).rejects.toThrow("the container is in use");
 }
@@ -205,6 +218,90 @@ describe("a resident process", () => {
   });
 });
 
+describe("a resident process whose connection ends while no call is in flight", () => {
+  it("lives on, and serves the next connection", async () => {
+    await serve({ concurrency: 4 });
+    const { pid, open_ms } = await resident.opened;
+    expect(await resultOf("echo first")).toBe("first");
+    for (let n = 0; n < 3; n++) {
+      await takeOver();
+      expect(await resident.opened).toEqual({ pid, open_ms });
+      const calls = Array.from({ length: 4 }, (_, i) => resultOf(`echo ${i}`));
+      expect(await Promise.all(calls)).toEqual(["0", "1", "2", "3"]);
+    }
+    resident.kill();
+    expect(await resident.ended).toMatchObject({ cancelled: true, signal: 9 });
+    await expectSpoiled();
+  });
+
+  it("belongs to one connection at a time", async () => {
+    await serve();
+    const other = (await MinitClient.connect(init.path, CONNECT_MS, systemClock)).client;
+    await expect(other.take().opened).rejects.toThrow("another connection has the process");
+    await takeOver();
+    await expect(other.take().opened).rejects.toThrow("another connection has the process");
+    expect(await resultOf("echo mine")).toBe("mine");
+    minit.close();
+    const taken = await eventually("the other connection has it", () =>
+      other
+        .take()
+        .opened.then(() => true)
+        .catch(() => false),
+    );
+    expect(taken).toBe(true);
+    await connect();
+    await expect(minit.take().opened).rejects.toThrow("another connection has the process");
+    other.close();
+    await eventually("minit waits", async () => (await flagsOfReady()) === (WAITING | BUSY));
+  });
+
+  it("keeps commands and other processes out of the container", async () => {
+    await serve();
+    await takeOver();
+    minit.close();
+    await connect();
+    await eventually("minit waits", async () => ((await flagsOfReady()) & WAITING) !== 0);
+    await expect(serve()).rejects.toThrow("the container is in use");
+  });
+
+  it("gives the next connection what it printed meanwhile", async () => {
+    await serve();
+    minit.close();
+    await eventually("minit waits", async () => (await flagsOfReady()) === WAITING);
+    for (const pid of insiders()) process.kill(pid, "SIGUSR1");
+    await connect();
+    resident = minit.take();
+    await eventually("it is there", () => resident.tail === "background");
+  });
+
+  it("blocks on what it says, and holds no memory of minit", async () => {
+    await serve();
+    await call("babble");
+    minit.close();
+    await eventually("minit waits", async () => (await flagsOfReady()) === WAITING);
+    const [pid = 0] = insiders();
+    await eventually("it blocks", () => readFileSync(`/proc/${pid}/wchan`, "utf8") === "sock_alloc_send_pskb");
+    expect(anonymousKb()).toBeLessThan(isSanitized ? 8_192 : 2_048);
+    await connect();
+    resident = minit.take();
+    await resident.opened;
+    await eventually("its words come", () => resident.tail.includes("babble\nbabble\n"));
+    expect(await call("echo", { timeout_ms: 100 })).toMatchObject({ timed_out: true });
+    await expectSpoiled();
+  });
+
+  it.each(["SIGKILL", "SIGUSR2"])("spoils the instance when it dies or closes its socket (%s)", async (signal) => {
+    await serve();
+    minit.close();
+    await eventually("minit waits", async () => (await flagsOfReady()) === WAITING);
+    for (const pid of insiders()) process.kill(pid, signal);
+    await eventually("it is spoiled", async () => (await flagsOfReady()) === SPOILED);
+    expect(insiders()).toEqual([]);
+    await connect();
+    await expect(minit.take().opened).rejects.toThrow("no process serves");
+  });
+});
+
 describe("a resident process ends with all its calls", () => {
   it("when it is killed in the middle of them", async () => {
     await serve({ concurrency: 4 });
@@ -240,13 +337,29 @@ describe("a resident process ends with all its calls", () => {
     await expectSpoiled();
   });
 
-  it("when its connection ends", async () => {
+  it("when its connection ends during a call", async () => {
     await serve();
     const held = call("hold");
     minit.close();
     await expect(held).rejects.toMatchObject({ code: "INTERNAL" });
     await expect(resident.ended).rejects.toMatchObject({ code: "INTERNAL" });
-    await eventually("nothing lives", () => insiders().length === 0);
+    await eventually("it is spoiled", async () => (await flagsOfReady()) === SPOILED);
+    expect(insiders()).toEqual([]);
+    await connect();
+  });
+
+  it("when its connection ends while a call is sent", async () => {
+    minit.close();
+    const wire = new InitWire(init.path);
+    const argv = [program];
+    wire.send(FRAME.SERVE, 1, 10 + strBytes("") + strsBytes(argv), (frame) => {
+      frame.u32(0).u16(1).u16(1).u16(0).str("").strs(argv);
+    });
+    await wire.next(FRAME.CALL_OPEN, 1);
+    const FLAG_MORE = 1;
+    wire.send(FRAME.CALL_BEGIN, 2, 16, (frame) => frame.u32(FLAG_MORE).u32(0).u32(MIB).u32(MIB));
+    wire.socket.end();
+    await eventually("it is spoiled", async () => (await flagsOfReady()) === SPOILED);
     await connect();
   });
 

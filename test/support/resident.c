@@ -97,6 +97,12 @@ static void on_usr1(int signal) {
   if (write(1, "background", 10) != 10) exit(3);
 }
 
+static void on_usr2(int signal) {
+  (void)signal;
+  close(FD);
+  for (;;) pause();
+}
+
 static void run(const struct call *call) {
   uint32_t id = call->id;
   const char *text = call->text, *rest;
@@ -126,6 +132,9 @@ static void run(const struct call *call) {
   } else if (after(text, "shout")) {
     memset(bytes, 's', sizeof bytes);
     for (;;) fwrite(bytes, 1, sizeof bytes, stdout);
+  } else if (after(text, "babble")) {
+    answer(id, 0, "", 0);
+    for (;;) log_text(0, 1, "babble\n");
   } else if (after(text, "deaf")) {
     for (;;) pause();
   } else if ((rest = after(text, "exit"))) {
@@ -148,6 +157,7 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "mute") == 0) for (;;) pause();
   if (strcmp(mode, "early") == 0) log_text(0, 1, "early");
   signal(SIGUSR1, on_usr1);
+  signal(SIGUSR2, on_usr2);
   tell(OPEN, 0, &(uint32_t){strcmp(mode, "version") == 0 ? 99 : 1}, 4, "", 0);
   for (;;) {
     uint32_t len, id;

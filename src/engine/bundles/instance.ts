@@ -47,6 +47,8 @@ export interface InstanceSpec {
 export const CLASS_ANNOTATION = "hearth.class";
 /** Annotation with the id of the image that the root lies on, for a later process. */
 export const IMAGE_ANNOTATION = "hearth.image";
+/** Annotation of an instance that starts with a resident process, for a later process. */
+export const RESIDENT_ANNOTATION = "hearth.resident";
 
 export const tmpfs = (destination: string, ...options: string[]) => ({
   destination,
@@ -123,6 +125,7 @@ export function instanceConfig(spec: InstanceSpec): object {
     annotations: {
       [CLASS_ANNOTATION]: spec.class.key,
       [IMAGE_ANNOTATION]: spec.class.image,
+      ...(spec.class.resident === null ? {} : { [RESIDENT_ANNOTATION]: "true" }),
       ...("bpf_base64" in spec.seccomp ? { "run.oci.seccomp_bpf_data": spec.seccomp.bpf_base64 } : {}),
     },
     linux: {

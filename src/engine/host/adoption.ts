@@ -4,6 +4,7 @@
  *
  * A1 A container is adopted only when it is whole, idle and clean: nobody works on its start any more, its minit says
  *    that nothing runs in it, its control group holds that minit alone and counts no memory kill, its network is there.
+ *    An instance that starts with a resident process has that process open, without calls, and what it started.
  * A2 The process that answers at a bundle's socket is the minit that was started for that bundle. The listening socket
  *    is handed to it at its start and to no other process (the launcher closes its copy, the OCI runtime ends, a command
  *    inside can neither inherit nor fetch it), and ends with it. That proves more than a pid with its start time would:
@@ -18,13 +19,14 @@ import { each } from "../../base/concurrency.ts";
 import { errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { CLASS_ANNOTATION, IMAGE_ANNOTATION } from "../bundles/instance.ts";
+import { CLASS_ANNOTATION, IMAGE_ANNOTATION, RESIDENT_ANNOTATION } from "../bundles/instance.ts";
 import { findProcesses } from "../kernel/command-lines.ts";
 import { containerProcesses, listGroups, readOomKills } from "../kernel/control-groups.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { Network, NetworkSlot } from "../network/network.ts";
 import type { OciRuntime } from "../oci/runtime.ts";
 import type { CgroupMode } from "../ports/machine.ts";
+import type { Resident } from "../ports/residents.ts";
 import { type Remains, reap } from "./reaper.ts";
 
 /** Directories and groups of containers on the host; the names in each are container ids. */
@@ -61,6 +63,8 @@ export interface Survivor {
   readonly id: string;
   readonly slot: NetworkSlot;
   readonly minit: MinitClient;
+  /** Taken over and open, if its class has one. */
+  readonly resident: Resident | null;
   readonly nonce: string;
   /** Key of the instance's class, and id of its image. */
   readonly class: string;
@@ -132,13 +136,13 @@ export class Leftovers {
     const unknown: string[] = [];
     await each(this.ids(), LIMITS.leftovers_at_once, async (id) => {
       const bundle = `${places.bundles}/${id}`;
-      const { uid, ...made } = configured(bundle);
+      const { uid, hasResident, ...made } = configured(bundle);
       const slot = reserved.includes(parseRun(id).id) ? null : network.slotOfUid(uid);
       if (slot === null) {
         unknown.push(id);
         return;
       }
-      const survivor = starting.has(bundle) ? null : await this.#survivor(id, bundle, slot);
+      const survivor = starting.has(bundle) ? null : await this.#survivor(id, bundle, slot, hasResident);
       if (survivor === null) doomed.push({ id, slot });
       else survivors.push({ ...survivor, ...made });
     });
@@ -146,21 +150,44 @@ export class Leftovers {
   }
 
   /** A1, A2. Null when the container is not to live on. */
-  async #survivor(id: string, bundle: string, slot: NetworkSlot): Promise<Omit<Survivor, "class" | "image"> | null> {
+  async #survivor(
+    id: string,
+    bundle: string,
+    slot: NetworkSlot,
+    hasResident: boolean,
+  ): Promise<Omit<Survivor, "class" | "image"> | null> {
     const { clock, mode, places, network } = this.#options;
     const group = `${places.cgroup}/${id}`;
     if (!network.isConnected(slot) || readOomKills(mode, group) > 0) return null;
     try {
       const processes = containerProcesses(mode, group);
-      if (processes.length !== 1 || !processes.every(isInit)) return null;
+      if ((processes.length !== 1 && !hasResident) || processes.filter(isInit).length !== 1) return null;
       const socket = `${bundle}/s`;
-      const { client, nonce, isIdle } = await MinitClient.connect(socket, LIMITS.adopt_wait_ms, clock);
-      if (isIdle) return { id, slot, minit: client, nonce, mark: markOf(bundle) };
+      const { client, nonce, ...found } = await MinitClient.connect(socket, LIMITS.adopt_wait_ms, clock);
+      if (found.isIdle && found.hasResident === hasResident) {
+        const resident = hasResident ? await taken(client, clock) : null;
+        if (resident !== null || !hasResident)
+          return { id, slot, minit: client, resident, nonce, mark: markOf(bundle) };
+      }
       client.close();
     } catch {
       // It ends just now, or nobody listens there, or not well enough.
     }
     return null;
+  }
+}
+
+/** Takes over the open resident process of an instance. Null: it does not answer in time, or has ended. */
+async function taken(minit: MinitClient, clock: Clock): Promise<Resident | null> {
+  const resident = minit.take();
+  const late = Promise.withResolvers<null>();
+  const cancel = clock.after(LIMITS.adopt_wait_ms, () => late.resolve(null));
+  try {
+    return await Promise.race([resident.opened.then(() => resident), late.promise]);
+  } catch {
+    return null;
+  } finally {
+    cancel();
   }
 }
 
@@ -184,6 +211,7 @@ export function writeFingerprint(file: string, fingerprint: string): void {
 interface Configured extends Pick<Survivor, "class" | "image"> {
   /** NaN if the configuration cannot be read. */
   readonly uid: number;
+  readonly hasResident: boolean;
 }
 
 /** Reads what the start wrote into the configuration. */
@@ -194,9 +222,10 @@ function configured(bundle: string): Configured {
       annotations?: Record<string, string>;
     };
     const { [CLASS_ANNOTATION]: key = "", [IMAGE_ANNOTATION]: image = "" } = config.annotations ?? {};
-    return { uid: config.process.user.uid, class: key, image };
+    const hasResident = config.annotations?.[RESIDENT_ANNOTATION] !== undefined;
+    return { uid: config.process.user.uid, class: key, image, hasResident };
   } catch {
-    return { uid: Number.NaN, class: "", image: "" };
+    return { uid: Number.NaN, class: "", image: "", hasResident: false };
   }
 }
 

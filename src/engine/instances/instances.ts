@@ -45,8 +45,14 @@ const PROBE = "probe";
 const COMPILER = "seccomp";
 /** Timings of an instance that was not started here. */
 const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0, open_ms: 0 };
-/** Has every mount that an instance can have. */
-const ANY_CLASS: InstanceClass = { key: "", image: "", scratch_mb: 0, runtime_directory: "/", resident: null };
+/** An instance of it has everything that an instance can have. */
+const ANY_CLASS: InstanceClass = {
+  key: "",
+  image: "",
+  scratch_mb: 0,
+  runtime_directory: "/",
+  resident: { argv: [], open_timeout_ms: 0 },
+};
 /** Function instances have none. */
 const NO_CAPABILITIES: readonly string[] = [];
 
@@ -124,7 +130,7 @@ export class LocalInstances implements Instances {
     const adopted = survivors.map((survivor) => {
       const leaveImage = this.#host.images.hold(survivor.image);
       return {
-        instance: this.#hold({ ...survivor, resident: null, leaveImage }, NO_TIMINGS),
+        instance: this.#hold({ ...survivor, leaveImage }, NO_TIMINGS),
         class: survivor.class,
         image: survivor.image,
         mark: survivor.mark,

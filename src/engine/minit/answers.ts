@@ -15,11 +15,17 @@ export interface Greeting {
   readonly nonce: string;
   /** True if nothing runs, nothing else is connected that could start something, and no call spoiled the instance. */
   readonly isIdle: boolean;
+  /** True if a resident process is open that no connection has. */
+  readonly hasResident: boolean;
 }
 
 const READY_BYTES = 24;
 const EXIT_BYTES = 44;
 const RESULT_HEAD_BYTES = 16;
+
+const BUSY = 1;
+const SPOILED = 2;
+const RESIDENT = 4;
 
 const TIMED_OUT = 1;
 const STDOUT_TRUNCATED = 2;
@@ -33,7 +39,12 @@ export function readGreeting(body: Buffer): Greeting {
   if (body.length < READY_BYTES || body.readUInt32LE(0) !== PROTOCOL_VERSION) {
     throw new AppError("INTERNAL", "protocol version mismatch");
   }
-  return { nonce: body.toString("hex", 4, 20), isIdle: body.readUInt32LE(20) === 0 };
+  const flags = body.readUInt32LE(20);
+  return {
+    nonce: body.toString("hex", 4, 20),
+    isIdle: (flags & (BUSY | SPOILED)) === 0,
+    hasResident: (flags & RESIDENT) !== 0,
+  };
 }
 
 export function readExit(body: Buffer): ExitAnswer {

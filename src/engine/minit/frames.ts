@@ -22,6 +22,7 @@ export const FRAME = {
   RESIZE: 0x08,
   SIGNAL_PID: 0x09,
   SERVE: 0x0a,
+  SERVE_TAKE: 0x0b,
   READY: 0x80,
   PONG: 0x81,
   STARTED: 0x82,

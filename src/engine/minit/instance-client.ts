@@ -119,6 +119,15 @@ export class MinitClient implements InstanceMinit {
   }
 
   serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void = () => {}): Resident {
+    return this.#served(request, onLog);
+  }
+
+  /** Takes over the open resident process of an earlier connection. `opened` rejects if there is none. */
+  take(): Resident {
+    return this.#served(null, () => {});
+  }
+
+  #served(request: ServeRequest | null, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident {
     const wire = {
       write: (frame: Buffer) => this.#socket.write(frame),
       nextId: () => this.#nextId(),

@@ -1,5 +1,6 @@
 /**
- * The resident process of one instance over the connection of its MinitClient: starts it, sends calls, gathers results.
+ * The resident process of one instance over the connection of its MinitClient: starts it or takes it over, sends calls,
+ * gathers results.
  * Frames from minit are untrusted as everywhere: each result is bounded by its request's cap, a frame of no call is
  * dropped. runtimes/minit/protocol.h describes the protocol and what ends a process.
  *
@@ -86,8 +87,8 @@ export class ResidentClient implements Resident {
   readonly #tail = new OutputTail(LIMITS.resident_tail_bytes);
   #lost: AppError | null = null;
 
-  /** `onLog` takes output that belongs to no call. */
-  constructor(wire: Wire, request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void) {
+  /** A `request` of null takes over the process that serves. `onLog` takes output that belongs to no call. */
+  constructor(wire: Wire, request: ServeRequest | null, onLog: (stream: OutputStream, chunk: Buffer) => void) {
     this.#wire = wire;
     this.#id = wire.nextId();
     this.#onLog = onLog;
@@ -96,7 +97,7 @@ export class ResidentClient implements Resident {
     // A caller that awaits only one of them must not get an unhandled rejection of the other.
     this.opened.catch(() => {});
     this.ended.catch(() => {});
-    wire.write(serveFrame(this.#id, request));
+    wire.write(request === null ? bareFrame(FRAME.SERVE_TAKE, this.#id) : serveFrame(this.#id, request));
   }
 
   call(request: CallRequest, listener: CallListener = {}): Promise<CallOutcome> {

@@ -108,7 +108,10 @@ export interface ExecOutcome {
   readonly idle: Promise<void>;
 }
 
-/** An instance that outlived the process that started it: whole, idle, clean, and connected as before. */
+/**
+ * An instance that outlived the process that started it: whole, idle, clean, and connected as before, with its resident
+ * process open.
+ */
 export interface Adopted {
   readonly instance: Instance;
   /** Key of the class that it was started with. */

@@ -47,7 +47,10 @@ export interface ResidentEnd extends ExitAnswer {
   readonly is_broken: boolean;
 }
 
-/** A resident process. After its end, for any reason, the instance is not used again. */
+/**
+ * A resident process. After its end, for any reason, the instance is not used again. It outlives a daemon that ends while no
+ * call is in flight: it blocks on output and frames, until `Engine.boot` takes it over.
+ */
 export interface Resident {
   /** Resolves when the process takes calls. Rejects with INTERNAL when it ends before. */
   readonly opened: Promise<{ readonly pid: number; readonly open_ms: number }>;

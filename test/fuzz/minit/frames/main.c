@@ -1,6 +1,6 @@
 /*
  * The frame parsers: a connection's bytes, in pieces, through frame.c into the handlers of one mode; or what a resident
- * process sends while two calls are in flight. The first byte of an input chooses that, the second how it is cut. Nothing
+ * process sends while two calls are in flight, or none and the connection changes. The first byte of an input chooses that, the second how it is cut. Nothing
  * may stay: no command, no job, no process, no descriptor.
  */
 #include <stdlib.h>
@@ -34,7 +34,8 @@ static void settle(struct server *s) {
   for (uint32_t slot = 0; slot < SLOTS_MAX; slot++) {
     for (size_t i = 0; i < sizeof TAGS / sizeof TAGS[0]; i++) s->on_event(TAGS[i], slot);
   }
-  if (s->on_open != NULL) s->on_event(TAG_RESIDENT, RESIDENT_SLOT); /* the launcher has none */
+  /* The launcher has none. While it waits, only the end of its socket is an event. */
+  if (s->on_open != NULL && !resident_waits()) s->on_event(TAG_RESIDENT, RESIDENT_SLOT);
   s->child_ended = true;
   s->on_turn(stub_now_us);
   if (connection.fd >= 0) conn_settle(s, &connection, 0);
@@ -68,6 +69,17 @@ static size_t piece(size_t size, uint32_t *cut) {
   return n < size ? n : size;
 }
 
+/* Another connection takes the process over. */
+static void change_connection(struct server *s) {
+  struct cursor body = {0};
+  connection.dead = true;
+  settle(s);
+  connection = (struct conn){.fd = dup(STDIN_FILENO)};
+  if (connection.fd < 0) abort();
+  s->on_open(&connection);
+  s->on_frame(&connection, SERVE_TAKE, 1, &body);
+}
+
 static void serve(struct server *s, const uint8_t *data, size_t size, uint32_t cut) {
   struct PACKED {
     struct wire_serve serve;
@@ -79,7 +91,8 @@ static void serve(struct server *s, const uint8_t *data, size_t size, uint32_t c
   struct cursor body = {.at = (const uint8_t *)&request, .left = sizeof request};
   s->on_frame(&connection, SERVE, 1, &body);
   if (cut & 128) say(s, "\x09\0\0\0\x60\0\0\0\0\1\0\0\0", 13);
-  for (uint32_t id = 1; id <= 2; id++) {
+  if (cut & 64) change_connection(s);
+  for (uint32_t id = 1; id <= 2 && (cut & 32) == 0; id++) {
     struct wire_call call = {.flags = id == 2, .timeout_ms = 50, .result_max = 100, .log_max = 100};
     body = (struct cursor){.at = (const uint8_t *)&call, .left = sizeof call};
     s->on_frame(&connection, CALL_BEGIN, id, &body);
