@@ -1,0 +1,47 @@
+/**
+ * The `nodejs` runtime: a handler is an exported function of a JavaScript or TypeScript file in the version's code. Each
+ * cell starts one Node process (inside/main.mjs) before any function is known; README.md has the contract of handlers.
+ */
+import { CODE_INSIDE, RUNTIME_INSIDE, type Runtime } from "../runtime.ts";
+
+/**
+ * The heap of a process is configured when it starts, before the function's memory limit is known. So V8 may grow up to
+ * the largest limit of a function, and inside/memory.mjs keeps it below the limit that came with the bind. A small young
+ * generation makes this possible: V8 sizes it for large machines otherwise.
+ */
+const FLAGS = ["--max-old-space-size=16384", "--max-semi-space-size=4"];
+
+/** Directories that cleanup empties. */
+const SCRATCH = ["/tmp", "/dev/shm"];
+
+const HANDLER = /^(?<file>[^#]+\.(?:mjs|js|cjs|ts|mts|cts))(?:#(?<name>.*))?$/su;
+const EXPORT_NAME = /^[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*$/u;
+const PATH_BYTES_MAX = 1024;
+
+function pathComplaint(file: string): string | null {
+  if (file.startsWith("/")) return "names an absolute path: paths are relative to the code";
+  if (file.split("/").includes("..")) return "names a path with '..': it must stay inside the code";
+  return Buffer.byteLength(file) > PATH_BYTES_MAX ? `names a path above ${PATH_BYTES_MAX} bytes` : null;
+}
+
+export const nodejs: Runtime = {
+  name: "nodejs",
+  aliases: ["node"],
+  profile: "prod",
+  about: "an exported function of a JavaScript or TypeScript file, as path/to/file.mjs#export",
+  directory: new URL("inside", import.meta.url).pathname,
+  needsCode: true,
+  serving: {
+    kind: "resident",
+    argv: ["/usr/local/bin/node", ...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, CODE_INSIDE, ...SCRATCH],
+    open_timeout_ms: 10_000,
+  },
+  complaint(handler) {
+    if (handler.trim() === "") return "is empty";
+    if (handler.includes("\0")) return "contains a NUL character";
+    const { file, name } = HANDLER.exec(handler)?.groups ?? {};
+    if (file === undefined) return "is not of the form path/to/file.mjs#export (.mjs, .js, .cjs, .ts, .mts or .cts)";
+    if (name !== undefined && !EXPORT_NAME.test(name)) return `names an export that is no identifier: ${name}`;
+    return pathComplaint(file);
+  },
+};

@@ -1,0 +1,211 @@
+/**
+ * The calls of the process: parses requests, runs the handler and answers.
+ *
+ * C1 Each call is answered once: `isDone` says that it was.
+ * C2 One timer serves all deadlines. It stands at the earliest one, or earlier.
+ */
+import { Context } from "./context.mjs";
+import { contentOf, RuntimeError, stackOf } from "./errors.mjs";
+import { load } from "./load.mjs";
+
+const RETURNED = 0;
+const FAILED = 1;
+const TIMED_OUT = 2;
+const NOT_LOADED = 3;
+const RESULT_BYTES_MAX = 1024 * 1024;
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+const { parse, stringify } = JSON;
+const now = Date.now;
+const after = setTimeout;
+const cancel = clearTimeout;
+
+/** First bytes of JSON: { [ " - t f n, digits and white space. */
+const JSON_STARTS = new Set([...'{["-tfn0123456789 \t\r\n'].map((character) => character.charCodeAt(0)));
+
+function payloadOf(bytes, start, end) {
+  if (start === end) return undefined;
+  const text = bytes.toString("utf8", start, end);
+  if (!JSON_STARTS.has(bytes[start])) return text;
+  try {
+    return parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Returns the JSON text of a result, empty for undefined. Throws for what JSON cannot express and for too much. */
+function resultText(value) {
+  if (value === undefined) return "";
+  const text = stringify(value);
+  if (text === undefined) {
+    throw new RuntimeError("ResultNotJson", `the result cannot be expressed as JSON: ${typeof value}`);
+  }
+  // A character of UTF-16 has at most three bytes in UTF-8.
+  if (text.length * 3 <= RESULT_BYTES_MAX) return text;
+  const size = Buffer.byteLength(text);
+  if (size <= RESULT_BYTES_MAX) return text;
+  throw new RuntimeError("ResultTooLarge", `the result has ${size} bytes (limit ${RESULT_BYTES_MAX})`);
+}
+
+/** A request in flight, bind included. It is the asynchronous context of what it runs. */
+class Call {
+  isDone = false;
+  log_bytes = 0;
+  context = null;
+  constructor(id, head) {
+    this.id = id;
+    this.head = head;
+    this.isBind = head.type === "bind";
+  }
+}
+
+export class Calls {
+  /** Assigned once: the wire needs the calls and they need it. */
+  wire = null;
+  output = null;
+  cleanup = null;
+  #contexts;
+  #code_directory;
+  #inFlight = new Map();
+  /** The bind, its promise, and what came of it: a handler, or the ErrorContent of NOT_LOADED. */
+  #binding = null;
+  #bound = null;
+  #handler = null;
+  #refusal = null;
+  #onBound;
+  #timer_at = Infinity;
+  #timer = null;
+  #expire = () => this.#checkDeadlines();
+
+  constructor(contexts, code_directory, onBound) {
+    this.#contexts = contexts;
+    this.#code_directory = code_directory;
+    this.#onBound = onBound;
+  }
+
+  get isIdle() {
+    return this.#inFlight.size === 0;
+  }
+
+  /** The call that something belongs to: that of the asynchronous context, else the only one in flight. */
+  culprit() {
+    const own = this.#contexts.getStore();
+    if (own !== undefined && !own.isDone) return own;
+    if (own === undefined && this.#inFlight.size === 1) return this.#inFlight.values().next().value;
+    return null;
+  }
+
+  /** Takes a request of envelope.ts. */
+  take(id, bytes, start, end) {
+    const body = start + 4 + bytes.readUInt32LE(start);
+    const call = new Call(id, parse(bytes.toString("utf8", start + 4, body)));
+    this.#inFlight.set(id, call);
+    if (call.isBind) {
+      this.#bind(call);
+      return;
+    }
+    this.#watch(call.head.deadline_ms);
+    const payload = payloadOf(bytes, body, end);
+    if (this.#handler !== null) this.#run(call, payload);
+    else this.#wait(call, payload);
+  }
+
+  /** Answers `failed` or NOT_LOADED. */
+  fail(call, error, status = call.isBind ? NOT_LOADED : FAILED) {
+    if (call.isDone) return;
+    this.#finish(call, status, contentOf(error));
+  }
+
+  async #bind(call) {
+    if (this.#binding !== null) {
+      this.fail(call, new RuntimeError("ProtocolError", "the process is bound already"), FAILED);
+      return;
+    }
+    this.#binding = call.head;
+    this.#bound = this.#contexts.run(call, load, call.head, this.#code_directory);
+    try {
+      const handler = await this.#bound;
+      this.#onBound(call.head);
+      this.#handler = handler;
+      if (!call.isDone) this.#finish(call, RETURNED, "");
+    } catch (error) {
+      this.output.error(call, stackOf(error));
+      this.#refusal = contentOf(error);
+      if (!call.isDone) this.#finish(call, NOT_LOADED, this.#refusal);
+    }
+  }
+
+  /** Runs a call after the bind. */
+  async #wait(call, payload) {
+    if (this.#binding === null) {
+      this.fail(call, new RuntimeError("ProtocolError", "the process is not bound"));
+      return;
+    }
+    // The bind is answered first, by those who waited before.
+    await this.#bound.then(null, () => {});
+    if (call.isDone) return;
+    if (this.#refusal !== null) this.#finish(call, NOT_LOADED, this.#refusal);
+    else this.#run(call, payload);
+  }
+
+  async #run(call, payload) {
+    const context = new Context(call.head, this.#binding);
+    call.context = context;
+    if (this.#binding.concurrency === 1 && call.head.environment !== undefined) this.#lend(call);
+    try {
+      const value = await this.#contexts.run(call, this.#handler, payload, context);
+      if (call.isDone) return;
+      this.#finish(call, RETURNED, this.#contexts.run(call, resultText, value));
+    } catch (error) {
+      if (call.isDone) return;
+      this.output.error(call, this.#contexts.run(call, stackOf, error));
+      this.fail(call, error);
+    }
+  }
+
+  /** Sets the variables of the only call in process.env until it is done. */
+  #lend(call) {
+    const before = Object.entries(call.head.environment).map(([name]) => [name, process.env[name]]);
+    Object.assign(process.env, call.head.environment);
+    call.giveBack = () => {
+      for (const [name, value] of before) {
+        if (value === undefined) delete process.env[name];
+        else process.env[name] = value;
+      }
+    };
+  }
+
+  #finish(call, status, text) {
+    call.isDone = true;
+    this.#inFlight.delete(call.id);
+    call.giveBack?.();
+    this.wire.answer(call.id, status, text);
+  }
+
+  #watch(deadline_ms) {
+    if (deadline_ms >= this.#timer_at) return;
+    if (this.#timer !== null) cancel(this.#timer);
+    this.#timer_at = deadline_ms;
+    this.#timer = after(this.#expire, Math.min(TIMER_MS_MAX, Math.max(0, deadline_ms - now())));
+  }
+
+  #checkDeadlines() {
+    this.#timer = null;
+    this.#timer_at = Infinity;
+    const at = now();
+    for (const call of this.#inFlight.values()) {
+      if (call.isBind) continue;
+      if (call.head.deadline_ms > at) this.#watch(call.head.deadline_ms);
+      else this.#timeOut(call);
+    }
+  }
+
+  #timeOut(call) {
+    try {
+      this.#contexts.run(call, () => call.context?.expire());
+    } finally {
+      if (!call.isDone) this.#finish(call, TIMED_OUT, "");
+    }
+  }
+}

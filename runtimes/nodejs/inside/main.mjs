@@ -1,0 +1,27 @@
+/**
+ * The program in a cell of the runtime nodejs: opens the connection on descriptor 3, takes on a function and serves its
+ * calls. Arguments: the directory of the code, then directories that cleanup empties.
+ */
+import { AsyncLocalStorage } from "node:async_hooks";
+import { Calls } from "./calls.mjs";
+import { Cleanup } from "./cleanup.mjs";
+import { watchEnds } from "./ends.mjs";
+import { watchMemory } from "./memory.mjs";
+import { Output } from "./output.mjs";
+import { Wire } from "./wire.mjs";
+
+const [, , code_directory = "/function", ...scratch] = process.argv;
+const contexts = new AsyncLocalStorage();
+const calls = new Calls(contexts, code_directory, (binding) => {
+  watchMemory(binding.memory_limit_mb);
+  if (binding.cleanup) cleanup.start();
+});
+const cleanup = new Cleanup(contexts, calls, scratch);
+const wire = new Wire(
+  (id, bytes, start, end) => calls.take(id, bytes, start, end),
+  () => cleanup.afterFlush(),
+);
+calls.wire = wire;
+calls.output = new Output(wire, contexts);
+watchEnds(calls, wire);
+wire.open();

@@ -1,0 +1,91 @@
+/** The program of the runtime nodejs on this machine, bound to a function that a test writes. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import type { BindHead, CallHead } from "../../runtimes/envelope.ts";
+import { nodejs } from "../../runtimes/nodejs/index.ts";
+import { CODE_INSIDE, RUNTIME_INSIDE } from "../../runtimes/runtime.ts";
+import { NODE_PATH } from "../../src/installation/paths.js";
+import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
+
+export const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/** Returns the argv of the runtime with this machine's paths. The process's directory takes the place of /tmp. */
+function argvOf(code_directory: string): string[] {
+  if (nodejs.serving.kind !== "resident") throw new Error("nodejs is not resident");
+  const [, ...rest] = nodejs.serving.argv;
+  const words = rest.filter((word) => word !== "/dev/shm").map((word) => word.replace(/^\/tmp$/, "{directory}"));
+  return [
+    NODE_PATH,
+    ...words.map((word) =>
+      word === CODE_INSIDE ? code_directory : word.replace(RUNTIME_INSIDE, nodejs.directory ?? RUNTIME_INSIDE),
+    ),
+  ];
+}
+
+export class NodejsProcess {
+  readonly resident: ResidentProcess;
+  readonly code_directory: string;
+  /** Of the bind. */
+  readonly bound: Promise<Answer>;
+
+  private constructor(resident: ResidentProcess, code_directory: string, head: BindHead) {
+    this.resident = resident;
+    this.code_directory = code_directory;
+    this.bound = resident.bind(head);
+  }
+
+  /**
+   * Starts the process and binds it to the files of a function. Does not wait for the bind. `wrap` may put a command
+   * around that of the process.
+   */
+  static async start(
+    files: Readonly<Record<string, string>>,
+    bind: Partial<BindHead> = {},
+    wrap: (argv: readonly string[]) => readonly string[] = (argv) => argv,
+  ): Promise<NodejsProcess> {
+    const code = mkdtempSync(join(tmpdir(), "code-"));
+    for (const [name, text] of Object.entries(files)) {
+      mkdirSync(dirname(join(code, name)), { recursive: true });
+      writeFileSync(join(code, name), text);
+    }
+    const resident = await ResidentProcess.open(wrap(argvOf(code)));
+    return new NodejsProcess(resident, code, {
+      type: "bind",
+      handler: "index.mjs#handler",
+      protocol: null,
+      function_id: "fn_1",
+      function_name: "hello",
+      version: 3,
+      memory_limit_mb: 256,
+      timeout_ms: 20_000,
+      concurrency: 1,
+      cleanup: true,
+      working_directory: code,
+      environment: { PATH: process.env.PATH ?? "", COLOUR: "blue", SCRATCH: resident.directory },
+      ...bind,
+    });
+  }
+
+  /** Calls the function. A payload that is no text or bytes is sent as JSON. */
+  call(payload: unknown = "", head: Partial<CallHead> = {}, options: CallOptions = {}): Promise<Answer> {
+    const body = typeof payload === "string" || payload instanceof Uint8Array ? payload : JSON.stringify(payload);
+    const invocation_id = head.invocation_id ?? "inv_1";
+    const deadline_ms = Date.now() + 20_000;
+    return this.resident.call(
+      { type: "call", deadline_ms, traceparent: TRACEPARENT, ...head, invocation_id },
+      body,
+      options,
+    );
+  }
+
+  async end(): Promise<void> {
+    await this.resident.end();
+    rmSync(this.code_directory, { recursive: true, force: true });
+  }
+}
+
+/** Returns the JSON of an answer; undefined for an empty one. */
+// biome-ignore lint/suspicious/noExplicitAny: tests look into answers of every shape.
+export const resultOf = (answer: Answer): any =>
+  answer.content.length === 0 ? undefined : JSON.parse(answer.content.toString());
