@@ -17,7 +17,6 @@ import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
-import { listedHost, Outgoing } from "./base/outgoing-requests.ts";
 import type { Observer } from "./base/request-observer.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
@@ -33,8 +32,7 @@ import { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory } from "./engine/kernel/kernel-budgets.ts";
 import { machineUse, nodeBounds } from "./engine/kernel/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
-import { poolIn } from "./engine/storage/storage-pool.ts";
-import { Events } from "./events/service.ts";
+import type { Events } from "./events/service.ts";
 import { Classes } from "./functions/classes.ts";
 import { LocalConcurrency } from "./functions/concurrency.ts";
 import { NumberBlocks } from "./functions/invocation-numbers.ts";
@@ -44,7 +42,6 @@ import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts
 import { Functions } from "./functions/service.ts";
 import { InvocationTokens } from "./functions/tokens.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
-import { Cursors } from "./http/cursors.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
@@ -54,18 +51,12 @@ import { buildahCommand, helperPath, imageStore, profileImage } from "./installa
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
-import { openSecretsKeys } from "./secrets/keys.ts";
-import { SecretsRotation } from "./secrets/rotation.ts";
+import { SECRET_KIND } from "./secrets/schema.ts";
 import { Secrets } from "./secrets/service.ts";
-import { openEmbedded } from "./store/embedded.ts";
-import { noteStart } from "./store/own-node.ts";
+import { openState } from "./state.ts";
 import type { Store, StoredNode } from "./store/store.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
-import { AccessTokens } from "./tenants/access-tokens.ts";
-import { ownCursorSecret, ownKey, ownKeyFile, ownTokenKeys } from "./tenants/daemon-secrets.ts";
-import { Keys } from "./tenants/keys.ts";
-import { OperatorKey } from "./tenants/operator-key.ts";
 import { Tenants } from "./tenants/service.ts";
 import { Terminals } from "./terminal/service.ts";
 import { Volumes } from "./volumes/service.ts";
@@ -130,8 +121,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   for (const name of lockNames(config)) {
     await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);
   }
-  const state = await openState(base);
-  const { store, events, keys, operator_key, cursors, new_key, node, start_number, secrets_keys } = state;
+  const { store, events, keys, operator_key, cursors, new_key, node, start_number, ...opened } = await openState(base);
   const { engine, pool, classes, launcher, tokens, adopted } = await bootPool(base, start_number);
   const audit = new Audit({ store, clock });
   const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node, audit });
@@ -159,9 +149,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const idempotency = new Idempotency({ store, clock, log });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
-  const secrets = new Secrets({ ...owned, keys: secrets_keys, kind: "secret" });
-  const rotation = new SecretsRotation({ ...base, store, keys: secrets_keys });
-  undo.add(() => rotation.close());
+  const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
   const tenants = new Tenants({
     ...base,
     store,
@@ -192,7 +180,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
-    secrets: { secrets, rotation },
+    secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
     telemetry: { metrics },
@@ -231,7 +219,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(async () => terminals.close());
   await operations.boot();
   void tenants.resume();
-  rotation.resume();
+  opened.secrets_rotation.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
   for (const listener of [serving.outer, serving.inner]) {
     ports.reserve(listener.port);
@@ -254,47 +242,6 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 function lockNames({ host_tag, data_dir }: Config): string[] {
   const { dev, ino } = statSync(data_dir, { bigint: true });
   return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];
-}
-
-/** The store, who may call, and who this node is. */
-async function openState({ config, clock, log, ids, undo }: Base) {
-  const reserve_bytes = LIMITS.store_reserve_bytes;
-  const store = openEmbedded({ path: `${config.data_dir}/hearth.db`, clock, log, reserve_bytes });
-  undo.add(() => store.close());
-  await checkStore(store, config.data_dir);
-  const secrets_keys = await openSecretsKeys(config.data_dir, store, log);
-  const token_keys = ownTokenKeys(config, clock);
-  const outside = config.outside_issuer;
-  // The operator who sets a URL lists its host.
-  const allowed = [...config.outgoing_allowed, ...(outside === null ? [] : [listedHost(outside.jwks_url)])];
-  const outgoing = new Outgoing({ clock, subnet: config.subnet, allowed });
-  const tokens = new AccessTokens({ clock, ids, log, token_keys, outside, outgoing });
-  const events = new Events({ store, clock, log });
-  const keys = new Keys({ store, clock, ids, tokens, events });
-  const key = ownKey(config, ids);
-  await keys.ensureBootstrap(key.text);
-  const cursors = new Cursors(ownCursorSecret(config));
-  const operator_key = new OperatorKey({ file: ownKeyFile(config), keys, ids });
-  const new_key = key.isNew ? key.text : null;
-  return {
-    store,
-    events,
-    keys,
-    operator_key,
-    cursors,
-    new_key,
-    secrets_keys,
-    ...(await noteStart(store, config.data_dir, ids, log)),
-  };
-}
-
-/** Throws INTERNAL if the store was lost: files that a new one does not know of would be removed as leftovers. */
-async function checkStore(store: Store, data_dir: string): Promise<void> {
-  const pool = poolIn(data_dir);
-  if (pool === null || (await store.readOne("SELECT id FROM nodes LIMIT 1")) !== null) return;
-  throw new AppError("INTERNAL", `the store ${data_dir}/hearth.db is new, but the storage pool ${pool} is not`, {
-    hint: "restore hearth.db from a backup; to start without the files of its containers and volumes, move the pool away",
-  });
 }
 
 /** The engine, with what outlived the last process, and the pool of instances above it. */

@@ -106,13 +106,13 @@ function imports(file: string): string[] {
 }
 
 /** Files that may import src/http: routes, the description of all routes, and the composition of the daemon. */
-const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|api|periodic)\.ts$/;
+const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|state|api|periodic)\.ts$/;
 
 /** Files of a concern that describe it. */
 const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
 
 /** The roots, which compose the daemon of everything. */
-const ROOTS = ["src/app.ts", "src/periodic.ts", "src/api.ts", "src/daemon.ts", "src/main.ts"];
+const ROOTS = ["src/app.ts", "src/state.ts", "src/periodic.ts", "src/api.ts", "src/daemon.ts", "src/main.ts"];
 
 /** Returns the entry of the table that permits an import, or null. */
 function permission(file: string, name: string): string | null {

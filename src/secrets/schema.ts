@@ -1,7 +1,14 @@
 /** Shapes of secrets: requests, records without their values, and the keys that encrypt them. */
 import { z } from "zod";
+import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { epochSeconds, nextCursor, textBytes } from "../base/schema.ts";
+
+/** Kind of the secrets that the routes serve and functions name. */
+export const SECRET_KIND = "secret";
+
+/** Largest number of missing names that one message names. */
+const NAMED_MAX = 10;
 
 /**
  * A name is a file name under /run/secrets: ASCII alone, so that no two names are spelled alike, without '/' and not
@@ -64,3 +71,11 @@ export const secretsKeyStatus = z
   })
   .meta({ id: "SecretsKeyStatus" });
 export type SecretsKeyStatus = Readonly<z.output<typeof secretsKeyStatus>>;
+
+/** Returns the refusal that names the missing secrets, the first ones of many. */
+export function secretsNotFound(names: readonly string[]): AppError {
+  const shown = names.slice(0, NAMED_MAX).map((name) => `'${name}'`);
+  const others = names.length - shown.length;
+  const what = names.length === 1 ? `secret ${shown[0]}` : `secrets ${shown.join(", ")}`;
+  return new AppError("NOT_FOUND", `${what}${others > 0 ? ` and ${others} more` : ""} not found`);
+}

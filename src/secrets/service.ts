@@ -1,6 +1,6 @@
 /**
- * Secrets: small values of a tenant that are encrypted in the store and never shown. A value leaves this service through
- * `values` alone, for the daemon's own use.
+ * Secrets: small values of a tenant that are encrypted in the store and never shown. This service writes values and shows
+ * records; values.ts alone reads them, for the daemon's own use.
  *
  * V1. A kind is a namespace: names of one kind are invisible to services of another kind. The routes serve one kind.
  * V2. Values are encrypted when their batch is enqueued, by the newest key: after a rotation no later batch uses an
@@ -13,17 +13,13 @@ import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
-import { isListed } from "../base/sql-dialect.ts";
 import { type Quotas, tenantGuard } from "../base/tenant-limits.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Row, Statement, Store } from "../store/store.ts";
-import { type SecretPlace, seal, unseal } from "./cipher.ts";
+import { type SecretPlace, seal } from "./cipher.ts";
 import type { SecretsKeys } from "./keys.ts";
-import type { SecretRecord } from "./schema.ts";
-
-/** Largest number of missing names that one message names. */
-const NAMED_MAX = 10;
+import { type SecretRecord, secretsNotFound } from "./schema.ts";
 
 const COLUMNS = "seq, name, size_bytes, created_at, updated_at";
 const AT = "tenant_id = ? AND kind = ? AND name = ?";
@@ -34,7 +30,7 @@ export interface SecretsOptions {
   readonly clock: Clock;
   readonly quotas: Quotas;
   readonly keys: SecretsKeys;
-  /** Namespace of this service (V1): `secret` for what the routes serve. */
+  /** Namespace of this service (V1): `SECRET_KIND` for what the routes serve. */
   readonly kind: string;
 }
 
@@ -67,7 +63,7 @@ export class Secrets {
       this.#options.kind,
       name,
     ]);
-    if (row === null) throw notFound([name]);
+    if (row === null) throw secretsNotFound([name]);
     return recordOf(row);
   }
 
@@ -82,25 +78,7 @@ export class Secrets {
     const sql = `DELETE FROM secrets WHERE ${AT}`;
     const statement = { sql, args: [tenant_id, this.#options.kind, name], expect_changes: 1 };
     const conflict = await this.#write([statement], tenant_id, name, "removed");
-    if (conflict !== null) throw notFound([name]);
-  }
-
-  /**
-   * Returns the values by name, at most `secret_bytes_max` each. The caller owns the bytes and overwrites them after use.
-   * Throws NOT_FOUND with the missing names, INTERNAL if a row does not decrypt.
-   */
-  async values(tenant_id: string, names: readonly string[]): Promise<ReadonlyMap<string, Uint8Array>> {
-    const { store, kind, keys } = this.#options;
-    if (names.length === 0) return new Map();
-    const sql = `SELECT name, key_id, value FROM secrets WHERE tenant_id = ? AND kind = ? AND ${isListed("name")}`;
-    const args = [tenant_id, kind, JSON.stringify(names)];
-    let rows = await store.read(sql, args);
-    // A rotation may have removed the key between the read and now: the row has the next key since.
-    if (rows.some(({ key_id }) => keys.byId(String(key_id)) === null)) rows = await store.read(sql, args);
-    const found = new Map(rows.map((row) => [String(row.name), row]));
-    const missing = [...new Set(names)].filter((name) => !found.has(name));
-    if (missing.length > 0) throw notFound(missing);
-    return this.#unsealed(tenant_id, found);
+    if (conflict !== null) throw secretsNotFound([name]);
   }
 
   /** Deletes the secrets of all kinds of a tenant that is being deleted. */
@@ -111,22 +89,6 @@ export class Secrets {
       const { changes } = await this.#options.store.write([{ sql, args: [tenant_id, rows_max] }]);
       isMore = changes[0] === rows_max;
     }
-  }
-
-  #unsealed(tenant_id: string, rows: ReadonlyMap<string, Row>): ReadonlyMap<string, Uint8Array> {
-    const values = new Map<string, Uint8Array>();
-    for (const [name, { key_id, value }] of rows) {
-      const key = this.#options.keys.byId(String(key_id));
-      const plain = key === null ? null : unseal(key, this.#place(tenant_id, name), value as Uint8Array);
-      if (plain === null) {
-        for (const other of values.values()) other.fill(0);
-        throw new AppError("INTERNAL", `the stored value of secret '${name}' does not decrypt`, {
-          hint: "set the secret again",
-        });
-      }
-      values.set(name, plain);
-    }
-    return values;
   }
 
   /** Returns false if no secret has the name. */
@@ -185,13 +147,6 @@ function checkSize({ length }: Uint8Array): void {
   throw new AppError("INVALID_ARGUMENT", `value: must have 1 to ${max} bytes, received ${length} bytes`, {
     details: { expected: [">= 1 bytes", `<= ${max} bytes`], received: `${length} bytes` },
   });
-}
-
-function notFound(names: readonly string[]): AppError {
-  const shown = names.slice(0, NAMED_MAX).map((name) => `'${name}'`);
-  const others = names.length - shown.length;
-  const what = names.length === 1 ? `secret ${shown[0]}` : `secrets ${shown.join(", ")}`;
-  return new AppError("NOT_FOUND", `${what}${others > 0 ? ` and ${others} more` : ""} not found`);
 }
 
 function recordOf({ name, size_bytes, created_at, updated_at }: Row): SecretRecord {

@@ -22,8 +22,8 @@ async function withSecrets(count = 1) {
   for (const name of names(count)) await made.secrets.set("a", name, bytes(`value of ${name}`));
   /** What the next start of a daemon sees. */
   const again = () => makeSecrets(place, made.store);
-  const expectAll = async (secrets = made.secrets) =>
-    expect(await textsOf(secrets, "a", ...names(count))).toEqual(names(count).map((name) => `value of ${name}`));
+  const expectAll = async (values = made.values) =>
+    expect(await textsOf(values, "a", ...names(count))).toEqual(names(count).map((name) => `value of ${name}`));
   return { ...made, again, expectAll };
 }
 
@@ -36,7 +36,7 @@ describe("the key file", () => {
     expect(linesOf(file)).toEqual([expect.stringMatching(/^[0-9a-f]{16} [0-9a-f]{64}$/)]);
     const next = await again();
     expect(next.keys.newest).toEqual(keys.newest);
-    await expectAll(next.secrets);
+    await expectAll(next.values);
   });
 
   it.each([
@@ -69,12 +69,12 @@ describe("the key file", () => {
   });
 
   it("is made again where no secret exists, and deletes all secrets if it says discard", async () => {
-    const { file, again, secrets, store } = await withSecrets(2);
+    const { file, again, store, values } = await withSecrets(2);
     writeFileSync(file, "discard\n");
     const next = await again();
     expect(await store.read("SELECT name FROM secrets")).toEqual([]);
     expect(linesOf(file)).toEqual([expect.stringMatching(next.keys.newest.id)]);
-    await expect(secrets.values("a", ["S0"])).rejects.toThrow("not found");
+    await expect(values.values("a", ["S0"])).rejects.toThrow("not found");
     writeFileSync(file, "");
     await next.secrets.set("a", "S0", bytes("x")).then(() => next.secrets.remove("a", "S0"));
     expect((await again()).keys.newest.id).not.toBe(next.keys.newest.id);
@@ -94,18 +94,17 @@ describe("a rotation", () => {
     expect(statSync(file).mode & 0o777).toBe(0o600);
     await expectAll();
     const next = await again();
-    await expectAll(next.secrets);
-    expect(await textsOf(next.of("registry"), "b", "docker.io")).toEqual(["theirs"]);
+    await expectAll(next.values);
+    expect(await textsOf(next.valuesOf("registry"), "b", "docker.io")).toEqual(["theirs"]);
   });
 
   it("keeps the newer value of secrets that are set meanwhile, and values stay readable throughout", async () => {
     const count = 100;
-    const { rotation, secrets, file, store } = await withSecrets(count);
+    const { rotation, secrets, file, store, values } = await withSecrets(count);
     const state = { isDone: false, reads: 0 };
     const reader = (async () => {
       while (!state.isDone) {
-        for (const text of await textsOf(secrets, "a", ...names(count)))
-          expect(text).toMatch(/^(value of|newer) S\d+$/);
+        for (const text of await textsOf(values, "a", ...names(count))) expect(text).toMatch(/^(value of|newer) S\d+$/);
         state.reads++;
         await new Promise((resolve) => setImmediate(resolve));
       }
@@ -122,7 +121,7 @@ describe("a rotation", () => {
     state.isDone = true;
     await reader;
     expect(state.reads).toBeGreaterThan(0);
-    expect(await textsOf(secrets, "a", ...names(count))).toEqual(names(count).map((name) => `newer ${name}`));
+    expect(await textsOf(values, "a", ...names(count))).toEqual(names(count).map((name) => `newer ${name}`));
     expect(await keyIds(store)).toHaveLength(1);
   });
 
@@ -135,19 +134,19 @@ describe("a rotation", () => {
     await rotation.close();
     expect(linesOf(file)).toHaveLength(2);
     const next = await again();
-    await expectAll(next.secrets);
+    await expectAll(next.values);
     next.rotation.resume();
     await rotated(file);
-    await expectAll(next.secrets);
+    await expectAll(next.values);
   });
 
   it("keeps a key while a row does not decrypt, moves all others, and ends when the secret is set again", async () => {
-    const { rotation, secrets, store, file, keys } = await withSecrets(20);
+    const { rotation, secrets, store, file, keys, values } = await withSecrets(20);
     await store.write([{ sql: "UPDATE secrets SET value = x'00' WHERE name = 'S3'", expect_changes: 1 }]);
     await rotation.rotate();
     await eventually("one row is left", async () => (await rotation.status()).pending_count === 1);
     expect(linesOf(file)).toHaveLength(2);
-    expect(await textsOf(secrets, "a", "S4")).toEqual(["value of S4"]);
+    expect(await textsOf(values, "a", "S4")).toEqual(["value of S4"]);
     await secrets.set("a", "S3", bytes("mended"));
     rotation.resume();
     await rotated(file);

@@ -4,7 +4,9 @@ import { Quotas } from "../../src/base/tenant-limits.ts";
 import { Events } from "../../src/events/service.ts";
 import { openSecretsKeys } from "../../src/secrets/keys.ts";
 import { SecretsRotation } from "../../src/secrets/rotation.ts";
+import { SECRET_KIND } from "../../src/secrets/schema.ts";
 import { Secrets } from "../../src/secrets/service.ts";
+import { SecretValues } from "../../src/secrets/values.ts";
 import type { Store } from "../../src/store/store.ts";
 import { quietLog, type Scratch } from "../store/scratch.ts";
 
@@ -29,14 +31,25 @@ export async function makeSecrets({ directory, open }: Scratch, store: Store = o
   const quotas = new Quotas(NODE);
   const events = new Events({ store, clock: systemClock, log: quietLog });
   const of = (kind: string) => new Secrets({ store, events, clock: systemClock, quotas, keys, kind });
+  const valuesOf = (kind: string) => new SecretValues(store, keys, kind);
   const rotation = new SecretsRotation({ store, clock: systemClock, log: quietLog, keys });
-  return { store, keys, quotas, rotation, of, secrets: of("secret"), file: `${directory}/secrets-key` };
+  return {
+    store,
+    keys,
+    quotas,
+    rotation,
+    of,
+    valuesOf,
+    secrets: of(SECRET_KIND),
+    values: valuesOf(SECRET_KIND),
+    file: `${directory}/secrets-key`,
+  };
 }
 
 export const bytes = (text: string): Buffer => Buffer.from(text);
 
 /** The values as text. */
-export async function textsOf(secrets: Secrets, tenant_id: string, ...names: string[]): Promise<string[]> {
-  const values = await secrets.values(tenant_id, names);
+export async function textsOf(of: SecretValues, tenant_id: string, ...names: string[]): Promise<string[]> {
+  const values = await of.values(tenant_id, names);
   return names.map((name) => Buffer.from(values.get(name) ?? []).toString());
 }

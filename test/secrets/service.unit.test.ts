@@ -12,7 +12,7 @@ const refusal = (code: string, text = "") =>
 
 describe("a secret", () => {
   it("is created, replaced and deleted; its record has sizes and times and no value", async () => {
-    const { secrets, store } = await makeSecrets(scratch());
+    const { secrets, store, values } = await makeSecrets(scratch());
     const made = await secrets.set("a", "TOKEN", bytes("first value"));
     const time = expect.any(Number) as number;
     expect(made).toEqual({
@@ -21,7 +21,7 @@ describe("a secret", () => {
     });
     const again = await secrets.set("a", "TOKEN", bytes("second"));
     expect(again).toEqual({ record: { ...made.record, size_bytes: 6, updated_at: time }, is_new: false });
-    expect(await textsOf(secrets, "a", "TOKEN")).toEqual(["second"]);
+    expect(await textsOf(values, "a", "TOKEN")).toEqual(["second"]);
     await secrets.remove("a", "TOKEN");
     await expect(secrets.remove("a", "TOKEN")).rejects.toThrow(refusal("NOT_FOUND", "secret 'TOKEN' not found"));
     const events = await store.read("SELECT event_type, data FROM events WHERE name = 'secret_update' ORDER BY seq");
@@ -31,11 +31,11 @@ describe("a secret", () => {
   });
 
   it("keeps bytes as they are, from one to the limit, and is refused beyond", async () => {
-    const { secrets } = await makeSecrets(scratch());
+    const { secrets, values } = await makeSecrets(scratch());
     for (const size of [1, 255, LIMITS.secret_bytes_max]) {
       const value = Buffer.alloc(size, "\0\xff\r\n", "latin1");
       await secrets.set("a", `size-${size}`, value);
-      expect((await secrets.values("a", [`size-${size}`])).get(`size-${size}`)).toEqual(value);
+      expect((await values.values("a", [`size-${size}`])).get(`size-${size}`)).toEqual(value);
     }
     for (const size of [0, LIMITS.secret_bytes_max + 1]) {
       expect(() => secrets.set("a", "X", Buffer.alloc(size))).toThrow(refusal("INVALID_ARGUMENT", `${size} bytes`));
@@ -43,33 +43,33 @@ describe("a secret", () => {
   });
 
   it("belongs to its tenant and kind: the same name elsewhere is another secret", async () => {
-    const { secrets, of } = await makeSecrets(scratch());
+    const { secrets, of, values, valuesOf } = await makeSecrets(scratch());
     const registry = of("registry");
     await secrets.set("a", "NAME", bytes("of a"));
     await secrets.set("b", "NAME", bytes("of b"));
     await registry.set("a", "NAME", bytes("registry of a"));
     await registry.set("a", "docker.io/library", bytes("any name"));
-    expect(await textsOf(secrets, "a", "NAME")).toEqual(["of a"]);
-    expect(await textsOf(secrets, "b", "NAME")).toEqual(["of b"]);
-    expect(await textsOf(registry, "a", "NAME")).toEqual(["registry of a"]);
+    expect(await textsOf(values, "a", "NAME")).toEqual(["of a"]);
+    expect(await textsOf(values, "b", "NAME")).toEqual(["of b"]);
+    expect(await textsOf(valuesOf("registry"), "a", "NAME")).toEqual(["registry of a"]);
     expect((await secrets.list("a", firstPage())).items.map(({ name }) => name)).toEqual(["NAME"]);
     await expect(secrets.get("a", "docker.io/library")).rejects.toThrow(refusal("NOT_FOUND"));
     await secrets.remove("a", "NAME");
-    expect(await textsOf(registry, "a", "NAME")).toEqual(["registry of a"]);
+    expect(await textsOf(valuesOf("registry"), "a", "NAME")).toEqual(["registry of a"]);
     await secrets.eraseAll("a");
     await expect(registry.get("a", "NAME")).rejects.toThrow(refusal("NOT_FOUND"));
-    expect(await textsOf(secrets, "b", "NAME")).toEqual(["of b"]);
+    expect(await textsOf(values, "b", "NAME")).toEqual(["of b"]);
   });
 
   it("names all missing secrets of a request, the first ten of many", async () => {
-    const { secrets } = await makeSecrets(scratch());
+    const { secrets, values } = await makeSecrets(scratch());
     await secrets.set("a", "HERE", bytes("x"));
     await secrets.set("b", "THEIRS", bytes("x"));
-    expect(await secrets.values("a", [])).toEqual(new Map());
-    const missing = secrets.values("a", ["HERE", "THEIRS", "NONE", "NONE"]);
+    expect(await values.values("a", [])).toEqual(new Map());
+    const missing = values.values("a", ["HERE", "THEIRS", "NONE", "NONE"]);
     await expect(missing).rejects.toThrow(refusal("NOT_FOUND", "secrets 'THEIRS', 'NONE' not found"));
     const many = Array.from({ length: 12 }, (_, i) => `N${i}`);
-    await expect(secrets.values("a", many)).rejects.toThrow(refusal("NOT_FOUND", "'N9' and 2 more not found"));
+    await expect(values.values("a", many)).rejects.toThrow(refusal("NOT_FOUND", "'N9' and 2 more not found"));
   });
 
   it("is in a list, newest first, page by page; a replaced one keeps its place", async () => {
@@ -113,12 +113,12 @@ describe("a secret", () => {
   });
 
   it("ends as one of its values after ten thousand changes by many at the same time", async () => {
-    const { secrets, store } = await makeSecrets(scratch());
+    const { secrets, store, values } = await makeSecrets(scratch());
     const names = Array.from({ length: 50 }, (_, i) => `S${i}`);
     for (let round = 0; round < 200; round++) {
       await Promise.all(names.map((name) => secrets.set("a", name, bytes(`${name} ${round}`))));
     }
-    expect(await textsOf(secrets, "a", ...names)).toEqual(names.map((name) => `${name} 199`));
+    expect(await textsOf(values, "a", ...names)).toEqual(names.map((name) => `${name} 199`));
     const row = await store.readOne(
       "SELECT count(*) AS count, count(DISTINCT substr(value, 1, 12)) AS nonces FROM secrets",
     );
@@ -147,29 +147,29 @@ describe("a row that was changed behind the daemon's back", () => {
     ["to a part of it", "substr(value, 1, 27)"],
     ["to nothing", "x''"],
   ])("does not decrypt: %s", async (_, value) => {
-    const { secrets, of, store } = await makeSecrets(scratch());
+    const { secrets, of, store, values } = await makeSecrets(scratch());
     await secrets.set("a", "NAME", bytes("the value of a"));
     await secrets.set("a", "OTHER", bytes("the value of a"));
     await secrets.set("b", "NAME", bytes("the value of b"));
     await of("registry").set("a", "NAME", bytes("the value of r"));
     const sql = `UPDATE secrets SET value = ${value} WHERE tenant_id = 'a' AND kind = 'secret' AND name = 'NAME'`;
     await store.write([{ sql, expect_changes: 1 }]);
-    const asked = secrets.values("a", ["OTHER", "NAME"]);
+    const asked = values.values("a", ["OTHER", "NAME"]);
     await expect(asked).rejects.toThrow(refusal("INTERNAL", "the stored value of secret 'NAME' does not decrypt"));
     await expect(asked).rejects.not.toThrow(/value of [abr]/);
-    expect(await textsOf(secrets, "a", "OTHER")).toEqual(["the value of a"]);
+    expect(await textsOf(values, "a", "OTHER")).toEqual(["the value of a"]);
     await secrets.set("a", "NAME", bytes("mended"));
-    expect(await textsOf(secrets, "a", "NAME")).toEqual(["mended"]);
+    expect(await textsOf(values, "a", "NAME")).toEqual(["mended"]);
   });
 
   it("does not decrypt where its tenant, its kind or its name was changed", async () => {
-    const { secrets, of, store } = await makeSecrets(scratch());
+    const { secrets, store, values, valuesOf } = await makeSecrets(scratch());
     for (const [i, change] of ["tenant_id = 'b'", "kind = 'registry'", "name = 'STOLEN'"].entries()) {
       await secrets.set("a", `S${i}`, bytes("x"));
       await store.write([{ sql: `UPDATE secrets SET ${change} WHERE name = ?`, args: [`S${i}`], expect_changes: 1 }]);
     }
-    await expect(secrets.values("b", ["S0"])).rejects.toThrow(refusal("INTERNAL"));
-    await expect(of("registry").values("a", ["S1"])).rejects.toThrow(refusal("INTERNAL"));
-    await expect(secrets.values("a", ["STOLEN"])).rejects.toThrow(refusal("INTERNAL"));
+    await expect(values.values("b", ["S0"])).rejects.toThrow(refusal("INTERNAL"));
+    await expect(valuesOf("registry").values("a", ["S1"])).rejects.toThrow(refusal("INTERNAL"));
+    await expect(values.values("a", ["STOLEN"])).rejects.toThrow(refusal("INTERNAL"));
   });
 });
