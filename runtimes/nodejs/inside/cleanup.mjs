@@ -9,7 +9,7 @@
 import { createHook } from "node:async_hooks";
 import { readdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { Strays } from "./strays.mjs";
+import { Leftovers } from "./leftovers.mjs";
 
 const cancelTimeout = clearTimeout;
 const cancelImmediate = clearImmediate;
@@ -60,7 +60,7 @@ export class Cleanup {
   #contexts;
   #calls;
   #scratch;
-  #strays = null;
+  #leftovers = null;
   #isStarted = false;
   #isScheduled = false;
   /** Weak references: what lives is held by Node itself. */
@@ -80,7 +80,7 @@ export class Cleanup {
   /** Begins with the first call, after the module was loaded. */
   start() {
     this.#kept = new Set(this.#scratch.flatMap(pathsIn));
-    this.#strays = new Strays();
+    this.#leftovers = new Leftovers();
     createHook({ init: (_id, type, _trigger, resource) => this.#note(type, resource), trackPromises: false }).enable();
     this.#isStarted = true;
   }
@@ -117,7 +117,7 @@ export class Cleanup {
   #sweep() {
     if (this.#resources.length > 0) this.#endResources();
     // minit kills every process of the instance when this one ends.
-    if (!this.#strays.sweep()) process.exit(1);
+    if (!this.#leftovers.sweep()) process.exit(1);
     for (const directory of this.#scratch) this.#empty(directory);
   }
 

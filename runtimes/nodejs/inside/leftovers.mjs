@@ -36,7 +36,7 @@ function descends(pid, parents, roots) {
   return false;
 }
 
-export class Strays {
+export class Leftovers {
   #isInCell = process.ppid === MINIT;
   #isPossible = false;
   #modules = 0;
@@ -56,12 +56,12 @@ export class Strays {
     if (!this.#mayExist() || !this.#hasNew()) return true;
     const killed = new Set();
     for (let round = 0; round < ROUNDS_MAX; round++) {
-      const strays = this.#found().filter((pid) => !killed.has(pid));
-      if (strays.length === 0) {
+      const leftovers = this.#found().filter((pid) => !killed.has(pid));
+      if (leftovers.length === 0) {
         this.#newest = newestPid();
         return true;
       }
-      for (const pid of strays) {
+      for (const pid of leftovers) {
         killed.add(pid);
         kill(pid);
       }
