@@ -30,6 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "frame.h"
 #include "mounts.h"
 #include "netns.h"
@@ -372,6 +373,7 @@ static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *b
   else if (type == STAT_IN_ROOT) stat_in_root(c, id, body, 0);
   else if (type == LSTAT_IN_ROOT) stat_in_root(c, id, body, O_NOFOLLOW);
   else if (is_storage_request(type)) start_storage(c, type, id, body);
+  else if (type == ATTACH) attach_request(c, id, body);
   else if (type == LAUNCHER_PING) conn_send(c, LAUNCHER_PONG, id, NULL, 0, NULL, 0);
   else c->dead = true;
   hold_requests();

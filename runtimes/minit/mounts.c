@@ -22,6 +22,7 @@
 
 static struct storage_result *results; /* one per job */
 static int pool_fd = -1;               /* the root of the open storage pool */
+static ino_t own_namespaces[2];        /* mount namespaces: the one before mounts_unshare and the one since */
 
 static void run(const struct storage_request *request, struct storage_result *result) {
   const char *target = request->text[0];
@@ -102,6 +103,24 @@ void storage_refuse(struct conn *c, uint32_t id, int error) {
   send_stored(c, id, &(struct storage_result){.error = error}, "minit: no job");
 }
 
+int mounts_open_subvolume(const char *name) {
+  if (pool_fd >= 0) return storage_pool_open_subvolume(pool_fd, name);
+  errno = ENODEV;
+  return -1;
+}
+
+bool mounts_are_foreign(int namespace_fd) {
+  struct stat info;
+  return fstat(namespace_fd, &info) == 0 && info.st_ino != own_namespaces[0] && info.st_ino != own_namespaces[1];
+}
+
+static bool note_namespace(ino_t *number) {
+  struct stat info;
+  if (stat("/proc/self/ns/mnt", &info) != 0) return false;
+  *number = info.st_ino;
+  return true;
+}
+
 static bool is_filesystem(const char *path, long magic) {
   struct statfs info;
   return statfs(path, &info) == 0 && (long)info.f_type == magic;
@@ -109,7 +128,9 @@ static bool is_filesystem(const char *path, long magic) {
 
 /* crun refuses a hybrid cgroup hierarchy, so the unified part is hidden here, and only here. */
 bool mounts_unshare(bool private_tmp) {
+  if (!note_namespace(&own_namespaces[0])) return false;
   if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) return false;
+  if (!note_namespace(&own_namespaces[1])) return false;
   /* crun puts a file into /tmp at each start and leaves it there when it is killed: here it goes with the namespace. */
   const char *options = "mode=1777,size=16m";
   if (private_tmp && mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) != 0) return false;

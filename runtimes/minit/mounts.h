@@ -16,6 +16,10 @@
 
 /* Gives the launcher its mount namespace; with `private_tmp` a /tmp in it. False with errno. */
 bool mounts_unshare(bool private_tmp);
+/* Opens a subvolume of the storage pool by its name. -1 with errno. */
+int mounts_open_subvolume(const char *name);
+/* True if a mount namespace is neither the launcher's nor the one in which it was started. */
+bool mounts_are_foreign(int namespace_fd);
 /* Room for the results of so many requests at once. False with errno. */
 bool storage_init(int jobs_max);
 /* Starts the child that carries it out. Returns its pid, or -1 with errno. */

@@ -31,8 +31,8 @@ enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09, SERVE = 0x0a, SERVE_TAKE = 
 enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR, SIGNALLED };
 
 /* Daemon to launcher, and the answers. */
-enum { SPAWN = 0x11, NETNS_ADD, NETNS_CUT, STAT_IN_ROOT, LAUNCHER_PING, NETNS_REMOVE };
-enum { SPAWNED = 0x91, NETNS, STATED = 0x94, LAUNCHER_PONG };
+enum { SPAWN = 0x11, NETNS_ADD, NETNS_CUT, STAT_IN_ROOT, LAUNCHER_PING, NETNS_REMOVE, ATTACH };
+enum { SPAWNED = 0x91, NETNS, STATED = 0x94, LAUNCHER_PONG, ATTACHED = 0x97 };
 
 /* Flags of EXEC and RUN. */
 enum {
@@ -288,6 +288,19 @@ struct PACKED wire_netns_end {
 struct PACKED wire_netns {
   uint32_t error;
   uint32_t fd, user_fd;
+};
+
+/* Bounds of the secrets of an instance: their number, their bytes together, and the length of a name. */
+enum { SECRET_FILES_MAX = 64, SECRET_FILES_BYTES_MAX = 256 * 1024, SECRET_NAME_MAX = 64 };
+
+/*
+ * ATTACH. Then: str path of the `cgroup.procs` of the instance's control group, str name of a subvolume of the kind
+ * `code` or "", and secret_count x (str name, u32 length, bytes). A name has A-Z, a-z, 0-9, `_`, `-` and `.`, not at its
+ * begin. The answer is ATTACHED: u32 error, str message.
+ */
+struct PACKED wire_attach {
+  uint32_t uid; /* owner of the secrets */
+  uint32_t secret_count;
 };
 
 struct PACKED wire_stated {

@@ -73,8 +73,7 @@ static bool is_subvolume(int fd) {
   return fstat(fd, &info) == 0 && info.st_ino == BTRFS_FIRST_FREE_OBJECTID;
 }
 
-/* Opens the subvolume of that name. */
-static int open_subvolume(int pool_fd, const char *name) {
+int storage_pool_open_subvolume(int pool_fd, const char *name) {
   const char *id;
   int kind_fd = open_kind(pool_fd, name, &id);
   if (kind_fd < 0) return -1;
@@ -169,7 +168,7 @@ static uint64_t group_of(int pool_fd, const char *name) {
     uint64_t tree_id = tree_of(pool_fd);
     return tree_id == 0 ? 0 : pool_group(tree_id);
   }
-  int fd = open_subvolume(pool_fd, name);
+  int fd = storage_pool_open_subvolume(pool_fd, name);
   if (fd < 0) return 0;
   uint64_t tree_id = tree_of(fd);
   close(fd);
@@ -288,7 +287,7 @@ void storage_pool_create(int pool_fd, const struct storage_request *request, str
  */
 void storage_pool_snapshot(int pool_fd, const struct storage_request *request, struct storage_result *result) {
   const char *id;
-  int source_fd = open_subvolume(pool_fd, request->text[0]);
+  int source_fd = storage_pool_open_subvolume(pool_fd, request->text[0]);
   if (storage_failed(result, "source", source_fd < 0 ? errno : 0)) return;
   int kind_fd = open_kind(pool_fd, request->text[1], &id);
   if (!storage_failed(result, "name", kind_fd < 0 ? errno : 0)) {
@@ -338,7 +337,7 @@ void storage_pool_delete(int pool_fd, const struct storage_request *request, str
   const char *id;
   int kind_fd = open_kind(pool_fd, request->text[0], &id);
   if (storage_failed(result, "name", kind_fd < 0 ? errno : 0)) return;
-  int fd = open_subvolume(pool_fd, request->text[0]);
+  int fd = storage_pool_open_subvolume(pool_fd, request->text[0]);
   if (fd < 0) {
     storage_failed(result, "open", errno == ENOENT ? 0 : errno);
   } else {

@@ -18,6 +18,8 @@ void storage_pool_snapshot(int pool_fd, const struct storage_request *request, s
 void storage_pool_delete(int pool_fd, const struct storage_request *request, struct storage_result *result);
 void storage_pool_limit(int pool_fd, const struct storage_request *request, struct storage_result *result);
 void storage_pool_usage(int pool_fd, const struct storage_request *request, struct storage_result *result);
+/* Opens the subvolume of that name. -1 with errno. */
+int storage_pool_open_subvolume(int pool_fd, const char *name);
 void storage_pool_list(int pool_fd, const struct storage_request *request, struct storage_result *result);
 
 #endif

@@ -8,6 +8,9 @@ export const ENGINE_LIMITS = {
   resident_tail_bytes: 4_096,
   /** Deadline for the end of a killed container's processes and groups. */
   reap_wait_ms: 5_000,
+  /** Secrets of one instance as files, and their bytes together (protocol.h has the same). */
+  secret_files_max: 64,
+  secret_files_bytes_max: 256 * 1024,
   /** A failed removal is retried with growing pauses between these two, until it succeeds or the daemon ends. */
   removal_retry_ms_min: 100,
   removal_retry_ms: 5_000,

@@ -257,6 +257,35 @@ describe("an engine that comes after one that was killed", () => {
     closed.close();
   });
 
+  it("keeps code, secrets and egress of what it adopts, and removes what has them without a mark", async () => {
+    await leave([{ id: "bound", code: "one", mark: "m" }, { id: "unbound", code: "two" }, { id: "cell" }]);
+    const argv = ["nft", "list", "map", "inet", `hearth_${config.host_tag}`, "egress"];
+    const closed = () =>
+      execFileSync(argv[0] ?? "", argv.slice(1))
+        .toString()
+        .match(/[\d.]+ : goto refuse/g) ?? [];
+    expect(closed()).toHaveLength(2);
+    await killIt();
+    expect(closed()).toHaveLength(2);
+    const { engine, found } = await boot();
+    const { bound, cell } = Object.fromEntries(found.map(({ instance }) => [instance.id, instance]));
+    if (bound === undefined || cell === undefined) throw new Error("both live");
+    expect(found).toHaveLength(2);
+    expect(closed()).toContain(`${bound.address} : goto refuse`);
+    await eventually("the other's rule is gone with it", () => closed().length === 1 && pidsOf("unbound").length === 0);
+    const look = ["bash", "-c", "grep -cE ' /(function|run/secrets) ' /proc/self/mounts; cat /run/secrets/A"];
+    expect(await say(bound, ...look)).toBe("2\na");
+    await expect(
+      engine.instances.attach(bound, { code: "two", secrets: new Map(), egress: "on" }),
+    ).rejects.toMatchObject({ code: "START_FAILED" });
+    expect(await say(cell, ...look)).toBe("0\n");
+    await engine.instances.attach(cell, { code: "one", secrets: new Map([["A", Buffer.from("b")]]), egress: "on" });
+    expect(await say(cell, ...look)).toBe("2\nb");
+    await Promise.all([engine.instances.remove(bound), engine.instances.remove(cell)]);
+    expect(closed()).toEqual([]);
+    for (const id of ["one", "two"]) await engine.storage.remove("code", id);
+  });
+
   it("adopts nothing that was made otherwise, and serves with what is asked for now", async () => {
     await leave([{ id: "other", mark: "m" }]);
     await killIt();

@@ -1,6 +1,7 @@
 /** The contracts of the engine's ports, on every OCI runtime that set-up installs and on the storage pool's usual kind. */
 import { describe, expect, it } from "vitest";
 import { profileImage } from "../../src/installation/paths.js";
+import { attachmentsContract } from "./contracts/attachments.ts";
 import { describeEngine } from "./contracts/booted-engine.ts";
 import { containersContract } from "./contracts/containers.ts";
 import { filesContract, plainTree } from "./contracts/files.ts";
@@ -22,6 +23,7 @@ for (const [n, oci_runtime] of ["crun", "runc"].entries()) {
       instancesContract(booted);
       if (oci_runtime === "crun") slowInstancesContract(booted);
     });
+    describe("attachments", () => attachmentsContract(booted, oci_runtime === "crun" ? 300 : 30));
     describe("resident processes", () => residentsContract(booted));
   });
 }

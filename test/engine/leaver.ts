@@ -6,6 +6,8 @@ import { command, engineConfig, engineOf, standardClass } from "../support/engin
 export interface Step {
   readonly id: string;
   readonly mark?: string;
+  /** Id of a subvolume of the kind `code`, made here; the instance gets it with `egress` off. */
+  readonly code?: string;
   /** Other than that of most instances. */
   readonly class?: Partial<InstanceClass>;
   readonly argv?: readonly string[];
@@ -26,11 +28,15 @@ export interface Left {
 async function leave(flags: readonly string[], steps: readonly Step[]): Promise<void> {
   const engine = engineOf(engineConfig(flags));
   await engine.boot();
-  for (const { id, mark, class: of = {}, argv, timeout_ms, call, isHalfDone } of steps) {
+  for (const { id, mark, code, class: of = {}, argv, timeout_ms, call, isHalfDone } of steps) {
     const starting = engine.instances.start(id, standardClass(engine, of));
     if (isHalfDone === true && argv === undefined && call === undefined) continue;
     const instance = await starting;
     const { nonce, address, uid } = instance;
+    if (code !== undefined) {
+      await engine.storage.create("code", code, null);
+      await engine.instances.attach(instance, { code, secrets: new Map([["A", Buffer.from("a")]]), egress: "off" });
+    }
     if (mark !== undefined) engine.instances.mark(instance, mark);
     engine.instances.limit(instance, { memory_limit_mb: 256, cpu_limit_percent: null });
     if (argv !== undefined) {

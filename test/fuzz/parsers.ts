@@ -22,7 +22,7 @@ export const HARNESSES: readonly Harness[] = [
   {
     name: "frames",
     sources: [
-      ...["mounts", "overlay", "unmount", "loop", "storage-pool", "storage-wire"],
+      ...["attach", "mounts", "overlay", "unmount", "loop", "storage-pool", "storage-wire"],
       ...["netns", "netlink", "conntrack", "pid1", "exec-output", "resident-frames"],
     ],
     flags: [],

@@ -9,7 +9,9 @@
  *    is handed to it at its start and to no other process (the launcher closes its copy, the OCI runtime ends, a command
  *    inside can neither inherit nor fetch it), and ends with it. That proves more than a pid with its start time would:
  *    those say which process lives, not which container it serves. No pid is kept or used later, so none can be mistaken.
- * A3 The fingerprint on the host is that of every container there: it is removed before anything changes and written
+ * A3 An instance that has files or rules of a function has the function's mark too: one without was cut off between both,
+ *    and is no cell that another function may get. The rules stay in force without a gap.
+ * A4 The fingerprint on the host is that of every container there: it is removed before anything changes and written
  *    before the first container starts.
  */
 import { createHash } from "node:crypto";
@@ -24,6 +26,7 @@ import { findProcesses } from "../kernel/command-lines.ts";
 import { containerProcesses, listGroups, readOomKills } from "../kernel/control-groups.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { Network, NetworkSlot } from "../network/network.ts";
+import type { NetworkPolicy } from "../network/rules.ts";
 import type { OciRuntime } from "../oci/runtime.ts";
 import type { CgroupMode } from "../ports/machine.ts";
 import type { Resident } from "../ports/residents.ts";
@@ -85,6 +88,11 @@ export interface Sorted {
   readonly unknown: readonly string[];
 }
 
+/** The policy of an instance that was attached to, written before anything of the attachment is there. */
+const ATTACHED = "attached";
+/** Of an attachment whose file was not written whole. */
+const CLOSED_POLICY: NetworkPolicy = { egress: "off", ports: [] };
+
 /** A link whose target is the text: made by one system call, so that it is there whole or not at all. */
 export const MARK = "mark";
 
@@ -142,6 +150,9 @@ export class Leftovers {
         unknown.push(id);
         return;
       }
+      // Of a doomed one too: it runs on until it is removed.
+      const policy = attachedPolicy(bundle);
+      if (policy !== null) network.keepPolicy(slot, policy);
       const survivor = starting.has(bundle) ? null : await this.#survivor(id, bundle, slot, hasResident);
       if (survivor === null) doomed.push({ id, slot });
       else survivors.push({ ...survivor, ...made });
@@ -158,6 +169,8 @@ export class Leftovers {
   ): Promise<Omit<Survivor, "class" | "image"> | null> {
     const { clock, mode, places, network } = this.#options;
     const group = `${places.cgroup}/${id}`;
+    const mark = markOf(bundle);
+    if (mark === null && attachedPolicy(bundle) !== null) return null;
     if (!network.isConnected(slot) || readOomKills(mode, group) > 0) return null;
     try {
       const processes = containerProcesses(mode, group);
@@ -166,8 +179,7 @@ export class Leftovers {
       const { client, nonce, ...found } = await MinitClient.connect(socket, LIMITS.adopt_wait_ms, clock);
       if (found.isIdle && found.hasResident === hasResident) {
         const resident = hasResident ? await taken(client, clock) : null;
-        if (resident !== null || !hasResident)
-          return { id, slot, minit: client, resident, nonce, mark: markOf(bundle) };
+        if (resident !== null || !hasResident) return { id, slot, minit: client, resident, nonce, mark };
       }
       client.close();
     } catch {
@@ -196,7 +208,7 @@ export function fingerprintOf(parts: readonly unknown[]): string {
   return createHash("sha256").update(JSON.stringify(parts)).digest("hex");
 }
 
-/** Returns true if the containers on the host have this fingerprint. If not, it removes the file (A3). */
+/** Returns true if the containers on the host have this fingerprint. If not, it removes the file (A4). */
 export function isFingerprint(file: string, fingerprint: string): boolean {
   if (existsSync(file) && readFileSync(file, "utf8") === fingerprint) return true;
   rmSync(file, { force: true });
@@ -226,6 +238,22 @@ function configured(bundle: string): Configured {
     return { uid: config.process.user.uid, class: key, image, hasResident };
   } catch {
     return { uid: Number.NaN, class: "", image: "", hasResident: false };
+  }
+}
+
+/** Notes an attachment and its policy for a later process. Synchronous. Throws if there is one already. */
+export function noteAttachment(bundle: string, policy: NetworkPolicy): void {
+  writeFileSync(`${bundle}/${ATTACHED}`, JSON.stringify(policy), { flag: "wx", mode: 0o600 });
+}
+
+/** Reads what `noteAttachment` wrote; null if nothing was attached. */
+function attachedPolicy(bundle: string): NetworkPolicy | null {
+  const path = `${bundle}/${ATTACHED}`;
+  if (!existsSync(path)) return null;
+  try {
+    return JSON.parse(readFileSync(path, "utf8"));
+  } catch {
+    return CLOSED_POLICY;
   }
 }
 

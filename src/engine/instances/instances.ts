@@ -34,8 +34,17 @@ import { PROTOCOL_VERSION } from "../minit/answers.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
-import type { Adopted, Instance, InstanceClass, InstanceLimits, Instances, StartTimings } from "../ports/instances.ts";
+import type {
+  Adopted,
+  Attachment,
+  Instance,
+  InstanceClass,
+  InstanceLimits,
+  Instances,
+  StartTimings,
+} from "../ports/instances.ts";
 import type { Resident } from "../ports/residents.ts";
+import { attachTo, isNothing } from "./attachment.ts";
 import { openResident } from "./resident-start.ts";
 
 /** Time that a container may take to end after minit was asked to. */
@@ -64,10 +73,12 @@ interface Held {
   readonly leaveImage: () => void;
   readonly removed: PromiseWithResolvers<void>;
   isRemoving: boolean;
+  /** True if it has what a function gave it, or has a function without. */
+  isAttached: boolean;
 }
 
 /** Parts of an instance that was started, or adopted at the boot. */
-type Holding = Pick<Survivor, "id" | "nonce"> & Pick<Held, "minit" | "resident" | "slot" | "leaveImage">;
+type Holding = Pick<Survivor, "id" | "nonce"> & Pick<Held, "minit" | "resident" | "slot" | "leaveImage" | "isAttached">;
 
 interface Starting {
   readonly id: string;
@@ -129,8 +140,9 @@ export class LocalInstances implements Instances {
   async adopt({ survivors, doomed, unknown }: Sorted): Promise<readonly Adopted[]> {
     const adopted = survivors.map((survivor) => {
       const leaveImage = this.#host.images.hold(survivor.image);
+      const isAttached = survivor.mark !== null;
       return {
-        instance: this.#hold({ ...survivor, leaveImage }, NO_TIMINGS),
+        instance: this.#hold({ ...survivor, leaveImage, isAttached }, NO_TIMINGS),
         class: survivor.class,
         image: survivor.image,
         mark: survivor.mark,
@@ -193,6 +205,15 @@ export class LocalInstances implements Instances {
     } finally {
       this.#moving.delete(id);
     }
+  }
+
+  async attach({ id }: Instance, attachment: Attachment): Promise<void> {
+    const held = this.#held.get(id);
+    if (held === undefined || held.isRemoving) throw new AppError("START_FAILED", `instance ${id} is being removed`);
+    if (held.isAttached) throw new AppError("START_FAILED", `instance ${id} belongs to a function already`);
+    held.isAttached = true;
+    if (isNothing(attachment)) return;
+    await attachTo(this.#host, { id, slot: held.slot, bundle: this.#bundle(id), cgroup: this.#cgroup(id) }, attachment);
   }
 
   mark(instance: Instance, text: string): void {
@@ -272,7 +293,7 @@ export class LocalInstances implements Instances {
       const resident = of.resident === null ? null : await openResident(client, of.resident, clock);
       const open_ms = clock.monotonicMs() - starting_ms - rootfs_ms - start_ms;
       const timings = { network_ms, rootfs_ms: image_ms + rootfs_ms, start_ms, open_ms };
-      return this.#hold({ id, slot, minit: client, resident, nonce, leaveImage }, timings);
+      return this.#hold({ id, slot, minit: client, resident, nonce, leaveImage, isAttached: false }, timings);
     } catch (cause) {
       await this.#discard(id, slot, true);
       throw new AppError("START_FAILED", errorText(cause), { cause });

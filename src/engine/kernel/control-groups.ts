@@ -142,6 +142,11 @@ export function containerProcesses(mode: CgroupMode, path: string, root = ROOT):
   return processesIn(memoryFolder(mode, path, root));
 }
 
+/** The file that lists the processes of a container whose start is over. */
+export function processFile(mode: CgroupMode, path: string, root = ROOT): string {
+  return `${memoryFolder(mode, path, root)}/cgroup.procs`;
+}
+
 function processesIn(folder: string): number[] {
   const file = `${folder}/cgroup.procs`;
   if (!existsSync(file)) return [];

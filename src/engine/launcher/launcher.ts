@@ -94,6 +94,17 @@ export interface OverlayRequest {
   readonly user?: UserNamespace;
 }
 
+/** Files of an instance, mounted in it from outside. */
+export interface AttachRequest {
+  /** The file that lists the processes of the instance's control group. */
+  readonly procs: string;
+  /** Name of a subvolume of the kind `code`; null: none. */
+  readonly code: string | null;
+  /** Owner of the secrets. */
+  readonly uid: number;
+  readonly secrets: ReadonlyMap<string, Uint8Array>;
+}
+
 /** In place of a descriptor. */
 const NO_FD = 0xffffffff;
 /** Descriptors of a link whose namespace this process does not hold. */
@@ -274,6 +285,18 @@ export class LauncherClient {
   async unmount(target: string): Promise<void> {
     const answer = await this.storage({ type: FRAME.UNMOUNT, texts: [target] });
     if (answer.errno !== 0) throw storageError(`mount ${target}`, answer);
+  }
+
+  /** Mounts code and secrets in a running instance. After a rejection (INTERNAL) the instance may have one of both. */
+  async attach({ procs, code, uid, secrets }: AttachRequest): Promise<void> {
+    const name = code === null ? "" : `code/${code}`;
+    let bytes = 8 + strBytes(procs) + strBytes(name);
+    for (const [secret, content] of secrets) bytes += strBytes(secret) + 4 + content.length;
+    const answer = await this.#call(FRAME.ATTACH, bytes, REPLY_GRACE_MS, (frame) => {
+      frame.u32(uid).u32(secrets.size).str(procs).str(name);
+      for (const [secret, content] of secrets) frame.str(secret).u32(content.length).raw(content);
+    });
+    if (answer.readUInt32LE(0) !== 0) throw new AppError("INTERNAL", strAt(answer, 4));
   }
 
   close(): void {

@@ -1,5 +1,6 @@
 /** The engine's port: function instances. */
 import type { Clock } from "../../base/clock.ts";
+import type { Egress } from "../../base/egress.ts";
 import type { OutputStream } from "./commands.ts";
 import type { Resident, ServeRequest } from "./residents.ts";
 
@@ -53,6 +54,18 @@ export interface Instance {
   /** The open process of a class with `resident`, which takes up to `LIMITS.resident_calls_max` calls at a time. */
   readonly resident: Resident | null;
   readonly timings: StartTimings;
+}
+
+/** Files and network of a function's version, as an instance gets them when it is bound. */
+export interface Attachment {
+  /** Id of a subvolume of the kind `code`, read-only at CODE_INSIDE (container-environment.ts); null: none. */
+  readonly code: string | null;
+  /**
+   * Contents of files in SECRETS_INSIDE by name: at most `secret_files_max`, `secret_files_bytes_max` together, names as
+   * those of secrets. Only the uid of the instance can read them, and none is ever written to a disk.
+   */
+  readonly secrets: ReadonlyMap<string, Uint8Array>;
+  readonly egress: Egress;
 }
 
 /** The connection to the minit of one instance. */
@@ -129,6 +142,14 @@ export interface Instances {
    * resident process that failed has the end of its output.
    */
   start(id: string, of: InstanceClass): Promise<Instance>;
+  /**
+   * Gives an instance code, secrets and egress, also to processes in it that run already. At most once per instance,
+   * before `mark`: a later process removes an instance that has an attachment and no mark, and keeps the egress of the
+   * others. Ends with the instance, whatever ends that. Costs nothing without code and secrets and with egress `on`.
+   * Rejects with START_FAILED; the instance may have a part of it then, so remove it. The subvolume must stay as long
+   * as instances have it: without it they find no file, and programs that run from it go on.
+   */
+  attach(instance: Instance, attachment: Attachment): Promise<void>;
   /**
    * Notes the owner of an instance on the host, for a later process to read. Once per instance, before `limit` and
    * the first command; not empty, at most 4,000 bytes. Synchronous, one system call, whole or not at all. Throws when

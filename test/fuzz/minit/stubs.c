@@ -33,6 +33,12 @@ pid_t stub_start(void) {
   return processes[count++].pid;
 }
 
+pid_t stub_clone(int flags) {
+  if ((flags & CSIGNAL) != 0) return stub_start();
+  errno = EAGAIN;
+  return -1;
+}
+
 void stub_forget_processes(void) {
   count = 0;
   next_pid = PID_MIN;

@@ -30,6 +30,8 @@ extern const char *stub_root; /* opened in place of "/" */
 
 /* Starts a process. Returns its pid, which names no real process. */
 pid_t stub_start(void);
+/* The same, but refuses a child whose end sends no signal: the helper waits for that one itself. */
+pid_t stub_clone(int flags);
 /* Forgets all processes. */
 void stub_forget_processes(void);
 
@@ -48,7 +50,7 @@ ssize_t stub_recv(void *bytes, size_t size);
 #define wait4(pid, status, options, usage) stub_wait(status, usage)
 #define waitpid(pid, status, options) stub_wait(status, NULL)
 #define waitid(type, id, info, options) stub_refuse()
-#define clone(...) stub_start()
+#define clone(function, stack, flags, argument) stub_clone(flags)
 #define setrlimit(resource, limit) (0)
 #define epoll_ctl(epoll, op, fd, event) ((void)(event), 0)
 #define send(fd, bytes, size, flags) ((ssize_t)(size))
