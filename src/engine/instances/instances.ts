@@ -75,6 +75,8 @@ interface Held {
   isRemoving: boolean;
   /** True if it has what a function gave it, or has a function without. */
   isAttached: boolean;
+  /** Never rejects. */
+  attaching: Promise<unknown>;
 }
 
 /** Parts of an instance that was started, or adopted at the boot. */
@@ -213,7 +215,10 @@ export class LocalInstances implements Instances {
     if (held.isAttached) throw new AppError("START_FAILED", `instance ${id} belongs to a function already`);
     held.isAttached = true;
     if (isNothing(attachment)) return;
-    await attachTo(this.#host, { id, slot: held.slot, bundle: this.#bundle(id), cgroup: this.#cgroup(id) }, attachment);
+    const to = { id, slot: held.slot, bundle: this.#bundle(id), cgroup: this.#cgroup(id) };
+    const attaching = attachTo(this.#host, to, attachment);
+    held.attaching = attaching.catch(() => {});
+    await attaching;
   }
 
   mark(instance: Instance, text: string): void {
@@ -252,6 +257,8 @@ export class LocalInstances implements Instances {
     held.isRemoving = true;
     await this.#end(held.minit);
     failpoint("engine.remove.asked");
+    // Or it could meet a later instance of the same name.
+    await held.attaching;
     await this.#discard(instance.id, held.slot, false);
     this.#held.delete(instance.id);
     held.leaveImage();
@@ -302,7 +309,7 @@ export class LocalInstances implements Instances {
 
   #hold({ id, nonce, ...kept }: Holding, timings: StartTimings): Instance {
     const { minit, resident, slot } = kept;
-    this.#held.set(id, { ...kept, removed: Promise.withResolvers(), isRemoving: false });
+    this.#held.set(id, { ...kept, removed: Promise.withResolvers(), isRemoving: false, attaching: Promise.resolve() });
     return { id, nonce, address: slot.address, uid: slot.uid, minit, resident, timings };
   }
 

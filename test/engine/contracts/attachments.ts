@@ -20,6 +20,7 @@ import type { Attachment, Instance } from "../../../src/engine/ports.ts";
 import { eventually } from "../../support/daemon.ts";
 import { command, standardClass } from "../../support/engine.ts";
 import { Namespace } from "../../support/namespaces.ts";
+import { pythonProgram } from "../../support/python-runtime.ts";
 import type { BootedEngine } from "./booted-engine.ts";
 
 const MIB = 1024 * 1024;
@@ -175,6 +176,24 @@ export function attachmentsContract({ engine, config }: BootedEngine, count: num
     expect(options).toMatch(/^\/run\/secrets ramfs ro,nosuid,nodev,noexec,/m);
     expect(await say(instance, "env; cat /proc/*/cmdline /proc/*/environ | tr '\\0' ' '")).not.toContain("s3cret");
     await instances.remove(instance);
+  });
+
+  it("shows code to a resident process, which started before", async () => {
+    const handler = "def handler(payload, log): return open('/function/main.txt', 'rb').read()";
+    const instance = await instances.start("resident", standardClass(engine, { resident: pythonProgram(handler) }));
+    await instances.attach(instance, { ...NOTHING, code: CODE });
+    const request = { payload: Buffer.alloc(0), timeout_ms: 30_000, result_bytes_max: 1_000, log_bytes_max: 1_000 };
+    const outcome = await instance.resident?.call(request, { onLog: () => {} });
+    expect(outcome?.result.toString()).toBe(`code of ${CODE}`);
+    await instances.remove(instance);
+  });
+
+  it("removes an instance that is being attached to, with its rules", async () => {
+    const instance = await start("leaving");
+    const attaching = instances.attach(instance, { code: CODE, secrets: secretsOf(["A", "a"]), egress: "off" });
+    await Promise.all([attaching.catch(() => {}), instances.remove(instance)]);
+    const rules = ["list", "map", "inet", `hearth_${config.host_tag}`, "egress"];
+    expect(execFileSync("nft", rules).toString()).not.toContain("elements");
   });
 
   it("lets nothing inside change what is attached, leave the tree, or gain rights by it", async () => {
