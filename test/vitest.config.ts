@@ -19,6 +19,7 @@ const CLIENTS = [
 const SANITIZED = [
   "test/engine/{minit,minit-launcher,resident,container-minit,container-log,contracts}.test.ts",
   "test/engine/{contracts,files,storage-pool,sanitizer}.heavy.test.ts",
+  "runtimes/custom/{http,lambda}.test.ts",
 ];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.

@@ -1,11 +1,12 @@
 /*
- * One static binary, four modes: PID 1 of an instance and of a container, the daemon's helper for small things, a
- * server of the files of one tree.
+ * One static binary, five modes: PID 1 of an instance and of a container, the daemon's helper for small things, a
+ * server of the files of one tree, and the process that passes calls to a command (runtime `custom`).
  */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "adapter.h"
 #include "files.h"
 #include "init.h"
 #include "launcher.h"
@@ -19,7 +20,8 @@ int main(int argc, char **argv) {
     if (argc == 3 || private_tmp) return launcher_main(argv[2], private_tmp);
   }
   if (argc == 4 && strcmp(argv[1], "files") == 0) return files_main(argv[2], argv[3]);
+  if (argc == 3 && strcmp(argv[1], "adapter") == 0) return adapter_main(argv[2]);
   fputs("usage: minit init | minit container [-- command] | minit launcher <socket path> [private-tmp] | "
-        "minit files <root> <uid base>\n", stderr);
+        "minit files <root> <uid base> | minit adapter <code directory>\n", stderr);
   return 2;
 }

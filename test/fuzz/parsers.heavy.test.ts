@@ -1,6 +1,6 @@
 /**
  * Fuzzes the parsers of what other programs send, 20 seconds each from the kept inputs: frames of minit and the
- * launcher, requests of `minit files`, tar. A failure shows its input; kept in `corpus/<parser>/regression-<what>`, it
+ * launcher, requests of `minit files`, messages to `minit adapter`, tar. A failure shows its input; kept in `corpus/<parser>/regression-<what>`, it
  * runs in the unit tests.
  *
  * `HEARTH_FUZZ_SECONDS` sets the time. `HEARTH_FUZZ_KEEP=1` puts inputs that reach more of the helper into the corpora.

@@ -28,6 +28,7 @@ export const HARNESSES: readonly Harness[] = [
     flags: [],
   },
   { name: "requests", sources: ["file-tree", "place", "jail", "frame"], flags: ["-DFUZZ_FILES"] },
+  { name: "adapter", sources: ["adapter-call", "http", "json", "frame"], flags: [] },
 ];
 
 /** libFuzzer is part of clang. Where only files are replayed, any compiler does. */

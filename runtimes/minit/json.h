@@ -1,0 +1,52 @@
+/*
+ * JSON texts (RFC 8259) as they are, without a tree: checking, walking the members of an object, decoding and encoding
+ * strings. Walking and decoding take only texts that were checked. Nothing recurses.
+ */
+#ifndef MINIT_JSON_H
+#define MINIT_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "frame.h"
+
+enum { JSON_DEPTH_MAX = 512 };
+
+/* Bytes of somebody else's; a piece of JSON is a value without space around it. `at` NULL: there is none. */
+struct text {
+  const uint8_t *at;
+  size_t len;
+};
+
+/* The bytes of a buffer, also of one that never had any. */
+static inline struct text buf_text(const struct buf *b) {
+  return buf_len(b) == 0 ? (struct text){(const uint8_t *)"", 0} : (struct text){b->data + b->start, buf_len(b)};
+}
+
+/* Whether it is one value in valid UTF-8, not deeper than JSON_DEPTH_MAX, with space around it or none. */
+bool json_is_valid(struct text text);
+/* Returns the value without the space around it. */
+struct text json_trimmed(struct text text);
+/* Takes the next member off an object, first `{` and all. False: there is none. */
+bool json_next(struct text *object, struct text *key, struct text *value);
+/* The same of an array. */
+bool json_next_element(struct text *array, struct text *value);
+/* Returns the last member of that name, or none; also where `object` is no object. */
+struct text json_member(struct text object, const char *key);
+bool json_is_string(struct text value);
+/* Returns a whole number, cut at UINT64_MAX; `missing` where it is none. */
+uint64_t json_number(struct text value, uint64_t missing);
+/* Decodes a string into at most `max` bytes of `out`, whole characters; U+FFFD for half a surrogate pair. False: no memory. */
+bool json_decode(struct text string, size_t max, struct buf *out);
+/* Decodes a string as a C string, up to its first NUL and as far as it fits; "" where it is none. */
+void json_copy(struct text string, char *out, size_t size);
+
+/* Returns the bytes of the character at the front of `text`, 0 where they are no UTF-8. */
+size_t utf8_len(struct text text);
+/* Bytes of the JSON string that `text` becomes. U+FFFD stands for bytes that are no UTF-8. */
+size_t json_encoded_len(struct text text);
+/* Appends the JSON string. False: no memory. */
+bool json_encode(struct text text, struct buf *out);
+
+#endif

@@ -1,0 +1,102 @@
+/**
+ * The adapter of the runtime `custom` in tests: a process in namespaces of its own (processes, mounts, network), so that
+ * ports are free and nothing outlives it.
+ */
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { afterAll, afterEach, beforeAll } from "vitest";
+import { type BindHead, type CallHead, STATUS } from "../../runtimes/envelope.ts";
+import { compileHelper } from "./helper.ts";
+import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
+
+const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const IN_NAMESPACES = ["unshare", "-pnmf", "--kill-child", "--mount-proc", "sh", "-c"];
+const SCRIPT = 'ip link set lo up && exec "$0" adapter "$1"';
+
+export type Files = Readonly<Record<string, string>>;
+
+/** What a call came to: its status by name, and its result or error. */
+export interface Outcome {
+  readonly status: string;
+  readonly content: unknown;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function outcomeOf({ ended, status, content, stdout, stderr }: Answer): Outcome {
+  const name = Object.entries(STATUS).find(([, value]) => value === status)?.[0] ?? ended;
+  return { status: name, content: content.length === 0 ? null : JSON.parse(content.toString()), stdout, stderr };
+}
+
+export class Adapter {
+  readonly process: ResidentProcess;
+  readonly code: string;
+  #count = 0;
+
+  constructor(process: ResidentProcess, code: string) {
+    this.process = process;
+    this.code = code;
+  }
+
+  async bind(handler: string, head: Partial<BindHead> = {}, options: CallOptions = {}): Promise<Outcome> {
+    const { environment, ...rest } = head;
+    const answer = await this.process.bind(
+      {
+        type: "bind",
+        handler,
+        protocol: "http",
+        function_id: "fn-1",
+        function_name: "hello",
+        version: 7,
+        memory_limit_mb: 256,
+        timeout_ms: 10_000,
+        concurrency: 1,
+        cleanup: true,
+        working_directory: this.code,
+        environment: { PATH: process.env.PATH ?? "", ...environment },
+        ...rest,
+      },
+      options,
+    );
+    return outcomeOf(answer);
+  }
+
+  async call(payload: string | Uint8Array = "", head: Partial<CallHead> = {}): Promise<Outcome> {
+    this.#count++;
+    const call: CallHead = {
+      type: "call",
+      invocation_id: `inv-${this.#count}`,
+      deadline_ms: Date.now() + 15_000,
+      traceparent: TRACEPARENT,
+      ...head,
+    };
+    return outcomeOf(await this.process.call(call, payload));
+  }
+}
+
+/** Compiles the helper for a test file, and ends what its tests started. */
+export function adapters(): { start(files?: Files): Promise<Adapter> } {
+  const made = { directory: "", running: [] as Adapter[] };
+  beforeAll(() => {
+    made.directory = mkdtempSync("/var/tmp/hearth-adapter-");
+    chmodSync(made.directory, 0o755);
+    compileHelper(join(made.directory, "minit"));
+  });
+  afterEach(async () => {
+    for (const adapter of made.running.splice(0)) await adapter.process.end();
+  });
+  afterAll(() => rmSync(made.directory, { recursive: true, force: true }));
+  return {
+    async start(files = {}) {
+      const code = mkdtempSync(join(made.directory, "code-"));
+      for (const [name, content] of Object.entries(files)) {
+        mkdirSync(dirname(join(code, name)), { recursive: true });
+        writeFileSync(join(code, name), content);
+      }
+      const argv = [...IN_NAMESPACES, SCRIPT, join(made.directory, "minit"), code];
+      const adapter = new Adapter(await ResidentProcess.open(argv), code);
+      made.running.push(adapter);
+      return adapter;
+    },
+  };
+}
