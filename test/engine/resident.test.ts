@@ -338,8 +338,9 @@ describe("a resident process ends with all its calls", () => {
   });
 
   it("when its connection ends during a call", async () => {
-    await serve();
+    await serve({ concurrency: 2 });
     const held = call("hold");
+    await call("echo after it");
     minit.close();
     await expect(held).rejects.toMatchObject({ code: "INTERNAL" });
     await expect(resident.ended).rejects.toMatchObject({ code: "INTERNAL" });
