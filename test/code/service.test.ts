@@ -1,22 +1,17 @@
-/** Functions' code on a real storage pool: uploads, attacks, collection, and what a killed owner leaves. */
-import { execFileSync, spawn } from "node:child_process";
+/** Functions' code on a real storage pool: uploads, attacks, collection. */
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
-import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { gunzipSync, gzipSync } from "node:zlib";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import type { Failpoint } from "../../src/base/failpoints.ts";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { CODE_MTIME_MS } from "../../src/code/unpack.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
 import { archive, ENTRY, inPieces } from "../support/file-helper.ts";
 import { eventually } from "../support/native.ts";
-import { Ground } from "../support/storage-ground.ts";
 import { zip } from "../support/zip.ts";
 import { CodeGround } from "./code-ground.ts";
 
 const MIB = 1024 * 1024;
-const RUNNER = join(import.meta.dirname, "crash-runner.ts");
 
 const held = new CodeGround();
 const state = { number: 0 };
@@ -35,21 +30,20 @@ function anArchive(more: readonly (Partial<TarEntry> & { content?: string })[] =
 const put = (bytes: Buffer, tenant_id = "t", strip_components = 0) =>
   held.code.put(tenant_id, inPieces(bytes, 65_536), { strip_components });
 
-/** Uploads, and expects a refusal that leaves nothing. */
+/** Uploads, and expects a refusal that leaves nothing. An earlier upload may still be removed meanwhile. */
 async function refused(source: Buffer | AsyncIterable<Uint8Array>, strip_components = 0) {
-  const before = [await held.trees(), await held.rows()];
+  const rows = await held.rows();
+  const trees = new Set(await held.trees());
   const pieces = Buffer.isBuffer(source) ? inPieces(source, 65_536) : source;
   const error = await held.code.put("t", pieces, { strip_components }).then(
     () => null,
     (error: { code: string; message: string }) => error,
   );
-  await eventually("the refused upload to go", async () => {
-    const now = [await held.trees(), await held.rows()];
-    return (
-      JSON.stringify(now.map((list) => list?.toSorted())) === JSON.stringify(before.map((list) => list?.toSorted()))
-    );
-  });
+  await eventually("the refused upload to go", async () =>
+    (await held.trees()).every((id) => trees.has(id) && !id.startsWith("new-")),
+  );
   await eventually("the helper to go", () => held.helpers() === 0);
+  expect(await held.rows()).toEqual(rows);
   return `${error?.code}: ${error?.message}`;
 }
 
@@ -229,7 +223,7 @@ describe("a refused upload leaves nothing and names the entry:", () => {
     expect(await refused(zeros("huge", 10_000 * MIB, 1))).toMatch(
       /INVALID_ARGUMENT: archive entry huge0 of 10485760000 bytes/,
     );
-    const packed = execFileSync("sh", ["-c", "head -c 1200M /dev/zero | gzip -1"], { maxBuffer: 64 * MIB });
+    const packed = gzipSync(Buffer.alloc(64 * MIB));
     const header = gzipSync(tarHeader({ ...ENTRY, name: "bomb", size: 10 * 1024 * MIB }));
     expect(await refused(Buffer.concat([header, packed]))).toMatch(
       /archive entry bomb of \d+ bytes exceeds the size of code/,
@@ -245,7 +239,7 @@ describe("a refused upload leaves nothing and names the entry:", () => {
     expect(await refused(endless())).toMatch(/BODY_TOO_LARGE: archive too large \(limit 268435456 bytes\)/);
   });
 
-  it("200,000 files, and hard links without end", async () => {
+  it("200,000 files", async () => {
     async function* many(entry: (i: number) => Partial<TarEntry>) {
       yield tarHeader({ ...ENTRY, name: "f", size: 0 });
       for (let i = 0; i < 200; i++) {
@@ -254,9 +248,6 @@ describe("a refused upload leaves nothing and names the entry:", () => {
     }
     expect(await refused(many((i) => ({ name: `d/${i}` })))).toMatch(
       /INVALID_ARGUMENT: archive entry d\/\d+ exceeds the number of entries/,
-    );
-    expect(await refused(many(() => ({ name: "same", type: "link", link: "f" })))).toMatch(
-      /exceeds the number of entries/,
     );
   });
 
@@ -427,77 +418,5 @@ describe("code that no version names", () => {
     await held.code.eraseAll("gone");
     expect((await held.rows()).filter((row) => row.startsWith("gone"))).toEqual([]);
     expect(await held.trees()).not.toContain(digest);
-  });
-});
-
-describe("a killed owner", () => {
-  const grounds: CodeGround[] = [];
-  afterEach(async () => {
-    for (const ground of grounds.splice(0)) await ground.stop();
-  });
-
-  /** Runs a process on a pool of its own until it dies at the failpoint. Resolves to the reopened ground and its output. */
-  async function killedAt(failpoint: Failpoint): Promise<{ left: CodeGround; digest: string }> {
-    const ground = new Ground();
-    const child = spawn(process.execPath, [RUNNER, ground.root, failpoint], { stdio: ["ignore", "pipe", "inherit"] });
-    const exited = new Promise<string | null>((resolve) => child.once("exit", (_, signal) => resolve(signal)));
-    const text = (await buffer(child.stdout)).toString();
-    expect(await exited).toBe("SIGKILL");
-    await eventually("the pool to be unmounted", () => ground.loops().length === 0);
-    const left = new CodeGround(ground);
-    grounds.push(left);
-    await left.open();
-    return { left, digest: text.trim() };
-  }
-
-  it("in the middle of an upload leaves nothing after the next start", async () => {
-    for (const name of ["code.put.unpacked", "code.put.renamed"] as const) {
-      const { left } = await killedAt(name);
-      await eventually("the leftovers to go", async () => (await left.trees()).length === 0);
-      expect(await left.rows()).toEqual([]);
-    }
-  });
-
-  it("in the middle of a collection leaves neither row nor tree", async () => {
-    const { left, digest } = await killedAt("code.collect.deleted");
-    expect(digest).toMatch(/^[0-9a-f]{64}$/);
-    await eventually("the leftovers to go", async () => (await left.trees()).length === 0);
-    expect(await left.rows()).toEqual([]);
-  });
-
-  it("right after an upload has lost nothing of it", async () => {
-    const { left, digest } = await killedAt("app.stop.begun");
-    expect(await left.rows()).toEqual([`t ${digest}`]);
-    expect(await left.trees()).toEqual([digest]);
-    expect(await left.code.readFile("t", digest, "index.mjs", 100)).toMatchObject({
-      bytes: Buffer.from("export const a = 1;\n"),
-    });
-  });
-});
-
-describe("a start", () => {
-  it("keeps trees that instances have, removes others without a row, and names lost ones", async () => {
-    const ground = new CodeGround();
-    await ground.open();
-    await ground.tenant("t");
-    const puts = [1, 2, 3].map(() => ground.code.put("t", inPieces(anArchive())));
-    const [used = "", unused = "", lost = ""] = (await Promise.allSettled(puts)).map((one) =>
-      one.status === "fulfilled" ? one.value.digest : "",
-    );
-    const third = lost === "" ? (await ground.code.put("t", inPieces(anArchive()))).digest : lost;
-    await ground.store.write([{ sql: "DELETE FROM code WHERE digest IN (?, ?)", args: [used, unused] }]);
-    await ground.pool.remove("code", third);
-    await ground.pool.create("code", "new-left", 10);
-    await ground.close();
-    await ground.open([used, third]);
-    await eventually("the leftovers to go", async () => (await ground.trees()).length === 1);
-    expect(await ground.trees()).toEqual([used]);
-    expect(ground.lines).toContain("the storage pool lacks code of functions: deploy it again");
-    await expect(ground.code.pack("t", third)).rejects.toMatchObject({ code: "NOT_FOUND", message: /are lost/ });
-    expect(() => ground.code.hold(third)).toThrow(/are lost/);
-    const release = ground.code.hold(used);
-    release();
-    await eventually("the tree to go with its instance", async () => (await ground.trees()).length === 0);
-    await ground.stop();
   });
 });

@@ -67,7 +67,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "containers.end.cleared": boxes(1, 2),
   "containers.delete.hidden": boxes(1, 2),
   "containers.delete.removed": boxes(1, 2),
-  // Passed by test/code/service.test.ts, which kills the owner of a pool there.
+  // Passed by test/code/crashes.test.ts, which kills the owner of a pool there.
   "code.put.unpacked": [],
   "code.put.renamed": [],
   "code.collect.deleted": [],
