@@ -3,8 +3,8 @@ import * as fs from "node:fs";
 import { dirname } from "node:path";
 import { InstallationError } from "../installation/installation-error.js";
 
-/** Packages, the build of the image and the image itself take about 1.2 GiB at their peak. */
-const FREE_BYTES_MIN = 2 * 1024 ** 3;
+/** Packages, the build of the image and the image itself take about 2 GiB at their peak. */
+const FREE_BYTES_MIN = 3 * 1024 ** 3;
 
 /** @param {Pick<NodeJS.Process, "platform" | "arch" | "getuid">} machine */
 export function checkMachine(machine) {

@@ -234,6 +234,8 @@ async function buildImage({ data_dir, image_dir }, commands) {
   try {
     await buildah("from", "--name", BUILD_CONTAINER, "scratch");
     await buildah("add", "--quiet", BUILD_CONTAINER, tar, "/");
+    // The commit is the moment of the largest need.
+    rmSync(tar);
     // mmdebstrap empties /run, and its tar has no /dev.
     for (const path of profile.directories) {
       mkdirSync(join(directory, "extra", path), { recursive: true, mode: 0o755 });
