@@ -4,7 +4,7 @@
  * round alone; sizes alternate in their order. A sample is the mean of one step over some hundred cycles, in
  * nanoseconds.
  */
-import type { PoolEffect, PoolEvent } from "../pool/protocol.ts";
+import type { AssignEffect, PoolEffect, PoolEvent } from "../pool/protocol.ts";
 import { step } from "../pool/scheduler.ts";
 import { PoolState } from "../pool/states.ts";
 import { type Bar, evidence, type Plot, Samples, type Section } from "./report.ts";
@@ -50,8 +50,9 @@ class Node {
     }
   }
 
-  open(group: string, max_instances: number): void {
-    this.feed({ type: "group_set", group, class: CLASS, min_instances: 0, max_instances, queue_max: 1_000 });
+  open(group: string, max_instances: number, concurrency = 1): void {
+    const policy = { class: CLASS, min_instances: 0, max_instances, queue_max: 1_000, concurrency };
+    this.feed({ type: "group_set", group, ...policy });
   }
 
   feed(event: Untimed): readonly PoolEffect[] {
@@ -70,16 +71,21 @@ class Node {
     return this.feed({ type: "call_arrived", call: this.#next_call++, group, deadline_ms, depth: 0 });
   }
 
-  /** A call's end; its instance is idle again, or takes the next call. */
-  end(instance: string): readonly PoolEffect[] {
-    this.feed({ type: "finished", instance, reuse: true });
-    return this.feed({ type: "idle", instance });
+  /** A call's end, the last one unless given; its place is free again, or taken by the next call. */
+  end(instance: string, call = this.#next_call - 1): readonly PoolEffect[] {
+    this.feed({ type: "finished", instance, call, assigned_ms: this.#now_ms, reuse: true });
+    return this.feed({ type: "idle", instance, call });
   }
 }
 
 function instanceOf(effects: readonly PoolEffect[], type: "assign" | "start" | "remove"): string {
   for (const effect of effects) if (effect.type === type) return effect.instance;
   throw new Error(`no ${type} among ${JSON.stringify(effects)}`);
+}
+
+function assignOf(effects: readonly PoolEffect[]): AssignEffect {
+  for (const effect of effects) if (effect.type === "assign") return effect;
+  throw new Error(`no assign among ${JSON.stringify(effects)}`);
 }
 
 interface Subject {
@@ -110,6 +116,24 @@ const SUBJECTS: readonly Subject[] = [
     },
   },
   {
+    label: "shared",
+    events: "arrived in an instance beside 49 others, one of them finished, idle",
+    spare_count: 0,
+    prepare: (node) => {
+      const group = node.anyGroup();
+      node.open(group, INSTANCES_PER_GROUP, 100);
+      // Far more than half of the places, so that the least loaded instance is looked for each time.
+      const running = Array.from({ length: 50 * INSTANCES_PER_GROUP }, () => assignOf(node.call(group)));
+      let next = 0;
+      return () => {
+        const oldest = running[next];
+        if (oldest !== undefined) node.end(oldest.instance, oldest.call);
+        running[next] = assignOf(node.call(group));
+        next = (next + 1) % running.length;
+      };
+    },
+  },
+  {
     label: "queued",
     events: "arrived behind 50, finished, idle with the first of them",
     spare_count: 0,
@@ -133,7 +157,7 @@ const SUBJECTS: readonly Subject[] = [
       return () => {
         const instance = instanceOf(node.call("fn_new@1"), "start");
         node.feed({ type: "started", instance });
-        node.feed({ type: "finished", instance, reuse: false });
+        node.feed({ type: "finished", instance, call: 1, assigned_ms: 0, reuse: false });
         node.feed({ type: "removed", instance });
       };
     },

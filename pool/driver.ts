@@ -48,6 +48,8 @@ interface Pending<Call, Outcome> {
   readonly depth: number;
   readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
+  /** The scheduler's time when the call got its instance. */
+  assigned_ms: number;
   stopListening: (() => void) | null;
 }
 
@@ -59,8 +61,8 @@ export class Pool<Call, Outcome> {
   readonly #onFault: PoolOptions<Call, Outcome>["onFault"];
   /** Calls that wait for an instance. */
   readonly #calls = new Map<number, Pending<Call, Outcome>>();
-  /** Calls that have an instance and wait at the gate. */
-  readonly #atGate = new Map<string, { readonly pass: Pass; readonly pending: Pending<Call, Outcome> }>();
+  /** Calls that have an instance and wait at the gate, by instance. */
+  readonly #atGate = new Map<string, { readonly pass: Pass; readonly pending: Pending<Call, Outcome> }[]>();
   readonly #ungated = new Set<string>();
   readonly #inbox: PoolEvent[] = [];
   readonly #watches: Watches;
@@ -110,6 +112,7 @@ export class Pool<Call, Outcome> {
         depth,
         resolve,
         reject,
+        assigned_ms: submitted_ms,
         stopListening: null,
       };
       if (signal !== undefined) this.#listen(pending, signal);
@@ -333,24 +336,42 @@ export class Pool<Call, Outcome> {
   #dispatch(effect: AssignEffect): void {
     const pending = this.#calls.get(effect.call);
     if (pending === undefined) {
-      // Aborted while its arrival stood in the inbox. The instance may be half bound to nothing: it goes.
-      this.#feed({ type: "finished", instance: effect.instance, reuse: false, now_ms: this.#state.now_ms });
+      this.#skip(effect);
       return;
     }
     this.#calls.delete(effect.call);
+    pending.assigned_ms = this.#state.now_ms;
     if (this.#ungated.size > 0 && this.#ungated.has(effect.group)) {
       this.#invoke(effect, pending, null);
       return;
     }
     const pass = this.#gate.enter(this.#state.now_ms, (through) => this.#invoke(effect, pending, through));
-    if (pass.has_waited) this.#atGate.set(effect.instance, { pass, pending });
+    if (!pass.has_waited) return;
+    const waiting = this.#atGate.get(effect.instance);
+    if (waiting === undefined) this.#atGate.set(effect.instance, [{ pass, pending }]);
+    else waiting.push({ pass, pending });
+  }
+
+  /** Ends a call that was aborted while its arrival stood in the inbox. An instance that it was to bind goes. */
+  #skip({ instance, call, specialise }: AssignEffect): void {
+    const now_ms = this.#state.now_ms;
+    this.#feed({ type: "finished", instance, call, assigned_ms: now_ms, reuse: !specialise, now_ms });
+    if (!specialise) this.#feed({ type: "idle", instance, call, now_ms });
+  }
+
+  /** Takes a call out of those that wait at the gate. */
+  #passGate(instance: string, id: number): void {
+    const waiting = this.#atGate.get(instance);
+    const left = waiting?.filter(({ pending }) => pending.id !== id) ?? [];
+    if (left.length === 0) this.#atGate.delete(instance);
+    else this.#atGate.set(instance, left);
   }
 
   #invoke(effect: AssignEffect, pending: Pending<Call, Outcome>, pass: Pass | null): void {
     const { instance, group, cold, specialise, cell_hit } = effect;
     let now_ms = this.#state.now_ms;
     if (pass?.has_waited === true) {
-      this.#atGate.delete(instance);
+      this.#passGate(instance, pending.id);
       now_ms = this.#clock.monotonicMs();
     }
     const waited_ms = now_ms - pending.submitted_ms;
@@ -379,13 +400,14 @@ export class Pool<Call, Outcome> {
     pending.stopListening?.();
     pending.resolve(invoked.outcome);
     const now_ms = this.#clock.monotonicMs();
-    this.#feed({ type: "finished", instance, reuse: invoked.reuse, now_ms });
+    const { id: call, assigned_ms } = pending;
+    this.#feed({ type: "finished", instance, call, assigned_ms, reuse: invoked.reuse, now_ms });
     if (pass !== null) this.#gate.leave(pass, now_ms);
     // W2. A rejection is heard even where the instance is not used again: it must not count as unhandled.
     invoked.idle
       .then(
         () => {
-          if (invoked.reuse) this.#feed({ type: "idle", instance, now_ms: this.#clock.monotonicMs() });
+          if (invoked.reuse) this.#feed({ type: "idle", instance, call, now_ms: this.#clock.monotonicMs() });
         },
         (error) => {
           this.#feed({ type: "crashed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
@@ -394,16 +416,17 @@ export class Pool<Call, Outcome> {
       .catch(this.#fault);
   }
 
-  /** A call whose instance was lost before the gate let it through has not begun: it goes back for another one. */
+  /** Calls whose instance was lost before the gate let them through have not begun: they go back for another one. */
   #rescue(instance: string): void {
     const waiting = this.#atGate.get(instance);
     if (waiting === undefined) return;
     this.#atGate.delete(instance);
-    const { pending, pass } = waiting;
-    this.#gate.leave(pass, this.#state.now_ms);
-    const { id, group, deadline_ms, depth } = pending;
-    this.#calls.set(id, pending);
-    this.#feed({ type: "call_arrived", call: id, group, deadline_ms, depth, now_ms: this.#state.now_ms });
+    for (const { pending, pass } of waiting) {
+      this.#gate.leave(pass, this.#state.now_ms);
+      const { id, group, deadline_ms, depth } = pending;
+      this.#calls.set(id, pending);
+      this.#feed({ type: "call_arrived", call: id, group, deadline_ms, depth, now_ms: this.#state.now_ms });
+    }
   }
 
   // Instances

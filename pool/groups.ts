@@ -3,15 +3,17 @@
  * and waiting calls. Rare, so it may visit all members of a group, and all groups.
  */
 import { invariant } from "../src/base/errors.ts";
-import { effectivePolicy, keepAliveMs } from "./policy.ts";
+import { effectivePolicy, isConcurrency, keepAliveMs } from "./policy.ts";
 import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
 import { attach, confine, count, detach } from "./quotas.ts";
 import { Group, type Instance, Owner } from "./records.ts";
 import { refuseBeyondQuota, refuseDropped, refuseQueue } from "./refusals.ts";
-import { terminate } from "./scaling.ts";
-import { armInstance, classOf, earmark, forgetClass, type PoolState, review } from "./states.ts";
+import { serveBlocked, terminate } from "./scaling.ts";
+import { armInstance, classOf, earmark, forgetClass, list, type PoolState, review } from "./states.ts";
 
 export function setGroup(state: PoolState, key: string, policy: GroupPolicy): void {
+  const { concurrency = 1 } = policy;
+  invariant(isConcurrency(concurrency), `P2: ${key} cannot have a concurrency of ${concurrency}`);
   let group = state.groups.get(key);
   if (group === undefined) {
     const of = classOf(state, policy.class);
@@ -34,8 +36,10 @@ function changeGroup(state: PoolState, group: Group, policy: GroupPolicy): void 
   group.policy = effectivePolicy(policy);
   group.warm_retry_at_ms = 0;
   attach(state, group);
+  for (const instance of group.members) list(state, instance);
   // First: the bounds are wider while a nested call waits.
   refuseBeyondQuota(state, group);
+  serveBlocked(state);
   for (const instance of group.starting) {
     if (group.live_count <= group.live_max) break;
     earmark(state, instance, null);

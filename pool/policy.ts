@@ -19,9 +19,40 @@ const MEMORY_SLACK = 0.1;
 /** Weight of the newest sample in the smoothed service time. */
 const SERVICE_WEIGHT = 1 / 8;
 
+/** A policy in force. */
+export interface EffectivePolicy extends GroupPolicy {
+  readonly concurrency: number;
+}
+
 /** Returns the policy in force: the minimum never exceeds the maximum. */
-export function effectivePolicy(policy: GroupPolicy): GroupPolicy {
-  return { ...policy, min_instances: Math.min(policy.min_instances, policy.max_instances) };
+export function effectivePolicy(policy: GroupPolicy): EffectivePolicy {
+  const { concurrency = 1, min_instances, max_instances } = policy;
+  return { ...policy, concurrency, min_instances: Math.min(min_instances, max_instances) };
+}
+
+/** True if an instance may serve so many calls at the same time. */
+export function isConcurrency(count: number): boolean {
+  return Number.isInteger(count) && count >= 1 && count <= LIMITS.instance_concurrency_max;
+}
+
+/**
+ * Returns which instance of a group gets a call: the least loaded busy one, the idle one used last, or none. A load is
+ * the calls in flight and in cleanup.
+ *
+ * Calls are packed up to half of the concurrency (rounded up), so that surplus instances stay idle, expire, and leave
+ * their memory to others. Above half they are spread: calls of one instance share its event loop and its CPU limit, so
+ * an idle instance serves faster. Only if none is idle, a busy one is filled. With a concurrency of 1, half is 1: an
+ * instance takes its only call when it is idle.
+ */
+export function placement(group: {
+  readonly concurrency: number;
+  readonly idle_count: number;
+  /** Infinity if no busy instance has a free place. */
+  readonly least_load: number;
+}): "busy" | "idle" | "none" {
+  if (group.least_load < Math.ceil(group.concurrency / 2)) return "busy";
+  if (group.idle_count > 0) return "idle";
+  return group.least_load < group.concurrency ? "busy" : "none";
 }
 
 /**
@@ -84,9 +115,11 @@ function countText(count: number): string {
 export function predictedWaitMs(group: {
   readonly ahead_count: number;
   readonly live_count: number;
+  readonly concurrency: number;
   readonly least_service_ms: number;
 }): number {
-  return Math.floor(group.ahead_count / Math.max(1, group.live_count)) * group.least_service_ms;
+  const places = Math.max(1, group.live_count) * group.concurrency;
+  return Math.floor(group.ahead_count / places) * group.least_service_ms;
 }
 
 /**
@@ -123,13 +156,14 @@ export function patienceEndsAt(arrived_ms: number): number {
 }
 
 /**
- * Returns how many more instances a group wants: one per waiting call without an earmarked start or an instance in
- * cleanup that serves it soon, or the number missing to its minimum, never above its maximum.
+ * Returns how many more instances a group wants: places for the waiting calls beyond those of earmarked starts and
+ * those in cleanup, `concurrency` of them per instance, or the number missing to its minimum, never above its maximum.
  */
 export function wantedStarts(group: {
   readonly queued_count: number;
+  readonly concurrency: number;
   readonly warming_count: number;
-  /** Instances in cleanup that the queue counts on: none once its first call has run out of patience. */
+  /** Places in cleanup that the queue counts on: none once its first call has run out of patience. */
   readonly returning_count: number;
   readonly live_count: number;
   readonly min_instances: number;
@@ -137,7 +171,8 @@ export function wantedStarts(group: {
   /** True while warming to the minimum pauses after a failed start. Waiting calls do not pause. */
   readonly is_backing_off: boolean;
 }): number {
-  const forCalls = group.queued_count - group.warming_count - group.returning_count;
+  const places = group.queued_count - group.warming_count * group.concurrency - group.returning_count;
+  const forCalls = Math.ceil(places / group.concurrency);
   const forMinimum = group.is_backing_off ? 0 : group.min_instances - group.live_count;
   return Math.max(0, Math.min(Math.max(forCalls, forMinimum), group.max_instances - group.live_count));
 }
@@ -159,6 +194,8 @@ export function isNeeded(group: { readonly live_count: number; readonly min_inst
 
 /** An instance that is still being cleaned up after this long is removed. */
 export const RECYCLING_MS_MAX = LIMITS.recycling_ms_max;
+/** An instance that takes no more calls and still runs one after this long is removed. */
+export const CLOSING_MS_MAX = LIMITS.closing_ms_max;
 
 /** True if an instance serves again after its call. */
 export function isKept(after: {
@@ -335,13 +372,15 @@ export function dropRefusal(
   return { code: "SHUTTING_DOWN", reason: "the node is shutting down", retry_after: 1 };
 }
 
-/** Whole seconds until a place in the queue is likely: the calls ahead, at the group's pace, over its instances. */
+/** Whole seconds until a place in the queue is likely: the calls ahead, at the group's pace, over all its places. */
 export function retryAfterSeconds(group: {
   readonly queued_count: number;
   readonly service_ms: number;
   readonly max_instances: number;
+  readonly concurrency: number;
 }): number {
-  const wait_ms = (group.queued_count * group.service_ms) / Math.max(1, group.max_instances);
+  const places = Math.max(1, group.max_instances) * group.concurrency;
+  const wait_ms = (group.queued_count * group.service_ms) / places;
   return Math.max(1, Math.min(LIMITS.retry_after_seconds_max, Math.ceil(wait_ms / 1000)));
 }
 
@@ -353,7 +392,7 @@ export function leastServiceMs(previous_ms: number, sample_ms: number): number {
   return sample_ms <= previous_ms ? sample_ms : previous_ms + (sample_ms - previous_ms) * SERVICE_WEIGHT;
 }
 
-/** The smoothed time an instance is taken by one call. */
+/** The smoothed time that a call takes a place of an instance. */
 export function smoothServiceMs(previous_ms: number, sample_ms: number): number {
   return previous_ms === 0 ? sample_ms : previous_ms + (sample_ms - previous_ms) * SERVICE_WEIGHT;
 }

@@ -16,6 +16,8 @@ export interface GroupPolicy {
   readonly min_instances: number;
   readonly max_instances: number;
   readonly queue_max: number;
+  /** Calls that one instance serves at the same time: whole, 1 to `instance_concurrency_max`. 1 unless given. */
+  readonly concurrency?: number;
   /** Overrides the keep-alive learnt from the group's arrivals. */
   readonly keep_alive_ms?: number;
   /** The tenant for whose limits the group's instances count; nobody's unless given. */
@@ -61,10 +63,20 @@ export type PoolEvent = { readonly now_ms: number } & (
   | { readonly type: "specialised"; readonly instance: string }
   /** The start, or the specialising without a call, failed. */
   | { readonly type: "start_failed"; readonly instance: string; readonly reason: string }
-  /** The call's result is known. */
-  | { readonly type: "finished"; readonly instance: string; readonly reuse: boolean }
-  /** Cleaned up after its call. */
-  | { readonly type: "idle"; readonly instance: string }
+  /**
+   * A call's result is known. Without `reuse` the instance takes no more calls, and is removed when its last call has
+   * finished.
+   */
+  | {
+      readonly type: "finished";
+      readonly instance: string;
+      readonly call: number;
+      /** The scheduler's time when the call got the instance. */
+      readonly assigned_ms: number;
+      readonly reuse: boolean;
+    }
+  /** Cleaned up after a call that finished with `reuse`. */
+  | { readonly type: "idle"; readonly instance: string; readonly call: number }
   | { readonly type: "crashed"; readonly instance: string; readonly reason: string }
   | { readonly type: "removed"; readonly instance: string }
   | { readonly type: "remove_failed"; readonly instance: string; readonly reason: string }
@@ -102,7 +114,7 @@ export interface AssignEffect {
   readonly group: string;
   /** The instance belonged to nobody: bind it to the group first. */
   readonly specialise: boolean;
-  /** The instance had not been ready for this group before. */
+  /** The instance had neither been ready for this group before nor finished a call of it. */
   readonly cold: boolean;
   /** It was a cell that stood ready. */
   readonly cell_hit: boolean;
@@ -142,6 +154,8 @@ export interface GroupStatus {
   readonly terminating_count: number;
   /** The sum of the five above. */
   readonly total_count: number;
+  /** Calls in flight: at most `busy_count` times the concurrency. */
+  readonly calls_running: number;
   readonly queued_count: number;
   readonly last_error: string | null;
 }
@@ -167,6 +181,8 @@ export interface PoolTotals {
   readonly total_count: number;
   readonly cells: number;
   readonly cells_starting: number;
+  /** Calls in flight, of all groups. */
+  readonly calls_running: number;
   readonly queued: number;
   readonly started_count: number;
   readonly start_failed_count: number;
@@ -175,6 +191,7 @@ export interface PoolTotals {
   readonly expired_count: number;
   /** Removals that failed: what they left behind is for the reaper of the engine. */
   readonly remove_failed_count: number;
+  /** Cold calls that found a cell. Calls that joined another on an instance count in neither. */
   readonly cell_hit_count: number;
   /** Cold calls that found no cell. */
   readonly cell_miss_count: number;
@@ -183,8 +200,14 @@ export interface PoolTotals {
 }
 
 export interface InvokeInfo {
+  /**
+   * The instance had neither been ready for the group before nor finished a call of it. The pool does not hear when a
+   * binding ends: only the launcher knows whether a cold call without `specialise` had to wait for it.
+   */
   readonly cold: boolean;
+  /** True for the first call after a cell or a fresh start was taken: that call binds the instance. */
   readonly specialise: boolean;
+  /** The instance was a ready cell when its first call took it. False for warm calls. */
   readonly cell_hit: boolean;
   /** Milliseconds from submit to dispatch. */
   readonly waited_ms: number;
@@ -192,15 +215,19 @@ export interface InvokeInfo {
 
 export interface Invoked<Outcome> {
   readonly outcome: Outcome;
-  /** True if the instance may serve again. Otherwise it is removed at once and `idle` is ignored. */
+  /**
+   * True if the instance may serve again. Otherwise it takes no more calls, `idle` is ignored, and the instance is
+   * removed when its last call has finished: at once if it runs no other.
+   */
   readonly reuse: boolean;
-  /** Resolves when the instance may take its next call; rejects when it is lost. */
+  /** Resolves when the call's place may be taken again; rejects when the instance is lost, with all its calls. */
   readonly idle: Promise<void>;
 }
 
 /**
- * Starts, runs and removes instances. Called by the pool only; calls for different instances run at the same time, calls for one
- * instance never do, except that `remove` may come at any moment. Every promise settles by a deadline of its own.
+ * Starts, runs and removes instances. Called by the pool only; calls for different instances run at the same time, calls
+ * for one instance never do, with two exceptions: `remove` may come at any moment, and `invoke` may run up to the
+ * group's `concurrency` times at once. Every promise settles by a deadline of its own.
  */
 export interface Launcher<Call, Outcome> {
   /**
@@ -213,6 +240,10 @@ export interface Launcher<Call, Outcome> {
   /**
    * Runs a call; binds the instance first when `info.specialise`. Resolves when the outcome is known, a failed, timed
    * out or killed invocation included. A rejection means that the instance is lost, and goes to the caller as it is.
+   *
+   * In a group with concurrency, further calls without `specialise` may come while the first one still binds: the
+   * launcher lets them wait for that binding, and rejects them if it fails or never began. If the process of an instance
+   * ends, the launcher settles all its calls at once: none waits for its own deadline.
    */
   invoke(instance: string, group: string, call: Call, info: InvokeInfo): Promise<Invoked<Outcome>>;
   /**

@@ -10,8 +10,17 @@
  * O4. `superseded` and `unneeded` hold the instances of its groups that are in the node's `unneeded`.
  */
 import { machine } from "../src/base/state-machine.ts";
-import { boundAt, effectivePolicy, memoryBoundAt, type Quota, quotaReason, quotaRoom } from "./policy.ts";
-import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
+import { Places } from "./places.ts";
+import {
+  boundAt,
+  type EffectivePolicy,
+  effectivePolicy,
+  memoryBoundAt,
+  type Quota,
+  quotaReason,
+  quotaRoom,
+} from "./policy.ts";
+import type { DropReason, GroupPolicy, OwnerLimits, RemoveReason } from "./protocol.ts";
 import { LevelQueue, Link, List } from "./queue.ts";
 import { Arrivals } from "./tallies.ts";
 import type { Timer } from "./timers.ts";
@@ -48,14 +57,28 @@ export class Instance {
   /** Changed by `move` only (S1). */
   state: InstanceState = "starting";
   group: Group | null;
-  /** True once the instance has been ready for its group: from then on its calls are warm. */
+  /** True once the instance has been ready for its group, or finished a call: from then on its calls are warm. */
   was_ready = false;
+  /** True if it was a ready cell when its first call took it. */
+  was_cell = false;
+  /** Calls in flight, above 0 while busy alone. Changed by `takeCall`, `endCall` and `move` only (S6). */
+  running_count = 0;
+  /** Calls in cleanup while others are in flight, or were: the time of their end, oldest first. Null until there is one. */
+  cleaning: Map<number, number> | null = null;
+  /** The least depth of calls that may join while the bounds hold fewer instances than there are (F2). */
+  level = 0;
+  /** The reason for which it takes no more calls and is removed after its last one; null if it takes calls. */
+  closing: RemoveReason | null = null;
+  /** The time from which it takes none. */
+  closing_ms = 0;
   /** Start of the present state. */
   since_ms: number;
-  /** One timer for keep-alive and for a stuck clean-up. It may fire early and is then set again, so that a call costs no timer. */
+  /** One timer for keep-alive, for a stuck clean-up and for the end of one that closes. It may fire early and is then set again, so that a call costs no timer. */
   timer: Timer<Subject> | null = null;
   /** In `group.idle` while ready, in `class.cells` while a cell. */
   readonly rest_link: Link<Instance> = new Link(this);
+  /** In `group.places` while busy with a free place. */
+  readonly place_link: Link<Instance> = new Link(this);
   /** In `state.unneeded`. */
   readonly unneeded_link: Link<Instance> = new Link(this);
   /** Beside it, in a list of the group's owner. */
@@ -71,6 +94,16 @@ export class Instance {
   /** True from the moment the instance is specialised for its group. */
   get isBound(): boolean {
     return this.state !== "starting" && this.state !== "cell";
+  }
+
+  /** Places that are taken, by calls in flight and in cleanup. */
+  get load(): number {
+    return this.running_count + (this.cleaning === null ? 0 : this.cleaning.size);
+  }
+
+  /** Places that are about to be free beside calls in flight. */
+  get cleaning_count(): number {
+    return this.cleaning === null || this.state !== "busy" || this.closing !== null ? 0 : this.cleaning.size;
   }
 }
 
@@ -147,13 +180,15 @@ export class Group {
   readonly kind = "group";
   readonly key: string;
   readonly class: PoolClass;
-  policy: GroupPolicy;
+  policy: EffectivePolicy;
   dropped: DropReason | null = null;
   /** A superseded version. */
   is_retired = false;
   readonly counts = new Counts();
   readonly queue = new LevelQueue<Call>();
   readonly idle = new List<Instance>();
+  /** Busy instances with a free place. */
+  readonly places = new Places<Instance>();
   readonly members = new Set<Instance>();
   /** Earmarked starts. */
   readonly starting = new Set<Instance>();
@@ -170,6 +205,10 @@ export class Group {
   /** Set while the queue counts on instances in cleanup. It may fire early and is then set again. */
   patience_timer: Timer<Subject> | null = null;
   last_error: string | null = null;
+  /** Calls in flight. */
+  calls_running = 0;
+  /** Sum of `cleaning_count` over its instances. */
+  cleaning_count = 0;
   readonly arrivals = new Arrivals();
   service_ms = 0;
   /** A time that most calls take at least, for the prediction of waits. */
@@ -190,6 +229,11 @@ export class Group {
     return this.policy.min_instances;
   }
 
+  /** Calls that one instance serves at the same time. */
+  get concurrency(): number {
+    return this.policy.concurrency;
+  }
+
   /** Memory of one instance that counts for the owner. At least 1, so that an owner without memory left has no room. */
   get memory_mb(): number {
     return Math.max(1, this.policy.memory_mb ?? 0);
@@ -200,9 +244,14 @@ export class Group {
     return boundAt(this.queue.depth, this.policy.max_instances);
   }
 
+  /** True if the group or its owner has an instance too many for a call at a depth of a chain. */
+  isBeyondAt(depth: number): boolean {
+    return this.live_count > boundAt(depth, this.policy.max_instances) || this.owner?.isBeyond(depth) === true;
+  }
+
   /** True if the group or its owner has an instance too many for the next call. */
   get isBeyond(): boolean {
-    return this.live_count > this.live_max || this.owner?.isBeyond(this.queue.depth) === true;
+    return this.isBeyondAt(this.queue.depth);
   }
 }
 

@@ -1,7 +1,7 @@
 /**
- * Hands out instances, starts them and makes room for starts. A call gets in this order: the group's ready
- * instance, a freed or just started one, a cell, a start under way for nobody, a start of its own. Instances and cells
- * of another class serve a group by the room that they give up.
+ * Hands out instances, starts them and makes room for starts. A call gets in this order: a place of the group's busy
+ * instances or its ready instance (`placement` in `policy.ts`), a freed or just started one, a cell, a start under way
+ * for nobody, a start of its own. Instances and cells of another class serve a group by the room that they give up.
  *
  * A1. A group that wants an instance waits only for a free start or for room: never beside a cell or a spare start of
  *     its class.
@@ -10,19 +10,30 @@
  */
 import { invariant } from "../src/base/errors.ts";
 import { noteNeed } from "./demand.ts";
-import { backoffMs, evictionsNeeded, isNeeded } from "./policy.ts";
+import { backoffMs, evictionsNeeded, isNeeded, placement } from "./policy.ts";
 import type { RemoveReason } from "./protocol.ts";
 import type { Call, Group, Instance, Owner, PoolClass } from "./records.ts";
-import { addInstance, earmark, move, type PoolState, retain, review, want } from "./states.ts";
+import { addInstance, earmark, move, type PoolState, retain, review, takeCall, want } from "./states.ts";
 
 function firstOf<T>(set: Set<T>): T | null {
   for (const member of set) return member;
   return null;
 }
 
-/** Gives an instance that is ready to a call that has just arrived. */
-export function serveNow(state: PoolState, instance: Instance, group: Group, call: number): void {
-  assign(state, instance, group, call, 0, false);
+/** Returns the instance of a group that has a place for a call at a depth of a chain; null if the call has to wait. */
+export function placeFor(state: PoolState, group: Group, depth: number): Instance | null {
+  const idle = group.idle.last?.value ?? null;
+  if (group.places.size === 0) return idle;
+  const busy = state.isBeyondAt(group, depth) ? group.places.least(depth) : group.places.least();
+  const { concurrency } = group;
+  const least_load = busy?.load ?? Number.POSITIVE_INFINITY;
+  const choice = placement({ concurrency, idle_count: group.idle.size, least_load });
+  return choice === "busy" ? busy : choice === "idle" ? idle : null;
+}
+
+/** Gives a place to a call that has just arrived. */
+export function serveNow(state: PoolState, instance: Instance, group: Group, call: number, depth: number): void {
+  assign(state, instance, group, call, depth, 0, false);
 }
 
 function assign(
@@ -30,18 +41,22 @@ function assign(
   instance: Instance,
   group: Group,
   call: number,
+  depth: number,
   waited_ms: number,
-  cell_hit: boolean,
+  is_cell: boolean,
 ): void {
   const specialise = !instance.isBound;
   const cold = !instance.was_ready;
+  const isFirst = instance.running_count === 0;
   invariant(specialise || instance.group === group, `P2: ${instance.id} is bound to another group than ${group.key}`);
-  move(state, instance, "assign", group);
+  takeCall(state, instance, group, depth);
   if (specialise) {
+    instance.was_cell = is_cell;
     clearFailures(group);
     noteNeed(state, group.class, group.policy.owner ?? null);
   }
-  if (cold) {
+  const cell_hit = cold && instance.was_cell;
+  if (cold && isFirst) {
     const count = cell_hit ? "cell_hit_count" : "cell_miss_count";
     state.tally[count] += 1;
     group.class[count] += 1;
@@ -78,9 +93,44 @@ export function assignFromQueue(state: PoolState, instance: Instance): boolean {
   }
   const call = group?.queue.first?.value;
   if (group === null || call === undefined) return false;
-  dequeue(state, call);
-  assign(state, instance, group, call.id, state.now_ms - call.arrived_ms, false);
+  assignWaiting(state, instance, call, false);
+  fill(state, instance);
   return true;
+}
+
+function assignWaiting(state: PoolState, instance: Instance, call: Call, is_cell: boolean): void {
+  dequeue(state, call);
+  assign(state, instance, call.group, call.id, call.depth, state.now_ms - call.arrived_ms, is_cell);
+}
+
+/** Gives the free places of a busy instance to the first calls that wait and may take them (F2). */
+export function fill(state: PoolState, instance: Instance): void {
+  const { group } = instance;
+  if (group === null) return;
+  // Bounded by its places: each turn takes one.
+  while (instance.place_link.list !== null) {
+    const call = group.queue.first?.value;
+    if (call === undefined) return;
+    if (call.depth < instance.level && state.isBeyondAt(group, call.depth)) return;
+    assignWaiting(state, instance, call, false);
+  }
+}
+
+/**
+ * Gives free places to calls that waited beside them until an instance too many was gone, or a limit was raised. Returns
+ * true if a call got one.
+ */
+export function serveBlocked(state: PoolState): boolean {
+  let isServed = false;
+  for (const group of state.blocked) {
+    for (let call = group.queue.first?.value; call !== undefined; call = group.queue.first?.value) {
+      const instance = placeFor(state, group, call.depth);
+      if (instance === null) break;
+      assignWaiting(state, instance, call, false);
+      isServed = true;
+    }
+  }
+  return isServed;
 }
 
 /** Lets an instance wait for the next call of its group. */
@@ -89,8 +139,8 @@ export function rest(state: PoolState, instance: Instance): void {
   move(state, instance, "settle");
 }
 
-/** Binds a started instance to a group, with the first waiting call if there is one. */
-export function give(state: PoolState, instance: Instance, group: Group, cell_hit: boolean): void {
+/** Binds a started instance to a group, with the first waiting calls if there are any. */
+export function give(state: PoolState, instance: Instance, group: Group, is_cell: boolean): void {
   // A start that was earmarked for this group is replaced by the one that came first.
   if (instance.group !== group && group.wanted_count === 0) {
     const replaced = firstOf(group.starting);
@@ -103,8 +153,8 @@ export function give(state: PoolState, instance: Instance, group: Group, cell_hi
     state.effects.push({ type: "specialise", instance: instance.id, group: group.key });
     return;
   }
-  dequeue(state, call);
-  assign(state, instance, group, call.id, state.now_ms - call.arrived_ms, cell_hit);
+  assignWaiting(state, instance, call, is_cell);
+  fill(state, instance);
 }
 
 /**

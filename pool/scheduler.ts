@@ -8,8 +8,9 @@
  * `driver.ts` acts.
  *
  * P1. A call is answered once: by one assign, one refuse, or its cancellation.
- * P2. An instance has at most one call, of the group that it is bound to.
- * P3. While a group's calls wait, none of its instances is ready.
+ * P2. An instance has at most its group's concurrency of calls, all of the group that it is bound to.
+ * P3. While a group's calls wait, none of its instances is ready, and none that takes calls has a free place, but for
+ *     places that are kept for deeper calls (F2 in `places.ts`).
  * P4. No call waits past its deadline: what is due is handled before the event.
  * P5. A started instance is removed exactly once, and counts until it is gone.
  */
@@ -17,6 +18,7 @@ import { invariant } from "../src/base/errors.ts";
 import { ageDemand } from "./demand.ts";
 import { dropGroup, forgetIfGone, retireGroup, setGroup, setOwner } from "./groups.ts";
 import {
+  CLOSING_MS_MAX,
   evictionsForMemory,
   isFailedStart,
   isKept,
@@ -42,13 +44,29 @@ import {
   dequeue,
   dispatch,
   evict,
+  fill,
   give,
+  placeFor,
   rest,
+  serveBlocked,
   serveNow,
   takerOf,
   terminate,
 } from "./scaling.ts";
-import { adoptInstance, armInstance, classOf, earmark, move, type PoolState, retain, review } from "./states.ts";
+import {
+  adoptInstance,
+  armInstance,
+  beginCleanup,
+  classOf,
+  close,
+  earmark,
+  endCall,
+  endCleanup,
+  move,
+  type PoolState,
+  retain,
+  review,
+} from "./states.ts";
 
 /** One event in, what is to be done out. */
 export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
@@ -60,12 +78,16 @@ export function step(state: PoolState, event: PoolEvent): PoolEffect[] {
   fireDue(state);
   handle(state, event);
   if (!state.is_draining) {
+    if (state.blocked.size > 0) serveBlocked(state);
     do {
-      if (isShareDue(state)) shareOut(state);
-      if (state.hungry.size > 0) dispatch(state);
-      // A start or an eviction may have changed which group of an owner is next.
-    } while (isShareDue(state));
-    refill(state);
+      do {
+        if (isShareDue(state)) shareOut(state);
+        if (state.hungry.size > 0) dispatch(state);
+        // A start or an eviction may have changed which group of an owner is next.
+      } while (isShareDue(state));
+      refill(state);
+      // The end of an instance too many frees places for calls that waited beside them. Each turn serves one.
+    } while (state.blocked.size > 0 && serveBlocked(state));
   }
   const due_ms = state.timers.nextDue();
   if (due_ms < state.wake_at_ms) {
@@ -81,10 +103,10 @@ function handle(state: PoolState, event: PoolEvent): void {
       callArrived(state, event);
       break;
     case "finished":
-      finished(state, event.instance, event.reuse);
+      finished(state, event);
       break;
     case "idle":
-      idle(state, event.instance);
+      idle(state, event.instance, event.call);
       break;
     case "call_cancelled": {
       const call = state.calls.get(event.call);
@@ -164,9 +186,10 @@ function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived"
     return;
   }
   group.arrivals.note(state.now_ms);
-  const top = group.idle.last;
-  if (top !== null) {
-    serveNow(state, top.value, group, id);
+  // Calls that wait beside a free place may not take it: a deeper one may.
+  const instance = group.queue.size === 0 || depth > group.queue.depth ? placeFor(state, group, depth) : null;
+  if (instance !== null) {
+    serveNow(state, instance, group, id, depth);
     return;
   }
   const beyond = group.owner?.refusalOf(group) ?? null;
@@ -194,8 +217,9 @@ function callArrived(state: PoolState, event: PoolEvent & { type: "call_arrived"
 /** True if a group that cannot grow reaches the call only after its deadline. Nested calls go ahead of others. */
 function isHopeless(state: PoolState, group: Group, deadline_ms: number, depth: number): boolean {
   if (depth > 0 || group.live_count < group.policy.max_instances) return false;
-  const { live_count, least_service_ms } = group;
-  return predictedWaitMs({ ahead_count: group.queue.size, live_count, least_service_ms }) > deadline_ms - state.now_ms;
+  const { live_count, concurrency, least_service_ms } = group;
+  const wait_ms = predictedWaitMs({ ahead_count: group.queue.size, live_count, concurrency, least_service_ms });
+  return wait_ms > deadline_ms - state.now_ms;
 }
 
 function retryAfter(group: Group): number {
@@ -203,6 +227,7 @@ function retryAfter(group: Group): number {
     queued_count: group.queue.size,
     service_ms: group.service_ms,
     max_instances: group.policy.max_instances,
+    concurrency: group.concurrency,
   });
 }
 
@@ -310,29 +335,48 @@ function startFailed(state: PoolState, id: string, reason: string): void {
   state.effects.push({ type: "gave_up", group: group.key, reason });
 }
 
-function finished(state: PoolState, id: string, reuse: boolean): void {
+function finished(state: PoolState, event: PoolEvent & { type: "finished" }): void {
+  const { instance: id, call, assigned_ms, reuse } = event;
   const instance = find(state, id);
   const group = instance?.group ?? null;
   if (instance === null || group === null) return;
   invariant(instance.state === "busy", `${id} finished while ${instance.state}`);
-  const sample_ms = state.now_ms - instance.since_ms;
+  const sample_ms = state.now_ms - assigned_ms;
   group.service_ms = smoothServiceMs(group.service_ms, sample_ms);
   group.least_service_ms = leastServiceMs(group.least_service_ms, sample_ms);
-  if (!isKept({ reuse, is_dropped: group.dropped !== null, is_beyond: state.isBeyond(group) })) {
-    terminate(state, instance, "used_up");
-    return;
-  }
-  move(state, instance, "finish");
+  endCall(state, instance);
   instance.was_ready = true;
+  const isLast = instance.running_count === 0;
+  const { closing } = instance;
+  if (isLast) {
+    const isOpen = reuse && closing === null;
+    if (!isKept({ reuse: isOpen, is_dropped: group.dropped !== null, is_beyond: state.isBeyond(group) })) {
+      terminate(state, instance, closing ?? "used_up");
+      return;
+    }
+  } else if (!reuse) {
+    close(state, instance, "used_up");
+  }
+  if (instance.closing !== null) return;
+  // The usual case is the last call, with nothing else to clean up: its state tells.
+  if (!isLast || instance.load > 0) beginCleanup(state, instance, call);
+  if (isLast) move(state, instance, "finish");
   // The timer that it may have from its rest is later, once; from then on it fires early, and calls set none.
   const due_ms = state.now_ms + RECYCLING_MS_MAX;
   if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);
 }
 
-function idle(state: PoolState, id: string): void {
+/** A call is cleaned up after. With others in flight its place is free; after the last of all, the instance is. */
+function idle(state: PoolState, id: string, call: number): void {
   const instance = find(state, id);
-  if (instance === null) return;
+  if (instance === null || instance.closing !== null) return;
+  if (instance.load > 0) endCleanup(state, instance, call);
+  if (instance.state === "busy") {
+    fill(state, instance);
+    return;
+  }
   invariant(instance.state === "recycling", `${id} is idle while ${instance.state}`);
+  if (instance.load > 0) return;
   if (!assignFromQueue(state, instance)) rest(state, instance);
 }
 
@@ -402,14 +446,28 @@ function fireDue(state: PoolState): void {
   }
 }
 
+/** Returns when the oldest cleanup of an instance began; null if there is none. */
+function cleaningSince(instance: Instance): number | null {
+  for (const since_ms of instance.cleaning?.values() ?? []) return since_ms;
+  return instance.state === "recycling" ? instance.since_ms : null;
+}
+
 /** The timer of an instance may be older than its present state: what is not yet due is set again. */
 function fireInstance(state: PoolState, instance: Instance): void {
   instance.timer = null;
   const { group } = instance;
   if (group === null) return;
-  if (instance.state === "recycling") {
-    const due_ms = instance.since_ms + RECYCLING_MS_MAX;
+  if (instance.closing !== null) {
+    const due_ms = instance.closing_ms + CLOSING_MS_MAX;
     if (due_ms > state.now_ms) armInstance(state, instance, due_ms);
+    else terminate(state, instance, "stuck");
+    return;
+  }
+  const since_ms = cleaningSince(instance);
+  if (since_ms !== null) {
+    const due_ms = since_ms + RECYCLING_MS_MAX;
+    if (due_ms > state.now_ms) armInstance(state, instance, due_ms);
+    else if (instance.running_count > 0) close(state, instance, "stuck");
     else terminate(state, instance, "stuck");
   } else if (instance.state === "ready" && instance.unneeded_link.list !== null) {
     if (isNeeded(group)) {

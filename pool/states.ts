@@ -11,12 +11,16 @@
  *     are wider, `expecting` the groups with waiting calls and earmarked starts. A group asks for what its own bounds
  *     allow (`asked_count`) and wants what its owner's limits grant it of that: all of it where there are none. It asks
  *     for nothing in place of an instance in cleanup while its first call is patient (`patienceEndsAt`).
+ *     Counted in places: `concurrency` of them per instance that starts or is in cleanup.
  * S5. A class is known while it has a group or an instance, or demand for cells. An instance and its group are of one
  *     class.
+ * S6. `takeCall`, `endCall` and the end of an instance alone change `running_count` and the sums of it. Calls in cleanup
+ *     beside others take their places until `endCleanup`. Free places are listed by `list` (`places.ts`); `blocked` holds
+ *     the groups with waiting calls beside free places, which F2 keeps for deeper ones.
  */
 import { invariant } from "../src/base/errors.ts";
-import { boundAt, isNeeded, keepAliveMs, patienceEndsAt, wantedStarts } from "./policy.ts";
-import type { PoolEffect, PoolSettings } from "./protocol.ts";
+import { boundAt, CLOSING_MS_MAX, isNeeded, keepAliveMs, patienceEndsAt, wantedStarts } from "./policy.ts";
+import type { PoolEffect, PoolSettings, RemoveReason } from "./protocol.ts";
 import { List } from "./queue.ts";
 import {
   type Call,
@@ -50,11 +54,14 @@ export class PoolState {
   /** Calls that wait. */
   readonly calls = new Map<number, Call>();
   readonly counts = new Counts();
+  /** Calls in flight. */
+  calls_running = 0;
   /** Containers being started now, earmarked or not. */
   starting_count = 0;
   readonly unneeded = new List<Instance>();
   readonly hungry = new Turns<Group>();
   readonly nested = new Set<Group>();
+  readonly blocked = new Set<Group>();
   /** Sum of `wanted_count` over all groups. */
   wanted_count = 0;
   /** Sum of what groups want beyond the cells and spare starts of their classes. */
@@ -83,9 +90,14 @@ export class PoolState {
    * could wait for the very level that the instance belongs to.
    */
   isBeyond(group: Group | null): boolean {
+    return this.isBeyondAt(group, group?.queue.depth ?? 0);
+  }
+
+  /** True if there is an instance too many for a call of the group at a depth of a chain. */
+  isBeyondAt(group: Group | null, depth: number): boolean {
     const live_count = this.instances.size - this.counts.terminating;
-    if (live_count > boundAt(group?.queue.depth ?? 0, this.settings.instances_max)) return true;
-    return group?.isBeyond === true;
+    if (live_count > boundAt(depth, this.settings.instances_max)) return true;
+    return group?.isBeyondAt(depth) === true;
   }
 
   /** Instances that the node has room for. */
@@ -211,6 +223,11 @@ function lift(state: PoolState, instance: Instance): void {
       group.idle.remove(instance.rest_link);
       if (!delist(state, group, instance)) group.needed_idle_count -= 1;
       break;
+    case "busy":
+      if (group === null) break;
+      group.places.remove(instance.place_link);
+      if (instance.cleaning !== null) group.cleaning_count -= instance.cleaning_count;
+      break;
   }
 }
 
@@ -265,6 +282,7 @@ function transfer(state: PoolState, instance: Instance, to: InstanceState, group
   if (to === "terminating" || to === "gone") {
     state.timers.cancel(instance.timer);
     instance.timer = null;
+    if (instance.running_count > 0) countCalls(state, instance, -instance.running_count);
   }
   if (before === group && isRoutine(from, to, group)) {
     if (to === "ready" && group !== null) releaseIdle(state, group);
@@ -274,6 +292,94 @@ function transfer(state: PoolState, instance: Instance, to: InstanceState, group
   if (group !== null) review(state, group);
 }
 
+// Calls
+
+function countCalls(state: PoolState, instance: Instance, count: number): void {
+  instance.running_count += count;
+  state.calls_running += count;
+  if (instance.group !== null) instance.group.calls_running += count;
+}
+
+/** Gives an instance one more call, of a depth of a chain. */
+export function takeCall(state: PoolState, instance: Instance, group: Group, depth: number): void {
+  const { state: from, load } = instance;
+  const isJoining = from === "busy";
+  if (isJoining) {
+    invariant(load < group.concurrency && instance.closing === null, `P2: ${instance.id} has no place for a call`);
+  } else {
+    move(state, instance, "assign", group);
+  }
+  countCalls(state, instance, 1);
+  // It came to rest while no bound had an instance too many: it counts with those that every call may join.
+  if (from === "ready") instance.level = 0;
+  else if (!isJoining || depth < instance.level) instance.level = levelAt(state, group, depth);
+  if (group.concurrency > 1) list(state, instance);
+}
+
+/** F2. The least depth for which there is no instance too many, at most that of the call. */
+function levelAt(state: PoolState, group: Group, depth: number): number {
+  let level = 0;
+  while (level < depth && state.isBeyondAt(group, level)) level += 1;
+  return level;
+}
+
+/** A call has finished. */
+export function endCall(state: PoolState, instance: Instance): void {
+  invariant(instance.running_count > 0, `S6: ${instance.id} runs no call that could finish`);
+  countCalls(state, instance, -1);
+}
+
+/** A call that has finished beside others keeps its place until it is cleaned up. */
+export function beginCleanup(state: PoolState, instance: Instance, call: number): void {
+  instance.cleaning ??= new Map();
+  invariant(!instance.cleaning.has(call), `S6: call ${call} has finished twice`);
+  instance.cleaning.set(call, state.now_ms);
+  noteCleaning(state, instance, 1);
+}
+
+/** Gives the place of a call free. */
+export function endCleanup(state: PoolState, instance: Instance, call: number): void {
+  const isKnown = instance.cleaning?.delete(call) === true;
+  invariant(isKnown, `S6: call ${call} on ${instance.id} is not being cleaned up`);
+  noteCleaning(state, instance, -1);
+  list(state, instance);
+}
+
+function noteCleaning(state: PoolState, instance: Instance, count: number): void {
+  const { group } = instance;
+  if (group === null || instance.state !== "busy" || instance.closing !== null) return;
+  group.cleaning_count += count;
+  if (group.queue.size > 0) review(state, group);
+}
+
+/** Lets a busy instance take no more calls: it ends with its last one. */
+export function close(state: PoolState, instance: Instance, reason: RemoveReason): void {
+  const { group } = instance;
+  if (group === null || instance.closing !== null) return;
+  group.cleaning_count -= instance.cleaning_count;
+  instance.closing = reason;
+  instance.closing_ms = state.now_ms;
+  list(state, instance);
+  armInstance(state, instance, state.now_ms + CLOSING_MS_MAX);
+  review(state, group);
+}
+
+/** Lists an instance by its load, or no longer, after its load or what it may have has changed (F1). */
+export function list(state: PoolState, instance: Instance): void {
+  const { group, load, level } = instance;
+  if (group === null) return;
+  group.places.remove(instance.place_link);
+  if (instance.state === "busy" && instance.closing === null && load < group.concurrency) {
+    group.places.add(instance.place_link, level, load);
+  }
+  noteBlocked(state, group);
+}
+
+function noteBlocked(state: PoolState, group: Group): void {
+  if (group.places.size > 0 && group.queue.size > 0) state.blocked.add(group);
+  else if (state.blocked.size > 0) state.blocked.delete(group);
+}
+
 /** Recomputes what a group wants (S4) and which of its idle instances may go (S3), after its size, queue or policy changed. */
 export function review(state: PoolState, group: Group): void {
   const isClosed = state.is_draining || group.dropped !== null;
@@ -281,6 +387,7 @@ export function review(state: PoolState, group: Group): void {
     ? 0
     : wantedStarts({
         queued_count: group.queue.size,
+        concurrency: group.concurrency,
         warming_count: group.counts.warming,
         returning_count: returningCount(state, group),
         live_count: group.live_count,
@@ -295,13 +402,14 @@ export function review(state: PoolState, group: Group): void {
   }
   if (group.queue.size > 0 && group.starting.size > 0) group.class.expecting.add(group);
   else group.class.expecting.delete(group);
+  noteBlocked(state, group);
   releaseIdle(state, group);
 }
 
-/** Returns how many instances in cleanup the queue counts on, and sets the timer for the end of that. */
+/** Returns how many places in cleanup the queue counts on, and sets the timer for the end of that. */
 function returningCount(state: PoolState, group: Group): number {
-  const { recycling } = group.counts;
-  const first = recycling === 0 ? null : group.queue.first;
+  const returning = group.counts.recycling * group.concurrency + group.cleaning_count;
+  const first = returning === 0 ? null : group.queue.first;
   if (first === null) return 0;
   const due_ms = patienceEndsAt(first.value.arrived_ms);
   if (due_ms <= state.now_ms) return 0;
@@ -309,7 +417,7 @@ function returningCount(state: PoolState, group: Group): number {
     state.timers.cancel(group.patience_timer);
     group.patience_timer = state.timers.add(due_ms, group);
   }
-  return recycling;
+  return returning;
 }
 
 /** Sets how many instances a group wants of the node. */

@@ -5,7 +5,7 @@ import type { PoolState } from "./states.ts";
 
 const NOTHING = { warming: 0, ready: 0, busy: 0, recycling: 0, terminating: 0 };
 
-function wireCounts(counts: typeof NOTHING): Omit<GroupStatus, "queued_count" | "last_error"> {
+function wireCounts(counts: typeof NOTHING): Omit<GroupStatus, "calls_running" | "queued_count" | "last_error"> {
   const { warming, ready, busy, recycling, terminating } = counts;
   return {
     warming_count: warming,
@@ -20,6 +20,7 @@ function wireCounts(counts: typeof NOTHING): Omit<GroupStatus, "queued_count" | 
 export function statusOf(group: Group | null): GroupStatus {
   return {
     ...wireCounts(group?.counts ?? NOTHING),
+    calls_running: group?.calls_running ?? 0,
     queued_count: group?.queue.size ?? 0,
     last_error: group?.last_error ?? null,
   };
@@ -41,6 +42,7 @@ export function totalsOf(state: PoolState): PoolTotals {
     ...wireCounts(state.counts),
     cells: state.counts.cell,
     cells_starting: state.counts.spare,
+    calls_running: state.calls_running,
     queued: state.calls.size,
     ...state.tally,
     classes: [...state.reserve.classes].map(classStatusOf),

@@ -4,7 +4,6 @@
  * with its reason.
  */
 import { CLI_LIMITS } from "./cli-limits.ts";
-import { CODE_LIMITS } from "./code-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
@@ -212,6 +211,13 @@ export const LIMITS = {
   cell_refill_delay_ms: 20,
   /** An instance that is still being cleaned up this long after its call is removed. */
   recycling_ms_max: 10_000,
+  /**
+   * An instance that takes no more calls is removed this long after the last of them began, whatever it still runs: the
+   * longest timeout of a function, and ten seconds for its launcher.
+   */
+  closing_ms_max: 3_610_000,
+  /** Calls that one instance serves at the same time, for runtimes that can. */
+  instance_concurrency_max: 100,
   /**
    * A queued call leaves it this long to instances in cleanup before another one is started: a cleanup takes about 1 ms,
    * a start from a cell 5 ms, a cold start 25 ms.
@@ -485,7 +491,6 @@ export const LIMITS = {
   wal_bytes_max: 256 * 1024 * 1024,
 
   ...CLI_LIMITS,
-  ...CODE_LIMITS,
   ...KERNEL_LIMITS,
   ...EDGE_LIMITS,
 

@@ -1,45 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { type Invoked, Pool, type PoolEvent } from "../../pool/index.ts";
+import type { Invoked } from "../../pool/index.ts";
 import { AppError, InvariantError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { HandClock, HandLauncher, settled } from "./hand-clock.ts";
-import { CLASS, ROOMY } from "./scene.ts";
-
-const F = "fn_a@1";
-const POLICY = { class: CLASS, min_instances: 0, max_instances: 4, queue_max: 10 };
-
-interface Desk {
-  readonly clock: HandClock;
-  readonly launcher: HandLauncher;
-  readonly pool: Pool<string, string>;
-  readonly faults: unknown[];
-  submit(call: string, wait_ms?: number, signal?: AbortSignal): Promise<string>;
-  /** A ready instance. */
-  ready(): Promise<void>;
-}
-
-function desk(dispatch_running_max = 4, settings = ROOMY): Desk {
-  const clock = new HandClock();
-  const launcher = new HandLauncher();
-  const faults: unknown[] = [];
-  const pool = new Pool<string, string>({
-    settings,
-    clock,
-    launcher,
-    dispatch_running_max,
-    onFault: (fault: unknown, _recent: readonly PoolEvent[]) => faults.push(fault),
-  });
-  const submit = (call: string, wait_ms = 30_000, signal?: AbortSignal): Promise<string> =>
-    pool.submit(F, call, { deadline_ms: clock.now_ms + wait_ms, ...(signal === undefined ? {} : { signal }) });
-  const ready = async (): Promise<void> => {
-    pool.setGroup(F, { ...POLICY, min_instances: 1 });
-    launcher.starts.get("i1")?.resolve();
-    await settled();
-    launcher.specialises.get("i1")?.resolve();
-    await settled();
-  };
-  return { clock, launcher, pool, faults, submit, ready };
-}
+import { type Desk, desk, F, POLICY } from "./desk.ts";
+import { settled } from "./hand-clock.ts";
+import { ROOMY } from "./scene.ts";
 
 describe("submit", () => {
   test("has invoked the launcher before it returns when an instance is ready", async () => {

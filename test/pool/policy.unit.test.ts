@@ -29,6 +29,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 
 const group = {
   queued_count: 0,
+  concurrency: 1,
   warming_count: 0,
   returning_count: 0,
   live_count: 0,
@@ -72,14 +73,14 @@ describe("how many instances a group wants", () => {
 });
 
 describe("how long a call would wait at least", () => {
-  const group = { live_count: 4, least_service_ms: 100 };
+  const group = { live_count: 4, concurrency: 1, least_service_ms: 100 };
   test("whole rounds of those ahead of it, at the group's pace", () => {
     expect(predictedWaitMs({ ...group, ahead_count: 3 })).toBe(0);
     expect(predictedWaitMs({ ...group, ahead_count: 4 })).toBe(100);
     expect(predictedWaitMs({ ...group, ahead_count: 43 })).toBe(1_000);
   });
   test("nothing while no call was ever timed", () => {
-    expect(predictedWaitMs({ live_count: 0, least_service_ms: 0, ahead_count: 500 })).toBe(0);
+    expect(predictedWaitMs({ live_count: 0, concurrency: 1, least_service_ms: 0, ahead_count: 500 })).toBe(0);
   });
 });
 
@@ -237,9 +238,9 @@ describe("the budget of cells", () => {
 });
 
 test("the time to the next try is what the queue takes, in whole seconds from 1 to 60", () => {
-  expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 10, max_instances: 4 })).toBe(3);
-  expect(retryAfterSeconds({ queued_count: 0, service_ms: 0, max_instances: 0 })).toBe(1);
-  expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 60_000, max_instances: 1 })).toBe(60);
+  expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 10, max_instances: 4, concurrency: 1 })).toBe(3);
+  expect(retryAfterSeconds({ queued_count: 0, service_ms: 0, max_instances: 0, concurrency: 1 })).toBe(1);
+  expect(retryAfterSeconds({ queued_count: 1_000, service_ms: 60_000, max_instances: 1, concurrency: 1 })).toBe(60);
 });
 
 test("the least service time falls at once and rises slowly, from nothing", () => {

@@ -20,13 +20,22 @@ export class Scene {
   readonly state: PoolState;
   now_ms = 1_000_000;
   #nextCall = 1;
+  /** Calls in flight by instance, and calls in cleanup, oldest first. */
+  readonly #running = new Map<string, { readonly call: number; readonly assigned_ms: number }[]>();
+  readonly #cleaning = new Map<string, number[]>();
 
   constructor(settings: Partial<PoolSettings> = {}) {
     this.state = new PoolState({ ...ROOMY, ...settings });
   }
 
   feed(event: Untimed): PoolEffect[] {
-    return step(this.state, { ...event, now_ms: this.now_ms } as PoolEvent);
+    const effects = step(this.state, { ...event, now_ms: this.now_ms } as PoolEvent);
+    for (const effect of effects) {
+      if (effect.type !== "assign") continue;
+      const { instance, call } = effect;
+      this.#running.set(instance, [...(this.#running.get(instance) ?? []), { call, assigned_ms: this.state.now_ms }]);
+    }
+    return effects;
   }
 
   /** Lets time pass, and wakes the scheduler whenever it asked for it. */
@@ -68,17 +77,31 @@ export class Scene {
     return this.feed({ type: "specialised", instance });
   }
 
-  finished(instance: string, reuse = true): PoolEffect[] {
-    return this.feed({ type: "finished", instance, reuse });
+  /** A call of the instance is over: the oldest unless given. */
+  finished(instance: string, reuse = true, call = this.#running.get(instance)?.[0]?.call ?? 0): PoolEffect[] {
+    const running = this.#running.get(instance) ?? [];
+    const assigned_ms = running.find((run) => run.call === call)?.assigned_ms ?? this.state.now_ms;
+    this.#running.set(
+      instance,
+      running.filter((run) => run.call !== call),
+    );
+    this.#cleaning.set(instance, [...(this.#cleaning.get(instance) ?? []), call]);
+    return this.feed({ type: "finished", instance, call, assigned_ms, reuse });
   }
 
-  idle(instance: string): PoolEffect[] {
-    return this.feed({ type: "idle", instance });
+  /** A call is cleaned up after: the one that finished first unless given. */
+  idle(instance: string, call = this.#cleaning.get(instance)?.[0] ?? 0): PoolEffect[] {
+    const cleaning = this.#cleaning.get(instance) ?? [];
+    this.#cleaning.set(
+      instance,
+      cleaning.filter((other) => other !== call),
+    );
+    return this.feed({ type: "idle", instance, call });
   }
 
-  /** The call is over and the instance clean again. */
-  freed(instance: string): PoolEffect[] {
-    return [...this.finished(instance), ...this.idle(instance)];
+  /** The call is over and its place free again. */
+  freed(instance: string, call?: number): PoolEffect[] {
+    return [...this.finished(instance, true, call), ...this.idle(instance, call)];
   }
 
   adopted(instance: string, group: string | null, of = CLASS): PoolEffect[] {

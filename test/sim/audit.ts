@@ -6,7 +6,8 @@
  * B1. No group has more instances than its maximum, and the node none more than its own, but for what was there before
  *     and for the depth of the deepest call that waited.
  * B2. No group is shrunk below its minimum by choice, or below its maximum when that is lowered.
- * B3. No more is evicted than the starts that wait for room need, or than memory is short.
+ * B3. No more is evicted than the starts that wait for room need, or than memory is short, unless an eviction gave a
+ *     waiting call a place beside others.
  * B4. Cells are started up to their number.
  */
 import type { PoolEvent } from "../../pool/protocol.ts";
@@ -19,7 +20,7 @@ import { CellAudit } from "./cell-audit.ts";
 import type { Coverage } from "./coverage.ts";
 import { type Model, RELIEVED_SHARE } from "./model.ts";
 import { OwnerAudit } from "./owner-audit.ts";
-import type { ModelGroup, ModelInstance } from "./records.ts";
+import { hasPlace, loadOf, type ModelGroup, type ModelInstance } from "./records.ts";
 
 const COLUMNS = Object.keys(new Counts()) as (keyof Counts)[];
 
@@ -51,6 +52,10 @@ class Tallied {
   readonly counts = new Counts();
   starting = 0;
   needed_idle = 0;
+  running = 0;
+  cleaning = 0;
+  /** Busy instances with a free place. */
+  readonly open: ModelInstance[] = [];
 }
 
 export class Audit {
@@ -63,6 +68,7 @@ export class Audit {
   readonly #groups = new Map<string, Tallied>();
   #starting = 0;
   #unneeded = 0;
+  #running = 0;
 
   constructor(state: PoolState, model: Model, coverage: Coverage) {
     this.#state = state;
@@ -113,9 +119,13 @@ export class Audit {
       clear(tallied.counts);
       tallied.starting = 0;
       tallied.needed_idle = 0;
+      tallied.running = 0;
+      tallied.cleaning = 0;
+      tallied.open.length = 0;
     }
     this.#starting = 0;
     this.#unneeded = 0;
+    this.#running = 0;
     for (const instance of this.#state.instances.values()) {
       const model = this.#model.instances.get(instance.id);
       invariant(model !== undefined, `P5: ${instance.id} does not exist`);
@@ -129,7 +139,29 @@ export class Audit {
       tallied.counts[column] += 1;
       if (instance.state === "starting") tallied.starting += 1;
       if (instance.state === "ready" && instance.unneeded_link.list === null) tallied.needed_idle += 1;
+      tallied.running += model.calls.size;
+      this.#running += model.calls.size;
+      this.#countPlaces(instance, model, tallied);
     }
+  }
+
+  /** S6 and F1. */
+  #countPlaces(instance: Instance, model: ModelInstance, tallied: Tallied): void {
+    const { id, running_count } = instance;
+    invariant(running_count === model.calls.size, `S6: ${id} runs ${model.calls.size} calls, not ${running_count}`);
+    const group = this.#model.groups.get(instance.group?.key ?? "");
+    const isOpen = group !== undefined && hasPlace(model, group);
+    invariant(isOpen === (instance.place_link.list !== null), `F1: the free places of ${id} differ`);
+    if (isOpen) tallied.open.push(model);
+    if (model.state !== "busy") return;
+    const { closing_ms, cleaning } = model;
+    invariant((instance.closing !== null) === (closing_ms !== null), `M10: ${id} closes or not`);
+    if (closing_ms === null) {
+      invariant(instance.load === loadOf(model), `S6: ${id} has a load of ${loadOf(model)}, not ${instance.load}`);
+      tallied.cleaning += cleaning.size;
+    }
+    const isBounded = instance.timer !== null || (closing_ms === null && cleaning.size === 0);
+    invariant(isBounded, `M10: ${id} may stay for ever`);
   }
 
   #tallied(key: string): Tallied {
@@ -149,7 +181,8 @@ export class Audit {
     invariant(!isListed || state === "ready", `S3: ${id} is listed as idle`);
     invariant(!isListed || instance.timer !== null, `S3: ${id} has no timer`);
     if (state === "recycling") {
-      const isStuck = model.since_ms + LIMITS.recycling_ms_max <= this.#model.now_ms;
+      const since_ms = Math.min(model.since_ms, ...model.cleaning.values());
+      const isStuck = since_ms + LIMITS.recycling_ms_max <= this.#model.now_ms;
       invariant(instance.timer !== null && !isStuck, `${id} may be cleaned up for ever`);
     }
     if (state !== "starting" && state !== "terminating") {
@@ -173,6 +206,7 @@ export class Audit {
     invariant(this.#starting === state.starting_count, "S2: the count of starts differs");
     invariant(this.#unneeded === state.unneeded.size, "S3: the order of eviction differs");
     invariant(state.is_pressed === model.is_pressed, "M3: the pool and the model differ on memory");
+    invariant(this.#running === state.calls_running, `S6: ${this.#running} calls run, not ${state.calls_running}`);
     sameCounts(state.counts, this.#node, "the node");
   }
 
@@ -190,10 +224,43 @@ export class Audit {
     const live = liveOf(counts);
     const isAbove = live > model.min_instances;
     invariant(tallied.needed_idle === 0 || !isAbove, `S3: an idle instance of ${key} would stay for ever`);
+    invariant(group.calls_running === tallied.running, `S6: calls of ${key} that run differ`);
+    invariant(group.cleaning_count === tallied.cleaning, `S6: calls of ${key} in cleanup differ`);
     const depth = model.depth();
+    this.#comparePlaces(key, tallied, model, depth);
     this.#compareWanted(group, counts, model, depth);
     const isOpen = model.dropped === null && !model.is_superseded;
     invariant(isOpen || group.members.size > 0 || waiting > 0, `${key} should be forgotten`);
+  }
+
+  /** P3 and F2: a call waits beside a free place only if there is an instance too many for it, and that serves deeper ones. */
+  #comparePlaces(key: string, tallied: Tallied, model: ModelGroup, depth: number): void {
+    if (model.waiting.size === 0 || tallied.open.length === 0 || this.#model.is_draining) return;
+    invariant(this.#isBeyond(tallied, model, depth), `P3: calls of ${key} wait beside a free place`);
+    for (const { calls } of tallied.open) {
+      for (const call of calls.values()) {
+        const isKept = call.depth > depth;
+        invariant(isKept, `P3: calls of ${key} of depth ${depth} wait beside one of depth ${call.depth}`);
+      }
+    }
+    this.#coverage.note("places", "kept for deeper calls");
+  }
+
+  #isBeyond(tallied: Tallied, model: ModelGroup, depth: number): boolean {
+    const { size } = this.#model.instances;
+    if (size - this.#node.terminating > this.#state.settings.instances_max + depth) return true;
+    if (liveOf(tallied.counts) > model.max_instances + depth) return true;
+    const owner = this.#model.owners.of(model);
+    if (owner === null) return false;
+    const live = { count: 0, mb: 0 };
+    for (const [name, other] of this.#model.groups) {
+      if (other.owner !== model.owner) continue;
+      const count = liveOf(this.#tallied(name).counts);
+      live.count += count;
+      live.mb += count * other.memory_mb;
+    }
+    const beyond_mb = depth * Math.min(owner.largest_mb, owner.memory_mb_max);
+    return live.count > owner.instances_max + depth || live.mb > owner.memory_mb_max + beyond_mb;
   }
 
   /** S4, with what the policy says made again. */
@@ -202,9 +269,10 @@ export class Audit {
     const live = liveOf(counts);
     const first_ms = model.firstArrival();
     const isPatient = first_ms !== null && state.now_ms < first_ms + LIMITS.recycling_patience_ms;
-    const returning = isPatient ? counts.recycling : 0;
+    const { concurrency } = model;
+    const returning = isPatient ? counts.recycling * concurrency + group.cleaning_count : 0;
     if (returning > 0) this.#coverage.note("patience", "a call waits for a cleanup");
-    const forCalls = model.waiting.size - counts.warming - returning;
+    const forCalls = Math.ceil((model.waiting.size - counts.warming * concurrency - returning) / concurrency);
     const forMinimum = state.now_ms < group.warm_retry_at_ms ? 0 : model.min_instances - live;
     const free = model.max_instances + depth - live;
     const isClosed = model.dropped !== null || this.#model.is_draining;
@@ -259,7 +327,10 @@ export class Audit {
       const needed = Math.min(this.#state.wanted_count, starts_max - this.#starting);
       // Cells that end for cells of other classes end independently of waiting calls.
       const room = instances_max - this.#state.instances.size + going - model.trimmed_count;
-      invariant(room <= needed, `B3: there is room for ${room} instances, and ${needed} are needed`);
+      invariant(
+        room <= needed || model.is_relieved,
+        `B3: there is room for ${room} instances, and ${needed} are needed`,
+      );
     }
   }
 

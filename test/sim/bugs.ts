@@ -108,7 +108,7 @@ export const BUGS = {
   // The next four were real, until the simulator found them.
   "a-level-is-taken-from-above": {
     file: "states.ts",
-    line: "if (live_count > boundAt(group?.queue.depth ?? 0, this.settings.instances_max)) return true;",
+    line: "if (live_count > boundAt(depth, this.settings.instances_max)) return true;",
     instead: "",
   },
   "a-superseded-group-is-never-forgotten": {
@@ -200,6 +200,87 @@ export const BUGS = {
     file: "quotas.ts",
     line: "Math.max(0, of.stock - of.wanted_count);",
     instead: "state.counts.cell;",
+  },
+  // Several calls in one instance.
+  "an-instance-has-one-call-too-many": {
+    file: "states.ts",
+    line: 'if (instance.state === "busy" && instance.closing === null && load < group.concurrency) {',
+    instead: 'if (instance.state === "busy" && instance.closing === null && load <= group.concurrency) {',
+  },
+  "an-instance-that-ends-takes-calls": {
+    file: "states.ts",
+    line: 'if (instance.state === "busy" && instance.closing === null && load < group.concurrency) {',
+    instead: 'if (instance.state === "busy" && load < group.concurrency) {',
+  },
+  "an-instance-outlives-its-last-call": {
+    file: "scheduler.ts",
+    line: "const isOpen = reuse && closing === null;",
+    instead: "const isOpen = reuse;",
+  },
+  "a-place-in-cleanup-is-free": {
+    file: "records.ts",
+    line: "return this.running_count + (this.cleaning === null ? 0 : this.cleaning.size);",
+    instead: "return this.running_count;",
+  },
+  "an-instance-rests-before-all-is-clean": {
+    file: "scheduler.ts",
+    line: "if (instance.load > 0) return;",
+    instead: "",
+  },
+  "a-start-serves-one-call": {
+    file: "scaling.ts",
+    line: "assignWaiting(state, instance, call, is_cell);\n  fill(state, instance);",
+    instead: "assignWaiting(state, instance, call, is_cell);",
+  },
+  "each-waiting-call-wants-an-instance": {
+    file: "policy.ts",
+    line: "const forCalls = Math.ceil(places / group.concurrency);",
+    instead: "const forCalls = places;",
+  },
+  "places-in-cleanup-do-not-return": {
+    file: "states.ts",
+    line: "const returning = group.counts.recycling * group.concurrency + group.cleaning_count;",
+    instead: "const returning = group.counts.recycling * group.concurrency;",
+  },
+  "a-place-of-a-deeper-call-is-taken": {
+    file: "states.ts",
+    line: "while (level < depth && state.isBeyondAt(group, level)) level += 1;",
+    instead: "",
+  },
+  "a-call-waits-on-beside-a-place": {
+    file: "scheduler.ts",
+    line: "} while (state.blocked.size > 0 && serveBlocked(state));",
+    instead: "} while (false);",
+  },
+  "a-lost-instance-keeps-its-calls": {
+    file: "states.ts",
+    line: "if (instance.running_count > 0) countCalls(state, instance, -instance.running_count);",
+    instead: "if (instance.running_count > 0) countCalls(state, instance, -1);",
+  },
+  "a-hung-cleanup-ends-the-calls-beside-it": {
+    file: "scheduler.ts",
+    line: 'else if (instance.running_count > 0) close(state, instance, "stuck");',
+    instead: "",
+  },
+  "places-above-half-are-taken-first": {
+    file: "policy.ts",
+    line: 'if (group.least_load < Math.ceil(group.concurrency / 2)) return "busy";',
+    instead: 'if (group.least_load <= Math.ceil(group.concurrency / 2)) return "busy";',
+  },
+  "the-least-loaded-is-passed-over": {
+    file: "places.ts",
+    line: "loads.least = Math.min(loads.least, load);",
+    instead: "if (loads.lists[load]?.size === 1) loads.least = load;",
+  },
+  "a-raised-concurrency-frees-no-place": {
+    file: "groups.ts",
+    line: "for (const instance of group.members) list(state, instance);",
+    instead: "",
+  },
+  "a-call-is-timed-by-its-instance": {
+    file: "scheduler.ts",
+    line: "const sample_ms = state.now_ms - assigned_ms;",
+    instead: "const sample_ms = state.now_ms - instance.since_ms;",
   },
 } as const satisfies Record<string, Bug>;
 

@@ -109,6 +109,9 @@ export const MUST_OCCUR: readonly string[] = [
   ...["lowered below what is there", "raised", "forgotten", "full"].map((name) => `owner ${name}`),
   ...["before its deadline passed"].map((name) => `hopeless ${name}`),
   "patience a call waits for a cleanup",
+  "places kept for deeper calls",
+  ...["joined", "joined cold", "joined by a nested call", "lost with several calls"].map((name) => `shared ${name}`),
+  ...["closes", "finished while it closes", "all end with their process"].map((name) => `shared ${name}`),
   ...["shared", "fewer than classes", "fewer than owners ask for", "evicted", "surplus"].map((name) => `cells ${name}`),
   ...["calm", "stormy"].map((name) => `history ${name}`),
 ];

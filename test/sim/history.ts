@@ -25,6 +25,10 @@ const SIZES_MB = [128, 256, 256, 512, 1_024];
 const CLASSES = Array.from({ length: 10 }, (_, i) => `class-${i}`);
 const DEFAULT_CLASS = "class-0";
 
+/** Calls that an instance serves at the same time. */
+const CONCURRENCIES = [1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 100];
+const CONCURRENCIES_CALM = [1, 1, 2, 2, 3, 8];
+
 interface Group {
   readonly owner: string;
   readonly memory_mb: number;
@@ -41,6 +45,7 @@ export class History {
   readonly #owners: readonly string[];
   /** As they were planned last. */
   readonly #planned = new Map<string, Group>();
+  readonly #concurrencies = new Map<string, number>();
 
   constructor(random: Random, timeline: Timeline) {
     this.#random = random;
@@ -98,16 +103,28 @@ export class History {
 
   #setGroup(group: string, delay_ms = 0): void {
     const random = this.#random;
+    const concurrency = this.#concurrencyOf(group);
     const base = this.is_calm
       ? { max_instances: random.pick([1, 1, 2, 5]), min_instances: random.whole(0, 1), queue_max: 1_000 }
       : {
-          max_instances: random.whole(1, 10),
+          // Fewer where they have many places, so that these are taken.
+          max_instances: random.whole(1, concurrency === 1 ? 10 : 3),
           min_instances: random.chance(0.6) ? 0 : random.whole(0, 3),
           queue_max: random.pick([1, 5, 100]),
         };
     const keep = random.chance(0.2) ? { keep_alive_ms: random.whole(1, 2_000) } : {};
     const own = this.#own(group, base.min_instances);
-    this.#timeline.add(delay_ms, { type: "group_set", group, class: this.#classOf(group), ...base, ...keep, ...own });
+    const of = this.#classOf(group);
+    this.#timeline.add(delay_ms, { type: "group_set", group, class: of, concurrency, ...base, ...keep, ...own });
+  }
+
+  /** As before, mostly. */
+  #concurrencyOf(group: string): number {
+    const random = this.#random;
+    const before = random.chance(0.1) ? undefined : this.#concurrencies.get(group);
+    const concurrency = before ?? random.pick(this.is_calm ? CONCURRENCIES_CALM : CONCURRENCIES);
+    this.#concurrencies.set(group, concurrency);
+    return concurrency;
   }
 
   /** A group keeps its class. */

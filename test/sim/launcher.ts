@@ -1,7 +1,7 @@
 /**
  * The simulated launcher: what becomes of the scheduler's effects. Starts are slow, fail, or take ten seconds; calls
  * call others and wait for them; instances are lost; clean-ups hang; messages come when an instance is on its way out,
- * or gone. While `is_healthy` nothing fails.
+ * or gone; a process that ends takes all calls of its instance with it. While `is_healthy` nothing fails.
  */
 import type { PoolEffect } from "../../pool/protocol.ts";
 import { LIMITS } from "../../src/base/limits.ts";
@@ -15,11 +15,21 @@ const LATE_SHARE = 0.1;
 const NESTED_SHARE = 0.1;
 const NESTED_SHARE_CALM = 0.7;
 const WHY = "no luck";
+/** Share of calls with which the process ends: all calls of the instance are answered at once. */
+const DEATH_SHARE = 0.02;
 const LEAVING_EVENTS = LATE_EVENTS.filter((type) => !type.startsWith("remove"));
+
+/** A call that runs. */
+export interface Run {
+  readonly instance: string;
+  readonly call: number;
+  /** By the scheduler's clock. */
+  readonly assigned_ms: number;
+}
 
 /** A call that waits for the calls that it has made. */
 interface Caller {
-  readonly instance: string;
+  readonly run: Run;
   readonly waits_for: Set<number>;
 }
 
@@ -82,31 +92,43 @@ export class SimulatedLauncher {
   }
 
   /** The clean-up after a call: done soon, or it hangs. */
-  clean(instance: string): void {
-    if (!this.#fails(this.#crash_share / 4)) this.#timeline.add(this.#random.unit() * 5, { type: "idle", instance });
+  clean(instance: string, call: number): void {
+    if (!this.#fails(this.#crash_share / 4)) {
+      this.#timeline.add(this.#random.unit() * 5, { type: "idle", instance, call });
+    }
   }
 
   // Calls
 
   /** Runs a call; one that calls others ends after they have. */
-  run(instance: string, call: number, depth: number): void {
+  run(run: Run, depth: number): void {
+    const { instance } = run;
     const random = this.#random;
     const delay_ms = random.chance(0.1) ? random.unit() * 3_000 : random.unit() * 50;
     if (this.#fails(this.#crash_share)) this.#timeline.add(delay_ms, { type: "crashed", instance, reason: WHY });
-    else if (depth < LIMITS.chain_depth_max && random.chance(this.#nestedShare()))
-      this.#nest(instance, call, depth + 1);
-    else this.#finish(instance, delay_ms);
+    else if (depth < LIMITS.chain_depth_max && random.chance(this.#nestedShare())) this.#nest(run, depth + 1);
+    else this.#finish(run, delay_ms);
   }
 
   #nestedShare(): number {
     return this.#history.is_calm ? NESTED_SHARE_CALM : NESTED_SHARE;
   }
 
-  #finish(instance: string, delay_ms: number): void {
-    this.#timeline.add(delay_ms, { type: "finished", instance, reuse: this.#random.chance(0.9) });
+  #finish(run: Run, delay_ms: number): void {
+    this.#timeline.add(delay_ms, { type: "finished", ...run, reuse: this.#random.chance(0.9) });
   }
 
-  #nest(instance: string, call: number, depth: number): void {
+  /** Of calls that run beside one that has just ended: its process may have ended with it. True if so. */
+  endBeside(others: Iterable<Run>): boolean {
+    if (!this.#fails(DEATH_SHARE)) return false;
+    for (const run of others) {
+      this.#timeline.add(this.#random.unit() * 2, { type: "finished", ...run, reuse: false });
+    }
+    return true;
+  }
+
+  #nest(run: Run, depth: number): void {
+    const { call } = run;
     const random = this.#random;
     const waits_for = new Set<number>();
     for (let i = random.chance(0.1) ? 2 : 1; i > 0; i--) {
@@ -115,7 +137,7 @@ export class SimulatedLauncher {
       waits_for.add(nested);
       this.#caller_of.set(nested, call);
     }
-    this.#callers.set(call, { instance, waits_for });
+    this.#callers.set(call, { run, waits_for });
   }
 
   /** A call has its answer, or is lost: who waits for it goes on, those that it waits for may be given up. */
@@ -136,6 +158,6 @@ export class SimulatedLauncher {
     caller.waits_for.delete(call);
     if (caller.waits_for.size > 0) return;
     this.#callers.delete(above);
-    this.#finish(caller.instance, this.#random.unit() * 20);
+    this.#finish(caller.run, this.#random.unit() * 20);
   }
 }

@@ -8,10 +8,13 @@
  * M3. While memory is short nothing is started but for a group with a nested call.
  * M4. What is lost, failed, dropped or not to be used again is removed in the same step; a call is ended for no other
  *     reason.
- * M5. A new call gets the instance that was used last.
+ * M5. A new call gets the least loaded busy instance below half of the concurrency, else the idle one that was used last,
+ *     else the least loaded one with a free place.
  * M6. A waiting call is within the queue's bound.
  * M7. No idle instance expires before its time.
  * M8. For another group of an owner with limits an idle instance of one of its groups goes, of a superseded version first.
+ * M10. An instance runs no more calls than its group's concurrency. One that is not to be used again takes no call, and is
+ *     removed when its last one has finished.
  * M9. An instance is bound to a group of its class alone, and a start that is meant for a group is of the group's class.
  */
 import type {
@@ -26,8 +29,9 @@ import { Tally } from "../../pool/tallies.ts";
 import { ERRORS, invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { ModelCells } from "./cells.ts";
+import { checkJoin, checkNeed, checkNext, checkPlace, checkYield, isReason } from "./choices.ts";
 import { ModelOwners } from "./owners.ts";
-import { type ModelCall, ModelGroup, type ModelInstance } from "./records.ts";
+import { isOverdue, type ModelCall, ModelGroup, type ModelInstance } from "./records.ts";
 
 /** Share of the budget below which memory is enough again. */
 export const RELIEVED_SHARE = 0.9;
@@ -46,6 +50,8 @@ export class Model {
   evicted_count = 0;
   trimmed_count = 0;
   is_refilling = false;
+  /** A call of the step joined others after an eviction: it may have needed no more than one of those that went. */
+  is_relieved = false;
   readonly instances = new Map<string, ModelInstance>();
   readonly groups = new Map<string, ModelGroup>();
   /** Those with limits. */
@@ -90,6 +96,7 @@ export class Model {
     this.evicted_count = 0;
     this.trimmed_count = 0;
     this.is_refilling = false;
+    this.is_relieved = false;
     this.cells.begin(this.now_ms);
     for (const group of this.groups.values()) {
       group.lost_count = 0;
@@ -99,6 +106,7 @@ export class Model {
       this.deepest = Math.max(this.deepest, group.deepest);
     }
     this.owners.begin(this.groups.values());
+    for (const [id, instance] of this.instances) if (isOverdue(instance, this.now_ms)) this.#doomed.add(id);
     switch (event.type) {
       case "call_arrived":
         this.#arrived(event);
@@ -159,6 +167,7 @@ export class Model {
     group.max_instances = event.max_instances;
     group.min_instances = Math.min(event.min_instances, event.max_instances);
     group.queue_max = event.queue_max;
+    group.concurrency = event.concurrency ?? 1;
     group.keep_alive_ms = event.keep_alive_ms ?? LIMITS.keep_alive_ms_min;
     group.dropped = null;
     group.is_superseded = false;
@@ -199,7 +208,9 @@ export class Model {
   #add(id: string, of: string, state: ModelInstance["state"], group: string | null): void {
     const { now_ms: since_ms } = this;
     const ready_step = this.#steps_count;
-    this.instances.set(id, { class: of, state, group, call: null, was_ready: false, since_ms, ready_step });
+    const flags = { closing_ms: null, was_ready: false, was_cell: false, is_nested: false };
+    const calls = { calls: new Map(), cleaning: new Map() };
+    this.instances.set(id, { class: of, state, group, ...calls, ...flags, since_ms, ready_step });
   }
 
   /** M9. */
@@ -221,7 +232,14 @@ export class Model {
       return;
     }
     if (instance.state === "terminating") return;
-    if (type === "finished") this.groups.get(instance.group ?? "")?.served(this.now_ms - instance.since_ms);
+    if (type === "finished") {
+      this.#finished(event, instance);
+      return;
+    }
+    if (type === "idle") {
+      instance.cleaning.delete(event.call);
+      if (instance.state === "busy" || instance.cleaning.size > 0) return;
+    }
     // One that is lost may have been due in this very step.
     if (type !== "crashed") instance.since_ms = this.now_ms;
     instance.ready_step = this.#steps_count;
@@ -230,20 +248,30 @@ export class Model {
       instance.state = "cell";
     } else if (type === "specialised" || type === "idle") {
       instance.state = "ready";
-    } else if (type === "finished") {
-      this.#end(instance);
-      instance.state = "recycling";
-      instance.was_ready = true;
-      if (!event.reuse) this.#doomed.add(event.instance);
     } else {
       this.#end(instance);
       this.#doomed.add(event.instance);
     }
   }
 
+  #finished(event: PoolEvent & { type: "finished" }, instance: ModelInstance): void {
+    const { instance: id, call, assigned_ms, reuse } = event;
+    invariant(instance.calls.delete(call), `the simulator finishes call ${call} on ${id} twice`);
+    this.groups.get(instance.group ?? "")?.served(this.now_ms - assigned_ms);
+    this.#onAnswer(call);
+    instance.was_ready = true;
+    instance.ready_step = this.#steps_count;
+    if (reuse) instance.cleaning.set(call, this.now_ms);
+    else instance.closing_ms ??= this.now_ms;
+    if (instance.calls.size > 0) return;
+    instance.state = "recycling";
+    instance.since_ms = this.now_ms;
+    if (instance.closing_ms !== null) this.#doomed.add(id);
+  }
+
   #end(instance: ModelInstance): void {
-    if (instance.call !== null) this.#onAnswer(instance.call.id);
-    instance.call = null;
+    for (const call of instance.calls.keys()) this.#onAnswer(call);
+    instance.calls.clear();
   }
 
   #leave(call: ModelCall): void {
@@ -326,12 +354,7 @@ export class Model {
     const owner = this.owners.of(group);
     invariant(instance.state === "ready" && owner !== null, `M8: ${id} goes for nobody`);
     owner.yielded_count += 1;
-    if (group?.is_superseded === true) return;
-    for (const other of this.instances.values()) {
-      const whose = this.groups.get(other.group ?? "");
-      const isFirst = other.state === "ready" && whose?.is_superseded === true && whose.owner === group?.owner;
-      invariant(!isFirst, `M8: ${id} goes, and an idle instance of a superseded version of its owner stays`);
-    }
+    checkYield(id, group, this.instances.values(), this.groups);
   }
 
   #isOver(id: string, instance: ModelInstance): void {
@@ -356,7 +379,11 @@ export class Model {
     const call = this.calls.get(effect.call);
     invariant(call !== undefined, `P1: call ${effect.call} is assigned but does not wait`);
     invariant(call.deadline_ms > this.now_ms, `P4: call ${call.id} is assigned after its deadline`);
-    invariant(instance.state === "cell" || instance.state === "ready", `P2: ${id} serves while ${instance.state}`);
+    const group = this.groups.get(call.group);
+    const isJoining = instance.state === "busy";
+    const isFree = instance.state === "cell" || instance.state === "ready";
+    invariant(isFree || isJoining, `P2: ${id} serves while ${instance.state}`);
+    if (isJoining) checkJoin(id, instance, group);
     invariant(effect.group === call.group, `P2: call ${call.id} goes to another group`);
     invariant(effect.specialise === (instance.group === null), `P2: ${id} is bound twice or not at all`);
     invariant(instance.group === null || instance.group === call.group, `P2: ${id} is bound elsewhere`);
@@ -366,33 +393,27 @@ export class Model {
     const isHit = instance.state === "cell" && !isFresh;
     // It rested before the call's owner had room, in the same step: an idle instance went, or another group had its turn.
     const hasRested = isFresh && this.owners.of(this.groups.get(call.group)) !== null;
-    invariant(effect.cell_hit === isHit || hasRested, `${id} is wrongly called a cell`);
+    const isCell = isJoining ? effect.cold && instance.was_cell : isHit;
+    invariant(effect.cell_hit === isCell || hasRested, `${id} is wrongly called a cell`);
+    if (effect.specialise) instance.was_cell = effect.cell_hit;
     invariant(effect.waited_ms === this.now_ms - call.arrived_ms, `call ${call.id} has waited for another time`);
-    if (effect.cold) this.tally[effect.cell_hit ? "cell_hit_count" : "cell_miss_count"] += 1;
-    this.#isNext(call);
-    if (this.#event.type === "call_arrived") this.#isUsedLast(id, instance);
+    if (effect.cold && !isJoining) this.tally[effect.cell_hit ? "cell_hit_count" : "cell_miss_count"] += 1;
+    checkNext(group, call);
+    if (this.#event.type === "call_arrived" && group !== undefined) {
+      checkPlace(this.instances.values(), id, instance, group);
+    } else if (!isJoining && group !== undefined) {
+      checkNeed(id, this.instances.values(), call, group);
+    }
     this.#leave(call);
     if (effect.specialise) this.#bind(id, instance, call.group);
-    instance.state = "busy";
-    instance.since_ms = this.now_ms;
-    instance.call = call;
-  }
-
-  #isNext(call: ModelCall): void {
-    const group = this.groups.get(call.group);
-    invariant(call.depth >= (group?.depth() ?? 0), `M2: call ${call.id} goes ahead of a deeper one`);
-    for (const other of group?.waiting ?? []) {
-      if (other === call) break;
-      invariant(other.depth < call.depth, `M2: call ${call.id} goes ahead of call ${other.id}`);
+    if (isJoining && this.evicted_count > 0) this.is_relieved = true;
+    if (!isJoining) {
+      instance.state = "busy";
+      instance.since_ms = this.now_ms;
+      instance.is_nested = false;
     }
-  }
-
-  #isUsedLast(id: string, instance: ModelInstance): void {
-    for (const other of this.instances.values()) {
-      if (other.state !== "ready" || other.group !== instance.group || other.ready_step <= instance.ready_step)
-        continue;
-      invariant(instance.state !== "ready", `M5: ${id} serves, and another was used after it`);
-    }
+    if (call.depth > 0) instance.is_nested = true;
+    instance.calls.set(call.id, call);
   }
 
   #refused(effect: RefuseEffect): void {
@@ -407,34 +428,10 @@ export class Model {
   }
 
   #isReason(effect: RefuseEffect, call: ModelCall): boolean {
+    const { now_ms, is_draining } = this;
     const group = this.groups.get(call.group);
-    const isNew = this.#event.type === "call_arrived" && this.#event.call === call.id;
-    const dropped = group?.dropped ?? null;
-    // Itself waits too, as the model sees it.
-    const ahead_count = (group?.waiting.size ?? 0) - 1;
-    const isOver = call.deadline_ms <= this.now_ms;
-    switch (effect.code) {
-      case "NOT_FOUND":
-        return group === undefined || dropped === "deleted";
-      case "WRONG_STATE":
-        return dropped === "paused" || dropped === "failed";
-      case "SHUTTING_DOWN":
-        return this.is_draining || dropped === "shutdown";
-      case "START_FAILED":
-        return this.#event.type === "start_failed" || this.#event.type === "crashed";
-      case "QUOTA_EXCEEDED":
-        return group !== undefined && this.owners.isBeyondQuota(group);
-      case "QUEUE_FULL":
-        return group !== undefined && isNew && ahead_count >= group.queue_max;
-      case "CAPACITY_FULL":
-        return isOver;
-      case "QUEUE_TIMEOUT":
-        // Nested calls go ahead of others: nobody knows how long they wait.
-        if (isOver || group === undefined) return isOver;
-        return isNew && call.depth === 0 && group.isHopeless(ahead_count, call.deadline_ms - this.now_ms);
-      default:
-        return false;
-    }
+    const is_beyond_quota = group !== undefined && this.owners.isBeyondQuota(group);
+    return isReason(effect, call, group, { now_ms, is_draining, is_beyond_quota, event: this.#event });
   }
 
   #forgotten(key: string): void {

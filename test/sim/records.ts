@@ -1,6 +1,7 @@
 /** What the model of the pool (`model.ts`) keeps of calls, instances and groups. */
 import type { DropReason } from "../../pool/protocol.ts";
 import type { InstanceState } from "../../pool/records.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 
 export interface ModelCall {
   readonly id: number;
@@ -15,12 +16,43 @@ export interface ModelInstance {
   state: Exclude<InstanceState, "gone">;
   /** The group that it is bound to; starts may be meant for one and bound to another. */
   group: string | null;
-  call: ModelCall | null;
+  /** Calls in flight, by number. */
+  readonly calls: Map<number, ModelCall>;
+  /** Calls in cleanup: when they finished. */
+  readonly cleaning: Map<number, number>;
+  /** When it came to take no more calls; null while it takes them. */
+  closing_ms: number | null;
   was_ready: boolean;
+  /** Its first call found it as a cell. */
+  was_cell: boolean;
+  /** It was given a nested call since it was last idle. */
+  is_nested: boolean;
   /** When it came to its state. */
   since_ms: number;
   /** The step in which it became ready. */
   ready_step: number;
+}
+
+/** Places that are taken. */
+export function loadOf({ calls, cleaning }: ModelInstance): number {
+  return calls.size + cleaning.size;
+}
+
+/** Whether a busy instance has a place for a call of its group. */
+export function hasPlace(instance: ModelInstance, group: ModelGroup): boolean {
+  return instance.state === "busy" && instance.closing_ms === null && loadOf(instance) < group.concurrency;
+}
+
+/**
+ * What is due goes before the event: a busy instance with a cleanup that hangs takes no more calls from then on. True if
+ * one that takes no more is due to end.
+ */
+export function isOverdue(instance: ModelInstance, now_ms: number): boolean {
+  if (instance.state !== "busy") return false;
+  for (const since_ms of instance.cleaning.values()) {
+    if (since_ms + LIMITS.recycling_ms_max <= now_ms) instance.closing_ms ??= now_ms;
+  }
+  return instance.closing_ms !== null && instance.closing_ms + LIMITS.closing_ms_max <= now_ms;
 }
 
 /** Weight of a slower call in the time that calls take at least. */
@@ -33,6 +65,7 @@ export class ModelGroup {
   min_instances = 0;
   max_instances = 0;
   queue_max = 0;
+  concurrency = 1;
   /** The least that an idle instance stays. */
   keep_alive_ms = 0;
   dropped: DropReason | null = null;
@@ -59,7 +92,8 @@ export class ModelGroup {
   isHopeless(ahead_count: number, wait_ms: number): boolean {
     const live_count = this.live_count - this.lost_count;
     if (live_count < this.max_instances) return false;
-    return Math.floor(ahead_count / Math.max(1, live_count)) * this.least_service_ms > wait_ms;
+    const places_count = Math.max(1, live_count) * this.concurrency;
+    return Math.floor(ahead_count / places_count) * this.least_service_ms > wait_ms;
   }
 
   served(took_ms: number): void {

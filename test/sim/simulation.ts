@@ -9,7 +9,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { Audit } from "./audit.ts";
 import { CLOCK_FAULTS, Coverage } from "./coverage.ts";
 import { History } from "./history.ts";
-import { SimulatedLauncher } from "./launcher.ts";
+import { type Run, SimulatedLauncher } from "./launcher.ts";
 import { Model } from "./model.ts";
 import { Random, Timeline, type Untimed } from "./timeline.ts";
 
@@ -66,6 +66,8 @@ export class Simulation {
   readonly #state: PoolState;
   readonly #audit: Audit;
   readonly #coverage = new Coverage();
+  /** Calls in flight, by instance and number. */
+  readonly #runs = new Map<string, Map<number, Run>>();
   /** The last steps, as a ring. */
   readonly #recent: ({ event: PoolEvent; effects: readonly PoolEffect[] } | undefined)[] = [];
   readonly #trace: ((line: string) => void) | null;
@@ -153,6 +155,8 @@ export class Simulation {
       const state = this.#model.instances.get(event.instance)?.state;
       const isLate = state === undefined || (state === "terminating" && !event.type.startsWith("remove"));
       if (isLate && this.#random.chance(0.5)) return;
+      // Answered meanwhile, with its process.
+      if (event.type === "finished" && !isLate && !this.#runs.get(event.instance)?.has(event.call)) return;
     }
     if (event.type === "call_arrived") {
       const deadline_ms = event.deadline_ms + this.#skew_ms;
@@ -199,7 +203,7 @@ export class Simulation {
     const effects = this.#step(event);
     for (const effect of effects) this.#obey(effect);
     this.#model.conclude();
-    if (event.type === "finished" && event.reuse) this.#clean(event.instance);
+    if (event.type === "finished") this.#noteEnd(event);
     if (event.type === "adopted") this.#noteAdoption(event.instance);
     this.#audit.compare(event);
   }
@@ -215,8 +219,17 @@ export class Simulation {
     }
   }
 
-  #clean(instance: string): void {
-    if (this.#model.instances.get(instance)?.state === "recycling") this.#launcher.clean(instance);
+  #noteEnd({ instance: id, call, reuse }: PoolEvent & { type: "finished" }): void {
+    const runs = this.#runs.get(id);
+    runs?.delete(call);
+    const instance = this.#model.instances.get(id);
+    if (instance === undefined || instance.state === "terminating") return;
+    if (reuse) this.#launcher.clean(id, call);
+    if (instance.state !== "busy") return;
+    if (instance.closing_ms !== null) this.#coverage.note("shared", reuse ? "finished while it closes" : "closes");
+    if (!reuse && runs !== undefined && this.#launcher.endBeside(runs.values())) {
+      this.#coverage.note("shared", "all end with their process");
+    }
   }
 
   #obey(effect: PoolEffect): void {
@@ -235,12 +248,22 @@ export class Simulation {
       }
       if (depth > 0) coverage.note("served", "nested");
       if (isSuperseded) coverage.note("served", "after its group was superseded");
-      this.#launcher.run(effect.instance, effect.call, depth);
+      const { instance, call } = effect;
+      const runs = this.#runs.get(instance) ?? new Map<number, Run>();
+      const run = { instance, call, assigned_ms: this.#model.now_ms };
+      this.#runs.set(instance, runs.set(call, run));
+      if (runs.size > 1) coverage.note("shared", effect.cold ? "joined cold" : "joined");
+      if (runs.size > 1 && depth > 0) coverage.note("shared", "joined by a nested call");
+      this.#launcher.run(run, depth);
     } else if (effect.type === "wake") {
       const delay_ms = Math.ceil(effect.at_ms - this.#timeline.now_ms - this.#skew_ms);
       this.#wake_at_ms = this.#timeline.now_ms + Math.min(LIMITS.wake_ms_max, Math.max(0, delay_ms));
     } else {
-      if (effect.type === "remove") coverage.note("removed", effect.reason);
+      if (effect.type === "remove") {
+        coverage.note("removed", effect.reason);
+        if ((this.#runs.get(effect.instance)?.size ?? 0) > 1) coverage.note("shared", "lost with several calls");
+        this.#runs.delete(effect.instance);
+      }
       if (was === "cell" && effect.type === "remove" && (effect.reason === "evicted" || effect.reason === "surplus")) {
         coverage.note("cells", effect.reason);
       }
@@ -268,7 +291,7 @@ export class Simulation {
     if (event.type === "group_drop") coverage.note("dropped", event.reject);
     if (event.type === "owner_set") this.#noteLimits(event);
     if (event.type === "call_cancelled") {
-      const isRunning = (): boolean => [...this.#model.instances.values()].some(({ call }) => call?.id === event.call);
+      const isRunning = (): boolean => [...this.#model.instances.values()].some(({ calls }) => calls.has(event.call));
       const what = this.#model.calls.has(event.call) ? "waiting" : isRunning() ? "running" : "answered";
       coverage.note("cancelled", what);
     }
