@@ -304,6 +304,7 @@ const instanceCounts = z.object({
 export const functionPool = instanceCounts
   .extend({
     function_id: z.string().describe(ABOUT.function_id),
+    calls_running: count.describe("Calls in flight. Instances of a runtime with concurrency serve several at once."),
     queued_count: count.describe("Calls waiting for an instance."),
     last_error: z.string().nullable().describe("Reason why the last start failed; null if it succeeded."),
     superseded_count: count.describe(
@@ -352,6 +353,7 @@ const nodeCounts = {
 
 export const poolStats = instanceCounts
   .extend({
+    calls_running: count.describe("Calls in flight."),
     queued: count.describe("Calls waiting for an instance."),
     ...nodeCounts,
   })

@@ -175,13 +175,14 @@ export class Functions {
   /** Instances of all functions of a tenant together, and its waiting calls. */
   async poolTotals(tenant_id: string): Promise<PoolStats> {
     const totals = { warming_count: 0, ready_count: 0, busy_count: 0, recycling_count: 0, terminating_count: 0 };
-    let [total_count, queued] = [0, 0];
+    let [total_count, calls_running, queued] = [0, 0, 0];
     for (const status of await this.pools(tenant_id)) {
       for (const name of Object.keys(totals) as (keyof typeof totals)[]) totals[name] += status[name];
       total_count += status.total_count;
+      calls_running += status.calls_running;
       queued += status.queued_count;
     }
-    return { ...totals, total_count, queued };
+    return { ...totals, total_count, calls_running, queued };
   }
 
   /** Returns what a call by id needs. Throws NOT_FOUND. */

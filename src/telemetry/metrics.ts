@@ -190,7 +190,7 @@ export class Metrics {
         targets.set({ class: key }, cells_target);
       }
       queued.set(pool.queued);
-      running.set(pool.busy_count);
+      running.set(pool.calls_running);
     });
     const totals = {
       hearth_instances_started_total: ["started_count", "Started containers."],
