@@ -21,6 +21,7 @@ import type { Observer } from "./base/request-observer.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
+import { CodeStore } from "./code/service.ts";
 import type { ResolvedImage } from "./containers/admission.ts";
 import { Execs } from "./containers/exec/exec.ts";
 import { Jobs } from "./containers/exec/jobs.ts";
@@ -142,6 +143,13 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
   const owned = { ...base, store, engine, node, events, quotas };
+  const code = new CodeStore({
+    ...owned,
+    storage: () => engine.storage,
+    files: () => engine.files,
+    directory: `${config.data_dir}/code-uploads`,
+  });
+  undo.add(() => code.close());
   const functions = new Functions({ ...owned, pool, classes, launcher, queue_max, observer });
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
@@ -155,6 +163,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     store,
     keys,
     functions,
+    code,
     containers,
     volumes,
     secrets,
@@ -209,6 +218,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await engine.openPort(serving.inner.port);
   launcher.setApiUrl(serving.inner.url);
   await tenants.boot();
+  await code.boot();
   await functions.boot(adopted);
   await volumes.boot();
   await execs.boot();
@@ -227,7 +237,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  const expiring = [operations, events, audit, idempotency];
+  const expiring = [operations, events, audit, idempotency, code];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));

@@ -27,9 +27,21 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   files: ["engine", "operations"],
   containers: ["engine", "store", "events", "operations", "volumes", "files", "lru-cache"],
   volumes: ["engine", "store", "events", "operations", "files"],
+  code: ["engine", "store", "yauzl"],
   functions: ["engine", "pool", "runtimes", "store", "events", "lru-cache"],
   secrets: ["store", "events"],
-  tenants: ["store", "events", "operations", "functions", "containers", "volumes", "secrets", "jose", "lru-cache"],
+  tenants: [
+    "store",
+    "events",
+    "operations",
+    "functions",
+    "code",
+    "containers",
+    "volumes",
+    "secrets",
+    "jose",
+    "lru-cache",
+  ],
 };
 
 /** Other folder → paths, packages, and with a slash at the end all below. A file may import all of its own folder. */

@@ -44,7 +44,7 @@ export default defineConfig({
       {
         test: {
           name: "api",
-          include: ["test/{engine,api,security,recovery}/**/*.test.ts", "runtimes/*/*.test.ts"],
+          include: ["test/{engine,code,api,security,recovery}/**/*.test.ts", "runtimes/*/*.test.ts"],
           exclude: [...CLIENTS, "**/*.heavy.test.ts", "**/*.unit.test.ts"],
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },

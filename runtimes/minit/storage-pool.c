@@ -355,6 +355,22 @@ void storage_pool_delete(int pool_fd, const struct storage_request *request, str
   close(kind_fd);
 }
 
+void storage_pool_rename(int pool_fd, const struct storage_request *request, struct storage_result *result) {
+  const char *id, *new_id;
+  int kind_fd = open_kind(pool_fd, request->text[0], &id);
+  if (storage_failed(result, "name", kind_fd < 0 ? errno : 0)) return;
+  int new_kind_fd = open_kind(pool_fd, request->text[1], &new_id);
+  if (storage_failed(result, "new name", new_kind_fd < 0 ? errno : 0)) {
+    close(kind_fd);
+    return;
+  }
+  int error = renameat2(kind_fd, id, new_kind_fd, new_id, RENAME_NOREPLACE) == 0 ? 0 : errno;
+  if (error == ENOENT && faccessat(new_kind_fd, new_id, F_OK, AT_SYMLINK_NOFOLLOW) == 0) error = 0;
+  close(new_kind_fd);
+  close(kind_fd);
+  storage_failed(result, "rename", error);
+}
+
 void storage_pool_limit(int pool_fd, const struct storage_request *request, struct storage_result *result) {
   limit(pool_fd, request->text[0], request->bytes, result);
 }

@@ -20,6 +20,8 @@ void storage_pool_limit(int pool_fd, const struct storage_request *request, stru
 void storage_pool_usage(int pool_fd, const struct storage_request *request, struct storage_result *result);
 /* Opens the subvolume of that name. -1 with errno. */
 int storage_pool_open_subvolume(int pool_fd, const char *name);
+/* Gives a subvolume another name of the same kind. Done already: the old name is gone and the new one is there. */
+void storage_pool_rename(int pool_fd, const struct storage_request *request, struct storage_result *result);
 void storage_pool_list(int pool_fd, const struct storage_request *request, struct storage_result *result);
 
 #endif

@@ -4,6 +4,7 @@
  * with its reason.
  */
 import { CLI_LIMITS } from "./cli-limits.ts";
+import { CODE_LIMITS } from "./code-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
@@ -491,6 +492,7 @@ export const LIMITS = {
   wal_bytes_max: 256 * 1024 * 1024,
 
   ...CLI_LIMITS,
+  ...CODE_LIMITS,
   ...KERNEL_LIMITS,
   ...EDGE_LIMITS,
 

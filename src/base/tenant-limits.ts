@@ -56,6 +56,9 @@ interface TenantUse {
   readonly sql: string | null;
 }
 
+/** SQL beside a row of `code`: its part of the tenant's storage, with what its entries and the tree take on the disk. */
+export const CODE_BYTES = `size_bytes + ${LIMITS.code_entry_bytes} * entry_count + ${LIMITS.code_tree_bytes}`;
+
 const none = (): null => null;
 
 /**
@@ -132,8 +135,8 @@ export const TENANT_LIMITS = {
   },
   storage_mb_max: {
     about:
-      "Size of functions, versions and records. Above it the daemon refuses creations and deletes the oldest records until a tenth is free.",
-    counts: "MiB of functions, versions and records",
+      "Size of functions, versions, their code, and records. Above it the daemon refuses creations and deletes the oldest records until a tenth is free.",
+    counts: "MiB of functions, versions, their code, and records",
     min: 0,
     max: 100_000_000,
     isWhole: true,
@@ -142,8 +145,9 @@ export const TENANT_LIMITS = {
     above: "403; each minute the daemon deletes the oldest records until a tenth is free",
     used: {
       name: "storage_bytes",
-      about: "Size of its functions, versions and records.",
-      sql: "(SELECT coalesce(sum(stored_bytes), 0) FROM functions WHERE tenant_id = tenants.id)",
+      about: "Size of its functions, versions, their code, and records.",
+      sql: `((SELECT coalesce(sum(stored_bytes), 0) FROM functions WHERE tenant_id = tenants.id)
+        + (SELECT coalesce(sum(${CODE_BYTES}), 0) FROM code WHERE tenant_id = tenants.id))`,
     },
   },
   containers_max: {
@@ -340,7 +344,7 @@ export class Quotas {
 }
 
 /** A statement that changes nothing; a conflict means that the tenant does not meet the condition. */
-export function tenantGuard(tenant_id: string, condition: string, args: readonly number[] = []) {
+export function tenantGuard(tenant_id: string, condition: string, args: readonly (string | number)[] = []) {
   const sql = `UPDATE tenants SET state = state WHERE id = ? AND ${condition}`;
   return { sql, args: [tenant_id, ...args], expect_changes: 1 };
 }

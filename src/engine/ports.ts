@@ -10,6 +10,7 @@ import type { Adopted, Instances } from "./ports/instances.ts";
 import type { EngineInfo } from "./ports/machine.ts";
 import type { Storage } from "./ports/storage.ts";
 
+export type * from "./ports/archives.ts";
 export type * from "./ports/commands.ts";
 export type * from "./ports/containers.ts";
 export type * from "./ports/files.ts";

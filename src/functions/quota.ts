@@ -40,7 +40,7 @@ export function guards(
 function noStorage(): AppError {
   return new AppError(
     "QUOTA_EXCEEDED",
-    "storage of the tenant full: functions, versions and records reach storage_mb_max",
+    "storage of the tenant full: functions, versions, their code, and records reach storage_mb_max",
     {
       hint: "retry in a minute, when the oldest records are deleted; delete functions, or ask the operator for a higher storage_mb_max",
     },

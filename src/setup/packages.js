@@ -39,6 +39,8 @@ const FOR_TEST = [
   { name: "busybox-static", file: "/var/lib/dpkg/info/busybox-static.list" },
   // The page is tested in it.
   { name: "chromium", command: "chromium" },
+  // The program of the runtime python3 is tested with it, beside the one of the image.
+  { name: "python3", file: "/usr/bin/python3" },
 ];
 
 /** @type {readonly SystemPackage[]} */

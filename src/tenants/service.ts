@@ -25,6 +25,7 @@ import {
   type UseName,
 } from "../base/tenant-limits.ts";
 import { isCounted, type TenantShares } from "../base/tenant-shares.ts";
+import type { CodeStore } from "../code/service.ts";
 import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
@@ -60,6 +61,7 @@ export interface TenantsOptions {
   readonly functions: Functions;
   readonly operations: Operations;
   readonly events: Events;
+  readonly code: CodeStore;
   readonly containers: Containers;
   readonly volumes: Volumes;
   readonly secrets: Secrets;
@@ -256,7 +258,7 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions, containers, volumes, secrets, operations, events, idempotency } = this.#options;
+    const { store, functions, code, containers, volumes, secrets, operations, events, idempotency } = this.#options;
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
     for (;;) {
@@ -265,6 +267,7 @@ export class Tenants {
       await Promise.all(items.map(({ id }) => functions.erase(tenant_id, id)));
     }
     await secrets.eraseAll(tenant_id);
+    await code.eraseAll(tenant_id);
     await operations.erase(tenant_id);
     failpoint("tenants.delete.emptied");
     await events.erase(tenant_id);

@@ -30,10 +30,10 @@ export class Ground {
   #client: LauncherClient | null = null;
   #disk: string | null = null;
 
-  constructor(name = "d") {
-    this.root = mkdtempSync("/var/tmp/hearth-storage-");
-    this.data_dir = `${this.root}/${name}`;
-    mkdirSync(this.data_dir);
+  constructor(name = "d", root = mkdtempSync("/var/tmp/hearth-storage-")) {
+    this.root = root;
+    this.data_dir = `${root}/${name}`;
+    mkdirSync(this.data_dir, { recursive: true });
   }
 
   /** On a new file system of `size_mb`, in a file of its own; on an overlay of two directories of this machine's. */

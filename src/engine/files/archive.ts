@@ -16,6 +16,7 @@ import { createGunzip, createGzip } from "node:zlib";
 import { giveBack, giveBackLast } from "../../base/buffer-memory.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import type { ArchiveBounds, ArchiveReader } from "../ports/archives.ts";
 import type { Extracted, ExtractOptions, FileAttributes, FilePath, FileSession, PackOptions } from "../ports/files.ts";
 import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
 
@@ -236,6 +237,22 @@ export async function extract(
   } finally {
     await bytes.return(undefined);
   }
+}
+
+/** Reads an archive for a consumer of its entries. */
+export async function readTar(source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader> {
+  const bytes = await plain(source);
+  const reader = new TarReader(bytes, bounds);
+  return {
+    next: async () => {
+      const entry = await reader.next();
+      if (entry === null) await reader.drain();
+      return entry;
+    },
+    piece: () => reader.piece(),
+    content: () => reader.content(),
+    close: async () => void (await bytes.return(undefined)),
+  };
 }
 
 /** Yields pieces of a useful size whatever comes. */

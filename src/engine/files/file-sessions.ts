@@ -14,6 +14,7 @@ import { AppError, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type ShareBounds, Shares } from "../../base/shares.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
+import type { ArchiveBounds, ArchiveReader } from "../ports/archives.ts";
 import type {
   Extracted,
   ExtractOptions,
@@ -30,7 +31,7 @@ import type {
   PathOptions,
   WalkEntry,
 } from "../ports/files.ts";
-import { extract, pack } from "./archive.ts";
+import { extract, pack, readTar } from "./archive.ts";
 import {
   CONTENT_BYTES_MAX,
   FILE_FLAG,
@@ -348,6 +349,10 @@ export class FileSessions implements Files {
     } finally {
       close();
     }
+  }
+
+  readTar(source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader> {
+    return readTar(source, bounds);
   }
 
   async open(tenant_id: string, root: string, uid_base: number, mounter: Spawner | null = null): Promise<OpenFiles> {

@@ -9,16 +9,11 @@
  */
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import type { ArchiveBounds, ArchiveEntry } from "../ports/archives.ts";
 
-export type TarType = "file" | "directory" | "symlink" | "link";
+export type TarType = ArchiveEntry["type"];
 
-export interface TarEntry {
-  readonly type: TarType;
-  readonly name: string;
-  /** Target of a symbolic link, name of the first entry of a link. */
-  readonly link: string;
-  readonly size: number;
-  readonly mode: number;
+export interface TarEntry extends ArchiveEntry {
   readonly uid: number;
   readonly gid: number;
   readonly mtime_ms: number;
@@ -133,12 +128,19 @@ export class TarReader {
   #content_left = 0;
   #padding = 0;
   /** Bound on all bytes, headers included: they can be as large a bomb as content. */
-  #bytes_left = LIMITS.archive_bytes_max;
-  #headers_left = 2 * LIMITS.archive_entries_max;
+  readonly #bytes_max: number;
+  #bytes_left: number;
+  #headers_left: number;
   readonly #global: Extension = {};
 
-  constructor(source: AsyncIterator<Uint8Array>) {
+  constructor(
+    source: AsyncIterator<Uint8Array>,
+    bounds: ArchiveBounds = { bytes_max: LIMITS.archive_bytes_max, entries_max: LIMITS.archive_entries_max },
+  ) {
     this.#source = source;
+    this.#bytes_max = bounds.bytes_max;
+    this.#bytes_left = bounds.bytes_max;
+    this.#headers_left = 2 * bounds.entries_max;
   }
 
   /** Returns the next entry, null at the end. Skips the rest of the last one's content. */
@@ -267,7 +269,7 @@ export class TarReader {
     if (next.done === true) throw refusal("truncated archive");
     const { buffer, byteOffset, byteLength } = next.value;
     this.#bytes_left -= byteLength;
-    if (this.#bytes_left < 0) throw refusal(`archive too large (limit ${LIMITS.archive_bytes_max} bytes)`);
+    if (this.#bytes_left < 0) throw refusal(`archive too large (limit ${this.#bytes_max} bytes)`);
     this.#chunk = Buffer.from(buffer, byteOffset, byteLength);
     this.#at = 0;
   }

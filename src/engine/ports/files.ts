@@ -1,5 +1,7 @@
 /** The engine's port: files of a container or volume, and archives into and out of them. */
 
+import type { ArchiveBounds, ArchiveReader } from "./archives.ts";
+
 /** A path in the tree; bytes if it is not UTF-8. */
 export type FilePath = string | Uint8Array;
 
@@ -167,4 +169,6 @@ export interface Files {
   ): Promise<Result>;
   /** Opens a session for work that ends elsewhere, as a body that is being sent. */
   open(tenant_id: string, root: string, uid_base: number): Promise<OpenFiles>;
+  /** Reads the entries of a tar, or tar in gzip, which it recognises by its first bytes. Touches no tree. */
+  readTar(source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader>;
 }

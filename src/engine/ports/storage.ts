@@ -44,6 +44,11 @@ export interface Storage {
    * is. Rejects with NOT_FOUND when there is no `from`, with CAPACITY_FULL.
    */
   snapshot(from: SubvolumeName, to: SubvolumeName, isReadonly: boolean, limit_mb: number | null): Promise<string>;
+  /**
+   * Gives a subvolume another name of its kind, with all that is in it. Resolves to false if there is a `new_id` already:
+   * then nothing changes. Rejects with NOT_FOUND if there is neither.
+   */
+  rename(kind: SubvolumeKind, id: string, new_id: string): Promise<boolean>;
   /** Null takes the limit away. A limit below the present size refuses all writes. Rejects with NOT_FOUND. */
   setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void>;
   /** Returns the present usage, bytes that wait in memory included. Rejects with NOT_FOUND. */

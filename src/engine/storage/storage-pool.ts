@@ -130,6 +130,14 @@ export class StoragePool implements Storage {
     return this.subvolume(to.kind, to.id);
   }
 
+  async rename(kind: SubvolumeKind, id: string, new_id: string): Promise<boolean> {
+    const texts = [`${kind}/${id}`, `${kind}/${new_id}`];
+    const answer = await this.#ask({ type: FRAME.STORAGE_RENAME, texts });
+    if (answer.errno === EEXIST) return false;
+    if (answer.errno !== 0) throw storageError(`subvolume ${kind}/${id}`, answer);
+    return true;
+  }
+
   async setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void> {
     const request = { type: FRAME.STORAGE_LIMIT, texts: [`${kind}/${id}`], bytes: (limit_mb ?? 0) * MIB };
     await this.#done(`subvolume ${kind}/${id}`, request);

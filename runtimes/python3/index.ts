@@ -1,0 +1,36 @@
+/**
+ * The `python3` runtime: a handler is a function of a Python file in the version's code. The interpreter of the image is
+ * started in each cell; `inside` holds its program, README.md the contract of a handler.
+ */
+import { join } from "node:path";
+import { RUNTIME_INSIDE, type Runtime } from "../runtime.ts";
+
+/** `file.py:function`; the file relative to the code, the function a name. */
+const HANDLER = /^(?<file>[^:]+\.py)(?::(?<name>[^:]*))?$/u;
+const NAME = /^[\p{L}\p{Nl}_][\p{L}\p{Nl}\p{Mn}\p{Mc}\p{Nd}\p{Pc}]*$/u;
+const OPEN_TIMEOUT_MS = 10_000;
+
+/** Flags of the interpreter: isolated from the environment and the user, without `site`; writes no bytecode. */
+const FLAGS = ["-I", "-S", "-B", "-u", "-X", "faulthandler"];
+
+export const python3: Runtime = {
+  name: "python3",
+  aliases: ["python"],
+  profile: "prod",
+  about: "a Python function, file.py:function(payload, context), sync or async; the function is `handler` unless named",
+  directory: join(import.meta.dirname, "inside"),
+  needsCode: true,
+  serving: {
+    kind: "resident",
+    argv: ["/usr/bin/python3", ...FLAGS, `${RUNTIME_INSIDE}/main.py`],
+    open_timeout_ms: OPEN_TIMEOUT_MS,
+  },
+  complaint(handler) {
+    const { file, name } = HANDLER.exec(handler)?.groups ?? {};
+    if (file === undefined || handler.includes("\0")) return "does not name a Python file: write file.py:function";
+    if (file.startsWith("/")) return "names an absolute path: write the path of the file in the code";
+    if (file.split("/").includes("..")) return "names a file outside of the code";
+    if (name !== undefined && !NAME.test(name)) return "does not name a function after the colon";
+    return null;
+  },
+};

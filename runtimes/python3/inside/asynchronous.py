@@ -1,0 +1,96 @@
+"""Serves an async handler: all calls share one loop in the main thread."""
+import asyncio
+import os
+import time
+
+from _hearth.cleanup import Cleanup
+from _hearth.content import payload_of, print_error, result_of, split
+from _hearth.context import Context
+from _hearth.environment import restore, swap
+from _hearth.output import CALL
+from _hearth.sequential import failure
+from _hearth.wire import FD, RETURNED, TIMED_OUT, Call
+
+
+def serve(function, wire, requests, ready):
+    _Loop(function, wire, requests).serve(ready)
+
+
+def wait_for(awaitable, deadline_ms):
+    """Runs an awaitable that a sync handler returned. Returns (True, None) at the deadline, else False and its result."""
+
+    async def wait():
+        try:
+            async with asyncio.timeout(deadline_ms / 1000 - time.time()) as limit:
+                return False, await awaitable
+        except TimeoutError:
+            if limit.expired():
+                return True, None
+            raise
+
+    return asyncio.run(wait())
+
+
+class _Loop:
+    def __init__(self, function, wire, requests):
+        self._function = function
+        self._wire = wire
+        self._requests = requests
+        self._calls = {}
+        self._loop = asyncio.new_event_loop()
+        self._cleanup = Cleanup(function, self._loop)
+        asyncio.set_event_loop(self._loop)
+
+    def serve(self, ready):
+        self._loop.add_reader(FD, self._read)
+        for id, content in ready:
+            self._begin(id, content)
+        while not self._loop.is_closed():
+            try:
+                self._loop.run_forever()
+            except BaseException as error:
+                # SystemExit and KeyboardInterrupt of a task that the function started, or of its signal handler.
+                print_error(error)
+        os._exit(1)  # The function closed the loop.
+
+    def _read(self):
+        for id, content in self._requests.read():
+            self._begin(id, content)
+
+    def _begin(self, id, content):
+        call = self._calls[id] = Call(id)
+        call.undo = None
+        try:
+            head, body = split(content)
+            if self._function.concurrency == 1:
+                self._wire.sole = call
+                if "environment" in head:
+                    call.undo = swap(head["environment"])
+            context = self._function.context.copy()
+            context.run(CALL.set, call)
+            late_s = max(0, head["deadline_ms"] / 1000 - time.time())
+            call.timer = self._loop.call_later(late_s, self._expire, call)
+            call.task = self._loop.create_task(self._run(call, head, body), context=context)
+        except BaseException as error:
+            self._wire.answer(call, *failure(call, error))
+            del self._calls[id]
+
+    async def _run(self, call, head, body):
+        try:
+            result = await self._function.handler(payload_of(body), Context(self._function, head))
+            answer = RETURNED, result_of(result)
+        except BaseException as error:
+            answer = failure(call, error) if call.is_open else (TIMED_OUT,)
+        call.timer.cancel()
+        del self._calls[call.id]
+        if self._wire.sole is call:
+            self._wire.sole = self._wire.instance
+        if call.undo is not None:
+            restore(call.undo)
+        self._wire.answer(call, *answer)
+        if not self._calls:
+            self._cleanup.run(call.task)
+
+    def _expire(self, call):
+        self._wire.answer(call, TIMED_OUT)
+        call.task.cancel()

@@ -1,0 +1,106 @@
+"""The content of requests and answers (runtimes/envelope.ts): heads, payloads, results and errors."""
+import sys
+from _struct import Struct
+from json import dumps
+from json.decoder import JSONDecoder
+from json.encoder import c_make_encoder, encode_basestring
+
+RESULT_BYTES_MAX = 1024 * 1024
+_MESSAGE_MAX = 8 * 1024
+_WHITESPACE = " \t\r\n"
+_length_of = Struct("<I").unpack_from
+_FOLDER = __file__.rpartition("/")[0] + "/"
+
+
+class ResultError(Exception):
+    """A handler returned something that is no result."""
+
+
+def _refuse_constant(name):
+    raise ValueError(name)
+
+
+_scan = JSONDecoder(parse_constant=_refuse_constant).scan_once
+
+
+def split(content):
+    """Returns the head of a request and its body."""
+    end = 4 + _length_of(content)[0]
+    return _scan(str(content[4:end], "utf-8"), 0)[0], content[end:]
+
+
+def payload_of(body):
+    """Returns a payload: its value if it is JSON, None if it is empty, else its text."""
+    if not body:
+        return None
+    text = str(body, "utf-8", "replace")
+    json = text.strip(_WHITESPACE)
+    try:
+        value, end = _scan(json, 0)
+    except (StopIteration, ValueError):
+        return text
+    except RecursionError:
+        raise RecursionError("the payload is nested too deeply to be parsed") from None
+    return value if end == len(json) else text
+
+
+def _refuse(value):
+    raise ResultError(f"the result is not JSON: it contains a value of type {type(value).__qualname__}")
+
+
+def result_of(value):
+    """Returns a result as JSON. Raises ResultError for what JSON cannot express, and for too large a result."""
+    if value is None:
+        return b""
+    if isinstance(value, str):
+        _refuse_size(len(value) + 2)
+    try:
+        parts = c_make_encoder({}, _refuse, encode_basestring, None, ":", ",", False, False, False)(value, 0)
+        _refuse_size(sum(map(len, parts)))  # Before more copies are made of it.
+        content = "".join(parts).encode()
+    except UnicodeEncodeError:
+        # A lone surrogate is not UTF-8, its escape is.
+        content = dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError as error:
+        reasons = {"Circular reference detected": "it contains itself"}
+        if str(error).startswith("Out of range float"):
+            raise ResultError("the result is not JSON: it contains NaN or Infinity") from None
+        raise ResultError(f"the result is not JSON: {reasons.get(str(error), error)}") from None
+    except TypeError as error:
+        raise ResultError(f"the result is not JSON: {error}") from None
+    except RecursionError:
+        raise ResultError("the result is not JSON: it is nested too deeply") from None
+    _refuse_size(len(content))
+    return content
+
+
+def _refuse_size(size):
+    if size > RESULT_BYTES_MAX:
+        raise ResultError(f"the result is too large: {size} bytes or more (limit {RESULT_BYTES_MAX})")
+
+
+def error_of(error, while_what="the handler"):
+    """Returns the `ErrorContent` of an exception."""
+    name = type(error).__name__
+    try:
+        message = f"{while_what} called sys.exit({error.code!r})" if isinstance(error, SystemExit) else str(error)
+    except BaseException:
+        message = "str() of the exception failed"
+    message = message or name
+    if len(message) > _MESSAGE_MAX:
+        message = message[:_MESSAGE_MAX] + "…"
+    return dumps({"type": name, "message": message}).encode()
+
+
+def print_error(error):
+    """Prints an exception with its traceback, less the frames of this program, on standard error."""
+    if isinstance(error, ResultError):
+        return
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(_FOLDER):
+        at = at.tb_next
+    try:
+        # In C: the module traceback costs milliseconds.
+        sys.__excepthook__(type(error), error.with_traceback(at), at)
+    except BaseException:
+        pass  # The function replaced sys.stderr by something that fails.

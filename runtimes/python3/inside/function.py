@@ -1,0 +1,111 @@
+"""Binding: the environment of the process, and the handler from its file."""
+import gc
+import os
+import sys
+from _contextvars import copy_context
+
+_COROUTINE = 0x80  # inspect.CO_COROUTINE
+
+
+class LoadError(Exception):
+    """The handler cannot be found in the code."""
+
+
+class Function:
+    """The function that this process serves, once it is loaded. `head` is that of its bind."""
+
+    def __init__(self, head, code):
+        self.head = head
+        self.concurrency = head["concurrency"]
+        self._code = code
+
+    def load(self):
+        """Raises whatever the module raises, and LoadError."""
+        gc.disable()  # What a module makes while it is imported stays.
+        os.environ.clear()
+        os.environ.update(self.head["environment"])
+        if "TZ" in os.environ:
+            import time
+
+            time.tzset()
+        os.chdir(self.head["working_directory"])
+        self._extend_path()
+        if "random" in sys.modules:
+            sys.modules["random"].seed()
+        path, _, name = self.head["handler"].partition(":")
+        self.handler = _attribute(self._import(path), path, name or "handler")
+        self.is_async = _is_async(self.handler)
+        self.context = copy_context()
+        gc.freeze()
+        gc.enable()
+
+    def _extend_path(self):
+        code = self._code
+        version = "python%d.%d" % sys.version_info[:2]
+        for name in ("site-packages", "python", f".venv/lib/{version}/site-packages"):
+            _add_packages(f"{code}/{name}")
+        sys.path[:0] = [code, *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        # Those of the image, which `-S` leaves out.
+        for folder in (f"/usr/local/lib/{version}/dist-packages", "/usr/lib/python3/dist-packages"):
+            if os.path.isdir(folder):
+                sys.path.append(folder)
+
+    def _import(self, path):
+        file = f"{self._code}/{path}"
+        if not os.path.isfile(file):
+            raise LoadError(f"handler file not found: {path}")
+        folder, _, base = path.rpartition("/")
+        stem = base.removesuffix(".py")
+        names = [name for name in folder.split("/") if name not in ("", ".")] + [stem]
+        own = f"{self._code}/{folder}"
+        if folder and not os.path.isfile(f"{own}/__init__.py"):
+            sys.path.insert(1, own)
+        # A module of the standard library or of this process may have the name already.
+        if all(name.isidentifier() for name in names) and names[0] not in {*sys.modules, *sys.stdlib_module_names}:
+            name = ".".join(names)
+            __import__(name)
+            module = sys.modules[name]
+            if getattr(module, "__file__", None) == os.path.normpath(file):
+                return module
+        return _import_file("_handler", file)
+
+
+def _import_file(name, file):
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(name, file)
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _add_packages(folder):
+    if not os.path.isdir(folder):
+        return
+    if any(name.endswith(".pth") for name in os.listdir(folder)):
+        import site
+
+        site.addsitedir(folder)
+    else:
+        sys.path.append(folder)
+
+
+def _attribute(module, path, name):
+    found = getattr(module, name, None)
+    if callable(found):
+        return found
+    if hasattr(module, name):
+        raise LoadError(f"{path} has a {name}, but it is not callable: {type(found).__name__}")
+    # Functions of the file itself; imported ones are of another module.
+    others = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    others = [key for key in others if callable(vars(module)[key]) and not key.startswith("_")]
+    raise LoadError(f"{path} has no function {name}" + (f" (it has {', '.join(others[:10])})" if others else ""))
+
+
+def _is_async(handler):
+    while type(handler).__name__ == "partial" and hasattr(handler, "func"):
+        handler = handler.func
+    code = getattr(handler, "__code__", None)
+    if code is None and not isinstance(handler, type):
+        code = getattr(type(handler).__call__, "__code__", None)
+    return code is not None and bool(code.co_flags & _COROUTINE)

@@ -1,0 +1,14 @@
+"""The resident process of the runtime python3: /usr/bin/python3 <flags> main.py [code directory].
+
+The modules beside this file form the package `_hearth`, made by hand: sys.path and the names of a function's own
+modules stay free of them.
+"""
+import sys
+
+if __name__ == "__main__":  # multiprocessing imports the main file into processes that it spawns.
+    package = type(sys)("_hearth")
+    package.__path__ = [__file__.rpartition("/")[0]]
+    sys.modules["_hearth"] = package
+    from _hearth.process import main
+
+    main(sys.argv[1] if len(sys.argv) > 1 else "/function")

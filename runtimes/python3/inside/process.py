@@ -1,0 +1,73 @@
+"""The process from its start to its end: opens, takes its function with `bind`, then serves calls."""
+import builtins
+import gc
+import os
+import sys
+
+from _hearth import output
+from _hearth.wire import FD, NOT_LOADED, RETURNED, Call, Requests, Wire
+
+
+def main(code):
+    gc.disable()
+    os.set_blocking(FD, True)
+    os.set_inheritable(FD, False)
+    # The site module makes them, which `-S` leaves out.
+    builtins.exit = builtins.quit = sys.exit
+    wire = Wire()
+    os.register_at_fork(after_in_child=wire.leave)
+    output.install(wire)
+    import _hearth.sequential  # With all that each function needs, before there is one.
+    from _hearth.content import split
+
+    gc.freeze()
+    gc.enable()
+    wire.open()
+    requests = Requests()
+    ready = []
+    while not ready:
+        ready = requests.read()
+    (id, content), *ready = ready
+    head, _ = split(content)
+    function, answer = _bind(wire, Call(id), head, code)
+    if function is None:
+        _refuse_calls(wire, requests, ready, answer)
+    _serving(function)(function, wire, requests, ready)
+
+
+def _bind(wire, call, head, code):
+    """Answers the bind. Returns the function, or None and the content of the answer."""
+    from _hearth.content import error_of, print_error
+    from _hearth.function import Function, LoadError
+
+    wire.sole = call
+    answer = b""
+    try:
+        function = Function(head, code)
+        function.load()
+    except BaseException as error:
+        function = None
+        answer = error_of(error, "the module")
+        if not isinstance(error, LoadError):
+            call.is_gathering = True
+            print_error(error)
+    wire.sole = wire.instance
+    wire.answer(call, RETURNED if function is not None else NOT_LOADED, answer)
+    return function, answer
+
+
+def _refuse_calls(wire, requests, ready, answer):
+    while True:
+        for id, _ in ready:
+            wire.answer(Call(id), NOT_LOADED, answer)
+        ready = requests.read()
+
+
+def _serving(function):
+    if function.is_async:
+        from _hearth.asynchronous import serve
+    elif function.concurrency > 1:
+        from _hearth.threaded import serve
+    else:
+        from _hearth.sequential import serve
+    return serve

@@ -1,0 +1,27 @@
+/** Shapes of functions' code. */
+
+/** The code of a tenant, named by its content. */
+export interface CodeRecord {
+  /** SHA-256 of the tree in hexadecimal digits, see tree.ts. */
+  readonly digest: string;
+  /** Bytes of all files. */
+  readonly size_bytes: number;
+  /** Files, directories and links. */
+  readonly entry_count: number;
+  /** Time of the latest upload, in epoch seconds. */
+  readonly created_at: number;
+}
+
+export interface PutOptions {
+  /** Number of leading components to strip from each name; entries with no more are skipped. */
+  readonly strip_components?: number;
+}
+
+/** The beginning of a file of the code. */
+export interface CodeFile {
+  readonly bytes: Uint8Array;
+  /** 0o644, or 0o755 if it is executable. */
+  readonly mode: number;
+  /** Size of the whole file in bytes. */
+  readonly size_bytes: number;
+}

@@ -1,0 +1,83 @@
+/** Functions' code after a crash: what a killed owner of a pool leaves, and what the next start makes of it. */
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
+import { afterEach, describe, expect, it } from "vitest";
+import type { Failpoint } from "../../src/base/failpoints.ts";
+import { archive, inPieces } from "../support/file-helper.ts";
+import { eventually } from "../support/native.ts";
+import { Ground } from "../support/storage-ground.ts";
+import { CodeGround } from "./code-ground.ts";
+
+const RUNNER = join(import.meta.dirname, "crash-runner.ts");
+const state = { number: 0 };
+
+describe("a killed owner", () => {
+  const grounds: CodeGround[] = [];
+  afterEach(async () => {
+    for (const ground of grounds.splice(0)) await ground.stop();
+  });
+
+  /** Runs a process on a pool of its own until it dies at the failpoint. Resolves to the reopened ground and its output. */
+  async function killedAt(failpoint: Failpoint): Promise<{ left: CodeGround; digest: string }> {
+    const ground = new Ground();
+    const child = spawn(process.execPath, [RUNNER, ground.root, failpoint], { stdio: ["ignore", "pipe", "inherit"] });
+    const exited = new Promise<string | null>((resolve) => child.once("exit", (_, signal) => resolve(signal)));
+    const text = (await buffer(child.stdout)).toString();
+    expect(await exited).toBe("SIGKILL");
+    await eventually("the pool to be unmounted", () => ground.loops().length === 0);
+    const left = new CodeGround(ground);
+    grounds.push(left);
+    await left.open();
+    return { left, digest: text.trim() };
+  }
+
+  it("in the middle of an upload leaves nothing after the next start", async () => {
+    for (const name of ["code.put.unpacked", "code.put.renamed"] as const) {
+      const { left } = await killedAt(name);
+      await eventually("the leftovers to go", async () => (await left.trees()).length === 0);
+      expect(await left.rows()).toEqual([]);
+    }
+  });
+
+  it("in the middle of a collection leaves neither row nor tree", async () => {
+    const { left, digest } = await killedAt("code.collect.deleted");
+    expect(digest).toMatch(/^[0-9a-f]{64}$/);
+    await eventually("the leftovers to go", async () => (await left.trees()).length === 0);
+    expect(await left.rows()).toEqual([]);
+  });
+
+  it("right after an upload has lost nothing of it", async () => {
+    const { left, digest } = await killedAt("app.stop.begun");
+    expect(await left.rows()).toEqual([`t ${digest}`]);
+    expect(await left.trees()).toEqual([digest]);
+    expect(await left.code.readFile("t", digest, "index.mjs", 100)).toMatchObject({
+      bytes: Buffer.from("export const a = 1;\n"),
+    });
+  });
+});
+
+describe("a start", () => {
+  it("keeps trees that instances have, removes others without a row, and names lost ones", async () => {
+    const ground = new CodeGround();
+    await ground.open();
+    await ground.tenant("t");
+    const puts = [1, 2].map(() => ground.code.put("t", inPieces(archive({ name: `f${state.number++}` }))));
+    const [used = "", unused = ""] = (await Promise.all(puts)).map(({ digest }) => digest);
+    const { digest: lost } = await ground.code.put("t", inPieces(archive({ name: `f${state.number++}` })));
+    await ground.store.write([{ sql: "DELETE FROM code WHERE digest IN (?, ?)", args: [used, unused] }]);
+    await ground.pool.remove("code", lost);
+    await ground.pool.create("code", "new-left", 10);
+    await ground.close();
+    await ground.open([used, lost]);
+    await eventually("the leftovers to go", async () => (await ground.trees()).length === 1);
+    expect(await ground.trees()).toEqual([used]);
+    expect(ground.lines).toContain("the storage pool lacks code of functions: deploy it again");
+    await expect(ground.code.pack("t", lost)).rejects.toMatchObject({ code: "NOT_FOUND", message: /are lost/ });
+    expect(() => ground.code.hold(lost)).toThrow(/are lost/);
+    const release = ground.code.hold(used);
+    release();
+    await eventually("the tree to go with its instance", async () => (await ground.trees()).length === 0);
+    await ground.stop();
+  });
+});

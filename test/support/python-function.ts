@@ -1,0 +1,110 @@
+/** Functions of the runtime python3 for its tests: heads of requests, and processes that have loaded a function. */
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { expect } from "vitest";
+import { type BindHead, type CallHead, STATUS } from "../../runtimes/envelope.ts";
+import { python3 } from "../../runtimes/python3/index.ts";
+import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
+
+/** Files of a version's code by their path. */
+export type Code = string | Readonly<Record<string, string>>;
+
+export const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+export function bindHead(more: Partial<BindHead> = {}): BindHead {
+  return {
+    type: "bind",
+    handler: "main.py",
+    protocol: null,
+    function_id: "fn_1",
+    function_name: "greeter",
+    version: 3,
+    memory_limit_mb: 128,
+    timeout_ms: 20_000,
+    concurrency: 1,
+    cleanup: true,
+    working_directory: "/",
+    environment: { PATH: "/usr/bin:/bin", STAGE: "test" },
+    ...more,
+  };
+}
+
+export function callHead(more: Partial<CallHead> = {}): CallHead {
+  return { type: "call", invocation_id: "inv_1", deadline_ms: Date.now() + 20_000, traceparent: TRACEPARENT, ...more };
+}
+
+/** The command of the runtime with its program in `inside`, for code in `code`. */
+export function pythonCommand(inside: string, code: string): string[] {
+  const argv = python3.serving.kind === "resident" ? python3.serving.argv : [];
+  return [...argv.slice(0, -1), join(inside, "main.py"), code];
+}
+
+/** Writes code; a text is that of main.py. */
+export function writeCode(directory: string, code: Code): void {
+  for (const [path, text] of Object.entries(typeof code === "string" ? { "main.py": code } : code)) {
+    mkdirSync(dirname(join(directory, path)), { recursive: true });
+    writeFileSync(join(directory, path), text);
+    chmodSync(join(directory, path), 0o644);
+  }
+}
+
+/** Starts the program of the runtime on this machine. Its code is what its directory holds when it is bound. */
+export const startPython = (): Promise<ResidentProcess> =>
+  ResidentProcess.open(pythonCommand(python3.directory ?? "", "{directory}"));
+
+/** A process of this machine that took a function. */
+export class PythonFunction {
+  readonly process: ResidentProcess;
+  readonly bound: Answer;
+
+  private constructor(process: ResidentProcess, bound: Answer) {
+    this.process = process;
+    this.bound = bound;
+  }
+
+  static async load(code: Code, head: Partial<BindHead> = {}): Promise<PythonFunction> {
+    const process = await startPython();
+    writeCode(process.directory, code);
+    return new PythonFunction(process, await process.bind(bindHead(head)));
+  }
+
+  call(payload: Uint8Array | string = "", head: Partial<CallHead> = {}, options: CallOptions = {}): Promise<Answer> {
+    return this.process.call(callHead(head), payload, options);
+  }
+
+  /** Calls and returns the value of the result, or of the error. */
+  async value(payload: Uint8Array | string = "", head: Partial<CallHead> = {}): Promise<unknown> {
+    const { content } = await this.call(payload, head);
+    return content.length === 0 ? null : JSON.parse(content.toString());
+  }
+
+  end(): Promise<unknown> {
+    return this.process.end();
+  }
+}
+
+/** The functions of a test. */
+export class PythonFunctions {
+  readonly #running: { end(): Promise<unknown> }[] = [];
+
+  add(...processes: readonly { end(): Promise<unknown> }[]): void {
+    this.#running.push(...processes);
+  }
+
+  readonly load = async (code: Code, head: Partial<BindHead> = {}): Promise<PythonFunction> => {
+    const loaded = await PythonFunction.load(code, head);
+    this.add(loaded);
+    return loaded;
+  };
+
+  /** Loads a function that is expected to load. */
+  readonly loaded = async (code: Code, head: Partial<BindHead> = {}): Promise<PythonFunction> => {
+    const made = await this.load(code, head);
+    expect(made.bound).toMatchObject({ ended: "answered", status: STATUS.returned });
+    return made;
+  };
+
+  async end(): Promise<void> {
+    await Promise.all(this.#running.splice(0).map((one) => one.end()));
+  }
+}
