@@ -212,10 +212,7 @@ export const LIMITS = {
   cell_refill_delay_ms: 20,
   /** An instance that is still being cleaned up this long after its call is removed. */
   recycling_ms_max: 10_000,
-  /**
-   * An instance that takes no more calls is removed this long after the last of them began, whatever it still runs: the
-   * longest timeout of a function, and ten seconds for its launcher.
-   */
+  /** An instance that takes no more calls is removed after the longest timeout of a function and 10 s for its launcher. */
   closing_ms_max: 3_610_000,
   /** Calls that one instance serves at the same time, for runtimes that can. */
   instance_concurrency_max: 100,
