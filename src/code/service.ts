@@ -9,7 +9,9 @@
  *    a row, or a `new-` tree: `boot` removes both.
  * D3 Work on one digest runs one piece after the other: a tree that is uploaded again while it is removed is made again.
  * D4 A tree with a hold stays on the disk, whether it has a row or not.
- * D5 A row goes when no version of its tenant names it and its upload is `code_unused_seconds` old.
+ * D5 The disk may lose the last seconds before a power cut, and so the content of a tree that has its name. A tree that this
+ *    process has not made is read before an upload relies on it, and replaced if it is damaged.
+ * D6 A row goes when no version of its tenant names it and its upload is `code_unused_seconds` old.
  */
 import { closing } from "../base/answer.ts";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
@@ -29,6 +31,7 @@ import { type CodeKey, CodeRows, noSuchCode } from "./rows.ts";
 import type { CodeFile, CodeRecord, PutOptions } from "./schema.ts";
 import { CodeTree } from "./tree.ts";
 import { unpack } from "./unpack.ts";
+import { digestOnDisk } from "./verify.ts";
 
 /** Largest number of trees that one log line names. */
 const LOST_NAMED_MAX = 10;
@@ -61,6 +64,8 @@ export class CodeStore {
   readonly #rowless = new Set<string>();
   /** Trees that have a row and are not on the disk. */
   readonly #lost = new Set<string>();
+  /** Trees that this process has made or read (D5): at most those that are on the disk. */
+  readonly #whole = new Set<string>();
   readonly #retries: Retries;
   readonly #background = new Underway();
 
@@ -169,7 +174,15 @@ export class CodeStore {
   /** D2. In the digest's turn. Resolves to false if the tree was there already. */
   async #keep(tenant_id: string, id: string, record: CodeRecord): Promise<boolean> {
     const { digest } = record;
-    const isNew = await this.#options.storage().rename("code", id, digest);
+    const storage = this.#options.storage();
+    let isNew = await storage.rename("code", id, digest);
+    if (!isNew && !(await this.#isWhole(tenant_id, digest))) {
+      const damaged = `${id}-damaged`;
+      await storage.rename("code", digest, damaged);
+      isNew = await storage.rename("code", id, digest);
+      void this.#background.add(this.#sweep(damaged));
+    }
+    this.#whole.add(digest);
     failpoint("code.put.renamed");
     this.#lost.delete(digest);
     try {
@@ -180,6 +193,23 @@ export class CodeStore {
     }
     this.#rowless.delete(digest);
     return isNew;
+  }
+
+  /** D5. In the digest's turn. */
+  async #isWhole(tenant_id: string, digest: string): Promise<boolean> {
+    if (this.#whole.has(digest)) return true;
+    const { storage, files, log } = this.#options;
+    const { session, close } = await files().open(tenant_id, storage().subvolume("code", digest), 0);
+    try {
+      const found = await digestOnDisk(session).catch((error: unknown) => {
+        if (error instanceof AppError && error.code === "INVALID_ARGUMENT") return error.message;
+        throw error;
+      });
+      if (found !== digest) log.error("code on the disk is damaged: an upload replaces it", { digest, found });
+      return found === digest;
+    } finally {
+      close();
+    }
   }
 
   /** Returns the tenant's code. Throws NOT_FOUND. */
@@ -278,7 +308,7 @@ export class CodeStore {
     throw new AppError("NOT_FOUND", `files of code ${digest} are lost`, { hint: "upload the files again" });
   }
 
-  /** Removes code that no version names and whose upload is old (D5). */
+  /** Removes code that no version names and whose upload is old (D6). */
   async prune(): Promise<void> {
     const uploaded_before = this.#now() - LIMITS.code_unused_seconds;
     for await (const keys of this.#rows.unused(uploaded_before)) {
@@ -328,6 +358,7 @@ export class CodeStore {
           return;
         }
         this.#lost.delete(digest);
+        this.#whole.delete(digest);
         await this.#options.storage().remove("code", digest);
       }),
     );

@@ -1,5 +1,6 @@
 /** Functions' code after a crash: what a killed owner of a pool leaves, and what the next start makes of it. */
 import { spawn } from "node:child_process";
+import { lstatSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { afterEach, describe, expect, it } from "vitest";
@@ -11,13 +12,13 @@ import { CodeGround } from "./code-ground.ts";
 
 const RUNNER = join(import.meta.dirname, "crash-runner.ts");
 const state = { number: 0 };
+const grounds: CodeGround[] = [];
+
+afterEach(async () => {
+  for (const ground of grounds.splice(0)) await ground.stop();
+});
 
 describe("a killed owner", () => {
-  const grounds: CodeGround[] = [];
-  afterEach(async () => {
-    for (const ground of grounds.splice(0)) await ground.stop();
-  });
-
   /** Runs a process on a pool of its own until it dies at the failpoint. Resolves to the reopened ground and its output. */
   async function killedAt(failpoint: Failpoint): Promise<{ left: CodeGround; digest: string }> {
     const ground = new Ground();
@@ -60,6 +61,7 @@ describe("a killed owner", () => {
 describe("a start", () => {
   it("keeps trees that instances have, removes others without a row, and names lost ones", async () => {
     const ground = new CodeGround();
+    grounds.push(ground);
     await ground.open();
     await ground.tenant("t");
     const puts = [1, 2].map(() => ground.code.put("t", inPieces(archive({ name: `f${state.number++}` }))));
@@ -78,6 +80,34 @@ describe("a start", () => {
     const release = ground.code.hold(used);
     release();
     await eventually("the tree to go with its instance", async () => (await ground.trees()).length === 0);
-    await ground.stop();
+  });
+
+  it("replaces a tree that lost content in a power cut as soon as it is uploaded again", async () => {
+    const ground = new CodeGround();
+    grounds.push(ground);
+    await ground.open();
+    await ground.tenant("t");
+    const bytes = archive(
+      { name: "d/f", content: "content" },
+      { name: "d/g", type: "link", link: "d/f" },
+      { name: "empty" },
+      { name: "run", content: "#!", mode: 0o755 },
+      { name: "l", type: "symlink", link: "d/f" },
+    );
+    const { digest } = await ground.code.put("t", inPieces(bytes));
+    const { dev } = lstatSync(ground.seen(digest));
+    await ground.close();
+    await ground.open();
+    await ground.code.put("t", inPieces(bytes));
+    expect(lstatSync(ground.seen(digest)).dev).toBe(dev);
+    expect(ground.lines.filter((line) => line.includes("damaged"))).toEqual([]);
+    await ground.ground.sh(`truncate -s 0 ${ground.pool.subvolume("code", digest)}/d/f`);
+    await ground.close();
+    await ground.open();
+    await ground.code.put("t", inPieces(bytes));
+    expect(readFileSync(ground.seen(digest, "d/f"), "utf8")).toBe("content");
+    expect(lstatSync(ground.seen(digest)).dev).not.toBe(dev);
+    expect(ground.lines).toContain("code on the disk is damaged: an upload replaces it");
+    await eventually("the damaged tree to go", async () => (await ground.trees()).length === 1);
   });
 });

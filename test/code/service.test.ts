@@ -4,6 +4,7 @@ import { buffer } from "node:stream/consumers";
 import { gunzipSync, gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
+import { TENANT_LIMITS } from "../../src/base/tenant-limits.ts";
 import { CODE_MTIME_MS } from "../../src/code/unpack.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
 import { archive, ENTRY, inPieces } from "../support/file-helper.ts";
@@ -277,6 +278,9 @@ describe("a refused upload leaves nothing and names the entry:", () => {
     expect(await put(anArchive(names), "small").catch(quota)).toBe("QUOTA_EXCEEDED");
     expect((await put(archive({ name: "f", content }), "small")).digest).toBe(first.digest);
     expect((await held.rows()).filter((row) => row.startsWith("small "))).toEqual([`small ${first.digest}`]);
+    const { sql } = TENANT_LIMITS.storage_mb_max.used;
+    const used = await held.store.readOne(`SELECT ${sql} AS bytes FROM tenants WHERE id = 'small'`);
+    expect(used?.bytes).toBe(content.length + LIMITS.code_entry_bytes + LIMITS.code_tree_bytes);
     await eventually("the refused tree to go", async () => {
       const known = new Set((await held.rows()).map((row) => row.split(" ")[1]));
       return (await held.trees()).every((digest) => known.has(digest));

@@ -93,6 +93,23 @@ export function storageContract(open: () => Promise<OpenedPool>): void {
     await pool.remove("snapshots", "s1");
   });
 
+  it("gives a subvolume another name once, and never one that is taken", async () => {
+    const path = await pool.create("code", "new-1", 10);
+    await ground.sh(`echo 1 > ${path}/f`);
+    expect(await pool.rename("code", "new-1", DIGEST)).toBe(true);
+    expect(await pool.rename("code", "new-1", DIGEST)).toBe(true);
+    expect(await ground.sh(`cat ${pool.subvolume("code", DIGEST)}/f`)).toBe("1");
+    expect((await pool.usage("code", DIGEST)).limit_bytes).toBe(10 * MIB);
+    await pool.create("code", "new-2", 10);
+    expect(await pool.rename("code", "new-2", DIGEST)).toBe(false);
+    expect((await pool.list("code")).sort()).toEqual([DIGEST, "new-2"].sort());
+    await expect(pool.rename("code", "none", "other")).rejects.toMatchObject({ code: "NOT_FOUND" });
+    for (const id of ["../volumes/x", "a/b", "", "x".repeat(65)]) {
+      await expect(pool.rename("code", "new-2", id)).rejects.toThrow(/Invalid argument/);
+    }
+    for (const id of [DIGEST, "new-2"]) await pool.remove("code", id);
+  });
+
   it("holds a limit to the megabyte, for its own subvolume alone, and lets what is there be removed", async () => {
     const [mine, other] = [await pool.create("volumes", "mine", 20), await pool.create("volumes", "other", 40)];
     const full = await ground.fill(`${mine}/a`, 30);
