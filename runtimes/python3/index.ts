@@ -3,7 +3,7 @@
  * started in each cell; `inside` holds its program, README.md the contract of a handler.
  */
 import { join } from "node:path";
-import { RUNTIME_INSIDE, type Runtime } from "../runtime.ts";
+import { CODE_INSIDE, RUNTIME_INSIDE, type Runtime } from "../runtime.ts";
 
 /** `file.py:function`; the file relative to the code, the function a name. */
 const HANDLER = /^(?<file>[^:]+\.py)(?::(?<name>[^:]*))?$/u;
@@ -22,7 +22,7 @@ export const python3: Runtime = {
   needsCode: true,
   serving: {
     kind: "resident",
-    argv: ["/usr/bin/python3", ...FLAGS, `${RUNTIME_INSIDE}/main.py`],
+    argv: ["/usr/bin/python3", ...FLAGS, `${RUNTIME_INSIDE}/main.py`, CODE_INSIDE],
     open_timeout_ms: OPEN_TIMEOUT_MS,
   },
   complaint(handler) {

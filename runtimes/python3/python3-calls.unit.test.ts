@@ -124,7 +124,7 @@ def handler(payload, context):
     for (let n = 0; n < 3; n++) {
       const answer = await function_.call();
       expect(answer.ended).toBe("answered");
-      expect(Number(answer.content)).toBeGreaterThan(0);
+      expect(answer.stdout).toContain("signal");
       expect(answer.stdout.split("\n").filter((line) => !/^(y{500}|signal)*$/.test(line))).toEqual([]);
     }
   });

@@ -107,7 +107,7 @@ def handler(payload, context): return ${result} if payload is None else payload
     const answer = await function_.call();
     expect([answer.status, JSON.parse(answer.content.toString())]).toEqual([
       STATUS.failed,
-      { type: "ResultError", message: expect.stringContaining(why) },
+      { type: "ResultNotJson", message: expect.stringContaining(why) },
     ]);
     expect(await function_.value("1")).toBe(1);
   });
@@ -118,8 +118,8 @@ def handler(payload, context): return ${result} if payload is None else payload
     expect([largest.status, largest.content.length, largest.is_truncated]).toEqual([STATUS.returned, MIB, false]);
     for (const size of [MIB - 1, 64 * MIB]) {
       expect(await function_.value(String(size))).toEqual({
-        type: "ResultError",
-        message: `the result is too large: ${size + 2} bytes or more (limit ${MIB})`,
+        type: "ResultTooLarge",
+        message: `the result has ${size + 2} bytes or more (limit ${MIB})`,
       });
     }
   });
@@ -205,18 +205,18 @@ describe("loading", () => {
   });
 
   it.each([
-    ["a missing file", { "other.py": "" }, "LoadError", "handler file not found: main.py"],
+    ["a missing file", { "other.py": "" }, "HandlerFileMissing", "handler file does not exist in the code: main.py"],
     [
       "a missing function",
       "def run(payload, context): ...",
-      "LoadError",
-      "main.py has no function handler (it has run)",
+      "HandlerFunctionMissing",
+      "main.py has no function handler (functions: run)",
     ],
     [
       "something else than a function",
       "handler = 3",
-      "LoadError",
-      "main.py has a handler, but it is not callable: int",
+      "HandlerNotAFunction",
+      "handler of main.py is not a function: int",
     ],
     ["a syntax error", "def handler(:", "SyntaxError", "invalid syntax (main.py, line 1)"],
     ["an exception", "raise KeyError('x')", "KeyError", "'x'"],
@@ -228,7 +228,7 @@ describe("loading", () => {
     const function_ = await load(code, head);
     expect(function_.bound.status).toBe(STATUS.not_loaded);
     expect(JSON.parse(function_.bound.content.toString())).toEqual({ type, message });
-    expect(function_.bound.stderr).toContain(type === "LoadError" ? "" : type);
+    expect(function_.bound.stderr).toContain(type.startsWith("Handler") ? "" : type);
     const answer = await function_.call();
     expect([answer.status, answer.content]).toEqual([STATUS.not_loaded, function_.bound.content]);
   });

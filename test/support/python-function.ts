@@ -36,7 +36,7 @@ export function callHead(more: Partial<CallHead> = {}): CallHead {
 /** The command of the runtime with its program in `inside`, for code in `code`. */
 export function pythonCommand(inside: string, code: string): string[] {
   const argv = python3.serving.kind === "resident" ? python3.serving.argv : [];
-  return [...argv.slice(0, -1), join(inside, "main.py"), code];
+  return [...argv.slice(0, -2), join(inside, "main.py"), code];
 }
 
 /** Writes code; a text is that of main.py. */

@@ -12,8 +12,12 @@ _length_of = Struct("<I").unpack_from
 _FOLDER = __file__.rpartition("/")[0] + "/"
 
 
-class ResultError(Exception):
-    """A handler returned something that is no result."""
+class Refusal(Exception):
+    """An error of the runtime itself: `type` of its `ErrorContent`, and the message. It has no traceback to show."""
+
+    def __init__(self, type, message):
+        super().__init__(message)
+        self.type = type
 
 
 def _refuse_constant(name):
@@ -44,12 +48,16 @@ def payload_of(body):
     return value if end == len(json) else text
 
 
+def _not_json(why):
+    return Refusal("ResultNotJson", f"the result cannot be expressed as JSON: {why}")
+
+
 def _refuse(value):
-    raise ResultError(f"the result is not JSON: it contains a value of type {type(value).__qualname__}")
+    raise _not_json(f"it contains a value of type {type(value).__qualname__}")
 
 
 def result_of(value):
-    """Returns a result as JSON. Raises ResultError for what JSON cannot express, and for too large a result."""
+    """Returns a result as JSON. Raises Refusal for what JSON cannot express, and for too large a result."""
     if value is None:
         return b""
     if isinstance(value, str):
@@ -64,24 +72,24 @@ def result_of(value):
     except ValueError as error:
         reasons = {"Circular reference detected": "it contains itself"}
         if str(error).startswith("Out of range float"):
-            raise ResultError("the result is not JSON: it contains NaN or Infinity") from None
-        raise ResultError(f"the result is not JSON: {reasons.get(str(error), error)}") from None
+            raise _not_json("it contains NaN or Infinity") from None
+        raise _not_json(reasons.get(str(error), error)) from None
     except TypeError as error:
-        raise ResultError(f"the result is not JSON: {error}") from None
+        raise _not_json(error) from None
     except RecursionError:
-        raise ResultError("the result is not JSON: it is nested too deeply") from None
+        raise _not_json("it is nested too deeply") from None
     _refuse_size(len(content))
     return content
 
 
 def _refuse_size(size):
     if size > RESULT_BYTES_MAX:
-        raise ResultError(f"the result is too large: {size} bytes or more (limit {RESULT_BYTES_MAX})")
+        raise Refusal("ResultTooLarge", f"the result has {size} bytes or more (limit {RESULT_BYTES_MAX})")
 
 
 def error_of(error, while_what="the handler"):
     """Returns the `ErrorContent` of an exception."""
-    name = type(error).__name__
+    name = error.type if isinstance(error, Refusal) else type(error).__name__
     try:
         message = f"{while_what} called sys.exit({error.code!r})" if isinstance(error, SystemExit) else str(error)
     except BaseException:
@@ -94,7 +102,7 @@ def error_of(error, while_what="the handler"):
 
 def print_error(error):
     """Prints an exception with its traceback, less the frames of this program, on standard error."""
-    if isinstance(error, ResultError):
+    if isinstance(error, Refusal):
         return
     at = error.__traceback__
     while at is not None and at.tb_frame.f_code.co_filename.startswith(_FOLDER):

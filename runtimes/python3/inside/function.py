@@ -4,11 +4,9 @@ import os
 import sys
 from _contextvars import copy_context
 
+from _hearth.content import Refusal
+
 _COROUTINE = 0x80  # inspect.CO_COROUTINE
-
-
-class LoadError(Exception):
-    """The handler cannot be found in the code."""
 
 
 class Function:
@@ -20,7 +18,7 @@ class Function:
         self._code = code
 
     def load(self):
-        """Raises whatever the module raises, and LoadError."""
+        """Raises whatever the module raises, and Refusal if it has no such handler."""
         gc.disable()  # What a module makes while it is imported stays.
         os.environ.clear()
         os.environ.update(self.head["environment"])
@@ -33,6 +31,7 @@ class Function:
         if "random" in sys.modules:
             sys.modules["random"].seed()
         path, _, name = self.head["handler"].partition(":")
+        sys.argv = [f"{self._code}/{path}"]
         self.handler = _attribute(self._import(path), path, name or "handler")
         self.is_async = _is_async(self.handler)
         self.context = copy_context()
@@ -53,7 +52,7 @@ class Function:
     def _import(self, path):
         file = f"{self._code}/{path}"
         if not os.path.isfile(file):
-            raise LoadError(f"handler file not found: {path}")
+            raise Refusal("HandlerFileMissing", f"handler file does not exist in the code: {path}")
         folder, _, base = path.rpartition("/")
         stem = base.removesuffix(".py")
         names = [name for name in folder.split("/") if name not in ("", ".")] + [stem]
@@ -95,11 +94,12 @@ def _attribute(module, path, name):
     if callable(found):
         return found
     if hasattr(module, name):
-        raise LoadError(f"{path} has a {name}, but it is not callable: {type(found).__name__}")
+        raise Refusal("HandlerNotAFunction", f"{name} of {path} is not a function: {type(found).__name__}")
     # Functions of the file itself; imported ones are of another module.
     others = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     others = [key for key in others if callable(vars(module)[key]) and not key.startswith("_")]
-    raise LoadError(f"{path} has no function {name}" + (f" (it has {', '.join(others[:10])})" if others else ""))
+    names = ", ".join(others)[:1024] or "none"
+    raise Refusal("HandlerFunctionMissing", f"{path} has no function {name} (functions: {names})")
 
 
 def _is_async(handler):

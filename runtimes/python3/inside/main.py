@@ -1,4 +1,4 @@
-"""The resident process of the runtime python3: /usr/bin/python3 <flags> main.py [code directory].
+"""The resident process of the runtime python3: /usr/bin/python3 <flags> main.py <directory of the code>.
 
 The modules beside this file form the package `_hearth`, made by hand: sys.path and the names of a function's own
 modules stay free of them.
@@ -11,4 +11,4 @@ if __name__ == "__main__":  # multiprocessing imports the main file into process
     sys.modules["_hearth"] = package
     from _hearth.process import main
 
-    main(sys.argv[1] if len(sys.argv) > 1 else "/function")
+    main(sys.argv[1])

@@ -38,7 +38,7 @@ def main(code):
 def _bind(wire, call, head, code):
     """Answers the bind. Returns the function, or None and the content of the answer."""
     from _hearth.content import error_of, print_error
-    from _hearth.function import Function, LoadError
+    from _hearth.function import Function
 
     wire.sole = call
     answer = b""
@@ -48,9 +48,8 @@ def _bind(wire, call, head, code):
     except BaseException as error:
         function = None
         answer = error_of(error, "the module")
-        if not isinstance(error, LoadError):
-            call.is_gathering = True
-            print_error(error)
+        call.is_gathering = True
+        print_error(error)
     wire.sole = wire.instance
     wire.answer(call, RETURNED if function is not None else NOT_LOADED, answer)
     return function, answer

@@ -15,10 +15,9 @@ def serve(function, wire, requests, ready):
     cleanup = Cleanup(function)
     while True:
         try:
-            for id, content in ready:
-                _serve_call(function, wire, id, content)
+            while ready:
+                _serve_call(function, wire, *ready.pop(0))
                 cleanup.run()
-            ready = ()
             ready = requests.read()
         except BaseException as error:
             # A signal handler of the function raised between two calls.

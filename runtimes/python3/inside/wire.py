@@ -60,7 +60,7 @@ class Requests:
         if not self._left and len(data) >= 17:
             length, type, id, flags, _ = _BEGIN_HEAD.unpack_from(data)
             if length + 4 == len(data) and type == BEGIN and not flags & _MORE:
-                return ((id, data[17:]),)
+                return [(id, data[17:])]
         return self._take(self._left + data)
 
     def _take(self, data):
