@@ -12,7 +12,12 @@
 #include "resident-state.h"
 #include "resident.h"
 
-enum { CONTENT_HEAD_MAX = 8 /* of the process's frames, before the content */ };
+enum {
+  CONTENT_HEAD_MAX = 8, /* of the process's frames, before the content */
+  FRAME_COST = 1,
+  PIECE_COST = 3,       /* of each CALL_CHUNK and CALL_LOG to the daemon, also: a call may have any number of them */
+  COST_BYTES = 64,      /* of the instance's log, which has no cap, cost 1 more */
+};
 
 static struct call *find_call(uint32_t id) {
   for (int i = 0; i < resident.concurrency; i++) {
@@ -22,7 +27,7 @@ static struct call *find_call(uint32_t id) {
 }
 
 bool resident_blocked(void) {
-  return resident.frames_left == 0 || resident.conn == NULL || buf_len(&resident.conn->out) > OUT_PAUSE;
+  return resident.credit <= 0 || resident.conn == NULL || buf_len(&resident.conn->out) > OUT_PAUSE;
 }
 
 void resident_send_result(struct call *call, uint32_t status, const uint8_t *bytes, size_t len) {
@@ -31,6 +36,8 @@ void resident_send_result(struct call *call, uint32_t status, const uint8_t *byt
   call->id = 0;
   resident.calls_count--;
 }
+
+static void charge(size_t cost) { resident.credit -= (int32_t)cost; }
 
 /* Logs */
 
@@ -43,8 +50,10 @@ static uint32_t within(uint32_t *left, size_t len, uint32_t flag, struct call *c
 
 void resident_send_log(struct call *call, uint8_t stream, const uint8_t *bytes, size_t len) {
   size_t kept = call == NULL ? len : within(&call->log_left, len, RESULT_STDERR_TRUNCATED, call);
+  if (kept == 0) return;
   struct wire_call_log head = {.stream = stream};
-  if (kept > 0) conn_send(resident.conn, CALL_LOG, call == NULL ? 0 : call->id, &head, sizeof head, bytes, kept);
+  charge(PIECE_COST + (call == NULL ? kept / COST_BYTES : 0));
+  conn_send(resident.conn, CALL_LOG, call == NULL ? 0 : call->id, &head, sizeof head, bytes, kept);
 }
 
 /* Returns the call that standard output and error belong to; NULL: the instance. */
@@ -111,7 +120,9 @@ static bool take_frame(uint8_t type, uint32_t id, struct cursor *body) {
   if (body->left > CALL_CHUNK_MAX) return false;
   uint32_t kept = within(&call->result_left, body->left, RESULT_TRUNCATED, call);
   if (type == CALL_CHUNK) {
-    if (kept > 0) conn_send(resident.conn, CALL_CHUNK, id, body->at, kept, NULL, 0);
+    if (kept == 0) return true;
+    charge(PIECE_COST);
+    conn_send(resident.conn, CALL_CHUNK, id, body->at, kept, NULL, 0);
     return true;
   }
   resident_drain_sole();
@@ -121,7 +132,7 @@ static bool take_frame(uint8_t type, uint32_t id, struct cursor *body) {
 
 bool resident_take_frames(void) {
   struct buf *in = &resident.peer.in;
-  while (buf_len(in) >= 4 && resident.frames_left > 0) {
+  while (buf_len(in) >= 4 && resident.credit > 0) {
     const uint8_t *at = in->data + in->start;
     uint32_t len, id;
     memcpy(&len, at, sizeof len);
@@ -132,7 +143,7 @@ bool resident_take_frames(void) {
     }
     memcpy(&id, at + 5, sizeof id);
     struct cursor body = {.at = at + FRAME_HEAD, .left = len - (FRAME_HEAD - 4)};
-    resident.frames_left--;
+    charge(FRAME_COST);
     if (!take_frame(at[4], id, &body)) return false;
     buf_take(in, 4 + (size_t)len);
   }

@@ -31,8 +31,8 @@ struct resident {
   uint64_t open_us;     /* from SERVE to CALL_OPEN */
   uint64_t deadline_us; /* of CALL_OPEN, later of the process's end after that of its socket */
   uint64_t kill_us;
-  uint32_t frames_left; /* until `frames_us` */
-  uint64_t frames_us;
+  int32_t credit;     /* frames that the process may send; below 0: a debt */
+  uint64_t credit_us; /* when there is more */
   struct ending ending;
   uint64_t ended_us;
 };
@@ -46,7 +46,7 @@ void resident_hang_up(void);
 
 /* resident-frames.c */
 
-/* F1: frames and output of the process wait while no daemon reads them. Frames wait after FRAMES_MAX of them, too. */
+/* F1: frames and output of the process wait while no daemon reads them, and without credit. */
 bool resident_blocked(void);
 /* Sends CALL_OPEN. */
 void resident_send_open(void);

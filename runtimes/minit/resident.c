@@ -18,8 +18,8 @@ enum {
   BYTES_AT_END = 512 * 1024, /* more than a socket holds: a child that goes on writing is not waited for */
   KILL_AGAIN_US = 5000,
   HANG_UP_US = 100 * 1000,   /* between the end of the socket and that of the process, before it counts as a breach */
-  FRAMES_MAX = 128,          /* of the process in FRAMES_US: each costs the daemon time, however small it is */
-  FRAMES_US = 1000,
+  CREDIT = 128,              /* of the process in CREDIT_US: each frame costs the daemon time, however small it is */
+  CREDIT_US = 1000,
 };
 
 struct resident resident = {.peer.fd = -1};
@@ -105,8 +105,8 @@ void resident_serve(struct conn *c, uint32_t id, struct cursor *body, bool is_ta
   resident.peer = (struct conn){.fd = ends[0]};
   resident.concurrency = request.concurrency;
   resident.calls_count = 0;
-  resident.frames_left = FRAMES_MAX;
-  resident.frames_us = 0;
+  resident.credit = CREDIT;
+  resident.credit_us = 0;
   resident.deadline_us = request.timeout_ms == 0 ? UINT64_MAX : now_us() + (uint64_t)request.timeout_ms * 1000;
   resident.ending = (struct ending){0};
   struct start start = {
@@ -229,21 +229,21 @@ static bool watch(void) {
   return proc_watch(&resident.proc, &server, RESIDENT_SLOT, !resident_blocked());
 }
 
-/* Lets the process send `count` frames more. Those that were read before come first. */
-static void allow_frames(uint32_t count) {
-  resident.frames_left = count;
+/* Frames that were read before come first. */
+static void give_credit(int32_t credit) {
+  resident.credit = credit;
   if (resident.state != ENDING && !resident_take_frames()) resident_end(RESULT_BROKEN, NULL);
 }
 
 void resident_turn(uint64_t now) {
   if (resident.state == NONE) return;
-  if (now >= resident.frames_us) {
-    resident.frames_us = now + FRAMES_US;
-    allow_frames(FRAMES_MAX);
+  if (now >= resident.credit_us) {
+    resident.credit_us = now + CREDIT_US;
+    give_credit(resident.credit > 0 ? CREDIT : resident.credit + CREDIT);
   }
   if (resident.state != ENDING && resident.proc.pid == 0) {
     size_t got = 0;
-    allow_frames(UINT32_MAX);
+    give_credit(INT32_MAX);
     while (got < BYTES_AT_END && resident_receive(&got)) continue;
     resident_end(0, NULL);
   }
@@ -260,7 +260,7 @@ uint64_t resident_wake_us(void) {
   if (resident.state == NONE) return UINT64_MAX;
   if (resident.state == ENDING) return has_children ? resident.kill_us : 0;
   uint64_t wake = resident.deadline_us;
-  if (resident.frames_left == 0 && resident.frames_us < wake) wake = resident.frames_us;
+  if (resident.credit <= 0 && resident.credit_us < wake) wake = resident.credit_us;
   for (int i = 0; i < resident.concurrency && resident.calls_count > 0; i++) {
     const struct call *call = &resident.calls[i];
     if (call->id != 0 && call->deadline_us < wake) wake = call->deadline_us;

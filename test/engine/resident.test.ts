@@ -427,9 +427,17 @@ describe("a hostile handler", () => {
     await serve({ concurrency: 2 });
     const { result, handler_ms } = await call("crumbs 20000");
     expect(result.length).toBe(20_000 + 3);
-    // At most 128 frames a millisecond.
-    expect(handler_ms).toBeGreaterThan(100);
+    // At most 32 pieces a millisecond.
+    expect(handler_ms).toBeGreaterThan(500);
     await expect(call("exit 0")).resolves.toMatchObject({ status: 0 });
+  });
+
+  it("that floods the log of its instance is slowed down, and none is lost", async () => {
+    await serve({ concurrency: 2 });
+    const { handler_ms } = await call("pour 4096");
+    expect([log.stdout.length, resident.tail]).toEqual([4 * MIB, "p".repeat(4_096)]);
+    // At most 8 KiB a millisecond.
+    expect(handler_ms).toBeGreaterThan(400);
   });
 
   it.each(["flood", "shout"])("that floods its log (%s) fills no memory, and is ended by the deadline", async (how) => {

@@ -132,6 +132,11 @@ static void run(const struct call *call) {
   } else if (after(text, "shout")) {
     memset(bytes, 's', sizeof bytes);
     for (;;) fwrite(bytes, 1, sizeof bytes, stdout);
+  } else if ((rest = after(text, "pour"))) {
+    memset(bytes, 'p', 1024);
+    bytes[1024] = 0;
+    for (int left = atoi(rest); left > 0; left--) log_text(0, 1, bytes);
+    answer(id, 0, "", 0);
   } else if (after(text, "babble")) {
     answer(id, 0, "", 0);
     for (;;) log_text(0, 1, "babble\n");

@@ -12,13 +12,12 @@ import { connect, type Socket } from "node:net";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
-import type { OutputStream } from "../ports/commands.ts";
 import type { ExecOutcome, ExecRequest, InstanceMinit } from "../ports/instances.ts";
 import type { Resident, ServeRequest } from "../ports/residents.ts";
 import { type Greeting, readExit, readGreeting } from "./answers.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
 import { GatheredOutput } from "./gathered-output.ts";
-import { ResidentClient } from "./resident-client.ts";
+import { type OnLog, ResidentClient } from "./resident-client.ts";
 
 const FLAG_SOLE = 1;
 const FLAG_WIPE = 8;
@@ -118,16 +117,16 @@ export class MinitClient implements InstanceMinit {
     });
   }
 
-  serve(request: ServeRequest, onLog: (stream: OutputStream, chunk: Buffer) => void = () => {}): Resident {
+  serve(request: ServeRequest, onLog: OnLog | null = null): Resident {
     return this.#served(request, onLog);
   }
 
   /** Takes over the open resident process of an earlier connection. `opened` rejects if there is none. */
   take(): Resident {
-    return this.#served(null, () => {});
+    return this.#served(null, null);
   }
 
-  #served(request: ServeRequest | null, onLog: (stream: OutputStream, chunk: Buffer) => void): Resident {
+  #served(request: ServeRequest | null, onLog: OnLog | null): Resident {
     const wire = {
       write: (frame: Buffer) => this.#writeLater(frame),
       nextId: () => this.#nextId(),

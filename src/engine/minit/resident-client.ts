@@ -41,6 +41,8 @@ interface InFlight {
   bytes: number;
 }
 
+export type OnLog = (stream: OutputStream, chunk: Buffer) => void;
+
 /** The part of the connection that a resident process uses. */
 export interface Wire {
   write(frame: Buffer): void;
@@ -80,7 +82,7 @@ export class ResidentClient implements Resident {
   readonly ended: Promise<ResidentEnd>;
   readonly #wire: Wire;
   readonly #id: number;
-  readonly #onLog: (stream: OutputStream, chunk: Buffer) => void;
+  readonly #onLog: OnLog | null;
   readonly #opened = Promise.withResolvers<{ readonly pid: number; readonly open_ms: number }>();
   readonly #ended = Promise.withResolvers<ResidentEnd>();
   readonly #calls = new Map<number, InFlight>();
@@ -88,7 +90,7 @@ export class ResidentClient implements Resident {
   #lost: AppError | null = null;
 
   /** A `request` of null takes over the process that serves. `onLog` takes output that belongs to no call. */
-  constructor(wire: Wire, request: ServeRequest | null, onLog: (stream: OutputStream, chunk: Buffer) => void) {
+  constructor(wire: Wire, request: ServeRequest | null, onLog: OnLog | null) {
     this.#wire = wire;
     this.#id = wire.nextId();
     this.#onLog = onLog;
@@ -137,9 +139,9 @@ export class ResidentClient implements Resident {
       return;
     }
     if (type === FRAME.CALL_LOG && id === 0) {
-      const chunk = Buffer.from(body.subarray(1));
+      const chunk = body.subarray(1);
       this.#tail.add(chunk);
-      this.#onLog(streamOf(body), chunk);
+      this.#onLog?.(streamOf(body), Buffer.from(chunk));
       return;
     }
     const call = this.#calls.get(id);
