@@ -3,12 +3,13 @@
  * of them into events. Decides nothing.
  *
  * D1. `step` runs to its end before the next event: events that arise while effects are carried out wait in the inbox.
- * D2. When an instance is ready, `submit` has called `launcher.invoke` before it returns (unless the gate is full).
+ * D2. When an instance has a place for the call, `submit` has called `launcher.invoke` before it returns (unless the gate is full).
  * D3. Every call is settled once: by its outcome, by the launcher's rejection, by a refusal, or by its abort signal.
  * D4. What throws where nobody waits for it is a fault and reported: no event is lost for it, no rejection unhandled.
  *
  * The waits, all of them: W1 invoke, W2 idle, W3 start, W4 specialise, W5 remove; W6 drop, W7 warm and W8 drain wait
- * for the pool itself. W3 to W8 have deadlines here, W1 and W2 the launcher's and the scheduler's.
+ * for the pool itself. W3 to W8 have deadlines here, W1 and W2 the launcher's and the scheduler's: an
+ * instance that takes no more calls is removed `closing_ms_max` later, whatever its W1 brings.
  */
 import type { CancelTimer, Clock } from "../src/base/clock.ts";
 import { AppError, errorText } from "../src/base/errors.ts";

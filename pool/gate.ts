@@ -2,7 +2,7 @@
  * Lets only so many calls use the processor to begin at the same time. Beyond about four calls in their
  * spawn phase two cores only switch between them (p99 at 8 clients 48-69 ms without this, 15-24 ms with it). A call
  * leaves when its outcome is there or after `phase_ms`, so handlers that sleep or wait never hold others up. First in,
- * first out; never more calls than busy instances stand here.
+ * first out; never more calls than busy instances have places wait here.
  *
  * G1. At most `running_max` calls that entered less than `phase_ms` ago have not left.
  * G2. Nobody waits while a place is free; a timer runs only while somebody waits.

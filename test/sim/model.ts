@@ -13,9 +13,9 @@
  * M6. A waiting call is within the queue's bound.
  * M7. No idle instance expires before its time.
  * M8. For another group of an owner with limits an idle instance of one of its groups goes, of a superseded version first.
+ * M9. An instance is bound to a group of its class alone, and a start that is meant for a group is of the group's class.
  * M10. An instance runs no more calls than its group's concurrency. One that is not to be used again takes no call, and is
  *     removed when its last one has finished.
- * M9. An instance is bound to a group of its class alone, and a start that is meant for a group is of the group's class.
  */
 import type {
   AssignEffect,
