@@ -12,6 +12,11 @@ export type Serving =
   | { readonly kind: "process" /** The command of one call. */; command(handler: string): readonly string[] }
   | { readonly kind: "resident"; readonly argv: readonly string[]; readonly open_timeout_ms: number };
 
+/** A file of the code by its relative path, or a command: a name for the search path, or a path. */
+export type Program =
+  | { readonly kind: "file"; readonly path: string }
+  | { readonly kind: "command"; readonly name: string };
+
 export interface Runtime {
   readonly name: string;
   /** Other names that requests may use. Records show `name`. */
@@ -25,8 +30,12 @@ export interface Runtime {
   /** Directory of this checkout that instances see read-only at RUNTIME_INSIDE; null: none. */
   readonly directory: string | null;
   readonly serving: Serving;
+  /** True if requests choose how the process takes calls (`protocol`). */
+  readonly hasProtocol: boolean;
   /** True if a version without code cannot be deployed. */
   readonly needsCode: boolean;
+  /** What a handler names, as far as it can be told without running it; null: nothing certain. */
+  program(handler: string): Program | null;
   /** What is wrong with a handler, or null. */
   complaint(handler: string): string | null;
 }

@@ -3,15 +3,13 @@
  * reverse order. Nothing else knows how the parts are put together.
  */
 import { readFileSync, statSync } from "node:fs";
-import { availableParallelism } from "node:os";
-import { Pool } from "../pool/index.ts";
-import { RUNTIME_DEFAULT, RUNTIMES } from "../runtimes/index.ts";
+import type { Pool } from "../pool/index.ts";
 import { apiRoutes } from "./api.ts";
 import { Audit } from "./audit/service.ts";
 import type { Authenticator } from "./base/caller.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import { type Config, ownPorts } from "./base/config.ts";
-import { AppError, errorText, invariant } from "./base/errors.ts";
+import { AppError, errorText } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
@@ -29,26 +27,26 @@ import { type HostPorts, LocalPorts } from "./containers/network/ports.ts";
 import { containerCounts } from "./containers/rows.ts";
 import { Containers } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
-import { LocalEngine } from "./engine/engine.ts";
+import type { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory } from "./engine/kernel/kernel-budgets.ts";
 import { machineUse, nodeBounds } from "./engine/kernel/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
 import type { Events } from "./events/service.ts";
-import { Classes } from "./functions/classes.ts";
+import type { Call } from "./functions/calling.ts";
 import { LocalConcurrency } from "./functions/concurrency.ts";
 import { NumberBlocks } from "./functions/invocation-numbers.ts";
 import { Invocations } from "./functions/invocations.ts";
 import { Invoker } from "./functions/invoke.ts";
-import { type Call, FunctionLauncher, type Outcome } from "./functions/launch.ts";
+import type { Outcome } from "./functions/outcome.ts";
 import { Functions } from "./functions/service.ts";
-import { InvocationTokens } from "./functions/tokens.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
 import { makeDirectory } from "./installation/directories.js";
-import { buildahCommand, helperPath, imageStore, profileImage } from "./installation/paths.js";
+import { profileImage } from "./installation/paths.js";
+import { makeEngine, makeInstances } from "./instances.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
@@ -123,7 +121,22 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);
   }
   const { store, events, keys, operator_key, cursors, new_key, node, start_number, ...opened } = await openState(base);
-  const { engine, pool, classes, launcher, tokens, adopted } = await bootPool(base, start_number);
+  const engine = makeEngine(base);
+  undo.add(() => engine.shutdown());
+  const adopted = await engine.boot();
+  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config.data_dir)) });
+  engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
+  const owned = { ...base, store, engine, node, events, quotas };
+  const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
+  const code = new CodeStore({
+    ...owned,
+    storage: () => engine.storage,
+    files: () => engine.files,
+    directory: `${config.data_dir}/code-uploads`,
+  });
+  undo.add(() => code.close());
+  const instances = makeInstances({ ...base, engine, secrets: opened.secret_values, code, start_number });
+  const { pool, launcher, tokens } = instances;
   const audit = new Audit({ store, clock });
   const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node, audit });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
@@ -137,27 +150,16 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     return Promise.all([serving.outer?.close(LIMITS.drain_ms), ...ended]);
   });
 
-  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config.data_dir)) });
-  engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   const invocations = new Invocations({ ...base, store, node, quotas, numbers: new NumberBlocks(store) });
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
-  const owned = { ...base, store, engine, node, events, quotas };
-  const code = new CodeStore({
-    ...owned,
-    storage: () => engine.storage,
-    files: () => engine.files,
-    directory: `${config.data_dir}/code-uploads`,
-  });
-  undo.add(() => code.close());
-  const functions = new Functions({ ...owned, pool, classes, launcher, queue_max, observer });
+  const functions = new Functions({ ...owned, ...instances, code, queue_max, observer });
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);
   const idempotency = new Idempotency({ store, clock, log });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
-  const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
   const tenants = new Tenants({
     ...base,
     store,
@@ -186,7 +188,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
         return engine.info();
       },
     },
-    functions: { functions, invoker, invocations, pool },
+    functions: { functions, invoker, invocations, pool, code },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
@@ -252,36 +254,6 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 function lockNames({ host_tag, data_dir }: Config): string[] {
   const { dev, ino } = statSync(data_dir, { bigint: true });
   return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];
-}
-
-/** The engine, with what outlived the last process, and the pool of instances above it. */
-async function bootPool({ config, clock, log, ids, undo }: Base, start_number: number) {
-  const engine = new LocalEngine({
-    config,
-    clock,
-    log,
-    minit: helperPath(config.data_dir),
-    buildah: buildahCommand(config.image_dir),
-    images_file: imageStore(config.image_dir).images_file,
-    image: profileImage("prod").reference,
-  });
-  undo.add(() => engine.shutdown());
-  const adopted = await engine.boot();
-  const tokens = new InvocationTokens(ids, clock);
-  const classes = new Classes({
-    runtimes: RUNTIMES,
-    imageOf: (profile) => {
-      invariant(profile === "prod", `the image of profile ${profile} is mounted for function instances`);
-      return engine.images.pinned.id;
-    },
-    images: engine.images,
-    clock,
-    log,
-  });
-  const launcher = new FunctionLauncher({ instances: engine.instances, classes, clock, log, tokens });
-  const default_class = classes.of({ runtime: RUNTIME_DEFAULT }).key;
-  const pool = makePool({ config, log, launcher, start_number, default_class });
-  return { engine, adopted, tokens, classes, launcher, pool };
 }
 
 /** Keeps the images of versions and containers in the image store, also after set-up has built newer ones. */
@@ -423,31 +395,6 @@ const INNER_LIMITS = {
   per_address_connections_max: LIMITS.inner_per_address_connections_max,
   per_tenant_connections_max: LIMITS.inner_per_tenant_connections_max,
 };
-
-interface PoolParts {
-  readonly config: Config;
-  readonly log: Log;
-  readonly launcher: FunctionLauncher;
-  readonly start_number: number;
-  readonly default_class: string;
-}
-
-function makePool({ config, log, launcher, start_number, default_class }: PoolParts): Pool<Call, Outcome> {
-  return new Pool<Call, Outcome>({
-    settings: {
-      instances_max: config.instances_max,
-      starts_max: LIMITS.starts_max,
-      start_attempts_max: LIMITS.start_attempts_max,
-      instance_prefix: `i${start_number.toString(36)}-`,
-      default_class,
-    },
-    clock: systemClock,
-    launcher,
-    dispatch_running_max: availableParallelism() + 1,
-    onFault: (fault, recent) =>
-      log.error("pool fault", { error: errorText(fault), recent: JSON.stringify(recent.slice(-20)) }),
-  });
-}
 
 function packageVersion(): string {
   const text = readFileSync(new URL("../package.json", import.meta.url), "utf8");

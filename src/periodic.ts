@@ -7,8 +7,9 @@ import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
 import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel/kernel-budgets.ts";
 import type { Engine } from "./engine/ports.ts";
+import type { Call } from "./functions/calling.ts";
 import type { Invocations } from "./functions/invocations.ts";
-import type { Call, Outcome } from "./functions/launch.ts";
+import type { Outcome } from "./functions/outcome.ts";
 
 interface Services {
   readonly pool: Pool<Call, Outcome>;

@@ -3,6 +3,7 @@
  * Runtime API. Each cell starts the adapter, a role of minit, before any function is known; it starts the command and
  * passes the calls on. README.md has the contract of a command.
  */
+import { plainWords } from "../command-line.ts";
 import { CODE_INSIDE, type Runtime } from "../runtime.ts";
 
 /** Path of the helper in every instance. */
@@ -16,8 +17,13 @@ export const custom: Runtime = {
   about: "a command line that listens on $PORT and takes each call as POST /, or speaks the AWS Lambda Runtime API",
   directory: null,
   // A command of the image may serve.
+  hasProtocol: true,
   needsCode: false,
   serving: { kind: "resident", argv: [MINIT_INSIDE, "adapter", CODE_INSIDE], open_timeout_ms: OPEN_TIMEOUT_MS },
+  program(handler) {
+    const name = plainWords(handler)?.[0];
+    return name === undefined ? null : { kind: "command", name };
+  },
   complaint(handler) {
     if (handler.trim() === "") return "is empty";
     return handler.includes("\0") ? "contains a NUL character" : null;

@@ -30,11 +30,16 @@ export const nodejs: Runtime = {
   profile: "prod",
   about: "an exported function of a JavaScript or TypeScript file, as path/to/file.mjs#export",
   directory: new URL("inside", import.meta.url).pathname,
+  hasProtocol: false,
   needsCode: true,
   serving: {
     kind: "resident",
     argv: ["/usr/local/bin/node", ...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, CODE_INSIDE, ...SCRATCH],
     open_timeout_ms: 10_000,
+  },
+  program(handler) {
+    const { file } = HANDLER.exec(handler)?.groups ?? {};
+    return file === undefined ? null : { kind: "file", path: file };
   },
   complaint(handler) {
     if (handler.trim() === "") return "is empty";

@@ -19,11 +19,16 @@ export const python3: Runtime = {
   profile: "prod",
   about: "a Python function, file.py:function(payload, context), sync or async; the function is `handler` unless named",
   directory: join(import.meta.dirname, "inside"),
+  hasProtocol: false,
   needsCode: true,
   serving: {
     kind: "resident",
     argv: ["/usr/bin/python3", ...FLAGS, `${RUNTIME_INSIDE}/main.py`, CODE_INSIDE],
     open_timeout_ms: OPEN_TIMEOUT_MS,
+  },
+  program(handler) {
+    const { file } = HANDLER.exec(handler)?.groups ?? {};
+    return file === undefined ? null : { kind: "file", path: file };
   },
   complaint(handler) {
     const { file, name } = HANDLER.exec(handler)?.groups ?? {};

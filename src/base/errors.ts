@@ -80,6 +80,11 @@ export const ERRORS = {
   CAPACITY_FULL: row(503, "platform", "The node lacks capacity: instances, disk space, or memory for requests.", true),
   STORAGE_FULL: row(507, "caller", "The volume or the container's disk is full."),
   START_FAILED: row(503, "platform", "The container, or an instance of the function, failed to start.", true),
+  HANDLER_FAILED: row(
+    400,
+    "function",
+    "The handler of the new version cannot be loaded, or its smoke call has another status than expected.",
+  ),
   TIMEOUT: row(504, "platform", "The work did not finish before its deadline, and the daemon stopped it."),
   NOT_RESPONDING: row(503, "platform", "The container runs, but its first process does not respond.", true),
   SHUTTING_DOWN: row(503, "platform", "The daemon is shutting down.", true),
@@ -95,6 +100,8 @@ export interface ErrorDetails {
   readonly example?: string | null;
   readonly state?: string | null;
   readonly exit_code?: number | null;
+  /** The end of what a handler wrote to its standard error. */
+  readonly output?: string | null;
 }
 
 /** The body of every refusal. Some clients read none of it unless the first three fields are strings. */

@@ -26,6 +26,7 @@ export const FAILPOINTS = [
   "tenants.operator.kept",
   "tenants.delete.moved",
   "tenants.delete.emptied",
+  "functions.bind.attached",
   "functions.bind.begun",
   "functions.bind.marked",
   "functions.bind.limited",

@@ -7,6 +7,7 @@ import { CLI_LIMITS } from "./cli-limits.ts";
 import { CODE_LIMITS } from "./code-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
+import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
 import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
@@ -161,10 +162,6 @@ export const LIMITS = {
   function_cache_entries: 10_000,
 
   // Invocations
-  /** Each of stdout and stderr; the rest is dropped and a flag set. */
-  output_bytes_max: 1024 * 1024,
-  /** The payload is also in `HEARTH_PAYLOAD` up to this size (Linux allows 128 KiB per variable). */
-  payload_variable_bytes_max: 64 * 1024,
   invocations_kept_per_function: 100_000,
   invocations_kept_seconds: 7 * 24 * 3600,
   prune_interval_ms: 60_000,
@@ -181,8 +178,6 @@ export const LIMITS = {
   instances_max: 1_000,
   /** Cells kept ready, of all instance classes together. */
   cells_target: 8,
-  /** Earlier images of profiles that versions keep; versions of further ones run on the present image. */
-  function_images_max: 64,
   /**
    * Tenants' claims on cells, one for each class that a tenant needed; for a new one the tenant with the most loses its
    * oldest.
@@ -490,6 +485,7 @@ export const LIMITS = {
 
   ...CLI_LIMITS,
   ...CODE_LIMITS,
+  ...FUNCTION_LIMITS,
   ...KERNEL_LIMITS,
   ...EDGE_LIMITS,
 

@@ -1,5 +1,6 @@
 /** Shapes that several concerns take and answer with: fields of bodies, parameters of queries, pages of lists. */
 import { z } from "zod";
+import { parseAllowRule } from "./egress.ts";
 import { LIMITS } from "./limits.ts";
 
 /** Whole seconds since the Unix epoch. */
@@ -81,29 +82,44 @@ export const renameBody = (kind: string, name: z.ZodType<string, string> = resou
     })
     .transform((body) => ({ new_name: body.new_name ?? body.name ?? "" }));
 
-/** Variables by name. */
-export const environment = z
-  .record(z.string(), wellFormed)
-  .refine((map) => Object.keys(map).length <= LIMITS.environment_entries_max, {
-    error: `must not have more than ${LIMITS.environment_entries_max} entries`,
-    params: { expected: [`<= ${LIMITS.environment_entries_max} entries`] },
-  })
-  .refine((map) => Object.keys(map).every((key) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(key)), {
-    error: "names must be letters, digits and '_', not starting with a digit",
-  })
-  .refine((map) => Object.values(map).every((value) => !value.includes("\0")), {
-    error: "values must not contain a NUL character",
-  })
-  .refine((map) => mapBytes(map) <= LIMITS.environment_bytes_max, {
-    error: `must not be larger than ${LIMITS.environment_bytes_max} bytes`,
-    params: { expected: [`<= ${LIMITS.environment_bytes_max} bytes`] },
-  });
+/** The name of a secret. */
+export const secretName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/, {
+  error: "must be 1 to 64 letters, digits, '_', '.' and '-', not starting with a digit, '.' or '-'",
+});
 
-function mapBytes(map: Readonly<Record<string, string>>): number {
+/** Variables by name, whose values have a schema of their own. `textOf` returns the text of a value that counts. */
+const variables = <Value extends z.ZodType>(value: Value, textOf: (value: z.output<Value>) => string) =>
+  z
+    .record(z.string(), value)
+    .refine((map) => Object.keys(map).length <= LIMITS.environment_entries_max, {
+      error: `must not have more than ${LIMITS.environment_entries_max} entries`,
+      params: { expected: [`<= ${LIMITS.environment_entries_max} entries`] },
+    })
+    .refine((map) => Object.keys(map).every((key) => /^[A-Za-z_][A-Za-z0-9_]*$/.test(key)), {
+      error: "names must be letters, digits and '_', not starting with a digit",
+    })
+    .refine((map) => Object.values(map).every((value) => !textOf(value).includes("\0")), {
+      error: "values must not contain a NUL character",
+    })
+    .refine((map) => mapBytes(map, textOf) <= LIMITS.environment_bytes_max, {
+      error: `must not be larger than ${LIMITS.environment_bytes_max} bytes`,
+      params: { expected: [`<= ${LIMITS.environment_bytes_max} bytes`] },
+    });
+
+function mapBytes<Value>(map: Readonly<Record<string, Value>>, textOf: (value: Value) => string): number {
   let bytes = 0;
-  for (const [key, value] of Object.entries(map)) bytes += Buffer.byteLength(key) + Buffer.byteLength(value) + 2;
+  for (const [key, value] of Object.entries(map))
+    bytes += Buffer.byteLength(key) + Buffer.byteLength(textOf(value)) + 2;
   return bytes;
 }
+
+/** Variables by name. */
+export const environment = variables(wellFormed, (value) => value);
+
+/** Variables by name, each with its value or the secret that has it. */
+export const secretEnvironment = variables(z.union([wellFormed, z.strictObject({ secret: secretName })]), (value) =>
+  typeof value === "string" ? value : value.secret,
+);
 
 export const absolutePath = textBytes(LIMITS.path_bytes_max).refine((value) => value.startsWith("/"), {
   error: "must be an absolute path",
@@ -113,6 +129,14 @@ export const absolutePath = textBytes(LIMITS.path_bytes_max).refine((value) => v
 export const memoryLimit = whole(LIMITS.memory_limit_mb_min, LIMITS.memory_limit_mb_max);
 /** Percent of one core; null: no quota. */
 export const cpuLimit = z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.cpu_limit_percent_max).nullish();
+
+const allowRule = text(LIMITS.egress_rule_length_max).superRefine((value, context) => {
+  const rule = parseAllowRule(value);
+  if (typeof rule === "string") context.addIssue({ code: "custom", message: rule });
+});
+
+/** Destinations outside of the machine that a container or instance may send to. */
+export const egress = z.union([z.enum(["on", "off"]), z.array(allowRule).max(LIMITS.egress_rules_max)]);
 
 /** A moment as containers show it. */
 export const isoTime = z.string().describe("ISO 8601 with milliseconds, in UTC.");

@@ -24,9 +24,10 @@ import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
 import { type ShareBounds, Shares } from "../base/shares.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import type { Files, OpenFiles, Storage } from "../engine/ports.ts";
+import type { Files, FileType, OpenFiles, Storage } from "../engine/ports.ts";
 import type { Guard, Store } from "../store/store.ts";
 import { CodeArchives } from "./archive.ts";
+import { type Contents, compare, readContents, type TreeDifference } from "./contents.ts";
 import { type CodeKey, CodeRows, noSuchCode } from "./rows.ts";
 import type { CodeFile, CodeRecord, PutOptions } from "./schema.ts";
 import { CodeTree } from "./tree.ts";
@@ -35,6 +36,7 @@ import { digestOnDisk } from "./verify.ts";
 
 /** Largest number of trees that one log line names. */
 const LOST_NAMED_MAX = 10;
+const TYPE_BITS: { readonly [Type in FileType]?: number } = { file: 0o100000, directory: 0o040000 };
 /** Begins the name of a tree that is being made. */
 const NEW = "new-";
 
@@ -247,6 +249,37 @@ export class CodeStore {
         close();
       }
     });
+  }
+
+  /**
+   * Resolves to the type and permission bits of a path, as stat(2) has them, links followed as the function does; null if there
+   * is nothing. Throws NOT_FOUND if the tenant does not have the code.
+   */
+  async modeOf(tenant_id: string, digest: string, path: string): Promise<number | null> {
+    return this.#with(tenant_id, digest, async ({ session, close }) => {
+      try {
+        const { type, mode } = await session.stat(path === "" ? "/" : path, true);
+        return (TYPE_BITS[type] ?? 0) | mode;
+      } catch (error) {
+        if (error instanceof AppError && ["NOT_FOUND", "INVALID_ARGUMENT"].includes(error.code)) return null;
+        throw error;
+      } finally {
+        close();
+      }
+    });
+  }
+
+  /**
+   * Compares two of the tenant's trees; null is the empty tree. Names at most `max` paths. Throws NOT_FOUND,
+   * CONCURRENCY_LIMIT, CAPACITY_FULL.
+   */
+  async diff(tenant_id: string, from: string | null, to: string | null, max: number): Promise<TreeDifference> {
+    return compare(await this.#contents(tenant_id, from), await this.#contents(tenant_id, to), max);
+  }
+
+  async #contents(tenant_id: string, digest: string | null): Promise<Contents> {
+    if (digest === null) return new Map();
+    return this.#with(tenant_id, digest, ({ session, close }) => readContents(session).finally(close));
   }
 
   /** Packs the tenant's code as tar in gzip. The same archive gives the same digest. Throws NOT_FOUND. */

@@ -8,6 +8,7 @@ import {
   absolutePath,
   acknowledgement,
   cpuLimit,
+  egress,
   environment,
   isoTime,
   labels,
@@ -21,7 +22,7 @@ import {
   unused,
   whole,
 } from "../base/schema.ts";
-import { egress, publishedPort, wantedPorts } from "./network/schema.ts";
+import { publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
 /** Directories whose files a mount or a working directory must not cover. */

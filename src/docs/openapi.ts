@@ -83,6 +83,7 @@ export const errorSchema = z
         example: z.string().nullable().describe("Valid value."),
         state: z.string().nullable().describe("State of the resource, if it prevents the request."),
         exit_code: z.int().nullable().describe("Exit code of a failed program."),
+        output: z.string().nullable().describe("End of the standard error of a handler that failed."),
       })
       .nullable()
       .describe("Details of the problem; null if there are none."),
@@ -100,7 +101,14 @@ export const errorSchema = z
         error: "cannot invoke a function that is paused",
         error_code: "WRONG_STATE",
         request_id: "req_5tx8n0dzk2vq3a7m",
-        details: { expected: ["active"], received: null, example: null, state: "paused", exit_code: null },
+        details: {
+          expected: ["active"],
+          received: null,
+          example: null,
+          state: "paused",
+          exit_code: null,
+          output: null,
+        },
         hint: "resume it first",
         retry_after: null,
         reason_code: "WRONG_STATE",

@@ -7,9 +7,11 @@ import type { Pool } from "../../pool/index.ts";
 import { errorText } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
 import type { Adopted } from "../engine/ports.ts";
+import type { Call } from "./calling.ts";
 import type { Classes } from "./classes.ts";
 import type { Groups } from "./groups.ts";
-import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
+import type { FunctionLauncher } from "./launch.ts";
+import type { Outcome } from "./outcome.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
 import { parseGroupKey } from "./target.ts";
 
@@ -76,9 +78,10 @@ export class Adoption {
     for (const one of this.#others.splice(0)) this.#adopt(one);
   }
 
-  #adopt({ instance, class: key, image, mark }: Adopted): void {
+  #adopt(adopted: Adopted): void {
     const { classes, launcher, log, pool } = this.#options;
-    launcher.adopt(instance, mark);
+    const { instance, class: key, image, mark } = adopted;
+    launcher.adopt(adopted, mark);
     // An instance on the present image may stand in for a class whose image the store had lost.
     if (classes.find(key)?.image === image) {
       pool.adopt(instance.id, key, mark);

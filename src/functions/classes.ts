@@ -5,6 +5,8 @@
  * environment, working directory and API access are set when an instance is bound or called, so they are no part of it.
  */
 import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { join, relative } from "node:path";
 import type { Runtime } from "../../runtimes/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { errorText, invariant } from "../base/errors.ts";
@@ -18,17 +20,30 @@ const DIGEST_LENGTH = 12;
 const RETRY_MS = 30_000;
 
 /** Returns the class of a runtime on an image, whose id is the digest of its content. */
-function classOf({ name, scratch_mb = LIMITS.tmpfs_mb }: Runtime, image: string): InstanceClass {
+function classOf(runtime: Runtime, image: string): InstanceClass {
+  const { name, directory, serving, scratch_mb = LIMITS.tmpfs_mb } = runtime;
+  const resident =
+    serving.kind === "resident" ? { argv: serving.argv, open_timeout_ms: serving.open_timeout_ms } : null;
+  const files = directory === null ? null : directoryDigest(directory);
   const digest = createHash("sha256")
-    .update(JSON.stringify([image, name, { scratch_mb }]))
+    .update(JSON.stringify([image, name, { scratch_mb }, ...(resident === null ? [] : [resident, files])]))
     .digest("hex");
-  return {
-    key: `${name}-${digest.slice(0, DIGEST_LENGTH)}`,
-    image,
-    scratch_mb,
-    runtime_directory: null,
-    resident: null,
-  };
+  const key = `${name}-${digest.slice(0, DIGEST_LENGTH)}`;
+  return { key, image, scratch_mb, runtime_directory: directory, resident };
+}
+
+/** Returns a digest of the files of a runtime: an instance with other files is of another class. */
+function directoryDigest(directory: string): string {
+  const hash = createHash("sha256");
+  const names = readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => join(parentPath, name));
+  for (const name of names.sort())
+    hash
+      .update(`${relative(directory, name)}\0`)
+      .update(readFileSync(name))
+      .update("\0");
+  return hash.digest("hex");
 }
 
 export interface ClassesOptions {
@@ -72,6 +87,10 @@ export class Classes {
     this.#options = options;
     this.#by_runtime = new Map([...runtimes.values()].map((one) => [one.name, classOf(one, imageOf(one.profile))]));
     this.#by_key = new Map([...this.#by_runtime.values()].map((one) => [one.key, { class: one, present: one }]));
+  }
+
+  get runtimes(): ReadonlyMap<string, Runtime> {
+    return this.#options.runtimes;
   }
 
   /** Returns the class of the instances that serve a new version. */

@@ -8,10 +8,13 @@ import type { GroupStatus, Pool } from "../../pool/index.ts";
 import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Bindings } from "./bindings.ts";
+import type { Call } from "./calling.ts";
 import type { Classes } from "./classes.ts";
-import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
+import type { FunctionLauncher } from "./launch.ts";
+import type { Ending, Outcome } from "./outcome.ts";
 import type { FunctionRecord } from "./schema.ts";
-import { groupKey, parseGroupKey } from "./target.ts";
+import { groupKey, parseGroupKey, prepare } from "./target.ts";
 
 export interface FunctionPoolStatus extends GroupStatus {
   /** Instances of superseded versions: kept for a rollback, outside of `max_instances`. */
@@ -26,7 +29,8 @@ export interface Opening {
 
 export interface GroupsOptions {
   readonly pool: Pool<Call, Outcome>;
-  readonly launcher: Pick<FunctionLauncher, "onForget" | "setLimits">;
+  readonly launcher: Pick<FunctionLauncher, "onForget">;
+  readonly bindings: Bindings;
   readonly classes: Classes;
   readonly log: Log;
   readonly queue_max: number;
@@ -44,14 +48,18 @@ export class Groups {
 
   /** Opens the group of a record's version, or gives it the record's policy. Calls are taken when this returns. */
   open({ record, image }: Opening, min_instances = record.min_instances): void {
-    const { pool, launcher, classes, queue_max } = this.#options;
-    const group = groupKey(record.id, record.version);
-    launcher.setLimits(group, record);
+    const { pool, bindings, classes, queue_max } = this.#options;
+    const version = prepare(record, classes.runtimes);
+    const { group } = version;
+    bindings.set(version);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
     // An open group keeps its class (S5 in pool/states.ts), also if the image store has lost the version's image since.
     const of = this.#known.get(record.id)?.classes.get(record.version) ?? classes.register(record, image).key;
     this.#note(record, of);
-    pool.setGroup(group, { class: of, min_instances, max_instances, queue_max, owner, memory_mb });
+    const concurrency = record.instance_concurrency;
+    const is_ungated = version.runtime.serving.kind === "resident";
+    const policy = { min_instances, max_instances, queue_max, owner, memory_mb, concurrency, is_ungated };
+    pool.setGroup(group, { class: of, ...policy });
   }
 
   /** The version is not current any more: its calls finish, its idle instances stay for the grace period of a rollback. */
@@ -62,6 +70,11 @@ export class Groups {
   /** The version has not come to be: what was started for it ends. */
   discard(record: FunctionRecord): void {
     void this.#drop(groupKey(record.id, record.version), "failed");
+  }
+
+  /** Why the handler of a version could not be loaded; null if it was loaded, or never tried. */
+  faultOf(record: FunctionRecord): Ending | null {
+    return this.#options.bindings.faultOf(groupKey(record.id, record.version));
   }
 
   /** Resolves when the open group of a version has its minimum. Rejects with START_FAILED, or with what a drop says. */

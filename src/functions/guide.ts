@@ -3,7 +3,7 @@ import type { PoolTotals } from "../../pool/index.ts";
 import { RUNTIMES } from "../../runtimes/index.ts";
 import type { Guide } from "../docs/guide.ts";
 import { FUNCTION_EXAMPLES } from "./examples.ts";
-import type { FunctionsReadiness, PoolStats } from "./schema.ts";
+import type { FunctionsReadiness, PoolStats } from "./pool-schema.ts";
 import { type FunctionState, functionStates } from "./states.ts";
 
 const STATES: Readonly<Record<FunctionState, string>> = {

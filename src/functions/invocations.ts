@@ -44,6 +44,7 @@ const COLUMNS = [
   "ended_at",
   "duration_ms",
   "exit_code",
+  "result",
   "stdout",
   "stderr",
   "error_message",
@@ -125,8 +126,13 @@ export class Invocations {
     return { seq, suffix, id: this.#numbering.id({ seq, suffix }) };
   }
 
-  /** Commits a record. When this resolves the record survives any crash of the daemon. */
-  append(function_seq: number, number: InvocationNumber, record: InvocationRecord): Promise<void> {
+  /** Commits a record, with its `result` as JSON. When this resolves the record survives any crash of the daemon. */
+  append(
+    function_seq: number,
+    number: InvocationNumber,
+    record: InvocationRecord,
+    result: string | null,
+  ): Promise<void> {
     return this.#append([
       function_seq,
       number.seq,
@@ -138,6 +144,7 @@ export class Invocations {
       record.ended_at,
       record.duration_ms,
       record.exit_code,
+      result,
       record.stdout,
       record.stderr,
       record.error_message,
@@ -230,6 +237,7 @@ export class Invocations {
       ended_at: Number(row.ended_at),
       duration_ms: Number(row.duration_ms),
       exit_code: numberOrNull(row.exit_code),
+      result: row.result === null ? null : JSON.parse(String(row.result)),
       stdout: String(row.stdout),
       stderr: String(row.stderr),
       stdout_truncated: (flags & FLAG_STDOUT_TRUNCATED) !== 0,

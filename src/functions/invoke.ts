@@ -11,10 +11,11 @@ import { LIMITS } from "../base/limits.ts";
 import type { RequestNotes } from "../base/request-observer.ts";
 import type { Trace } from "../base/trace.ts";
 import { heldElsewhere } from "../store/store.ts";
+import type { Call } from "./calling.ts";
 import type { ConcurrencyLimiter } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";
-import type { Call, Outcome } from "./launch.ts";
 import type { CallObserver } from "./observer.ts";
+import type { Outcome } from "./outcome.ts";
 import type { FunctionRecord, InvocationRecord, InvokeFunction } from "./schema.ts";
 import { functionStates } from "./states.ts";
 import type { Target } from "./target.ts";
@@ -161,6 +162,7 @@ export class Invoker {
       ended_at: toEpochSeconds(arrived_epoch_ms + total_ms),
       duration_ms: Math.round(outcome.timings.handler),
       exit_code: outcome.exit_code,
+      result: outcome.result === null ? null : JSON.parse(outcome.result),
       stdout: outcome.stdout,
       stderr: outcome.stderr,
       stdout_truncated: outcome.stdout_truncated,
@@ -170,7 +172,7 @@ export class Invoker {
       instance_nonce: outcome.instance_nonce,
       timings: { ...outcome.timings, total: total_ms },
     };
-    await this.#invocations.append(target.function_seq, number, result);
+    await this.#invocations.append(target.function_seq, number, result, outcome.result);
     const { version, status: how, cold_start: cold } = result;
     request.note({ version, invocation_id: number.id, cold, outcome: how });
     const commit_ms = this.#clock.monotonicMs() - ended_ms;

@@ -23,7 +23,8 @@ const STORED = TENANT_LIMITS.storage_mb_max.used.sql;
 export function guards(
   quotas: Quotas,
   tenant_id: string,
-  { isNewFunction }: { readonly isNewFunction: boolean },
+  /** Functions that the batch makes. */
+  new_count: number,
 ): Guard[] {
   const { storage_mb_max } = quotas.of(tenant_id);
   const room = (max_mb: number): Guard => ({
@@ -33,7 +34,7 @@ export function guards(
   return [
     { statement: tenantGuard(tenant_id, "state = 'active'"), refusal: unknownCredential },
     ...(storage_mb_max === null ? [] : [room(storage_mb_max)]),
-    ...quotas.guards(tenant_id, isNewFunction ? { functions_max: 1 } : {}),
+    ...quotas.guards(tenant_id, new_count > 0 ? { functions_max: new_count } : {}),
   ];
 }
 

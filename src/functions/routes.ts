@@ -3,25 +3,26 @@ import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
 import type { Caller } from "../base/caller.ts";
 import { acknowledgement, pageQuery } from "../base/schema.ts";
+import type { CodeStore } from "../code/service.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { route } from "../http/route.ts";
+import type { Call } from "./calling.ts";
+import { codeRoutes } from "./code-routes.ts";
+import { deployRequest } from "./deployment-schema.ts";
 import { functionsGuide, functionsHealth } from "./guide.ts";
 import type { Invocations } from "./invocations.ts";
 import type { Invoker } from "./invoke.ts";
-import type { Call, Outcome } from "./launch.ts";
+import type { Outcome } from "./outcome.ts";
+import { functionPool, functionPools, functionsReadiness, poolStats } from "./pool-schema.ts";
 import { SAMPLES } from "./samples.ts";
 import {
   createFunction,
   functionList,
-  functionPool,
-  functionPools,
   functionRecord,
-  functionsReadiness,
   invocationList,
   invocationRecord,
   invokeFunction,
   namedFunction,
-  poolStats,
   rollbackFunction,
   updateFunction,
   versionList,
@@ -57,10 +58,12 @@ export interface FunctionRoutesOptions {
   readonly invoker: Invoker;
   readonly invocations: Invocations;
   readonly pool: Pool<Call, Outcome>;
+  readonly code: CodeStore;
 }
 
 export function functionRoutes(options: FunctionRoutesOptions) {
   const routes = [
+    ...codeRoutes(options),
     ...lifecycleRoutes(options),
     ...findRoutes(options),
     ...invokeRoutes(options),
@@ -182,10 +185,11 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       operation,
       summary,
       params: byId,
+      body: deployRequest,
       response: functionRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, response: SAMPLES.active },
-      handler: ({ caller, params }) => functions.deploy(caller.tenant_id, params.function_id),
+      handler: ({ caller, params, body }) => functions.deploy(caller.tenant_id, params.function_id, body.smoke ?? null),
     });
   return [
     route({
@@ -201,9 +205,13 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       response: functionRecord,
       errors: ["NAME_TAKEN", "QUOTA_EXCEEDED"],
       example: { body: { name: "hello", handler: "echo hello, $(cat)" }, response: SAMPLES.created },
-      handler: ({ caller, body }) => functions.create(caller.tenant_id, body),
+      handler: ({ caller, body }) => functions.create(caller, body),
     }),
-    deploy("deploy", "deployFunction", "Makes a function invocable; responds when min_instances are warm."),
+    deploy(
+      "deploy",
+      "deployFunction",
+      "Makes a function invocable; responds when min_instances are warm, the handler is loaded and the smoke call succeeded.",
+    ),
     deploy("resume", "resumeFunction", "Makes a paused function invocable again: the same as deploy."),
     route({
       method: "POST",
@@ -253,9 +261,9 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       headers: ["Idempotency-Key"],
       body: updateFunction,
       response: functionRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" }, response: SAMPLES.updated },
-      handler: ({ caller, params, body }) => functions.versions.update(caller.tenant_id, params.function_id, body),
+      handler: ({ caller, params, body }) => functions.versions.update(caller, params.function_id, body),
     }),
     route({
       method: "GET",
@@ -291,7 +299,7 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       params: byId,
       body: rollbackFunction,
       response: functionRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE", "START_FAILED", "QUOTA_EXCEEDED"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, body: { version: 1 }, response: SAMPLES.active },
       handler: ({ caller, params, body }) =>
         functions.versions.rollback(caller.tenant_id, params.function_id, body.version),

@@ -31,6 +31,9 @@ export interface NewVersion {
   readonly version_id: string;
   /** Id of the image that the version's instances are made from, for good. */
   readonly image: string;
+  /** Credential of who makes it (`Caller.key_id`), and a note. */
+  readonly by: string;
+  readonly note: string | null;
   readonly now: EpochSeconds;
 }
 
@@ -39,20 +42,22 @@ const FROM = "FROM functions f JOIN function_versions v ON v.function_seq = f.se
 const SELECT = `SELECT f.seq, f.id, f.tenant_id, f.cluster_id, f.name, f.description, f.state, f.current_version,
   f.min_instances, f.max_instances, f.cleanup_on_exit, f.created_at, f.updated_at, f.last_invoked_at,
   f.invocation_count, f.error_count, f.error_message, f.concurrency_limit, f.api_access, ${NODE_ID}, v.handler, v.runtime,
-  v.environment, v.memory_limit_mb, v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image ${FROM}`;
+  v.environment, v.memory_limit_mb, v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image, v.code,
+  v.options, (SELECT size_bytes FROM code WHERE tenant_id = f.tenant_id AND digest = v.code) AS code_size_bytes ${FROM}`;
 
 const SELECT_VERSION = `SELECT v.version, v.id, v.handler, v.runtime, v.environment, v.memory_limit_mb,
-  v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image, v.description, v.created_at
+  v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image, v.code, v.options, v.description, v.created_at,
+  v.made_by, v.note, (SELECT size_bytes FROM code WHERE tenant_id = ? AND digest = v.code) AS code_size_bytes
   FROM function_versions v WHERE v.function_seq = ?`;
 
 const VERSION_LENGTHS = `SELECT v.version AS seq, 500 + octet_length(v.handler) + octet_length(v.environment)
-  + coalesce(octet_length(v.description), 0) + coalesce(octet_length(v.working_directory), 0) AS bytes
-  FROM function_versions v`;
+  + coalesce(octet_length(v.description), 0) + coalesce(octet_length(v.working_directory), 0)
+  + coalesce(octet_length(v.options), 0) + coalesce(octet_length(v.note), 0) AS bytes FROM function_versions v`;
 
 /** The texts of a record that may be long, and a fixed sum for all else. */
 const LENGTHS = `SELECT f.seq, 1000 + octet_length(v.handler) + octet_length(v.environment)
   + coalesce(octet_length(f.description), 0) + coalesce(octet_length(f.error_message), 0)
-  + coalesce(octet_length(v.working_directory), 0) AS bytes ${FROM}`;
+  + coalesce(octet_length(v.working_directory), 0) + coalesce(octet_length(v.options), 0) AS bytes ${FROM}`;
 
 export class FunctionRows {
   readonly #store: Store;
@@ -62,6 +67,11 @@ export class FunctionRows {
   constructor(store: Store, node: StoredNode) {
     this.#store = store;
     this.#node = node;
+  }
+
+  /** This node. */
+  get node_id(): string {
+    return this.#node.id;
   }
 
   async byId(tenant_id: string, id: string): Promise<FunctionRow | null> {
@@ -87,7 +97,11 @@ export class FunctionRows {
 
   /** Throws NOT_FOUND. */
   async foundByName(tenant_id: string, name: string): Promise<FunctionRow> {
-    return orNotFound(name, await this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.name = ?`, [tenant_id, name]));
+    return orNotFound(name, await this.byName(tenant_id, name));
+  }
+
+  async byName(tenant_id: string, name: string): Promise<FunctionRow | null> {
+    return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.name = ?`, [tenant_id, name]);
   }
 
   /** The current versions of those of the tenant's functions that exist. */
@@ -124,7 +138,8 @@ export class FunctionRows {
   }
 
   /** The statements that make a function with its first version, behind the guards; the first one's conflict: the name is taken. */
-  insert(tenant_id: string, { id, version_id, image, now }: NewVersion, input: CreateFunction): Statement[] {
+  insert(tenant_id: string, made: NewVersion, input: CreateFunction): Statement[] {
+    const { id, now } = made;
     return [
       {
         sql: `INSERT INTO functions (id, tenant_id, node_seq, name, description, state, current_version, min_instances,
@@ -146,7 +161,7 @@ export class FunctionRows {
           now,
         ],
       },
-      insertVersion({ id, version: 1, version_id, image, now }, input),
+      insertVersion({ ...made, version: 1 }, input),
     ];
   }
 
@@ -205,11 +220,21 @@ export class FunctionRows {
     return (await this.#store.read(sql)).map(({ image }) => String(image));
   }
 
+  /** Digests of the code of a function's versions. */
+  async codeOf(function_seq: number): Promise<readonly string[]> {
+    const sql = "SELECT DISTINCT code FROM function_versions WHERE function_seq = ? AND code IS NOT NULL";
+    return (await this.#store.read(sql, [function_seq])).map(({ code }) => String(code));
+  }
+
   async version(
     { function_seq, record }: FunctionRow,
     version: number,
   ): Promise<{ readonly record: VersionRecord; readonly image: string | null } | null> {
-    const row = await this.#store.readOne(`${SELECT_VERSION} AND v.version = ?`, [function_seq, version]);
+    const row = await this.#store.readOne(`${SELECT_VERSION} AND v.version = ?`, [
+      record.tenant_id,
+      function_seq,
+      version,
+    ]);
     return row === null ? null : { record: toVersionRecord(row, record), image: textOrNull(row.image) };
   }
 
@@ -222,7 +247,7 @@ export class FunctionRows {
       LIMITS.list_bytes_max,
     );
     const sql = `${SELECT_VERSION} AND v.version >= ? AND v.version < ? ORDER BY v.version DESC LIMIT ?`;
-    const rows = await this.#store.read(sql, [function_seq, last_seq, below, row_count]);
+    const rows = await this.#store.read(sql, [record.tenant_id, function_seq, last_seq, below, row_count]);
     return { items: rows.map((row) => toVersionRecord(row, record)), last: is_cut ? last_seq : null };
   }
 
@@ -280,15 +305,40 @@ export class FunctionRows {
   }
 }
 
+/** Settings of a version that most versions leave at their default; the store has those that differ. */
+const OPTIONS = {
+  secrets: [],
+  egress: "on",
+  instance_concurrency: 1,
+  instance_calls_max: null,
+  protocol: null,
+} as const;
+type Options = Pick<VersionedFields, keyof typeof OPTIONS>;
+
+/** The options that differ from the default, as JSON; null if none does. */
+function optionsText(fields: Options): string | null {
+  const names = Object.keys(OPTIONS) as (keyof Options)[];
+  const set = names.filter((name) => JSON.stringify(fields[name]) !== JSON.stringify(OPTIONS[name]));
+  return set.length === 0 ? null : JSON.stringify(Object.fromEntries(set.map((name) => [name, fields[name]])));
+}
+
 function versionedOf(row: Row): VersionedFields {
+  const options: Options = {
+    ...OPTIONS,
+    secrets: [],
+    ...(JSON.parse(String(row.options ?? "{}")) as Partial<Options>),
+  };
   return {
     handler: String(row.handler),
     runtime: String(row.runtime),
-    environment: JSON.parse(String(row.environment)) as Record<string, string>,
+    environment: JSON.parse(String(row.environment)) as VersionedFields["environment"],
     memory_limit_mb: Number(row.memory_limit_mb),
     cpu_limit_percent: numberOrNull(row.cpu_limit_percent),
     timeout_seconds: Number(row.timeout_seconds),
     working_directory: textOrNull(row.working_directory),
+    ...options,
+    code_sha256: textOrNull(row.code),
+    code_size_bytes: numberOrNull(row.code_size_bytes),
   };
 }
 
@@ -301,6 +351,8 @@ function toVersionRecord(row: Row, { id, current_version }: FunctionRecord): Ver
     ...versionedOf(row),
     description: textOrNull(row.description),
     is_active: version === current_version,
+    made_by: textOrNull(row.made_by),
+    note: textOrNull(row.note),
     created_at: Number(row.created_at),
   };
 }
@@ -315,6 +367,13 @@ export function versioned(from: CreateFunction | FunctionRecord | VersionRecord)
     cpu_limit_percent: from.cpu_limit_percent ?? null,
     timeout_seconds: from.timeout_seconds,
     working_directory: from.working_directory ?? null,
+    secrets: from.secrets,
+    egress: from.egress,
+    instance_concurrency: from.instance_concurrency,
+    instance_calls_max: from.instance_calls_max ?? null,
+    protocol: from.protocol ?? null,
+    code_sha256: from.code_sha256 ?? null,
+    code_size_bytes: "code_size_bytes" in from ? from.code_size_bytes : null,
   };
 }
 
@@ -325,8 +384,10 @@ function insertVersion(
   const fields = versioned(from);
   return {
     sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
-      cpu_limit_percent, timeout_seconds, working_directory, image, description, created_at)
-      SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM functions WHERE id = ?`,
+      cpu_limit_percent, timeout_seconds, working_directory, image, code, options, note, made_by, description, created_at)
+      SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        coalesce((SELECT k.name FROM api_keys k WHERE k.id = ? AND k.tenant_id = functions.tenant_id), ?), ?, ?
+      FROM functions WHERE id = ?`,
     args: [
       of.version,
       of.version_id,
@@ -338,6 +399,11 @@ function insertVersion(
       fields.timeout_seconds,
       fields.working_directory,
       of.image,
+      fields.code_sha256,
+      optionsText(fields),
+      of.note,
+      of.by,
+      of.by,
       from.description ?? null,
       of.now,
       of.id,

@@ -1,6 +1,8 @@
 /** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+
+import type { FunctionsReadiness } from "./pool-schema.ts";
 import { versioned } from "./rows.ts";
-import type { FunctionRecord, FunctionsReadiness, InvocationRecord, VersionRecord } from "./schema.ts";
+import type { FunctionRecord, InvocationRecord, VersionRecord } from "./schema.ts";
 
 const created: FunctionRecord = {
   id: "fn_fmp27v1sbb969xa2",
@@ -17,6 +19,13 @@ const created: FunctionRecord = {
   cpu_limit_percent: null,
   timeout_seconds: 30,
   working_directory: null,
+  secrets: [],
+  egress: "on",
+  instance_concurrency: 1,
+  instance_calls_max: null,
+  protocol: null,
+  code_sha256: null,
+  code_size_bytes: null,
   state: "pending",
   current_version: 1,
   version: 1,
@@ -33,6 +42,8 @@ const created: FunctionRecord = {
   error_message: null,
 };
 
+const CODE = "9f0e6a4f1d8b5f3f4b8f9f5a6d1f0c8e7a2b3c4d5e6f708192a3b4c5d6e7f809";
+
 const active: FunctionRecord = { ...created, state: "active", last_invoked_at: 1795250210, invocation_count: 1 };
 
 const updated: FunctionRecord = { ...active, handler: "echo good day, $(cat)", current_version: 2, version: 2 };
@@ -44,6 +55,8 @@ const first: VersionRecord = {
   ...versioned(created),
   description: null,
   is_active: false,
+  made_by: "bootstrap",
+  note: null,
   created_at: created.created_at,
 };
 
@@ -58,6 +71,7 @@ const invocation: InvocationRecord = {
   ended_at: 1795250210,
   duration_ms: 1,
   exit_code: 0,
+  result: null,
   stdout: "hello, world\n",
   stderr: "",
   stdout_truncated: false,
@@ -107,6 +121,27 @@ export const SAMPLES = {
     { ...first, id: "fv_c1189549x5ggkzt7", version: 2, handler: "echo good day, $(cat)", is_active: true },
     first,
   ],
+  version: { ...first, is_active: true },
+  with_code: { ...active, runtime: "nodejs", handler: "index.mjs#handler", code_sha256: CODE, code_size_bytes: 1_204 },
+  uploaded_code: { code_sha256: CODE, size_bytes: 1_204, entry_count: 3, created_at: 1795250210 },
+  version_diff: {
+    from_version: 1,
+    to_version: 2,
+    changes: [{ field: "handler", from: "echo hello, $(cat)", to: "echo good day, $(cat)" }],
+    files: [],
+    is_truncated: false,
+  },
+  deployed: {
+    functions: [
+      {
+        name: "hello",
+        function_id: created.function_id,
+        action: "updated" as const,
+        version: 3,
+        changes: [{ field: "handler", from: "echo good day, $(cat)", to: "echo good evening, $(cat)" }],
+      },
+    ],
+  },
   invocation,
   function_pool: {
     function_id: "fn_fmp27v1sbb969xa2",

@@ -3,17 +3,20 @@
  * client's types all come from here.
  */
 import { z } from "zod";
-import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
+import { RUNTIME_DEFAULT, RUNTIMES, runtimeOf } from "../../runtimes/index.ts";
 import { LIMITS } from "../base/limits.ts";
 import {
   absolutePath,
   cpuLimit,
+  egress,
   environment,
   epochSeconds,
   memoryLimit,
   resourceName as name,
   nextCursor as next_cursor,
   refused,
+  secretEnvironment,
+  secretName,
   text,
   textBytes,
   whole,
@@ -26,11 +29,12 @@ const timeoutSeconds = whole(LIMITS.timeout_seconds_min, LIMITS.timeout_seconds_
 
 const runtimeName = z
   .string()
+  .overwrite((value) => runtimeOf(value)?.name ?? value)
   .refine((value) => RUNTIMES.has(value), {
     error: `expected one of ${runtimeNames.join(", ")}`,
     params: { expected: runtimeNames },
   })
-  .meta({ enum: runtimeNames });
+  .meta({ type: "string", enum: runtimeNames });
 const clusterId = refused(
   "is not supported: this service has no clusters",
   "Must be null: this service has no clusters.",
@@ -38,25 +42,51 @@ const clusterId = refused(
 const minInstances = whole(0, LIMITS.max_instances_max);
 const maxInstances = whole(1, LIMITS.max_instances_max);
 const concurrencyLimit = whole(1, LIMITS.concurrency_limit_max).nullish();
-const sourceCode = refused("is not supported: send the handler", "Must be null: send the handler instead.");
+const sourceCode = refused(
+  "is not supported: send the handler, or upload code",
+  "Must be null: send the handler, or upload code.",
+);
+const secretFiles = z
+  .array(secretName)
+  .max(LIMITS.function_secrets_max)
+  .refine((names) => new Set(names).size === names.length, { error: "must not contain a name twice" });
+const instanceConcurrency = whole(1, LIMITS.resident_calls_max);
+const instanceCallsMax = whole(1, LIMITS.instance_calls_max).nullish();
+const protocol = z.enum(["http", "lambda"]).nullish();
+const codeDigest = z
+  .string()
+  .regex(/^[0-9a-f]{64}$/, { error: "must be 64 hexadecimal digits" })
+  .nullish();
+const note = text(LIMITS.version_note_length_max).nullish();
 
 /** What each field of a function means, wherever it stands. */
 const ABOUT = {
   name: "Name, unique in the tenant and not changeable; without '/', control characters, and leading or trailing spaces.",
   cluster_id: "Always null.",
   description: "Description for people; null if none.",
-  handler: `A command line for /bin/sh -c, run directly if it has no shell syntax, or a script that starts with #!<interpreter>; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
+  handler: `What the runtime runs: of shell and custom a command line, of nodejs file.mjs#export, of python3 file.py:function; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
   runtime: "Runtime of the handler.",
   memory_limit_mb: "Memory limit of an instance in MiB.",
   cpu_limit_percent: "CPU limit of an instance in percent of one core; null means no limit.",
   timeout_seconds: "Seconds that a call may wait for an instance, and seconds that it may then run.",
-  environment: `Environment of the handler; up to ${LIMITS.environment_entries_max} variables and ${LIMITS.environment_bytes_max / 1024} KiB.`,
+  environment: `Environment of the handler; up to ${LIMITS.environment_entries_max} variables and ${LIMITS.environment_bytes_max / 1024} KiB. A value is text, or {"secret": NAME} for the value of a secret.`,
+  secrets: "Names of secrets that instances have as files in /run/secrets.",
+  egress: 'Outbound traffic of instances: "on", "off", or a list of allowed destinations ("203.0.113.0/24:443/tcp").',
+  instance_concurrency: "Calls that one instance serves at the same time; above 1 for resident runtimes alone.",
+  instance_calls_max: "Calls after which an instance is replaced; null means no limit.",
+  protocol:
+    "How a command of the runtime custom takes calls: http (POST / on $PORT) or lambda (AWS Lambda Runtime API); null for other runtimes.",
+  code_sha256: "Digest of the code, which instances have at /function; null if there is none.",
+  code_size_bytes: "Size of the files of the code in bytes; null without code.",
+  made_by: "Name of the key that made the version; null if unknown.",
+  note: "Note of the person who made the version; null if none.",
   min_instances: "Minimum number of instances, kept ready.",
   max_instances: "Maximum number of instances.",
   concurrency_limit: "Maximum number of calls that wait or run at once; null means no limit.",
   api_access: "Gives the handler HEARTH_URL and HEARTH_KEY, to call the API as its tenant.",
-  cleanup_on_exit: "Empties /tmp and /dev/shm after each call.",
-  working_directory: "Working directory, an absolute path that exists in the image; null means the image's own.",
+  cleanup_on_exit: "Ends what a call leaves behind (processes, timers, open handles) and empties /tmp and /dev/shm.",
+  working_directory:
+    "Working directory, an absolute path that exists in the image or below /function; null means /function with code, else /.",
   function_id: "Id of the function.",
   version: "Number of the active version.",
 } as const;
@@ -67,13 +97,58 @@ export function complaintAbout(value: {
   readonly runtime: string;
   readonly min_instances: number;
   readonly max_instances: number;
+  readonly instance_concurrency: number;
+  readonly instance_calls_max?: number | null | undefined;
+  readonly protocol?: "http" | "lambda" | null | undefined;
 }): { readonly field: string; readonly message: string } | null {
   if (value.min_instances > value.max_instances) {
     return { field: "min_instances", message: "must not be greater than max_instances" };
   }
-  const message = RUNTIMES.get(value.runtime)?.complaint(value.handler) ?? null;
-  return message === null ? null : { field: "handler", message };
+  const runtime = RUNTIMES.get(value.runtime);
+  if (runtime === undefined) return null;
+  const message = runtime.complaint(value.handler);
+  if (message !== null) return { field: "handler", message };
+  if (runtime.serving.kind === "process" && value.instance_concurrency > 1) {
+    return { field: "instance_concurrency", message: `must be 1 for the runtime ${runtime.name}` };
+  }
+  if (!runtime.hasProtocol && (value.protocol ?? null) !== null) {
+    return { field: "protocol", message: `must be null for the runtime ${runtime.name}` };
+  }
+  return null;
 }
+
+/** A call's payload as the text that the handler reads. JSON.stringify recurses: the body's depth has a bound. */
+function payloadText(value: unknown): string {
+  if (typeof value === "string") return value;
+  return value === null ? "" : JSON.stringify(value);
+}
+
+/** The payload of a call as the text that the handler gets. */
+const payload = z
+  .unknown()
+  .transform(payloadText)
+  .default("")
+  .meta({
+    type: ["string", "object", "array", "number", "boolean", "null"],
+    description: `Payload of the call: the string itself, any other value as JSON text with numbers as doubles, nothing for null. It is the standard input of a command, and the first argument of a handler of nodejs and python3, parsed where it is JSON. A body has at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
+  });
+
+/** A call of a new version that must succeed before the version becomes active. */
+export const smoke = z
+  .strictObject({
+    payload,
+    expect_status: z
+      .enum(["success", "failed", "timeout"])
+      .default("success")
+      .describe("Status that the call must have."),
+    timeout_seconds: timeoutSeconds.optional().describe("Timeout of the call in seconds (default: the function's)."),
+  })
+  .meta({
+    id: "Smoke",
+    description: "A call of the new version. If it does not have the expected status, the active version stays.",
+  });
+
+export type Smoke = z.output<typeof smoke>;
 
 export const createFunction = z
   .object({
@@ -85,7 +160,14 @@ export const createFunction = z
     memory_limit_mb: memoryLimit.default(LIMITS.memory_limit_mb_default).describe(ABOUT.memory_limit_mb),
     cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
     timeout_seconds: timeoutSeconds.default(LIMITS.timeout_seconds_default).describe(ABOUT.timeout_seconds),
-    environment: environment.default({}).describe(ABOUT.environment),
+    environment: secretEnvironment.default({}).describe(ABOUT.environment),
+    secrets: secretFiles.default([]).describe(ABOUT.secrets),
+    egress: egress.default("on").describe(ABOUT.egress),
+    instance_concurrency: instanceConcurrency.default(1).describe(ABOUT.instance_concurrency),
+    instance_calls_max: instanceCallsMax.describe(ABOUT.instance_calls_max),
+    protocol: protocol.describe(ABOUT.protocol),
+    code_sha256: codeDigest.describe(`${ABOUT.code_sha256} It must have been uploaded.`),
+    note: note.describe(ABOUT.note),
     min_instances: minInstances.default(0).describe(ABOUT.min_instances),
     max_instances: maxInstances.default(LIMITS.max_instances_default).describe(ABOUT.max_instances),
     concurrency_limit: concurrencyLimit.describe(ABOUT.concurrency_limit),
@@ -113,7 +195,15 @@ export const updateFunction = z
     memory_limit_mb: memoryLimit.optional().describe(ABOUT.memory_limit_mb),
     cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
     timeout_seconds: timeoutSeconds.optional().describe(ABOUT.timeout_seconds),
-    environment: environment.optional().describe(ABOUT.environment),
+    environment: secretEnvironment.optional().describe(ABOUT.environment),
+    secrets: secretFiles.optional().describe(ABOUT.secrets),
+    egress: egress.optional().describe(ABOUT.egress),
+    instance_concurrency: instanceConcurrency.optional().describe(ABOUT.instance_concurrency),
+    instance_calls_max: instanceCallsMax.describe(ABOUT.instance_calls_max),
+    protocol: protocol.describe(ABOUT.protocol),
+    code_sha256: codeDigest.describe(`${ABOUT.code_sha256} It must have been uploaded.`),
+    note: note.describe(ABOUT.note),
+    smoke: smoke.nullish().describe("A call of the new version that must end as expected before it is activated."),
     min_instances: minInstances.optional().describe(ABOUT.min_instances),
     max_instances: maxInstances.optional().describe(ABOUT.max_instances),
     concurrency_limit: concurrencyLimit.describe(ABOUT.concurrency_limit),
@@ -129,21 +219,6 @@ export type UpdateFunction = z.output<typeof updateFunction>;
 export const rollbackFunction = z
   .strictObject({ version: whole(1, Number.MAX_SAFE_INTEGER).describe("Version number, as listed by GET …/versions.") })
   .meta({ id: "RollbackFunction" });
-
-/** A call's payload as the text that the handler reads. JSON.stringify recurses: the body's depth has a bound. */
-function payloadText(value: unknown): string {
-  if (typeof value === "string") return value;
-  return value === null ? "" : JSON.stringify(value);
-}
-
-const payload = z
-  .unknown()
-  .transform(payloadText)
-  .default("")
-  .meta({
-    type: ["string", "object", "array", "number", "boolean", "null"],
-    description: `Standard input of the handler: the string itself, any other value as JSON text with numbers as doubles, nothing for null. A body has at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
-  });
 
 export const invokeFunction = z
   .object({
@@ -175,7 +250,16 @@ export const functionRecord = z
     memory_limit_mb: z.int().describe(ABOUT.memory_limit_mb),
     cpu_limit_percent: z.number().nullable().describe(ABOUT.cpu_limit_percent),
     timeout_seconds: z.int().describe(ABOUT.timeout_seconds),
-    environment: z.record(z.string(), z.string()).describe(ABOUT.environment),
+    environment: z
+      .record(z.string(), z.union([z.string(), z.object({ secret: z.string() })]))
+      .describe(ABOUT.environment),
+    secrets: z.array(z.string()).describe(ABOUT.secrets),
+    egress: z.union([z.enum(["on", "off"]), z.array(z.string())]).describe(ABOUT.egress),
+    instance_concurrency: z.int().describe(ABOUT.instance_concurrency),
+    instance_calls_max: z.int().nullable().describe(ABOUT.instance_calls_max),
+    protocol: z.enum(["http", "lambda"]).nullable().describe(ABOUT.protocol),
+    code_sha256: z.string().nullable().describe(ABOUT.code_sha256),
+    code_size_bytes: z.int().nullable().describe(ABOUT.code_size_bytes),
     min_instances: z.int().describe(ABOUT.min_instances),
     max_instances: z.int().describe(ABOUT.max_instances),
     concurrency_limit: z.int().nullable().describe(ABOUT.concurrency_limit),
@@ -208,10 +292,17 @@ export type VersionedFields = Pick<
   | "cpu_limit_percent"
   | "timeout_seconds"
   | "working_directory"
+  | "secrets"
+  | "egress"
+  | "instance_concurrency"
+  | "instance_calls_max"
+  | "protocol"
+  | "code_sha256"
+  | "code_size_bytes"
 >;
 
 /** A version as the API shows it. */
-const versionRecord = functionRecord
+export const versionRecord = functionRecord
   .pick({
     function_id: true,
     handler: true,
@@ -221,6 +312,13 @@ const versionRecord = functionRecord
     cpu_limit_percent: true,
     timeout_seconds: true,
     working_directory: true,
+    secrets: true,
+    egress: true,
+    instance_concurrency: true,
+    instance_calls_max: true,
+    protocol: true,
+    code_sha256: true,
+    code_size_bytes: true,
     created_at: true,
   })
   .extend({
@@ -228,6 +326,8 @@ const versionRecord = functionRecord
     version: z.int().describe("Version number, from 1 in each function."),
     description: z.string().nullable().describe("Description of the function when the version was created."),
     is_active: z.boolean().describe("True if this is the active version."),
+    made_by: z.string().nullable().describe(ABOUT.made_by),
+    note: z.string().nullable().describe(ABOUT.note),
   })
   .meta({ id: "FunctionVersion" });
 
@@ -239,13 +339,19 @@ const milliseconds = z.number().min(0);
 const invocationTimings = z
   .object({
     queue: milliseconds.describe("From the arrival to the hand-over to an instance."),
-    cell: milliseconds.optional().describe("Binding an instance to the function: writing its limits."),
+    cell: milliseconds
+      .optional()
+      .describe("Binding an instance to the function: its limits, code, secrets and network."),
+    load: milliseconds.optional().describe("Loading the handler in the instance's process, once per instance."),
     network: milliseconds.optional().describe("Start of the instance, if none was ready: waiting for a network slot."),
     rootfs: milliseconds.optional().describe("Start of the instance: writing its bundle."),
     start: milliseconds
       .optional()
       .describe("Start of the instance: from the OCI runtime's start until minit is ready."),
-    handler: milliseconds.describe("From the spawn of the handler to its exit, measured by minit."),
+    open: milliseconds.optional().describe("Start of the instance: until its resident process takes calls."),
+    handler: milliseconds.describe(
+      "From the spawn of the handler to its exit, or from the call to its result; measured by minit.",
+    ),
     total: milliseconds.describe("From the arrival to the outcome."),
   })
   .meta({
@@ -264,8 +370,10 @@ export const invocationRecord = z
     version: z.int().describe("Version that served the call."),
     execution_node_id: z.string().describe("Node that ran the call."),
     status: z
-      .enum(["success", "failed", "timeout"])
-      .describe("success: exit code 0; timeout: killed at its deadline; failed: all other results."),
+      .enum(["success", "failed", "timeout", "cancelled"])
+      .describe(
+        "success: the handler returned, or exited with 0; timeout: it passed its deadline; cancelled: it was ended with the process of its instance, because another call passed its deadline; failed: all other results.",
+      ),
     started_at: epochSeconds.describe("Arrival of the call, in seconds since the Unix epoch."),
     ended_at: epochSeconds.describe("End of the call, in seconds since the Unix epoch."),
     duration_ms: z.int().describe("Run time of the handler, in whole milliseconds."),
@@ -273,6 +381,9 @@ export const invocationRecord = z
       .int()
       .nullable()
       .describe("Exit code of the handler; 128 plus the signal number if a signal killed it; null if it has none."),
+    result: z
+      .json()
+      .describe("JSON value that the handler returned; null for a command line, and if it returned nothing."),
     stdout: z.string().describe("Standard output as UTF-8, up to 1 MiB."),
     stderr: z.string().describe("Standard error as UTF-8, up to 1 MiB."),
     stdout_truncated: z.boolean().describe("True if the handler wrote more standard output than the daemon keeps."),
@@ -290,79 +401,6 @@ export const invocationRecord = z
 export type InvocationRecord = Readonly<z.output<typeof invocationRecord>>;
 export type InvocationStatus = InvocationRecord["status"];
 
-const count = z.int().min(0);
-
-const instanceCounts = z.object({
-  warming_count: count.describe("Starting instances."),
-  ready_count: count.describe("Idle instances that can serve a call."),
-  busy_count: count.describe("Instances that serve a call."),
-  recycling_count: count.describe("Instances in clean-up after a call."),
-  terminating_count: count.describe("Instances in removal."),
-  total_count: count.describe("Sum of the five."),
-});
-
-export const functionPool = instanceCounts
-  .extend({
-    function_id: z.string().describe(ABOUT.function_id),
-    calls_running: count.describe("Calls in flight. Instances of a runtime with concurrency serve several at once."),
-    queued_count: count.describe("Calls waiting for an instance."),
-    last_error: z.string().nullable().describe("Reason why the last start failed; null if it succeeded."),
-    superseded_count: count.describe(
-      "Instances of superseded versions, kept for a rollback and not counted in max_instances.",
-    ),
-  })
-  .meta({ id: "FunctionPool" });
-
-export const functionPools = z
-  .object({
-    pools: z.array(functionPool).describe("Functions with an instance or a waiting call, newest first."),
-  })
-  .meta({ id: "FunctionPools" });
-
-/** Cells of one instance class. */
-const cellClass = z
-  .object({
-    class: z.string().describe("Key of the class: its runtime, then a digest of image, runtime and engine options."),
-    cells_target: count.describe("Cells that the class has by its share of the budget."),
-    cells: count.describe("Started containers of the class that belong to no function yet."),
-    cells_starting: count.describe("Cells of the class that are being started."),
-    cell_hit_count: count.describe("Cold calls of its functions that found a cell."),
-    cell_miss_count: count.describe("Cold calls of its functions that found no cell."),
-  })
-  .meta({ id: "CellClass" });
-
-/** Of the node and all tenants: in answers to the operator alone. */
-const nodeCounts = {
-  cells: count.optional().describe("Cells: started containers that belong to no function yet."),
-  cells_starting: count.optional().describe("Starting cells."),
-  started_count: count.optional().describe("Containers started; all counts from here on start with the daemon."),
-  start_failed_count: count.optional().describe("Failed starts."),
-  crashed_count: count.optional().describe("Instances that exited unexpectedly."),
-  evicted_count: count.optional().describe("Idle instances evicted for capacity or memory."),
-  expired_count: count.optional().describe("Idle instances removed at the end of their keep-alive."),
-  remove_failed_count: count.optional().describe("Failed removals, which are retried."),
-  cell_hit_count: count.optional().describe("Cold calls with a ready cell."),
-  cell_miss_count: count.optional().describe("Cold calls without a ready cell."),
-  classes: z
-    .array(cellClass)
-    .optional()
-    .describe(
-      "Instance classes that share the cells, the one needed last at the end. A class without need is not listed.",
-    ),
-};
-
-export const poolStats = instanceCounts
-  .extend({
-    calls_running: count.describe("Calls in flight."),
-    queued: count.describe("Calls waiting for an instance."),
-    ...nodeCounts,
-  })
-  .meta({
-    id: "PoolStats",
-    description: "For the operator: all tenants. For others: their own functions, without the counts of the node.",
-  });
-export type PoolStats = z.output<typeof poolStats>;
-
 export const functionList = z
   .object({ functions: z.array(functionRecord).describe("Newest first."), next_cursor })
   .meta({ id: "FunctionList" });
@@ -375,15 +413,3 @@ export const invocationList = z
 export const namedFunction = functionRecord
   .extend({ found: z.literal(true).describe("Always true; an unknown function is a 404.") })
   .meta({ id: "NamedFunction" });
-export const functionsReadiness = z
-  .object({
-    status: z
-      .enum(["ok", "degraded"])
-      .describe("degraded: every container start since the start of the daemon failed."),
-    concern: z.literal("functions").describe("Concern of this health report."),
-    runtimes: z.array(z.string()).describe("Available runtimes."),
-    pool: poolStats,
-  })
-  .meta({ id: "FunctionsHealth" });
-
-export type FunctionsReadiness = z.output<typeof functionsReadiness>;

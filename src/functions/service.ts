@@ -17,21 +17,32 @@ import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
+import type { Traces } from "../base/trace.ts";
+import type { CodeStore } from "../code/service.ts";
 import type { Adopted, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Store, StoredNode } from "../store/store.ts";
+import { Activation } from "./activation.ts";
 import { Adoption } from "./adoption.ts";
+import type { Bindings } from "./bindings.ts";
 import { ALL_RECORDS, deleteExpired } from "./byte-paging.ts";
+import type { Call } from "./calling.ts";
+import { Checks } from "./checks.ts";
 import type { Classes } from "./classes.ts";
-import { type FunctionPoolStatus, Groups } from "./groups.ts";
-import type { Call, FunctionLauncher, Outcome } from "./launch.ts";
+import { Deployments } from "./deployments.ts";
+import { type FunctionPoolStatus, Groups, type Opening } from "./groups.ts";
+import type { FunctionLauncher } from "./launch.ts";
 import type { CallObserver } from "./observer.ts";
+import type { Outcome } from "./outcome.ts";
+import { type Author, type FunctionParts, functionEvent } from "./parts.ts";
+import type { PoolStats } from "./pool-schema.ts";
+import { Proving } from "./proving.ts";
 import { guards, refusalOf } from "./quota.ts";
-import { type FunctionRow, FunctionRows } from "./rows.ts";
-import type { CreateFunction, FunctionRecord, PoolStats } from "./schema.ts";
+import { type FunctionRow, FunctionRows, versioned } from "./rows.ts";
+import type { CreateFunction, FunctionRecord, Smoke } from "./schema.ts";
 import { type FunctionState, type FunctionVerb, functionStates } from "./states.ts";
-import { prepareTarget, type Target, TargetCache } from "./target.ts";
-import { checkDirectory, type FunctionParts, functionEvent, Versions } from "./versions.ts";
+import { prepare, type Target, TargetCache } from "./target.ts";
+import { Versions } from "./versions.ts";
 
 export interface FunctionsOptions {
   readonly store: Store;
@@ -47,6 +58,9 @@ export interface FunctionsOptions {
   readonly observer: Pick<CallObserver, "deleted">;
   readonly events: Events;
   readonly quotas: Quotas;
+  readonly bindings: Bindings;
+  readonly code: CodeStore;
+  readonly traces: Traces;
 }
 
 /** What a reader of events is told of the verbs that move a state; calls tell nothing. */
@@ -58,27 +72,40 @@ const TOLD: { readonly [Verb in FunctionVerb]?: string } = {
   delete: "delete_started",
 };
 
+/** A version whose group is open, with the instances that it needs ready. */
+interface Deploying {
+  readonly opening: Opening;
+  readonly count: number;
+}
+
 export class Functions {
   readonly versions: Versions;
+  readonly deployments: Deployments;
   readonly #log: Log;
   readonly #parts: FunctionParts;
   readonly #pooled: Pick<FunctionsOptions, "pool" | "launcher">;
   readonly #observer: Pick<CallObserver, "deleted">;
 
-  constructor({ pool, launcher, queue_max, node, observer, ...shared }: FunctionsOptions) {
-    const { classes, log, store } = shared;
+  constructor({ pool, launcher, bindings, code, queue_max, node, observer, ...shared }: FunctionsOptions) {
+    const { classes, log, store, engine } = shared;
     this.#log = log;
     this.#pooled = { pool, launcher };
     this.#observer = observer;
+    const groups = new Groups({ pool, launcher, bindings, classes, log, queue_max });
     this.#parts = {
       ...shared,
+      code,
       rows: new FunctionRows(store, node),
       targets: new TargetCache(),
-      groups: new Groups({ pool, launcher, classes, log, queue_max }),
+      groups,
+      proving: new Proving({ ...shared, pool, groups }),
+      checks: new Checks({ engine, classes, code }),
       changes: new KeyedMutex(),
       moves: new KeyedMutex(),
     };
-    this.versions = new Versions(this.#parts);
+    const activation = new Activation(this.#parts);
+    this.versions = new Versions(this.#parts, activation);
+    this.deployments = new Deployments(this.#parts, activation);
   }
 
   /** Ids of the images that versions need. */
@@ -115,21 +142,33 @@ export class Functions {
 
   /** Goes on with a deployment, unless somebody else has, or has deleted the function. */
   async #redeploy(tenant_id: string, id: string): Promise<void> {
-    const row = await this.#parts.rows.byId(tenant_id, id);
-    if (row?.record.state === "deploying") await this.#warm(row.record);
+    const { rows, classes, groups, proving } = this.#parts;
+    const row = await rows.byId(tenant_id, id);
+    if (row?.record.state !== "deploying") return;
+    const count = proving.countFor(row.record, 0, null);
+    const opening = { record: row.record, image: await classes.available(row.image) };
+    groups.open(opening, count);
+    await this.#warm({ opening, count }, null);
   }
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
-  async create(tenant_id: string, input: CreateFunction): Promise<FunctionRecord> {
-    const { ids, classes, clock, rows, events, quotas } = this.#parts;
-    await checkDirectory(this.#parts, input);
+  async create({ tenant_id, key_id }: Author, input: CreateFunction): Promise<FunctionRecord> {
+    const { ids, classes, clock, rows, events, quotas, checks } = this.#parts;
+    await checks.checked({ ...versioned(input), tenant_id });
     const id = ids.next("fn");
     const { image } = classes.of(input);
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");
-    const statements = rows.insert(tenant_id, { id, version_id: ids.next("fv"), image, now }, input);
+    const statements = rows.insert(
+      tenant_id,
+      { id, version_id: ids.next("fv"), image, now, by: key_id, note: input.note ?? null },
+      input,
+    );
     const made = { id, name: input.name, version: 1 };
-    const quota = guards(quotas, tenant_id, { isNewFunction: true });
+    const quota = [
+      ...guards(quotas, tenant_id, 1),
+      ...(input.code_sha256 ? [this.#parts.code.guard(tenant_id, input.code_sha256)] : []),
+    ];
     const { conflict } = await events.write(
       [...quota.map(({ statement }) => statement), ...statements],
       tenant_id,
@@ -192,7 +231,7 @@ export class Functions {
       targets.byId(tenant_id, id) ??
       targets.fill(async () => {
         const row = await this.#parts.rows.found(tenant_id, id);
-        return prepareTarget(row.record, row.function_seq);
+        return { ...prepare(row.record), function_seq: row.function_seq };
       })
     );
   }
@@ -204,19 +243,20 @@ export class Functions {
       targets.byName(tenant_id, name) ??
       targets.fill(async () => {
         const row = await rows.foundByName(tenant_id, name);
-        return prepareTarget(row.record, row.function_seq);
+        return { ...prepare(row.record), function_seq: row.function_seq };
       })
     );
   }
 
   /**
-   * Makes the function invocable and warms `min_instances`. Resolves when they are ready. When warming fails the
-   * function is in state `error` with the reason, and START_FAILED or QUOTA_EXCEEDED is thrown.
+   * Makes the function invocable and warms `min_instances`, at least one of a resident runtime. Resolves when they are ready
+   * and the smoke call, if any, has succeeded. When that fails the function is in state `error` with the reason (an active
+   * one stays active), and HANDLER_FAILED, START_FAILED or QUOTA_EXCEEDED is thrown.
    */
-  deploy(tenant_id: string, id: string): Promise<FunctionRecord> {
+  deploy(tenant_id: string, id: string, smoke: Smoke | null = null): Promise<FunctionRecord> {
     const { changes, moves } = this.#parts;
     return changes.run(id, async () => {
-      await this.#warm(await moves.run(id, () => this.#beginDeploy(tenant_id, id)));
+      await this.#warm(await moves.run(id, () => this.#beginDeploy(tenant_id, id, smoke)), smoke);
       return this.get(tenant_id, id);
     });
   }
@@ -276,12 +316,15 @@ export class Functions {
   }
 
   /** Opens the group and moves the state (F2). Returns the record as it is then: `deploying`, or `active` as before. */
-  async #beginDeploy(tenant_id: string, id: string): Promise<FunctionRecord> {
-    const { classes, groups } = this.#parts;
+  async #beginDeploy(tenant_id: string, id: string, smoke: Smoke | null): Promise<Deploying> {
+    const { classes, groups, proving, checks } = this.#parts;
     const { record, image } = await this.#parts.rows.held(tenant_id, id);
     const state = functionStates.next(record.state, "deploy");
-    groups.open({ record, image: await classes.available(image) });
-    if (state !== "deploying") return record;
+    await checks.deployable(record);
+    const count = proving.countFor(record, 0, smoke);
+    const opening = { record, image: await classes.available(image) };
+    groups.open(opening, count);
+    if (state !== "deploying") return { opening, count };
     try {
       await this.#move(record, "deploy", null);
     } catch (error) {
@@ -289,16 +332,17 @@ export class Functions {
       void groups.close(id, "failed");
       throw error;
     }
-    return { ...record, state };
+    return { opening: { ...opening, record: { ...record, state } }, count };
   }
 
-  /** Waits for the minimum of a group that is open; for a record that is `deploying` moves it on to `active` or `error`. */
-  async #warm(record: FunctionRecord): Promise<void> {
-    const { groups, moves } = this.#parts;
+  /** Proves a version whose group is open; for a record that is `deploying` moves it on to `active` or `error`. */
+  async #warm({ opening, count }: Deploying, smoke: Smoke | null): Promise<void> {
+    const { groups, moves, proving } = this.#parts;
+    const { record } = opening;
     const isNew = record.state === "deploying";
     failpoint("functions.deploy.moved");
     try {
-      if (record.min_instances > 0) await groups.warm(record);
+      await proving.prove(record, count, smoke);
     } catch (error) {
       if (isNew) {
         const closed = await moves.run(record.id, async () => {
@@ -310,7 +354,11 @@ export class Functions {
       throw error;
     }
     failpoint("functions.deploy.warmed");
-    if (isNew) await moves.run(record.id, () => this.#move(record, "activate", null));
+    await moves.run(record.id, async () => {
+      if (isNew) await this.#move(record, "activate", null);
+      // What was ready beyond the minimum stays for a first call.
+      if (count > record.min_instances) groups.open(opening);
+    });
   }
 
   /** Compare-and-set of the state; throws WRONG_STATE when the verb is not legal or somebody else moved it meanwhile. */
@@ -332,12 +380,14 @@ export class Functions {
   }
 
   async #erase({ record, function_seq }: FunctionRow): Promise<void> {
-    const { store, events, rows, targets } = this.#parts;
+    const { store, events, rows, targets, code } = this.#parts;
     await deleteExpired(store, function_seq, ALL_RECORDS);
     failpoint("functions.delete.erased");
     const event = functionEvent("deleted", { ...record, state: "deleting" });
+    const digests = await rows.codeOf(function_seq);
     await events.write(rows.delete(function_seq), record.tenant_id, [event], { durable: true });
     targets.forget(record);
     this.#observer.deleted(record);
+    code.collectSoon(record.tenant_id, digests);
   }
 }

@@ -3,19 +3,27 @@
  * environment. Kept in a bounded cache under id and name; every change of the function drops them.
  */
 import { LRUCache } from "lru-cache";
-import { RUNTIMES } from "../../runtimes/index.ts";
+import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../runtimes/index.ts";
 import { PATH_INSIDE } from "../base/container-environment.ts";
 import { invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { FunctionRecord } from "./schema.ts";
 
-export interface Target {
+/** A version of a function, prepared for its instances and calls. */
+export interface Prepared {
   readonly record: FunctionRecord;
+  readonly group: string;
+  readonly runtime: Runtime;
+  /** The command of a call; null for a runtime whose process is resident. */
+  readonly argv: readonly string[] | null;
+  readonly working_directory: string;
+  /** Variables of each call, or of the resident process, before those of the version. */
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+export interface Target extends Prepared {
   /** Row number in the store; the first half of an invocation's key. */
   readonly function_seq: number;
-  readonly group: string;
-  readonly argv: readonly string[];
-  readonly environment: Readonly<Record<string, string>>;
 }
 
 /** The pool's key of one version of one function. */
@@ -29,26 +37,27 @@ export function parseGroupKey(key: string): { readonly function_id: string; read
   return function_id === undefined ? null : { function_id, version: Number(version) };
 }
 
-const BASE_ENVIRONMENT = {
-  PATH: PATH_INSIDE,
-  HOME: "/tmp",
-  LANG: "C.UTF-8",
-};
+/** The search path of commands. Those of the image come first, so that code replaces none of them unnoticed. */
+const pathOf = ({ code_sha256 }: FunctionRecord): string =>
+  code_sha256 === null ? PATH_INSIDE : `${PATH_INSIDE}:${CODE_INSIDE}`;
 
-/** Prepares a function's current version for calls. */
-export function prepareTarget(record: FunctionRecord, function_seq: number): Target {
-  const runtime = RUNTIMES.get(record.runtime);
+/** Prepares a version. `record` is the function's with the fields of the version. */
+export function prepare(record: FunctionRecord, runtimes: ReadonlyMap<string, Runtime> = RUNTIMES): Prepared {
+  const runtime = runtimes.get(record.runtime);
   invariant(runtime !== undefined, `runtime ${record.runtime} of function ${record.id} exists`);
-  invariant(runtime.serving.kind === "process", `runtime ${record.runtime} runs a command per call`);
+  const directory = record.code_sha256 === null ? "" : CODE_INSIDE;
   return {
     record,
-    function_seq,
-    group: groupKey(record.id, record.current_version),
-    argv: runtime.serving.command(record.handler),
+    group: groupKey(record.id, record.version),
+    runtime,
+    argv: runtime.serving.kind === "process" ? runtime.serving.command(record.handler) : null,
+    working_directory: record.working_directory ?? directory,
     environment: {
-      ...BASE_ENVIRONMENT,
+      PATH: pathOf(record),
+      HOME: "/tmp",
+      LANG: "C.UTF-8",
       HEARTH_FUNCTION_NAME: record.name,
-      HEARTH_FUNCTION_VERSION: String(record.current_version),
+      HEARTH_FUNCTION_VERSION: String(record.version),
     },
   };
 }

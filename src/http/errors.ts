@@ -22,6 +22,7 @@ const NO_DETAILS: Required<ErrorDetails> = {
   example: null,
   state: null,
   exit_code: null,
+  output: null,
 };
 
 /** Headers that belong to a code whatever the route. */

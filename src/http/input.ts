@@ -10,9 +10,9 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
+import { checkShape } from "../base/json-shape.ts";
 import { LIMITS } from "../base/limits.ts";
 import { ChunkList } from "./chunk-list.ts";
-import { checkShape } from "./json-shape.ts";
 import type { Share } from "./memory-budget.ts";
 
 export interface BodyLimits {

@@ -24,7 +24,7 @@ interface Series {
 const emptySeries = (tenant_id: string, name: string): Series => ({
   tenant_id,
   name,
-  counts: { success: 0, failed: 0, timeout: 0 },
+  counts: { success: 0, failed: 0, timeout: 0, cancelled: 0 },
   cold_count: 0,
   duration_ms: 0,
 });

@@ -49,7 +49,7 @@ const CALL_BUCKETS = [
 const REQUEST_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30, 300, 3_600];
 const COMMIT_BUCKETS = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1];
 const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
-const STATUSES: readonly InvocationStatus[] = ["success", "failed", "timeout"];
+const STATUSES: readonly InvocationStatus[] = ["success", "failed", "timeout", "cancelled"];
 const LAG_QUANTILES = [0.5, 0.99, 1];
 /** The sampling interval, which Node counts into every sample. */
 const LAG_RESOLUTION_MS = 20;

@@ -214,11 +214,14 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
     }
     await daemon.deploy({ name: "strict-sh", handler: "#!/bin/sh -e\nfalse\necho not reached" });
     expect(await daemon.invoke("strict-sh")).toMatchObject({ status: "failed", exit_code: 1, stdout: "" });
-    await daemon.deploy({ name: "nobody", handler: "#!/no/such/interpreter\n" });
-    expect(await daemon.invoke("nobody")).toMatchObject({
-      status: "failed",
-      exit_code: 127,
-      stderr: expect.stringContaining("/no/such/interpreter"),
+    const created = await daemon.call("POST", "/api/functions", {
+      name: "nobody",
+      handler: "#!/no/such/interpreter\n",
+    });
+    const deployed = await daemon.call("POST", `/api/functions/${created.body.id}/deploy`);
+    expect(deployed).toMatchObject({
+      status: 400,
+      body: { error: "handler: command not found: /no/such/interpreter", error_code: "INVALID_ARGUMENT" },
     });
   });
 
@@ -243,9 +246,18 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
     expect(second).toMatchObject({ cold_start: false, instance_nonce: first.instance_nonce });
   });
 
-  it("names a command that does not exist", async () => {
-    await daemon.deploy({ name: "absent", handler: "no-such-command with words" });
-    expect(await daemon.invoke("absent")).toMatchObject({ status: "failed", exit_code: 127 });
+  it("names a command that does not exist when it is deployed, and when only the call can tell", async () => {
+    const created = await daemon.call("POST", "/api/functions", {
+      name: "absent",
+      handler: "no-such-command with words",
+    });
+    expect(await daemon.call("POST", `/api/functions/${created.body.id}/deploy`)).toMatchObject({
+      status: 400,
+      body: { error: "handler: command not found: no-such-command" },
+    });
+    expect((await daemon.call("GET", `/api/functions/${created.body.id}`)).body.state).toBe("pending");
+    await daemon.deploy({ name: "lost", handler: "cat file", environment: { PATH: "/nowhere" } });
+    expect(await daemon.invoke("lost")).toMatchObject({ status: "failed", exit_code: 127 });
   });
 
   it("cuts each stream at 1 MiB and says so", async () => {

@@ -36,6 +36,9 @@ const ORDER = [
   "functionPools",
   "updateFunction",
   "listVersions",
+  "getVersion",
+  "diffVersions",
+  "deployFunctions",
   "rollbackFunction",
   "pauseFunction",
   "resumeFunction",
@@ -103,6 +106,10 @@ const ORDER = [
 
 /** Operations that have ended are all that a test can plant; the others need more than one example gives. */
 const UNSENT = [
+  // Their bodies are archives: code.test.ts sends them.
+  "uploadCode",
+  "putCode",
+  "getCode",
   "cancelOperation",
   "signalProcess",
   "deleteVolume",

@@ -8,13 +8,17 @@ import { randomIds } from "../../src/base/ids.ts";
 import { createLog } from "../../src/base/log.ts";
 import type { Adopted, Instance } from "../../src/engine/ports.ts";
 import { Adoption } from "../../src/functions/adoption.ts";
+import { Bindings } from "../../src/functions/bindings.ts";
+import type { Call } from "../../src/functions/calling.ts";
 import { Classes } from "../../src/functions/classes.ts";
 import { Groups } from "../../src/functions/groups.ts";
-import { type Call, FunctionLauncher, type Outcome } from "../../src/functions/launch.ts";
+import { FunctionLauncher } from "../../src/functions/launch.ts";
+import type { Outcome } from "../../src/functions/outcome.ts";
 import { SAMPLES } from "../../src/functions/samples.ts";
 import type { FunctionRecord } from "../../src/functions/schema.ts";
-import { groupKey } from "../../src/functions/target.ts";
+import { groupKey, prepare } from "../../src/functions/target.ts";
 import { InvocationTokens } from "../../src/functions/tokens.ts";
+import { NO_CODE, NO_SECRETS } from "../functions/no-parts.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { engineConfig, engineOf } from "../support/engine.ts";
 import { MadeImages, mountsOf } from "../support/made-images.ts";
@@ -51,7 +55,14 @@ function makeParts(image_id: string): Parts {
     log,
   });
   const tokens = new InvocationTokens(randomIds(), systemClock);
-  const launcher = new FunctionLauncher({ instances: engine.instances, classes, clock: systemClock, log, tokens });
+  const bindings = new Bindings({
+    instances: engine.instances,
+    clock: systemClock,
+    secrets: NO_SECRETS,
+    code: NO_CODE,
+  });
+  const parts = { instances: engine.instances, classes, bindings, clock: systemClock, log, tokens };
+  const launcher = new FunctionLauncher(parts);
   const faults: unknown[] = [];
   const pool = new Pool<Call, Outcome>({
     settings: {
@@ -66,7 +77,7 @@ function makeParts(image_id: string): Parts {
     dispatch_running_max: 4,
     onFault: (fault) => faults.push(fault),
   });
-  const groups = new Groups({ pool, launcher, classes, log, queue_max: 10 });
+  const groups = new Groups({ pool, launcher, bindings, classes, log, queue_max: 10 });
   return { classes, launcher, pool, groups, faults };
 }
 
@@ -101,7 +112,12 @@ const LOOK = "cat /version 2>/dev/null || echo standard; df --output=size /tmp |
 async function call(record: FunctionRecord): Promise<{ image: string; tmp_kb: number; outcome: Outcome }> {
   parts().groups.open({ record, image: null });
   const group = groupKey(record.id, record.version);
-  const target = { record, function_seq: 1, group, argv: ["sh", "-c", LOOK], environment: { PATH: "/usr/bin:/bin" } };
+  const target = {
+    ...prepare(record, parts().classes.runtimes),
+    function_seq: 1,
+    argv: ["sh", "-c", LOOK],
+    environment: { PATH: "/usr/bin:/bin" },
+  };
   const outcome = await parts().pool.submit(
     group,
     {
@@ -161,10 +177,10 @@ describe("functions of two classes", () => {
   it("find a working directory in the image of their class", async () => {
     const { classes } = parts();
     const other = classes.of({ runtime: "other" });
-    expect(await engine.instances.hasDirectory(other, "/usr/bin")).toBe(true);
-    expect(await engine.instances.hasDirectory(other, "/version")).toBe(false);
+    expect(await engine.instances.modeOf(other, "/usr/bin")).toBe(0o40755);
+    expect(await engine.instances.modeOf(other, "/missing")).toBe(null);
     const missing = { ...other, image: "0".repeat(64) };
-    await expect(engine.instances.hasDirectory(missing, "/usr")).rejects.toMatchObject({ code: "NOT_FOUND" });
+    await expect(engine.instances.modeOf(missing, "/usr")).rejects.toMatchObject({ code: "NOT_FOUND" });
     await expect(engine.instances.start("none", missing)).rejects.toMatchObject({ code: "START_FAILED" });
     expect(bundles()).not.toContain("none");
   });
@@ -174,7 +190,7 @@ describe("functions of two classes", () => {
     const other = classes.of({ runtime: "other" });
     const adopted = async (id: string, key: string, image = other.image): Promise<Adopted> => {
       const instance: Instance = await engine.instances.start(id, { ...other, key, image });
-      return { instance, class: key, image, mark: null };
+      return { instance, class: key, image, mark: null, is_furnished: false };
     };
     const found = [await adopted("old-other", other.key), await adopted("old-gone", "gone-1")];
     // An instance that was started while the store had lost the image of the class.

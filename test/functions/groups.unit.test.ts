@@ -2,13 +2,17 @@
 import { describe, expect, it } from "vitest";
 import { type Launcher, Pool } from "../../pool/index.ts";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
+import type { Instances } from "../../src/engine/ports.ts";
+import { Bindings } from "../../src/functions/bindings.ts";
+import type { Call } from "../../src/functions/calling.ts";
 import { Classes } from "../../src/functions/classes.ts";
 import { Groups } from "../../src/functions/groups.ts";
-import type { Call, Outcome } from "../../src/functions/launch.ts";
+import type { Outcome } from "../../src/functions/outcome.ts";
 import type { FunctionRecord } from "../../src/functions/schema.ts";
 import { HandClock, HandLauncher } from "../pool/hand-clock.ts";
 import { ROOMY } from "../pool/scene.ts";
 import { quietLog } from "../store/scratch.ts";
+import { NO_CODE, NO_SECRETS } from "./no-parts.ts";
 
 const record = {
   id: "fn_a",
@@ -18,6 +22,10 @@ const record = {
   min_instances: 0,
   max_instances: 2,
   memory_limit_mb: 64,
+  handler: "cat",
+  code_sha256: null,
+  working_directory: null,
+  instance_concurrency: 1,
 } as FunctionRecord;
 
 function desk() {
@@ -34,8 +42,10 @@ function desk() {
   const images = { state: () => "1", isRelease: async () => true };
   const classes = new Classes({ runtimes: RUNTIMES, imageOf: () => "present", images, clock, log: quietLog });
   let forget: (group: string) => void = () => {};
-  const launcher = { setLimits: () => {}, onForget: (listener: typeof forget) => (forget = listener) };
-  const groups = new Groups({ pool, launcher, classes, log: quietLog, queue_max: 10 });
+  const launcher = { onForget: (listener: typeof forget) => (forget = listener) };
+  const instances = {} as Instances;
+  const bindings = new Bindings({ instances, clock, secrets: NO_SECRETS, code: NO_CODE });
+  const groups = new Groups({ pool, launcher, bindings, classes, log: quietLog, queue_max: 10 });
   return { groups, faults, forget: (group: string) => forget(group) };
 }
 

@@ -67,6 +67,7 @@ async function append(parts: Partial<InvocationRecord> = {}): Promise<Invocation
     ended_at: NOW_SECONDS,
     duration_ms: 1,
     exit_code: 0,
+    result: { sum: 3 },
     stdout: "out",
     stderr: "",
     stdout_truncated: false,
@@ -77,7 +78,7 @@ async function append(parts: Partial<InvocationRecord> = {}): Promise<Invocation
     timings: { queue: 0, handler: 1, total: 2 },
     ...parts,
   };
-  await invocations.append(1, number, record);
+  await invocations.append(1, number, record, JSON.stringify(record.result));
   return record;
 }
 
@@ -262,7 +263,7 @@ describe("invocation records", () => {
 
   it("of functions that are gone are pruned, whatever their age", async () => {
     const record = await append();
-    for (const function_seq of [7, 9]) await invocations.append(function_seq, invocations.number(), record);
+    for (const function_seq of [7, 9]) await invocations.append(function_seq, invocations.number(), record, null);
     await invocations.prune(clock, 100, 7 * DAY_SECONDS);
     const left = await store.read("SELECT DISTINCT function_seq FROM invocations");
     expect(left).toEqual([{ function_seq: 1 }]);

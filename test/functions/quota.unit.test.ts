@@ -133,8 +133,8 @@ describe("what a tenant has above its storage", () => {
 
 describe("what is made in a tenant", () => {
   const scratch = scratchStores();
-  const refusal = async (store: Store, tenant_id: string, isNewFunction = true) => {
-    const quota = guards(quotas, tenant_id, { isNewFunction });
+  const refusal = async (store: Store, tenant_id: string, new_count = 1) => {
+    const quota = guards(quotas, tenant_id, new_count);
     const { conflict } = await store.write(quota.map(({ statement }) => statement));
     return conflict === null ? null : refusalOf(quota, conflict)?.code;
   };
@@ -154,10 +154,10 @@ describe("what is made in a tenant", () => {
     quotas.set("t", { storage_mb_max: 1, functions_max: 1 });
     expect(await refusal(store, "t")).toBeNull();
     await makeFunction(store, 1, "t");
-    expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", null]);
+    expect([await refusal(store, "t"), await refusal(store, "t", 0)]).toEqual(["QUOTA_EXCEEDED", null]);
     await makeRecords(store, 1, [1, 2], 600_000);
     quotas.set("t", { storage_mb_max: 1, functions_max: null });
-    expect([await refusal(store, "t"), await refusal(store, "t", false)]).toEqual(["QUOTA_EXCEEDED", "QUOTA_EXCEEDED"]);
+    expect([await refusal(store, "t"), await refusal(store, "t", 0)]).toEqual(["QUOTA_EXCEEDED", "QUOTA_EXCEEDED"]);
   });
 
   it("needs room in the default where the operator set no limit, and none where the limit is null", async () => {
@@ -179,10 +179,10 @@ describe("what is made in a tenant", () => {
     await makeFunction(store, 1, "t");
     const seqs = Array.from({ length: 110 }, (_, n) => n + 1);
     await makeRecords(store, 1, seqs, 10_000);
-    expect(await refusal(store, "t", false)).toBe("QUOTA_EXCEEDED");
+    expect(await refusal(store, "t", 0)).toBe("QUOTA_EXCEEDED");
     await trimStorage(store, quotas, quietLog, never);
     await makeRecords(store, 1, [111, 112], 10_000);
-    expect(await refusal(store, "t", false)).toBeNull();
+    expect(await refusal(store, "t", 0)).toBeNull();
   });
 });
 

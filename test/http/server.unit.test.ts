@@ -310,7 +310,7 @@ describe("errors", () => {
       error: "cannot invoke a function that is paused",
       error_code: "WRONG_STATE",
       request_id: "my-id/1",
-      details: { expected: ["active"], received: null, example: null, state: "paused", exit_code: null },
+      details: { expected: ["active"], received: null, example: null, state: "paused", exit_code: null, output: null },
       hint: "resume it first",
       retry_after: null,
       reason_code: "WRONG_STATE",

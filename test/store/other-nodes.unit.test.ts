@@ -9,15 +9,16 @@ import { ContainerRows } from "../../src/containers/rows.ts";
 import { Containers } from "../../src/containers/service.ts";
 import type { Engine } from "../../src/engine/ports.ts";
 import { Events } from "../../src/events/service.ts";
+import type { Call } from "../../src/functions/calling.ts";
 import { LocalConcurrency } from "../../src/functions/concurrency.ts";
 import { NumberBlocks } from "../../src/functions/invocation-numbers.ts";
 import { Invocations } from "../../src/functions/invocations.ts";
 import { type CallingRequest, Invoker } from "../../src/functions/invoke.ts";
-import type { Call, Outcome } from "../../src/functions/launch.ts";
+import type { Outcome } from "../../src/functions/outcome.ts";
 import { FunctionRows } from "../../src/functions/rows.ts";
 import { createFunction, type InvokeFunction } from "../../src/functions/schema.ts";
 import { Functions } from "../../src/functions/service.ts";
-import { prepareTarget } from "../../src/functions/target.ts";
+import { prepare } from "../../src/functions/target.ts";
 import type { Store, StoredNode } from "../../src/store/store.ts";
 import { VolumeRows } from "../../src/volumes/rows.ts";
 import { Volumes } from "../../src/volumes/service.ts";
@@ -147,7 +148,7 @@ describe("a node of two", () => {
   describe("beside another's function", () => {
     const input = createFunction.parse({ name: "f", handler: "cat" });
     beforeEach(async () => {
-      const made = { id: "fn_1", version_id: "fv_1", image: "x", now: 1 };
+      const made = { id: "fn_1", version_id: "fv_1", image: "x", now: 1, by: "k", note: null };
       await store.write(new FunctionRows(store, ONE).insert("a", made, input));
     });
 
@@ -159,6 +160,9 @@ describe("a node of two", () => {
         launcher: untouched(),
         engine: untouched(),
         classes: untouched(),
+        bindings: untouched(),
+        code: untouched(),
+        traces: untouched(),
         queue_max: 1,
         observer: untouched(),
       });
@@ -167,7 +171,7 @@ describe("a node of two", () => {
         () => functions.pause("a", "fn_1"),
         () => functions.delete("a", "fn_1"),
         () => functions.erase("a", "fn_1"),
-        () => functions.versions.update("a", "fn_1", { description: "new" }),
+        () => functions.versions.update({ tenant_id: "a", key_id: "k" }, "fn_1", { description: "new" }),
         () => functions.versions.rollback("a", "fn_1", 1),
       ];
       for (const verb of verbs) await expect(verb()).rejects.toEqual(elsewhere("function 'fn_1'"));
@@ -195,7 +199,7 @@ describe("a node of two", () => {
         caller: { tenant_id: "a", scopes: ["invoke"], invocation: null },
         note: () => {},
       } as unknown as CallingRequest;
-      const invoke = () => invoker.invoke(() => prepareTarget(record, function_seq), call, request);
+      const invoke = () => invoker.invoke(() => ({ ...prepare(record), function_seq }), call, request);
       return { invoke, invocations, key: { function_seq, id: record.id, name: record.name } };
     }
 

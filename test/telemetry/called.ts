@@ -12,6 +12,7 @@ export const called = (function_name: string, parts: Partial<InvocationRecord> =
   ended_at: 0,
   duration_ms: 1,
   exit_code: 0,
+  result: null,
   stdout: "",
   stderr: "",
   stdout_truncated: false,

@@ -14,12 +14,16 @@ interface Field {
   readonly value: string | null;
   readonly about: string;
   readonly isNumber?: boolean;
+  /** Turns the text of the flag into the value of the field. */
+  readonly read?: (text: string) => unknown;
   /** Whether an update may clear it with `--no-…`. */
   readonly isNullable?: boolean;
 }
 
+const words = (text: string): string[] => text.split(",").filter((word) => word !== "");
+
 export const FIELDS: readonly Field[] = [
-  { name: "handler", value: "<line>", about: "command line that a shell runs for each call" },
+  { name: "handler", value: "<line>", about: "command line, file.mjs#export or file.py:function, by the runtime" },
   { name: "runtime", value: "<name>", about: "runtime that runs the handler (shell)" },
   { name: "description", value: "<text>", about: "description of the function", isNullable: true },
   { name: "memory_limit_mb", value: "<mb>", about: "memory limit of an instance in MiB", isNumber: true },
@@ -41,6 +45,39 @@ export const FIELDS: readonly Field[] = [
     isNullable: true,
   },
   { name: "working_directory", value: "<path>", about: "working directory of the handler", isNullable: true },
+  {
+    name: "secrets",
+    value: "<names>",
+    about: "secrets that instances have as files in /run/secrets, comma-separated",
+    read: words,
+  },
+  {
+    name: "egress",
+    value: "<rules>",
+    about: "outbound traffic of instances: on, off, or allowed addresses, comma-separated",
+    read: (text) => (text === "on" || text === "off" ? text : words(text)),
+  },
+  {
+    name: "instance_concurrency",
+    value: "<n>",
+    about: "calls that an instance serves at the same time (1)",
+    isNumber: true,
+  },
+  {
+    name: "instance_calls_max",
+    value: "<n>",
+    about: "calls after which an instance is replaced",
+    isNumber: true,
+    isNullable: true,
+  },
+  {
+    name: "protocol",
+    value: "<name>",
+    about: "how a program of the runtime custom takes calls: http or lambda",
+    isNullable: true,
+  },
+  { name: "code_sha256", value: "<digest>", about: "digest of uploaded code", isNullable: true },
+  { name: "note", value: "<text>", about: "note of the version", isNullable: true },
   { name: "api_access", value: null, about: "give the handler HEARTH_URL and HEARTH_KEY" },
   { name: "cleanup_on_exit", value: null, about: "empty /tmp after each call (default)" },
 ];
@@ -58,6 +95,11 @@ const ENVIRONMENT: readonly Flag[] = [
     about: "set a variable in the handler's environment; repeatable",
     parse: (text, previous) => collect(text, previous === false ? [CLEARED] : previous),
   },
+  {
+    flags: "--env-secret <NAME=SECRET>",
+    about: "set a variable from a secret; repeatable",
+    parse: collect,
+  },
   { flags: "--env-file <file>", about: "read variables from a file of NAME=VALUE lines; repeatable", parse: collect },
 ];
 
@@ -73,6 +115,7 @@ function fieldFlags(isUpdate: boolean): Flag[] {
       flags: value === null ? `--${flag}` : `--${flag} ${value}`,
       about,
       ...(field.isNumber ? { parse: number } : {}),
+      ...(field.read === undefined ? {} : { parse: field.read }),
     };
     const hasNegative = value === null || (isUpdate && field.isNullable === true);
     return hasNegative
@@ -82,8 +125,19 @@ function fieldFlags(isUpdate: boolean): Flag[] {
 }
 
 export const CREATE_FLAGS: readonly Flag[] = [...fieldFlags(false), HANDLER_FILE, ...ENVIRONMENT];
+/** Of the version that an update makes. */
+const SMOKE: readonly Flag[] = [
+  {
+    flags: "--smoke <payload>",
+    about: "call the new version with this payload; activate it only if the call succeeds",
+    parse: (text) => ({ payload: text }),
+  },
+  { flags: "--no-smoke", about: "activate the new version without a call (default)" },
+];
+
 export const UPDATE_FLAGS: readonly Flag[] = [
   ...fieldFlags(true),
+  ...SMOKE,
   HANDLER_FILE,
   ...ENVIRONMENT,
   { flags: "--unset-env <NAME>", about: "remove this variable; repeatable", parse: collect },
@@ -101,6 +155,17 @@ export function pairs(list: readonly string[], flag = "--env"): Record<string, s
   );
 }
 
+/** Variables of a function: texts, and secrets by name. */
+type Variables = Record<string, string | { readonly secret: string }>;
+
+/** The variables of `--env-file`, of `--env` on top of them, and of `--env-secret`. */
+export async function variablesOf(flags: Flags): Promise<Variables | undefined> {
+  const texts = await environmentOf(flags);
+  const secrets = pairs((flags.envSecret ?? []) as string[], "--env-secret");
+  const named = Object.entries(secrets).map(([name, secret]) => [name, { secret }]);
+  return texts === undefined && named.length === 0 ? undefined : { ...texts, ...Object.fromEntries(named) };
+}
+
 /** The variables of `--env-file`, and of `--env` on top of them. */
 export async function environmentOf(flags: Flags): Promise<Record<string, string> | undefined> {
   const files = (flags.envFile ?? []) as string[];
@@ -114,14 +179,14 @@ export async function environmentOf(flags: Flags): Promise<Record<string, string
 export interface EnvironmentChange {
   readonly isCleared: boolean;
   readonly unset: readonly string[];
-  readonly set: Readonly<Record<string, string>>;
+  readonly set: Readonly<Variables>;
 }
 
 /** What an update does to the environment; null: nothing. */
 export async function environmentChange(flags: Flags): Promise<EnvironmentChange | null> {
   const isCleared = flags.env === false || (Array.isArray(flags.env) && flags.env[0] === CLEARED);
   const unset = (flags.unsetEnv ?? []) as string[];
-  const set = await environmentOf(flags);
+  const set = await variablesOf(flags);
   return isCleared || unset.length > 0 || set !== undefined ? { isCleared, unset, set: set ?? {} } : null;
 }
 
@@ -132,6 +197,7 @@ export async function fieldsOf(flags: Flags): Promise<Record<string, unknown>> {
     const given = flags[attribute(name)];
     if (given !== undefined) fields[name] = given === false && value !== null ? null : given;
   }
+  if (flags.smoke !== undefined && flags.smoke !== false) fields.smoke = flags.smoke;
   const file = flags.handlerFile as string | undefined;
   if (file !== undefined) {
     if (fields.handler !== undefined)

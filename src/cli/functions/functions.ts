@@ -7,7 +7,7 @@ import { relative, span, stamp } from "../output/time.ts";
 import { usage } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, FunctionRecord, Session, Words } from "../session/session.ts";
-import { environmentChange, environmentOf, fieldsOf } from "./function-fields.ts";
+import { environmentChange, fieldsOf, variablesOf } from "./function-fields.ts";
 
 const STATE_FORMATS: Readonly<Record<string, Format>> = { active: "green", paused: "yellow", error: "red" };
 
@@ -24,7 +24,7 @@ function sentence(session: Session, record: FunctionRecord): string {
 export async function create(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
   const { handler, ...fields } = await fieldsOf(flags);
   if (typeof handler !== "string") throw usage("a function needs a handler", "give --handler or --handler-file");
-  const environment = await environmentOf(flags);
+  const environment = await variablesOf(flags);
   const client = session.client();
   session.advice = { NAME_TAKEN: `to change it: hearth update ${shellWord(name)}` };
   const made = await client.request("POST /api/functions", { body: { name, handler, ...fields, environment } });

@@ -14,6 +14,7 @@ export const STATUS_FORMATS: Readonly<Record<InvocationRecord["status"], Format>
   success: "green",
   failed: "red",
   timeout: "yellow",
+  cancelled: "yellow",
 };
 
 async function payloadOf(session: Session, word: string | undefined, flags: Flags): Promise<string> {

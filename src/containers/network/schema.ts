@@ -1,15 +1,8 @@
-/** Schemas of the outbound traffic (`egress`) and the published ports (`ports`) of a container. */
+/** Schemas of the published ports (`ports`) of a container. */
 import { z } from "zod";
-import { PORT_MAX, parseAllowRule } from "../../base/egress.ts";
+import { PORT_MAX } from "../../base/egress.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { text, whole } from "../../base/schema.ts";
-
-const allowRule = text(LIMITS.egress_rule_length_max).superRefine((value, context) => {
-  const rule = parseAllowRule(value);
-  if (typeof rule === "string") context.addIssue({ code: "custom", message: rule });
-});
-
-export const egress = z.union([z.enum(["on", "off"]), z.array(allowRule).max(LIMITS.egress_rules_max)]);
+import { whole } from "../../base/schema.ts";
 
 const container_port = whole(1, PORT_MAX).describe("Port on which the process in the container listens.");
 const host_address = z

@@ -73,6 +73,7 @@ export interface Survivor {
   readonly class: string;
   readonly image: string;
   readonly mark: string | null;
+  readonly is_furnished: boolean;
 }
 
 /** A container that is to be reaped; nobody may get its slot before that. */
@@ -95,6 +96,8 @@ const CLOSED_POLICY: NetworkPolicy = { egress: "off", ports: [] };
 
 /** A link whose target is the text: made by one system call, so that it is there whole or not at all. */
 export const MARK = "mark";
+/** Name of the link that `furnished` makes. */
+export const FURNISHED = "furnished";
 
 export interface LeftoversOptions {
   readonly clock: Clock;
@@ -169,7 +172,7 @@ export class Leftovers {
   ): Promise<Omit<Survivor, "class" | "image"> | null> {
     const { clock, mode, places, network } = this.#options;
     const group = `${places.cgroup}/${id}`;
-    const mark = markOf(bundle);
+    const mark = textOf(bundle, MARK);
     if (mark === null && attachedPolicy(bundle) !== null) return null;
     if (!network.isConnected(slot) || readOomKills(mode, group) > 0) return null;
     try {
@@ -179,7 +182,10 @@ export class Leftovers {
       const { client, nonce, ...found } = await MinitClient.connect(socket, LIMITS.adopt_wait_ms, clock);
       if (found.isIdle && found.hasResident === hasResident) {
         const resident = hasResident ? await taken(client, clock) : null;
-        if (resident !== null || !hasResident) return { id, slot, minit: client, resident, nonce, mark };
+        if (resident !== null || !hasResident) {
+          const is_furnished = textOf(bundle, FURNISHED) !== null;
+          return { id, slot, minit: client, resident, nonce, mark, is_furnished };
+        }
       }
       client.close();
     } catch {
@@ -257,9 +263,9 @@ function attachedPolicy(bundle: string): NetworkPolicy | null {
   }
 }
 
-function markOf(bundle: string): string | null {
+function textOf(bundle: string, link: string): string | null {
   try {
-    return readlinkSync(`${bundle}/${MARK}`);
+    return readlinkSync(`${bundle}/${link}`);
   } catch {
     return null;
   }

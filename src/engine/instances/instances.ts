@@ -15,6 +15,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "../bundles/instance.ts";
 import {
+  FURNISHED,
   fingerprintOf,
   isFingerprint,
   Leftovers,
@@ -148,6 +149,7 @@ export class LocalInstances implements Instances {
         class: survivor.class,
         image: survivor.image,
         mark: survivor.mark,
+        is_furnished: survivor.is_furnished,
       };
     });
     await this.#leftovers.remove(unknown, this.#host.runtime);
@@ -225,6 +227,10 @@ export class LocalInstances implements Instances {
     symlinkSync(text, `${this.#bundle(instance.id)}/${MARK}`);
   }
 
+  furnished(instance: Instance): void {
+    symlinkSync("yes", `${this.#bundle(instance.id)}/${FURNISHED}`);
+  }
+
   limit(instance: Instance, limits: InstanceLimits): void {
     applyLimits(this.#host.groups, this.#cgroup(instance.id), limits);
   }
@@ -265,11 +271,10 @@ export class LocalInstances implements Instances {
     held.removed.resolve();
   }
 
-  async hasDirectory(of: InstanceClass, path: string): Promise<boolean> {
+  async modeOf(of: InstanceClass, path: string): Promise<number | null> {
     const { image, leave } = await this.#enter(of);
     try {
-      const mode = await this.#host.retried((launcher) => launcher.statInRoot(image.path, path));
-      return mode !== null && (mode & 0o170000) === 0o040000;
+      return await this.#host.retried((launcher) => launcher.statInRoot(image.path, path));
     } finally {
       leave();
     }

@@ -16,12 +16,12 @@
 import { connect, type Socket } from "node:net";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
+import { GatheredOutput } from "../../base/gathered-output.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Exec, ExecListener, ExitAnswer, Gathering, RunRequest, TerminalSize } from "../ports/commands.ts";
 import type { ContainerControl } from "../ports/containers.ts";
 import { type Greeting, readExit, readGreeting, readRefusal } from "./answers.ts";
 import { bareFrame, FRAME, FRAME_HEAD_BYTES, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
-import { GatheredOutput } from "./gathered-output.ts";
 
 const FLAG_STREAM = 2;
 const FLAG_STDIN_OPEN = 4;

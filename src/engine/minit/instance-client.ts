@@ -12,11 +12,11 @@ import { connect, type Socket } from "node:net";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
+import { GatheredOutput } from "../../base/gathered-output.ts";
 import type { ExecOutcome, ExecRequest, InstanceMinit } from "../ports/instances.ts";
 import type { Resident, ServeRequest } from "../ports/residents.ts";
 import { type Greeting, readExit, readGreeting } from "./answers.ts";
 import { bareFrame, FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
-import { GatheredOutput } from "./gathered-output.ts";
 import { type OnLog, ResidentClient } from "./resident-client.ts";
 
 const FLAG_SOLE = 1;

@@ -11,6 +11,7 @@
  * D3 `tail` holds at most LIMITS.resident_tail_bytes.
  */
 import { AppError } from "../../base/errors.ts";
+import { GatheredOutput, OutputTail } from "../../base/gathered-output.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { OutputStream } from "../ports/commands.ts";
 import type {
@@ -23,7 +24,6 @@ import type {
 } from "../ports/residents.ts";
 import { readCallResult, readRefusal, readResidentEnd } from "./answers.ts";
 import { bareFrame, FRAME, FrameWriter, strBytes, strsBytes } from "./frames.ts";
-import { GatheredOutput, OutputTail } from "./gathered-output.ts";
 
 /** CALL_CHUNK_MAX of protocol.h. */
 const CHUNK_BYTES_MAX = 64 * 1024;

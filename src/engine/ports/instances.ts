@@ -133,6 +133,8 @@ export interface Adopted {
   readonly image: string;
   /** Text that `mark` wrote; null: never marked, a cell. */
   readonly mark: string | null;
+  /** True if `furnished` was called. */
+  readonly is_furnished: boolean;
 }
 
 export interface Instances {
@@ -156,6 +158,11 @@ export interface Instances {
    * the container's directory is gone.
    */
   mark(instance: Instance, text: string): void;
+  /**
+   * Notes on the host that the resident process of a marked instance has loaded its owner's code, for a later process to
+   * read. Once per instance. Synchronous, one system call. Throws when the container's directory is gone.
+   */
+  furnished(instance: Instance): void;
   /** Sets the limits of a running instance. Synchronous: four small writes, 16 µs. Throws when the container is gone. */
   limit(instance: Instance, limits: InstanceLimits): void;
   /**
@@ -174,6 +181,9 @@ export interface Instances {
   memoryUsedMb(): number;
   /** Kills and removes the container and everything it held. Resolves when nothing is left; safe to call twice. */
   remove(instance: Instance): Promise<void>;
-  /** Returns true if `path` is a directory in the image of the class. Rejects with NOT_FOUND without that image. */
-  hasDirectory(of: InstanceClass, path: string): Promise<boolean>;
+  /**
+   * Resolves to the type and permission bits of a path in the image of the class, as stat(2) has them, links followed; null if
+   * there is nothing. Rejects with NOT_FOUND without that image.
+   */
+  modeOf(of: InstanceClass, path: string): Promise<number | null>;
 }

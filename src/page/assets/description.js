@@ -48,7 +48,10 @@ export function descriptionCard() {
   /** @type {FunctionRecord["environment"]} */
   let environment = {};
   const draw = () => {
-    const variables = Object.entries(environment).map(([name, value]) => ({ name, value }));
+    const variables = Object.entries(environment).map(([name, value]) => ({
+      name,
+      value: typeof value === "string" ? value : `secret ${value.secret}`,
+    }));
     list.update(variables);
     show(none, variables.length === 0);
     show(toggle, variables.length > 0);

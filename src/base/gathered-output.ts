@@ -1,5 +1,5 @@
 /** Output within a cap: its beginning, which may not be longer, or its end. */
-import { AppError } from "../../base/errors.ts";
+import { AppError } from "./errors.ts";
 
 const EMPTY = Buffer.alloc(0);
 

@@ -1,7 +1,8 @@
 /** The environment of a call, and the outcome that its exit means. */
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { callEnvironment, judge } from "../../src/functions/launch.ts";
+import type { Calling } from "../../src/functions/calling.ts";
+import { callEnvironment, judge } from "../../src/functions/commands.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: only what the function reads.
 const call = (parts: Record<string, unknown>): any => ({
@@ -9,17 +10,29 @@ const call = (parts: Record<string, unknown>): any => ({
   payload: "",
   environment: {},
   trace: { trace_id: "1".repeat(32), span_id: "2".repeat(16), parent_span_id: null, is_sampled: true, state: null },
-  target: { environment: { PATH: "/bin", HEARTH_FUNCTION_NAME: "f" }, record: { environment: {} } },
+  target: { environment: { PATH: "/bin", HEARTH_FUNCTION_NAME: "f" } },
+  ...parts,
+});
+const calling = (parts: Partial<Calling> = {}): Calling => ({
+  call: call({}),
+  timeout_ms: 1_000,
+  deadline_epoch_ms: 0,
+  api: null,
+  environment: {},
+  hasOomKill: () => false,
   ...parts,
 });
 
 describe("the environment of a call", () => {
   it("puts the function's over hearth's own and the call's over both, each name once", () => {
-    const target = {
-      environment: { PATH: "/bin", A: "hearth" },
-      record: { environment: { A: "function", B: "function" } },
-    };
-    const list = callEnvironment(call({ target, environment: { B: "call" } }), 1_000.4, null);
+    const target = { environment: { PATH: "/bin", A: "hearth" } };
+    const list = callEnvironment(
+      calling({
+        call: call({ target, environment: { B: "call" } }),
+        environment: { A: "function", B: "function" },
+        deadline_epoch_ms: 1_000.4,
+      }),
+    );
     expect(list).toEqual([
       "PATH=/bin",
       "A=function",
@@ -32,13 +45,13 @@ describe("the environment of a call", () => {
   });
 
   it("names the API and the token where the function may use it", () => {
-    const list = callEnvironment(call({}), 0, { url: "http://10.42.0.1:8701", token: "hi_x" });
+    const list = callEnvironment(calling({ api: { url: "http://10.42.0.1:8701", token: "hi_x" } }));
     expect(list).toEqual(expect.arrayContaining(["HEARTH_URL=http://10.42.0.1:8701", "HEARTH_KEY=hi_x"]));
   });
 
   it("holds the payload up to 64 KiB, counted in bytes, and none with a NUL in it", () => {
     const has = (payload: string) =>
-      callEnvironment(call({ payload }), 0, null).some((one) => one.startsWith("HEARTH_PAYLOAD="));
+      callEnvironment(calling({ call: call({ payload }) })).some((one) => one.startsWith("HEARTH_PAYLOAD="));
     expect(has("x".repeat(LIMITS.payload_variable_bytes_max))).toBe(true);
     expect(has("x".repeat(LIMITS.payload_variable_bytes_max + 1))).toBe(false);
     expect(has("é".repeat(LIMITS.payload_variable_bytes_max / 2 + 1))).toBe(false);

@@ -2,8 +2,8 @@
  * The bound on what a JSON text costs: its depth and its number of values, counted in its bytes before it is
  * parsed. 8 MiB of `{},` or of short fields would hold the event loop for seconds; 8 MiB of one string take 20 ms.
  */
-import { AppError } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
+import { AppError } from "./errors.ts";
+import { LIMITS } from "./limits.ts";
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
@@ -16,8 +16,8 @@ const CLOSE_OBJECT = 0x7d;
 /** A call of indexOf costs as much as so many turns of a loop: a string with many quotes in it is read byte by byte. */
 const NEAR_BYTES = 128;
 
-/** Throws INVALID_ARGUMENT for JSON above `json_depth_max` or `json_values_max`. Other text passes, or is refused alike. */
-export function checkShape(text: Buffer): void {
+/** Throws INVALID_ARGUMENT, which names `what`, for JSON above `json_depth_max` or `json_values_max`. Other text passes, or is refused alike. */
+export function checkShape(text: Buffer, what = "the body"): void {
   // A shorter text has neither.
   if (text.length <= LIMITS.json_depth_max) return;
   let depth = 0;
@@ -28,10 +28,12 @@ export function checkShape(text: Buffer): void {
     else if (byte === COMMA) values++;
     else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
       values++;
-      if (++depth > LIMITS.json_depth_max) throw refusal("is nested too deeply", `<= ${LIMITS.json_depth_max} levels`);
+      if (++depth > LIMITS.json_depth_max)
+        throw refusal(what, "is nested too deeply", `<= ${LIMITS.json_depth_max} levels`);
     } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) depth--;
     else continue;
-    if (values > LIMITS.json_values_max) throw refusal("has too many values", `<= ${LIMITS.json_values_max} values`);
+    if (values > LIMITS.json_values_max)
+      throw refusal(what, "has too many values", `<= ${LIMITS.json_values_max} values`);
   }
 }
 
@@ -53,8 +55,8 @@ function stringEnd(text: Buffer, at: number): number {
   return text.length;
 }
 
-function refusal(problem: string, expected: string): AppError {
-  return new AppError("INVALID_ARGUMENT", `the body ${problem} (limit ${expected.slice(3)})`, {
+function refusal(what: string, problem: string, expected: string): AppError {
+  return new AppError("INVALID_ARGUMENT", `${what} ${problem} (limit ${expected.slice(3)})`, {
     details: { expected: [expected], received: null },
     hint: "send a large payload as a string",
   });

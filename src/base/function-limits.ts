@@ -1,0 +1,26 @@
+/** Bounds of versions, their calls and deployments. Part of limits.ts. */
+export const FUNCTION_LIMITS = {
+  /** Each of stdout and stderr; the rest is dropped and a flag set. */
+  output_bytes_max: 1024 * 1024,
+  /** The payload is also in `HEARTH_PAYLOAD` up to this size (Linux allows 128 KiB per variable). */
+  payload_variable_bytes_max: 64 * 1024,
+  /** Earlier images of profiles that versions keep; versions of further ones run on the present image. */
+  function_images_max: 64,
+  /** Largest result of a handler, as JSON. The runtimes have the same number (runtimes/envelope.ts). */
+  result_bytes_max: 1024 * 1024,
+  instance_calls_max: 1_000_000_000,
+  /** Secrets that a version names as files. */
+  function_secrets_max: 32,
+  /** A longer message of a failed call is cut. */
+  error_message_length_max: 4_000,
+  /** Characters of the standard error of a handler that a refusal quotes. */
+  error_output_length_max: 4_000,
+  version_note_length_max: 1_000,
+  deployment_functions_max: 32,
+  /** Files that the difference of two versions names. */
+  diff_files_max: 1_000,
+  /** A handler that is not loaded after this time is ended. */
+  load_timeout_ms: 10_000,
+  /** Time after the deadline of a call in which its process may still answer that it timed out. */
+  resident_grace_ms: 250,
+} as const;

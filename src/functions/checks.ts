@@ -1,0 +1,126 @@
+/** What can be known of a version before anything of it runs: that its code, its files and its command exist. */
+import { posix } from "node:path";
+import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../runtimes/index.ts";
+import { PATH_INSIDE } from "../base/container-environment.ts";
+import { AppError, invariant } from "../base/errors.ts";
+import type { Engine } from "../engine/ports.ts";
+import type { Classes } from "./classes.ts";
+import type { FunctionRecord, VersionedFields } from "./schema.ts";
+
+const TYPE_MASK = 0o170000;
+const DIRECTORY = 0o040000;
+const EXECUTABLE = 0o111;
+
+/** The part of the concern of code that checks use. */
+export interface Code {
+  /** Rejects with NOT_FOUND unless the tenant has code of this digest. */
+  get(tenant_id: string, digest: string): Promise<{ readonly size_bytes: number }>;
+  /**
+   * Resolves to the type and permission bits of an entry of the tree, as stat(2) has them, links followed inside of the tree;
+   * null if there is none.
+   */
+  modeOf(tenant_id: string, digest: string, path: string): Promise<number | null>;
+}
+
+export interface ChecksOptions {
+  readonly engine: Engine;
+  readonly classes: Classes;
+  readonly code: Code;
+}
+
+type Version = VersionedFields & Pick<FunctionRecord, "tenant_id">;
+
+function runtimeOfVersion(name: string): Runtime {
+  const runtime = RUNTIMES.get(name);
+  invariant(runtime !== undefined, `runtime ${name} exists`);
+  return runtime;
+}
+
+function invalid(field: string, message: string): AppError {
+  return new AppError("INVALID_ARGUMENT", `${field}: ${message}`);
+}
+
+function isInCode(path: string): boolean {
+  return path === CODE_INSIDE || path.startsWith(`${CODE_INSIDE}/`);
+}
+
+export class Checks {
+  readonly #options: ChecksOptions;
+
+  constructor(options: ChecksOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves to the version with the size of its code. Rejects with INVALID_ARGUMENT for unknown code or a missing directory. */
+  async checked<Checked extends Version>(version: Checked): Promise<Checked> {
+    const { code_sha256, tenant_id } = version;
+    let code_size_bytes: number | null = null;
+    if (code_sha256 !== null) {
+      try {
+        code_size_bytes = (await this.#options.code.get(tenant_id, code_sha256)).size_bytes;
+      } catch (error) {
+        if (!(error instanceof AppError) || error.code !== "NOT_FOUND") throw error;
+        throw invalid("code_sha256", "no code of this digest has been uploaded");
+      }
+    }
+    await this.#directory(version);
+    return { ...version, code_size_bytes };
+  }
+
+  /** Rejects with INVALID_ARGUMENT for a version that lacks code, or whose handler names what does not exist. */
+  async deployable(version: Version & { readonly id: string | null }): Promise<void> {
+    const { runtime, code_sha256, id } = version;
+    if (code_sha256 === null && runtimeOfVersion(runtime).needsCode) {
+      throw new AppError("INVALID_ARGUMENT", `a function of the runtime ${runtime} needs code`, {
+        hint: `upload a tar or zip archive with PUT /api/functions/${id ?? "<id>"}/code, or run hearth deploy in its folder`,
+      });
+    }
+    await this.#handler(version);
+  }
+
+  async #directory(version: Version): Promise<void> {
+    const { working_directory } = version;
+    // Code may follow.
+    if (working_directory === null || (version.code_sha256 === null && isInCode(working_directory))) return;
+    const mode = await this.#modeOf(version, working_directory);
+    if (mode !== null && (mode & TYPE_MASK) === DIRECTORY) return;
+    throw invalid("working_directory", `'${working_directory}' does not exist in the image or the code`);
+  }
+
+  /** The file or the command that the handler names. */
+  async #handler(version: Version): Promise<void> {
+    const runtime = runtimeOfVersion(version.runtime);
+    const named = runtime.program(version.handler);
+    if (named === null) return;
+    if (named.kind === "file") {
+      if (version.code_sha256 === null) return;
+      const mode = await this.#modeOf(version, posix.join(CODE_INSIDE, named.path));
+      if (mode === null || (mode & TYPE_MASK) === DIRECTORY)
+        throw invalid("handler", `the code has no file '${named.path}'`);
+      return;
+    }
+    const { name } = named;
+    const directory = version.working_directory ?? (version.code_sha256 === null ? "/" : CODE_INSIDE);
+    const path = version.code_sha256 === null ? PATH_INSIDE : `${PATH_INSIDE}:${CODE_INSIDE}`;
+    const places = name.includes("/")
+      ? [posix.resolve(directory, name)]
+      : path.split(":").map((one) => posix.join(one, name));
+    for (const place of places) {
+      const mode = await this.#modeOf(version, place);
+      if (mode !== null && (mode & TYPE_MASK) !== DIRECTORY && (mode & EXECUTABLE) !== 0) return;
+    }
+    throw invalid("handler", `command not found: ${name}`);
+  }
+
+  /** Looks into the code for a path below /function, else into the image. */
+  #modeOf(version: Version, path: string): Promise<number | null> {
+    const { engine, classes, code } = this.#options;
+    const { code_sha256, tenant_id } = version;
+    const clean = posix.resolve("/", path);
+    if (!isInCode(clean)) {
+      return engine.instances.modeOf(classes.of(version), clean);
+    }
+    if (code_sha256 === null) return Promise.resolve(null);
+    return code.modeOf(tenant_id, code_sha256, clean.slice(CODE_INSIDE.length + 1));
+  }
+}

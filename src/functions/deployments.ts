@@ -1,0 +1,163 @@
+/**
+ * Deployments: several functions as they are to be, made so together or not at all. What is not there is created, what
+ * differs gets another version, what is the same stays as it is. Afterwards all of them are active.
+ */
+import { toEpochSeconds } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import type { Activation, Plan } from "./activation.ts";
+import type { DeployedFunction, DeployFunction } from "./deployment-schema.ts";
+import { differences, FUNCTION_FIELDS, VERSIONED_FIELDS } from "./differences.ts";
+import type { Author, FunctionParts } from "./parts.ts";
+import { type FunctionRow, versioned } from "./rows.ts";
+import type { FunctionRecord } from "./schema.ts";
+import { functionStates } from "./states.ts";
+
+const FIELDS = [...VERSIONED_FIELDS, ...FUNCTION_FIELDS];
+
+/** One function of a deployment: what it is to be, and what has to change for that. */
+interface Step {
+  readonly deployed: DeployedFunction;
+  /** Null: nothing changes. */
+  readonly plan: Plan | null;
+}
+
+export class Deployments {
+  readonly #parts: FunctionParts;
+  readonly #activation: Activation;
+
+  constructor(parts: FunctionParts, activation: Activation) {
+    this.#parts = parts;
+    this.#activation = activation;
+  }
+
+  /**
+   * Makes all functions as they are wanted, or only tells what would change. Throws INVALID_ARGUMENT, which names the
+   * function, HANDLER_FAILED, START_FAILED, QUOTA_EXCEEDED, WRONG_STATE; then no function is changed.
+   */
+  async apply(
+    author: Author,
+    wanted: readonly DeployFunction[],
+    { is_dry_run }: { readonly is_dry_run: boolean },
+  ): Promise<DeployedFunction[]> {
+    const { rows } = this.#parts;
+    const found = await Promise.all(wanted.map(({ name }) => rows.byName(author.tenant_id, name)));
+    const ids = found.flatMap((row) => (row === null ? [] : [row.record.id]));
+    return this.#activation.exclusively(is_dry_run ? [] : ids, async () => {
+      const steps: Step[] = [];
+      for (const one of wanted) steps.push(await this.#step(author, one));
+      const plans = steps.flatMap(({ plan }) => (plan === null ? [] : [plan]));
+      if (is_dry_run || plans.length === 0) return steps.map(({ deployed }) => deployed);
+      await this.#activation.run(plans, this.#activation.guards(author.tenant_id, plans));
+      return steps.map(({ deployed }) => deployed);
+    });
+  }
+
+  async #step(author: Author, wanted: DeployFunction): Promise<Step> {
+    const { rows, checks } = this.#parts;
+    const row = await rows.byName(author.tenant_id, wanted.name);
+    try {
+      const fields = await checks.checked({ ...versioned(wanted), tenant_id: author.tenant_id });
+      await checks.deployable({ ...fields, id: row?.record.id ?? null });
+      const target = { ...wanted, ...fields };
+      return row === null ? this.#create(author, target) : await this.#change(author, row, target);
+    } catch (error) {
+      if (!(error instanceof AppError) || error.code !== "INVALID_ARGUMENT") throw error;
+      throw new AppError("INVALID_ARGUMENT", `function '${wanted.name}': ${error.message}`, {
+        ...(error.hint === null ? {} : { hint: error.hint }),
+      });
+    }
+  }
+
+  #create(author: Author, wanted: DeployFunction & ReturnType<typeof versioned>): Step {
+    const { rows, ids, classes, clock } = this.#parts;
+    const id = ids.next("fn");
+    const { image } = classes.of(wanted);
+    const now = toEpochSeconds(clock.epochMs());
+    const made = { id, version_id: ids.next("fv"), image, now, by: author.key_id, note: wanted.note ?? null };
+    const record: FunctionRecord = {
+      ...functionFields(wanted),
+      ...versioned(wanted),
+      id,
+      function_id: id,
+      tenant_id: author.tenant_id,
+      cluster_id: null,
+      owner_node_id: rows.node_id,
+      name: wanted.name,
+      state: "active",
+      current_version: 1,
+      version: 1,
+      created_at: now,
+      updated_at: now,
+      last_invoked_at: null,
+      invocation_count: 0,
+      error_count: 0,
+      error_message: null,
+    };
+    return {
+      deployed: { name: wanted.name, function_id: id, action: "created", version: 1, changes: [] },
+      plan: {
+        from: null,
+        opening: { record, image },
+        smoke: wanted.smoke ?? null,
+        event_type: "created",
+        statements: () => [
+          ...rows.insert(author.tenant_id, made, wanted),
+          rows.moveState(id, "pending", "active", null, now),
+        ],
+      },
+    };
+  }
+
+  async #change(
+    author: Author,
+    row: FunctionRow,
+    wanted: DeployFunction & ReturnType<typeof versioned>,
+  ): Promise<Step> {
+    const { rows, ids, classes, clock } = this.#parts;
+    const { record: from } = row;
+    const { id, name, state } = from;
+    await rows.held(author.tenant_id, id);
+    functionStates.next(state, "deploy");
+    functionStates.next(state, "update");
+    const fields = { ...functionFields(wanted), ...versioned(wanted) };
+    const changes = differences(from, fields, FIELDS);
+    const told = { name, function_id: id, changes };
+    if (changes.length === 0 && state === "active") {
+      return { deployed: { ...told, action: "unchanged", version: from.version }, plan: null };
+    }
+    const now = toEpochSeconds(clock.epochMs());
+    const activating = state === "active" ? [] : [rows.moveState(id, state, "active", null, now)];
+    const plan = { from, smoke: wanted.smoke ?? null };
+    if (changes.length === 0) {
+      const opening = { record: { ...from, state: "active" as const }, image: await classes.available(row.image) };
+      return {
+        deployed: { ...told, action: "activated", version: from.version },
+        plan: { ...plan, opening, event_type: "activated", statements: () => activating },
+      };
+    }
+    const version = (await rows.newestVersion(row.function_seq)) + 1;
+    const { image } = classes.of(wanted);
+    const next: FunctionRecord = { ...from, ...fields, version, current_version: version };
+    const made = { version_id: ids.next("fv"), image, now, by: author.key_id, note: wanted.note ?? null };
+    return {
+      deployed: { ...told, action: "updated", version },
+      plan: {
+        ...plan,
+        opening: { record: { ...next, state: "active" }, image },
+        event_type: "updated",
+        statements: () => [...rows.update(from, next, made), ...activating],
+      },
+    };
+  }
+}
+
+function functionFields(wanted: DeployFunction): Pick<FunctionRecord, (typeof FUNCTION_FIELDS)[number]> {
+  return {
+    description: wanted.description ?? null,
+    min_instances: wanted.min_instances,
+    max_instances: wanted.max_instances,
+    concurrency_limit: wanted.concurrency_limit ?? null,
+    api_access: wanted.api_access,
+    cleanup_on_exit: wanted.cleanup_on_exit,
+  };
+}

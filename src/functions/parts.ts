@@ -1,0 +1,58 @@
+/** What the verbs of the function concern share. */
+import type { Caller } from "../base/caller.ts";
+import type { Clock } from "../base/clock.ts";
+import type { KeyedMutex } from "../base/concurrency.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { Quotas } from "../base/tenant-limits.ts";
+import type { CodeStore } from "../code/service.ts";
+import type { NewEvent } from "../events/schema.ts";
+import type { Events } from "../events/service.ts";
+import type { Store } from "../store/store.ts";
+import type { Checks } from "./checks.ts";
+import type { Classes } from "./classes.ts";
+import type { Groups } from "./groups.ts";
+import type { Proving } from "./proving.ts";
+import type { FunctionRows } from "./rows.ts";
+import type { FunctionRecord } from "./schema.ts";
+import type { TargetCache } from "./target.ts";
+
+/** Who makes a version. */
+export type Author = Pick<Caller, "tenant_id" | "key_id">;
+
+/** What the verbs of this concern share. */
+export interface FunctionParts {
+  readonly store: Store;
+  readonly classes: Classes;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly events: Events;
+  readonly quotas: Quotas;
+  readonly rows: FunctionRows;
+  readonly targets: TargetCache;
+  readonly groups: Groups;
+  readonly proving: Proving;
+  readonly checks: Checks;
+  readonly code: CodeStore;
+  /** Changes of a function, by its id (V3). */
+  readonly changes: KeyedMutex;
+  /** Moves of a function's state or pointer together with its groups, by its id. */
+  readonly moves: KeyedMutex;
+}
+
+/** What a reader of events is told of a change. */
+export function functionEvent(
+  event_type: string,
+  { id, name, state, version, error_message = null }: ToldFunction,
+): NewEvent {
+  const error = error_message === null ? {} : { error: error_message.slice(0, LIMITS.operation_message_length_max) };
+  return {
+    name: "function_update",
+    event_type,
+    data: { function_id: id, function_name: name, state, version, ...error },
+  };
+}
+type ToldFunction = Pick<FunctionRecord, "id" | "name" | "state" | "version"> &
+  Partial<Pick<FunctionRecord, "error_message">>;

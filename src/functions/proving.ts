@@ -1,0 +1,80 @@
+/**
+ * What a version must show before it becomes active: that its instances start, that a resident process loads its handler, and
+ * that its smoke call ends as expected. Nothing here changes which version is active.
+ */
+import type { Pool } from "../../pool/index.ts";
+import type { Clock } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Traces } from "../base/trace.ts";
+import type { Call } from "./calling.ts";
+import type { Groups } from "./groups.ts";
+import type { Ending, Outcome } from "./outcome.ts";
+import type { FunctionRecord, Smoke } from "./schema.ts";
+import { groupKey, prepare } from "./target.ts";
+
+export interface ProvingOptions {
+  readonly pool: Pool<Call, Outcome>;
+  readonly groups: Groups;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly traces: Traces;
+}
+
+export class Proving {
+  readonly #options: ProvingOptions;
+
+  constructor(options: ProvingOptions) {
+    this.#options = options;
+  }
+
+  /** Returns the number of instances that a version needs ready, at least `least`: one to show that it loads its handler. */
+  countFor(record: FunctionRecord, least: number, smoke: Smoke | null): number {
+    const isShown = smoke !== null || prepare(record).runtime.serving.kind === "resident";
+    return Math.min(record.max_instances, Math.max(record.min_instances, least, isShown ? 1 : 0));
+  }
+
+  /**
+   * Waits until the open group of a version has its minimum, then checks the handler and runs the smoke call. Rejects with
+   * START_FAILED, QUOTA_EXCEEDED, HANDLER_FAILED, or with what a drop of the group says.
+   */
+  async prove(record: FunctionRecord, count: number, smoke: Smoke | null): Promise<void> {
+    const { groups } = this.#options;
+    if (count > 0) await groups.warm(record);
+    const fault = groups.faultOf(record);
+    if (fault !== null) throw handlerFailed(fault.error_message ?? "cannot load the handler", fault);
+    if (smoke !== null) await this.#smoke(record, smoke);
+  }
+
+  async #smoke(record: FunctionRecord, smoke: Smoke): Promise<void> {
+    const { pool, clock, ids, traces } = this.#options;
+    const timeout_ms = (smoke.timeout_seconds ?? record.timeout_seconds) * 1000;
+    const call: Call = {
+      target: { ...prepare(record), function_seq: 0 },
+      invocation_id: ids.next("smoke"),
+      environment: {},
+      payload: smoke.payload,
+      timeout_ms,
+      ends_ms: Number.POSITIVE_INFINITY,
+      depth: 0,
+      trace: traces.begin(undefined, undefined),
+    };
+    const deadline_ms = clock.monotonicMs() + timeout_ms;
+    const outcome = await pool.submit(groupKey(record.id, record.version), call, { deadline_ms });
+    if (outcome.status === smoke.expect_status) return;
+    const reason = outcome.error_message === null ? "" : `: ${outcome.error_message}`;
+    throw handlerFailed(`smoke call: expected ${smoke.expect_status}, got ${outcome.status}${reason}`, outcome, smoke);
+  }
+}
+
+function handlerFailed(text: string, { stderr, exit_code, status }: Ending, smoke?: Smoke): AppError {
+  const details = {
+    exit_code,
+    output: stderr === "" ? null : stderr.slice(-LIMITS.error_output_length_max).toWellFormed(),
+  };
+  return new AppError("HANDLER_FAILED", text, {
+    details: smoke === undefined ? details : { ...details, expected: [smoke.expect_status], received: status },
+    hint: "the active version stays; correct the code and try again",
+  });
+}

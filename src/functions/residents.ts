@@ -1,0 +1,182 @@
+/**
+ * Calls of a runtime whose instances have a resident process: the requests of runtimes/envelope.ts, and what the
+ * answers mean. What the process sends is untrusted: its results are parsed and bounded here.
+ */
+import { type BindHead, type CallHead, type ErrorContent, STATUS } from "../../runtimes/index.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import { GatheredOutput } from "../base/gathered-output.ts";
+import { checkShape } from "../base/json-shape.ts";
+import { LIMITS } from "../base/limits.ts";
+import { traceparentOf } from "../base/trace.ts";
+import type { CallListener, CallOutcome, Resident, ResidentEnd } from "../engine/ports.ts";
+import type { Calling } from "./calling.ts";
+import { type Ending, failedEnding, IDLE, messageText, oomText, type Served, timedOutEnding } from "./outcome.ts";
+import type { Prepared } from "./target.ts";
+
+const HEAD_LENGTH_BYTES = 4;
+const MEGABYTE = 1024 * 1024;
+
+function envelope(head: BindHead | CallHead, body: string): Buffer {
+  const text = JSON.stringify(head);
+  const head_bytes = Buffer.byteLength(text);
+  const buffer = Buffer.allocUnsafe(HEAD_LENGTH_BYTES + head_bytes + Buffer.byteLength(body));
+  buffer.writeUInt32LE(head_bytes, 0);
+  buffer.write(text, HEAD_LENGTH_BYTES);
+  buffer.write(body, HEAD_LENGTH_BYTES + head_bytes);
+  return buffer;
+}
+
+function bindHead(target: Prepared, environment: Readonly<Record<string, string>>): BindHead {
+  const { record, working_directory } = target;
+  return {
+    type: "bind",
+    handler: record.handler,
+    protocol: record.protocol,
+    function_id: record.id,
+    function_name: record.name,
+    version: record.version,
+    memory_limit_mb: record.memory_limit_mb,
+    timeout_ms: record.timeout_seconds * 1000,
+    concurrency: record.instance_concurrency,
+    cleanup: record.cleanup_on_exit,
+    working_directory,
+    environment: { ...target.environment, ...environment },
+  };
+}
+
+function callHead({ call, deadline_epoch_ms, api }: Calling): CallHead {
+  const { trace, environment } = call;
+  return {
+    type: "call",
+    invocation_id: call.invocation_id,
+    deadline_ms: Math.round(deadline_epoch_ms),
+    traceparent: traceparentOf(trace),
+    ...(trace.state === null ? {} : { tracestate: trace.state }),
+    ...(Object.keys(environment).length === 0 ? {} : { environment }),
+    ...(api === null ? {} : { api }),
+  };
+}
+
+/** The output of one call. minit bounds the sum of both streams. */
+class Output implements CallListener {
+  readonly #stdout = new GatheredOutput(LIMITS.output_bytes_max);
+  readonly #stderr = new GatheredOutput(LIMITS.output_bytes_max);
+
+  onLog(stream: "stdout" | "stderr", chunk: Buffer): void {
+    (stream === "stdout" ? this.#stdout : this.#stderr).add(chunk);
+  }
+
+  texts({ log_truncated }: Pick<CallOutcome, "log_truncated">): Texts {
+    const [stdout, stderr] = [this.#stdout.text(), this.#stderr.text()];
+    // minit does not tell which of the two it cut.
+    const stdout_truncated = log_truncated && stdout !== "";
+    return { stdout, stderr, stdout_truncated, stderr_truncated: log_truncated && stderr !== "" };
+  }
+}
+
+type Texts = Pick<Ending, "stdout" | "stderr" | "stdout_truncated" | "stderr_truncated">;
+
+/** The message of a failure that the process reports. */
+function reported(content: Buffer): string {
+  try {
+    const { type, message } = JSON.parse(content.toString()) as Partial<ErrorContent>;
+    const text = String(message ?? "");
+    return messageText(type === undefined || type === "Error" ? text : `${type}: ${text}`.replace(/: $/, ""));
+  } catch {
+    return messageText(`the handler failed with an unreadable error: ${content.toString("utf8", 0, 200)}`);
+  }
+}
+
+/** Why a process ended that served calls. */
+export function endText(end: ResidentEnd, oomKilled: boolean, memory_limit_mb: number): string {
+  if (oomKilled) return oomText(memory_limit_mb);
+  if (end.is_broken) return "the process of the instance closed descriptor 3, or wrote to it";
+  if (end.signal !== 0) return `the process of the instance was killed by signal ${end.signal}`;
+  return `the process of the instance exited with ${end.exit_code}`;
+}
+
+/** Returns the result as JSON, or what is wrong with it. */
+function checked(content: Buffer): { readonly result: string | null } | { readonly complaint: string } {
+  if (content.length === 0) return { result: null };
+  const text = content.toString();
+  try {
+    checkShape(content, "the result");
+    JSON.parse(text);
+    return { result: text };
+  } catch (error) {
+    return { complaint: error instanceof AppError ? errorText(error) : "the result is not JSON" };
+  }
+}
+
+export interface Loaded {
+  readonly load_ms: number;
+  /** Why the function cannot run in this instance, with its output; null: it can. */
+  readonly fault: Ending | null;
+}
+
+/** Binds a process to a version. Rejects when the connection to minit ends. */
+export async function bindResident(
+  resident: Resident,
+  target: Prepared,
+  environment: Readonly<Record<string, string>>,
+  hasOomKill: () => boolean,
+): Promise<Loaded> {
+  const output = new Output();
+  const request = {
+    payload: envelope(bindHead(target, environment), ""),
+    ...BOUNDS,
+    timeout_ms: LIMITS.load_timeout_ms,
+  };
+  const answer = await resident.call(request, output);
+  const { handler_ms: load_ms } = answer;
+  if (answer.status === STATUS.returned && !answer.cancelled && !answer.timed_out) return { load_ms, fault: null };
+  const texts = output.texts(answer);
+  const failed = (message: string, exit_code: number | null) => ({
+    load_ms,
+    fault: failedEnding(`cannot load the handler: ${message}`, { ...texts, exit_code }),
+  });
+  if (answer.timed_out) return failed(`not loaded after ${LIMITS.load_timeout_ms / 1000} s`, null);
+  if (!answer.cancelled) return failed(reported(answer.result), null);
+  const end = await resident.ended;
+  return failed(endText(end, hasOomKill(), target.record.memory_limit_mb), end.exit_code);
+}
+
+const BOUNDS = { result_bytes_max: LIMITS.result_bytes_max, log_bytes_max: LIMITS.output_bytes_max };
+
+/**
+ * Calls the handler in a process that is bound to its version. `isOverrun` tells whether another call of the process
+ * passed its deadline. Rejects when the connection to minit ends.
+ */
+export async function callResident(resident: Resident, calling: Calling, isOverrun: () => boolean): Promise<Served> {
+  const { call, timeout_ms } = calling;
+  const output = new Output();
+  const payload = envelope(callHead(calling), call.payload);
+  const answer = await resident.call({ payload, ...BOUNDS, timeout_ms: timeout_ms + LIMITS.resident_grace_ms }, output);
+  const texts = output.texts(answer);
+  const served = (ending: Ending, reuse: boolean): Served => ({
+    ending,
+    handler_ms: answer.handler_ms,
+    reuse,
+    idle: IDLE,
+  });
+  if (answer.timed_out) return served(timedOutEnding(timeout_ms, texts), false);
+  if (answer.cancelled) {
+    const end = await resident.ended;
+    const { exit_code } = end;
+    if (isOverrun()) {
+      const error_message = "cancelled: another call passed its deadline, and the process of the instance ended";
+      return served({ ...failedEnding(error_message, texts), status: "cancelled" }, false);
+    }
+    const text = endText(end, calling.hasOomKill(), call.target.record.memory_limit_mb);
+    return served(failedEnding(text, { ...texts, exit_code }), false);
+  }
+  if (answer.status === STATUS.timed_out) return served(timedOutEnding(timeout_ms, texts), false);
+  if (answer.status !== STATUS.returned) {
+    return served(failedEnding(reported(answer.result), { ...texts, exit_code: 1 }), answer.status === STATUS.failed);
+  }
+  const found = answer.result_truncated
+    ? { complaint: `the result is larger than ${LIMITS.result_bytes_max / MEGABYTE} MiB` }
+    : checked(answer.result);
+  if ("complaint" in found) return served(failedEnding(found.complaint, { ...texts, exit_code: 1 }), false);
+  return served({ ...texts, status: "success", exit_code: 0, result: found.result, error_message: null }, true);
+}

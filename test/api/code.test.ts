@@ -1,0 +1,358 @@
+/** Functions with code of their own: upload, versions, runtimes, smoke calls, deployments, secrets, egress. */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, KEY } from "../support/daemon.ts";
+
+const daemon = new Daemon();
+const folder = mkdtempSync(join(tmpdir(), "hearth-code-"));
+
+beforeAll(() => daemon.start());
+afterAll(async () => {
+  await daemon.dispose();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+type Tree = Readonly<Record<string, string>>;
+
+/** A tar.gz of files by path. A path that ends in `.sh` is executable. */
+function archive(files: Tree): Uint8Array<ArrayBuffer> {
+  const root = mkdtempSync(join(folder, "tree-"));
+  for (const [path, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text, { mode: path.endsWith(".sh") ? 0o755 : 0o644 });
+  }
+  return new Uint8Array(execFileSync("tar", ["-C", root, "-czf", "-", "."]));
+}
+
+async function send(method: string, path: string, body: Uint8Array<ArrayBuffer>, key = KEY) {
+  const response = await fetch(daemon.url + path, {
+    method,
+    headers: { "x-api-key": key, "content-type": "application/gzip" },
+    body,
+  });
+  // biome-ignore lint/suspicious/noExplicitAny: the answer as it came.
+  return { status: response.status, body: (await response.json()) as any };
+}
+
+/** Uploads code and returns its digest. */
+async function uploaded(files: Tree): Promise<string> {
+  const { status, body } = await send("POST", "/api/functions/code", archive(files));
+  expect([status, body.error]).toEqual([201, undefined]);
+  return body.code_sha256;
+}
+
+const deployments = (functions: readonly object[], more: object = {}) =>
+  daemon.call("POST", "/api/functions/deployments", { functions, ...more });
+
+/** Deploys one function with code; returns what became of it. */
+async function deployed(name: string, files: Tree, fields: object): Promise<{ function_id: string; version: number }> {
+  const { status, body } = await deployments([{ name, code_sha256: await uploaded(files), ...fields }]);
+  expect([name, status, body.error]).toEqual([name, 200, undefined]);
+  return body.functions[0];
+}
+
+const NODE = { runtime: "nodejs", handler: "index.mjs#handler" };
+const PYTHON = { runtime: "python3", handler: "main.py:handler" };
+const echo = { "index.mjs": "export const handler = (payload) => ({ payload });\n" };
+
+describe("code of a function", () => {
+  it("makes a version with PUT, and none if it is the same", async () => {
+    const { body: made } = await daemon.call("POST", "/api/functions", { name: "put", ...NODE });
+    const refused = await daemon.call("POST", `/api/functions/${made.id}/deploy`);
+    expect(refused).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT", hint: /hearth deploy/ } });
+    const path = `/api/functions/${made.id}/code`;
+    const first = await send("PUT", `${path}?note=first`, archive(echo));
+    expect(first).toMatchObject({
+      status: 200,
+      body: { version: 2, state: "pending", code_size_bytes: Buffer.byteLength(echo["index.mjs"]) },
+    });
+    expect(await daemon.call("POST", `/api/functions/${made.id}/deploy`)).toMatchObject({ status: 200 });
+    expect(await daemon.invoke("put", { payload: { a: [1, "é"] } })).toMatchObject({
+      status: "success",
+      result: { payload: { a: [1, "é"] } },
+      exit_code: 0,
+      cold_start: false,
+    });
+    expect((await send("PUT", path, archive(echo))).body.version).toBe(2);
+    const changed = { ...echo, "lib/more.mjs": "export {};\n" };
+    expect((await send("PUT", path, archive(changed))).body).toMatchObject({ version: 3, state: "active" });
+    const versions = await daemon.call("GET", `/api/functions/${made.id}/versions`);
+    expect(versions.body.versions).toMatchObject([
+      { version: 3, made_by: "bootstrap", note: null, code_size_bytes: Buffer.byteLength(echo["index.mjs"]) + 11 },
+      { version: 2, made_by: "bootstrap", note: "first", code_sha256: first.body.code_sha256 },
+      { version: 1, code_sha256: null, code_size_bytes: null },
+    ]);
+    const diff = await daemon.call("GET", `/api/functions/${made.id}/versions/2/diff/3`);
+    expect(diff.body).toMatchObject({
+      changes: [{ field: "code_sha256" }],
+      files: [{ path: "lib/more.mjs", change: "added" }],
+      is_truncated: false,
+    });
+  });
+
+  it("comes back as it was sent", async () => {
+    const { function_id, version } = await deployed("back", { ...echo, "bin/run.sh": "#!/bin/sh\n" }, NODE);
+    const response = await fetch(`${daemon.url}/api/functions/${function_id}/versions/${version}/code`, {
+      headers: { "x-api-key": KEY },
+    });
+    const listed = execFileSync("tar", ["-tvzf", "-"], { input: Buffer.from(await response.arrayBuffer()) }).toString();
+    expect(listed).toMatch(/-rwxr-xr-x .* bin\/run\.sh/);
+    expect(listed).toMatch(/-rw-r--r-- .* index\.mjs/);
+    const none = await daemon.call("GET", `/api/functions/${function_id}/versions/${version + 1}/code`);
+    expect(none.status).toBe(404);
+  });
+
+  it("is one tenant's alone: a digest of another's is unknown", async () => {
+    const code_sha256 = await uploaded(echo);
+    const tenant = await daemon.call("POST", "/api/tenants", { name: "stranger" });
+    const key = await daemon.call("POST", `/api/tenants/${tenant.body.tenant_id}/api-keys`, {
+      name: "k",
+      scopes: ["read", "write", "invoke"],
+    });
+    const headers = { "x-api-key": key.body.key };
+    const taken = { functions: [{ name: "thief", code_sha256, ...NODE }] };
+    expect(await daemon.call("POST", "/api/functions/deployments", taken, headers)).toMatchObject({
+      status: 400,
+      body: { error: "function 'thief': code_sha256: no code of this digest has been uploaded" },
+    });
+    const own = await daemon.call("POST", "/api/functions", { name: "thief", code_sha256, ...NODE }, headers);
+    expect(own).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
+  });
+});
+
+describe("the runtimes", () => {
+  it("run an async function of Python", async () => {
+    await deployed(
+      "py",
+      {
+        "main.py":
+          "import sys, helper\nasync def handler(payload, context):\n    print('out', payload)\n    print('err', file=sys.stderr)\n    return {'sum': sum(payload['n']), 'twice': helper.twice(2), 'version': context.version}\n",
+        "helper.py": "def twice(n):\n    return 2 * n\n",
+      },
+      PYTHON,
+    );
+    expect(await daemon.invoke("py", { payload: { n: [1, 2, 3] } })).toMatchObject({
+      status: "success",
+      result: { sum: 6, twice: 4, version: 1 },
+      stdout: "out {'n': [1, 2, 3]}\n",
+      stderr: "err\n",
+    });
+  });
+
+  it("run a program that listens on $PORT", async () => {
+    const server = `import http.server, json, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        answer = json.dumps({"got": json.loads(body), "id": self.headers["x-hearth-invocation-id"]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+`;
+    await deployed("web", { "server.py": server }, { runtime: "custom", handler: "python3 server.py" });
+    const record = await daemon.invoke("web", { payload: { a: 1 } });
+    expect(record).toMatchObject({ status: "success", result: { got: { a: 1 }, id: record.invocation_id } });
+  });
+
+  it("run the documented bootstrap of AWS Lambda", async () => {
+    const bootstrap = `#!/bin/sh
+set -eu
+while true; do
+  HEADERS="$(mktemp)"
+  EVENT_DATA=$(curl -sS -LD "$HEADERS" "http://\${AWS_LAMBDA_RUNTIME_API}/2018-06-01/runtime/invocation/next")
+  REQUEST_ID=$(grep -Fi Lambda-Runtime-Aws-Request-Id "$HEADERS" | tr -d '[:space:]' | cut -d: -f2)
+  curl -sS "http://\${AWS_LAMBDA_RUNTIME_API}/2018-06-01/runtime/invocation/$REQUEST_ID/response" -d "{\\"echo\\":$EVENT_DATA}" >/dev/null
+done
+`;
+    const fields = { runtime: "custom", handler: "./bootstrap.sh", protocol: "lambda" };
+    await deployed("lambda", { "bootstrap.sh": bootstrap }, fields);
+    for (const payload of [{ n: 1 }, { n: 2 }]) {
+      expect(await daemon.invoke("lambda", { payload })).toMatchObject({
+        status: "success",
+        result: { echo: payload },
+      });
+    }
+  });
+
+  it("run a shell command with the code as its directory", async () => {
+    const files = { "hello.sh": "#!/bin/bash\necho hello $(cat) from $PWD\n", "data.txt": "kept\n" };
+    await deployed("sh", files, { runtime: "shell", handler: "./hello.sh" });
+    expect(await daemon.invoke("sh", { payload: "you" })).toMatchObject({ stdout: "hello you from /function\n" });
+    await deployed("path", files, { runtime: "shell", handler: "hello.sh" });
+    expect(await daemon.invoke("path", { payload: "me" })).toMatchObject({ stdout: "hello me from /function\n" });
+    await deployed("write", files, { runtime: "shell", handler: "echo x > data.txt" });
+    expect(await daemon.invoke("write")).toMatchObject({ status: "failed", stderr: /Read-only file system/ });
+  });
+
+  it("serve several calls in one instance at the same time, each with its own output", async () => {
+    const code = `let running = 0, most = 0;
+export async function handler(n) {
+  most = Math.max(most, ++running);
+  console.log("begin", n);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  console.log("end", n);
+  running--;
+  return most;
+}
+`;
+    await deployed("many", { "index.mjs": code }, { ...NODE, instance_concurrency: 10, max_instances: 1 });
+    const records = await Promise.all(Array.from({ length: 10 }, (_, n) => daemon.invoke("many", { payload: n })));
+    expect(records.map(({ stdout }) => stdout)).toEqual(records.map((_, n) => `begin ${n}\nend ${n}\n`));
+    expect(new Set(records.map(({ instance_nonce }) => instance_nonce)).size).toBe(1);
+    expect(Math.max(...records.map(({ result }) => result))).toBeGreaterThan(1);
+  });
+
+  it("replace an instance after instance_calls_max", async () => {
+    const code = "let n = 0;\nexport const handler = () => ++n;\n";
+    await deployed("few", { "index.mjs": code }, { ...NODE, instance_calls_max: 2, max_instances: 1 });
+    const results: number[] = [];
+    for (let n = 0; n < 4; n++) results.push((await daemon.invoke("few")).result);
+    expect(results).toEqual([1, 2, 1, 2]);
+  });
+});
+
+describe("a version that does not work", () => {
+  it("is not activated: its handler does not load, or is not there", async () => {
+    await deployed("steady", echo, NODE);
+    const broken = await uploaded({
+      "index.mjs": "console.error('about to fail');\nthrow new TypeError('bad start');\n",
+    });
+    expect(await deployments([{ name: "steady", code_sha256: broken, ...NODE }])).toMatchObject({
+      status: 400,
+      body: {
+        error_code: "HANDLER_FAILED",
+        error: expect.stringContaining("TypeError: bad start"),
+        details: { output: expect.stringContaining("about to fail") },
+      },
+    });
+    const other = await uploaded({ "other.mjs": "" });
+    expect(await deployments([{ name: "steady", code_sha256: other, ...NODE }])).toMatchObject({
+      status: 400,
+      body: { error: "function 'steady': handler: the code has no file 'index.mjs'" },
+    });
+    const nothing = await uploaded({ "index.mjs": "export const other = 1;\n" });
+    expect(await deployments([{ name: "steady", code_sha256: nothing, ...NODE }])).toMatchObject({
+      status: 400,
+      body: { error_code: "HANDLER_FAILED", error: expect.stringContaining("handler") },
+    });
+    const record = await daemon.invoke("steady", { payload: 1 });
+    expect(record).toMatchObject({ version: 1, status: "success", cold_start: false });
+  });
+
+  it("is not activated if its smoke call has another status than expected", async () => {
+    const { function_id } = await deployed("smoky", echo, NODE);
+    const failing = {
+      "index.mjs": "export const handler = (n) => { if (n > 1) throw new Error('too many: ' + n); };\n",
+    };
+    const code_sha256 = await uploaded(failing);
+    const path = `/api/functions/${function_id}`;
+    const refused = await daemon.call("PUT", path, { code_sha256, smoke: { payload: 2 } });
+    expect(refused).toMatchObject({
+      status: 400,
+      body: { error_code: "HANDLER_FAILED", error: "smoke call: expected success, got failed: too many: 2" },
+    });
+    expect((await daemon.call("GET", path)).body.version).toBe(1);
+    const passed = await daemon.call("PUT", path, { code_sha256, smoke: { payload: 2, expect_status: "failed" } });
+    expect(passed).toMatchObject({ status: 200, body: { version: 2 } });
+    const listed = await daemon.call("GET", `${path}/invocations`);
+    expect(listed.body.invocations).toEqual([]);
+  });
+
+  it("answers calls with the reason where only they can tell", async () => {
+    const code =
+      "if (Math.floor(Date.now() / 1000) > Number(process.env.UNTIL)) throw new Error('too late');\nexport const handler = () => 1;\n";
+    const fields = { ...NODE, environment: { UNTIL: "9999999999" }, instance_calls_max: 1 };
+    const { function_id } = await deployed("late", { "index.mjs": code }, fields);
+    expect(await daemon.invoke("late")).toMatchObject({ status: "success" });
+    const updated = await daemon.call("PUT", `/api/functions/${function_id}`, { environment: { UNTIL: "0" } });
+    expect(updated).toMatchObject({ status: 400, body: { error_code: "HANDLER_FAILED" } });
+    expect(await daemon.invoke("late")).toMatchObject({ status: "success" });
+  });
+});
+
+describe("a deployment", () => {
+  it("changes several functions or none", async () => {
+    const good = await uploaded(echo);
+    const bad = await uploaded({ "index.mjs": "throw new Error('no');\n" });
+    const pair = (second: string) => [
+      { name: "one", code_sha256: good, ...NODE },
+      { name: "two", code_sha256: second, ...NODE },
+    ];
+    expect((await deployments(pair(bad))).body.error_code).toBe("HANDLER_FAILED");
+    for (const name of ["one", "two"]) {
+      expect((await daemon.call("GET", `/api/functions/by-name/${name}`)).status).toBe(404);
+    }
+    expect((await deployments(pair(good), { dry_run: true })).body.functions).toMatchObject([
+      { name: "one", action: "created" },
+      { name: "two", action: "created" },
+    ]);
+    expect((await daemon.call("GET", "/api/functions/by-name/one")).status).toBe(404);
+    expect((await deployments(pair(good))).body.functions).toMatchObject([
+      { action: "created" },
+      { action: "created" },
+    ]);
+    for (const name of ["one", "two"]) expect(await daemon.invoke(name)).toMatchObject({ status: "success" });
+    expect((await deployments(pair(good))).body.functions).toMatchObject([
+      { action: "unchanged", version: 1, changes: [] },
+      { action: "unchanged", version: 1 },
+    ]);
+    const { function_id } = (await deployments(pair(good))).body.functions[0];
+    await daemon.call("POST", `/api/functions/${function_id}/pause`);
+    const [one, two] = pair(good);
+    expect((await deployments([{ ...one, memory_limit_mb: 300 }, { ...two }])).body.functions).toMatchObject([
+      { action: "updated", version: 2, changes: [{ field: "memory_limit_mb", from: 256, to: 300 }] },
+      { action: "unchanged" },
+    ]);
+    expect(await daemon.invoke("one")).toMatchObject({ version: 2, status: "success" });
+    await daemon.call("POST", `/api/functions/${function_id}/pause`);
+    expect((await deployments([{ ...one, memory_limit_mb: 300 }])).body.functions).toMatchObject([
+      { action: "activated", version: 2 },
+    ]);
+  });
+});
+
+describe("what an instance is given", () => {
+  it("has secrets in its environment and as files, and no record has them", async () => {
+    const value = "s3cret-value-of-the-test";
+    expect((await daemon.call("PUT", "/api/secrets/TOKEN", { value })).status).toBe(201);
+    const code =
+      "import { readFileSync } from 'node:fs';\nexport const handler = () => [process.env.T.length, readFileSync('/run/secrets/TOKEN', 'utf8').length];\n";
+    const fields = { ...NODE, environment: { T: { secret: "TOKEN" }, PLAIN: "x" }, secrets: ["TOKEN"] };
+    const { function_id } = await deployed("secretive", { "index.mjs": code }, fields);
+    expect(await daemon.invoke("secretive")).toMatchObject({ result: [value.length, value.length] });
+    const record = await daemon.call("GET", `/api/functions/${function_id}`);
+    expect(record.body).toMatchObject({ environment: { T: { secret: "TOKEN" } }, secrets: ["TOKEN"] });
+    expect(JSON.stringify(record.body)).not.toContain(value);
+    await daemon.deploy({
+      name: "sh-secret",
+      handler: 'printf %s "$T" | wc -c; wc -c < /run/secrets/TOKEN',
+      environment: { T: { secret: "TOKEN" } },
+      secrets: ["TOKEN"],
+    });
+    expect(await daemon.invoke("sh-secret")).toMatchObject({ stdout: `${value.length}\n${value.length}\n` });
+  });
+
+  it("fails its calls, naming a secret that does not exist", async () => {
+    await daemon.deploy({ name: "lacking", handler: "true", environment: { T: { secret: "MISSING" } } });
+    expect(await daemon.invoke("lacking")).toMatchObject({
+      status: "failed",
+      error_message: expect.stringContaining("MISSING"),
+    });
+    await daemon.call("PUT", "/api/secrets/MISSING", { value: "x" });
+    expect(await daemon.invoke("lacking")).toMatchObject({ status: "success" });
+  });
+
+  it("reaches nothing with egress off", async () => {
+    // The gateway of the daemon itself answers pings of others.
+    const probe = "bash -c 'exec 3<>/dev/tcp/198.51.100.1/80' 2>&1; echo $?";
+    await daemon.deploy({ name: "closed", handler: probe, egress: "off", timeout_seconds: 20 });
+    const { stdout } = await daemon.invoke("closed");
+    expect(stdout).toMatch(/\n1\n$/);
+  });
+});
