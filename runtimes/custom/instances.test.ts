@@ -1,0 +1,81 @@
+/** The runtime `custom` in real instances: its examples, from attached code, without a way out. */
+import { execFileSync } from "node:child_process";
+import { chmodSync, cpSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, describe, expect, it } from "vitest";
+import { describeEngine } from "../../test/engine/contracts/booted-engine.ts";
+import { standardClass } from "../../test/support/engine.ts";
+import { requestOf } from "../../test/support/resident-process.ts";
+import { type BindHead, type CallHead, RESULT_BYTES_MAX } from "../envelope.ts";
+import { CODE_INSIDE } from "../runtime.ts";
+import { custom } from "./index.ts";
+
+const SUBNET_N = 7;
+const EXAMPLES = {
+  http: { folder: "example", id: "ca".repeat(32) },
+  lambda: { folder: "example-lambda", id: "cb".repeat(32) },
+};
+const { serving } = custom;
+const program = serving.kind === "resident" ? serving : null;
+
+describeEngine("crun", SUBNET_N, ({ engine, config }) => {
+  beforeAll(async () => {
+    const launcher = execFileSync("pgrep", ["-f", `launcher ${config.run_dir}/`])
+      .toString()
+      .split("\n")[0];
+    for (const { folder, id } of Object.values(EXAMPLES)) {
+      const path = `/proc/${launcher}/root${await engine.storage.create("code", id, 16 * 1024 * 1024)}`;
+      cpSync(join(import.meta.dirname, folder), path, { recursive: true });
+      // No x bit: the #! line counts.
+      if (folder === "example") chmodSync(join(path, "server.py"), 0o644);
+    }
+  });
+
+  const serve = async (protocol: "http" | "lambda", handler: string, payload: string) => {
+    const instance = await engine.instances.start(`custom-${protocol}`, standardClass(engine, { resident: program }));
+    await engine.instances.attach(instance, { code: EXAMPLES[protocol].id, secrets: new Map(), egress: "off" });
+    const bind: BindHead = {
+      type: "bind",
+      handler,
+      protocol,
+      function_id: "fn",
+      function_name: "hello",
+      version: 1,
+      memory_limit_mb: 128,
+      timeout_ms: 20_000,
+      concurrency: 1,
+      cleanup: true,
+      working_directory: CODE_INSIDE,
+      environment: { PATH: "/usr/local/bin:/usr/bin:/bin", HOME: "/tmp" },
+    };
+    const output: string[] = [];
+    const ask = async (head: BindHead | CallHead, body = "") => {
+      const limits = { timeout_ms: 20_000, result_bytes_max: RESULT_BYTES_MAX, log_bytes_max: 10_000 };
+      const onLog = (_stream: string, chunk: Buffer) => void output.push(chunk.toString());
+      const outcome = await instance.resident?.call({ payload: requestOf(head, body), ...limits }, { onLog });
+      return { status: outcome?.status, result: outcome?.result.toString() };
+    };
+    expect(await ask(bind)).toEqual({ status: 0, result: "" });
+    const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const call: CallHead = { type: "call", invocation_id: "inv-1", deadline_ms: Date.now() + 15_000, traceparent };
+    const answer = await ask(call, payload);
+    await engine.instances.remove(instance);
+    return { ...answer, output: output.join("") };
+  };
+
+  describe("the runtime custom in an instance", () => {
+    it("serves the example by HTTP", async () => {
+      const answer = await serve("http", "server.py", '{"name": "Ada"}');
+      expect(answer).toEqual({
+        status: 0,
+        result: '{"message": "Hello, Ada!"}',
+        output: "greeting Ada in invocation inv-1\n",
+      });
+    });
+
+    it("serves the bootstrap of the example", async () => {
+      const answer = await serve("lambda", "function.handler", '{"name": "Ada"}');
+      expect(answer).toEqual({ status: 0, result: '{"echo": {"name": "Ada"}}', output: 'got {"name": "Ada"}\n' });
+    });
+  });
+});
