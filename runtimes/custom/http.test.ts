@@ -233,6 +233,12 @@ describe("a call by HTTP fails", () => {
     expect(await say("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n3")).toMatchObject({ content: 3 });
   });
 
+  it("but not because the server closes connections that it said it would keep", async () => {
+    const { say } = await rawServer();
+    const response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n7";
+    for (let i = 0; i < 300; i++) expect([i, await say(response, { close: true })]).toMatchObject([i, { content: 7 }]);
+  });
+
   it("at its deadline, with whatever trickles", async () => {
     const { say } = await rawServer();
     const late = () => ({ deadline_ms: Date.now() + 200 });
@@ -324,6 +330,26 @@ describe("a command", () => {
       stderr: "",
     });
     expect(await adapter.process.ended).toMatchObject({ code: 3, broken: null });
+  });
+
+  it("that floods its output is answered, and so are the calls after it", async () => {
+    const adapter = await start({
+      "flood.mjs": `
+        import { createServer } from "node:http";
+        createServer((_, response) => {
+          const line = "x".repeat(65536);
+          for (let i = 0; i < 200; i++) process.stderr.write(line);
+          process.stderr.write("", () => response.end("1"));
+        }).listen(process.env.PORT);`,
+    });
+    await adapter.bind(`${NODE} flood.mjs`);
+    for (let i = 0; i < 3; i++) {
+      const { status, stderr } = await adapter.call();
+      expect([status, stderr.length]).toEqual(["returned", 1024 * 1024]);
+    }
+    const flooding = await start({ "echo.mjs": ECHO });
+    await flooding.bind(`yes >&2 & exec ${NODE} echo.mjs`, { concurrency: 2 });
+    for (let i = 0; i < 20; i++) expect(await flooding.call("1")).toMatchObject({ status: "returned" });
   });
 
   it("that answers and exits has answered", async () => {

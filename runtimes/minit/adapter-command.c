@@ -21,6 +21,7 @@ enum {
   LINE_MAX_KERNEL = 256, /* of a #! line */
   KEPT_MAX = 64,         /* processes of the loading that stay */
   READS_PER_EVENT = 4,
+  REAPS_PER_TURN = 256,
 };
 
 static struct proc proc = {.in_fd = -1, .out_fd = {-1, -1}, .report_fd = -1};
@@ -314,9 +315,11 @@ void command_settle(void) {
 bool command_ended(void) {
   bool ended = false;
   int how;
-  pid_t pid;
-  while ((pid = waitpid(-1, &how, WNOHANG)) > 0 || (pid < 0 && errno == EINTR)) {
-    if (pid <= 0) continue;
+  pid_t pid = 0;
+  for (int i = 0; i < REAPS_PER_TURN; i++) {
+    pid = waitpid(-1, &how, WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) break;
     if (pid == proc.pid) {
       proc.pid = 0;
       status = how;
@@ -324,10 +327,12 @@ bool command_ended(void) {
       continue;
     }
     sweep_due = true;
-    for (int i = 0; i < kept_count; i++) {
-      if (kept[i] == pid) kept[i] = kept[--kept_count];
+    for (int k = 0; k < kept_count; k++) {
+      if (kept[k] == pid) kept[k] = kept[--kept_count];
     }
   }
+  /* More of them may have ended meanwhile: calls come first. */
+  if (pid > 0) adapter_server.child_ended = adapter_server.again = true;
   return ended;
 }
 

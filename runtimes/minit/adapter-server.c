@@ -14,6 +14,7 @@
 
 enum {
   IDLE_US = 1000 * 1000,
+  HABIT_US = 10 * 1000, /* within this time after an answer a server closes a connection that it does not keep */
   PROBE_FIRST_US = 1000,
   PROBE_LAST_US = 20 * 1000, /* between two tries, after half a second of shorter ones */
   READS_PER_EVENT = 16,
@@ -32,6 +33,7 @@ struct peer {
   int interim_count;
   size_t skipped;
   bool has_bytes; /* of the answer */
+  bool is_used;   /* an answer came on it */
   uint64_t used_us; /* when it became idle, or was lost */
 };
 
@@ -39,6 +41,8 @@ static struct peer peers[CALLS_MAX];
 static int peers_max;
 static int port;
 static bool is_open, is_gone;
+/* Many a server closes its connections without a word about it: what this one does is learned from its first. */
+static enum { UNKNOWN, KEEPS, CLOSES } habit;
 static uint64_t probe_us, probe_wait_us;
 static struct text function_head; /* of `bind` */
 
@@ -83,6 +87,10 @@ static void refused(struct peer *p, int error) {
 }
 
 static void become_idle(struct peer *p) {
+  if (habit == CLOSES && p->is_used) {
+    close_peer(p);
+    return;
+  }
   p->state = PEER_IDLE;
   p->call = NULL;
   p->used_us = now_us();
@@ -138,6 +146,7 @@ static void open_peer(struct peer *p, struct call *call) {
   }
   p->state = PEER_CONNECTING;
   p->call = call;
+  p->is_used = false;
   bool done = connect(p->fd, (struct sockaddr *)&address, sizeof address) == 0;
   if (!done && errno != EINPROGRESS) {
     refused(p, errno);
@@ -172,12 +181,14 @@ static bool make_request(struct buf *out, const struct call *c) {
          buf_append(out, c->body.at, c->body.len);
 }
 
+static bool is_young(const struct peer *p) { return habit == UNKNOWN && p->is_used && now_us() < p->used_us + HABIT_US; }
+
 /* Returns an open connection that is not in use, the last used first, or NULL. */
 static struct peer *take_idle(void) {
   for (;;) {
     struct peer *last = NULL;
     for (int i = 0; i < peers_max; i++) {
-      if (peers[i].state == PEER_IDLE && (last == NULL || peers[i].used_us > last->used_us)) last = &peers[i];
+      if (peers[i].state == PEER_IDLE && !is_young(&peers[i]) && (last == NULL || peers[i].used_us > last->used_us)) last = &peers[i];
     }
     uint8_t byte;
     if (last == NULL || (recv(last->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)) return last;
@@ -227,6 +238,7 @@ static void end_call(struct peer *p, bool keeps) {
   int code = p->http.status;
   command_settle();
   struct text body = buf_text(&c->result);
+  p->is_used = true;
   if (code >= 200 && code < 300) {
     call_returned_text(c, body);
   } else {
@@ -338,6 +350,7 @@ void server_event(uint32_t slot) {
   if (p->state == PEER_CONNECTING) {
     connected(p);
   } else if (p->state == PEER_IDLE) {
+    if (p->is_used && now_us() < p->used_us + HABIT_US) habit = CLOSES;
     close_peer(p);
   } else if (p->state == PEER_BUSY) {
     if (buf_len(&p->out) > 0) flush(p);
@@ -366,6 +379,7 @@ void server_turn(uint64_t now) {
   }
   for (int i = 0; i < peers_max; i++) {
     struct peer *p = &peers[i];
+    if (p->state == PEER_IDLE && p->is_used && habit == UNKNOWN && now >= p->used_us + HABIT_US) habit = KEEPS;
     if (p->state == PEER_IDLE && now >= p->used_us + IDLE_US) close_peer(p);
     if (p->state != PEER_LOST || now < p->used_us + LOST_US) continue;
     break_call(p, p->has_bytes ? "closed the connection within its answer" : "closed the connection without an answer");
@@ -376,7 +390,7 @@ uint64_t server_wake_us(void) {
   uint64_t wake = UINT64_MAX;
   if (!is_open) return peers[0].state == PEER_CLOSED ? probe_us : wake;
   for (int i = 0; i < peers_max; i++) {
-    uint64_t after = peers[i].state == PEER_IDLE ? IDLE_US : LOST_US;
+    uint64_t after = peers[i].state != PEER_IDLE ? LOST_US : habit == UNKNOWN && peers[i].is_used ? HABIT_US : IDLE_US;
     if (peers[i].state != PEER_IDLE && peers[i].state != PEER_LOST) continue;
     if (peers[i].used_us + after < wake) wake = peers[i].used_us + after;
   }

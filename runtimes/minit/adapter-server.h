@@ -2,7 +2,8 @@
  * The protocol `http`: the command listens on a port of the loopback, each call is a request on a connection of its own.
  *
  * S1 There are at most as many connections as calls at the same time. One that was not used for IDLE_US is closed: most
- *    servers close theirs later, so none is used that is being closed.
+ *    servers close theirs later, so none is used that is being closed. Of a server that closes each at once, none is
+ *    used again.
  * S2 No request is repeated: the command may have acted on it.
  */
 #ifndef MINIT_ADAPTER_SERVER_H

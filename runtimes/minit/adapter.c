@@ -172,8 +172,8 @@ static void serve_turn(uint64_t now) {
     lambda_turn(now);
     return;
   }
-  server_dispatch();
   server_turn(now);
+  server_dispatch();
   if (!server_is_gone()) return;
   char message[128];
   snprintf(message, sizeof message, "the command no longer listens on port %d", setup.port);

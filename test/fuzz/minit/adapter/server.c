@@ -12,7 +12,8 @@ void server_part_begin(struct call *c) {
   peers[0].call = c;
   peers[0].interim_count = 0;
   peers[0].skipped = 0;
-  peers[0].has_bytes = false;
+  peers[0].has_bytes = peers[0].is_used = false;
+  habit = UNKNOWN;
   http_begin(&peers[0].http, true);
 }
 
