@@ -131,7 +131,7 @@ struct PACKED wire_exit {
  * Each frame carries at most CALL_CHUNK_MAX bytes of content. Result bytes above `result_max` and log bytes above
  * `log_max` of a call are dropped and flagged. A side that does not read stops the other side, and nothing gathers:
  * minit holds at most CALL_QUEUE_MAX bytes and a frame in each direction.
- * In a millisecond minit takes at most 128 frames of the process. A CALL_CHUNK or CALL_LOG that it passes on counts as 4
+ * In 8 milliseconds minit takes at most 1,024 frames of the process. A CALL_CHUNK or CALL_LOG that it passes on counts as 4
  * frames, and each 64 bytes of the instance's output as one more. The rest waits.
  *
  * These end the process, everything it started and all calls in flight, each with CALL_RESULT; the instance is spoiled:

@@ -18,8 +18,8 @@ enum {
   BYTES_AT_END = 512 * 1024, /* more than a socket holds: a child that goes on writing is not waited for */
   KILL_AGAIN_US = 5000,
   HANG_UP_US = 100 * 1000,   /* between the end of the socket and that of the process, before it counts as a breach */
-  CREDIT = 128,              /* of the process in CREDIT_US: each frame costs the daemon time, however small it is */
-  CREDIT_US = 1000,
+  CREDIT = 1024,             /* frames of the process in CREDIT_US, which bounds how often the daemon wakes for them */
+  CREDIT_US = 8000,
 };
 
 struct resident resident = {.peer.fd = -1};
