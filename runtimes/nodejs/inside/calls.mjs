@@ -64,7 +64,6 @@ export class Calls {
   /** Assigned once: the wire needs the calls and they need it. */
   wire = null;
   output = null;
-  cleanup = null;
   #contexts;
   #code_directory;
   #inFlight = new Map();

@@ -6,14 +6,14 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { Calls } from "./calls.mjs";
 import { Cleanup } from "./cleanup.mjs";
 import { watchEnds } from "./ends.mjs";
-import { watchMemory } from "./memory.mjs";
+import { limitGrowth } from "./memory.mjs";
 import { Output } from "./output.mjs";
 import { Wire } from "./wire.mjs";
 
 const [, , code_directory = "/function", ...scratch] = process.argv;
 const contexts = new AsyncLocalStorage();
 const calls = new Calls(contexts, code_directory, (binding) => {
-  watchMemory(binding.memory_limit_mb);
+  limitGrowth(binding.memory_limit_mb);
   if (binding.cleanup) cleanup.start();
 });
 const cleanup = new Cleanup(contexts, calls, scratch);
