@@ -95,6 +95,7 @@ export class Cleanup {
     if (end === undefined) return;
     const call = this.#contexts.getStore();
     if (call === undefined || call.isBind) return;
+    if (type === "WORKER") this.#leftovers.expect();
     if (this.#resources.length >= this.#prune_at) this.#prune();
     this.#resources.push({ end, reference: new WeakRef(resource) });
     if (call.isDone && !this.#isScheduled) this.#sweepSoon();

@@ -69,6 +69,11 @@ export class Leftovers {
     return false;
   }
 
+  /** A worker has started: it has a list of modules of its own. */
+  expect() {
+    this.#isPossible = true;
+  }
+
   #found() {
     const parents = processes();
     const pids = [...parents.keys()].filter((pid) => pid !== MINIT && pid !== process.pid);
@@ -82,8 +87,7 @@ export class Leftovers {
     const { moduleLoadList } = process;
     if (this.#isPossible || moduleLoadList.length === this.#modules) return this.#isPossible;
     this.#modules = moduleLoadList.length;
-    const starters = ["NativeModule child_process", "NativeModule worker_threads"];
-    this.#isPossible = starters.some((name) => moduleLoadList.includes(name));
+    this.#isPossible = moduleLoadList.includes("NativeModule child_process");
     return this.#isPossible;
   }
 

@@ -13,8 +13,8 @@ import { Wire } from "./wire.mjs";
 const [, , code_directory = "/function", ...scratch] = process.argv;
 const contexts = new AsyncLocalStorage();
 const calls = new Calls(contexts, code_directory, (binding) => {
-  limitGrowth(binding.memory_limit_mb);
   if (binding.cleanup) cleanup.start();
+  limitGrowth(binding.memory_limit_mb);
 });
 const cleanup = new Cleanup(contexts, calls, scratch);
 const wire = new Wire(
