@@ -67,8 +67,9 @@ class _Threads:
                 status, content = failure(call, error)
             CALL.set(None)
             head = body = context = None
-            self._wire.answer(call, status, content)
             with self._gate:
+                # A call that comes behind the answer waits for the cleanup.
+                self._wire.answer(call, status, content)
                 del self._calls[call.id]
                 if not self._calls:
                     self._cleanup.run()
