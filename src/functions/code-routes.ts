@@ -13,7 +13,11 @@ import type { Functions } from "./service.ts";
 const byId = z.object({
   function_id: z.string().meta({ description: "Id of the function.", examples: ["fn_vbdyfv0b4bfn4a9q"] }),
 });
-const versionNumber = queryNumber(1, Number.MAX_SAFE_INTEGER);
+/** A number in the path; 0, which no version has, for other text. */
+const versionNumber = z
+  .string()
+  .transform((text) => (/^\d{1,15}$/.test(text) ? Number(text) : 0))
+  .meta({ type: "integer", minimum: 1 });
 const byVersion = byId.extend({
   version: versionNumber.describe("Version number."),
 });

@@ -180,7 +180,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       queue: rounded(info.waited_ms),
       ...(info.specialise ? { cell: rounded(bound.cell_ms) } : {}),
       ...(info.specialise && bound.load_ms !== null ? { load: rounded(bound.load_ms) } : {}),
-      ...(info.cold && !info.cell_hit ? startTimings(instance) : {}),
+      // Not of a call that joins others in an instance that is cold for them too.
+      ...(info.cold && !info.cell_hit && held.running_count === 0 ? startTimings(instance) : {}),
     };
     if (bound.fault !== null) {
       // L2.

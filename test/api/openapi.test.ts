@@ -275,7 +275,8 @@ describe("the refusals that are described are those that are answered", () => {
   it("of a body that is no JSON, no object, too large, of a query that is out of bounds", async () => {
     for (const operation of document().operations) {
       const path = anyPath(operation);
-      if (operation.requestBody !== undefined) {
+      const isJson = operation.requestBody?.content["application/json"] !== undefined;
+      if (isJson) {
         await provoke({ operation, path, body: "{", code: "INVALID_JSON" });
         await provoke({ operation, path, body: [], code: "UNPROCESSABLE_ENTITY" });
         await provoke({ operation, path, body: "x".repeat(LIMITS.body_bytes_max + 1), code: "BODY_TOO_LARGE" });

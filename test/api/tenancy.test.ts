@@ -159,7 +159,7 @@ describe("what all tenants share", () => {
     const get = async (path: string, as = key) =>
       (await send(daemon, { method: "GET", path, body: null }, asKey(as))).text;
     const counts = { warming_count: 0, ready_count: 0, busy_count: 0, recycling_count: 0, terminating_count: 0 };
-    const none = { ...counts, total_count: 0, queued: 0 };
+    const none = { ...counts, total_count: 0, calls_running: 0, queued: 0 };
     expect(JSON.parse(await get("/api/functions/pool/stats"))).toEqual(none);
     expect(JSON.parse(await get("/api/functions/health")).pool).toEqual(none);
     expect(JSON.parse(await get("/api/containers/health")).running_count).toBe(0);
@@ -208,7 +208,9 @@ describe("what is another tenant's", () => {
     async (_, route) => {
       const { a, b, none } = world();
       const headers = asKey(route.auth === "operator" ? KEY : b.key);
-      for (const parameter of parametersOf(route).slice(1)) {
+      for (const parameter of parametersOf(route)
+        .slice(1)
+        .filter((one) => !/version/.test(one))) {
         const mixed = (ids: Ids): Ids => ({ ...b.ids, [parameter]: ids[parameter as keyof Ids] });
         const theirs = await send(daemon, requestOf(route, mixed(a.ids)), headers);
         const nobodys = await send(daemon, requestOf(route, mixed(none)), headers);

@@ -1,6 +1,7 @@
 /** Two tenants with one of everything, and requests in somebody's name whose answers can be compared byte by byte. */
 import { type Daemon, KEY } from "./daemon.ts";
 import { plantOperation } from "./planted.ts";
+import { zip } from "./zip.ts";
 
 /** Sent with every request, so that answers do not differ by it. */
 const REQUEST_ID = "same-for-all";
@@ -33,7 +34,9 @@ export type Ids = Readonly<
     | "job_id"
     | "pid"
     | "path"
-    | "session_id",
+    | "session_id"
+    | "version"
+    | "other_version",
     string
   >
 >;
@@ -68,8 +71,8 @@ export async function send(
   };
 }
 
-/** Ids that name something: a process id is a number like any other. */
-export function namesOf({ pid: _, ...ids }: Ids): string[] {
+/** Ids that name something: process ids and versions are numbers like any others. */
+export function namesOf({ pid: _, version: __, other_version: ___, ...ids }: Ids): string[] {
   return Object.values(ids);
 }
 
@@ -103,6 +106,8 @@ export function missing(ids: Ids): Ids {
     pid: "4000000",
     session_id: other(session_id, "sess_".length),
     path: other(path, 0),
+    version: "3",
+    other_version: "2",
   };
 }
 
@@ -125,6 +130,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   });
   await call("POST", `/api/functions/${id}/deploy`);
   await call("PUT", `/api/functions/${id}`, { timeout_seconds: 20 });
+  await putCode(daemon, key, id, name);
   const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
   const contained = await makeContainer(call, name);
   const extra = await call("POST", "/api/api-keys", { name: `${name}-extra`, scopes: ["read"] });
@@ -135,10 +141,22 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     key_id: extra.id,
     tenant_id,
     operation_id: plantOperation(daemon, { tenant_id, message: `${name}-message` }),
+    version: "3",
+    other_version: "2",
     ...contained,
   };
   const marks = [...namesOf(ids), first.body.id, key, extra.key, record.instance_nonce, `${name}-`];
   return { ids, key, marks };
+}
+
+/** Gives a function code, which makes a version. */
+async function putCode(daemon: Daemon, key: string, function_id: string, name: string): Promise<void> {
+  const response = await fetch(`${daemon.url}/api/functions/${function_id}/code`, {
+    method: "PUT",
+    headers: { "x-api-key": key, "content-type": "application/zip" },
+    body: new Uint8Array(zip({ name: `${name}-code`, content: `${name}-content` })),
+  });
+  if (response.status !== 200) throw new Error(await response.text());
 }
 
 type Call = (
