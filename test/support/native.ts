@@ -12,6 +12,8 @@ import { compile, compileHelper } from "./helper.ts";
 
 const DEADLINE_MS = 15_000;
 const INIT_UID = "65123";
+/** Flags of a listening socket in /proc/net/unix. Before, it is bound and refuses connections. */
+const LISTENS = " 00010000 ";
 
 export const SOLE = 1;
 export const STREAM = 2;
@@ -312,7 +314,8 @@ export class Native {
     await eventually("the listening socket", () => {
       const gone = this.wire.frames.find((frame) => frame.id === ended);
       if (gone !== undefined) throw new Error(`init ended: ${gone.body.toString("utf8", 28)}`);
-      return readFileSync("/proc/net/unix", "utf8").includes(path);
+      const sockets = readFileSync("/proc/net/unix", "utf8").split("\n");
+      return sockets.some((line) => line.endsWith(path) && line.includes(LISTENS));
     });
     const wire = new InitWire(path);
     const { body } = await wire.next(FRAME.READY, 0);
