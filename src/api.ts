@@ -7,6 +7,7 @@ import { type ContainerRoutesOptions, containerRoutes } from "./containers/route
 import { openApiDocument } from "./docs/openapi.ts";
 import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
+import { schemaRoutes } from "./functions/schema-routes.ts";
 import type { Route } from "./http/route.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { type SecretRoutesOptions, secretRoutes } from "./secrets/routes.ts";
@@ -72,6 +73,7 @@ export function apiRoutes(options: ApiOptions) {
         tags: TAGS,
       }),
     ),
+    ...schemaRoutes(),
     ...functionRoutes(functions),
     ...containerRoutes(containers),
     ...volumeRoutes(volumes),

@@ -16,6 +16,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /metrics": "what Prometheus reads",
   "GET /api/openapi.json": "the description of all the others",
   "GET /api/docs": "the same as a page to read",
+  "GET /api/schemas/hearth.toml.json": "an editor of hearth.toml reads it without a key",
   "GET /api/functions/pools": "a console asks for the pools of all functions in one request",
   "GET /api/operations": "whoever has lost a handle finds it",
   "POST /api/operations/:operation_id/cancel": "what was accepted may be wanted no more",
@@ -80,7 +81,14 @@ describe("the table of routes", () => {
 
   it("asks for a credential everywhere but where there is nothing to protect", () => {
     const open = mounted.filter(({ auth }) => auth === "public").map(named);
-    expect(open.sort()).toEqual(["GET /", "GET /api/docs", "GET /api/openapi.json", "GET /health", "GET /page/:file"]);
+    expect(open.sort()).toEqual([
+      "GET /",
+      "GET /api/docs",
+      "GET /api/openapi.json",
+      "GET /api/schemas/hearth.toml.json",
+      "GET /health",
+      "GET /page/:file",
+    ]);
   });
 
   it("says of every other route what a key needs, and lets only these do with any key", () => {

@@ -94,6 +94,8 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/base/suggest.ts",
     "src/base/tenant-limits.ts",
     "commander",
+    "ignore",
+    "smol-toml",
     "ws",
     "yocto-spinner",
   ],

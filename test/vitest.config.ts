@@ -11,7 +11,7 @@ const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.tes
  * the other tests on containers.
  */
 const CLIENTS = [
-  "test/api/{cli,cli-containers,cli-keys,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
+  "test/api/{cli,cli-build,cli-containers,cli-dev,cli-keys,cli-project,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
   "test/api/{audit,idempotency,secrets,tenants,terminal,terminal-command,terminal-ends}.test.ts",
 ];
 

@@ -23,4 +23,20 @@ export const CLI_LIMITS = {
   cli_list_pages_max: 10,
   /** Entries of a directory that are shown together, whose table is made in memory. */
   cli_files_max: 100_000,
+  /** hearth.toml, and a file of ignore rules. */
+  cli_project_bytes_max: 256 * 1024,
+  /** Code of a folder above which `hearth deploy` says how large it is. */
+  cli_code_bytes_note: 64 * 1024 * 1024,
+  /** `hearth dev`: an editor writes a file in several steps; so long after the last one they are taken for one save. */
+  cli_dev_settle_ms: 20,
+  /** A folder that changes all the time is deployed all the same. */
+  cli_dev_settle_ms_max: 1_000,
+  /** Folders that `hearth dev` watches: each is a watch of the kernel, of which a user has some 8,000 at least. */
+  cli_watched_folders_max: 4_096,
+  /** A container of `hearth deploy --build` that outlives its client is deleted by the daemon after this time. */
+  cli_build_seconds: 3_600,
+  cli_build_memory_mb: 1_024,
+  /** A file whose lines `hearth diff` compares; of larger ones it only says that they differ. */
+  cli_diff_bytes_max: 64 * 1024,
+  cli_diff_lines_max: 2_000,
 } as const;

@@ -144,6 +144,7 @@ const NAMES: Readonly<Record<string, readonly Names[]>> = {
   function: [FUNCTION],
   container: [CONTAINER],
   thing: [FUNCTION, CONTAINER],
+  "folder|function": [FUNCTION],
   volume: [VOLUME],
   secret: [SECRET],
   "volume:path": [VOLUME],
@@ -186,7 +187,7 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
   const argument = at === words_count || last?.variadic === true ? last : undefined;
   if (argument?.argChoices !== undefined) return argument.argChoices.map((word) => [word, ""]);
   if (argument?.name() === "topic") return words_count === 0 && command.parent ? helpTopics(command.parent) : [];
-  if (argument?.name() === "file") return ONLY_FILES;
+  if (argument?.name() === "file" || argument?.name() === "folder") return ONLY_FILES;
   if (argument?.name() === "source" || argument?.name() === "target") {
     const [about, names] = command.parent?.name() === "volumes" ? VOLUME : CONTAINER;
     // As either side of cp: `<name>:<path>` cannot begin with what a path begins with.
@@ -195,12 +196,13 @@ async function candidatesAt(place: Place, current: string, start: Start): Promis
   }
   const found = NAMES[argument?.name() ?? ""] ?? [];
   if (found.length > 0) {
+    const hasFiles = argument?.name() === "folder|function";
     const lists = await Promise.all(
       found.map(async ([about, names]) =>
         (await names(session())).filter((name) => isWord(name, isAfterFlags)).map((name): Candidate => [name, about]),
       ),
     );
-    return lists.flat();
+    return hasFiles ? { hasFiles, words: lists.flat() } : lists.flat();
   }
   return argument?.name() === "profile" ? profileNames(session()) : [];
 }

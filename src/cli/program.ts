@@ -40,6 +40,8 @@ const WORDS: Readonly<Record<string, string>> = {
   "new-name": "the new name",
   source: "a local path, - for a tar archive from standard input, or <name>:<path>",
   target: "a local path, - for a tar archive to standard output, or <name>:<path>",
+  folder: "a folder with hearth.toml; the current one if not given",
+  "folder|function": "a folder with hearth.toml (the current one if not given), or the name or id of a function",
   file: "a file; - or nothing reads standard input",
   session: "id",
   name: "",
@@ -56,8 +58,9 @@ const WORDS: Readonly<Record<string, string>> = {
 };
 
 const ROOT_HELP = `A first function, on the daemon's machine:
-  hearth create hello --handler 'echo hello, $(cat)' --deploy
-  hearth invoke hello world
+  hearth init hello
+  hearth deploy hello
+  hearth invoke hello '{"name":"Ada"}'
 `;
 
 const ROOT_TEXT = `'hearth help settings' lists the settings of the daemon; 'hearth help limits' lists the limits.

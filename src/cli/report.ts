@@ -9,6 +9,9 @@ import { EXIT, Failure } from "./session/failure.ts";
 import { isRefusal, type Session } from "./session/session.ts";
 import { THIS_MACHINE } from "./session/target.ts";
 
+/** Lines of a handler's output; the error is in the last ones. */
+const OUTPUT_LINES_MAX = 40;
+
 interface Told {
   readonly exit_code: number;
   readonly message: string;
@@ -83,9 +86,18 @@ async function tellRefusal(refusal: ApiError, session: Session | null): Promise<
   if (said.error_code === "UNAUTHORIZED" || said.error_code === "FORBIDDEN") lines.push(...sources(session));
   const meant = isRefusal(refusal, "NOT_FOUND") ? await meantName(session) : null;
   if (meant !== null) lines.push(meant);
+  lines.push(...outputLines(said.details?.output ?? null));
   if (said.retry_after !== null) lines.push(`retry in ${said.retry_after} s`);
   lines.push(`request ${said.request_id}`);
   return { exit_code, message: `${said.error} [${said.error_code}]`, lines, body: said };
+}
+
+/** What a handler wrote before it failed. */
+function outputLines(output: string | null): string[] {
+  if (output === null) return [];
+  const lines = output.trimEnd().split("\n");
+  const kept = lines.slice(-OUTPUT_LINES_MAX).map((line) => `| ${line.replaceAll("\t", "  ")}`);
+  return lines.length > kept.length ? [`| … ${lines.length - kept.length} lines before`, ...kept] : kept;
 }
 
 /** The names nearest to one that is not there. */

@@ -191,7 +191,8 @@ export const templateOf = (path: string): string => path.replace(/:(\w+)/g, "{$1
 /** The concern of a route: `functions` of `/api/functions/…`, `daemon` where the path names none. */
 function tagOf({ path }: Pick<Route, "path">): string {
   const [, first, second] = path.split("/");
-  return first === "api" && second !== undefined && second !== "openapi.json" && second !== "docs" ? second : "daemon";
+  const isDescription = second === "openapi.json" || second === "docs" || second === "schemas";
+  return first === "api" && second !== undefined && !isDescription ? second : "daemon";
 }
 
 /** Headers of answers. */

@@ -31,7 +31,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
         id: "overview",
         title: "Overview",
         part: "overview",
-        operations: [/ \/$/, / \/page\//, / \/api\/(docs|openapi)/],
+        operations: [/ \/$/, / \/page\//, / \/api\/(docs|openapi|schemas)/],
       },
       guide("command-line", "Command line"),
       guide("console", "Console"),
@@ -41,6 +41,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
     title: "Functions",
     pages: [
       guide("functions", "Functions", / \/api\/functions/),
+      guide("folders", "Folders with hearth.toml"),
       guide("versions", "Versions and rollback", /^PUT \/api\/functions\//, /\/versions/, /\/rollback/),
       guide("invocations", "Invocations", /\/invoke/, /\/invocations/),
       guide("secrets", "Secrets", / \/api\/secrets\b/),

@@ -147,6 +147,7 @@ describe("the description of the API", () => {
       "functionsExamples",
       "functionsHelp",
       "openapi",
+      "projectSchema",
     ]);
   });
 });

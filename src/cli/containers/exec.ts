@@ -66,12 +66,17 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
     return;
   }
   const { pieces } = await session.client().open("POST /api/containers/:container_id/stream", { params, body });
-  process.exitCode = await passed(session, pieces);
+  process.exitCode = await streamed(session, pieces, "out");
 }
 
-async function passed({ terminal }: Session, pieces: AsyncIterable<Buffer>): Promise<number> {
+/** Passes a command's output on, its standard output to `stdout`. Resolves to its exit code. */
+export async function streamed(
+  { terminal }: Session,
+  pieces: AsyncIterable<Buffer>,
+  stdout: "out" | "err",
+): Promise<number> {
   for await (const frame of frames<Frame>(pieces)) {
-    if (frame.type === "stdout") await terminal.pass("out", Buffer.from(frame.data_b64, "base64"));
+    if (frame.type === "stdout") await terminal.pass(stdout, Buffer.from(frame.data_b64, "base64"));
     else if (frame.type === "stderr") await terminal.pass("err", Buffer.from(frame.data_b64, "base64"));
     else if (frame.type === "timeout") terminal.err(`hearth: ${visible(frame.message)}\n`);
     else if (frame.type === "error") throw new Failure(EXIT.refused, frame.message);

@@ -1,5 +1,5 @@
 /** The verbs of a function's life: made, deployed, changed, looked at, ended. */
-
+import { LIMITS } from "../../base/limits.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
 import { json, shellWord, visible } from "../output/text.ts";
@@ -69,19 +69,26 @@ export async function update(session: Session, [name = ""]: Words, flags: Flags)
   session.show(updated, () => sentence(session, updated));
 }
 
-function activating(verb: "deploy" | "resume", doing: string) {
-  return async (session: Session, [name = ""]: Words): Promise<void> => {
-    const params = { function_id: await session.functionId(name) };
-    const record = await session.terminal.progress(
-      `${doing} ${visible(name)}`,
-      session.client().request(`POST /api/functions/:function_id/${verb}`, { params }),
-    );
-    session.show(record, () => sentence(session, record));
-  };
+/** Deploys a function that exists; `smoke`: payload of a call that must succeed before. */
+export async function deployFunction(session: Session, name: string, smoke: string | undefined): Promise<void> {
+  const params = { function_id: await session.functionId(name) };
+  const body = smoke === undefined ? {} : { smoke: { payload: smoke } };
+  const client = session.client(LIMITS.cli_call_timeout_ms);
+  const record = await session.terminal.progress(
+    `deploying ${visible(name)}`,
+    client.request("POST /api/functions/:function_id/deploy", { params, body }),
+  );
+  session.show(record, () => sentence(session, record));
 }
 
-export const deploy = activating("deploy", "deploying");
-export const resume = activating("resume", "resuming");
+export async function resume(session: Session, [name = ""]: Words): Promise<void> {
+  const params = { function_id: await session.functionId(name) };
+  const record = await session.terminal.progress(
+    `resuming ${visible(name)}`,
+    session.client().request("POST /api/functions/:function_id/resume", { params }),
+  );
+  session.show(record, () => sentence(session, record));
+}
 
 export async function pause(session: Session, [name = ""]: Words): Promise<void> {
   const params = { function_id: await session.functionId(name) };

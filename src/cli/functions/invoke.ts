@@ -1,7 +1,7 @@
 /** `hearth invoke`: the handler's output as it came, byte for byte, and how the call went in the exit code. */
 import { LIMITS } from "../../base/limits.ts";
 import type { Format, Paint } from "../output/terminal.ts";
-import { pad, shellWord, visible } from "../output/text.ts";
+import { json, pad, shellWord, visible } from "../output/text.ts";
 import { milliseconds } from "../output/time.ts";
 import { EXIT, usage } from "../session/failure.ts";
 import { readInput } from "../session/input.ts";
@@ -42,8 +42,10 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
       : client.request("POST /api/functions/invoke/:name", { params: { name }, body }),
   );
   const { terminal } = session;
-  session.show(record, () => record.stdout);
+  const hasResult = (record.result ?? null) !== null;
+  session.show(record, () => (hasResult ? `${json(record.result)}\n` : record.stdout));
   if (session.flags.json !== true) {
+    if (hasResult) terminal.err(record.stdout);
     terminal.err(record.stderr);
     for (const line of remarks(record)) terminal.err(`hearth: ${line}\n`);
     if (flags.verbose === true) terminal.err(timeline(record, terminal.paintError));

@@ -51,8 +51,8 @@ function outputLine(session: Session, line: string): string {
   return line.replace(/\r$/, "").split("\t").map(visible).join("\t");
 }
 
-/** Each line of output behind a mark of its stream. */
-function outputLines(session: Session, { stdout, stderr }: InvocationRecord): string[] {
+/** Each line of output behind a mark of its stream, then the result. */
+function outputLines(session: Session, { stdout, stderr, result }: InvocationRecord): string[] {
   const lines = (text: string, mark: string) =>
     text === ""
       ? []
@@ -60,11 +60,12 @@ function outputLines(session: Session, { stdout, stderr }: InvocationRecord): st
           .replace(/\n$/, "")
           .split("\n")
           .map((line) => `  ${mark} ${outputLine(session, line)}`);
-  return [...lines(stdout, "|"), ...lines(stderr, session.terminal.paint("red", "!"))];
+  const returned = (result ?? null) === null ? [] : [`  = ${json(result, 0)}`];
+  return [...lines(stdout, "|"), ...lines(stderr, session.terminal.paint("red", "!")), ...returned];
 }
 
 /** A record's line of what it was, and its output below it. */
-function entry(session: Session, found: InvocationRecord): string {
+export function entry(session: Session, found: InvocationRecord): string {
   const { paint } = session.terminal;
   const head = [
     paint("dim", stamp(found.started_at)),
@@ -97,18 +98,36 @@ export async function logs(session: Session, [name = ""]: Words, flags: Flags): 
     else print(answer.invocations);
     return session.noteCut(answer.invocations.length, limit, answer);
   }
-  // A call is recorded when it ends, in the place of when it began: what is new may stand behind what was seen.
-  let seen: ReadonlySet<string> | null = null;
-  await eachPoll(session, async () => {
-    const { invocations } = await read(LIMITS.cli_follow_records_max);
-    const known = seen;
-    const fresh = known === null ? invocations.slice(0, limit) : invocations.filter((one) => !known.has(idOf(one)));
-    if (known !== null && known.size > 0 && fresh.length === invocations.length) {
-      session.terminal.note("… some calls skipped: too many at once");
-    }
-    print(fresh);
-    seen = new Set(invocations.map(idOf));
-  });
+  const records = new NewRecords(session, params.function_id);
+  await eachPoll(session, async () => print((await records.read(limit)).toReversed()));
 }
 
 const idOf = ({ invocation_id }: InvocationRecord) => invocation_id;
+
+/** The records of a function that come while it is followed, in bounded looks. */
+export class NewRecords {
+  readonly #session: Session;
+  readonly #params: { readonly function_id: string };
+  #seen: ReadonlySet<string> | null = null;
+
+  constructor(session: Session, function_id: string) {
+    this.#session = session;
+    this.#params = { function_id };
+  }
+
+  /** Resolves to the records since the last look, oldest first; at the first look to the newest `first_max`. */
+  async read(first_max: number): Promise<InvocationRecord[]> {
+    const client = this.#session.client();
+    const { invocations } = await readList("invocations", LIMITS.cli_follow_records_max, (query) =>
+      client.request("GET /api/functions/:function_id/invocations", { params: this.#params, query }),
+    );
+    // A call is recorded when it ends, in the place of when it began: what is new may stand behind what was seen.
+    const known = this.#seen;
+    const fresh = known === null ? invocations.slice(0, first_max) : invocations.filter((one) => !known.has(idOf(one)));
+    if (known !== null && known.size > 0 && fresh.length === invocations.length) {
+      this.#session.terminal.note("… some calls skipped: too many at once");
+    }
+    this.#seen = new Set(invocations.map(idOf));
+    return fresh.toReversed();
+  }
+}

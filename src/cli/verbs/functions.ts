@@ -1,6 +1,7 @@
 /** The verbs of functions, as they are described; what they do is loaded when one is called. */
 import { CREATE_FLAGS, UPDATE_FLAGS } from "../functions/function-fields.ts";
 import { collect, type Flag, LIMIT, number, type Verb } from "../session/verb.ts";
+import { PROJECT_VERBS } from "./project.ts";
 
 const LIFE: readonly Verb[] = [
   {
@@ -13,14 +14,6 @@ const LIFE: readonly Verb[] = [
       "hearth create report --handler-file report.sh --env-file .env --timeout-seconds 300",
     ],
     load: async () => (await import("../functions/functions.ts")).create,
-  },
-  {
-    name: "deploy",
-    words: ["<function>"],
-    summary: "deploy a function, so that it can be called",
-    more: "hearth returns when the function has --min-instances warm instances.",
-    examples: ["hearth deploy hello"],
-    load: async () => (await import("../functions/functions.ts")).deploy,
   },
   {
     name: "update",
@@ -87,7 +80,7 @@ const CALLS: readonly Verb[] = [
     name: "invoke",
     words: ["<function>", "[payload]"],
     summary: "call a function",
-    more: "The payload is the argument, the file, or standard input unless that is a terminal. hearth passes the handler's standard output and standard error through; --json prints the invocation record instead.",
+    more: "The payload is the argument, the file, or standard input unless that is a terminal. hearth passes the handler's standard output and standard error through. If the handler returned a value, hearth prints the value as JSON, and the handler's standard output on standard error. --json prints the invocation record instead.",
     flags: CALL_FLAGS,
     examples: ["hearth invoke hello world", "hearth invoke hello -v < letter.txt", "date | hearth invoke hello"],
     load: async () => (await import("../functions/invoke.ts")).invoke,
@@ -141,4 +134,4 @@ const VERSIONS: readonly Verb[] = [
   },
 ];
 
-export const FUNCTION_VERBS: readonly Verb[] = [...LIFE, ...CALLS, ...VERSIONS];
+export const FUNCTION_VERBS: readonly Verb[] = [...PROJECT_VERBS, ...LIFE, ...CALLS, ...VERSIONS];

@@ -173,7 +173,7 @@ class Tar {
 const isPipeBroken = (error: unknown) => (error as NodeJS.ErrnoException | null)?.code === "EPIPE";
 
 /** Shows how much has passed. */
-async function* metered(
+export async function* metered(
   { terminal, clock }: Session,
   doing: string,
   pieces: AsyncIterable<Uint8Array>,

@@ -1,0 +1,151 @@
+/**
+ * `hearth deploy --build`: installs dependencies in a container of the runtime's image, made for it and removed afterwards.
+ * What the build leaves in its folder is the code; the folder on this machine stays as it is.
+ *
+ * B1 The container ends with the command: removed when the build ends or on Ctrl-C, else by the daemon after
+ *    `cli_build_seconds`.
+ */
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { LIMITS } from "../../base/limits.ts";
+import type { RequestOf } from "../../client/client.ts";
+import { streamed } from "../containers/exec.ts";
+import { done, succeeded } from "../daemon/operations.ts";
+import { visible } from "../output/text.ts";
+import { EXIT, Failure, usage } from "../session/failure.ts";
+import { isRefusal, type Session } from "../session/session.ts";
+import { checkSize, scan } from "./files.ts";
+import type { Project, ProjectFunction } from "./project.ts";
+import { RUNTIME_EXAMPLES } from "./runtime-examples.ts";
+import { tarOf } from "./tar-writer.ts";
+import { jsonOf, sendArchive, uploadCode } from "./upload.ts";
+
+/** The folder of the code in the container, as in an instance: programs may note their own path. */
+const FOLDER = "/function";
+
+const ENVIRONMENT = {
+  CI: "true",
+  HOME: "/tmp",
+  npm_config_audit: "false",
+  npm_config_fund: "false",
+  npm_config_update_notifier: "false",
+  PIP_DISABLE_PIP_VERSION_CHECK: "1",
+  PIP_NO_INPUT: "1",
+  PIP_ROOT_USER_ACTION: "ignore",
+};
+
+/** The command that installs what a folder names; null: it names nothing. */
+function installCommand(runtime: string, directory: string): string | null {
+  const has = (file: string) => existsSync(join(directory, file));
+  if (runtime === "nodejs" && has("package-lock.json")) return "npm ci";
+  if (runtime === "nodejs" && has("package.json")) return "npm install";
+  if (runtime === "python3" && has("requirements.txt")) {
+    return "pip install --upgrade -r requirements.txt -t site-packages";
+  }
+  return null;
+}
+
+function commandOf({ build, described, directory }: ProjectFunction): string | null {
+  const given = described.runtime ?? "shell";
+  const known = RUNTIME_EXAMPLES.find(({ runtime, aliases }) => runtime === given || aliases.includes(given));
+  return build.command ?? installCommand(known?.runtime ?? given, directory);
+}
+
+/** Builds each function's code, and uploads it. Resolves to the digest of each. */
+export async function buildCodes(session: Session, { functions }: Project): Promise<string[]> {
+  const commands = functions.map(commandOf);
+  if (commands.every((command) => command === null)) {
+    throw usage(
+      "nothing to build: no package.json, requirements.txt or [build] command",
+      "write [build] with a command into hearth.toml, or deploy without --build",
+    );
+  }
+  const digests = new Map<string, string>();
+  const all: string[] = [];
+  for (const [i, one] of functions.entries()) {
+    const command = commands[i] ?? null;
+    const key = JSON.stringify([one.directory, command, one.build]);
+    const digest = digests.get(key) ?? (await codeOf(session, one, command));
+    digests.set(key, digest);
+    all.push(digest);
+  }
+  return all;
+}
+
+async function codeOf(session: Session, one: ProjectFunction, command: string | null): Promise<string> {
+  const code = scan(one.directory);
+  if (command === null) return (await uploadCode(session, code)).code_sha256;
+  checkSize(code);
+  return inContainer(session, one, async (container_id) => {
+    const params = { container_id };
+    const client = session.client(LIMITS.cli_call_timeout_ms);
+    const upload = { content_type: "application/x-tar", pieces: tarOf(code) };
+    const sent = client.open("POST /api/containers/:container_id/archive", { params, query: { path: FOLDER }, upload });
+    const { operation_id } = await jsonOf<{ operation_id: string }>(
+      await session.terminal.progress(`sending ${visible(one.name)} to the build`, sent),
+    );
+    await succeeded(session, operation_id, "unpacking");
+    session.terminal.note(`$ ${visible(command)}`);
+    const { pieces } = await client.open("POST /api/containers/:container_id/stream", {
+      params,
+      body: {
+        command: ["/bin/sh", "-c", command],
+        working_directory: FOLDER,
+        environment: ENVIRONMENT,
+        timeout_ms: LIMITS.exec_timeout_ms_max,
+      },
+    });
+    const exit_code = await streamed(session, pieces, "err");
+    if (exit_code !== 0) throw new Failure(EXIT.refused, `build of ${one.name} failed: exited with ${exit_code}`);
+    const built = await client.open("GET /api/containers/:container_id/archive", {
+      params,
+      query: { path: `${FOLDER}/.` },
+    });
+    return (await sendArchive(session, built.pieces, null)).code_sha256;
+  });
+}
+
+type Made = RequestOf<"POST /api/containers">["body"];
+
+/** B1. */
+async function inContainer<T>(
+  session: Session,
+  { name, build }: ProjectFunction,
+  work: (container_id: string) => Promise<T>,
+): Promise<T> {
+  const client = session.client();
+  const body: Made = {
+    name: `build-${randomBytes(6).toString("hex")}`,
+    image: "prod",
+    labels: { "hearth.build": name },
+    egress: build.egress as Made["egress"],
+    memory_limit_mb: build.memory_limit_mb ?? LIMITS.cli_build_memory_mb,
+    ttl_seconds: LIMITS.cli_build_seconds,
+  };
+  const made = client.request("POST /api/containers", { body }).then(done);
+  const remove = async (): Promise<void> => {
+    const { container_id } = await made;
+    await client
+      .request("DELETE /api/containers/:container_id", { params: { container_id } })
+      .catch((error: unknown) => {
+        if (!isRefusal(error, "NOT_FOUND")) session.terminal.note(`container ${body.name} was not removed: ${error}`);
+      });
+  };
+  const stop: { removal: Promise<void> | null } = { removal: null };
+  const onInterrupt = (): void => {
+    if (stop.removal !== null) process.exit(EXIT.interrupted);
+    stop.removal = remove().catch(() => {});
+    void stop.removal.then(() => process.exit(EXIT.interrupted));
+  };
+  session.interrupt_exit_code = null;
+  process.on("SIGINT", onInterrupt);
+  try {
+    return await work((await session.terminal.progress("starting a container for the build", made)).container_id);
+  } finally {
+    // After Ctrl-C the process ends here, whatever became of the work.
+    await (stop.removal ?? remove().catch(() => {}));
+    process.off("SIGINT", onInterrupt);
+    session.interrupt_exit_code = EXIT.interrupted;
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * The files of a folder that are its code, in a fixed order. No link is followed: one that leads out of the folder is refused,
+ * every other stays a link.
+ */
+import { type BigIntStats, lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { join, posix } from "node:path";
+import { LIMITS } from "../../base/limits.ts";
+import { visible } from "../output/text.ts";
+import { bytes } from "../output/time.ts";
+import { usage } from "../session/failure.ts";
+import { GIT_IGNORE, HEARTH_IGNORE, IgnoreRules } from "./ignore-rules.ts";
+
+export interface CodeEntry {
+  /** Relative to the root, with slashes. */
+  readonly path: string;
+  readonly type: "file" | "folder" | "link";
+  readonly isExecutable: boolean;
+  readonly size_bytes: number;
+  /** Of a link. */
+  readonly target: string;
+}
+
+export interface Code {
+  readonly root: string;
+  readonly entries: readonly CodeEntry[];
+  readonly size_bytes: number;
+  /** Paths of what is neither file, folder nor link. */
+  readonly skipped: readonly string[];
+  /** Equal while nothing has changed: paths, types, sizes, and the times of the last changes. */
+  readonly fingerprint: string;
+}
+
+interface Found {
+  readonly root: string;
+  readonly entries: CodeEntry[];
+  readonly skipped: string[];
+  readonly marks: string[];
+  size_bytes: number;
+}
+
+/** Lists a folder's code. Throws a usage failure for what cannot be code, above all a link out of the folder. */
+export function scan(root: string): Code {
+  const found: Found = { root, entries: [], skipped: [], marks: [], size_bytes: 0 };
+  walk(found, "", IgnoreRules.none);
+  const { marks, ...rest } = found;
+  return { ...rest, fingerprint: marks.join("\n") };
+}
+
+/** Throws a usage failure for code that the daemon would refuse for its size. */
+export function checkSize({ root, entries, size_bytes }: Code): void {
+  const advice = "name what the function does not need in .hearthignore";
+  if (entries.length === 0) throw usage(`the folder has no files: ${root}`);
+  if (size_bytes > LIMITS.code_archive_bytes_max) {
+    const largest = entries.toSorted((one, other) => other.size_bytes - one.size_bytes)[0];
+    throw usage(
+      `the folder is too large: ${bytes(size_bytes)} (limit ${bytes(LIMITS.code_archive_bytes_max)})`,
+      `${advice}; the largest file is ${visible(largest?.path ?? "")}`,
+    );
+  }
+}
+
+const byName = (one: string, other: string) => (one < other ? -1 : one > other ? 1 : 0);
+
+function walk(found: Found, base: string, above: IgnoreRules): void {
+  const folder = join(found.root, base);
+  const names = listed(folder, base).sort(byName);
+  const ownText = (name: string) => (names.includes(name) ? textOf(join(folder, name)) : null);
+  const rules = above.with(base, ownText(HEARTH_IGNORE), ownText(GIT_IGNORE));
+  for (const name of names) {
+    const path = base === "" ? name : `${base}/${name}`;
+    const stat = lstatSync(join(folder, name), { throwIfNoEntry: false, bigint: true });
+    // Removed since the folder was read.
+    if (stat === undefined || rules.isIgnored(path, stat.isDirectory())) continue;
+    add(found, path, stat);
+    if (stat.isDirectory()) walk(found, path, rules.inFolder(path));
+  }
+}
+
+function listed(folder: string, base: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" && base !== "") return [];
+    throw usage(`cannot read ${folder}: ${message}`);
+  }
+}
+
+/** Rules are a few lines; a folder or a link of that name has none. */
+function textOf(file: string): string | null {
+  const stat = lstatSync(file, { throwIfNoEntry: false });
+  if (stat?.isFile() !== true) return null;
+  if (stat.size > LIMITS.cli_project_bytes_max) {
+    throw usage(`${file} is too large (limit ${LIMITS.cli_project_bytes_max} bytes)`);
+  }
+  return readFileSync(file, "utf8");
+}
+
+function add(found: Found, path: string, stat: BigIntStats): void {
+  const type = stat.isFile() ? "file" : stat.isDirectory() ? "folder" : stat.isSymbolicLink() ? "link" : null;
+  if (type === null) {
+    found.skipped.push(path);
+    return;
+  }
+  const isFile = type === "file";
+  const isExecutable = isFile && (stat.mode & 0o100n) !== 0n;
+  const size_bytes = isFile ? Number(stat.size) : 0;
+  const target = type === "link" ? checkedTarget(found.root, path) : "";
+  found.entries.push({ path, type, isExecutable, size_bytes, target });
+  found.size_bytes += size_bytes;
+  const time = isFile ? stat.mtimeNs : 0n;
+  found.marks.push(`${path}\0${type}\0${isExecutable}\0${size_bytes}\0${target}\0${time}`);
+  if (found.entries.length > LIMITS.code_entries_max) {
+    throw usage(
+      `the folder has too many files: more than ${LIMITS.code_entries_max}`,
+      "name what the function does not need in .hearthignore",
+    );
+  }
+}
+
+function checkedTarget(root: string, path: string): string {
+  const target = readlinkSync(join(root, path));
+  const leads = posix.normalize(posix.join(posix.dirname(path), target));
+  if (!target.startsWith("/") && leads !== ".." && !leads.startsWith("../")) return target;
+  throw usage(
+    `link leads out of the folder: ${path} -> ${target}`,
+    "replace it by a copy, or name it in .hearthignore",
+  );
+}

@@ -1,0 +1,76 @@
+/**
+ * Notifies of changes in a set of folders, once they have settled: editors write a file in several steps, often as a new file
+ * with the old name. Each folder has a watch of its own, so that ignored ones cost none.
+ */
+import { type FSWatcher, lstatSync, watch } from "node:fs";
+import type { Clock } from "../../base/clock.ts";
+import { LIMITS } from "../../base/limits.ts";
+
+export class FolderWatch {
+  readonly #clock: Clock;
+  readonly #onChange: (begun_ms: number) => void;
+  /** By path and inode: another folder of the same name has another watch. */
+  readonly #watchers = new Map<string, FSWatcher>();
+  #pending: { readonly begun_ms: number; cancel: () => void } | null = null;
+
+  /** `onChange` receives the time of the first change of a save. */
+  constructor(clock: Clock, onChange: (begun_ms: number) => void) {
+    this.#clock = clock;
+    this.#onChange = onChange;
+  }
+
+  /** Watches these folders and no others, at most `cli_watched_folders_max`. Returns true if one of them is new. */
+  set(folders: readonly string[]): boolean {
+    const wanted = new Map<string, string>(
+      folders.slice(0, LIMITS.cli_watched_folders_max).flatMap((folder) => {
+        const stat = lstatSync(folder, { throwIfNoEntry: false });
+        return stat === undefined ? [] : [[`${stat.ino} ${folder}`, folder] as const];
+      }),
+    );
+    for (const [key, watcher] of this.#watchers) {
+      if (wanted.has(key)) continue;
+      watcher.close();
+      this.#watchers.delete(key);
+    }
+    let isNew = false;
+    for (const [key, folder] of wanted) {
+      if (this.#watchers.has(key)) continue;
+      const watcher = this.#watch(folder);
+      if (watcher === null) continue;
+      this.#watchers.set(key, watcher);
+      isNew = true;
+    }
+    return isNew;
+  }
+
+  close(): void {
+    this.#pending?.cancel();
+    for (const watcher of this.#watchers.values()) watcher.close();
+    this.#watchers.clear();
+  }
+
+  /** Null for a folder that was removed meanwhile. */
+  #watch(folder: string): FSWatcher | null {
+    try {
+      const watcher = watch(folder, () => this.#changed());
+      // A folder that is removed: the event of the folder above it leads to the next look.
+      watcher.on("error", () => this.#changed());
+      return watcher;
+    } catch (error) {
+      if (["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "")) return null;
+      throw error;
+    }
+  }
+
+  #changed(): void {
+    const now_ms = this.#clock.monotonicMs();
+    const begun_ms = this.#pending?.begun_ms ?? now_ms;
+    this.#pending?.cancel();
+    const left_ms = begun_ms + LIMITS.cli_dev_settle_ms_max - now_ms;
+    const cancel = this.#clock.after(Math.max(0, Math.min(LIMITS.cli_dev_settle_ms, left_ms)), () => {
+      this.#pending = null;
+      this.#onChange(begun_ms);
+    });
+    this.#pending = { begun_ms, cancel };
+  }
+}

@@ -1,0 +1,116 @@
+/**
+ * Code as a tar archive (ustar, with GNU's entries for long names), in pieces. The same files make the same bytes: times,
+ * owners and permission bits but the executable one are left out.
+ */
+import { constants } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import { join } from "node:path";
+import { EXIT, Failure } from "../session/failure.ts";
+import type { Code, CodeEntry } from "./files.ts";
+
+const BLOCK_BYTES = 512;
+const NAME_BYTES = 100;
+/** Bytes gathered before they are sent. */
+const PIECE_BYTES = 256 * 1024;
+const TYPES = { file: "0", folder: "5", link: "2" } as const;
+
+interface Header {
+  readonly name: Buffer;
+  readonly type: string;
+  readonly mode: number;
+  readonly size: number;
+  readonly target: Buffer;
+}
+
+function headerBlock({ name, type, mode, size, target }: Header): Buffer {
+  const block = Buffer.alloc(BLOCK_BYTES);
+  const octal = (value: number, at: number, length: number) =>
+    block.write(value.toString(8).padStart(length - 1, "0"), at, "latin1");
+  name.copy(block, 0, 0, NAME_BYTES);
+  octal(mode, 100, 8);
+  octal(0, 108, 8);
+  octal(0, 116, 8);
+  octal(size, 124, 12);
+  octal(0, 136, 12);
+  block.fill(" ", 148, 156);
+  block.write(type, 156, "latin1");
+  target.copy(block, 157, 0, NAME_BYTES);
+  // GNU's, whose long names these are.
+  block.write("ustar  \0", 257, "latin1");
+  const sum = block.reduce((total, byte) => total + byte, 0);
+  block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  return block;
+}
+
+const padding = (size: number): Buffer => Buffer.alloc((BLOCK_BYTES - (size % BLOCK_BYTES)) % BLOCK_BYTES);
+
+/** An entry that carries the long name (L) or target (K) of the next one. */
+function longText(text: Buffer, type: "L" | "K"): Buffer[] {
+  if (text.length <= NAME_BYTES) return [];
+  const content = Buffer.concat([text, Buffer.alloc(1)]);
+  const name = Buffer.from("././@LongLink");
+  const head = headerBlock({ name, type, mode: 0o644, size: content.length, target: Buffer.alloc(0) });
+  return [head, content, padding(content.length)];
+}
+
+function head({ path, type, isExecutable, size_bytes, target }: CodeEntry): Buffer {
+  const name = Buffer.from(type === "folder" ? `${path}/` : path);
+  const to = Buffer.from(target);
+  const mode = type === "folder" || isExecutable ? 0o755 : type === "link" ? 0o777 : 0o644;
+  return Buffer.concat([
+    ...longText(to, "K"),
+    ...longText(name, "L"),
+    headerBlock({ name, type: TYPES[type], mode, size: size_bytes, target: to }),
+  ]);
+}
+
+/** A file's bytes, exactly as many as its header says. */
+async function* content(file: FileHandle, path: string, size: number): AsyncGenerator<Buffer> {
+  if (!(await file.stat()).isFile()) throw changed(path);
+  for (let at = 0; at < size; ) {
+    const piece = Buffer.allocUnsafe(Math.min(PIECE_BYTES, size - at));
+    const { bytesRead } = await file.read(piece, 0, piece.length, at);
+    if (bytesRead === 0) throw changed(path);
+    at += bytesRead;
+    yield piece.subarray(0, bytesRead);
+  }
+  yield padding(size);
+}
+
+function changed(path: string, cause?: unknown): Failure {
+  return new Failure(EXIT.usage, `file changed while it was read: ${path}`, "try again", cause);
+}
+
+async function* parts({ root, entries }: Code): AsyncGenerator<Buffer> {
+  for (const entry of entries) {
+    yield head(entry);
+    if (entry.type !== "file" || entry.size_bytes === 0) continue;
+    // Not a link that has taken its place, nor a pipe that would wait for a writer.
+    const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+    const file = await open(join(root, entry.path), flags).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === "ENOENT" || error.code === "ELOOP") throw changed(entry.path, error);
+      throw new Failure(EXIT.usage, `cannot read ${entry.path}: ${error.message}`, null, error);
+    });
+    try {
+      yield* content(file, entry.path, entry.size_bytes);
+    } finally {
+      await file.close();
+    }
+  }
+  yield Buffer.alloc(2 * BLOCK_BYTES);
+}
+
+/** The archive. Throws Failure for a file that cannot be read, or that changes meanwhile. */
+export async function* tarOf(code: Code): AsyncGenerator<Buffer> {
+  let gathered: Buffer[] = [];
+  let size = 0;
+  for await (const part of parts(code)) {
+    gathered.push(part);
+    size += part.length;
+    if (size < PIECE_BYTES) continue;
+    yield Buffer.concat(gathered, size);
+    gathered = [];
+    size = 0;
+  }
+  if (size > 0) yield Buffer.concat(gathered, size);
+}

@@ -1,0 +1,67 @@
+/** Sends code to the daemon: packed as it is sent, so that no archive is held in memory or on the disk. */
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
+import { LIMITS } from "../../base/limits.ts";
+import { counted } from "../../base/plurals.ts";
+import type { OpenAnswer, ResponseOf } from "../../client/client.ts";
+import { visible } from "../output/text.ts";
+import { bytes } from "../output/time.ts";
+import { Failure } from "../session/failure.ts";
+import type { Session } from "../session/session.ts";
+import { metered } from "../volumes/copy.ts";
+import { type Code, checkSize } from "./files.ts";
+import { tarOf } from "./tar-writer.ts";
+
+export type UploadedCode = ResponseOf<"POST /api/functions/code">;
+
+/** A response of JSON that came as a stream. */
+export async function jsonOf<Answer>({ pieces }: OpenAnswer): Promise<Answer> {
+  const all: Buffer[] = [];
+  for await (const piece of pieces) all.push(piece);
+  return JSON.parse(Buffer.concat(all).toString("utf8")) as Answer;
+}
+
+/** Fast rather than small: the daemon is near, and it unpacks at once. */
+async function* gzipped(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
+  const gzip = createGzip({ level: 1 });
+  const packing = pipeline(Readable.from(pieces, { objectMode: false }), gzip);
+  packing.catch(() => {});
+  for await (const piece of gzip) yield piece as Buffer;
+  await packing;
+}
+
+/** Sends an archive of code, with a bar where `total` is known. Rejects as Client does, or with what stopped the archive. */
+export async function sendArchive(
+  session: Session,
+  archive: AsyncIterable<Uint8Array>,
+  total_bytes: number | null,
+): Promise<UploadedCode> {
+  const pieces = metered(session, "uploading", archive, { bytes: total_bytes }, { bytes: 0 });
+  const client = session.client(LIMITS.cli_call_timeout_ms);
+  try {
+    const upload = { content_type: "application/gzip", pieces: gzipped(pieces) };
+    return await jsonOf(await client.open("POST /api/functions/code", { upload }));
+  } catch (error) {
+    const { cause } = error as Error;
+    throw cause instanceof Failure ? cause : error;
+  }
+}
+
+/** Uploads a folder's code. Throws a usage failure for code that is too large, before it sends anything. */
+export async function uploadCode(session: Session, code: Code): Promise<UploadedCode> {
+  checkSize(code);
+  noteOddities(session, code);
+  return sendArchive(session, tarOf(code), code.size_bytes);
+}
+
+function noteOddities({ terminal }: Session, { size_bytes, skipped, root }: Code): void {
+  if (size_bytes > LIMITS.cli_code_bytes_note) {
+    terminal.note(`${visible(root)} has ${bytes(size_bytes)}; .hearthignore leaves files out`);
+  }
+  const [first] = skipped;
+  if (first !== undefined) {
+    const others = skipped.length === 1 ? "" : ` and ${counted(skipped.length - 1, "more")}`;
+    terminal.note(`left out, because it is no file, folder or link: ${visible(first)}${others}`);
+  }
+}

@@ -1,0 +1,136 @@
+/** `hearth deploy --build` against a real daemon, with dependencies of this machine alone. */
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { crc32 } from "node:zlib";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { operatorOf } from "../support/command.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
+
+const daemon = new Daemon();
+const operator = operatorOf(daemon);
+const { shell, hearth, out, answer } = operator;
+
+beforeAll(async () => {
+  await daemon.start({ HEARTH_CELLS: "2" });
+});
+afterAll(async () => {
+  operator.dispose();
+  await daemon.dispose();
+});
+
+function folder(name: string, files: Readonly<Record<string, string | Buffer>>): void {
+  for (const [path, content] of Object.entries(files)) {
+    const file = join(shell().home, name, path);
+    mkdirSync(join(file, ".."), { recursive: true });
+    writeFileSync(file, content);
+  }
+}
+
+const toml = (name: string, runtime: string, handler: string, build = 'egress = "off"') =>
+  `function = "${name}"\nruntime = "${runtime}"\nhandler = "${handler}"\n[build]\n${build}\n`;
+
+/** A zip whose entries are stored as they are. */
+function storedZip(files: Readonly<Record<string, string>>): Buffer {
+  const bodies: Buffer[] = [];
+  const directory: Buffer[] = [];
+  let offset = 0;
+  for (const [name, content] of Object.entries(files)) {
+    const fields = Buffer.alloc(26);
+    fields.writeUInt16LE(20, 0);
+    fields.writeUInt32LE(crc32(content), 10);
+    fields.writeUInt32LE(content.length, 14);
+    fields.writeUInt32LE(content.length, 18);
+    fields.writeUInt16LE(name.length, 22);
+    const local = Buffer.concat([Buffer.from("PK\x03\x04"), fields, Buffer.from(name + content)]);
+    const central = Buffer.alloc(16);
+    central.writeUInt32LE(offset, 12);
+    const head = Buffer.concat([Buffer.from("PK\x01\x02\x14\x00"), fields, central.subarray(2)]);
+    directory.push(head, Buffer.from(name));
+    bodies.push(local);
+    offset += local.length;
+  }
+  const list = Buffer.concat(directory);
+  const end = Buffer.alloc(18);
+  const count = Object.keys(files).length;
+  end.writeUInt16LE(count, 4);
+  end.writeUInt16LE(count, 6);
+  end.writeUInt32LE(list.length, 8);
+  end.writeUInt32LE(offset, 12);
+  return Buffer.concat([...bodies, list, Buffer.from("PK\x05\x06"), end]);
+}
+
+const containers = async () => (await answer("ps", "-a")).containers.length;
+
+describe("hearth deploy --build", () => {
+  it("installs what package.json names, in a container, and leaves the folder as it was", async () => {
+    folder("node", {
+      "hearth.toml": toml("node", "nodejs", "index.mjs#handler"),
+      "package.json": '{"private":true,"dependencies":{"dep":"file:./dep"}}',
+      "dep/package.json": '{"name":"dep","version":"1.0.0","type":"module","exports":"./index.js"}',
+      "dep/index.js": "export const answer = 42;\n",
+      "index.mjs": 'import { answer } from "dep";\nexport const handler = () => answer;\n',
+    });
+    const before = readdirSync(join(shell().home, "node"));
+    const built = await hearth("deploy", "node", "--build");
+    expect(built).toMatchObject({ code: 0, out: "node is active, version 1 (created)\n" });
+    expect(built.err).toMatch(/^\$ npm install\n[\s\S]*added 1 package/);
+    expect(await out("invoke", "node")).toBe("42\n");
+    expect(readdirSync(join(shell().home, "node"))).toEqual(before);
+    expect(await containers()).toBe(0);
+  });
+
+  it("installs what requirements.txt names", async () => {
+    const info = "dep-1.0.dist-info";
+    const wheel = storedZip({
+      "dep.py": "ANSWER = 42\n",
+      [`${info}/METADATA`]: "Metadata-Version: 2.1\nName: dep\nVersion: 1.0\n",
+      [`${info}/WHEEL`]: "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+      [`${info}/RECORD`]: `dep.py,,\n${info}/METADATA,,\n${info}/WHEEL,,\n${info}/RECORD,,\n`,
+    });
+    folder("python", {
+      "hearth.toml": toml("python", "python", "main.py:handler"),
+      "requirements.txt": "./dep-1.0-py3-none-any.whl\n",
+      "dep-1.0-py3-none-any.whl": wheel,
+      "main.py": "import dep\ndef handler(payload, context):\n    return dep.ANSWER\n",
+    });
+    const built = await hearth("deploy", "python", "--build");
+    expect(built, built.err).toMatchObject({ code: 0 });
+    expect(await out("invoke", "python")).toBe("42\n");
+  });
+
+  it("runs the command of [build], and deploys nothing if that fails", async () => {
+    const index = "export { handler } from './made.mjs';\n";
+    const make = `command = "echo 'export const handler = () => 1' > made.mjs"`;
+    folder("own", { "hearth.toml": toml("own", "nodejs", "index.mjs#handler", make), "index.mjs": index });
+    expect(await hearth("deploy", "own", "--build")).toMatchObject({ code: 0 });
+    expect(await out("invoke", "own")).toBe("1\n");
+    const fail = 'command = "echo broken; exit 3"';
+    folder("own", { "hearth.toml": toml("own", "nodejs", "index.mjs#handler", fail) });
+    const failed = await hearth("deploy", "own", "--build");
+    expect(failed).toMatchObject({ code: 1, out: "" });
+    expect(failed.err).toMatch(/broken\n.*build of own failed: exited with 3\n/);
+    expect(await answer("get", "own")).toMatchObject({ version: 1 });
+    folder("none", { "hearth.toml": 'function = "none"\nhandler = "cat"\n' });
+    expect(await hearth("deploy", "none", "--build")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("nothing to build"),
+    });
+    expect(await containers()).toBe(0);
+  });
+
+  it("removes its container on Ctrl-C, and limits its life for the case that it is killed", async () => {
+    const sleep = 'command = "echo begun; sleep 1000"';
+    folder("stop", { "hearth.toml": toml("stop", "nodejs", "index.mjs#handler", sleep), "index.mjs": "" });
+    for (const signal of ["SIGINT", "SIGKILL"] as const) {
+      const running = shell().start("hearth", ["deploy", "stop", "--build"]);
+      await eventually("the build runs", () => /^begun$/m.test(running.err));
+      const [found] = (await answer("ps")).containers;
+      expect(found).toMatchObject({ ttl_seconds: 3_600, labels: { "hearth.build": "stop" } });
+      running.child.kill(signal);
+      expect((await running.ended).code).toBe(signal === "SIGINT" ? 130 : null);
+      expect(await containers()).toBe(signal === "SIGINT" ? 0 : 1);
+    }
+    const [left] = (await answer("ps")).containers;
+    await out("rm", "-f", left.name);
+  });
+});
