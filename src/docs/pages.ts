@@ -42,7 +42,14 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
     pages: [
       guide("functions", "Functions", / \/api\/functions/),
       guide("folders", "Folders with hearth.toml"),
-      guide("versions", "Versions and rollback", /^PUT \/api\/functions\//, /\/versions/, /\/rollback/),
+      guide("code", "Code", / \/api\/functions\/.*(code|deployments)$/),
+      guide(
+        "versions",
+        "Versions and rollback",
+        /^PUT \/api\/functions\/[^/]+$/,
+        /\/versions(?!.*\/code$)/,
+        /\/rollback/,
+      ),
       guide("invocations", "Invocations", /\/invoke/, /\/invocations/),
       guide("secrets", "Secrets", / \/api\/secrets\b/),
     ],

@@ -146,6 +146,54 @@ echo "ready: $ready, cold: $cold"
     "ready: 2, cold: False\n",
   ),
   example(
+    "Code for nodejs",
+    "Send a folder as tar.gz, then make a version with it. The record has the returned value as result.",
+    USE,
+    `
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+cat >"$folder/index.mjs" <<'END'
+export const handler = ({ numbers }) => ({ sum: numbers.reduce((sum, n) => sum + n, 0) });
+END
+id=$(api /api/functions -d '{"name": "guide-node", "runtime": "nodejs", "handler": "index.mjs#handler"}' | get id)
+trap 'rm -r "$folder"; api "/api/functions/$id" -X DELETE >/dev/null' EXIT
+tar cz -C "$folder" . |
+  api "/api/functions/$id/code?note=first" -X PUT -H "Content-Type: application/gzip" --data-binary @- | get version; echo
+api "/api/functions/$id/deploy" -X POST >/dev/null
+api "/api/functions/$id/invoke" -d '{"payload": {"numbers": [1, 2, 3]}}' | get result
+`,
+    "2\n{'sum': 6}",
+  ),
+  example(
+    "A deployment of Python, and a smoke call that refuses",
+    "A deployment creates or updates functions, all or none. With dry_run it only reports the changes.",
+    USE,
+    String.raw`
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+upload() {
+  printf '%s\n' "$1" >"$folder/main.py"
+  tar cz -C "$folder" main.py | api /api/functions/code -H "Content-Type: application/gzip" --data-binary @- | get code_sha256
+}
+deploy() {
+  curl -sS -H "X-Api-Key: $HEARTH_KEY" "$HEARTH_URL/api/functions/deployments" -d @- <<END
+{"dry_run": $2, "functions": [{"name": "guide-python", "runtime": "python3", "handler": "main.py:handler",
+  "code_sha256": "$1", "smoke": {"payload": [1, 2]}}]}
+END
+}
+action() { python3 -c 'import json, sys; print(json.load(sys.stdin)["functions"][0]["action"])'; }
+good=$(upload 'handler = lambda payload, context: sum(payload)')
+deploy "$good" true | action
+id=$(deploy "$good" false | python3 -c 'import json, sys; print(json.load(sys.stdin)["functions"][0]["function_id"])')
+trap 'rm -r "$folder"; api "/api/functions/$id" -X DELETE >/dev/null' EXIT
+bad=$(upload 'handler = lambda payload, context: payload["a"]')
+deploy "$bad" true | action
+deploy "$bad" false | get error; echo
+api "/api/functions/$id/invoke" -d '{"payload": [3, 4]}' | get result
+`,
+    "created\nupdated\nsmoke call: expected success, got failed: TypeError: list indices must be integers or slices, not str\n7",
+  ),
+  example(
     "A function that calls another",
     "With api_access, a handler has HEARTH_URL and HEARTH_KEY, which is valid until its call ends.",
     USE,
