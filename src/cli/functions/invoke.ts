@@ -1,4 +1,7 @@
-/** `hearth invoke`: the handler's output as it came, byte for byte, and how the call went in the exit code. */
+/**
+ * `hearth invoke`: what the handler returned, as JSON, or its output as it came, byte for byte; how the call went in the exit
+ * code.
+ */
 import { LIMITS } from "../../base/limits.ts";
 import type { Format, Paint } from "../output/terminal.ts";
 import { json, pad, shellWord, visible } from "../output/text.ts";
@@ -42,6 +45,7 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
       : client.request("POST /api/functions/invoke/:name", { params: { name }, body }),
   );
   const { terminal } = session;
+  // What a handler returned is its answer; what it printed beside that is for people.
   const hasResult = (record.result ?? null) !== null;
   session.show(record, () => (hasResult ? `${json(record.result)}\n` : record.stdout));
   if (session.flags.json !== true) {
@@ -69,23 +73,32 @@ interface Phase {
 
 /** The phases in their order. What the start of an instance took lies at the end of the wait for it. */
 export function phasesOf({ timings }: Pick<InvocationRecord, "timings">): Phase[] {
-  const { queue, network, rootfs, start, cell, handler, total } = timings;
+  const { queue, network, rootfs, start, open, cell, load, handler, total } = timings;
   const started = [
     { name: "network", length_ms: network },
     { name: "rootfs", length_ms: rootfs },
     { name: "start", length_ms: start },
+    { name: "open", length_ms: open },
   ];
   const start_ms = started.reduce((sum, { length_ms }) => sum + (length_ms ?? 0), 0);
   const phases: Phase[] = [{ name: "queue", begin_ms: 0, length_ms: queue }];
   let begin_ms = Math.max(0, queue - start_ms);
-  for (const { name, length_ms } of [...started, { name: "cell", length_ms: cell }]) {
+  const bound = [
+    { name: "cell", length_ms: cell },
+    { name: "load", length_ms: load },
+  ];
+  for (const { name, length_ms } of [...started, ...bound]) {
     // Binding begins when the wait is over, whatever the start was measured to take.
     if (name === "cell") begin_ms = queue;
     if (length_ms === undefined) continue;
     phases.push({ name, begin_ms, length_ms });
     begin_ms += length_ms;
   }
-  phases.push({ name: "handler", begin_ms: Math.max(queue + (cell ?? 0), total - handler), length_ms: handler });
+  phases.push({
+    name: "handler",
+    begin_ms: Math.max(queue + (cell ?? 0) + (load ?? 0), total - handler),
+    length_ms: handler,
+  });
   return phases;
 }
 
