@@ -1,5 +1,6 @@
 /** The runtime nodejs in a PID namespace or a memory cgroup of its own, as in a cell. */
-import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
 import { NodejsProcess, resultOf } from "../../test/support/nodejs-process.ts";
@@ -7,13 +8,25 @@ import { STATUS } from "../envelope.ts";
 
 const started: NodejsProcess[] = [];
 const groups: string[] = [];
+const directories: string[] = [];
 
-/** The shell takes the place of minit: PID 1, and parent of the process. */
-async function serveInNamespace(code: string): Promise<NodejsProcess> {
-  const process = await NodejsProcess.start({ "index.mjs": code }, {}, (argv) => [
-    ...["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", "sh", "-c", '"$@" & wait', "sh"],
-    ...argv,
-  ]);
+const UNSHARE = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"];
+/** Words of a shell that is PID 1: starts a process that is none of the runtime's, then the runtime. */
+const PID_1 = 'sleep 1000 & "$@" & wait';
+/**
+ * The same as a script without arguments, so that the command line of PID 1 is minit's, `/dev/init init`. The variable
+ * with the words of the command is of the script alone.
+ */
+const MINIT = `cd "$1" && shift && { printf "set --"; printf " '%s'" "$@"; printf '\n%s\n' '${PID_1}'; } >init &&
+  exec ${UNSHARE.join(" ")} bash -c 'exec -a /dev/init sh init'`;
+
+/** The shell takes the place of minit, or of a test runner: PID 1, and parent of the process. */
+async function serveInNamespace(code: string, pid_1: "minit" | "runner" = "minit"): Promise<NodejsProcess> {
+  const directory = mkdtempSync(join(tmpdir(), "nodejs-pid-1-"));
+  directories.push(directory);
+  const process = await NodejsProcess.start({ "index.mjs": code }, {}, (argv) =>
+    pid_1 === "minit" ? ["sh", "-c", MINIT, "sh", directory, ...argv] : [...UNSHARE, "sh", "-c", PID_1, "sh", ...argv],
+  );
   started.push(process);
   expect((await process.bound).status).toBe(STATUS.returned);
   return process;
@@ -22,27 +35,39 @@ async function serveInNamespace(code: string): Promise<NodejsProcess> {
 afterEach(async () => {
   await Promise.all(started.splice(0).map((process) => process.end()));
   for (const group of groups.splice(0)) rmdirSync(group);
+  for (const directory of directories.splice(0)) rmSync(directory, { recursive: true });
 });
 
 const PROCESSES = `readdirSync("/proc").filter((name) => /^[0-9]+$/.test(name))
   .map((pid) => { try { return readFileSync("/proc/" + pid + "/cmdline", "latin1").replaceAll("\\0", " ").trim(); } catch { return ""; } })
   .filter((line) => line.startsWith("sleep"))`;
 
-describe("cleanup in a cell", () => {
-  it("kills children that a call orphaned, not those of the module", async () => {
-    const process = await serveInNamespace(
-      `import { execSync, spawn } from "node:child_process"; import { readdirSync, readFileSync } from "node:fs";
-       execSync("sleep 1001 >/dev/null 2>&1 &"); spawn("sleep", ["1002"]);
-       const sleeps = () => ${PROCESSES}.sort();
-       export const handler = async (what) => {
-         if (what === "leave") execSync("setsid sh -c 'sleep 1003 & sleep 1004 &' >/dev/null 2>&1");
-         while (what === "leave" && sleeps().length < 4) await new Promise((resolve) => setTimeout(resolve, 1));
-         return sleeps();
-       };`,
-    );
-    const kept = ["sleep 1001", "sleep 1002"];
-    expect(resultOf(await process.call("leave"))).toEqual([...kept, "sleep 1003", "sleep 1004"]);
-    await expect.poll(async () => resultOf(await process.call("look"))).toEqual(kept);
+const LEAVER = `import { execSync, spawn } from "node:child_process"; import { readdirSync, readFileSync } from "node:fs";
+  execSync("sleep 1001 >/dev/null 2>&1 &"); spawn("sleep", ["1002"]);
+  const sleeps = () => ${PROCESSES}.sort();
+  export const handler = async ({ leave, count }) => {
+    if (leave) execSync("setsid sh -c 'sleep 1003 & sleep 1004 &' >/dev/null 2>&1");
+    while (leave && sleeps().length < count) await new Promise((resolve) => setTimeout(resolve, 1));
+    return sleeps();
+  };`;
+
+describe("cleanup", () => {
+  it("in a cell kills children that a call orphaned, not those of the module", async () => {
+    const process = await serveInNamespace(LEAVER);
+    const kept = ["sleep 1000", "sleep 1001", "sleep 1002"];
+    const all = [...kept, "sleep 1003", "sleep 1004"];
+    expect(resultOf(await process.call({ leave: true, count: all.length }))).toEqual(all);
+    await expect.poll(async () => resultOf(await process.call({ leave: false }))).toEqual(kept);
+  });
+
+  it("leaves strangers alone if PID 1 is the parent, but not minit", async () => {
+    const process = await serveInNamespace(LEAVER, "runner");
+    const all = ["sleep 1000", "sleep 1001", "sleep 1002", "sleep 1003", "sleep 1004"];
+    expect(resultOf(await process.call({ leave: true, count: all.length }))).toEqual(all);
+    expect(resultOf(await process.call({ leave: true, count: all.length + 2 }))).toEqual([
+      ...all.slice(0, 3),
+      ...["sleep 1003", "sleep 1003", "sleep 1004", "sleep 1004"],
+    ]);
   });
 });
 
