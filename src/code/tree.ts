@@ -7,7 +7,8 @@
  * T2 No link leads out of the tree, by whatever other links its target passes.
  * T3 The digest depends on paths, types, executable bits, contents and targets alone. It is the SHA-256 of the line
  *    `hearth code 1` and the SHA-256 of each entry, sorted. An entry is `<type> <path> NUL <content>`: type `d`, `f`, `x`
- *    (an executable file) or `l`; content the SHA-256 of a file, the target of a link, and nothing of a directory.
+ *    (an executable file, which a file that begins with `#!` always is) or `l`; content the SHA-256 of a file, the target of
+ *    a link, and nothing of a directory.
  * T4 Memory is bounded by the number of entries and the bytes of their names.
  */
 import { isUtf8 } from "node:buffer";

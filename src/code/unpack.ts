@@ -2,7 +2,8 @@
  * Unpacks the entries of an archive of code into an empty tree that nobody else uses. Every path is checked twice: here by
  * `CodeTree`, and by the helper, which is jailed in the tree and follows no link out of it.
  *
- * Files and directories belong to root, with mode 644 or 755 and one time, so that the digest determines the tree.
+ * Files and directories belong to root, with mode 644 or 755 and one time, so that the digest determines the tree. A file is
+ * executable if the archive says so or if it begins with `#!`: archives made on Windows have no modes.
  */
 import { createHash, hash } from "node:crypto";
 import { giveBack } from "../base/buffer-memory.ts";
@@ -17,6 +18,21 @@ export const CODE_MTIME_MS = 315_532_800_000;
 const BENEATH = { isBeneath: true };
 const DIRECTORY: FileAttributes = { mode: 0o755 };
 const OWNER_EXECUTES = 0o100;
+const SCRIPT_START = "#!";
+
+/** Finds out from its first two bytes whether a file is a script; they may come in two pieces. */
+class ScriptSign {
+  #start = "";
+
+  get isScript(): boolean {
+    return this.#start === SCRIPT_START;
+  }
+
+  add(piece: Uint8Array): void {
+    const missing_count = SCRIPT_START.length - this.#start.length;
+    if (missing_count > 0) this.#start += String.fromCharCode(...piece.subarray(0, missing_count));
+  }
+}
 
 class Unpacking {
   readonly #session: FileSession;
@@ -82,24 +98,30 @@ class Unpacking {
   }
 
   async #addFile(path: string, { mode, size }: ArchiveEntry): Promise<void> {
-    const isExecutable = (mode & OWNER_EXECUTES) !== 0;
-    const attributes = { mode: isExecutable ? 0o755 : 0o644, mtime_ms: CODE_MTIME_MS };
+    const isMarked = (mode & OWNER_EXECUTES) !== 0;
+    const sign = new ScriptSign();
     if (size <= SMALL_BYTES) {
       const content = await this.#reader.content();
-      this.#follow(this.#session.put(bytesOf(path), content, attributes, BENEATH));
+      sign.add(content);
+      const isExecutable = isMarked || sign.isScript;
+      this.#follow(this.#session.put(bytesOf(path), content, attributesOf(isExecutable), BENEATH));
       this.#tree.addFile(path, isExecutable, hash("sha256", content, "binary"), size);
       return;
     }
-    const writer = this.#session.beginWrite(bytesOf(path), attributes, BENEATH);
+    const writer = this.#session.beginWrite(bytesOf(path), attributesOf(isMarked), BENEATH);
     this.#follow(writer.done);
     const sum = createHash("sha256");
     for (let piece = await this.#reader.piece(); piece !== null; piece = await this.#reader.piece()) {
       const bytes = piece;
       sum.update(bytes);
+      sign.add(bytes);
       if (!writer.add(bytes, () => giveBack(bytes))) break;
       if (!this.#session.hasRoom) await this.#session.room();
     }
     writer.end();
+    const isExecutable = isMarked || sign.isScript;
+    if (isExecutable && !isMarked)
+      this.#follow(this.#session.setAttributes(bytesOf(path), attributesOf(true), BENEATH));
     this.#tree.addFile(path, isExecutable, sum.digest("binary"), size);
   }
 
@@ -118,6 +140,10 @@ class Unpacking {
   #check(): void {
     if (this.#failure !== null) throw this.#failure;
   }
+}
+
+function attributesOf(isExecutable: boolean): FileAttributes {
+  return { mode: isExecutable ? 0o755 : 0o644, mtime_ms: CODE_MTIME_MS };
 }
 
 const bytesOf = (text: string): Uint8Array => Buffer.from(text, "latin1");

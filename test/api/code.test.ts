@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, KEY } from "../support/daemon.ts";
+import { zip } from "../support/zip.ts";
 
 const daemon = new Daemon();
 const folder = mkdtempSync(join(tmpdir(), "hearth-code-"));
@@ -188,6 +189,16 @@ done
     expect(await daemon.invoke("path", { payload: "me" })).toMatchObject({ stdout: "hello me from /function\n" });
     await deployed("write", files, { runtime: "shell", handler: "echo x > data.txt" });
     expect(await daemon.invoke("write")).toMatchObject({ status: "failed", stderr: /Read-only file system/ });
+  });
+
+  it("run a file that begins with #! from a zip without modes", async () => {
+    const script = "#!/usr/bin/env python3\nimport sys\nprint('python', sys.stdin.read())\n";
+    const packed = zip({ name: "say.py", content: script, system: 0, mode: 0 });
+    const { status, body } = await send("POST", "/api/functions/code", new Uint8Array(packed));
+    expect(status).toBe(201);
+    const fields = { code_sha256: body.code_sha256, runtime: "shell", handler: "./say.py" };
+    expect((await deployments([{ name: "script", ...fields }])).status).toBe(200);
+    expect(await daemon.invoke("script", { payload: "hi" })).toMatchObject({ stdout: "python hi\n" });
   });
 
   it("serve several calls in one instance at the same time, each with its own output", async () => {

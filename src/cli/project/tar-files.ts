@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { LIMITS } from "../../base/limits.ts";
 import { EXIT, Failure } from "../session/failure.ts";
 
+const SCRIPT_START = "#!";
 const BLOCK_BYTES = 512;
 
 export interface PackedFile {
@@ -120,13 +121,17 @@ export async function packedFiles(pieces: AsyncIterable<Uint8Array>): Promise<Ma
 
 async function file(source: Source, { size, mode }: Header): Promise<PackedFile> {
   const hash = createHash("sha256");
+  let start = "";
   const kept: Uint8Array[] | null = size <= LIMITS.cli_diff_bytes_max ? [] : null;
   for (let left = size; left > 0; ) {
     const piece = await source.some(left);
     hash.update(piece);
+    if (start.length < SCRIPT_START.length) start += String.fromCharCode(...piece.subarray(0, SCRIPT_START.length));
     kept?.push(piece);
     left -= piece.length;
   }
   const bytes = kept === null ? null : Buffer.concat(kept);
-  return { type: "file", isExecutable: (mode & 0o100) !== 0, content: hash.digest("hex"), bytes };
+  // The daemon makes a script executable, whatever its mode in the archive.
+  const isExecutable = (mode & 0o100) !== 0 || start.startsWith(SCRIPT_START);
+  return { type: "file", isExecutable, content: hash.digest("hex"), bytes };
 }
