@@ -150,6 +150,7 @@ export function codeRoutes({ functions, code }: CodeRoutesOptions) {
       operation: "deployFunctions",
       summary:
         "Creates or updates functions and makes them active, all or none. What is the same already makes no version.",
+      headers: ["Idempotency-Key"],
       body: deployFunctions,
       response: deployedFunctions,
       errors: [...ACTIVATION_ERRORS, "QUOTA_EXCEEDED"],

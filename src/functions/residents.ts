@@ -39,7 +39,7 @@ function bindHead(target: Prepared, environment: Readonly<Record<string, string>
     timeout_ms: record.timeout_seconds * 1000,
     concurrency: record.instance_concurrency,
     cleanup: record.cleanup_on_exit,
-    working_directory,
+    working_directory: working_directory === "" ? "/" : working_directory,
     environment: { ...target.environment, ...environment },
   };
 }

@@ -350,14 +350,23 @@ export class Functions {
           return { promise: groups.close(record.id, "failed") };
         });
         await closed.promise;
+      } else {
+        await this.#relax(opening);
       }
       throw error;
     }
     failpoint("functions.deploy.warmed");
-    await moves.run(record.id, async () => {
-      if (isNew) await this.#move(record, "activate", null);
-      // What was ready beyond the minimum stays for a first call.
-      if (count > record.min_instances) groups.open(opening);
+    if (isNew) await moves.run(record.id, () => this.#move(record, "activate", null));
+    if (count > record.min_instances) await this.#relax(opening);
+  }
+
+  /** Gives the group of an active version its own minimum again. What is ready beyond it stays for a first call. */
+  #relax(opening: Opening): Promise<void> {
+    const { groups, moves, rows } = this.#parts;
+    const { tenant_id, id, version } = opening.record;
+    return moves.run(id, async () => {
+      const row = await rows.byId(tenant_id, id);
+      if (row?.record.state === "active" && row.record.version === version) groups.open(opening);
     });
   }
 

@@ -51,10 +51,11 @@ export class Spans {
   /** What a call went through, under its request's span. */
   invoked({ record, tenant_id, trace, arrived_ms, commit_ms }: ObservedCall): void {
     if (!trace.is_sampled) return;
-    const { queue, cell = 0, network, rootfs, start, handler, total } = record.timings;
+    const { queue, cell = 0, load = 0, network, rootfs, start, open, handler, total } = record.timings;
     const queue_id = this.#phase(trace, "queue", trace.span_id, arrived_ms, queue);
     let ends_ms = arrived_ms + queue;
     for (const [name, length_ms] of [
+      ["open", open] as const,
       ["start", start] as const,
       ["rootfs", rootfs] as const,
       ["network", network] as const,
@@ -64,13 +65,14 @@ export class Spans {
       this.#phase(trace, name, queue_id, ends_ms, length_ms);
     }
     if (record.timings.cell !== undefined) this.#phase(trace, "cell", trace.span_id, arrived_ms + queue, cell);
+    if (load > 0) this.#phase(trace, "load", trace.span_id, arrived_ms + queue + cell, load);
     this.#end({
       name: "handler",
       trace,
       span_id: this.#options.traces.spanId(),
       parent_span_id: trace.span_id,
       kind: SpanKind.INTERNAL,
-      from_ms: arrived_ms + queue + cell,
+      from_ms: arrived_ms + queue + cell + load,
       length_ms: handler,
       attributes: {
         "faas.name": record.function_name,
