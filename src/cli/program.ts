@@ -48,6 +48,7 @@ const WORDS: Readonly<Record<string, string>> = {
   payload: "text for the handler's standard input; - to read it from standard input",
   invocation: "id of an invocation record",
   version: "version number",
+  "other-version": "number of the version to compare with",
   tenant: "name or id",
   key: "id or name",
   operation: "id",

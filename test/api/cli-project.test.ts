@@ -106,6 +106,20 @@ describe("hearth deploy", () => {
     expect(dry).toBe(`life: update\n  environment: {} -> {"A":"1"}\n  timeout_seconds: 30 -> 9\n`);
     expect(await out("deploy", "life")).toBe(`life is active, version 3 (updated: ${fields})\n`);
     expect(await out("invoke", "life")).toBe("2\n");
+    expect((await out("versions", "life", "2", "3")).split("\n")).toEqual([
+      '  environment: {} -> {"A":"1"}',
+      "  timeout_seconds: 30 -> 9",
+      "",
+    ]);
+    expect(await out("versions", "life", "1", "v2")).toBe("  code\n  ~ index.mjs\n");
+    expect(await out("versions", "life", "2")).toMatch(/^note +two$/m);
+    expect(await hearth("versions", "life", "9")).toMatchObject({
+      code: 1,
+      err: expect.stringContaining("[NOT_FOUND]"),
+    });
+    expect((await shell().bash("hearth code life 1 | tar -xzO --wildcards '*index.mjs'")).out).toBe(returns("1"));
+    expect(await out("code", "life", "--output", "life.tgz")).toMatch(/ written to life.tgz\n$/);
+    expect(await hearth("code", "life", "--output", "life.tgz")).toMatchObject({ code: 2 });
     const { versions } = await answer("versions", "life");
     expect(versions.map(({ note }: { note: string | null }) => note)).toEqual([null, "two", null]);
     await out("pause", "life");

@@ -3,7 +3,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
 import { json, shellWord, visible } from "../output/text.ts";
-import { relative, span, stamp } from "../output/time.ts";
+import { relative, stamp } from "../output/time.ts";
 import { usage } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, FunctionRecord, Session, Words } from "../session/session.ts";
@@ -15,7 +15,7 @@ function stateFormat({ state }: { readonly state: string }): Format {
   return STATE_FORMATS[state] ?? "dim";
 }
 
-function sentence(session: Session, record: FunctionRecord): string {
+export function sentence(session: Session, record: FunctionRecord): string {
   const { paint } = session.terminal;
   const state = paint(stateFormat(record), record.state);
   return `${visible(record.name)} is ${state}, version ${record.current_version} (${record.id})\n`;
@@ -99,20 +99,6 @@ export async function pause(session: Session, [name = ""]: Words): Promise<void>
   session.show(answer, () => `${visible(name)} is paused\n`);
 }
 
-export async function rollback(session: Session, [name = "", version]: Words): Promise<void> {
-  const wanted = Number(version?.replace(/^v/, ""));
-  if (!Number.isInteger(wanted) || wanted < 1) {
-    throw usage(`invalid version: '${version}'`, "give a version number; hearth versions lists them");
-  }
-  const params = { function_id: await session.functionId(name) };
-  session.advice = { NOT_FOUND: `to list the versions: hearth versions ${shellWord(name)}` };
-  const record = await session.terminal.progress(
-    `rolling back ${visible(name)}`,
-    session.client().request("POST /api/functions/:function_id/rollback", { params, body: { version: wanted } }),
-  );
-  session.show(record, () => sentence(session, record));
-}
-
 export async function remove(session: Session, [name = ""]: Words): Promise<void> {
   const params = { function_id: await session.functionId(name) };
   const answer = await session.terminal.progress(
@@ -162,26 +148,4 @@ function shown(field: string, value: unknown, now: number): string {
   if (value === null) return "-";
   if (field.endsWith("_at") && typeof value === "number") return `${stamp(value)} (${relative(value, now)})`;
   return typeof value === "object" ? json(value, 0) : String(value);
-}
-
-export async function versions(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
-  const limit = flags.limit as number | undefined;
-  const params = { function_id: await session.functionId(name) };
-  const client = session.client();
-  const answer = await readList("versions", limit, (query) =>
-    client.request("GET /api/functions/:function_id/versions", { params, query }),
-  );
-  type Version = (typeof answer.versions)[number];
-  const format = ({ is_active }: Version): Format | null => (is_active ? "green" : null);
-  const columns: Column<Version>[] = [
-    { title: "VERSION", value: ({ version }) => version, side: "right", format },
-    { title: "", value: ({ is_active }) => (is_active ? "current" : ""), format },
-    { title: "MADE", value: ({ created_at }) => relative(created_at, session.now) },
-    { title: "RUNTIME", value: ({ runtime }) => runtime, isSpare: true },
-    { title: "MEMORY", value: ({ memory_limit_mb }) => `${memory_limit_mb} MiB`, side: "right" },
-    { title: "TIMEOUT", value: ({ timeout_seconds }) => span(timeout_seconds), side: "right" },
-    { title: "HANDLER", value: ({ handler }) => handler, isLong: true },
-  ];
-  session.show(answer, () => session.table(columns, answer.versions, "no versions"));
-  session.noteCut(answer.versions.length, limit, answer);
 }

@@ -1,8 +1,9 @@
 /** The deployment of a project: its code uploaded, all its functions in one request, and the answer in words. */
 import { LIMITS } from "../../base/limits.ts";
 import type { ResponseOf } from "../../client/client.ts";
+import { fieldName, settingLine } from "../functions/changes.ts";
 import type { Format } from "../output/terminal.ts";
-import { json, shellWord, visible } from "../output/text.ts";
+import { shellWord, visible } from "../output/text.ts";
 import { readInput } from "../session/input.ts";
 import type { Session } from "../session/session.ts";
 import type { Described, Project, ProjectFunction } from "./project.ts";
@@ -44,8 +45,6 @@ export async function deployProject(
 /** The names of all functions of a project, for messages. */
 export const namesOf = ({ functions }: Project): string => functions.map(({ name }) => visible(name)).join(", ");
 
-const fieldName = (field: string): string => (field === "code_sha256" ? "code" : field);
-
 const ACTION_FORMATS: Readonly<Record<DeployedFunction["action"], Format>> = {
   created: "green",
   updated: "green",
@@ -66,10 +65,7 @@ export function sentence({ terminal }: Session, { name, action, version, changes
 export function plan({ terminal }: Session, { name, action, changes }: DeployedFunction): string {
   if (action === "unchanged") return `${visible(name)}: ${terminal.paint("dim", "unchanged")}\n`;
   const verb = { created: "create", updated: "update", activated: "activate" }[action];
-  const lines = changes.map(({ field, from, to }) =>
-    field === "code_sha256" ? "  code\n" : `  ${fieldName(field)}: ${json(from, 0)} -> ${json(to, 0)}\n`,
-  );
-  return `${visible(name)}: ${terminal.paint("yellow", verb)}\n${lines.join("")}`;
+  return `${visible(name)}: ${terminal.paint("yellow", verb)}\n${changes.map(settingLine).join("")}`;
 }
 
 /** A payload that fits a line of a shell. */
@@ -83,9 +79,9 @@ export async function testPayload({ payload_file }: ProjectFunction): Promise<st
 /** The command that calls a function with its test payload. */
 export async function invokeCommand(one: ProjectFunction): Promise<string> {
   const command = `hearth invoke ${shellWord(one.name)}`;
-  const payload = await testPayload(one);
-  if (one.payload_file === null || payload.trim() === "") return command;
-  const short = compact(payload.trim());
+  // One that cannot be read is a matter of the call.
+  const short = compact((await testPayload(one).catch(() => "")).trim());
+  if (one.payload_file === null || short === "") return command;
   return short.length <= WORD_LENGTH_MAX && !short.startsWith("-")
     ? `${command} ${shellWord(short)}`
     : `${command} --file ${shellWord(one.payload_file)}`;

@@ -17,7 +17,7 @@ import { EXIT } from "../session/failure.ts";
 import { pauseBetween } from "../session/poll.ts";
 import type { Flags, InvocationRecord, Session, Words } from "../session/session.ts";
 import { type DeployedFunction, deployProject, testPayload } from "./deployment.ts";
-import { type Code, scan } from "./files.ts";
+import { type Code, type CodeEntry, scan } from "./files.ts";
 import { FolderWatch } from "./folder-watch.ts";
 import { type Project, readProject } from "./project.ts";
 import { uploadCode } from "./upload.ts";
@@ -28,6 +28,11 @@ interface Uploaded {
   readonly fingerprint: string;
   readonly digest: string;
 }
+
+/** Packages change together with the folder that they are in. */
+const IN_DEPENDENCIES = /(^|\/)(node_modules|site-packages)\//;
+
+const isWatched = ({ type, path }: CodeEntry): boolean => type === "folder" && !IN_DEPENDENCIES.test(path);
 
 class Development {
   readonly #session: Session;
@@ -91,13 +96,16 @@ class Development {
     this.#isCut = false;
     this.#deployed = { state, project, functions };
     const took_ms = this.#session.clock.monotonicMs() - begun_ms;
-    for (const one of functions) this.#line(`${this.#what(one)}, ${milliseconds(took_ms)}`);
+    for (const one of functions) this.#show(one, took_ms);
   }
 
-  #what({ name, action, version }: DeployedFunction): string {
-    const { paint } = this.#session.terminal;
-    const told = action === "unchanged" ? paint("dim", action) : paint("green", action);
-    return `${visible(name)} ${told}, version ${version}`;
+  #show(one: DeployedFunction, took_ms: number): void {
+    const { terminal, clock, flags } = this.#session;
+    const { name, action, version } = one;
+    const time = terminal.paint("dim", stamp(toEpochSeconds(clock.epochMs())));
+    const did = terminal.paint(action === "unchanged" ? "dim" : "green", action);
+    const line = `${time}  ${visible(name)} ${did}, version ${version}, ${milliseconds(took_ms)}`;
+    terminal.out(`${flags.json === true ? json({ ...one, took_ms: Math.round(took_ms) }, 0) : line}\n`);
   }
 
   /** The code of each folder, all of whose folders are watched: what comes into a new one before its watch is seen too. */
@@ -106,7 +114,7 @@ class Development {
       const codes = new Map(functions.map(({ directory }) => [directory, scan(directory)]));
       const below = [...codes].flatMap(([directory, { entries }]) => [
         directory,
-        ...entries.filter(({ type }) => type === "folder").map(({ path }) => join(directory, path)),
+        ...entries.filter(isWatched).map(({ path }) => join(directory, path)),
       ]);
       const folders = [...new Set([root, ...below])];
       if (!this.#watch.set(folders)) return codes;
@@ -134,11 +142,6 @@ class Development {
   async #tell(error: unknown): Promise<void> {
     this.#isCut = error instanceof Unreachable;
     await report(error, this.#session, this.#session.terminal, this.#session.flags.json === true);
-  }
-
-  #line(text: string): void {
-    const { terminal, clock } = this.#session;
-    terminal.out(`${terminal.paint("dim", stamp(toEpochSeconds(clock.epochMs())))}  ${text}\n`);
   }
 
   /** Calls the chosen function with its test payload. */

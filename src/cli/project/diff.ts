@@ -4,6 +4,7 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { LIMITS } from "../../base/limits.ts";
+import { type FileChange, fileLine } from "../functions/changes.ts";
 import type { Format } from "../output/terminal.ts";
 import { visible } from "../output/text.ts";
 import { EXIT } from "../session/failure.ts";
@@ -16,16 +17,14 @@ import { type PackedFile, packedFiles } from "./tar-files.ts";
 import { tarOf } from "./tar-writer.ts";
 import { textLines, unified } from "./text-diff.ts";
 
-export interface FileChange {
-  readonly path: string;
-  readonly change: "added" | "removed" | "changed";
+export interface ComparedFile extends FileChange {
   /** Lines in the unified format, where both are small texts. */
   readonly lines: readonly string[];
 }
 
 /** The files that differ, by path. */
-export function changesOf(from: ReadonlyMap<string, PackedFile>, to: ReadonlyMap<string, PackedFile>): FileChange[] {
-  return [...new Set([...from.keys(), ...to.keys()])].sort().flatMap((path): FileChange[] => {
+export function changesOf(from: ReadonlyMap<string, PackedFile>, to: ReadonlyMap<string, PackedFile>): ComparedFile[] {
+  return [...new Set([...from.keys(), ...to.keys()])].sort().flatMap((path): ComparedFile[] => {
     const [before, after] = [from.get(path), to.get(path)];
     if (before === undefined) return [{ path, change: "added", lines: [] }];
     if (after === undefined) return [{ path, change: "removed", lines: [] }];
@@ -53,25 +52,19 @@ async function activeFiles(session: Session, function_id: string): Promise<Map<s
   return files;
 }
 
-const MARKS: Readonly<Record<FileChange["change"], readonly [mark: string, format: Format]>> = {
-  added: ["+", "green"],
-  removed: ["-", "red"],
-  changed: ["~", "yellow"],
-};
 const LINE_FORMATS: Readonly<Record<string, Format>> = { "+": "green", "-": "red", "@": "cyan" };
 
-function shown({ terminal }: Session, { path, change, lines }: FileChange): string {
-  const [mark, format] = MARKS[change];
-  const below = lines.map((line) => {
+function shown({ terminal }: Session, file: ComparedFile): string {
+  const below = file.lines.map((line) => {
     const text = `    ${line.split("\t").map(visible).join("\t")}`;
     const paint = LINE_FORMATS[line.charAt(0)];
     return `${paint === undefined ? text : terminal.paint(paint, text)}\n`;
   });
-  return `  ${terminal.paint(format, `${mark} ${visible(path)}`)}\n${below.join("")}`;
+  return fileLine(file, terminal.paint) + below.join("");
 }
 
 interface Difference extends DeployedFunction {
-  readonly files: readonly FileChange[];
+  readonly files: readonly ComparedFile[];
 }
 
 async function compared(session: Session, one: ProjectFunction, found: DeployedFunction): Promise<Difference> {

@@ -5,6 +5,7 @@
 import { type FSWatcher, lstatSync, watch } from "node:fs";
 import type { Clock } from "../../base/clock.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { EXIT, Failure, usage } from "../session/failure.ts";
 
 export class FolderWatch {
   readonly #clock: Clock;
@@ -19,10 +20,17 @@ export class FolderWatch {
     this.#onChange = onChange;
   }
 
-  /** Watches these folders and no others, at most `cli_watched_folders_max`. Returns true if one of them is new. */
+  /**
+   * Watches these folders and no others. Returns true if one of them is new. Throws Failure for more than
+   * `cli_watched_folders_max`, and where the kernel has no more watches.
+   */
   set(folders: readonly string[]): boolean {
+    if (folders.length > LIMITS.cli_watched_folders_max) {
+      const limit = `(limit ${LIMITS.cli_watched_folders_max})`;
+      throw usage(`too many folders to watch: ${folders.length} ${limit}`, "name folders in .hearthignore");
+    }
     const wanted = new Map<string, string>(
-      folders.slice(0, LIMITS.cli_watched_folders_max).flatMap((folder) => {
+      folders.flatMap((folder) => {
         const stat = lstatSync(folder, { throwIfNoEntry: false });
         return stat === undefined ? [] : [[`${stat.ino} ${folder}`, folder] as const];
       }),
@@ -57,8 +65,10 @@ export class FolderWatch {
       watcher.on("error", () => this.#changed());
       return watcher;
     } catch (error) {
-      if (["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "")) return null;
-      throw error;
+      const { code, message } = error as NodeJS.ErrnoException;
+      if (code === "ENOENT" || code === "ENOTDIR") return null;
+      const hint = "name folders in .hearthignore, or raise fs.inotify.max_user_watches";
+      throw new Failure(EXIT.usage, `cannot watch ${folder}: ${message}`, hint, error);
     }
   }
 

@@ -53,7 +53,9 @@ export async function init(session: Session, [folder = "."]: Words, flags: Flags
   ]);
   const taken = [...files.keys()].filter((file) => existsSync(join(folder, file)));
   if (taken.length > 0) {
-    const hint = "choose another folder; hearth init replaces no files";
+    const hint = taken.includes(PROJECT_FILE)
+      ? "choose another folder; hearth init replaces no files"
+      : `choose another folder, or write ${PROJECT_FILE} with the keys function, runtime and handler`;
     throw usage(`${resolve(folder)} already has ${taken.join(", ")}`, hint);
   }
   write(folder, files);

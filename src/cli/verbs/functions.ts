@@ -119,18 +119,28 @@ const CALLS: readonly Verb[] = [
 const VERSIONS: readonly Verb[] = [
   {
     name: "versions",
-    words: ["<function>"],
-    summary: "list the versions of a function",
+    words: ["<function>", "[version]", "[other-version]"],
+    summary: "list the versions of a function, show one, or compare two",
+    more: "With two versions, hearth prints the settings and files that differ.",
     flags: [LIMIT],
-    examples: ["hearth versions hello"],
-    load: async () => (await import("../functions/functions.ts")).versions,
+    examples: ["hearth versions hello", "hearth versions hello 3", "hearth versions hello 2 3"],
+    load: async () => (await import("../functions/versions.ts")).versions,
   },
   {
     name: "rollback",
     words: ["<function>", "<version>"],
     summary: "roll a function back to an earlier version",
     examples: ["hearth rollback hello 1"],
-    load: async () => (await import("../functions/functions.ts")).rollback,
+    load: async () => (await import("../functions/versions.ts")).rollback,
+  },
+  {
+    name: "code",
+    words: ["<function>", "[version]"],
+    summary: "write the code of a version as tar.gz",
+    more: "Without a version, the active one. hearth writes to standard output unless --output names a new file.",
+    flags: [{ flags: "-o, --output <file>", about: "write to this file" }],
+    examples: ["hearth code hello | tar -tz", "hearth code hello 2 --output hello-2.tar.gz"],
+    load: async () => (await import("../functions/versions.ts")).code,
   },
 ];
 
