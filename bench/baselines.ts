@@ -8,7 +8,8 @@
  * With a network, a script first makes a fresh network namespace with a link to a bridge, an address and a route; the
  * script does not remove it, as hearth's instances stay.
  *
- * `SpawnServer`: the unisolated server of `spawn-server.ts`, or for streams of `stream-server.ts`, in a fresh process.
+ * `SpawnServer`: the unisolated server of `spawn-server.ts`, for streams of `stream-server.ts`, for functions that echo of
+ * `hono-server.ts`, in a fresh process.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -142,7 +143,7 @@ export class ContainerRunner {
 }
 
 /** Of this folder: what serves as a peer prints its port and ends with its standard input. */
-export type PeerServer = "spawn-server.ts" | "stream-server.ts";
+export type PeerServer = "spawn-server.ts" | "stream-server.ts" | "hono-server.ts";
 
 export class SpawnServer {
   readonly port: number;

@@ -39,6 +39,8 @@ export interface PoolStats {
   readonly terminating_count: number;
   readonly cells: number;
   readonly cells_starting: number;
+  /** Those with demand for cells. A key begins with the name of the runtime. */
+  readonly classes: readonly { readonly class: string; readonly cells: number; readonly cells_target: number }[];
 }
 
 export interface FunctionSpec {
@@ -79,7 +81,7 @@ export function makeDataDir(): string {
   return data_dir;
 }
 
-function freePort(): Promise<number> {
+export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer().once("error", reject);
     server.listen(0, "127.0.0.1", () => {
@@ -249,8 +251,8 @@ export class Daemon {
     return until(ask, { poll_ms: POLL_MS, deadline_ms: START_TIMEOUT_MS, what });
   }
 
-  /** The bytes of a call of the function `name`. */
-  invocation(name: string, payload: string): Buffer {
+  /** The bytes of a call of the function `name`. A payload that is no text is sent as JSON. */
+  invocation(name: string, payload: string | object): Buffer {
     return requestBytes("POST", `/api/functions/invoke/${encodeURIComponent(name)}`, HEADERS, { payload });
   }
 
@@ -285,12 +287,13 @@ export class Daemon {
   }
 }
 
-/** The record in an answer, or why there is none. */
-export function recordOf(reply: Reply, stdout: string): InvocationRecord | string {
+/** The record in an answer, or why there is none. `expected`: the standard output, or as an object the result. */
+export function recordOf(reply: Reply, expected: string | object): InvocationRecord | string {
   if (reply.status !== 200) return `status ${reply.status}: ${reply.body.toString().slice(0, 300)}`;
   const record = JSON.parse(reply.body.toString()) as InvocationRecord;
   if (record.status !== "success") return `${record.status}: ${record.error_message ?? record.stderr.slice(0, 300)}`;
-  return record.stdout === stdout ? record : "wrong standard output";
+  if (typeof expected === "string") return record.stdout === expected ? record : "wrong standard output";
+  return JSON.stringify(record.result) === JSON.stringify(expected) ? record : "wrong result";
 }
 
 async function healthyConnection(port: number): Promise<Connection | null> {

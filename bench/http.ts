@@ -20,19 +20,25 @@ interface Waiting {
   reject(error: Error): void;
 }
 
-/** The bytes of a request. `body` is sent as it is, as JSON by its content type when it is an object. */
+/** The bytes of a request. Text and bytes are sent as they are, an object as JSON. Bytes are an archive in gzip. */
 export function requestBytes(
   method: string,
   path: string,
   headers: Readonly<Record<string, string>>,
   body: object | string | null,
 ): Buffer {
-  const text = body === null ? "" : typeof body === "string" ? body : JSON.stringify(body);
-  const type = typeof body === "string" ? "text/plain" : "application/json";
+  const [type, text] = contentOf(body);
   const lines = [`${method} ${path} HTTP/1.1`, "Host: 127.0.0.1"];
   for (const [name, value] of Object.entries(headers)) lines.push(`${name}: ${value}`);
   if (body !== null) lines.push(`Content-Type: ${type}`, `Content-Length: ${Buffer.byteLength(text)}`);
-  return Buffer.from(`${lines.join("\r\n")}\r\n\r\n${text}`);
+  const head = `${lines.join("\r\n")}\r\n\r\n`;
+  return typeof text === "string" ? Buffer.from(head + text) : Buffer.concat([Buffer.from(head), text]);
+}
+
+function contentOf(body: object | string | null): readonly [type: string, content: string | Buffer] {
+  if (body === null) return ["", ""];
+  if (typeof body === "string") return ["text/plain", body];
+  return Buffer.isBuffer(body) ? ["application/gzip", body] : ["application/json", JSON.stringify(body)];
 }
 
 export class Connection {

@@ -15,6 +15,9 @@ import { PROJECT_DIR } from "../src/installation/paths.js";
 import { benchArchive } from "./archive.ts";
 import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";
+import { benchCodeCalls } from "./code-calls.ts";
+import { benchCodeChanges } from "./code-changes.ts";
+import { benchCodeCold } from "./code-cold.ts";
 import { benchCold } from "./cold.ts";
 import { benchContainers } from "./containers.ts";
 import { benchCrash } from "./crash.ts";
@@ -22,6 +25,7 @@ import { benchDecision } from "./decision.ts";
 import { benchDensity } from "./density.ts";
 import { benchExec } from "./exec.ts";
 import { type Report, reportHtml } from "./html.ts";
+import { benchLong } from "./long.ts";
 import { describeMachine } from "./machine.ts";
 import type { Section } from "./report.ts";
 import { benchRestart } from "./restart.ts";
@@ -96,6 +100,18 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
   exec: () =>
     benchExec({ rounds_count: size(4, 2), samples_per_round: size(200, 100), rested_share: 4, clients_count: 8 }),
   stream: () => benchStream({ rounds_count: size(7, 3), megabytes: 512 }),
+  "code-calls": () =>
+    benchCodeCalls({ rounds_count: size(3, 1), warmup_ms: size(1_000, 500), length_ms: size(4_000, 2_000) }),
+  "code-cold": () =>
+    benchCodeCold({
+      rounds_count: size(3, 1),
+      samples_per_round: size(30, 10),
+      bundles_per_round: size(10, 4),
+      starts_count: size(60, 30),
+    }),
+  "code-changes": () =>
+    benchCodeChanges({ rounds_count: size(3, 1), calls_count: 100, saves_per_round: size(20, 8), idle_count: 20 }),
+  long: () => benchLong({ calls_count: 1_000_000, clients_count: 32, phase_ms: 10_000, warm_phases_count: 3 }),
   archive: () => benchArchive({ rounds_count: 1, files_count: size(64, 8), warmup_files_count: 4 }),
 };
 
@@ -106,7 +122,10 @@ function brokenSection(name: string, error: unknown): Section {
   return { title: name, method: "", rows: [], bars: [], raw: {}, failures: { [reason]: 1 }, not_measured: missing };
 }
 
-const names = flags.only?.split(",") ?? Object.keys(BENCHES);
+/** Sections that run only if `--only` names them, or in a full run. */
+const LONG = new Set(["long"]);
+
+const names = flags.only?.split(",") ?? Object.keys(BENCHES).filter((name) => !(flags.quick && LONG.has(name)));
 for (const name of names) {
   if (BENCHES[name] === undefined) throw new Error(`no bench '${name}', there are ${Object.keys(BENCHES).join(", ")}`);
 }

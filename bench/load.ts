@@ -20,8 +20,10 @@ import { seededRandom } from "./stats.ts";
 export interface Target {
   /** The bytes of the request, as text. */
   readonly request: string;
-  /** What the handler has to write: the record's standard output, or the whole body where answers are no records. */
+  /** What has to come: the record's standard output or result, or the whole body where answers are no records. */
   readonly expected: string;
+  /** True if the handler returns what is expected, as JSON. Absent: it writes it. */
+  readonly is_result?: boolean;
 }
 
 export interface LoadOptions {
@@ -70,10 +72,11 @@ export interface LoadResult {
 /** From the moment that all connections are open to the first call. The pacer's thread needs some of it to start. */
 const LEAD_MS = 200;
 
-function recordOf(body: Buffer, expected: string): CallRecord | string {
+function recordOf(body: Buffer, { expected, is_result }: Target): CallRecord | string {
   const record = JSON.parse(body.toString()) as InvocationRecord;
-  if (record.status !== "success") return `the handler ${record.status}`;
-  if (record.stdout !== expected) return "wrong standard output";
+  if (record.status !== "success") return `the handler ${record.status}: ${record.error_message}`;
+  if (is_result !== true && record.stdout !== expected) return "wrong standard output";
+  if (is_result === true && JSON.stringify(record.result) !== expected) return "wrong result";
   const { invocation_id, version, cold_start, instance_nonce } = record;
   return { invocation_id, version, cold_start, instance_nonce: instance_nonce ?? "" };
 }
@@ -122,13 +125,13 @@ class Lane {
 
   async #exchange(target: number): Promise<CallRecord | string | null> {
     const request = this.#requests[target];
-    if (request === undefined) throw new Error(`no target ${target}`);
+    const wanted = this.#options.targets[target];
+    if (request === undefined || wanted === undefined) throw new Error(`no target ${target}`);
     const connection = this.#connection?.isOpen === true ? this.#connection : await this.connect();
     const { status, body } = await connection.request(request);
-    const expected = this.#options.targets[target]?.expected ?? "";
     if (status !== 200) return `status ${status}`;
-    if (this.#options.is_hearth) return recordOf(body, expected);
-    return body.toString() === expected ? null : "wrong answer";
+    if (this.#options.is_hearth) return recordOf(body, wanted);
+    return body.toString() === wanted.expected ? null : "wrong answer";
   }
 }
 

@@ -3,6 +3,9 @@ import { describe, expect, it } from "vitest";
 import { benchArchive } from "../../bench/archive.ts";
 import { benchBurst } from "../../bench/burst.ts";
 import { checkClasses } from "../../bench/calls.ts";
+import { benchCodeCalls } from "../../bench/code-calls.ts";
+import { benchCodeChanges } from "../../bench/code-changes.ts";
+import { benchCodeCold } from "../../bench/code-cold.ts";
 import { benchCold } from "../../bench/cold.ts";
 import { benchContainers } from "../../bench/containers.ts";
 import { benchCrash } from "../../bench/crash.ts";
@@ -10,6 +13,7 @@ import { benchDensity } from "../../bench/density.ts";
 import { benchExec } from "../../bench/exec.ts";
 import { reportHtml } from "../../bench/html.ts";
 import type { Call } from "../../bench/load.ts";
+import { benchLong } from "../../bench/long.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
 import type { Section } from "../../bench/report.ts";
 import { benchRestart } from "../../bench/restart.ts";
@@ -159,6 +163,34 @@ describe("bench", () => {
     expectSound("stream", section);
     expect(Object.values(counts(section))).toEqual([2, 2]);
   }, 120_000);
+
+  it("loads functions with code beside hono, and beside functions-framework where it can be installed", async () => {
+    const section = await benchCodeCalls({ rounds_count: 1, warmup_ms: 100, length_ms: 200 });
+    expectSound("code-calls", section);
+    const missing = section.not_measured ?? [];
+    expect(section.rows).toHaveLength((missing.length === 0 ? 6 : 5) * 3 + 1);
+    for (const row of section.rows) expect(row.summary.count, row.label).toBeGreaterThan(0);
+  }, 240_000);
+
+  it("takes cold samples of functions with code, and starts instances without cells", async () => {
+    const plan = { rounds_count: 1, samples_per_round: 2, bundles_per_round: 1, starts_count: 3 };
+    const section = await benchCodeCold(plan);
+    expectSound("code-cold", section);
+    expect(Object.values(counts(section))).toEqual([150, 2, 2, 1, 1, 1, 150, 2, 2, 1, 1, 1, 1]);
+  }, 240_000);
+
+  it("calls a function with code from zero, saves and weighs", async () => {
+    const plan = { rounds_count: 1, calls_count: 20, saves_per_round: 2, idle_count: 2 };
+    const section = await benchCodeChanges(plan);
+    expectSound("code-changes", section);
+    expect(Object.values(counts(section))).toEqual([20, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
+  }, 240_000);
+
+  it("looks at the daemon while it makes many calls", async () => {
+    const section = await benchLong({ calls_count: 2_000, clients_count: 4, phase_ms: 300, warm_phases_count: 1 });
+    expectSound("long", section);
+    expect(section.rows[0]?.summary.count).toBeGreaterThan(0);
+  }, 240_000);
 
   it("sends and takes archives, packed and not, and tells how much the daemon grew", async () => {
     const section = await benchArchive({ rounds_count: 1, files_count: 1, warmup_files_count: 1 });

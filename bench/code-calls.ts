@@ -1,0 +1,170 @@
+/**
+ * Calls of functions with code, warm: an echo in nodejs and python3, against the same echo on bare hono and on Google's
+ * functions-framework. Both peers serve it in the process that takes the request, without isolation, key or record. hearth
+ * answers after it committed the record. One generator drives all of them, each in a fresh process, in alternating order.
+ *
+ * Functions of hearth come in two settings: one instance that serves all calls (`instance_concurrency`, an asynchronous handler),
+ * as the peers do, and the default, where an instance serves one call at a time.
+ */
+import { runLoad, SpawnServer } from "./baselines.ts";
+import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
+import { asyncEcho, type CodeSpec, deployCode, echo, type Runtime } from "./code.ts";
+import { withDaemon } from "./daemon.ts";
+import { Framework } from "./framework.ts";
+import { requestBytes } from "./http.ts";
+import type { LoadResult } from "./load.ts";
+import { daemonPeakMb } from "./memory.ts";
+import { type Bar, countBar, distribution, evidence, type Row, Samples, type Section } from "./report.ts";
+import { median, summarize } from "./stats.ts";
+
+const PAYLOAD = { hello: "world" };
+const CLIENTS = [1, 8, 32] as const;
+const SHARED = 100;
+const SIDES = ["nodejs, shared", "hono", "python3, shared", "functions-framework", "nodejs", "python3"] as const;
+const BAR_P99_MS = 12;
+
+type Side = (typeof SIDES)[number];
+type ClientsCount = (typeof CLIENTS)[number];
+
+export interface CodeCallsPlan {
+  readonly rounds_count: number;
+  readonly warmup_ms: number;
+  /** Length of each measured phase. */
+  readonly length_ms: number;
+}
+
+class Subject extends Samples {
+  readonly rates: number[] = [];
+  readonly generator_cpu_percents: number[] = [];
+
+  add(result: LoadResult, known: Set<string> | null): void {
+    this.rounds.push(latencies(measuredCalls(result)));
+    this.rates.push(ratePerSecond(result));
+    this.generator_cpu_percents.push(result.generator_cpu_percent);
+    this.failAll(failureCounts(result));
+    if (known !== null) this.failAll(checkClasses(result.calls, known).contradictions);
+  }
+
+  rated(): Row {
+    const generator = `generator ${median(this.generator_cpu_percents).toFixed(0)} % of a core`;
+    return this.row(`${median(this.rates).toFixed(0)} a second, ${generator}`);
+  }
+}
+
+type Subjects = Readonly<Record<Side, ReadonlyMap<ClientsCount, Subject>>>;
+
+function subjectsOf(): Subjects {
+  const named = (side: Side): [Side, ReadonlyMap<ClientsCount, Subject>] => [
+    side,
+    new Map(CLIENTS.map((count) => [count, new Subject(`${side}, ${count} ${count === 1 ? "client" : "clients"}`)])),
+  ];
+  return Object.fromEntries(SIDES.map(named)) as Subjects;
+}
+
+async function loads(
+  plan: CodeCallsPlan,
+  side: Side,
+  port: number,
+  request: Buffer,
+  subjects: Subjects,
+): Promise<void> {
+  const is_hearth = side !== "hono" && side !== "functions-framework";
+  const known = is_hearth ? new Set<string>() : null;
+  const target = { request: request.toString(), expected: JSON.stringify(PAYLOAD), is_result: true };
+  for (const [clients_count, subject] of subjects[side]) {
+    const { warmup_ms, length_ms } = plan;
+    const load = { port, targets: [target], is_hearth, clients_count, warmup_ms, length_ms, open: null };
+    subject.add(await runLoad(load), known);
+  }
+}
+
+/** The bench's findings beside its subjects. */
+interface Notes {
+  readonly daemon_mb: Samples;
+  framework: Framework | string;
+}
+
+async function withSide(side: Side, plan: CodeCallsPlan, subjects: Subjects, notes: Notes): Promise<void> {
+  const direct = requestBytes("POST", "/", {}, PAYLOAD);
+  if (side === "functions-framework") {
+    if (typeof notes.framework === "string") return;
+    await notes.framework.serve((port) => loads(plan, side, port, direct, subjects));
+  } else if (side === "hono") {
+    const server = await SpawnServer.start("hono-server.ts");
+    await loads(plan, side, server.port, direct, subjects).finally(() => server.stop());
+  } else {
+    const runtime = side.split(",")[0] as Runtime;
+    const spec: CodeSpec = { name: "echo", runtime, ...(side === runtime ? {} : { instance_concurrency: SHARED }) };
+    await withDaemon({ cells: null }, async (daemon) => {
+      await deployCode(daemon, spec, side === runtime ? echo(runtime) : asyncEcho(runtime));
+      await loads(plan, side, daemon.port, daemon.invocation("echo", PAYLOAD), subjects);
+      notes.daemon_mb.rounds.push([daemonPeakMb(daemon)]);
+    });
+  }
+}
+
+/** Called only for clients counts of the table. */
+function at(subjects: Subjects, side: Side, count: ClientsCount): Subject {
+  return subjects[side].get(count) ?? new Subject(side);
+}
+
+function rateBar(label: string, subject: Subject, peer: Subject, bar: number): Bar {
+  const rounds = subject.rates.map((rate, i) => rate / (peer.rates[i] ?? Number.NaN));
+  return { label, value: median(subject.rates) / median(peer.rates), bar, compare: "at least", unit: "×", rounds };
+}
+
+export async function benchCodeCalls(plan: CodeCallsPlan): Promise<Section> {
+  const subjects = subjectsOf();
+  const notes: Notes = { daemon_mb: new Samples("daemon, most RSS", "MB"), framework: await Framework.install() };
+  for (let round = 0; round < plan.rounds_count; round++) {
+    for (const side of round % 2 === 0 ? SIDES : [...SIDES].reverse()) await withSide(side, plan, subjects, notes);
+  }
+  const { framework } = notes;
+  if (typeof framework !== "string") framework.remove();
+  const has = (side: Side): boolean => side !== "functions-framework" || typeof framework !== "string";
+  const all = SIDES.filter(has).flatMap((side) => [...subjects[side].values()]);
+  const [hono, shared] = [at(subjects, "hono", 32), at(subjects, "nodejs, shared", 32)];
+  const p99 = at(subjects, "nodejs, shared", 8);
+  const bars: Bar[] = [
+    rateBar("nodejs echo a second, 32 clients, of hono", shared, hono, 0.4),
+    {
+      label: "nodejs echo, 8 clients, p99",
+      value: p99.summary().p99,
+      bar: BAR_P99_MS,
+      compare: "at most",
+      unit: " ms",
+      rounds: p99.rounds.map((samples) => summarize(samples).p99),
+    },
+    rateBar("python3 echo a second, 32 clients, of nodejs", at(subjects, "python3, shared", 32), shared, 0.5),
+    rateBar("the same, one call an instance", at(subjects, "python3", 32), at(subjects, "nodejs", 32), 0.5),
+  ];
+  if (typeof framework !== "string") {
+    const peer = at(subjects, "functions-framework", 32);
+    bars.push(rateBar("nodejs echo a second, 32 clients, of functions-framework", shared, peer, 2));
+  }
+  const compared = (label: string, subject: Subject, peer: Subject) => {
+    const { value, rounds } = rateBar(label, subject, peer, 1);
+    return { label, value, rounds, better: "higher" as const };
+  };
+  const failed_count = all.reduce((sum, { failed_count }) => sum + failed_count, 0);
+  return {
+    title: "Functions with code (ms): an echo, against hono and functions-framework",
+    method:
+      `Phases of ${plan.length_ms / 1000} s after ${plan.warmup_ms / 1000} s of warm-up, closed loop, one generator for all. ` +
+      "hearth authenticates, isolates, bounds and commits a record before the answer; the peers echo in the process that takes " +
+      `the request. "shared": one instance serves up to ${SHARED} calls; otherwise each instance serves one at a time.`,
+    rows: [...all.map((subject) => subject.rated()), notes.daemon_mb.row()],
+    bars: [...bars, countBar("functions with code, failed", failed_count, " calls")],
+    comparisons: [
+      compared("nodejs echo a second, one call an instance, 32 clients, of hono", at(subjects, "nodejs", 32), hono),
+    ],
+    plots: CLIENTS.map((count) =>
+      distribution(
+        `Echo, ${count} ${count === 1 ? "client" : "clients"}`,
+        SIDES.filter(has).map((side) => at(subjects, side, count)),
+      ),
+    ),
+    ...(typeof framework === "string" ? { not_measured: [framework] } : {}),
+    ...evidence([...all, notes.daemon_mb]),
+  };
+}
