@@ -11,6 +11,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { RequestNotes } from "../base/request-observer.ts";
 import type { Trace } from "../base/trace.ts";
 import { heldElsewhere } from "../store/store.ts";
+import { secretNames } from "./bindings.ts";
 import type { Call } from "./calling.ts";
 import type { ConcurrencyLimiter } from "./concurrency.ts";
 import type { Invocations } from "./invocations.ts";
@@ -35,13 +36,19 @@ function tooDeep(): AppError {
 }
 
 /**
- * Variables of a call can make a handler run anything (`BASH_ENV`, `PYTHONINSPECT`, another `HEARTH_URL`). One with
- * `api_access` may then do all that its token may: more than a caller may who only invokes.
+ * Returns the field that lets a handler do or read more than a caller who only invokes; null if none does. Variables of a
+ * call can make a handler run anything (`BASH_ENV`, `NODE_OPTIONS`, another `HEARTH_URL`): use the token of its call, or
+ * print its secrets.
  */
-function mayNotSetVariables({ name }: FunctionRecord): AppError {
+function guardedBy(record: FunctionRecord): "api_access" | "secrets" | null {
+  if (record.api_access) return "api_access";
+  return secretNames(record).length > 0 ? "secrets" : null;
+}
+
+function mayNotSetVariables({ name }: FunctionRecord, field: "api_access" | "secrets"): AppError {
   return new AppError(
     "FORBIDDEN",
-    `the key lacks the scope 'write', required to set variables of '${name}' because of its api_access`,
+    `the key lacks the scope 'write', required to set variables of '${name}' because of its ${field}`,
     {
       details: { expected: ["write"] },
       hint: "send the values in the payload, or use a key with the scope write",
@@ -105,8 +112,8 @@ export class Invoker {
   /**
    * Runs one call and commits its record. Whatever the handler does is data in the record; thrown are refusals:
    * WRONG_STATE (not deployed, paused), NOT_FOUND (deleted meanwhile), QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL,
-   * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP, FORBIDDEN (variables for a function with `api_access`). `find` finds
-   * the target, and finds it anew where the version was forgotten between the two. A request from inside of an
+   * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP, FORBIDDEN (variables for a function with `api_access` or secrets).
+   * `find` finds the target, and finds it anew where the version was forgotten between the two. A request from inside of an
    * invocation makes a nested call.
    */
   async invoke(
@@ -190,8 +197,9 @@ export class Invoker {
   ): Promise<Outcome> {
     const { record } = target;
     if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
-    if (record.api_access && !scopes.includes("write") && Object.keys(environment).length > 0) {
-      throw mayNotSetVariables(record);
+    if (!scopes.includes("write") && Object.keys(environment).length > 0) {
+      const field = guardedBy(record);
+      if (field !== null) throw mayNotSetVariables(record, field);
     }
     const depth = parent === null ? 0 : parent.depth + 1;
     if (depth > LIMITS.chain_depth_max) throw tooDeep();
