@@ -56,9 +56,11 @@ export const STATUS = {
   timed_out: 2,
   /** The function cannot be loaded; a call gets it too. Content: `ErrorContent`. The daemon ends the process. */
   not_loaded: 3,
+  /** The handler failed, and the process exits. Content: `ErrorContent`. The daemon sends it no more calls. */
+  exiting: 4,
 } as const;
 
-/** Content of `failed` and `not_loaded`, as JSON. The stack, if any, is written to the standard error of the call. */
+/** Content of `failed`, `not_loaded` and `exiting`, as JSON. The stack, if any, is written to the standard error of the call. */
 export interface ErrorContent {
   /** Name of the error's class. */
   readonly type: string;

@@ -324,7 +324,7 @@ describe("a command", () => {
     });
     await adapter.bind(`${NODE} exits.mjs`);
     expect(await adapter.call()).toEqual({
-      status: "failed",
+      status: "exiting",
       content: { type: "CommandExited", message: "the command exited with 3" },
       stdout: "last words\n",
       stderr: "",
@@ -380,7 +380,7 @@ describe("a command", () => {
     await adapter.bind(`${NODE} child.mjs & while :; do sleep 0.05; done`);
     expect(await adapter.call()).toMatchObject({ status: "returned", content: 1 });
     expect(await adapter.call()).toMatchObject({
-      status: "failed",
+      status: "exiting",
       content: { type: "CommandNotListening", message: "the command no longer listens on port 8080" },
     });
     expect(await adapter.process.ended).toMatchObject({ code: 1, broken: null });

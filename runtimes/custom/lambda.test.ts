@@ -200,7 +200,7 @@ describe("the Runtime API", () => {
     });
     await adapter.bind("a.b", LAMBDA);
     expect(await adapter.call("1")).toMatchObject({
-      status: "failed",
+      status: "exiting",
       content: { type: "CommandExited", message: "the command was killed by signal 9" },
     });
     expect(await adapter.process.ended).toMatchObject({ code: 137, broken: null });

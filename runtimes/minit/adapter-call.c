@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RETURNED, FAILED, TIMED_OUT, NOT_LOADED }; /* STATUS of envelope.ts */
+enum { RETURNED, FAILED, TIMED_OUT, NOT_LOADED, EXITING }; /* STATUS of envelope.ts */
 
 struct server adapter_server;
 struct call calls[CALLS_MAX];
@@ -179,6 +179,13 @@ void call_not_loaded(struct call *c, const char *type, const char *format, ...) 
   va_list values;
   va_start(values, format);
   answer_error(c, NOT_LOADED, type, format, values);
+  va_end(values);
+}
+
+void call_exiting(struct call *c, const char *type, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  answer_error(c, EXITING, type, format, values);
   va_end(values);
 }
 

@@ -62,6 +62,8 @@ void call_too_large(struct call *c);
 void call_timed_out(struct call *c);
 __attribute__((format(printf, 3, 4))) void call_failed(struct call *c, const char *type, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void call_not_loaded(struct call *c, const char *type, const char *format, ...);
+/* Fails a call, and tells that the adapter exits. */
+__attribute__((format(printf, 3, 4))) void call_exiting(struct call *c, const char *type, const char *format, ...);
 /* Of a call, or with NULL of the instance. */
 void call_log(const struct call *c, uint8_t stream, const uint8_t *bytes, size_t len);
 /* Whether minit is behind with reading. */

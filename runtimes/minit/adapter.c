@@ -41,18 +41,18 @@ static void drop(const struct call *c) {
   else server_drop(c);
 }
 
-static void fail_all(const char *type, const char *message) {
+static void exit_all(const char *type, const char *message) {
   for (int i = 0; i < CALLS_MAX; i++) {
     if (calls[i].state == CALL_FREE) continue;
     drop(&calls[i]);
-    call_failed(&calls[i], type, "%s", message);
+    call_exiting(&calls[i], type, "%s", message);
   }
 }
 
 /* Ends the adapter once the answers are out, and with it everything in the instance. */
 static void end(const char *type, const char *message) {
   command_drain();
-  fail_all(type, message);
+  exit_all(type, message);
   state = ENDING;
   end_us = now_us() + LAST_WORDS_US;
 }

@@ -51,7 +51,7 @@ describe("a handler that ends its process", () => {
   ])("by %s is failed, and its process ends", async (_, code, type, message, exit_code) => {
     const process = await serve(dispatcher(code));
     const answer = await process.call("x");
-    expect([answer.status, resultOf(answer)]).toEqual([STATUS.failed, { type, message }]);
+    expect([answer.status, resultOf(answer)]).toEqual([STATUS.exiting, { type, message }]);
     if (type !== "ProcessExit") expect(answer.stderr).toContain(message);
     expect(await process.resident.ended).toEqual({ code: exit_code, signal: null, broken: null });
   });
@@ -63,7 +63,7 @@ describe("a handler that ends its process", () => {
     );
     const held = [process.call("hold"), process.call("hold")];
     const bad = await process.call("bad");
-    expect([bad.status, resultOf(bad).message]).toEqual([STATUS.failed, "mine"]);
+    expect([bad.status, resultOf(bad).message]).toEqual([STATUS.exiting, "mine"]);
     expect((await Promise.all(held)).map(({ ended }) => ended)).toEqual(["cancelled", "cancelled"]);
   });
 

@@ -172,7 +172,10 @@ export async function callResident(resident: Resident, calling: Calling, isOverr
   }
   if (answer.status === STATUS.timed_out) return served(timedOutEnding(timeout_ms, texts), false);
   if (answer.status !== STATUS.returned) {
-    return served(failedEnding(reported(answer.result), { ...texts, exit_code: 1 }), answer.status === STATUS.failed);
+    const isExiting = answer.status === STATUS.exiting;
+    const { memory_limit_mb } = call.target.record;
+    const text = isExiting && calling.hasOomKill() ? oomText(memory_limit_mb) : reported(answer.result);
+    return served(failedEnding(text, { ...texts, exit_code: 1 }), answer.status === STATUS.failed);
   }
   const found = answer.result_truncated
     ? { complaint: `the result is larger than ${LIMITS.result_bytes_max / MEGABYTE} MiB` }

@@ -12,6 +12,7 @@ const RETURNED = 0;
 const FAILED = 1;
 const TIMED_OUT = 2;
 const NOT_LOADED = 3;
+const EXITING = 4;
 const RESULT_BYTES_MAX = 1024 * 1024;
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
@@ -114,6 +115,11 @@ export class Calls {
   fail(call, error, status = call.isBind ? NOT_LOADED : FAILED) {
     if (call.isDone) return;
     this.#finish(call, status, contentOf(error));
+  }
+
+  /** Answers a call whose process exits: EXITING or NOT_LOADED. */
+  end(call, error) {
+    this.fail(call, error, call.isBind ? NOT_LOADED : EXITING);
   }
 
   async #bind(call) {
