@@ -151,6 +151,8 @@ describe("completion", () => {
     expect(await complete("completion", "")).toEqual(["bash", "zsh", "fish"]);
     expect(await complete("help", "")).toEqual(expect.arrayContaining(["settings", "limits", "invoke", "volumes"]));
     expect(await complete("help", "se")).toEqual(["settings", "secrets"]);
+    expect(await complete("init", "--runtime", "py")).toEqual(["python3", "python"]);
+    expect(await complete("deploy", ".", "--d")).toEqual(["--dry-run"]);
   });
 
   it("offers no name that would be a flag, or that a terminal would obey", () => {
