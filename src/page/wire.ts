@@ -2,6 +2,7 @@
 import type { z } from "zod";
 import type { containerMetrics, logEntry, processList } from "../containers/exec/schema.ts";
 import type { fileEntry } from "../files/schema.ts";
+import type { versionDiff } from "../functions/deployment-schema.ts";
 import type { functionPools } from "../functions/pool-schema.ts";
 import type { operationList } from "../operations/schema.ts";
 import type { volumeDetail } from "../volumes/schema.ts";
@@ -12,6 +13,7 @@ export type { ContainerRecord } from "../containers/schema.ts";
 export type { FileList } from "../files/schema.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
 export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord } from "../functions/schema.ts";
+export type { SecretRecord } from "../secrets/schema.ts";
 export type { SessionRecord } from "../terminal/schema.ts";
 export type { VolumeRecord } from "../volumes/schema.ts";
 
@@ -20,5 +22,6 @@ export type ContainerMetrics = z.output<typeof containerMetrics>;
 export type ContainerProcess = z.output<typeof processList>["processes"][number];
 export type LogEntry = z.output<typeof logEntry>;
 export type OperationSummary = z.output<typeof operationList>["operations"][number];
+export type VersionDiff = z.output<typeof versionDiff>;
 export type VolumeDetail = z.output<typeof volumeDetail>;
 export type FileEntry = z.output<typeof fileEntry>;

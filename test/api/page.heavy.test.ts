@@ -470,7 +470,7 @@ function lanesOf(record: Locator): Promise<Lanes> {
 /** The upper lane is the whole of the total without a gap, each phase as long as the record says, the rest `other`. */
 function expectTimeline({ upper }: Lanes, timings: Readonly<Record<string, number>>): void {
   const { total = 0 } = timings;
-  const names = ["queue", "cell", "handler"].filter((name) => timings[name] !== undefined);
+  const names = ["queue", "cell", "load", "handler"].filter((name) => timings[name] !== undefined);
   expect(upper.map(({ name }) => name)).toEqual([...names, "other"]);
   let at = 0;
   for (const { name, from, to } of upper) {

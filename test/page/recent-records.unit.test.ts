@@ -4,7 +4,7 @@ import { RECORDS_MAX, Recent } from "../../src/page/assets/recent-records.js";
 
 /** The id masks the number: here it falls where the number rises, then jumps. */
 const idOf = (number: number) => `inv_${((number * 7919) % 10_007).toString(36).padStart(10, "0")}_abcdefgh`;
-const recordOf = (number: number) => ({ invocation_id: idOf(number), stdout: `${number}`, stderr: "" });
+const recordOf = (number: number) => ({ invocation_id: idOf(number), result: null, stdout: `${number}`, stderr: "" });
 
 class Records {
   /** Numbers of the committed calls. */

@@ -13,6 +13,9 @@ export const terminalHash = (container, session = "") =>
 /** @param {string} volume */
 export const volumeHash = (volume) => `#/volumes/${encodeURIComponent(volume)}`;
 
+/** @param {string} name */
+export const secretHash = (name) => `#/secrets/${encodeURIComponent(name)}`;
+
 /** Of a path, each part by itself. @param {string} path */
 export const encodedPath = (path) => path.split("/").map(encodeURIComponent).join("/");
 

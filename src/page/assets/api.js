@@ -6,6 +6,15 @@
 /** @import { Clock } from "./clock.js" */
 /** @import { FunctionPools, FunctionPoolStatus, FunctionRecord, InvocationRecord, SessionRecord, VersionRecord } from "../wire.ts" */
 /** @typedef {"read" | "invoke" | "write" | "admin"} Scope */
+/**
+ * What a form says of a version; what is absent stays, or has its default.
+ * @typedef {object} VersionBody
+ * @property {string} handler
+ * @property {string} runtime
+ * @property {string} [code_sha256]
+ * @property {string | null} [note]
+ * @property {{ payload: string }} [smoke]
+ */
 
 const STORED_KEY = "hearth.key";
 const READ_MS = 15_000;
@@ -30,7 +39,7 @@ const KEY_TEXT = /^[\x21-\x7e]+$/;
 export class ApiError extends Error {
   /**
    * @param {number} status
-   * @param {{ error?: string, error_code?: string, hint?: string | null, request_id?: string }} body
+   * @param {{ error?: string, error_code?: string, hint?: string | null, request_id?: string, details?: { output?: unknown } | null }} body
    */
   constructor(status, body) {
     super(body.error ?? `status ${status} from hearth`);
@@ -39,6 +48,8 @@ export class ApiError extends Error {
     this.code = body.error_code ?? null;
     this.hint = body.hint ?? null;
     this.request_id = body.request_id ?? null;
+    /** End of the standard error of a handler that failed. */
+    this.output = typeof body.details?.output === "string" ? body.details.output : null;
   }
 }
 
@@ -146,12 +157,12 @@ export class Api {
     return this.request("GET", path(id, `/invocations/${encodeURIComponent(invocation_id)}`));
   }
 
-  /** @param {{ name: string, handler: string }} body @returns {Promise<FunctionRecord>} */
+  /** @param {{ name: string } & VersionBody} body @returns {Promise<FunctionRecord>} */
   create(body) {
     return this.request("POST", "/api/functions", body);
   }
 
-  /** @param {string} id @param {{ handler: string }} body @returns {Promise<FunctionRecord>} */
+  /** @param {string} id @param {VersionBody} body @returns {Promise<FunctionRecord>} */
   update(id, body) {
     return this.request("PUT", path(id), body, CHANGE_MS);
   }
@@ -243,11 +254,11 @@ export class Api {
   }
 
   /**
-   * Sends a file; only this way a browser tells how much of it has gone.
+   * Sends a file and resolves to the answer; only this way a browser tells how much of it has gone.
    * @param {string} target
    * @param {Blob} content
    * @param {{ content_type: string, signal: AbortSignal, onProgress: (sent_bytes: number) => void }} how
-   * @returns {Promise<void>}
+   * @returns {Promise<any>}
    */
   upload(target, content, { content_type, signal, onProgress }) {
     const ended = AbortSignal.any([this.#session.signal, signal]);
@@ -262,7 +273,7 @@ export class Api {
           request.setRequestHeader("content-type", content_type);
           request.upload.onprogress = ({ loaded }) => onProgress(loaded);
           request.onload = () => {
-            if (request.status < 300) resolve();
+            if (request.status < 300) resolve(request.responseText === "" ? null : JSON.parse(request.responseText));
             else reject(refusal(request.status, request.responseText));
           };
           // A refusal of what is long may be lost: the daemon does not read on for minutes to say it.

@@ -6,7 +6,7 @@ const KEYS = [
   ["j k", "next, previous row; arrows in a row too"],
   ["Enter", "open the row"],
   ["Esc", "leave a field, then go back"],
-  ["n", "new function, container or volume"],
+  ["n", "new function, container, volume or secret"],
   ["i", "go to the payload"],
   ["Ctrl+Enter", "submit the form"],
   ["?", "show these keys"],

@@ -11,6 +11,7 @@ import { h, setText, show } from "./dom.js";
 import { bytes, count, dateTime } from "./format.js";
 import { containersOf, filesOf, PAGE_SIZE } from "./resources.js";
 import { table, tableRow } from "./table.js";
+import { save } from "./transfer.js";
 import { uploadBar } from "./upload.js";
 import { isRefusal, reported } from "./view.js";
 import { act, card, crumbs, problem } from "./widgets.js";
@@ -20,8 +21,6 @@ import { act, card, crumbs, problem } from "./widgets.js";
 /** @import { FileEntry, FileList } from "../wire.ts" */
 
 const COLUMNS = ["Name", "Size", "Mode", "Changed", "Actions"];
-/** The browser takes what it saves from the address; afterwards nobody needs it. */
-const SAVE_MS = 60_000;
 
 /**
  * What the address says: a directory and a page of it.
@@ -30,13 +29,6 @@ const SAVE_MS = 60_000;
  * @property {string} path with a slash in front
  * @property {number} page
  */
-
-/** Gives the browser something to save. @param {Context} context @param {string} name @param {Blob} content */
-function save({ clock }, name, content) {
-  const href = URL.createObjectURL(content);
-  h("a", { href, download: name }).click();
-  clock.after(SAVE_MS, () => URL.revokeObjectURL(href));
-}
 
 /** @param {string} path */
 const nameOf = (path) => path.slice(path.lastIndexOf("/") + 1);

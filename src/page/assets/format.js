@@ -31,6 +31,9 @@ export function bytes(value) {
   return `${power === 0 || shown >= 100 ? WHOLE.format(Math.round(shown)) : shown.toFixed(1)} ${UNITS[power]}`;
 }
 
+/** Enough of a digest to compare it. @param {string} digest */
+export const shortDigest = (digest) => digest.slice(0, 12);
+
 /** @param {string} iso of the API */
 export const epochSeconds = (iso) => Math.floor(Date.parse(iso) / 1000);
 

@@ -9,10 +9,11 @@ import { confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { counted } from "./format.js";
 import { invokeCard } from "./invoke.js";
+import { updateCard } from "./new-version.js";
 import { plotsCard } from "./plots.js";
 import { Recent } from "./recent-records.js";
 import { recordsCard } from "./records.js";
-import { updateCard, versionsCard } from "./versions.js";
+import { versionsCard } from "./versions.js";
 import { untilDeleted } from "./view.js";
 import { act, badge, crumbs, hasInstances, meter, problem } from "./widgets.js";
 
@@ -129,7 +130,7 @@ function cards(context, current, onChanged, remove) {
   const invoke = invokeCard(context);
   const records = recordsCard(context);
   const plots = plotsCard(records.open);
-  const description = descriptionCard();
+  const description = descriptionCard(context);
   const versionList = versionsCard(context, onChanged);
   const update = updateCard(context, onChanged);
   const side = h("div", { class: "side" }, versionList.element, update.element, description.element);
@@ -139,6 +140,7 @@ function cards(context, current, onChanged, remove) {
     element,
     focus: top.focus,
     move: records.move,
+    leave: update.leave,
     /** @param {Shown} shown */
     update({ record, pool, versions }) {
       top.update(record, pool);
@@ -211,5 +213,6 @@ export function functionView(context, id) {
     refresh: rounds.refresh,
     focus: () => (shown === null ? undefined : parts.focus()),
     move: parts.move,
+    leave: parts.leave,
   };
 }

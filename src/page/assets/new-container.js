@@ -2,7 +2,7 @@
 import { containerHash } from "./addresses.js";
 import { h, show } from "./dom.js";
 import { containersOf } from "./resources.js";
-import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
+import { act, card, crumbs, labelled, problem, sendOnEnter } from "./widgets.js";
 
 /** @import { Context, View } from "./view.js" */
 
@@ -28,17 +28,6 @@ function port(text) {
     ...(host_address === undefined ? {} : { host_address }),
     ...(protocol === undefined ? {} : { protocol }),
   };
-}
-
-/** A label with its field, and what to know of it. @param {string} text @param {HTMLElement} field @param {string} hint */
-function labelled(text, field, hint = "") {
-  return h(
-    "div",
-    { class: "field" },
-    h("label", { for: field.id, text }),
-    field,
-    hint === "" ? null : h("p", { class: "hint", text: hint }),
-  );
 }
 
 function fields() {

@@ -1,57 +1,83 @@
 /** The form that makes a function and deploys it, with the command lines that do the same. */
-import { h, setText } from "./dom.js";
-import { act, card, crumbs, problem, sendOnEnter } from "./widgets.js";
+import { h, setText, show } from "./dom.js";
+import { RUNTIMES, runtimeOf } from "./runtimes.js";
+import { versionFields } from "./version-fields.js";
+import { act, card, crumbs, problem } from "./widgets.js";
 
 /** @import { Context, View } from "./view.js" */
 
 /** @param {string} text for a shell, as one word */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** @param {string} name @param {string} handler */
-function commands(name, handler) {
-  const body = quoted(JSON.stringify({ name, handler }));
-  const call = quoted(JSON.stringify({ payload: "world" }));
+/** @typedef {{ name: string, handler: string, runtime: string }} Described */
+
+/** @param {Described} described */
+function commands({ name, handler, runtime }) {
+  const { needsCode } = runtimeOf(runtime);
+  const described = runtime === "shell" ? { name, handler } : { name, runtime, handler };
+  const body = quoted(JSON.stringify(needsCode ? { ...described, code_sha256: "SHA" } : described));
+  const upload = `SHA=$(tar cz . | curl -s -H "$K" -H "Content-Type: application/gzip" $U/code --data-binary @- | grep -o '[0-9a-f]\\{64\\}')`;
+  const call = quoted(JSON.stringify({ payload: runtime === "shell" ? "world" : { name: "world" } }));
   return [
     `K="X-Api-Key: $HEARTH_KEY" U=${location.origin}/api/functions`,
-    `ID=$(curl -s -H "$K" $U -d ${body} | grep -o 'fn_[a-z0-9]*' | head -n 1)`,
+    ...(needsCode ? [upload] : []),
+    `ID=$(curl -s -H "$K" $U -d ${needsCode ? body.replace('"code_sha256":"SHA"', () => `"code_sha256":"'$SHA'"`) : body} | grep -o 'fn_[a-z0-9]*' | head -n 1)`,
     `curl -s -H "$K" -X POST $U/$ID/deploy`,
     `curl -s -H "$K" $U/$ID/invoke -d ${call}`,
   ].join("\n");
 }
 
-/** @param {string} name @param {string} handler */
-function shortCommands(name, handler) {
+/** @param {Described} described */
+function shortCommands({ name, handler, runtime }) {
+  if (runtime === "shell") {
+    return [
+      `hearth create ${quoted(name)} --handler ${quoted(handler)} --deploy`,
+      `hearth invoke ${quoted(name)} world`,
+    ].join("\n");
+  }
   return [
-    `hearth create ${quoted(name)} --handler ${quoted(handler)} --deploy`,
-    `hearth invoke ${quoted(name)} world`,
+    `hearth init hello --runtime ${runtime} --name ${quoted(name)}`,
+    "hearth deploy ./hello",
+    `hearth invoke ${quoted(name)} '{"name": "world"}'`,
   ].join("\n");
 }
 
 /** @param {Context} context @param {string} title */
-export function createForm({ api, say, refresh }, title) {
+export function createForm(context, title) {
+  const { api, say, refresh } = context;
   const trouble = problem();
   const short = h("pre", { class: "output", tabindex: 0, "aria-label": "Commands of hearth" });
   const lines = h("pre", { class: "output", tabindex: 0, "aria-label": "Command lines" });
   const name = h("input", { id: "new-name", required: true, maxlength: 128, autocomplete: "off", value: "hello" });
-  const handler = h("textarea", {
-    id: "new-handler",
-    required: true,
-    rows: 3,
-    spellcheck: "false",
-    onkeydown: sendOnEnter,
-  });
-  handler.value = 'echo "hello, $(cat)"';
+  const fields = versionFields(context, "new");
+  const { runtime, handler } = fields;
+  const folder = h("p", { class: "hint", hidden: true });
+  folder.append(
+    "From a folder: ",
+    h("code", { text: "hearth init" }),
+    " writes an example, ",
+    h("code", { text: "hearth deploy" }),
+    " sends it.",
+  );
+  handler.value = RUNTIMES[0].handler;
   const button = h("button", { class: "primary", type: "submit", text: "Create and deploy" });
   const draw = () => {
-    setText(short, shortCommands(name.value, handler.value));
-    setText(lines, commands(name.value, handler.value));
+    const described = { name: name.value, handler: handler.value, runtime: runtime.value };
+    show(folder, runtimeOf(runtime.value).needsCode);
+    setText(short, shortCommands(described));
+    setText(lines, commands(described));
   };
+  // An example of another runtime is no handler of this one; a handler that somebody wrote stays.
+  runtime.addEventListener("change", () => {
+    if (RUNTIMES.some((one) => one.handler === handler.value)) handler.value = runtimeOf(runtime.value).handler;
+    draw();
+  });
   draw();
   /** @param {SubmitEvent} event */
   const onsubmit = (event) => {
     event.preventDefault();
     void act(button, trouble, async () => {
-      const { id, name: made } = await api.create({ name: name.value, handler: handler.value });
+      const { id, name: made } = await api.create({ name: name.value, ...(await fields.body()) });
       // A deployment that fails leaves a function in state error, whose own view says why.
       const failure = await api.move(id, "deploy").then(() => null, String);
       say(failure === null ? `${made} is deployed` : `${made} is created but not deployed: ${failure}`);
@@ -64,20 +90,13 @@ export function createForm({ api, say, refresh }, title) {
     { onsubmit, oninput: draw },
     h("label", { for: "new-name", text: "Name" }),
     name,
-    h("label", { for: "new-handler", text: "Handler" }),
-    handler,
-    h(
-      "p",
-      { class: "hint" },
-      "A command line for ",
-      h("code", { text: "/bin/sh -c" }),
-      "; the payload is its standard input.",
-    ),
+    ...fields.elements,
+    folder,
     trouble.element,
     h("p", { class: "actions" }, button, h("kbd", { text: "Ctrl+Enter" })),
   );
   const shell = h("details", { open: true }, h("summary", { text: "The same from a shell" }), short, lines);
-  return { element: card(title, form, shell), focus: () => name.select() };
+  return { element: card(title, form, shell), focus: () => name.select(), leave: fields.leave };
 }
 
 /** @param {Context} context @returns {View} */
@@ -88,5 +107,6 @@ export function newFunctionView(context) {
     title: () => "New function",
     refresh: async () => {},
     focus: form.focus,
+    leave: form.leave,
   };
 }

@@ -1,6 +1,7 @@
 /**
  * The newest records of one function. A round asks for about as many as were made since the last, not for all again:
- * records hold whole outputs. What is kept of an output is a preview; who opens a record gets it in full from the API.
+ * records hold whole outputs. What is kept of an output, and of a result as JSON, is a preview; who opens a record gets it in
+ * full from the API.
  */
 
 /** @import { Api } from "./api.js" */
@@ -14,6 +15,7 @@ const MARGIN = 5;
 /** @param {InvocationRecord} record @returns {InvocationRecord} */
 const previewOf = (record) => ({
   ...record,
+  result: record.result === null ? null : JSON.stringify(record.result).slice(0, PREVIEW_LENGTH),
   stdout: record.stdout.slice(0, PREVIEW_LENGTH),
   stderr: record.stderr.slice(0, PREVIEW_LENGTH),
 });

@@ -1,4 +1,4 @@
-/** One invocation in full: how it ended, where its time went, what it wrote. A record never changes, so neither does this. */
+/** One invocation in full: how it ended, where its time went, what it returned and wrote. A record never changes, so neither does this. */
 import { h, setText } from "./dom.js";
 import { count, counted, dateTime, milliseconds } from "./format.js";
 import { timeline } from "./timeline.js";
@@ -35,6 +35,7 @@ export function output(name, text, isTruncated) {
  */
 export function recordView(record, round_trip_ms = null) {
   const status = badge(record.status).element;
+  const hasResult = record.result !== null;
   /** @type {[string, Node | string][]} */
   const facts = [
     ["Status", status],
@@ -54,7 +55,8 @@ export function recordView(record, round_trip_ms = null) {
     list,
     record.error_message === null ? null : h("p", { class: "problem", text: record.error_message }),
     timeline(record.timings),
-    output("Standard output", record.stdout, record.stdout_truncated),
+    hasResult ? output("Result", JSON.stringify(record.result, null, 2), false) : null,
+    hasResult && record.stdout === "" ? null : output("Standard output", record.stdout, record.stdout_truncated),
     record.stderr === "" ? null : output("Standard error", record.stderr, record.stderr_truncated),
   );
 }

@@ -23,8 +23,8 @@ const FILTERS = {
 };
 
 /** @param {InvocationRecord} record */
-const preview = ({ error_message, stdout, stderr }) =>
-  (error_message ?? (stdout.trim() || stderr.trim())).split("\n", 1)[0] ?? "";
+const preview = ({ error_message, result, stdout, stderr }) =>
+  (error_message ?? (typeof result === "string" ? result : stdout.trim() || stderr.trim())).split("\n", 1)[0] ?? "";
 
 /** @param {Context} context @param {InvocationRecord} record */
 function row({ api }, record) {

@@ -1,8 +1,8 @@
-/** What the page asks of containers, volumes and operations, and of the files in the first two. */
+/** What the page asks of containers, volumes, secrets, code and operations, and of the files in the first two. */
 import { encodedPath } from "./addresses.js";
 
 /** @import { Api } from "./api.js" */
-/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, ExecResult, FileList, OperationSummary, VolumeDetail, VolumeRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, ExecResult, FileList, OperationSummary, SecretRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
 
 /** Beyond the time that a stop, a start or a command takes by its own bounds. */
 const GRACE_MS = 30_000;
@@ -90,6 +90,40 @@ export function volumesOf(api) {
       files: volume(name, "/files"),
       list: (path, page) => api.request("GET", volume(name, `/ls${listQuery(path, page)}`)),
     }),
+  };
+}
+
+/** @param {Api} api */
+export function secretsOf(api) {
+  const secret = (/** @type {string} */ name) => `/api/secrets/${encodeURIComponent(name)}`;
+  return {
+    /** @returns {Promise<{ secrets: SecretRecord[], next_cursor: string | null }>} */
+    list: () => api.request("GET", `/api/secrets?limit=${RESOURCES_MAX}`),
+    /** @param {string} name @returns {Promise<SecretRecord>} */
+    get: (name) => api.request("GET", secret(name)),
+    /** @param {string} name @param {{ value: string } | { value_base64: string }} value @returns {Promise<SecretRecord>} */
+    set: (name, value) => api.request("PUT", secret(name), value),
+    /** @param {string} name */
+    remove: (name) => api.request("DELETE", secret(name)),
+  };
+}
+
+/** Code of functions. @param {Api} api */
+export function codeOf(api) {
+  const version = (/** @type {string} */ id, /** @type {number} */ number) =>
+    `/api/functions/${encodeURIComponent(id)}/versions/${number}`;
+  return {
+    /**
+     * Stores an archive of code. A version takes it by its digest.
+     * @param {Blob} archive @param {number} strip_components @param {Parameters<Api["upload"]>[2]} how
+     * @returns {Promise<{ code_sha256: string, size_bytes: number }>}
+     */
+    put: (archive, strip_components, how) =>
+      api.upload(`/api/functions/code?strip_components=${strip_components}`, archive, how),
+    /** As tar.gz. @param {string} id @param {number} number */
+    get: (id, number) => api.download(`${version(id, number)}/code`),
+    /** @param {string} id @param {number} from @param {number} to @returns {Promise<VersionDiff>} */
+    diff: (id, from, to) => api.request("GET", `${version(id, from)}/diff/${to}`),
   };
 }
 

@@ -8,6 +8,7 @@ import { functionView } from "./function.js";
 import { functionsView } from "./functions.js";
 import { newContainerView } from "./new-container.js";
 import { newFunctionView } from "./new-function.js";
+import { newSecretView, secretsView, secretView } from "./secrets.js";
 import { terminalView } from "./terminal.js";
 import { volumeView } from "./volume.js";
 import { newVolumeView, volumesView } from "./volumes.js";
@@ -35,9 +36,11 @@ const CONTAINERS = {
 /** @type {Section} */
 const VOLUMES = { title: "Volumes", address: "#/volumes", create: "#/new-volume", list: volumesView };
 /** @type {Section} */
+const SECRETS = { title: "Secrets", address: "#/secrets", create: "#/new-secret", list: secretsView };
+/** @type {Section} */
 const ACTIVITY = { title: "Activity", address: "#/activity", create: null, list: activityView };
 
-export const SECTIONS = /** @type {const} */ ([FUNCTIONS, CONTAINERS, VOLUMES, ACTIVITY]);
+export const SECTIONS = /** @type {const} */ ([FUNCTIONS, CONTAINERS, VOLUMES, SECRETS, ACTIVITY]);
 
 /** @param {string} base @param {string} path as in the address @param {string} page @returns {Place} */
 function filesPlace(base, path, page) {
@@ -71,6 +74,8 @@ const VIEWS = [
     VOLUMES,
     (context, name, path, page) => volumeView(context, name, filesPlace(volumeHash(name), path, page)),
   ],
+  [/^#\/new-secret$/, SECRETS, (context) => newSecretView(context)],
+  [/^#\/secrets\/([^/]+)$/, SECRETS, (context, name) => secretView(context, name)],
 ];
 
 /**

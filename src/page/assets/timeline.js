@@ -13,15 +13,17 @@ import { milliseconds } from "./format.js";
 /** @type {Readonly<Record<string, string>>} */
 const ABOUT = {
   queue: "waiting for an instance",
-  cell: "binding a started container (cell) to the function",
-  handler: "running the handler, from spawn to exit",
+  cell: "binding a started container (cell) to the function: limits, code, secrets, network",
+  load: "loading the handler in the process of the instance",
+  handler: "running the handler: from spawn to exit, or from call to result",
   other: "rest of the total: transfer into the container and back",
   network: "while queued: waiting for a network slot for the new container",
   rootfs: "while queued: writing the bundle of the new container",
   start: "while queued: the OCI runtime starts the container",
+  open: "while queued: start of the process of the runtime",
 };
 
-/** @param {InvocationTimings} timings @param {readonly ("queue" | "cell" | "handler" | "network" | "rootfs" | "start")[]} names @returns {Phase[]} */
+/** @param {InvocationTimings} timings @param {readonly Exclude<keyof InvocationTimings, "total">[]} names @returns {Phase[]} */
 function phases(timings, names) {
   return names.flatMap((name) => {
     const value_ms = timings[name];
@@ -39,11 +41,11 @@ function segment({ name, value_ms, about }, from_ms, to_ms, total_ms) {
 
 /** @param {InvocationTimings} timings */
 export function timeline(timings) {
-  const steps = phases(timings, ["queue", "cell", "handler"]);
+  const steps = phases(timings, ["queue", "cell", "load", "handler"]);
   const known_ms = steps.reduce((sum, { value_ms }) => sum + value_ms, 0);
   // Each is rounded by itself, so they may add up to a little more than their total.
   steps.push({ name: "other", value_ms: Math.max(0, timings.total - known_ms), about: ABOUT.other ?? "" });
-  const starts = phases(timings, ["network", "rootfs", "start"]);
+  const starts = phases(timings, ["network", "rootfs", "start", "open"]);
   const total_ms = Math.max(timings.total, known_ms, 0.001);
 
   const upper = h("div", { class: "lane" });

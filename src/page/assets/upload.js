@@ -1,38 +1,14 @@
 /** The buttons that bring files into a directory, with how much of them has gone and the way to stop it. */
-import { h, setText, show } from "./dom.js";
-import { bytes, counted } from "./format.js";
+import { h, show } from "./dom.js";
+import { counted } from "./format.js";
 import { filesOf } from "./resources.js";
 import { tarOf } from "./tar.js";
+import { transferMeter, typeOf } from "./transfer.js";
 import { act } from "./widgets.js";
 
 /** @import { Context } from "./view.js" */
 /** @import { problem } from "./widgets.js" */
 /** @import { Tree } from "./resources.js" */
-
-/** How a gzip begins (RFC 1952 §2.3.1). */
-const GZIP = [0x1f, 0x8b];
-
-/** @param {Blob} archive */
-async function typeOf(archive) {
-  const first = new Uint8Array(await archive.slice(0, GZIP.length).arrayBuffer());
-  return GZIP.every((byte, i) => first[i] === byte) ? "application/gzip" : "application/x-tar";
-}
-
-/** @param {() => void} onCancel */
-function meter(onCancel) {
-  const bar = h("progress", { "aria-label": "Upload" });
-  const words = h("span", { class: "hint" });
-  const cancel = h("button", { type: "button", class: "quiet", text: "Cancel", onclick: onCancel });
-  return {
-    element: h("p", { class: "actions", hidden: true }, bar, words, cancel),
-    /** @param {number} sent @param {number} size */
-    update(sent, size) {
-      bar.max = Math.max(1, size);
-      bar.value = sent;
-      setText(words, sent < size ? `${bytes(sent)} of ${bytes(size)}` : "hearth writes it");
-    },
-  };
-}
 
 /**
  * @param {Context} context
@@ -43,7 +19,7 @@ function meter(onCancel) {
  */
 export function uploadBar({ api, say }, tree, path, trouble, onChanged) {
   let ender = new AbortController();
-  const progress = meter(() => ender.abort());
+  const progress = transferMeter(() => ender.abort());
   /** @param {Blob} content @param {string} content_type @param {string} done */
   const send = async (content, content_type, done) => {
     ender = new AbortController();

@@ -1,23 +1,34 @@
-/** The versions of a function: which one is current, one click to any other, and the form that makes the next. */
+/** The versions of a function: who made them, which one is current, one click to any other, and what two differ in. */
 import { h, KeyedList, setText, show } from "./dom.js";
-import { dateTime } from "./format.js";
-import { act, badge, card, problem, sendOnEnter } from "./widgets.js";
+import { bytes, dateTime } from "./format.js";
+import { versionDiff } from "./version-diff.js";
+import { act, badge, card, problem } from "./widgets.js";
 
 /** @import { Context } from "./view.js" */
 /** @import { FunctionRecord, VersionRecord } from "../wire.ts" */
+
+/** @param {VersionRecord} version */
+const madeText = ({ created_at, made_by, code_size_bytes }) =>
+  [
+    dateTime(created_at),
+    ...(made_by === null ? [] : [`by ${made_by}`]),
+    ...(code_size_bytes === null ? [] : [`code ${bytes(code_size_bytes)}`]),
+  ].join(" · ");
 
 /**
  * @param {Context} context
  * @param {(record: FunctionRecord) => void} onChanged the pointer has moved
  */
-export function versionsCard({ api, say }, onChanged) {
+export function versionsCard(context, onChanged) {
+  const { api, say } = context;
   const trouble = problem();
   const rows = h("ol", { class: "versions", "aria-label": "Versions, newest first" });
   let current = 0;
   const list = new KeyedList(
     rows,
     (/** @type {VersionRecord} */ { version }) => String(version),
-    ({ function_id, version, handler, created_at }) => {
+    (first) => {
+      const { function_id, version, handler, note } = first;
       const active = badge("current").element;
       const button = h("button", {
         type: "button",
@@ -35,7 +46,8 @@ export function versionsCard({ api, say }, onChanged) {
         {},
         h("strong", { text: `v${version}` }),
         h("code", { text: handler, title: handler }),
-        h("small", { text: dateTime(created_at) }),
+        h("small", { text: madeText(first) }),
+        note === null ? null : h("small", { class: "note", text: note }),
         h("span", { class: "end" }, active, button),
       );
       return {
@@ -50,59 +62,16 @@ export function versionsCard({ api, say }, onChanged) {
     },
   );
   const more = h("p", { class: "hint" });
+  const diff = versionDiff(context);
   return {
-    element: card("Versions", trouble.element, rows, more),
+    element: card("Versions", trouble.element, rows, more, diff.element),
     /** @param {readonly VersionRecord[]} versions @param {FunctionRecord} record @param {number} versions_max */
     update(versions, record, versions_max) {
       current = record.version;
       list.update(versions);
+      diff.update(versions, record);
       show(more, versions.length === versions_max);
       setText(more, `The newest ${versions_max}.`);
-    },
-  };
-}
-
-/**
- * @param {Context} context
- * @param {(record: FunctionRecord) => void} onChanged
- */
-export function updateCard({ api, say }, onChanged) {
-  const trouble = problem();
-  const handler = h("textarea", {
-    id: "next-handler",
-    rows: 3,
-    required: true,
-    spellcheck: "false",
-    onkeydown: sendOnEnter,
-  });
-  const button = h("button", { type: "submit", text: "Create version" });
-  /** @type {FunctionRecord | null} */
-  let from = null;
-  /** @param {SubmitEvent} event */
-  const onsubmit = (event) => {
-    event.preventDefault();
-    void act(button, trouble, async () => {
-      if (from === null) return;
-      const record = await api.update(from.id, { handler: handler.value });
-      onChanged(record);
-      say(`Version ${record.version} is current`);
-    });
-  };
-  const form = h(
-    "form",
-    { onsubmit },
-    h("label", { for: "next-handler", text: "Handler" }),
-    handler,
-    trouble.element,
-    h("p", { class: "actions" }, button, h("kbd", { text: "Ctrl+Enter" })),
-  );
-  return {
-    element: card("New version", form),
-    /** What somebody has begun to write stays. @param {FunctionRecord} record @param {number} newest_version */
-    update(record, newest_version) {
-      if (from === null || handler.value === from.handler) handler.value = record.handler;
-      from = record;
-      setText(button, `Create version ${newest_version + 1}`);
     },
   };
 }

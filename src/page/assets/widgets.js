@@ -66,14 +66,21 @@ export const hasInstances = ({ state }) => state === "active" || state === "depl
 export function problem() {
   const text = h("span");
   const more = h("span", { class: "problem-more" });
-  const element = h("p", { class: "problem", role: "alert", hidden: true }, text, more);
+  const output = h("code", { class: "problem-output" });
+  const element = h("p", { class: "problem", role: "alert", hidden: true }, text, more, output);
   return {
     element,
     /** @param {unknown} error null: nothing is wrong any more */
     update(error) {
       show(element, error !== null);
-      const { code, hint, request_id } =
-        error instanceof ApiError ? error : { code: null, hint: null, request_id: null };
+      const {
+        code,
+        hint,
+        request_id,
+        output: shown,
+      } = error instanceof ApiError ? error : { code: null, hint: null, request_id: null, output: null };
+      setText(output, shown?.trimEnd() ?? "");
+      show(output, shown !== null);
       setText(text, error === null ? "" : error instanceof Error ? error.message : String(error));
       setText(more, [code, hint, request_id === null ? null : `request ${request_id}`].filter(Boolean).join(" · "));
     },
@@ -102,6 +109,17 @@ export async function act(button, trouble, work) {
 /** @param {string} title @param {(Node | string | null)[]} children */
 export function card(title, ...children) {
   return h("section", { class: "card", "aria-label": title }, h("h2", { text: title }), ...children);
+}
+
+/** A label with its field, and what to know of it. @param {string} text @param {HTMLElement} field @param {string} hint */
+export function labelled(text, field, hint = "") {
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: field.id, text }),
+    field,
+    hint === "" ? null : h("p", { class: "hint", text: hint }),
+  );
 }
 
 /**

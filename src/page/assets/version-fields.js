@@ -1,0 +1,109 @@
+/**
+ * The fields of a form that say what a version runs: runtime, handler and code. The code is an archive, which is uploaded
+ * when the form is sent; the version then takes it by its digest.
+ */
+import { h, setText, show } from "./dom.js";
+import { codeOf } from "./resources.js";
+import { RUNTIMES, runtimeOf } from "./runtimes.js";
+import { transferMeter, typeOf } from "./transfer.js";
+import { labelled, sendOnEnter } from "./widgets.js";
+
+/** @import { Context } from "./view.js" */
+
+/** @param {Context} context @param {string} prefix of the ids */
+function codeField({ api }, prefix) {
+  let ender = new AbortController();
+  const progress = transferMeter(() => ender.abort());
+  const input = h("input", { id: `${prefix}-code`, type: "file", accept: ".tar,.tar.gz,.tgz,.zip" });
+  const strip = h("input", { id: `${prefix}-strip`, type: "checkbox" });
+  const stripped = h(
+    "label",
+    { class: "check", hidden: true },
+    strip,
+    "The files are inside of one folder of the archive",
+  );
+  input.addEventListener("change", () => show(stripped, input.value !== ""));
+  const hint = h("p", { class: "hint" });
+  return {
+    elements: [
+      h("div", { class: "field" }, h("label", { for: input.id, text: "Code" }), input, hint),
+      stripped,
+      progress.element,
+    ],
+    /** @param {{ isRequired: boolean, hasCode: boolean }} version */
+    update({ isRequired, hasCode }) {
+      input.required = isRequired;
+      const otherwise = hasCode ? " Without one, the current code stays." : "";
+      setText(hint, `An archive (.tar, .tar.gz, .zip) of at most 256 MiB; its files are at /function.${otherwise}`);
+    },
+    /** Uploads the archive. Resolves to the digest of the code, or null if no archive is chosen. */
+    async send() {
+      const [archive] = input.files ?? [];
+      if (archive === undefined) return null;
+      ender = new AbortController();
+      const onProgress = (/** @type {number} */ sent) => progress.update(sent, archive.size);
+      onProgress(0);
+      show(progress.element, true);
+      try {
+        const how = { content_type: await typeOf(archive), signal: ender.signal, onProgress };
+        return (await codeOf(api).put(archive, strip.checked ? 1 : 0, how)).code_sha256;
+      } finally {
+        show(progress.element, false);
+      }
+    },
+    clear() {
+      input.value = "";
+      strip.checked = false;
+      show(stripped, false);
+    },
+    leave: () => ender.abort(),
+  };
+}
+
+/**
+ * @param {Context} context
+ * @param {string} prefix of the ids
+ */
+export function versionFields(context, prefix) {
+  const runtime = h("select", { id: `${prefix}-runtime` });
+  for (const { name, title } of RUNTIMES) runtime.append(h("option", { value: name, text: title }));
+  const handler = h("textarea", {
+    id: `${prefix}-handler`,
+    required: true,
+    rows: 3,
+    spellcheck: "false",
+    onkeydown: sendOnEnter,
+  });
+  const hint = h("p", { class: "hint" });
+  const code = codeField(context, prefix);
+  let hasCode = false;
+  const draw = () => {
+    const { needsCode, hint: text } = runtimeOf(runtime.value);
+    setText(hint, text);
+    code.update({ isRequired: needsCode && !hasCode, hasCode });
+  };
+  runtime.addEventListener("change", draw);
+  draw();
+  return {
+    elements: [
+      labelled("Runtime", runtime),
+      h("div", { class: "field" }, h("label", { for: handler.id, text: "Handler" }), handler, hint),
+      ...code.elements,
+    ],
+    runtime,
+    handler,
+    leave: code.leave,
+    clear: code.clear,
+    /** @param {boolean} value whether the version before has code, which stays */
+    setHasCode(value) {
+      hasCode = value;
+      draw();
+    },
+    /** The fields of the API, after the upload. */
+    async body() {
+      const fields = { handler: handler.value, runtime: runtime.value };
+      const code_sha256 = await code.send();
+      return code_sha256 === null ? fields : { ...fields, code_sha256 };
+    },
+  };
+}
