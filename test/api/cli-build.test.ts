@@ -77,6 +77,14 @@ describe("hearth deploy --build", () => {
     expect(await out("invoke", "node")).toBe("42\n");
     expect(readdirSync(join(shell().home, "node"))).toEqual(before);
     expect(await containers()).toBe(0);
+    const packages = {
+      "": { dependencies: { dep: "file:./dep" } },
+      dep: { version: "1.0.0" },
+      "node_modules/dep": { resolved: "dep", link: true },
+    };
+    folder("node", { "package-lock.json": JSON.stringify({ lockfileVersion: 3, requires: true, packages }) });
+    expect((await hearth("deploy", "node", "--build")).err).toMatch(/^\$ npm ci\n[\s\S]*added 1 package/);
+    expect(await out("invoke", "node")).toBe("42\n");
   });
 
   it("installs what requirements.txt names", async () => {

@@ -3,7 +3,7 @@ import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { bare, operatorOf, type Running } from "../support/command.ts";
-import { Daemon, eventually } from "../support/daemon.ts";
+import { Daemon, eventually, freePort } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 const operator = operatorOf(daemon);
@@ -103,6 +103,16 @@ describe("hearth dev", () => {
       await running.shows(/others updated, version 2/);
       expect(await out("invoke", "others")).toBe('"again"\n');
     });
+  });
+
+  it("waits for a daemon that does not answer, and says so once", async () => {
+    project("early");
+    const env = { HEARTH_URL: `http://127.0.0.1:${await freePort()}` };
+    const running = shell().start("hearth", ["dev", "early"], { env });
+    await eventually("it has looked again", () => running.err.includes("no calls are shown for now"));
+    expect(running.err.match(/hearth: no daemon answers/g)).toHaveLength(1);
+    running.child.kill("SIGINT");
+    expect((await running.ended).code).toBe(0);
   });
 
   it("reads keys of a terminal, and leaves it as it was", async () => {

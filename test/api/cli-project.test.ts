@@ -178,6 +178,17 @@ describe("hearth deploy", () => {
     expect(await out("deploy", "smoke", "--smoke", '{"n":0}')).toContain("version 2 (updated: code)");
   });
 
+  it("gives secrets as variables and files, by name", async () => {
+    await shell().run(["secrets", "set", "TOKEN"], { stdin: "s3cret" });
+    const more = 'secrets = ["TOKEN"]\n[environment]\nVALUE = { secret = "TOKEN" }\n';
+    const read = 'import { readFileSync } from "node:fs";\n';
+    const value = '[process.env.VALUE, readFileSync("/run/secrets/TOKEN", "utf8")]';
+    folder("secret", { "hearth.toml": toml("secret", more), "index.mjs": read + returns(value) });
+    expect(await out("deploy", "secret")).toContain("version 1 (created)");
+    expect(JSON.parse(await out("invoke", "secret"))).toEqual(["s3cret", "s3cret"]);
+    expect(await out("deploy", "secret")).toContain("unchanged");
+  });
+
   it("deploys the functions of one hearth.toml together, all or none", async () => {
     const both = (two: string) =>
       `[[functions]]\ndirectory = "a"\n${toml("first")}\n[[functions]]\ndirectory = "${two}"\n${toml("second")}`;

@@ -15,7 +15,7 @@ import { milliseconds, stamp } from "../output/time.ts";
 import { report } from "../report.ts";
 import { EXIT } from "../session/failure.ts";
 import { pauseBetween } from "../session/poll.ts";
-import type { Flags, InvocationRecord, Session, Words } from "../session/session.ts";
+import { type Flags, type InvocationRecord, isRefusal, type Session, type Words } from "../session/session.ts";
 import { type DeployedFunction, deployProject, testPayload } from "./deployment.ts";
 import { type Code, type CodeEntry, scan } from "./files.ts";
 import { FolderWatch } from "./folder-watch.ts";
@@ -62,9 +62,11 @@ class Development {
     this.#watch = new FolderWatch(session.clock, (begun_ms) => void this.deploy(begun_ms));
   }
 
-  /** Throws for a project that cannot be read: then it has nothing to watch. */
+  /** Throws for a project that cannot be read, which leaves nothing to watch, and for a missing key. */
   async begin(): Promise<void> {
     const project = await readProject(this.#folder);
+    // Without a key no deployment will ever succeed.
+    this.#session.client();
     this.#watch.set([project.root]);
     await this.deploy(this.#session.clock.monotonicMs());
   }
@@ -140,7 +142,7 @@ class Development {
 
   /** V2. */
   async #tell(error: unknown): Promise<void> {
-    this.#isCut = error instanceof Unreachable;
+    this.#isCut = error instanceof Unreachable || isRefusal(error, "SHUTTING_DOWN");
     await report(error, this.#session, this.#session.terminal, this.#session.flags.json === true);
   }
 
@@ -189,6 +191,7 @@ class Development {
   }
 
   async #look(): Promise<void> {
+    if (this.#isCut) await this.#session.client(LIMITS.cli_aside_timeout_ms).request("GET /health");
     for (const { function_id } of this.#deployed?.functions ?? []) {
       const records = this.#records.get(function_id) ?? new NewRecords(this.#session, function_id);
       this.#records.set(function_id, records);
