@@ -4,7 +4,8 @@
  *
  * V1. Versions and pointers are written in one batch, after all versions are proven: a failure changes nothing.
  * V2. A group is open before a pointer can lead to it, and retired only after no new call is led to it.
- * V3. Changes of one function (deploy, PUT, rollback, deployments) take turns from beginning to end; pause and delete do not
+ * V3. A version that is made begins without instances: those of an attempt that failed, which had its number, are gone.
+ * V4. Changes of one function (deploy, PUT, rollback, deployments) take turns from beginning to end; pause and delete do not
  *     wait for them, and end what is being warmed.
  */
 import { together } from "../base/concurrency.ts";
@@ -23,12 +24,14 @@ export interface Plan {
   /** As it will be, also its state. Only what is active serves calls, and is warmed. */
   readonly opening: Opening;
   readonly smoke: Smoke | null;
+  /** True if the version is not stored yet. */
+  readonly makes_version: boolean;
   readonly event_type: string;
   /** They conflict if the function is not `from` any more. */
   statements(): readonly Statement[];
 }
 
-function changedMeanwhile(): AppError {
+export function changedMeanwhile(): AppError {
   return new AppError("WRONG_STATE", "cannot update the function: its state changed at the same time", {
     hint: "read the function and retry",
   });
@@ -43,7 +46,7 @@ export class Activation {
     this.#parts = parts;
   }
 
-  /** Runs `work` when all other changes of these functions are over; none begins before its end. */
+  /** Runs `work` when all other changes of these functions are over (V4); none begins before its end. */
   exclusively<Result>(ids: readonly string[], work: () => Promise<Result>): Promise<Result> {
     return inTurn(this.#parts.changes, ids, work);
   }
@@ -94,6 +97,8 @@ export class Activation {
     const { record: next } = opening;
     if (!isServing(plan) && smoke === null) return;
     const count = proving.countFor(next, from?.state === "active" ? groups.heirCount(from) : 0, smoke);
+    // V3.
+    if (plan.makes_version) await groups.clear(next);
     await moves.run(next.id, async () => {
       if (from !== null) {
         const { record } = await rows.found(from.tenant_id, from.id);

@@ -122,14 +122,12 @@ export class Bindings {
 
   /** B1. */
   #mark(instance: Instance, { group, record }: Prepared): void {
-    try {
+    exiting(() => {
       this.#options.instances.mark(instance, group);
       failpoint("functions.bind.marked");
       this.#limit(instance, record);
       failpoint("functions.bind.limited");
-    } catch (cause) {
-      throw new AppError("START_FAILED", `the instance exited before it was bound: ${errorText(cause)}`, { cause });
-    }
+    });
   }
 
   #limit(instance: Instance, { tenant_id, memory_limit_mb, cpu_limit_percent }: FunctionRecord): void {
@@ -147,20 +145,24 @@ export class Bindings {
     const { record, group } = version;
     const values = await this.#found(instance, record);
     if (!(values instanceof Map)) return this.#faulty(group, values, { begun_ms, load_ms: null });
-    if (record.code_sha256 !== null || record.secrets.length > 0 || record.egress !== "on") {
-      const files = new Map(record.secrets.map((name) => [name, values.get(name) ?? new Uint8Array()]));
-      await instances.attach(instance, { code: record.code_sha256, secrets: files, egress: record.egress });
-      failpoint("functions.bind.attached");
+    const environment = resolved(record.environment, values);
+    try {
+      if (record.code_sha256 !== null || record.secrets.length > 0 || record.egress !== "on") {
+        const files = new Map(record.secrets.map((name) => [name, values.get(name) ?? new Uint8Array()]));
+        await instances.attach(instance, { code: record.code_sha256, secrets: files, egress: record.egress });
+        failpoint("functions.bind.attached");
+      }
+    } finally {
+      for (const value of values.values()) value.fill(0);
     }
     this.#mark(instance, version);
-    const environment = resolved(record.environment, values);
-    for (const value of values.values()) value.fill(0);
     const cell_ms = clock.monotonicMs() - begun_ms;
     if (instance.resident === null) return { environment, fault: null, load_ms: null, cell_ms };
     const { fault, load_ms } = await bindResident(instance.resident, version, environment, hasOomKill);
     if (fault !== null) return this.#faulty(group, fault, { begun_ms, load_ms });
+    failpoint("functions.bind.loaded");
     this.#faults.delete(group);
-    instances.furnished(instance);
+    exiting(() => instances.furnished(instance));
     return { environment, fault: null, load_ms, cell_ms };
   }
 
@@ -195,6 +197,15 @@ export class Bindings {
     if (this.#versions.has(group)) this.#faults.set(group, fault);
     const cell_ms = rounded(this.#options.clock.monotonicMs() - begun_ms - (load_ms ?? 0));
     return { environment: {}, fault, load_ms, cell_ms };
+  }
+}
+
+/** Runs a step on the host that fails if the instance is removed meanwhile. Throws START_FAILED. */
+function exiting(step: () => void): void {
+  try {
+    step();
+  } catch (cause) {
+    throw new AppError("START_FAILED", `the instance exited before it was bound: ${errorText(cause)}`, { cause });
   }
 }
 

@@ -4,7 +4,7 @@
  */
 import { toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
-import type { Activation, Plan } from "./activation.ts";
+import { type Activation, changedMeanwhile, type Plan } from "./activation.ts";
 import type { DeployedFunction, DeployFunction } from "./deployment-schema.ts";
 import { differences, FUNCTION_FIELDS, VERSIONED_FIELDS } from "./differences.ts";
 import type { Author, FunctionParts } from "./parts.ts";
@@ -45,6 +45,9 @@ export class Deployments {
     return this.#activation.exclusively(is_dry_run ? [] : ids, async () => {
       const steps: Step[] = [];
       for (const one of wanted) steps.push(await this.#step(author, one));
+      // Made by another request since the turns were taken: it has none here.
+      const others = steps.filter(({ deployed, plan }) => plan?.from && !ids.includes(deployed.function_id));
+      if (others.length > 0 && !is_dry_run) throw changedMeanwhile();
       const plans = steps.flatMap(({ plan }) => (plan === null ? [] : [plan]));
       if (is_dry_run || plans.length === 0) return steps.map(({ deployed }) => deployed);
       await this.#activation.run(plans, this.#activation.guards(author.tenant_id, plans));
@@ -99,6 +102,7 @@ export class Deployments {
         from: null,
         opening: { record, image },
         smoke: wanted.smoke ?? null,
+        makes_version: true,
         event_type: "created",
         statements: () => [
           ...rows.insert(author.tenant_id, made, wanted),
@@ -132,7 +136,7 @@ export class Deployments {
       const opening = { record: { ...from, state: "active" as const }, image: await classes.available(row.image) };
       return {
         deployed: { ...told, action: "activated", version: from.version },
-        plan: { ...plan, opening, event_type: "activated", statements: () => activating },
+        plan: { ...plan, opening, makes_version: false, event_type: "activated", statements: () => activating },
       };
     }
     const version = (await rows.newestVersion(row.function_seq)) + 1;
@@ -144,6 +148,7 @@ export class Deployments {
       plan: {
         ...plan,
         opening: { record: { ...next, state: "active" }, image },
+        makes_version: true,
         event_type: "updated",
         statements: () => [...rows.update(from, next, made), ...activating],
       },

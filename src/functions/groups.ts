@@ -72,6 +72,14 @@ export class Groups {
     void this.#drop(groupKey(record.id, record.version), "failed");
   }
 
+  /**
+   * Resolves when no instance is left of an earlier attempt at this version. Versions that did not come to be leave their
+   * number to the next one, which may have another class and other code. In the function's turn.
+   */
+  async clear({ id, version }: FunctionRecord): Promise<void> {
+    if (this.#known.get(id)?.classes.has(version) === true) await this.#drop(groupKey(id, version), "failed", true);
+  }
+
   /** Why the handler of a version could not be loaded; null if it was loaded, or never tried. */
   faultOf(record: FunctionRecord): Ending | null {
     return this.#options.bindings.faultOf(groupKey(record.id, record.version));
@@ -121,13 +129,17 @@ export class Groups {
     return { ...pool.status(groupKey(id, version)), superseded_count };
   }
 
-  async #drop(group: string, reason: "paused" | "failed" | "deleted"): Promise<void> {
+  async #drop(
+    group: string,
+    reason: "paused" | "failed" | "deleted",
+    mustEnd: boolean = reason === "deleted",
+  ): Promise<void> {
     const { pool, log } = this.#options;
     try {
       await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms });
     } catch (error) {
-      if (reason !== "deleted") return;
-      log.warn("killing running calls of a deleted function", { group, reason: errorText(error) });
+      if (!mustEnd) return;
+      log.warn("killing running calls of a version that ends", { group, reason: errorText(error) });
       await pool.dropGroup(group, reason, { deadline_ms: LIMITS.group_close_wait_ms, force: true });
     }
   }

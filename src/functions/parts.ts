@@ -36,7 +36,7 @@ export interface FunctionParts {
   readonly proving: Proving;
   readonly checks: Checks;
   readonly code: CodeStore;
-  /** Changes of a function, by its id (V3). */
+  /** Changes of a function, by its id (V4). */
   readonly changes: KeyedMutex;
   /** Moves of a function's state or pointer together with its groups, by its id. */
   readonly moves: KeyedMutex;

@@ -142,13 +142,16 @@ export class Functions {
 
   /** Goes on with a deployment, unless somebody else has, or has deleted the function. */
   async #redeploy(tenant_id: string, id: string): Promise<void> {
-    const { rows, classes, groups, proving } = this.#parts;
-    const row = await rows.byId(tenant_id, id);
-    if (row?.record.state !== "deploying") return;
-    const count = proving.countFor(row.record, 0, null);
-    const opening = { record: row.record, image: await classes.available(row.image) };
-    groups.open(opening, count);
-    await this.#warm({ opening, count }, null);
+    const { rows, classes, groups, moves, proving } = this.#parts;
+    const deploying = await moves.run(id, async () => {
+      const row = await rows.byId(tenant_id, id);
+      if (row?.record.state !== "deploying") return null;
+      const count = proving.countFor(row.record, 0, null);
+      const opening = { record: row.record, image: await classes.available(row.image) };
+      groups.open(opening, count);
+      return { opening, count };
+    });
+    if (deploying !== null) await this.#warm(deploying, null);
   }
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */

@@ -70,6 +70,7 @@ export class Versions {
         from: row.record,
         opening: { record: next, image },
         smoke: input.smoke ?? null,
+        makes_version: true,
         event_type: "updated",
         statements: () => {
           const now = toEpochSeconds(clock.epochMs());
@@ -117,6 +118,7 @@ export class Versions {
         from: row.record,
         opening: { record: next, image: await classes.available(found.image) },
         smoke: null,
+        makes_version: false,
         event_type: "rolled_back",
         statements: () => [rows.movePointer(row.record, version, toEpochSeconds(clock.epochMs()))],
       };

@@ -1,5 +1,6 @@
 /** What a daemon that was killed leaves running, and what the next one makes of it. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { answered, functionOf, KINDS, SECRET, upload } from "../recovery/code-functions.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
@@ -113,5 +114,76 @@ describe("after kill -9 of the daemon", () => {
     expect(after).toMatchObject({ stdout: "x", cold_start: true });
     expect(after.instance_nonce).not.toBe(before.instance_nonce);
     expect(await poolOf(id)).toMatchObject({ total_count: 1 });
+  });
+});
+
+describe("after kill -9 of the daemon, functions with code, secrets and egress off", () => {
+  const deploy = (functions: readonly object[]) => daemon.call("POST", "/api/functions/deployments", { functions });
+  const names = Object.keys(KINDS);
+
+  it("serve on with their process, in every runtime", async () => {
+    // The subnet of the last start was another one, so that the next start removes all instances.
+    await restart();
+    await daemon.call("PUT", `/api/secrets/${SECRET.name}`, { value: SECRET.value });
+    const codes: string[] = [];
+    // A tenant may have two uploads under way.
+    for (const { file, source } of Object.values(KINDS)) codes.push(await upload(daemon, file, source("1")));
+    const { status, body } = await deploy(names.map((name, i) => functionOf(name, name, codes[i] ?? "")));
+    expect([status, body.error]).toEqual([200, undefined]);
+    const closed = { name: "closed", handler: "bash -c 'exec 3<>/dev/tcp/198.51.100.1/80' 2>&1; echo $?" };
+    await daemon.deploy({ ...closed, egress: "off" });
+    const before = new Map<string, string>();
+    for (const name of [...names, "closed"]) before.set(name, (await daemon.invoke(name)).instance_nonce);
+    for (const round of [2, 3]) {
+      await restart();
+      for (const name of names) {
+        const record = await daemon.invoke(name);
+        // An instance of shell wipes /tmp after a call.
+        expect([name, answered(record).count]).toEqual([name, name === "shell" ? 1 : round]);
+        expect([name, record.cold_start, record.instance_nonce]).toEqual([name, false, before.get(name)]);
+      }
+      const { stdout, instance_nonce } = await daemon.invoke("closed");
+      expect([stdout.endsWith("\n1\n"), instance_nonce]).toEqual([true, before.get("closed")]);
+    }
+  });
+
+  it("are removed in the middle of a call, and the next one begins anew", async () => {
+    const calls = names.map((name) => daemon.invoke(name, { payload: 60_000 }).catch((error) => error));
+    const ids = (await daemon.call("GET", "/api/functions?limit=1000")).body.functions
+      .filter(({ name }: { name: string }) => names.includes(name))
+      .map(({ id }: { id: string }) => id);
+    await eventually("all run", async () => {
+      const pools = await Promise.all(ids.map(poolOf));
+      return pools.every(({ busy_count }) => busy_count === 1);
+    });
+    await restart();
+    for (const call of await Promise.all(calls)) expect(call).toBeInstanceOf(Error);
+    for (const name of names) {
+      const record = await daemon.invoke(name);
+      expect([name, answered(record).count, record.cold_start]).toEqual([name, 1, true]);
+    }
+  });
+
+  it("are not there if they were being deployed, and their code stays for the next try", async () => {
+    const hanging = await upload(daemon, "index.mjs", "await new Promise(() => {});\nexport const handler = 1;\n");
+    const [one, two] = [functionOf("nodejs", "hangs", hanging), { name: "beside", handler: "cat" }];
+    const deployment = deploy([one, two]).catch((error) => error);
+    await eventually(
+      "it loads",
+      async () => (await daemon.call("GET", "/api/functions/pool/stats")).body.warming_count > 0,
+    );
+    await restart();
+    expect(await deployment).toBeInstanceOf(Error);
+    for (const name of ["hangs", "beside"]) {
+      expect((await daemon.call("GET", `/api/functions/by-name/${name}`)).status).toBe(404);
+    }
+    await eventually("nothing of it is left", () => {
+      return daemon.leftovers().processes.filter((line) => line.includes("index.mjs")).length === 0;
+    });
+    expect(await deploy([two])).toMatchObject({ status: 200 });
+    expect(await deploy([{ ...one, runtime: "shell", handler: "cat /function/index.mjs" }])).toMatchObject({
+      status: 200,
+    });
+    expect((await daemon.invoke("hangs")).stdout).toContain("new Promise");
   });
 });

@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Daemon, KEY } from "../support/daemon.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { zip } from "../support/zip.ts";
 
 const daemon = new Daemon();
@@ -275,6 +275,23 @@ describe("a version that does not work", () => {
     expect(listed.body.invocations).toEqual([]);
   });
 
+  it("leaves nothing to the next version, which has its number", async () => {
+    const files = { ...echo, "bad.mjs": "throw new Error('no');\n", "main.py": "def handler(p, c): return 'python'\n" };
+    const { function_id } = await deployed("again", files, NODE);
+    const put = (fields: object) => daemon.call("PUT", `/api/functions/${function_id}`, fields);
+    for (let version = 2; version < 6; version++) {
+      const broken = await put({ ...NODE, handler: "bad.mjs#handler" });
+      // At once: instances of the failed attempt may still end.
+      const good = await put(version % 2 === 0 ? { ...PYTHON, min_instances: 1 } : { ...NODE, min_instances: 0 });
+      expect([broken.body.error_code, good.status, good.body.error]).toEqual(["HANDLER_FAILED", 200, undefined]);
+      expect(await daemon.invoke("again", { payload: 1 })).toMatchObject({
+        version,
+        status: "success",
+        result: version % 2 === 0 ? "python" : { payload: 1 },
+      });
+    }
+  });
+
   it("answers calls with the reason where only they can tell", async () => {
     const code =
       "if (Math.floor(Date.now() / 1000) > Number(process.env.UNTIL)) throw new Error('too late');\nexport const handler = () => 1;\n";
@@ -325,6 +342,57 @@ describe("a deployment", () => {
     expect((await deployments([{ ...one, memory_limit_mb: 300 }])).body.functions).toMatchObject([
       { action: "activated", version: 2 },
     ]);
+  });
+});
+
+describe("changes at the same time", () => {
+  it("of deployments with the same functions in any order end, each as a whole", async () => {
+    const code_sha256 = await uploaded(echo);
+    const all = (memory_limit_mb: number) =>
+      ["left", "right"].map((name) => ({ name, code_sha256, memory_limit_mb, ...NODE }));
+    expect((await deployments(all(256))).status).toBe(200);
+    const limits = [300, 310, 320, 330];
+    const answers = await Promise.all(limits.map((mb, i) => deployments(i % 2 === 0 ? all(mb) : all(mb).toReversed())));
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+    const found = await Promise.all(
+      ["left", "right"].map(async (name) => (await daemon.call("GET", `/api/functions/by-name/${name}`)).body),
+    );
+    expect(found.map(({ version }) => version)).toEqual([5, 5]);
+    expect(new Set(found.map(({ memory_limit_mb }) => memory_limit_mb)).size).toBe(1);
+  });
+
+  it("of deployments that make the same function: one makes it, the others change nothing or another version", async () => {
+    const code_sha256 = await uploaded(echo);
+    const answers = await Promise.all(
+      [300, 310, 320].map((memory_limit_mb) => deployments([{ name: "raced", code_sha256, memory_limit_mb, ...NODE }])),
+    );
+    const good = answers.filter(({ status }) => status === 200);
+    expect(good.length).toBeGreaterThan(0);
+    for (const { status, body } of answers) if (status !== 200) expect(body.error_code).toBe("WRONG_STATE");
+    const { body } = await daemon.call("GET", "/api/functions/by-name/raced");
+    expect(body.version).toBe(good.length);
+    expect(await daemon.invoke("raced", { payload: 1 })).toMatchObject({ status: "success", version: good.length });
+  });
+
+  it.each(["pause", "delete"])("a %s ends a deployment under way, and nothing of it is left", async (verb) => {
+    const name = `${verb}d-meanwhile`;
+    const { function_id } = await deployed(name, echo, NODE);
+    const code_sha256 = await uploaded({ "index.mjs": "await new Promise((r) => setTimeout(r, 60_000));\n" });
+    const update = deployments([{ name, code_sha256, ...NODE, memory_limit_mb: 333 }]);
+    await eventually("it loads", async () => {
+      const { body } = await daemon.call("GET", `/api/functions/${function_id}/pool`);
+      return body.superseded_count > 0;
+    });
+    const path = `/api/functions/${function_id}`;
+    const ended = await daemon.call(verb === "pause" ? "POST" : "DELETE", verb === "pause" ? `${path}/pause` : path);
+    expect(ended.status).toBe(200);
+    expect(await update).toMatchObject({ status: 409, body: { error_code: "WRONG_STATE" } });
+    await eventually("no instance is left", async () => {
+      const { body } = await daemon.call("GET", "/api/functions/pools");
+      return !JSON.stringify(body).includes(function_id);
+    });
+    const after = await daemon.call("GET", path);
+    expect([after.status, after.body.version]).toEqual(verb === "pause" ? [200, 1] : [404, undefined]);
   });
 });
 

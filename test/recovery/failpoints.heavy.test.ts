@@ -50,8 +50,11 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "tenants.operator.kept": [],
   "tenants.delete.moved": work(1),
   "tenants.delete.emptied": work(1),
-  // Passed by code.test.ts: here no function has code.
+  // Passed by code.heavy.test.ts: here no function has code.
   "functions.bind.attached": [],
+  "functions.bind.loaded": [],
+  "engine.attach.noted": [],
+  "engine.attach.mounted": [],
   "functions.bind.begun": work(1, 2),
   "functions.bind.marked": work(1, 2),
   "functions.bind.limited": work(1, 2),
@@ -69,7 +72,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "containers.end.cleared": boxes(1, 2),
   "containers.delete.hidden": boxes(1, 2),
   "containers.delete.removed": boxes(1, 2),
-  // Passed by test/code/crashes.test.ts, which kills the owner of a pool there.
+  // Passed by code.heavy.test.ts, and by test/code/crashes.test.ts, which kills the owner of a pool there.
   "code.put.unpacked": [],
   "code.put.renamed": [],
   "code.collect.deleted": [],

@@ -65,8 +65,10 @@ export interface Leftovers {
   readonly crun_files: readonly string[];
   /** Loop devices of its storage pool. */
   readonly loops: readonly string[];
-  /** Subvolumes of containers and volumes, as the launcher sees them in the storage pool. */
+  /** Subvolumes of containers, volumes and unfinished uploads of code, as the launcher sees them in the storage pool. */
   readonly subvolumes: readonly string[];
+  /** Archives of code that are being read. */
+  readonly code_uploads: readonly string[];
   /** Logs and exits of containers. */
   readonly container_files: readonly string[];
 }
@@ -83,6 +85,7 @@ export const NOTHING_LEFT: Leftovers = {
   crun_files: [],
   loops: [],
   subvolumes: [],
+  code_uploads: [],
   container_files: [],
 };
 
@@ -324,11 +327,17 @@ export function leftoversOf(owner: Pick<Config, "host_tag" | "bridge" | "data_di
     image_containers: named.filter((name) => name.includes(tag)),
     loops: loopsOf(data_dir),
     subvolumes: launchers.flatMap((pid) =>
-      ["containers", "volumes"].flatMap((kind) => entriesOf(`/proc/${pid}/root${data_dir}/area/${kind}`)),
+      ["containers", "volumes", "code"].flatMap((kind) =>
+        entriesOf(`/proc/${pid}/root${data_dir}/area/${kind}`).filter((name) => kind !== "code" || isUnfinished(name)),
+      ),
     ),
+    code_uploads: entriesOf(`${data_dir}/code-uploads`),
     container_files: entriesOf(`${data_dir}/containers`),
   };
 }
+
+/** True for the tree of an upload under way. Others stay for a while without a function. */
+const isUnfinished = (tree: string): boolean => tree.startsWith("new-");
 
 function processesOf(tag: string, directories: readonly string[]): string[] {
   const found: string[] = [];

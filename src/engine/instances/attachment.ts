@@ -1,6 +1,7 @@
 /** Gives a running instance what its function has: mounts by the launcher, and rules of the network. */
 import { together } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
 import { noteAttachment } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import { processFile } from "../kernel/control-groups.ts";
@@ -33,9 +34,11 @@ export async function attachTo(host: EngineHost, to: AttachedTo, attachment: Att
     if (code === null && secrets.size === 0) return;
     const launcher = await host.launcher();
     await launcher.attach({ procs: processFile(host.mode, cgroup), code, uid: slot.uid, secrets });
+    failpoint("engine.attach.mounted");
   };
   try {
     noteAttachment(bundle, policy);
+    failpoint("engine.attach.noted");
     await together(host.network.setPolicy(slot, policy), mount());
   } catch (cause) {
     throw new AppError("START_FAILED", `cannot attach to instance ${id}: ${errorText(cause)}`, { cause });
