@@ -162,12 +162,15 @@ export class MinitClient implements InstanceMinit {
     this.#socket.destroy();
   }
 
-  /** Writes all frames of one tick at its end, with one system call: it costs more than all else in a call. */
+  /**
+   * Writes all frames of one turn of the event loop at its end, with one system call: it costs more than all else in a call.
+   * The end of a tick would come after each single request of the turn.
+   */
   #writeLater(frame: Buffer): void {
     const socket = this.#socket;
     if (socket.writableCorked === 0) {
       socket.cork();
-      process.nextTick(() => socket.uncork());
+      setImmediate(() => socket.uncork());
     }
     socket.write(frame);
   }
