@@ -20,6 +20,12 @@ const STOP_TIMEOUT_MS = 40_000;
 const POLL_MS = 2;
 /** For a profile: `HEARTH_BENCH_NODE_FLAGS="--cpu-prof --cpu-prof-dir=/tmp/profiles" npm run bench -- --only warm`. */
 const NODE_FLAGS = process.env.HEARTH_BENCH_NODE_FLAGS?.split(" ") ?? [];
+/** Those of `npm start`. */
+const START_FLAGS =
+  /\.bin\/node((?: --\S+)*) src\/main\.ts/
+    .exec(readFileSync(join(PROJECT_DIR, "src/setup/start.sh"), "utf8"))?.[1]
+    ?.trim()
+    .split(" ") ?? [];
 const KEY = "hk_bench_0123456789abcdef0123456789abcdef";
 const HEADERS = { "x-api-key": KEY };
 
@@ -170,11 +176,15 @@ export class Daemon {
     const cells_target = options.cells ?? LIMITS.cells_target;
     const log = openSync(logPath(data_dir), "a");
     const begun_ms = machineMs();
-    const child = spawn(NODE_PATH, [...NODE_FLAGS, "src/main.ts", ...flagsOf(data_dir, port, cells_target)], {
-      cwd: PROJECT_DIR,
-      env: { ...process.env, HEARTH_BOOTSTRAP_KEY: KEY, NODE_ENV: "production" },
-      stdio: ["ignore", log, log],
-    });
+    const child = spawn(
+      NODE_PATH,
+      [...START_FLAGS, ...NODE_FLAGS, "src/main.ts", ...flagsOf(data_dir, port, cells_target)],
+      {
+        cwd: PROJECT_DIR,
+        env: { ...process.env, HEARTH_BOOTSTRAP_KEY: KEY, NODE_ENV: "production" },
+        stdio: ["ignore", log, log],
+      },
+    );
     closeSync(log);
     const ask = (): Promise<Connection | null> => {
       if (child.exitCode !== null) throw new Error(`the daemon exited with ${child.exitCode}`);
