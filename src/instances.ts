@@ -51,6 +51,7 @@ export function makeInstances({ config, clock, log, ids, engine, secrets, code, 
   const tokens = new InvocationTokens(ids, clock);
   const classes = new Classes({
     runtimes: RUNTIMES,
+    runtimes_directory: `${config.data_dir}/runtimes`,
     imageOf: (profile) => {
       invariant(profile === "prod", `the image of profile ${profile} is mounted for function instances`);
       return images.pinned.id;

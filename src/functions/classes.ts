@@ -5,49 +5,36 @@
  * environment, working directory and API access are set when an instance is bound or called, so they are no part of it.
  */
 import { createHash } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
-import { join, relative } from "node:path";
 import type { Runtime } from "../../runtimes/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Images, InstanceClass } from "../engine/ports.ts";
+import { installRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 
 /** Hexadecimal digits of the digest in a key. */
 const DIGEST_LENGTH = 12;
 /** Pause before the image store is asked again after it did not answer. */
 const RETRY_MS = 30_000;
 
-/** Returns the class of a runtime on an image, whose id is the digest of its content. */
-function classOf(runtime: Runtime, image: string): InstanceClass {
-  const { name, directory, serving, scratch_mb = LIMITS.tmpfs_mb } = runtime;
+/** Returns the class of a runtime on an image, whose id is the digest of its content. `files`: those of the runtime. */
+function classOf(runtime: Runtime, files: RuntimeFiles | null, image: string): InstanceClass {
+  const { name, serving, scratch_mb = LIMITS.tmpfs_mb } = runtime;
   const resident =
     serving.kind === "resident" ? { argv: serving.argv, open_timeout_ms: serving.open_timeout_ms } : null;
-  const files = directory === null ? null : directoryDigest(directory);
+  const content = files?.digest ?? null;
   const digest = createHash("sha256")
-    .update(JSON.stringify([image, name, { scratch_mb }, ...(resident === null ? [] : [resident, files])]))
+    .update(JSON.stringify([image, name, { scratch_mb }, ...(resident === null ? [] : [resident, content])]))
     .digest("hex");
   const key = `${name}-${digest.slice(0, DIGEST_LENGTH)}`;
-  return { key, image, scratch_mb, runtime_directory: directory, resident };
-}
-
-/** Returns a digest of the files of a runtime: an instance with other files is of another class. */
-function directoryDigest(directory: string): string {
-  const hash = createHash("sha256");
-  const names = readdirSync(directory, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map(({ parentPath, name }) => join(parentPath, name));
-  for (const name of names.sort())
-    hash
-      .update(`${relative(directory, name)}\0`)
-      .update(readFileSync(name))
-      .update("\0");
-  return hash.digest("hex");
+  return { key, image, scratch_mb, runtime_directory: files?.path ?? null, resident };
 }
 
 export interface ClassesOptions {
   readonly runtimes: ReadonlyMap<string, Runtime>;
+  /** Directory of this daemon for the copies of their files. */
+  readonly runtimes_directory: string;
   /** Returns the id of the image that a profile currently names. */
   readonly imageOf: (profile: string) => string;
   readonly images: Pick<Images, "isRelease" | "state">;
@@ -74,6 +61,8 @@ interface Earlier {
  */
 export class Classes {
   readonly #options: ClassesOptions;
+  /** By the name of the runtime. */
+  readonly #files: ReadonlyMap<string, RuntimeFiles>;
   readonly #by_runtime: ReadonlyMap<string, InstanceClass>;
   readonly #by_key: Map<string, Known>;
   /** Earlier images by id. Above the bound, images that the store lacks are evicted first. */
@@ -83,9 +72,16 @@ export class Classes {
   #retry_at_ms = 0;
 
   constructor(options: ClassesOptions) {
-    const { runtimes, imageOf } = options;
+    const { runtimes, runtimes_directory, imageOf } = options;
     this.#options = options;
-    this.#by_runtime = new Map([...runtimes.values()].map((one) => [one.name, classOf(one, imageOf(one.profile))]));
+    this.#files = new Map(
+      [...runtimes.values()].flatMap(({ name, directory }) =>
+        directory === null ? [] : [[name, installRuntimeFiles(name, directory, runtimes_directory)]],
+      ),
+    );
+    this.#by_runtime = new Map(
+      [...runtimes.values()].map((one) => [one.name, this.#classOf(one, imageOf(one.profile))]),
+    );
     this.#by_key = new Map([...this.#by_runtime.values()].map((one) => [one.key, { class: one, present: one }]));
   }
 
@@ -106,7 +102,7 @@ export class Classes {
     if (image === null || image === present.image) return present;
     const made_of = this.#options.runtimes.get(version.runtime);
     invariant(made_of !== undefined, `runtime ${version.runtime} is known`);
-    const made = classOf(made_of, image);
+    const made = this.#classOf(made_of, image);
     const known = this.#by_key.get(made.key) ?? { class: made, present };
     this.#by_key.set(made.key, known);
     return known.class;
@@ -142,6 +138,10 @@ export class Classes {
   /** Null if this process makes no instances of the class. */
   find(key: string): InstanceClass | null {
     return this.#by_key.get(key)?.class ?? null;
+  }
+
+  #classOf(runtime: Runtime, image: string): InstanceClass {
+    return classOf(runtime, this.#files.get(runtime.name) ?? null, image);
   }
 
   /** Null if the store of images cannot be asked now. */

@@ -1,5 +1,6 @@
 /** Functions of two classes, which differ in image and engine options: the pool above the real engine. */
 import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Pool } from "../../pool/index.ts";
 import { RUNTIMES, type Runtime } from "../../runtimes/index.ts";
@@ -49,6 +50,7 @@ function makeParts(image_id: string): Parts {
   const runtimes = new Map([...RUNTIMES.values(), otherRuntime()].map((runtime) => [runtime.name, runtime]));
   const classes = new Classes({
     runtimes,
+    runtimes_directory: join(data_dir, "runtimes"),
     imageOf: (profile) => (profile === "other" ? image_id : engine.images.pinned.id),
     images: engine.images,
     clock: systemClock,

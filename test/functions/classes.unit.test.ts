@@ -1,11 +1,12 @@
 /** Classes of instances: by runtime, and by the image that a version was made with. */
 import { describe, expect, it } from "vitest";
-import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
+import { RUNTIME_DEFAULT } from "../../runtimes/index.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Classes } from "../../src/functions/classes.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { quietLog } from "../store/scratch.ts";
+import { BARE_RUNTIMES } from "./no-parts.ts";
 
 const version = { runtime: RUNTIME_DEFAULT };
 
@@ -21,7 +22,14 @@ function classes(images: readonly string[]) {
     },
   };
   const clock = new HandClock();
-  const options = { runtimes: RUNTIMES, imageOf: () => "present", images: port, clock, log: quietLog };
+  const options = {
+    runtimes: BARE_RUNTIMES,
+    runtimes_directory: "",
+    imageOf: () => "present",
+    images: port,
+    clock,
+    log: quietLog,
+  };
   return { asked, store, clock, classes: new Classes(options) };
 }
 

@@ -1,7 +1,7 @@
 /** The groups that functions have in a real pool. */
 import { describe, expect, it } from "vitest";
 import { type Launcher, Pool } from "../../pool/index.ts";
-import { RUNTIME_DEFAULT, RUNTIMES } from "../../runtimes/index.ts";
+import { RUNTIME_DEFAULT } from "../../runtimes/index.ts";
 import type { Instances } from "../../src/engine/ports.ts";
 import { Bindings } from "../../src/functions/bindings.ts";
 import type { Call } from "../../src/functions/calling.ts";
@@ -12,7 +12,7 @@ import type { FunctionRecord } from "../../src/functions/schema.ts";
 import { HandClock, HandLauncher } from "../pool/hand-clock.ts";
 import { ROOMY } from "../pool/scene.ts";
 import { quietLog } from "../store/scratch.ts";
-import { NO_CODE, NO_SECRETS } from "./no-parts.ts";
+import { BARE_RUNTIMES, NO_CODE, NO_SECRETS } from "./no-parts.ts";
 
 const record = {
   id: "fn_a",
@@ -40,7 +40,14 @@ function desk() {
     onFault: (fault) => faults.push(fault),
   });
   const images = { state: () => "1", isRelease: async () => true };
-  const classes = new Classes({ runtimes: RUNTIMES, imageOf: () => "present", images, clock, log: quietLog });
+  const classes = new Classes({
+    runtimes: BARE_RUNTIMES,
+    runtimes_directory: "",
+    imageOf: () => "present",
+    images,
+    clock,
+    log: quietLog,
+  });
   let forget: (group: string) => void = () => {};
   const launcher = { onForget: (listener: typeof forget) => (forget = listener) };
   const instances = {} as Instances;

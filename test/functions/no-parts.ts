@@ -1,4 +1,5 @@
-/** A tenant without code and secrets, for what is made of neither. */
+/** A tenant without code and secrets, and runtimes without files, for tests that need none. */
+import { RUNTIMES, type Runtime } from "../../runtimes/index.ts";
 import { AppError } from "../../src/base/errors.ts";
 import type { HeldCode, SecretValues } from "../../src/functions/bindings.ts";
 import type { Code } from "../../src/functions/checks.ts";
@@ -16,3 +17,8 @@ export const NO_CODE: HeldCode & Code = {
   },
   modeOf: async () => null,
 };
+
+/** The runtimes without files of their own: nothing is copied. */
+export const BARE_RUNTIMES: ReadonlyMap<string, Runtime> = new Map(
+  [...RUNTIMES].map(([name, runtime]) => [name, { ...runtime, directory: null }]),
+);
