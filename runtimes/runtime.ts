@@ -3,6 +3,8 @@
  * by name in the create request; `runtimes/index.ts` lists those that exist.
  */
 
+import type { BindHead } from "./envelope.ts";
+
 /**
  * The way in which an instance serves calls. `process`: a command per call, one call at a time. `resident`: each cell
  * starts one process from `argv`, before any function is known. The process takes its function with `bind` and then serves
@@ -12,10 +14,13 @@ export type Serving =
   | { readonly kind: "process" /** The command of one call. */; command(handler: string): readonly string[] }
   | { readonly kind: "resident"; readonly argv: readonly string[]; readonly open_timeout_ms: number };
 
-/** A file of the code by its relative path, or a command: a name for the search path, or a path. */
+/**
+ * A file of the code by its relative path, or a command: a name for the search path, or a path. A file `instead` of the
+ * code runs instead of the command if it exists.
+ */
 export type Program =
   | { readonly kind: "file"; readonly path: string }
-  | { readonly kind: "command"; readonly name: string };
+  | { readonly kind: "command"; readonly name: string; readonly instead?: string };
 
 export interface Runtime {
   readonly name: string;
@@ -27,7 +32,7 @@ export interface Runtime {
   readonly scratch_mb?: number;
   /** One line for the API's help. */
   readonly about: string;
-  /** Directory of this checkout that instances see read-only at RUNTIME_INSIDE; null: none. */
+  /** Directory of this checkout. Instances see a copy of its files, read-only at RUNTIME_INSIDE; null: none. */
   readonly directory: string | null;
   readonly serving: Serving;
   /** True if requests choose how the process takes calls (`protocol`). */
@@ -35,7 +40,7 @@ export interface Runtime {
   /** True if a version without code cannot be deployed. */
   readonly needsCode: boolean;
   /** What a handler names, as far as it can be told without running it; null: nothing certain. */
-  program(handler: string): Program | null;
+  program(handler: string, protocol: BindHead["protocol"]): Program | null;
   /** What is wrong with a handler, or null. */
   complaint(handler: string): string | null;
 }

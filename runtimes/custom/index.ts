@@ -8,6 +8,8 @@ import { CODE_INSIDE, type Runtime } from "../runtime.ts";
 
 /** Path of the helper in every instance. */
 const MINIT_INSIDE = "/dev/init";
+/** A file of the code that AWS Lambda runs, whatever the handler is. */
+const BOOTSTRAP = "bootstrap";
 const OPEN_TIMEOUT_MS = 10_000;
 
 export const custom: Runtime = {
@@ -20,9 +22,10 @@ export const custom: Runtime = {
   hasProtocol: true,
   needsCode: false,
   serving: { kind: "resident", argv: [MINIT_INSIDE, "adapter", CODE_INSIDE], open_timeout_ms: OPEN_TIMEOUT_MS },
-  program(handler) {
+  program(handler, protocol) {
     const name = plainWords(handler)?.[0];
-    return name === undefined ? null : { kind: "command", name };
+    if (name === undefined) return null;
+    return { kind: "command", name, ...(protocol === "lambda" ? { instead: BOOTSTRAP } : {}) };
   },
   complaint(handler) {
     if (handler.trim() === "") return "is empty";

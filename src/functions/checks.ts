@@ -90,7 +90,7 @@ export class Checks {
   /** The file or the command that the handler names. */
   async #handler(version: Version): Promise<void> {
     const runtime = runtimeOfVersion(version.runtime);
-    const named = runtime.program(version.handler);
+    const named = runtime.program(version.handler, version.protocol);
     if (named === null) return;
     if (named.kind === "file") {
       if (version.code_sha256 === null) return;
@@ -99,7 +99,11 @@ export class Checks {
         throw invalid("handler", `the code has no file '${named.path}'`);
       return;
     }
-    const { name } = named;
+    const { name, instead } = named;
+    if (instead !== undefined && version.code_sha256 !== null) {
+      const mode = await this.#modeOf(version, posix.join(CODE_INSIDE, instead));
+      if (mode !== null && (mode & TYPE_MASK) !== DIRECTORY) return;
+    }
     const directory = version.working_directory ?? (version.code_sha256 === null ? "/" : CODE_INSIDE);
     const path = version.code_sha256 === null ? PATH_INSIDE : `${PATH_INSIDE}:${CODE_INSIDE}`;
     const places = name.includes("/")
