@@ -2,7 +2,8 @@
 import { readFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { eventually } from "../../test/support/native.ts";
-import { PythonFunctions, startPython } from "../../test/support/python-function.ts";
+import { bindHead, callHead, PythonFunctions, startPython, writeCode } from "../../test/support/python-function.ts";
+import type { ResidentProcess } from "../../test/support/resident-process.ts";
 import { STATUS } from "../envelope.ts";
 
 const MIB = 1024 * 1024;
@@ -316,13 +317,55 @@ async def handler(payload, context):
   });
 });
 
+/** True once an idle process has imported what an async function needs: it reads descriptor 3, and polls no more. */
+const isPrepared = ({ pid }: ResidentProcess): boolean =>
+  /^0 0x3 /.test(readFileSync(`/proc/${pid}/syscall`, "utf8")) &&
+  readFileSync(`/proc/${pid}/maps`, "utf8").includes("/_asyncio.");
+
 describe("an idle process", () => {
-  it("takes at most 8 MB of memory (PSS, mean of 20)", async () => {
+  it("takes at most 8 MB of memory with asyncio (PSS, mean of 20)", async () => {
     const all = await Promise.all(Array.from({ length: 20 }, startPython));
     functions.add(...all);
+    await eventually("all are prepared", () => all.every(isPrepared));
     const pss = all.map(({ pid }) =>
       Number(/^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8"))?.[1]),
     );
     expect(pss.reduce((sum, kb) => sum + kb, 0) / pss.length).toBeLessThan(8_000);
+  });
+
+  it("gives functions the modules whole that the import of asyncio only names", async () => {
+    const code = `
+import asyncio, concurrent.futures, inspect, logging, ssl, subprocess, sys, threading, traceback
+from asyncio import sslproto, staggered
+from asyncio.log import logger
+found = []
+threads = [threading.Thread(target=lambda: found.append(ssl.create_default_context)) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+async def handler(payload, context):
+    logging.basicConfig(level=logging.DEBUG)
+    logger.debug("asked for")
+    ran = await asyncio.create_subprocess_exec("echo", "x", stdout=subprocess.PIPE)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        done, _ = concurrent.futures.wait([pool.submit(int, "7")], return_when=concurrent.futures.FIRST_COMPLETED)
+    return [len(found), (await ran.communicate())[0].decode(), done.pop().result(), inspect.iscoroutinefunction(handler),
+        traceback.extract_stack()[-1].name, sslproto.SSLProtocol.__name__, staggered.staggered_race.__name__,
+        sorted(type(sys.modules[name]).__name__ for name in ("logging", "ssl", "traceback", "inspect", "subprocess"))]
+`;
+    const value = [8, "x\n", 7, true, "handler", "SSLProtocol", "staggered_race", Array(5).fill("module")];
+    const process = await startPython();
+    functions.add(process);
+    await eventually("it is prepared", () => isPrepared(process));
+    writeCode(process.directory, code);
+    expect((await process.bind(bindHead())).status).toBe(STATUS.returned);
+    const idle = await process.call(callHead());
+    expect([JSON.parse(idle.content.toString()), idle.stderr]).toEqual([value, expect.stringContaining("asked for")]);
+    // A process that had its bind at once.
+    expect(await (await loaded(code)).value()).toEqual(value);
+  });
+
+  it("keeps its standard library apart from a file of the code with the name of one of asyncio's modules", async () => {
+    const code = { "main.py": "import socket\ndef handler(p, c): return hasattr(socket, 'AF_INET')", "socket.py": "" };
+    expect(await (await loaded(code)).value()).toBe(true);
   });
 });

@@ -220,7 +220,12 @@ describe("loading", () => {
     ],
     ["a syntax error", "def handler(:", "SyntaxError", "invalid syntax (main.py, line 1)"],
     ["an exception", "raise KeyError('x')", "KeyError", "'x'"],
-    ["a missing import", "import nowhere", "ModuleNotFoundError", "No module named 'nowhere'"],
+    [
+      "a missing import",
+      "import nowhere",
+      "ModuleNotFoundError",
+      "No module named 'nowhere': name it in requirements.txt and run hearth deploy --build, which installs dependencies",
+    ],
     ["sys.exit", "import sys\nsys.exit(4)", "SystemExit", "the module called sys.exit(4)"],
     ["a directory that is missing", "", "FileNotFoundError", "[Errno 2] No such file or directory: '/nowhere'"],
   ])("answers NOT_LOADED for %s, to the bind and to calls", async (what, code, type, message) => {

@@ -1,7 +1,10 @@
 """Serves an async handler: all calls share one loop in the main thread."""
-import asyncio
 import os
 import time
+
+from _hearth import deferred
+
+asyncio = deferred.load("asyncio")
 
 from _hearth.cleanup import Cleanup
 from _hearth.content import payload_of, print_error, result_of, split
@@ -10,6 +13,8 @@ from _hearth.environment import restore, swap
 from _hearth.output import CALL
 from _hearth.sequential import failure
 from _hearth.wire import FD, RETURNED, TIMED_OUT, Call
+
+_LAST_WORDS_S = 0.05
 
 
 def serve(function, wire, requests, ready):
@@ -60,6 +65,7 @@ class _Loop:
     def _begin(self, id, content):
         call = self._calls[id] = Call(id)
         call.undo = None
+        call.is_late = False
         try:
             head, body = split(content)
             if self._function.concurrency == 1:
@@ -80,7 +86,9 @@ class _Loop:
             result = await self._function.handler(payload_of(body), Context(self._function, head))
             answer = RETURNED, result_of(result)
         except BaseException as error:
-            answer = failure(call, error) if call.is_open else (TIMED_OUT,)
+            answer = failure(call, error) if call.is_open and not call.is_late else (TIMED_OUT,)
+        if call.is_late:
+            answer = (TIMED_OUT,)
         call.timer.cancel()
         del self._calls[call.id]
         if self._wire.sole is call:
@@ -92,5 +100,7 @@ class _Loop:
             self._cleanup.run(call.task)
 
     def _expire(self, call):
-        self._wire.answer(call, TIMED_OUT)
+        """Cancels a late call, and answers it when it has ended, or soon. What it prints meanwhile is in its record."""
+        call.is_late = True
+        call.timer = self._loop.call_later(_LAST_WORDS_S, self._wire.answer, call, TIMED_OUT)
         call.task.cancel()

@@ -92,6 +92,8 @@ def error_of(error, while_what="the handler"):
     name = error.type if isinstance(error, Refusal) else type(error).__name__
     try:
         message = f"{while_what} called sys.exit({error.code!r})" if isinstance(error, SystemExit) else str(error)
+        if type(error) is ModuleNotFoundError and error.name and error.name.partition(".")[0] not in sys.modules:
+            message += ": name it in requirements.txt and run hearth deploy --build, which installs dependencies"
     except BaseException:
         message = "str() of the exception failed"
     message = message or name

@@ -4,6 +4,7 @@ import os
 import sys
 from _contextvars import copy_context
 
+from _hearth import deferred
 from _hearth.content import Refusal
 
 _COROUTINE = 0x80  # inspect.CO_COROUTINE
@@ -27,6 +28,8 @@ class Function:
 
             time.tzset()
         os.chdir(self.head["working_directory"])
+        if not sys.stdlib_module_names.isdisjoint(name.removesuffix(".py") for name in os.listdir(self._code)):
+            deferred.load("asyncio")  # As in a cell that was idle: the same names belong to the standard library.
         self._extend_path()
         if "random" in sys.modules:
             sys.modules["random"].seed()
@@ -99,7 +102,24 @@ def _attribute(module, path, name):
     others = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     others = [key for key in others if callable(vars(module)[key]) and not key.startswith("_")]
     names = ", ".join(others)[:1024] or "none"
-    raise Refusal("HandlerFunctionMissing", f"{path} has no function {name} (functions: {names})")
+    raise Refusal("HandlerFunctionMissing", f"{path} has no function {name} (functions: {names}){_suggestion(name, others)}")
+
+
+def _suggestion(wanted, names):
+    """Asks for the name that was meant."""
+    near = next((name for name in names if _is_near(wanted.lower(), name.lower())), None)
+    return "" if near is None else f": did you mean {near}?"
+
+
+def _is_near(one, other):
+    """True if the names differ in at most two adjacent characters, in number or kind."""
+    start = end = 0
+    least = min(len(one), len(other))
+    while start < least and one[start] == other[start]:
+        start += 1
+    while end < least - start and one[-1 - end] == other[-1 - end]:
+        end += 1
+    return max(len(one), len(other)) - start - end <= 2 and start + end > 0
 
 
 def _is_async(handler):

@@ -2,10 +2,13 @@
 import builtins
 import gc
 import os
+import select
 import sys
 
 from _hearth import output
 from _hearth.wire import FD, NOT_LOADED, RETURNED, Call, Requests, Wire
+
+_IDLE_MS = 200
 
 
 def main(code):
@@ -17,12 +20,13 @@ def main(code):
     wire = Wire()
     os.register_at_fork(after_in_child=wire.leave)
     output.install(wire)
-    import _hearth.sequential  # With all that each function needs, before there is one.
+    import _hearth.function, _hearth.sequential  # With all that each function needs, before there is one.
     from _hearth.content import split
 
     gc.freeze()
     gc.enable()
     wire.open()
+    _prepare()
     requests = Requests()
     ready = []
     while not ready:
@@ -33,6 +37,24 @@ def main(code):
     if function is None:
         _refuse_calls(wire, requests, ready, answer)
     _serving(function)(function, wire, requests, ready)
+
+
+def _prepare():
+    """Imports what an async function needs, while no bind comes: the cell is likely to wait for a function for longer."""
+    poll = select.poll()
+    poll.register(FD, select.POLLIN)
+    if poll.poll(_IDLE_MS):
+        return
+    from _hearth import deferred
+
+    gc.disable()
+    deferred.defer()
+    for name in deferred.PARTS:
+        if poll.poll(0):
+            break
+        deferred.load(name)
+    gc.freeze()
+    gc.enable()
 
 
 def _bind(wire, call, head, code):

@@ -30,7 +30,7 @@ _LOG_HEAD = Struct("<IBIB")
 class Call:
     """A call in flight. With id 0 it is the instance, which is always open."""
 
-    __slots__ = ("id", "is_open", "stream", "pending", "log_left", "is_gathering", "deadline_ms", "task", "timer", "undo")
+    __slots__ = ("id", "is_open", "stream", "pending", "log_left", "is_gathering", "deadline_ms", "is_late", "task", "timer", "undo")
 
     def __init__(self, id):
         self.id = id
