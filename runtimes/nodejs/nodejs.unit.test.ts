@@ -95,8 +95,8 @@ describe("payload and result", () => {
   });
 
   it.each([
-    ["10n", "TypeError", "BigInt"],
-    ["(() => { const a = {}; a.a = a; return a; })()", "TypeError", "circular"],
+    ["10n", "ResultNotJson", "bigint"],
+    ["(() => { const a = {}; a.a = a; return a; })()", "ResultNotJson", "it contains itself"],
     ["() => {}", "ResultNotJson", "function"],
     ["Symbol('x')", "ResultNotJson", "symbol"],
     ["({ toJSON() { throw new RangeError('no JSON today'); } })", "RangeError", "no JSON today"],

@@ -2,7 +2,8 @@
  * The calls of the process: parses requests, runs the handler and answers.
  *
  * C1 Each call is answered once: `isDone` says that it was.
- * C2 One timer serves all deadlines. It stands at the earliest one, or earlier.
+ * C2 A late call is answered TIMED_OUT whatever its handler does next: it has a turn of the loop for its last output.
+ * C3 One timer serves all deadlines. It stands at the earliest one, or earlier.
  */
 import { Context } from "./context.mjs";
 import { contentOf, RuntimeError, stackOf } from "./errors.mjs";
@@ -19,6 +20,7 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 const { parse, stringify } = JSON;
 const now = Date.now;
 const after = setTimeout;
+const soon = setImmediate;
 const cancel = clearTimeout;
 
 /** First bytes of JSON: { [ " - t f n, digits and white space. */
@@ -35,13 +37,25 @@ function payloadOf(bytes, start, end) {
   }
 }
 
+const notJson = (why) => new RuntimeError("ResultNotJson", `the result cannot be expressed as JSON: ${why}`);
+
+/** What JSON.stringify itself throws. Errors of a toJSON are the function's. */
+function jsonOf(value) {
+  try {
+    return stringify(value);
+  } catch (error) {
+    const text = error instanceof TypeError ? error.message : "";
+    if (text.startsWith("Converting circular structure")) throw notJson("it contains itself");
+    if (text.startsWith("Do not know how to serialize")) throw notJson("it contains a value of type bigint");
+    throw error;
+  }
+}
+
 /** Returns the JSON text of a result, empty for undefined. Throws for what JSON cannot express and for too much. */
 function resultText(value) {
   if (value === undefined) return "";
-  const text = stringify(value);
-  if (text === undefined) {
-    throw new RuntimeError("ResultNotJson", `the result cannot be expressed as JSON: ${typeof value}`);
-  }
+  const text = jsonOf(value);
+  if (text === undefined) throw notJson(`it is a ${typeof value}`);
   // A character of UTF-16 has at most three bytes in UTF-8.
   if (text.length * 3 <= RESULT_BYTES_MAX) return text;
   const size = Buffer.byteLength(text);
@@ -52,6 +66,7 @@ function resultText(value) {
 /** A request in flight, bind included. It is the asynchronous context of what it runs. */
 class Call {
   isDone = false;
+  isLate = false;
   log_bytes = 0;
   context = null;
   constructor(id, head) {
@@ -164,7 +179,7 @@ export class Calls {
       this.#finish(call, RETURNED, this.#contexts.run(call, resultText, value));
     } catch (error) {
       if (call.isDone) return;
-      this.output.error(call, this.#contexts.run(call, stackOf, error));
+      if (!call.isLate) this.output.error(call, this.#contexts.run(call, stackOf, error));
       this.fail(call, error);
     }
   }
@@ -185,7 +200,8 @@ export class Calls {
     call.isDone = true;
     this.#inFlight.delete(call.id);
     call.giveBack?.();
-    this.wire.answer(call.id, status, text);
+    if (call.isLate) this.wire.answer(call.id, TIMED_OUT, "");
+    else this.wire.answer(call.id, status, text);
   }
 
   #watch(deadline_ms) {
@@ -200,17 +216,17 @@ export class Calls {
     this.#timer_at = Infinity;
     const at = now();
     for (const call of this.#inFlight.values()) {
-      if (call.isBind) continue;
+      if (call.isBind || call.isLate) continue;
       if (call.head.deadline_ms > at) this.#watch(call.head.deadline_ms);
       else this.#timeOut(call);
     }
   }
 
   #timeOut(call) {
-    try {
-      this.#contexts.run(call, () => call.context?.expire());
-    } finally {
+    call.isLate = true;
+    soon(() => {
       if (!call.isDone) this.#finish(call, TIMED_OUT, "");
-    }
+    });
+    this.#contexts.run(call, () => call.context?.expire());
   }
 }

@@ -23,6 +23,17 @@ export class RuntimeError extends Error {
   }
 }
 
+/** A package that Node did not find, by ECMAScript's import and by require. */
+const PACKAGE = /^Cannot find (?:package|module) '(?![./])/u;
+
+/** The message of an error on one line. Of a missing package it says how to install it. */
+function messageOf({ code, message }) {
+  if (code !== "ERR_MODULE_NOT_FOUND" && code !== "MODULE_NOT_FOUND") return message;
+  const [line] = message.split("\n", 1);
+  if (!PACKAGE.test(line)) return line;
+  return `${line}: name it in package.json and run hearth deploy --build, which installs dependencies`;
+}
+
 /** Returns an `ErrorContent` as JSON. */
 export function contentOf(error) {
   const isObject = (typeof error === "object" && error !== null) || typeof error === "function";
@@ -32,7 +43,7 @@ export function contentOf(error) {
       ? "null"
       : typeof error;
   const message = isObject
-    ? textOf(() => (error instanceof Error ? error.message : inspect(error, { depth: 1 })), "")
+    ? textOf(() => (error instanceof Error ? messageOf(error) : inspect(error, { depth: 1 })), "")
     : textOf(() => String(error), "");
   return JSON.stringify({ type: cut(type, 256), message: cut(message, MESSAGE_LENGTH_MAX) });
 }

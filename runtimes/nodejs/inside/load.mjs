@@ -5,6 +5,7 @@ import { pathToFileURL } from "node:url";
 import { RuntimeError } from "./errors.mjs";
 
 const DEFAULT_EXPORTS = ["default", "handler"];
+const NAMES_LENGTH_MAX = 1024;
 
 function setEnvironment(environment) {
   for (const name of Object.keys(process.env)) delete process.env[name];
@@ -24,17 +25,46 @@ function handlerOf(module, file, name) {
     if (name === undefined || found === undefined) continue;
     throw new RuntimeError("HandlerNotAFunction", `export ${name} of ${file} is not a function: ${typeof found}`);
   }
-  const names = Object.keys(module).join(", ") || "none";
-  const wanted = name === undefined ? "default nor handler" : `no ${name}`;
+  const names = Object.keys(module).filter((one) => one !== "module.exports");
+  const wanted = name === undefined ? "neither default nor handler" : `no ${name}`;
+  const listed = names.join(", ").slice(0, NAMES_LENGTH_MAX) || "none";
   throw new RuntimeError(
     "HandlerExportMissing",
-    `${file} exports ${name === undefined ? "neither " : ""}${wanted} (exports: ${names.slice(0, 1024)})`,
+    `${file} exports ${wanted} (exports: ${listed})${suggestion(name ?? "handler", names)}`,
   );
+}
+
+/** Asks for the name that was meant. */
+function suggestion(wanted, names) {
+  const near = names.find((name) => isNear(wanted.toLowerCase(), name.toLowerCase()));
+  return near === undefined ? "" : `: did you mean ${near}?`;
+}
+
+/** True if the names differ in at most two adjacent characters, in number or kind. */
+function isNear(one, other) {
+  let start = 0;
+  let end = 0;
+  const least = Math.min(one.length, other.length);
+  while (start < least && one[start] === other[start]) start++;
+  while (end < least - start && one.at(-1 - end) === other.at(-1 - end)) end++;
+  return Math.max(one.length, other.length) - start - end <= 2 && start + end > 0;
 }
 
 function assertFile(path, file) {
   if (statSync(path, { throwIfNoEntry: false })?.isFile() !== true) {
     throw new RuntimeError("HandlerFileMissing", `handler file does not exist in the code: ${file}`);
+  }
+}
+
+async function imported(path, { memory_limit_mb }, code_directory) {
+  try {
+    return await import(pathToFileURL(path).href);
+  } catch (error) {
+    if (error instanceof SyntaxError) {
+      const { addPlace } = await import("./syntax.mjs");
+      addPlace(error, path, code_directory, memory_limit_mb);
+    }
+    throw error;
   }
 }
 
@@ -47,5 +77,5 @@ export async function load(head, code_directory) {
   const path = resolve(code_directory, file);
   assertFile(path, file);
   process.argv = [process.execPath, path];
-  return handlerOf(await import(pathToFileURL(path).href), file, name);
+  return handlerOf(await imported(path, head, code_directory), file, name);
 }
