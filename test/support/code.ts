@@ -88,6 +88,15 @@ export class CodeUser {
     return body.functions[0].function_id;
   }
 
+  /** Deploys the files of a folder with their modes; returns the id of the function. */
+  async deployFolder(name: string, folder: string, fields: object): Promise<string> {
+    const body = new Uint8Array(execFileSync("tar", ["-C", folder, "-czf", "-", "."]));
+    const { code_sha256 } = (await this.send("POST", "/api/functions/code", body)).body;
+    const deployed = await this.deployments([{ name, code_sha256, ...fields }]);
+    if (deployed.status !== 200) throw new Error(`deployment of ${name}: ${JSON.stringify(deployed.body)}`);
+    return deployed.body.functions[0].function_id;
+  }
+
   /** Invokes by name; returns the record. */
   // biome-ignore lint/suspicious/noExplicitAny: the record as it came.
   async invoke(name: string, payload: unknown = null, more: object = {}): Promise<any> {
