@@ -10,6 +10,7 @@ import { agree, button, card, cellOf, refusalsOf, rowOf, saved, Tabs } from "../
 const daemon = new Daemon();
 const tabs = new Tabs(daemon);
 const folder = mkdtempSync("/var/tmp/hearth-page-");
+const HOSTILE = "<img src=x onerror=window.owned=1>";
 
 beforeAll(() => daemon.start({ HEARTH_CELLS: "1", HEARTH_LOG_LEVEL: "warn" }));
 afterEach(() => tabs.close());
@@ -112,9 +113,9 @@ describe("a function with code on the page", () => {
     expect(await form.locator(".problem-output").textContent()).toContain("index.mjs");
     await refusalsOf(tab, 400);
     expect(await versionsOf(function_id)).toHaveLength(1);
-    const next = { "index.mjs": "export const handler = (n) => n + 1;\n", "more.txt": "more\n" };
+    const next = { "index.mjs": "export const handler = (n) => n + 1;\n", [HOSTILE]: "more\n" };
     await form.getByLabel("Code", { exact: true }).setInputFiles(archive("next", next));
-    await form.getByLabel("Note").fill("adds one");
+    await form.getByLabel("Note").fill(`adds one ${HOSTILE}`);
     await button(page, "Create version 2").click();
     const versions = card(page, "Versions");
     const item = versions.getByRole("listitem").filter({ hasText: "adds one" });
@@ -125,9 +126,10 @@ describe("a function with code on the page", () => {
     await button(page, "Compare").click();
     await versions.getByLabel("Files that differ").waitFor();
     expect(await versions.locator(".changed-files li").allTextContents()).toEqual([
+      `added${HOSTILE}`,
       "changedindex.mjs",
-      "addedmore.txt",
     ]);
+    expect(await page.evaluate("document.querySelectorAll('main img').length")).toBe(0);
     expect(await versions.locator(".changes dt").allTextContents()).toEqual(["code_sha256"]);
   });
 
