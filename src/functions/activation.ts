@@ -70,7 +70,7 @@ export class Activation {
     const since = () => Math.round((clock.monotonicMs() - begun_ms) * 1000) / 1000;
     const ids = plans.map(({ opening }) => opening.record.id);
     try {
-      await together(...plans.map((plan) => this.#prove(plan)));
+      await together(...plans.map((plan) => this.#proved(plan, plans.length > 1)));
       failpoint("functions.version.warmed");
       const warmed_ms = since();
       await inTurn(moves, ids, async () => {
@@ -87,6 +87,21 @@ export class Activation {
     } catch (error) {
       await inTurn(moves, ids, () => together(...plans.map((plan) => this.#settle(plan))));
       throw error;
+    }
+  }
+
+  /** Like `#prove`; a refusal names the function if it is one of several. */
+  async #proved(plan: Plan, isOneOfMany: boolean): Promise<void> {
+    try {
+      await this.#prove(plan);
+    } catch (error) {
+      if (!isOneOfMany || !(error instanceof AppError)) throw error;
+      const { code, message, details, hint } = error;
+      throw new AppError(code, `function '${plan.opening.record.name}': ${message}`, {
+        cause: error,
+        ...(details === null ? {} : { details }),
+        ...(hint === null ? {} : { hint }),
+      });
     }
   }
 

@@ -312,7 +312,10 @@ describe("a deployment", () => {
       { name: "one", code_sha256: good, ...NODE },
       { name: "two", code_sha256: second, ...NODE },
     ];
-    expect((await deployments(pair(bad))).body.error_code).toBe("HANDLER_FAILED");
+    expect((await deployments(pair(bad))).body).toMatchObject({
+      error_code: "HANDLER_FAILED",
+      error: expect.stringContaining("function 'two': "),
+    });
     for (const name of ["one", "two"]) {
       expect((await daemon.call("GET", `/api/functions/by-name/${name}`)).status).toBe(404);
     }
