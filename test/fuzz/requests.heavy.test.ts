@@ -14,6 +14,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { errorSchema, errorsOf } from "../../src/docs/openapi.ts";
 import { type Counts, countAtRest, expectAtRest } from "../recovery/rest.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
+import { archive } from "../support/file-helper.ts";
 import { nameOf, ROUTES } from "../support/routes.ts";
 import { StoreRows, type Table } from "../support/rows.ts";
 import { connections } from "./bytes.ts";
@@ -188,6 +189,8 @@ async function tidy(kept = 8): Promise<void> {
     function_id: own.map(({ id }) => id),
     name: [...own.map(({ name }) => name), "n1"],
     path: ["f", "d"],
+    version: ["1", "2", "3"],
+    other_version: ["1", "2", "3"],
     pid: state.there.pid ?? [],
     container_id: (await containersOf(keys.tenant)).map(({ container_id }) => container_id),
     job_id: state.there.job_id ?? [],
@@ -203,10 +206,22 @@ async function tidy(kept = 8): Promise<void> {
   expect(daemon.output).not.toMatch(/"level":("error"|50)/);
 }
 
-/** A few functions that can be called, and tenants that can be changed. */
+/** Uploads code of the tenant, the same each time, and returns its digest. */
+async function uploaded(): Promise<string> {
+  const response = await fetch(`${daemon.url}/api/functions/code`, {
+    method: "POST",
+    headers: { ...asKey(keys.tenant), "content-type": "application/x-tar" },
+    body: new Uint8Array(archive({ name: "f", content: "1\n" })),
+  });
+  expect(response.status).toBe(201);
+  return ((await response.json()) as { code_sha256: string }).code_sha256;
+}
+
+/** A few functions with code that can be called, and tenants that can be changed. */
 async function furnish(): Promise<void> {
   for (const name of ["n1", "n2", "n3"]) {
-    const { body } = await daemon.call("POST", "/api/functions", { name, handler: "cat" }, asKey(keys.tenant));
+    const made = { name, handler: "cat", code_sha256: await uploaded() };
+    const { body } = await daemon.call("POST", "/api/functions", made, asKey(keys.tenant));
     if (body.id !== undefined)
       await daemon.call("POST", `/api/functions/${body.id}/deploy`, undefined, asKey(keys.tenant));
   }

@@ -1,6 +1,7 @@
 /** Requests for every route of the table, with ids that are there and ids that are not, and the bytes that they are. */
 import fc from "fast-check";
 import type { Route } from "../../src/http/route.ts";
+import { archive } from "../support/file-helper.ts";
 import { PARAMETER, parametersOf, ROUTES } from "../support/routes.ts";
 import { bodyText, HOSTILE_TEXT, queryText, rawOf } from "./values.ts";
 
@@ -62,6 +63,24 @@ function whoFor({ auth }: Route): fc.Arbitrary<Who> {
   );
 }
 
+/** Archives of code, with texts alone, so that a request can be printed; some that are refused. */
+const ARCHIVES: readonly string[] = [
+  archive({ name: "f", content: "1\n" }),
+  archive({ name: "d/run", content: "#!/bin/sh\ncat\n" }, { name: "l", type: "symlink", link: "d/run" }),
+  archive({ name: "../out", content: "1\n" }),
+  archive({ name: "l", type: "symlink", link: "/etc/passwd" }),
+  archive({ name: "f", content: "1\n" }).subarray(0, 600),
+  archive(),
+].map((bytes) => bytes.toString("latin1"));
+
+function bodyFor(route: Route): fc.Arbitrary<string | null> {
+  if (route.body !== null) return bodyText(route.body);
+  // A route that reads no body is sent one now and then.
+  const others = fc.constantFrom(null, null, null, "{}", "{");
+  const isArchive = route.upload?.content.includes("application/zip") === true;
+  return isArchive ? fc.oneof({ weight: 3, arbitrary: fc.constantFrom(...ARCHIVES) }, others) : others;
+}
+
 function requestFor(route: Route): fc.Arbitrary<FuzzRequest> {
   const names = parametersOf(route);
   return fc.record({
@@ -72,8 +91,7 @@ function requestFor(route: Route): fc.Arbitrary<FuzzRequest> {
     ),
     parameters: fc.record(Object.fromEntries(names.map((name) => [name, parameter]))),
     query: route.query === null ? fc.constantFrom("", "?a=b", "?%zz") : queryText(route.query),
-    // A route that reads no body is sent one now and then.
-    body: route.body === null ? fc.constantFrom(null, null, null, "{}", "{") : bodyText(route.body),
+    body: bodyFor(route),
     who: whoFor(route),
     headers,
   });
