@@ -84,7 +84,7 @@ export class CodeStore {
    * `in_use`: the caller takes a hold of each for the instance that has it.
    */
   async boot(in_use: Iterable<string> = []): Promise<void> {
-    const { storage, log } = this.#options;
+    const { storage } = this.#options;
     await this.#archives.begin();
     const found = new Set(await storage().list("code"));
     const rowless = new Set(found);
@@ -94,10 +94,7 @@ export class CodeStore {
         if (!found.has(digest)) this.#lost.add(digest);
       }
     }
-    if (this.#lost.size > 0) {
-      const digests = [...this.#lost].slice(0, LOST_NAMED_MAX).join(" ");
-      log.error("the storage pool lacks code of functions: deploy it again", { count: this.#lost.size, digests });
-    }
+    if (this.#lost.size > 0) this.#logLost([...this.#lost]);
     for (const digest of in_use) if (rowless.delete(digest)) this.#rowless.add(digest);
     const clear = async () => {
       for (const id of rowless) await (id.startsWith(NEW) ? this.#sweep(id) : this.#free(id)).catch(() => {});
@@ -297,7 +294,13 @@ export class CodeStore {
     try {
       await this.get(tenant_id, digest);
       this.#checkFound(digest);
-      const { session, close } = await files().open(tenant_id, storage().subvolume("code", digest), 0);
+      const root = storage().subvolume("code", digest);
+      const { session, close } = await files()
+        .open(tenant_id, root, 0)
+        .catch(async (error: unknown) => {
+          await this.check(digest);
+          throw error;
+        });
       return await work({
         session,
         close: () => {
@@ -318,6 +321,26 @@ export class CodeStore {
   hold(digest: string): () => void {
     this.#checkFound(digest);
     return this.#hold(digest);
+  }
+
+  /**
+   * Looks whether the tree is on the disk, after an error that its loss would explain. Rejects with NOT_FOUND if somebody has
+   * removed it: then the log names it, and an upload of the same files makes it again.
+   */
+  async check(digest: string): Promise<void> {
+    await this.#turns.run(digest, async () => {
+      if (this.#lost.has(digest) || !(await this.#rows.has(digest))) return;
+      if ((await this.#options.storage().list("code")).includes(digest)) return;
+      this.#lost.add(digest);
+      this.#whole.delete(digest);
+      this.#logLost([digest]);
+    });
+    this.#checkFound(digest);
+  }
+
+  #logLost(digests: readonly string[]): void {
+    const fields = { count: digests.length, digests: digests.slice(0, LOST_NAMED_MAX).join(" ") };
+    this.#options.log.error("the storage pool lacks code of functions: deploy it again", fields);
   }
 
   #hold(digest: string): () => void {

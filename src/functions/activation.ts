@@ -85,6 +85,12 @@ export class Activation {
         }
       });
     } catch (error) {
+      // Without the text of the error, which may be a handler's.
+      const error_code = error instanceof AppError ? error.code : "INTERNAL";
+      for (const { opening } of plans) {
+        const { id: function_id, version } = opening.record;
+        log.warn("version not activated", { function_id, version, error_code, ms: since() });
+      }
       await inTurn(moves, ids, () => together(...plans.map((plan) => this.#settle(plan))));
       throw error;
     }

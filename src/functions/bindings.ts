@@ -25,6 +25,8 @@ export interface SecretValues {
 export interface HeldCode {
   /** Keeps the files of a digest until the returned function is called. */
   hold(digest: string): () => void;
+  /** Rejects with NOT_FOUND if the files of a digest are gone from the disk. After an error that this would explain. */
+  check(digest: string): Promise<void>;
 }
 
 export interface Bound {
@@ -152,6 +154,10 @@ export class Bindings {
         await instances.attach(instance, { code: record.code_sha256, secrets: files, egress: record.egress });
         failpoint("functions.bind.attached");
       }
+    } catch (error) {
+      const lost = await this.#lostCode(record);
+      if (lost === null) throw error;
+      return this.#faulty(group, lost, { begun_ms, load_ms: null });
     } finally {
       for (const value of values.values()) value.fill(0);
     }
@@ -175,6 +181,18 @@ export class Bindings {
       throw error;
     }
     return this.#secrets(record);
+  }
+
+  /** Returns the ending of calls whose code is gone from the disk; null: it is there. */
+  async #lostCode({ code_sha256 }: FunctionRecord): Promise<Ending | null> {
+    if (code_sha256 === null) return null;
+    try {
+      await this.#options.code.check(code_sha256);
+      return null;
+    } catch (error) {
+      if (error instanceof AppError && error.code === "NOT_FOUND") return failedEnding(errorText(error));
+      throw error;
+    }
   }
 
   /** The values of all secrets of a version, or the ending of its calls where one does not exist. */

@@ -63,8 +63,11 @@ export const openApi = z.looseObject({
 
 /** What this daemon offers. */
 export const FEATURES = {
-  functions: "shell handlers in warm containers",
+  functions: "shell, nodejs, python3 and custom handlers in warm containers",
+  code: "archives of files, mounted read-only at /function",
+  secrets: "encrypted at rest, as variables and files",
   versions: "rollback to warm instances",
+  deployments: "several functions, all or none",
   api_access: "handlers may call the API",
   containers: "with files, addresses, logs, terminals and published ports",
   volumes: "with quotas, files and archives",

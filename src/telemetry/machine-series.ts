@@ -43,9 +43,9 @@ export function addMachineSeries(registry: Registry, sources: MachineSources): v
   });
   const storage = shared(sources.storage);
   gauge("hearth_storage_size_bytes", "Size of the storage pool.", async () => (await storage()).size_mb * MEGABYTE);
-  const written = "Bytes used by containers and volumes in the storage pool.";
+  const written = "Bytes used by containers, volumes and code in the storage pool.";
   gauge("hearth_storage_used_bytes", written, async () => (await storage()).used_mb * MEGABYTE);
-  const left = "Free bytes for containers and volumes in the storage pool.";
+  const left = "Free bytes for containers, volumes and code in the storage pool.";
   gauge("hearth_storage_free_bytes", left, async () => (await storage()).free_mb * MEGABYTE);
   const tracked = "Tracked connections of this machine.";
   gauge("hearth_tracked_connections", tracked, async () => sources.connections().used_count);

@@ -230,7 +230,7 @@ export async function handler(n) {
 
 describe("a version that does not work", () => {
   it("is not activated: its handler does not load, or is not there", async () => {
-    await deployed("steady", echo, NODE);
+    const { function_id } = await deployed("steady", echo, NODE);
     const broken = await uploaded({
       "index.mjs": "console.error('about to fail');\nthrow new TypeError('bad start');\n",
     });
@@ -242,6 +242,11 @@ describe("a version that does not work", () => {
         details: { output: expect.stringContaining("about to fail") },
       },
     });
+    const line = await eventually("the log names the function", () =>
+      daemon.output.split("\n").find((line) => line.includes("version not activated")),
+    );
+    expect(JSON.parse(line)).toMatchObject({ function_id, version: 2, error_code: "HANDLER_FAILED" });
+    expect(line).not.toContain("bad start");
     const other = await uploaded({ "other.mjs": "" });
     expect(await deployments([{ name: "steady", code_sha256: other, ...NODE }])).toMatchObject({
       status: 400,

@@ -82,6 +82,28 @@ describe("a start", () => {
     await eventually("the tree to go with its instance", async () => (await ground.trees()).length === 0);
   });
 
+  it("is not needed to notice that somebody has removed a tree, nor to make it again", async () => {
+    const ground = new CodeGround();
+    grounds.push(ground);
+    await ground.open();
+    await ground.tenant("t");
+    const bytes = archive({ name: `f${state.number++}` });
+    const { digest } = await ground.code.put("t", inPieces(bytes));
+    await ground.code.check(digest);
+    await ground.pool.remove("code", digest);
+    for (const look of [
+      () => ground.code.pack("t", digest),
+      () => ground.code.diff("t", null, digest, 1),
+      () => ground.code.check(digest),
+    ]) {
+      await expect(look()).rejects.toMatchObject({ code: "NOT_FOUND", message: `files of code ${digest} are lost` });
+    }
+    expect(ground.lines.filter((line) => line.includes("lacks code"))).toHaveLength(1);
+    await ground.code.put("t", inPieces(bytes));
+    await ground.code.check(digest);
+    expect(() => ground.code.hold(digest)).not.toThrow();
+  });
+
   it("replaces a tree that lost content in a power cut as soon as it is uploaded again", async () => {
     const ground = new CodeGround();
     grounds.push(ground);

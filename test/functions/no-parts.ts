@@ -12,6 +12,7 @@ export const NO_SECRETS: SecretValues = {
 
 export const NO_CODE: HeldCode & Code = {
   hold: () => () => {},
+  check: () => Promise.resolve(),
   get: async () => {
     throw new AppError("NOT_FOUND", "code not found");
   },

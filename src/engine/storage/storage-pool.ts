@@ -263,7 +263,7 @@ export class StoragePool implements Storage {
 
   #refuseWhenFull(): void {
     if (this.#room_bytes >= LIMITS.storage_pool_room_bytes_min) return;
-    throw new AppError("CAPACITY_FULL", "the disk has no space for files of containers and volumes");
+    throw new AppError("CAPACITY_FULL", "the disk has no space for files of containers, volumes and code");
   }
 
   async #done(what: string, request: StorageRequest): Promise<StorageAnswer> {
