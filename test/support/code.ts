@@ -18,7 +18,7 @@ export function archive(files: Tree): Uint8Array<ArrayBuffer> {
       mkdirSync(dirname(join(root, path)), { recursive: true });
       writeFileSync(join(root, path), text, { mode: path.endsWith(".sh") ? 0o755 : 0o644 });
     }
-    return new Uint8Array(execFileSync("tar", ["-C", root, "-czf", "-", "."]));
+    return new Uint8Array(execFileSync("tar", ["-C", root, "-czf", "-", "."], { maxBuffer: 256 << 20 }));
   } finally {
     rmSync(root, { recursive: true, force: true });
   }
