@@ -68,6 +68,11 @@ export class Bindings {
     this.#faults.delete(group);
   }
 
+  /** The tenant of an open group. */
+  tenantOf(group: string): string {
+    return this.#version(group).record.tenant_id;
+  }
+
   /** Why the handler of a group could not be loaded the last time; null if it was loaded, or never tried. */
   faultOf(group: string): Ending | null {
     return this.#faults.get(group) ?? null;

@@ -49,7 +49,7 @@ interface Held {
   bound: Bound | Promise<Bound> | null;
   /** The kernel's count of memory kills in the instance when it was last read. */
   oom_kills: number;
-  /** Calls that run in it, and those of them that may use the API. */
+  /** Calls that run in it and its binding, and those calls that may use the API. */
   running_count: number;
   api_count: number;
   /** Calls that ended in it. */
@@ -220,7 +220,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       isOverdue = true;
       instance.minit.close();
     });
-    if (held.running_count++ === 0) this.#weights.began(record.tenant_id, instance.id);
+    this.#begin(held, record.tenant_id);
     try {
       const served =
         instance.resident === null
@@ -233,7 +233,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       return { ending, handler_ms: this.#clock.monotonicMs() - begun_ms, reuse: false, idle: IDLE };
     } finally {
       cancel();
-      if (--held.running_count === 0) this.#weights.ended(record.tenant_id, instance.id);
+      this.#end(held, record.tenant_id);
       if (token !== null) {
         this.#tokens.revoke(token);
         if (--held.api_count === 0) this.#api_tenants.delete(instance.address);
@@ -306,7 +306,26 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   #bind(held: Held, group: string): Bound | Promise<Bound> {
     const binding = this.#bindings.bind(held.instance, group, () => this.#hasOomKill(held));
     held.bound = binding;
-    return binding instanceof Promise ? this.#settle(held, binding) : binding;
+    return binding instanceof Promise ? this.#load(held, group, binding) : binding;
+  }
+
+  /** A handler that is being loaded draws on the processor's share of its tenant, as calls do. */
+  async #load(held: Held, group: string, binding: Promise<Bound>): Promise<Bound> {
+    const tenant_id = this.#bindings.tenantOf(group);
+    this.#begin(held, tenant_id);
+    try {
+      return await this.#settle(held, binding);
+    } finally {
+      this.#end(held, tenant_id);
+    }
+  }
+
+  #begin(held: Held, tenant_id: string): void {
+    if (held.running_count++ === 0) this.#weights.began(tenant_id, held.instance.id);
+  }
+
+  #end(held: Held, tenant_id: string): void {
+    if (--held.running_count === 0) this.#weights.ended(tenant_id, held.instance.id);
   }
 
   async #settle(held: Held, binding: Promise<Bound>): Promise<Bound> {

@@ -19,7 +19,7 @@ export function sharesOf(running: ReadonlyMap<string, ReadonlySet<string>>): Map
 export class Weights {
   readonly #clock: Clock;
   readonly #write: (instance_id: string, share: number) => void;
-  /** Instances that run a call, by tenant. */
+  /** Instances that run a call or load their handler, by tenant. */
   readonly #running = new Map<string, Set<string>>();
   /** Weights that were written; absent: a whole share, which every instance has from its start. */
   readonly #written = new Map<string, number>();
