@@ -33,6 +33,9 @@ const ENVIRONMENT = {
   PIP_DISABLE_PIP_VERSION_CHECK: "1",
   PIP_NO_INPUT: "1",
   PIP_ROOT_USER_ACTION: "ignore",
+  // Bytecode of Python then names a hash of its source instead of the source's time, which code does not keep: instances
+  // would compile all modules anew.
+  SOURCE_DATE_EPOCH: "315532800",
 };
 
 /** The command that installs what a folder names; null: it names nothing. */
