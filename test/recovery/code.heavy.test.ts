@@ -6,7 +6,9 @@
 import { existsSync, readdirSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Failpoint } from "../../src/base/failpoints.ts";
-import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { tarHeader } from "../../src/engine/files/tar.ts";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { ENTRY } from "../support/file-helper.ts";
 import { answered, functionOf, KINDS, SECRET, upload } from "./code-functions.ts";
 import { ask, DaemonDied } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
@@ -201,5 +203,35 @@ describe("a daemon with functions that have code, when it is killed", () => {
   it("at each of these leaves nothing when it is stopped at last", async () => {
     expect(await daemon.stop("SIGTERM")).toBe(0);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
+
+describe("a daemon that is stopped", () => {
+  it("during a deployment, a load and an upload ends within its time and leaves nothing", async () => {
+    await daemon.stop("SIGTERM");
+    await daemon.start(SETTINGS);
+    const hanging = await upload(daemon, "index.mjs", "await new Promise(() => {});\nexport const handler = 1;\n");
+    const functions = [functionOf("nodejs", "hangs", hanging), { name: "beside", handler: "cat" }];
+    const deployment = daemon.call("POST", "/api/functions/deployments", { functions }).catch((error) => error);
+    await eventually("it loads", async () => {
+      return (await daemon.call("GET", "/api/functions/pool/stats")).body.warming_count > 0;
+    });
+    const endless = new ReadableStream({
+      start: (to) => to.enqueue(new Uint8Array(tarHeader({ ...ENTRY, name: "f", size: 100_000_000 }))),
+      pull: (to) => new Promise((resolve) => setTimeout(resolve, 20)).then(() => to.enqueue(new Uint8Array(512))),
+    });
+    const sending = fetch(`${daemon.url}/api/functions/code`, {
+      ...{ method: "POST", body: endless, duplex: "half" },
+      headers: { "x-api-key": KEY, "content-type": "application/x-tar" },
+    } as RequestInit).catch((error) => error);
+    await eventually("it is unpacked", () => trees().some((id) => id.startsWith("new-")));
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    await Promise.all([deployment, sending]);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+    await daemon.start(SETTINGS);
+    for (const name of ["hangs", "beside"]) {
+      expect((await daemon.call("GET", `/api/functions/by-name/${name}`)).status).toBe(404);
+    }
+    expect(trees().filter((id) => id.startsWith("new-"))).toEqual([]);
   });
 });
