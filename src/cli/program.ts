@@ -45,7 +45,7 @@ const WORDS: Readonly<Record<string, string>> = {
   file: "a file; - or nothing reads standard input",
   session: "id",
   name: "",
-  payload: "text for the handler's standard input; - to read it from standard input",
+  payload: "the payload, as JSON or text; - to read it from standard input",
   invocation: "id of an invocation record",
   version: "version number",
   "other-version": "number of the version to compare with",

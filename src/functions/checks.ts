@@ -109,11 +109,15 @@ export class Checks {
     const places = name.includes("/")
       ? [posix.resolve(directory, name)]
       : path.split(":").map((one) => posix.join(one, name));
+    let is_found = false;
     for (const place of places) {
       const mode = await this.#modeOf(version, place);
-      if (mode !== null && (mode & TYPE_MASK) !== DIRECTORY && (mode & EXECUTABLE) !== 0) return;
+      if (mode === null || (mode & TYPE_MASK) === DIRECTORY) continue;
+      if ((mode & EXECUTABLE) !== 0) return;
+      is_found = true;
     }
-    throw invalid("handler", `command not found: ${name}`);
+    const problem = is_found ? "file is not executable and does not begin with #!" : "command not found";
+    throw invalid("handler", `${problem}: ${name}`);
   }
 
   /** Looks into the code for a path below /function, else into the image. */

@@ -75,6 +75,6 @@ function handlerFailed(text: string, { stderr, exit_code, status }: Ending, smok
   };
   return new AppError("HANDLER_FAILED", text, {
     details: smoke === undefined ? details : { ...details, expected: [smoke.expect_status], received: status },
-    hint: "the active version stays; correct the code and try again",
+    hint: "correct the function and deploy it again; a version that is active stays active",
   });
 }

@@ -255,6 +255,10 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
       status: 400,
       body: { error: "handler: command not found: no-such-command" },
     });
+    await daemon.call("PUT", `/api/functions/${created.body.id}`, { handler: "/etc/passwd" });
+    expect((await daemon.call("POST", `/api/functions/${created.body.id}/deploy`)).body.error).toBe(
+      "handler: file is not executable and does not begin with #!: /etc/passwd",
+    );
     expect((await daemon.call("GET", `/api/functions/${created.body.id}`)).body.state).toBe("pending");
     await daemon.deploy({ name: "lost", handler: "cat file", environment: { PATH: "/nowhere" } });
     expect(await daemon.invoke("lost")).toMatchObject({ status: "failed", exit_code: 127 });

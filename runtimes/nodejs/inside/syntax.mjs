@@ -10,8 +10,8 @@ import { stripVTControlCharacters } from "node:util";
 /** Memory limit of a function below which there is no room for a second process. */
 const MEMORY_LIMIT_MB_MIN = 192;
 const TIMEOUT_MS = 5000;
-/** `file:///function/index.mjs:3`, the line, and a mark below it. */
-const PLACE = /^(?:file:\/\/)?(?<file>\/[^\n]*):(?<line>\d+)\n[^\n]*\n\s*\^+\s*$/mu;
+/** `file:///function/index.mjs:3`, the line, and a mark below it; line and mark are empty behind the end of the file. */
+const PLACE = /^(?:file:\/\/)?(?<file>\/[^\n]*):(?<line>\d+)\n(?:[^\n]*\n[ \t]*\^+[ \t]*$|\n[ \t]*$)/mu;
 
 function findPlace(error, path, memory_limit_mb) {
   const own = PLACE.exec(String(error.stack));
@@ -30,5 +30,5 @@ export function addPlace(error, path, code_directory, memory_limit_mb) {
   const { file, line } = place.groups;
   const { message } = error;
   error.message = `${message} (${relative(code_directory, file)}, line ${line})`;
-  if (!String(error.stack).includes(place[0])) error.stack = `${place[0]}\n\n${error.stack}`;
+  if (!String(error.stack).includes(place[0])) error.stack = `${place[0].trimEnd()}\n\n${error.stack}`;
 }
