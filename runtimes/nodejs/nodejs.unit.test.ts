@@ -260,7 +260,13 @@ describe("loading", () => {
     ["a throw", "a.mjs", { "a.mjs": "throw new RangeError('at the top');" }, "RangeError", "at the top"],
     ["a rejected await", "a.mjs", { "a.mjs": "await Promise.reject('text');" }, "string", "text"],
     ["a syntax error", "a.mjs", { "a.mjs": "export const = 1;" }, "SyntaxError", "Unexpected token"],
-    ["an unexpected end", "a.mjs", { "a.mjs": "1;\nexport const\n" }, "SyntaxError", "Unexpected end of input (a.mjs, line 3)"],
+    [
+      "an unexpected end",
+      "a.mjs",
+      { "a.mjs": "1;\nexport const\n" },
+      "SyntaxError",
+      "Unexpected end of input (a.mjs, line 3)",
+    ],
     ["a missing dependency", "a.mjs", { "a.mjs": "import 'nothing';" }, "Error", "Cannot find package 'nothing'"],
     [
       "a late throw",
