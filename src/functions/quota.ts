@@ -59,14 +59,17 @@ export function refusalOf(quota: readonly Guard[], conflict: number): AppError |
  */
 export async function trimStorage(store: Store, quotas: Quotas, log: Log, isLate: () => boolean): Promise<void> {
   for (let after = ""; ; ) {
-    const page = await store.read<{ readonly id: string; readonly bytes: number }>(
-      `SELECT id, ${STORED} AS bytes FROM tenants WHERE id > ? ORDER BY id LIMIT ?`,
+    const page = await store.read<{ readonly id: string; readonly bytes: number; readonly record_bytes: number }>(
+      `SELECT id, ${STORED} AS bytes, (SELECT coalesce(sum(stored_bytes), 0) FROM functions WHERE tenant_id = tenants.id)
+        AS record_bytes FROM tenants WHERE id > ? ORDER BY id LIMIT ?`,
       [after, LIMITS.list_limit_max],
     );
-    for (const { id, bytes } of page) {
+    for (const { id, bytes, record_bytes } of page) {
       const max_mb = quotas.of(id).storage_mb_max;
       if (max_mb === null || bytes < max_mb * MEGABYTE) continue;
-      const freed = await trimOne(store, id, bytes - max_mb * TRIMMED_MEGABYTE, isLate);
+      // Code may have the whole storage: then the newest records stay within a tenth of it.
+      const excess = Math.min(bytes - max_mb * TRIMMED_MEGABYTE, record_bytes - max_mb * (MEGABYTE - TRIMMED_MEGABYTE));
+      const freed = await trimOne(store, id, excess, isLate);
       if (freed > 0) log.info("records deleted to free storage", { tenant_id: id, bytes: freed });
     }
     if (page.length < LIMITS.list_limit_max) break;

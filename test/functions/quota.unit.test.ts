@@ -98,6 +98,17 @@ describe("what a tenant has above its storage", () => {
     expect([await recordsOf(store, 1), await recordsOf(store, 2)]).toEqual([[3], [11, 12, 13]]);
   });
 
+  it("leaves the newest records a tenth of a storage that code has used up", async () => {
+    const store = scratch().open();
+    await makeTenant(store, "coder", { storage_mb_max: 1 });
+    await makeFunction(store, 1, "coder");
+    await makeRecords(store, 1, [1, 2, 3, 4], 40_000);
+    const sql = "INSERT INTO code (tenant_id, digest, size_bytes, entry_count, created_at) VALUES (?, ?, ?, 1, 0)";
+    await store.write([{ sql, args: ["coder", "a".repeat(64), 5 * MEGABYTE] }]);
+    await trimStorage(store, quotas, quietLog, never);
+    expect(await recordsOf(store, 1)).toEqual([3, 4]);
+  });
+
   it("goes from one function after the other when the largest has no more records", async () => {
     const store = scratch().open();
     await makeTenant(store, "over", { storage_mb_max: 0 });
