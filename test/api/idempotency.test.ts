@@ -40,6 +40,11 @@ describe("a route that takes an Idempotency-Key", () => {
   const REQUESTS: Record<string, () => readonly [method: string, path: string, body?: unknown]> = {
     createFunction: () => ["POST", "/api/functions", { name: "keyed", handler: "cat" }],
     updateFunction: () => ["PUT", `/api/functions/${made.function_id}`, { handler: "rev" }],
+    deployFunctions: () => [
+      "POST",
+      "/api/functions/deployments",
+      { functions: [{ name: "together", handler: "cat" }] },
+    ],
     createTenant: () => ["POST", "/api/tenants", { name: "keyed" }],
     createVolume: () => ["POST", "/api/volumes", { name: "keyed" }],
     deleteVolume: () => ["DELETE", "/api/volumes/keyed"],
