@@ -72,7 +72,10 @@ export class Checks {
     const { runtime, code_sha256, id } = version;
     if (code_sha256 === null && runtimeOfVersion(runtime).needsCode) {
       throw new AppError("INVALID_ARGUMENT", `a function of the runtime ${runtime} needs code`, {
-        hint: `upload a tar or zip archive with PUT /api/functions/${id ?? "<id>"}/code, or run hearth deploy in its folder`,
+        hint:
+          id === null
+            ? "upload an archive with POST /api/functions/code and send its code_sha256, or run hearth deploy in the folder"
+            : `upload a tar or zip archive with PUT /api/functions/${id}/code, or run hearth deploy in its folder`,
       });
     }
     await this.#handler(version);

@@ -266,7 +266,7 @@ export class TarReader {
 
   async #fill(): Promise<void> {
     const next = await this.#source.next();
-    if (next.done === true) throw refusal("truncated archive");
+    if (next.done === true) throw refusal("truncated archive, or not an archive");
     const { buffer, byteOffset, byteLength } = next.value;
     this.#bytes_left -= byteLength;
     if (this.#bytes_left < 0) throw refusal(`archive too large (limit ${this.#bytes_max} bytes)`);
