@@ -7,12 +7,15 @@ import { defineConfig } from "vitest/config";
 const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.test.ts"];
 
 /**
- * Tests on daemons of their own that look at nothing of the machine, and so run in the thread of the unit tests, beside
- * the other tests on containers.
+ * Tests on daemons or processes of their own that look at nothing of the machine, and so run in the thread of the unit
+ * tests, beside the other tests on containers.
  */
 const CLIENTS = [
   "test/api/{cli,cli-build,cli-containers,cli-dev,cli-keys,cli-project,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
   "test/api/{audit,idempotency,secrets,tenants,terminal,terminal-command,terminal-ends}.test.ts",
+  "runtimes/nodejs/{attacks,nodejs-process}.test.ts",
+  "runtimes/python3/{python3-calls,python3-process}.test.ts",
+  "runtimes/custom/{http,lambda}.test.ts",
 ];
 
 /** They cover every file of the helper. */
