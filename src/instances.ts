@@ -9,12 +9,12 @@ import type { Ids } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
 import { LocalEngine } from "./engine/engine.ts";
-import { Bindings, type HeldCode, type SecretValues } from "./functions/bindings.ts";
-import type { Call } from "./functions/calling.ts";
+import { Bindings, type HeldCode, type SecretValues } from "./functions/calls/bindings.ts";
+import type { Call } from "./functions/calls/calling.ts";
+import { FunctionLauncher } from "./functions/calls/launch.ts";
+import type { Outcome } from "./functions/calls/outcome.ts";
+import { InvocationTokens } from "./functions/calls/tokens.ts";
 import { Classes } from "./functions/classes.ts";
-import { FunctionLauncher } from "./functions/launch.ts";
-import type { Outcome } from "./functions/outcome.ts";
-import { InvocationTokens } from "./functions/tokens.ts";
 import { buildahCommand, helperPath, imageStore, profileImage } from "./installation/paths.js";
 
 interface Parts {

@@ -7,9 +7,9 @@ import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
 import { readSocketMemory, SocketMemoryWatch } from "./engine/kernel/kernel-budgets.ts";
 import type { Engine } from "./engine/ports.ts";
-import type { Call } from "./functions/calling.ts";
-import type { Invocations } from "./functions/invocations.ts";
-import type { Outcome } from "./functions/outcome.ts";
+import type { Call } from "./functions/calls/calling.ts";
+import type { Outcome } from "./functions/calls/outcome.ts";
+import type { Invocations } from "./functions/records/invocations.ts";
 
 interface Services {
   readonly pool: Pool<Call, Outcome>;

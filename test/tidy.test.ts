@@ -73,7 +73,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/base/",
     "src/http/route.ts",
     "src/functions/schema.ts",
-    "src/functions/deployment-schema.ts",
+    "src/functions/versions/schema.ts",
     "src/functions/pool-schema.ts",
     "src/functions/groups.ts",
     "src/containers/schema.ts",

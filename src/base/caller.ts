@@ -1,6 +1,6 @@
 /**
  * The caller of a request: its tenant, its scopes, the port that tells a caller by its credential, and the
- * refusals. src/tenants/keys.ts keeps API keys and access tokens, src/functions/tokens.ts the tokens of running
+ * refusals. src/tenants/keys.ts keeps API keys and access tokens, src/functions/calls/tokens.ts the tokens of running
  * invocations.
  */
 import { AppError } from "./errors.ts";

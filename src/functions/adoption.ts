@@ -7,11 +7,11 @@ import type { Pool } from "../../pool/index.ts";
 import { errorText } from "../base/errors.ts";
 import type { Log } from "../base/log.ts";
 import type { Adopted } from "../engine/ports.ts";
-import type { Call } from "./calling.ts";
+import type { Call } from "./calls/calling.ts";
+import type { FunctionLauncher } from "./calls/launch.ts";
+import type { Outcome } from "./calls/outcome.ts";
 import type { Classes } from "./classes.ts";
 import type { Groups } from "./groups.ts";
-import type { FunctionLauncher } from "./launch.ts";
-import type { Outcome } from "./outcome.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
 import { parseGroupKey } from "./target.ts";
 

@@ -8,11 +8,11 @@ import type { GroupStatus, Pool } from "../../pool/index.ts";
 import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { Bindings } from "./bindings.ts";
-import type { Call } from "./calling.ts";
+import type { Bindings } from "./calls/bindings.ts";
+import type { Call } from "./calls/calling.ts";
+import type { FunctionLauncher } from "./calls/launch.ts";
+import type { Ending, Outcome } from "./calls/outcome.ts";
 import type { Classes } from "./classes.ts";
-import type { FunctionLauncher } from "./launch.ts";
-import type { Ending, Outcome } from "./outcome.ts";
 import type { FunctionRecord } from "./schema.ts";
 import { groupKey, parseGroupKey, prepare } from "./target.ts";
 

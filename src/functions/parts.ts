@@ -10,13 +10,13 @@ import type { CodeStore } from "../code/service.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Store } from "../store/store.ts";
-import type { Checks } from "./checks.ts";
 import type { Classes } from "./classes.ts";
 import type { Groups } from "./groups.ts";
-import type { Proving } from "./proving.ts";
 import type { FunctionRows } from "./rows.ts";
 import type { FunctionRecord } from "./schema.ts";
 import type { TargetCache } from "./target.ts";
+import type { Checks } from "./versions/checks.ts";
+import type { Proving } from "./versions/proving.ts";
 
 /** Who makes a version. */
 export type Author = Pick<Caller, "tenant_id" | "key_id">;

@@ -8,7 +8,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type Quotas, TENANT_LIMITS, tenantGuard } from "../base/tenant-limits.ts";
 import type { Guard, Store } from "../store/store.ts";
-import { deleteOldest } from "./byte-paging.ts";
+import { deleteOldest } from "./records/byte-paging.ts";
 
 const MEGABYTE = 1024 * 1024;
 /**

@@ -6,14 +6,12 @@ import { acknowledgement, pageQuery } from "../base/schema.ts";
 import type { CodeStore } from "../code/service.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { route } from "../http/route.ts";
-import type { Call } from "./calling.ts";
-import { codeRoutes } from "./code-routes.ts";
-import { deployRequest } from "./deployment-schema.ts";
+import type { Call } from "./calls/calling.ts";
+import type { Invoker } from "./calls/invoke.ts";
+import type { Outcome } from "./calls/outcome.ts";
 import { functionsGuide, functionsHealth } from "./guide.ts";
-import type { Invocations } from "./invocations.ts";
-import type { Invoker } from "./invoke.ts";
-import type { Outcome } from "./outcome.ts";
 import { functionPool, functionPools, functionsReadiness, poolStats } from "./pool-schema.ts";
+import type { Invocations } from "./records/invocations.ts";
 import { SAMPLES } from "./samples.ts";
 import {
   createFunction,
@@ -28,6 +26,8 @@ import {
   versionList,
 } from "./schema.ts";
 import type { Functions } from "./service.ts";
+import { codeRoutes } from "./versions/routes.ts";
+import { deployRequest } from "./versions/schema.ts";
 
 const byId = z.object({
   function_id: z.string().meta({ description: "Id of the function.", examples: ["fn_vbdyfv0b4bfn4a9q"] }),

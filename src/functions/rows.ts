@@ -14,7 +14,7 @@ import {
   type StoredNode,
   textOrNull,
 } from "../store/store.ts";
-import { nextBytePage } from "./byte-paging.ts";
+import { nextBytePage } from "./records/byte-paging.ts";
 import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";
 import type { FunctionState } from "./states.ts";
 

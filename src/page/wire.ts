@@ -2,8 +2,8 @@
 import type { z } from "zod";
 import type { containerMetrics, logEntry, processList } from "../containers/exec/schema.ts";
 import type { fileEntry } from "../files/schema.ts";
-import type { versionDiff } from "../functions/deployment-schema.ts";
 import type { functionPools } from "../functions/pool-schema.ts";
+import type { versionDiff } from "../functions/versions/schema.ts";
 import type { operationList } from "../operations/schema.ts";
 import type { volumeDetail } from "../volumes/schema.ts";
 

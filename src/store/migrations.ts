@@ -14,7 +14,7 @@ export interface Migration {
 }
 
 /**
- * Bytes of a record in the store: its texts, and a fixed sum for all else. The same as in src/functions/byte-paging.ts.
+ * Bytes of a record in the store: its texts, and a fixed sum for all else. The same as in src/functions/records/byte-paging.ts.
  */
 const recordBytes = (row: string): string =>
   `500 + octet_length(${row}.stdout) + octet_length(${row}.stderr) + octet_length(${row}.timings)

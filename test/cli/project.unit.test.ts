@@ -16,9 +16,9 @@ import { packedFiles } from "../../src/cli/project/tar-files.ts";
 import { tarOf } from "../../src/cli/project/tar-writer.ts";
 import { unified } from "../../src/cli/project/text-diff.ts";
 import { ApiError } from "../../src/client/client.ts";
-import { deployFunctions } from "../../src/functions/deployment-schema.ts";
 import { projectFunction, projectSchema } from "../../src/functions/project-schema.ts";
 import { smoke } from "../../src/functions/schema.ts";
+import { deployFunctions } from "../../src/functions/versions/schema.ts";
 import { ROUTES } from "../support/routes.ts";
 
 const home = mkdtempSync(join(tmpdir(), "hearth-project-"));

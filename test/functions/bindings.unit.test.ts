@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
 import type { Instance, Instances } from "../../src/engine/ports.ts";
-import { Bindings } from "../../src/functions/bindings.ts";
+import { Bindings } from "../../src/functions/calls/bindings.ts";
 import { SAMPLES } from "../../src/functions/samples.ts";
 import { prepare } from "../../src/functions/target.ts";
 import { NO_CODE, NO_SECRETS } from "./no-parts.ts";

@@ -1,8 +1,8 @@
 /** A tenant without code and secrets, and runtimes without files, for tests that need none. */
 import { RUNTIMES, type Runtime } from "../../runtimes/index.ts";
 import { AppError } from "../../src/base/errors.ts";
-import type { HeldCode, SecretValues } from "../../src/functions/bindings.ts";
-import type { Code } from "../../src/functions/checks.ts";
+import type { HeldCode, SecretValues } from "../../src/functions/calls/bindings.ts";
+import type { Code } from "../../src/functions/versions/checks.ts";
 
 export const NO_SECRETS: SecretValues = {
   values: async (_tenant_id, [name]) => {

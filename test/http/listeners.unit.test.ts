@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { describe, expect, it } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
-import { InvocationTokens } from "../../src/functions/tokens.ts";
+import { InvocationTokens } from "../../src/functions/calls/tokens.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { firstUnreached } from "../../src/http/self-check.ts";
 import { healthRoute, KEY, rawClient, serving } from "./test-server.ts";

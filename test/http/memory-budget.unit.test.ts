@@ -5,7 +5,7 @@ import type { Caller } from "../../src/base/caller.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { InvocationTokens } from "../../src/functions/tokens.ts";
+import { InvocationTokens } from "../../src/functions/calls/tokens.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { type Route, route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";

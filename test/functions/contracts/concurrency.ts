@@ -1,6 +1,6 @@
 /** The promises of the `ConcurrencyLimiter` port: calls in flight against the limits of functions and tenants. */
 import { expect, it } from "vitest";
-import type { ConcurrencyLimiter } from "../../../src/functions/concurrency.ts";
+import type { ConcurrencyLimiter } from "../../../src/functions/calls/concurrency.ts";
 
 const atLimit = (text: string) =>
   expect.objectContaining({ code: "CONCURRENCY_LIMIT", retry_after: 1, message: expect.stringContaining(text) });

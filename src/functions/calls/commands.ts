@@ -1,8 +1,8 @@
 /** Hot path. Calls of a runtime that runs a command per call: the command's environment, and what its exit means. */
-import { invariant } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
-import { traceparentOf } from "../base/trace.ts";
-import type { ExecOutcome, InstanceMinit } from "../engine/ports.ts";
+import { invariant } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { traceparentOf } from "../../base/trace.ts";
+import type { ExecOutcome, InstanceMinit } from "../../engine/ports.ts";
 import type { Calling } from "./calling.ts";
 import { type Ending, oomText, type Served, timeoutText } from "./outcome.ts";
 

@@ -1,25 +1,25 @@
 /**
  * Hot path. One invocation: from a target and a request to a committed record. The answer leaves after the commit.
  */
-import type { Pool } from "../../pool/index.ts";
-import type { Caller } from "../base/caller.ts";
-import type { Clock } from "../base/clock.ts";
-import { toEpochSeconds } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
-import { failpoint } from "../base/failpoints.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { RequestNotes } from "../base/request-observer.ts";
-import type { Trace } from "../base/trace.ts";
-import { heldElsewhere } from "../store/store.ts";
+import type { Pool } from "../../../pool/index.ts";
+import type { Caller } from "../../base/caller.ts";
+import type { Clock } from "../../base/clock.ts";
+import { toEpochSeconds } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { RequestNotes } from "../../base/request-observer.ts";
+import type { Trace } from "../../base/trace.ts";
+import { heldElsewhere } from "../../store/store.ts";
+import type { CallObserver } from "../observer.ts";
+import type { Invocations } from "../records/invocations.ts";
+import type { FunctionRecord, InvocationRecord, InvokeFunction } from "../schema.ts";
+import { functionStates } from "../states.ts";
+import type { Target } from "../target.ts";
 import { secretNames } from "./bindings.ts";
 import type { Call } from "./calling.ts";
 import type { ConcurrencyLimiter } from "./concurrency.ts";
-import type { Invocations } from "./invocations.ts";
-import type { CallObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import type { FunctionRecord, InvocationRecord, InvokeFunction } from "./schema.ts";
-import { functionStates } from "./states.ts";
-import type { Target } from "./target.ts";
 
 function wrongState(state: string): AppError {
   return new AppError("WRONG_STATE", `cannot invoke a function that is ${state}`, {

@@ -8,16 +8,17 @@
  * L2. A version that cannot be loaded makes a fault of its instance, which answers the next call with it and ends. So a
  *     broken handler costs its own calls a record each, and starts no container without a call.
  */
-import type { Invoked, InvokeInfo, Launcher } from "../../pool/index.ts";
-import type { Clock } from "../base/clock.ts";
-import { errorText, invariant } from "../base/errors.ts";
-import { failpoint } from "../base/failpoints.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Log } from "../base/log.ts";
-import type { Adopted, Instance, Instances } from "../engine/ports.ts";
+import type { Invoked, InvokeInfo, Launcher } from "../../../pool/index.ts";
+import type { Clock } from "../../base/clock.ts";
+import { errorText, invariant } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import type { Adopted, Instance, Instances } from "../../engine/ports.ts";
+import type { Classes } from "../classes.ts";
+import type { InvocationTimings } from "../schema.ts";
 import type { Bindings, Bound } from "./bindings.ts";
 import type { ApiAccess, Call, Calling } from "./calling.ts";
-import type { Classes } from "./classes.ts";
 import { runCommand } from "./commands.ts";
 import {
   type Ending,
@@ -30,7 +31,6 @@ import {
   timedOutEnding,
 } from "./outcome.ts";
 import { callResident } from "./residents.ts";
-import type { InvocationTimings } from "./schema.ts";
 import type { InvocationTokens } from "./tokens.ts";
 import { Weights } from "./weights.ts";
 

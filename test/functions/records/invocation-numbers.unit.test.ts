@@ -1,8 +1,8 @@
 /** Numbers of invocations from blocks that the store reserves. */
 import { describe, expect, it } from "vitest";
-import { NumberBlocks } from "../../src/functions/invocation-numbers.ts";
-import { scratchStores } from "../store/scratch.ts";
-import { eventually } from "../support/native.ts";
+import { NumberBlocks } from "../../../src/functions/records/invocation-numbers.ts";
+import { scratchStores } from "../../store/scratch.ts";
+import { eventually } from "../../support/native.ts";
 
 const BLOCK = 1_000_000;
 

@@ -6,14 +6,14 @@
  *     cell. One with an attachment and without a mark is removed by the engine.
  * B2. The code of a version is held while an instance has it.
  */
-import type { Clock } from "../base/clock.ts";
-import { AppError, errorText, invariant } from "../base/errors.ts";
-import { failpoint } from "../base/failpoints.ts";
-import type { Adopted, Instance, Instances } from "../engine/ports.ts";
+import type { Clock } from "../../base/clock.ts";
+import { AppError, errorText, invariant } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import type { Adopted, Instance, Instances } from "../../engine/ports.ts";
+import type { FunctionRecord } from "../schema.ts";
+import type { Prepared } from "../target.ts";
 import { type Ending, failedEnding, rounded } from "./outcome.ts";
 import { bindResident } from "./residents.ts";
-import type { FunctionRecord } from "./schema.ts";
-import type { Prepared } from "./target.ts";
 
 /** The part of the concern of secrets that bindings use. */
 export interface SecretValues {

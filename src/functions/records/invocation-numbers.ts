@@ -5,8 +5,8 @@
  * N1. No number is given twice, also after a crash: a block is durable before its first number is given.
  * N2. Blocks come by compare-and-set, so that several nodes may reserve them from one store.
  */
-import { AppError, invariant } from "../base/errors.ts";
-import type { Store } from "../store/store.ts";
+import { AppError, invariant } from "../../base/errors.ts";
+import type { Store } from "../../store/store.ts";
 
 const BLOCK = 1_000_000;
 /** Key of the last number that is reserved. */

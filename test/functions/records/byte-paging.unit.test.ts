@@ -1,6 +1,6 @@
 /** Pages of records by their bytes. */
 import { describe, expect, it } from "vitest";
-import { nextBytePage, type ReadLengths } from "../../src/functions/byte-paging.ts";
+import { nextBytePage, type ReadLengths } from "../../../src/functions/records/byte-paging.ts";
 
 describe("a page of rows by bytes", () => {
   const rowsOf =

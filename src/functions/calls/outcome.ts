@@ -1,6 +1,6 @@
 /** What became of a call, as the parts that serve calls say it and as the pool hands it on. */
-import { LIMITS } from "../base/limits.ts";
-import type { InvocationRecord, InvocationTimings } from "./schema.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { InvocationRecord, InvocationTimings } from "../schema.ts";
 
 /** What a record says of how the handler went. `result` is JSON; null: there is none. */
 export interface Ending

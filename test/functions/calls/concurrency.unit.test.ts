@@ -1,8 +1,8 @@
 /** Calls in flight, counted in the memory of this process: the contract of the port, and what is left of the counts. */
 import { describe, expect, it } from "vitest";
-import { InvariantError } from "../../src/base/errors.ts";
-import { LocalConcurrency } from "../../src/functions/concurrency.ts";
-import { concurrencyContract } from "./contracts/concurrency.ts";
+import { InvariantError } from "../../../src/base/errors.ts";
+import { LocalConcurrency } from "../../../src/functions/calls/concurrency.ts";
+import { concurrencyContract } from "../contracts/concurrency.ts";
 
 describe("calls in flight", () => {
   concurrencyContract(() => new LocalConcurrency());

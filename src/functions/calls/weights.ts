@@ -5,8 +5,8 @@
  * W1 Nothing is written while one tenant alone runs calls: equal weights of its instances are fair already.
  * W2 Weights follow at an interval, off the path of a call, with a bound on the writes of each time: fairness may lag.
  */
-import type { CancelTimer, Clock } from "../base/clock.ts";
-import { LIMITS } from "../base/limits.ts";
+import type { CancelTimer, Clock } from "../../base/clock.ts";
+import { LIMITS } from "../../base/limits.ts";
 
 /** The part of its tenant's share that each instance has, from running instances by tenant. Empty below two tenants (W1). */
 export function sharesOf(running: ReadonlyMap<string, ReadonlySet<string>>): Map<string, number> {

@@ -1,6 +1,6 @@
 /** A call on its way into an instance: what its caller asked for, and what the launcher adds. */
-import type { Trace } from "../base/trace.ts";
-import type { Target } from "./target.ts";
+import type { Trace } from "../../base/trace.ts";
+import type { Target } from "../target.ts";
 
 export interface Call {
   readonly target: Target;

@@ -1,8 +1,8 @@
 /** The environment of a call, and the outcome that its exit means. */
 import { describe, expect, it } from "vitest";
-import { LIMITS } from "../../src/base/limits.ts";
-import type { Calling } from "../../src/functions/calling.ts";
-import { callEnvironment, judge } from "../../src/functions/commands.ts";
+import { LIMITS } from "../../../src/base/limits.ts";
+import type { Calling } from "../../../src/functions/calls/calling.ts";
+import { callEnvironment, judge } from "../../../src/functions/calls/commands.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: only what the function reads.
 const call = (parts: Record<string, unknown>): any => ({

@@ -2,15 +2,15 @@
  * Deployments: several functions as they are to be, made so together or not at all. What is not there is created, what
  * differs gets another version, what is the same stays as it is. Afterwards all of them are active.
  */
-import { toEpochSeconds } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
+import { toEpochSeconds } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Author, FunctionParts } from "../parts.ts";
+import { type FunctionRow, versioned } from "../rows.ts";
+import type { FunctionRecord } from "../schema.ts";
+import { functionStates } from "../states.ts";
 import { type Activation, changedMeanwhile, type Plan } from "./activation.ts";
-import type { DeployedFunction, DeployFunction } from "./deployment-schema.ts";
 import { differences, FUNCTION_FIELDS, VERSIONED_FIELDS } from "./differences.ts";
-import type { Author, FunctionParts } from "./parts.ts";
-import { type FunctionRow, versioned } from "./rows.ts";
-import type { FunctionRecord } from "./schema.ts";
-import { functionStates } from "./states.ts";
+import type { DeployedFunction, DeployFunction } from "./schema.ts";
 
 const FIELDS = [...VERSIONED_FIELDS, ...FUNCTION_FIELDS];
 

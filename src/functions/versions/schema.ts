@@ -1,8 +1,8 @@
 /** Shapes of deployments, and of what differs between versions. */
 import { z } from "zod";
-import { LIMITS } from "../base/limits.ts";
-import { epochSeconds } from "../base/schema.ts";
-import { createFunction, smoke } from "./schema.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { epochSeconds } from "../../base/schema.ts";
+import { createFunction, smoke } from "../schema.ts";
 
 const smokeField = smoke
   .nullish()

@@ -2,18 +2,18 @@
  * Versions of functions: what a PUT makes, and which one is current. A version never changes once it is written; the
  * function's pointer selects one. activation.ts moves it.
  */
-import { toEpochSeconds } from "../base/clock.ts";
-import { together } from "../base/concurrency.ts";
-import { AppError } from "../base/errors.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Listed, Place } from "../base/paging.ts";
+import { toEpochSeconds } from "../../base/clock.ts";
+import { together } from "../../base/concurrency.ts";
+import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Listed, Place } from "../../base/paging.ts";
+import type { Author, FunctionParts } from "../parts.ts";
+import { type FunctionRow, versioned } from "../rows.ts";
+import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionRecord } from "../schema.ts";
+import { functionStates } from "../states.ts";
 import type { Activation, Plan } from "./activation.ts";
-import type { VersionDiff } from "./deployment-schema.ts";
 import { differences, VERSIONED_FIELDS } from "./differences.ts";
-import type { Author, FunctionParts } from "./parts.ts";
-import { type FunctionRow, versioned } from "./rows.ts";
-import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionRecord } from "./schema.ts";
-import { functionStates } from "./states.ts";
+import type { VersionDiff } from "./schema.ts";
 
 /** A record with the fields of an update; what is absent stays. Throws INVALID_ARGUMENT where the whole makes no sense. */
 export function updated(record: FunctionRecord, input: UpdateFunction): FunctionRecord {

@@ -1,8 +1,8 @@
 /** Tokens of running invocations, with the time held by hand. */
 import { describe, expect, it } from "vitest";
-import type { Clock } from "../../src/base/clock.ts";
-import { randomIds } from "../../src/base/ids.ts";
-import { InvocationTokens } from "../../src/functions/tokens.ts";
+import type { Clock } from "../../../src/base/clock.ts";
+import { randomIds } from "../../../src/base/ids.ts";
+import { InvocationTokens } from "../../../src/functions/calls/tokens.ts";
 
 const open = (tokens_max?: number) => {
   const time = { now_ms: 1_000 };

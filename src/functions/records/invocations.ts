@@ -3,14 +3,14 @@
  * function, pruned by age and count. An id carries its row number (invocation-ids.ts), so that looking one up needs no
  * second index; its random part keeps ids from being guessed.
  */
-import type { Clock, EpochSeconds } from "../base/clock.ts";
-import { toEpochSeconds } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Log } from "../base/log.ts";
-import type { Listed, Place } from "../base/paging.ts";
-import type { Quotas } from "../base/tenant-limits.ts";
+import type { Clock, EpochSeconds } from "../../base/clock.ts";
+import { toEpochSeconds } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Ids } from "../../base/ids.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import type { Listed, Place } from "../../base/paging.ts";
+import type { Quotas } from "../../base/tenant-limits.ts";
 import {
   type Append,
   NODE_ID,
@@ -19,12 +19,12 @@ import {
   type Store,
   type StoredNode,
   textOrNull,
-} from "../store/store.ts";
+} from "../../store/store.ts";
+import { trimStorage } from "../quota.ts";
+import type { InvocationRecord, InvocationStatus, InvocationTimings } from "../schema.ts";
 import { ALL_RECORDS, deleteExpired, nextBytePage, RECORD_BYTES } from "./byte-paging.ts";
 import { InvocationIds, type InvocationPlace } from "./invocation-ids.ts";
 import type { NumberSource } from "./invocation-numbers.ts";
-import { trimStorage } from "./quota.ts";
-import type { InvocationRecord, InvocationStatus, InvocationTimings } from "./schema.ts";
 
 /** First number whose id is masked, and the key of the mask. */
 const ID_KEY = "invocation_id_mask";

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { LIMITS } from "../../src/base/limits.ts";
-import { sharesOf, Weights } from "../../src/functions/weights.ts";
-import { HandClock } from "../pool/hand-clock.ts";
+import { LIMITS } from "../../../src/base/limits.ts";
+import { sharesOf, Weights } from "../../../src/functions/calls/weights.ts";
+import { HandClock } from "../../pool/hand-clock.ts";
 
 const running = (counts: Readonly<Record<string, number>>) =>
   new Map(

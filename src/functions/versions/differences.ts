@@ -1,6 +1,7 @@
 /** What differs between two versions, or between a function and what a deployment wants of it. */
-import type { Difference } from "./deployment-schema.ts";
-import type { FunctionRecord, VersionedFields } from "./schema.ts";
+
+import type { FunctionRecord, VersionedFields } from "../schema.ts";
+import type { Difference } from "./schema.ts";
 
 /** Fields of a version, in the order in which people read them. */
 export const VERSIONED_FIELDS = [

@@ -1,14 +1,14 @@
 /** Routes of functions' code: upload, download, what differs between versions, and deployments of several functions. */
 import { z } from "zod";
-import { Streamed } from "../base/answer.ts";
-import { LIMITS } from "../base/limits.ts";
-import { queryNumber, text } from "../base/schema.ts";
-import type { CodeStore } from "../code/service.ts";
-import { route } from "../http/route.ts";
-import { deployedFunctions, deployFunctions, uploadedCode, versionDiff } from "./deployment-schema.ts";
-import { SAMPLES } from "./samples.ts";
-import { functionRecord, versionRecord } from "./schema.ts";
-import type { Functions } from "./service.ts";
+import { Streamed } from "../../base/answer.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { queryNumber, text } from "../../base/schema.ts";
+import type { CodeStore } from "../../code/service.ts";
+import { route } from "../../http/route.ts";
+import { SAMPLES } from "../samples.ts";
+import { functionRecord, versionRecord } from "../schema.ts";
+import type { Functions } from "../service.ts";
+import { deployedFunctions, deployFunctions, uploadedCode, versionDiff } from "./schema.ts";
 
 const byId = z.object({
   function_id: z.string().meta({ description: "Id of the function.", examples: ["fn_vbdyfv0b4bfn4a9q"] }),

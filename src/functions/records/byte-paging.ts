@@ -2,9 +2,9 @@
  * Records taken by bytes, not only by number: each may hold megabytes of output, and what is read or deleted at once is
  * held in memory and holds up the main thread. Lengths are looked at first; SQLite knows them without the contents.
  */
-import type { EpochSeconds } from "../base/clock.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Row, Store } from "../store/store.ts";
+import type { EpochSeconds } from "../../base/clock.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Row, Store } from "../../store/store.ts";
 
 /** Rows whose lengths are looked at together: even a length costs a way through the row, 0.2 ms per megabyte. */
 const PAGE_ROWS = 32;

@@ -7,11 +7,11 @@
  *     the look-up compares.
  * K2. Tokens are bounded: past `invocation_tokens_max` the ended ones are dropped, and with none of these it is full.
  */
-import { type Authenticator, type Caller, type Scope, unknownCredential } from "../base/caller.ts";
-import type { Clock } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
-import { LIMITS } from "../base/limits.ts";
+import { type Authenticator, type Caller, type Scope, unknownCredential } from "../../base/caller.ts";
+import type { Clock } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Ids } from "../../base/ids.ts";
+import { LIMITS } from "../../base/limits.ts";
 
 /** 5 bits each: as hard to guess as an API key. */
 const TOKEN_RANDOM_LENGTH = 32;

@@ -8,14 +8,14 @@
  * V4. Changes of one function (deploy, PUT, rollback, deployments) take turns from beginning to end; pause and delete do not
  *     wait for them, and end what is being warmed.
  */
-import { together } from "../base/concurrency.ts";
-import { AppError, errorText } from "../base/errors.ts";
-import { failpoint } from "../base/failpoints.ts";
-import type { Guard, Statement } from "../store/store.ts";
-import type { Opening } from "./groups.ts";
-import { type FunctionParts, functionEvent } from "./parts.ts";
-import { guards, refusalOf } from "./quota.ts";
-import type { FunctionRecord, Smoke } from "./schema.ts";
+import { together } from "../../base/concurrency.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import type { Guard, Statement } from "../../store/store.ts";
+import type { Opening } from "../groups.ts";
+import { type FunctionParts, functionEvent } from "../parts.ts";
+import { guards, refusalOf } from "../quota.ts";
+import type { FunctionRecord, Smoke } from "../schema.ts";
 
 /** A function that gets another version, or another state, or comes to be. */
 export interface Plan {

@@ -2,16 +2,16 @@
  * Calls of a runtime whose instances have a resident process: the requests of runtimes/envelope.ts, and what the
  * answers mean. What the process sends is untrusted: its results are parsed and bounded here.
  */
-import { type BindHead, type CallHead, type ErrorContent, STATUS } from "../../runtimes/index.ts";
-import { AppError, errorText } from "../base/errors.ts";
-import { GatheredOutput } from "../base/gathered-output.ts";
-import { checkShape } from "../base/json-shape.ts";
-import { LIMITS } from "../base/limits.ts";
-import { traceparentOf } from "../base/trace.ts";
-import type { CallListener, CallOutcome, Resident, ResidentEnd } from "../engine/ports.ts";
+import { type BindHead, type CallHead, type ErrorContent, STATUS } from "../../../runtimes/index.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { GatheredOutput } from "../../base/gathered-output.ts";
+import { checkShape } from "../../base/json-shape.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { traceparentOf } from "../../base/trace.ts";
+import type { CallListener, CallOutcome, Resident, ResidentEnd } from "../../engine/ports.ts";
+import type { Prepared } from "../target.ts";
 import type { Calling } from "./calling.ts";
 import { type Ending, failedEnding, IDLE, messageText, oomText, type Served, timedOutEnding } from "./outcome.ts";
-import type { Prepared } from "./target.ts";
 
 const HEAD_LENGTH_BYTES = 4;
 const MEGABYTE = 1024 * 1024;

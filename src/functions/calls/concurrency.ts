@@ -6,7 +6,7 @@
  * C2. A refused call is not counted; every other one leaves once. An entry ends with its last call, so the maps are
  *     bounded by the calls in flight.
  */
-import { AppError, invariant } from "../base/errors.ts";
+import { AppError, invariant } from "../../base/errors.ts";
 
 /**
  * The port of the limiter of calls in flight. Single writer: one process counts in its memory; a second node would grant

@@ -1,11 +1,11 @@
 /** What can be known of a version before anything of it runs: that its code, its files and its command exist. */
 import { posix } from "node:path";
-import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../runtimes/index.ts";
-import { PATH_INSIDE } from "../base/container-environment.ts";
-import { AppError, invariant } from "../base/errors.ts";
-import type { Engine } from "../engine/ports.ts";
-import type { Classes } from "./classes.ts";
-import type { FunctionRecord, VersionedFields } from "./schema.ts";
+import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../../runtimes/index.ts";
+import { PATH_INSIDE } from "../../base/container-environment.ts";
+import { AppError, invariant } from "../../base/errors.ts";
+import type { Engine } from "../../engine/ports.ts";
+import type { Classes } from "../classes.ts";
+import type { FunctionRecord, VersionedFields } from "../schema.ts";
 
 const TYPE_MASK = 0o170000;
 const DIRECTORY = 0o040000;
@@ -74,7 +74,7 @@ export class Checks {
       throw new AppError("INVALID_ARGUMENT", `a function of the runtime ${runtime} needs code`, {
         hint:
           id === null
-            ? "upload an archive with POST /api/functions/code and send its code_sha256, or run hearth deploy in the folder"
+            ? "upload an archive of the code first and name its digest, or run hearth deploy in the folder"
             : `upload a tar or zip archive with PUT /api/functions/${id}/code, or run hearth deploy in its folder`,
       });
     }

@@ -2,17 +2,17 @@
  * What a version must show before it becomes active: that its instances start, that a resident process loads its handler, and
  * that its smoke call ends as expected. Nothing here changes which version is active.
  */
-import type { Pool } from "../../pool/index.ts";
-import type { Clock } from "../base/clock.ts";
-import { AppError } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
-import { LIMITS } from "../base/limits.ts";
-import type { Traces } from "../base/trace.ts";
-import type { Call } from "./calling.ts";
-import type { Groups } from "./groups.ts";
-import type { Ending, Outcome } from "./outcome.ts";
-import type { FunctionRecord, Smoke } from "./schema.ts";
-import { groupKey, prepare } from "./target.ts";
+import type { Pool } from "../../../pool/index.ts";
+import type { Clock } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Ids } from "../../base/ids.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Traces } from "../../base/trace.ts";
+import type { Call } from "../calls/calling.ts";
+import type { Ending, Outcome } from "../calls/outcome.ts";
+import type { Groups } from "../groups.ts";
+import type { FunctionRecord, Smoke } from "../schema.ts";
+import { groupKey, prepare } from "../target.ts";
 
 export interface ProvingOptions {
   readonly pool: Pool<Call, Outcome>;
