@@ -135,6 +135,7 @@ def handler(payload, context):
   it("processes and files of the module stay, those of calls go", async () => {
     const code = `${PROCESSES}
 detached("sleep", "77")
+while "(sleep)" not in processes(): time.sleep(0.01)
 open("/tmp/module", "w").close()
 def handler(payload, context):
     seen = [processes(), os.listdir("/tmp"), os.listdir("/dev/shm")]
