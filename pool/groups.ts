@@ -2,14 +2,16 @@
  * Groups are set, superseded, dropped and forgotten, and owners get and lose their limits: what that does to instances
  * and waiting calls. Rare, so it may visit all members of a group, and all groups.
  */
+
 import { invariant } from "../src/base/errors.ts";
+import { classOf, forgetClass } from "./classes.ts";
 import { effectivePolicy, isConcurrency, keepAliveMs } from "./policy.ts";
 import type { DropReason, GroupPolicy, OwnerLimits } from "./protocol.ts";
 import { attach, confine, count, detach } from "./quotas.ts";
 import { Group, type Instance, Owner } from "./records.ts";
 import { refuseBeyondQuota, refuseDropped, refuseQueue } from "./refusals.ts";
 import { serveBlocked, terminate } from "./scaling.ts";
-import { armInstance, classOf, earmark, forgetClass, list, type PoolState, review } from "./states.ts";
+import { armInstance, earmark, list, type PoolState, review } from "./states.ts";
 
 export function setGroup(state: PoolState, key: string, policy: GroupPolicy): void {
   const { concurrency = 1 } = policy;

@@ -3,9 +3,10 @@
  * another, and those that are too many. Runs for the groups of tenants with limits alone.
  *
  * U1. No group stands in line while its owner has room for it, or idle instances that no minimum needs and that would
- *     make room, unless there are no starts for it.
+ *     make room, unless there are no starts for it and it has its turn or nobody waits for one.
  * U2. Groups of an owner take turns, one instance each; those with nested calls go ahead.
- * U3. Idle instances go for a group only when that makes room, and only when a start can follow at once.
+ * U3. Idle instances go for a group only when that makes room, and only when a start can follow at once. While groups wait
+ *     for starts, an owner that is granted nothing ends what makes room for one, and so takes its turn among them.
  *
  * An event of an owner that has room costs a look at each group that stands in line for it, another one a look at those
  * with nested calls.
@@ -55,11 +56,20 @@ function serveLine(state: PoolState, owner: Owner, line: ReadonlySet<Group>): vo
 function hasRoom(state: PoolState, owner: Owner, group: Group): boolean {
   if (owner.roomFor(group, 0) > 0) return true;
   if (owner.idle_count > 0) {
-    if (startsFree(state, group.class) <= 0) delay(state, owner, group.class);
+    const hasStart = startsFree(state, group.class) > 0 || isPassedOver(state, owner);
+    if (!hasStart) delay(state, owner, group.class);
     else if (makeRoomFor(state, owner, group)) return true;
   }
   const { depth } = group.queue;
   return depth > 0 && owner.roomFor(group, depth) > 0;
+}
+
+/**
+ * True for an owner that is granted nothing while the groups of others wait for starts. None is ever free for it then: it
+ * must wait in line with them.
+ */
+function isPassedOver(state: PoolState, owner: Owner): boolean {
+  return state.unmet_count > 0 && owner.granted_count === 0;
 }
 
 /** Looks at the owner again once there are containers for its groups of the class. */

@@ -7,12 +7,14 @@
  * R2. A class is refilled after everyone who wants has been served: who still wants lacks a start or room too.
  * R3. While a class lacks cells, room or starts are missing, or a timer is set.
  */
+
 import { invariant } from "../src/base/errors.ts";
+import { forgetClass } from "./classes.ts";
 import { divideShares, noteNeed } from "./demand.ts";
 import { backoffMs, lacksMore, refillAt } from "./policy.ts";
 import type { Instance, PoolClass } from "./records.ts";
 import { start, terminate } from "./scaling.ts";
-import { forgetClass, move, type PoolState } from "./states.ts";
+import { move, type PoolState } from "./states.ts";
 
 /** Sets the budget. */
 export function setBudget(state: PoolState, target: number): void {

@@ -14,7 +14,9 @@
  * P4. No call waits past its deadline: what is due is handled before the event.
  * P5. A started instance is removed exactly once, and counts until it is gone.
  */
+
 import { invariant } from "../src/base/errors.ts";
+import { classOf } from "./classes.ts";
 import { ageDemand } from "./demand.ts";
 import { dropGroup, forgetIfGone, retireGroup, setGroup, setOwner } from "./groups.ts";
 import {
@@ -57,7 +59,6 @@ import {
   adoptInstance,
   armInstance,
   beginCleanup,
-  classOf,
   close,
   earmark,
   endCall,

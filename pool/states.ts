@@ -19,6 +19,7 @@
  *     the groups with waiting calls beside free places, which F2 keeps for deeper ones.
  */
 import { invariant } from "../src/base/errors.ts";
+import { classOf, forgetClass, recount } from "./classes.ts";
 import { boundAt, CLOSING_MS_MAX, isNeeded, keepAliveMs, patienceEndsAt, wantedStarts } from "./policy.ts";
 import type { PoolEffect, PoolSettings, RemoveReason } from "./protocol.ts";
 import { List } from "./queue.ts";
@@ -31,7 +32,7 @@ import {
   type InstanceState,
   type InstanceVerb,
   type Owner,
-  PoolClass,
+  type PoolClass,
   Reserve,
   type Subject,
 } from "./records.ts";
@@ -112,33 +113,6 @@ export class PoolState {
       : this.settings.instances_max;
     return boundAt(depth, bound) - this.instances.size;
   }
-}
-
-/** The class of that key; a new one unless it is known. */
-export function classOf(state: Pick<PoolState, "classes">, key: string): PoolClass {
-  let found = state.classes.get(key);
-  if (found === undefined) {
-    found = new PoolClass(key);
-    state.classes.set(key, found);
-  }
-  return found;
-}
-
-/** Forgets a class that nothing is of any more (S5). */
-export function forgetClass(state: PoolState, of: PoolClass): void {
-  if (of.member_count > 0 || state.reserve.classes.has(of)) return;
-  state.classes.delete(of.key);
-  state.delaying.delete(of);
-}
-
-/** Recomputes what a class lacks, after its stock or what its groups want has changed. */
-function recount(state: PoolState, of: PoolClass): void {
-  const { stock, wanted_count } = of;
-  const unmet = Math.max(0, wanted_count - stock);
-  state.unmet_count += unmet - of.unmet_count;
-  of.unmet_count = unmet;
-  if (stock > 0 && wanted_count > 0) state.servable.add(of);
-  else state.servable.delete(of);
 }
 
 function column(instance: Instance): keyof Counts | null {

@@ -181,6 +181,31 @@ describe("a call of an owner at its limit", () => {
     expect(removed(scene.started("i2"))).toEqual(["i1"]);
   });
 
+  test("ends one while others wait for every start, and takes its turn among them", () => {
+    for (const isDelayedBefore of [false, true]) {
+      const scene = new Scene({ starts_max: 1 });
+      scene.owner("ten_a", { instances_max: 2 });
+      for (const group of [A, B]) scene.group(group, OWN);
+      for (const instance of [running(scene, A), running(scene, A)].toReversed()) scene.freed(instance);
+      const others = { ...OWN, owner: "ten_b", max_instances: 100 };
+      scene.owner("ten_b", { instances_max: 50 });
+      scene.group("fn_other@1", others);
+      const busy = () => Array.from({ length: 20 }, () => scene.call("fn_other@1")).flat();
+      const waiting = scene.call("fn_other@1");
+      const effects = isDelayedBefore ? [...scene.call(B), ...busy()] : [...busy(), ...scene.call(B)];
+      // One alone: the second stays while the first has not been followed by a start.
+      expect(removed([...waiting, ...effects])).toHaveLength(1);
+      const order: (string | null)[] = [];
+      let next = started(waiting)[0] ?? "";
+      for (let n = 0; n < 4; n++) {
+        const after = scene.started(next);
+        for (const effect of after) if (effect.type === "start") order.push(effect.group);
+        next = started(after)[0] ?? "";
+      }
+      expect(order).toContain(B);
+    }
+  });
+
   test("is refused at once when not one instance of its group is within the limits", () => {
     const scene = limited(0);
     expect(refused(scene.call(A))).toEqual([

@@ -78,6 +78,7 @@ export class Audit {
     this.#owners = new OwnerAudit(state, model, coverage, {
       countsOf: (key) => this.#tallied(key).counts,
       startsFree: (group) => this.#cells.startsFree(group),
+      unmet: () => this.#cells.unmet(),
     });
   }
 

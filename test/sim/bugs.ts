@@ -97,8 +97,18 @@ export const BUGS = {
   },
   "an-owner-is-not-asked-again": {
     file: "quotas.ts",
-    line: "if (startsFree(state, group.class) <= 0) delay(state, owner, group.class);",
-    instead: "if (startsFree(state, group.class) <= 0) return false;",
+    line: "if (!hasStart) delay(state, owner, group.class);",
+    instead: "if (!hasStart) return false;",
+  },
+  "an-owner-waits-beside-those-who-take-turns": {
+    file: "quotas.ts",
+    line: "return state.unmet_count > 0 && owner.granted_count === 0;",
+    instead: "return false;",
+  },
+  "an-owner-that-waited-first-is-passed-over": {
+    file: "states.ts",
+    line: "if (before === 0 && state.unmet_count > 0) stirDelayed(state);",
+    instead: "",
   },
   "idle-memory-drifts": {
     file: "records.ts",

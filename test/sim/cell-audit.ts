@@ -73,12 +73,17 @@ export class CellAudit {
     if (!is_draining && this.#model.cells.target !== null) this.#compareReserve(this.#model.cells.target);
   }
 
+  /** Instances that groups want and no cell or spare start is there for. */
+  unmet(): number {
+    return this.#sum("unmet");
+  }
+
   /** Containers that a group could have now, beyond those that groups want already. */
   startsFree(group: Group): number {
     const { settings, starting_count } = this.#state;
     const starts = this.#model.is_pressed ? 0 : settings.starts_max - starting_count;
     const { stock, wanted } = this.#tallied(group.class);
-    return Math.max(0, starts - this.#sum("unmet")) + Math.max(0, stock - wanted);
+    return Math.max(0, starts - this.unmet()) + Math.max(0, stock - wanted);
   }
 
   /** A1: true if a cell or a spare start of its class is available to the group. */

@@ -20,6 +20,8 @@ interface Counted {
   /** A group as its instances are. */
   readonly countsOf: (group: string) => Counts;
   readonly startsFree: (group: Group) => number;
+  /** Instances that all groups want and no cell or spare start is there for. */
+  readonly unmet: () => number;
 }
 
 export class OwnerAudit {
@@ -155,8 +157,9 @@ export class OwnerAudit {
       invariant(model.room(memory_mb, 0, taken) <= 0, `U1: ${group.key} waits while ${owner.key} has room`);
       invariant(model.room(memory_mb, depth, taken) <= 0, `U1: a nested call of ${group.key} gets no level`);
       const canYield = model.room(memory_mb, 0, without) > 0;
+      const isPassedOver = this.#counted.unmet() > 0 && owner.granted_count === 0;
       invariant(
-        !canYield || this.#counted.startsFree(group) <= 0,
+        !canYield || (this.#counted.startsFree(group) <= 0 && !isPassedOver),
         `U1: ${group.key} waits beside idle instances of ${owner.key}`,
       );
     }
