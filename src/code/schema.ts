@@ -16,12 +16,3 @@ export interface PutOptions {
   /** Number of leading components to strip from each name; entries with no more are skipped. */
   readonly strip_components?: number;
 }
-
-/** The beginning of a file of the code. */
-export interface CodeFile {
-  readonly bytes: Uint8Array;
-  /** 0o644, or 0o755 if it is executable. */
-  readonly mode: number;
-  /** Size of the whole file in bytes. */
-  readonly size_bytes: number;
-}

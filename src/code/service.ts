@@ -29,7 +29,7 @@ import type { Guard, Store } from "../store/store.ts";
 import { CodeArchives } from "./archive.ts";
 import { type Contents, compare, readContents, type TreeDifference } from "./contents.ts";
 import { type CodeKey, CodeRows, noSuchCode } from "./rows.ts";
-import type { CodeFile, CodeRecord, PutOptions } from "./schema.ts";
+import type { CodeRecord, PutOptions } from "./schema.ts";
 import { CodeTree } from "./tree.ts";
 import { unpack } from "./unpack.ts";
 import { digestOnDisk } from "./verify.ts";
@@ -79,11 +79,8 @@ export class CodeStore {
     this.#retries = new Retries({ clock, log, what: "code", later: (_id, attempt) => attempt() });
   }
 
-  /**
-   * Compares disk and rows, before the first upload. Removes trees that no row names in the background, but those of
-   * `in_use`: the caller takes a hold of each for the instance that has it.
-   */
-  async boot(in_use: Iterable<string> = []): Promise<void> {
+  /** Compares disk and rows, before the first upload. Removes trees that no row names, in the background. */
+  async boot(): Promise<void> {
     const { storage } = this.#options;
     await this.#archives.begin();
     const found = new Set(await storage().list("code"));
@@ -95,7 +92,6 @@ export class CodeStore {
       }
     }
     if (this.#lost.size > 0) this.#logLost([...this.#lost]);
-    for (const digest of in_use) if (rowless.delete(digest)) this.#rowless.add(digest);
     const clear = async () => {
       for (const id of rowless) await (id.startsWith(NEW) ? this.#sweep(id) : this.#free(id)).catch(() => {});
     };
@@ -224,28 +220,6 @@ export class CodeStore {
    */
   guard(tenant_id: string, digest: string): Guard {
     return this.#rows.guard({ tenant_id, digest });
-  }
-
-  /**
-   * Reads the beginning of a file of the tenant's code, at most `bytes_max` bytes. Follows links as the function does. Null if
-   * the path is no file of the tree. Throws NOT_FOUND if the tenant does not have the code.
-   */
-  async readFile(tenant_id: string, digest: string, path: string, bytes_max: number): Promise<CodeFile | null> {
-    return this.#with(tenant_id, digest, async ({ session, close }) => {
-      try {
-        const { type } = await session.stat(path, true);
-        if (type !== "file") return null;
-        const { stream, mode, size } = await session.read(path, { start: 0, end: bytes_max });
-        const parts: Uint8Array[] = [];
-        for await (const piece of stream) parts.push(piece);
-        return { bytes: Buffer.concat(parts), mode, size_bytes: size };
-      } catch (error) {
-        if (error instanceof AppError && ["NOT_FOUND", "INVALID_ARGUMENT"].includes(error.code)) return null;
-        throw error;
-      } finally {
-        close();
-      }
-    });
   }
 
   /**

@@ -33,7 +33,7 @@ export class CodeGround {
   }
 
   /** Opens pool and store, as a starting daemon does. */
-  async open(in_use: Iterable<string> = []): Promise<void> {
+  async open(): Promise<void> {
     const { ground, clock, quotas } = this;
     this.pool = await ground.open();
     this.store = openEmbedded({ path: `${ground.data_dir}/hearth.db`, clock, log: createLog("silent", clock) });
@@ -54,7 +54,7 @@ export class CodeGround {
       quotas,
       directory: `${ground.data_dir}/code-uploads`,
     });
-    await this.code.boot(in_use);
+    await this.code.boot();
   }
 
   async close(): Promise<void> {
