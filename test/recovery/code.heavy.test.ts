@@ -10,7 +10,7 @@ import { tarHeader } from "../../src/engine/files/tar.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 import { ENTRY } from "../support/file-helper.ts";
 import { answered, functionOf, KINDS, SECRET, upload } from "./code-functions.ts";
-import { ask, DaemonDied } from "./ledger.ts";
+import { ask, dies, startArmed } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
 
 /** No cells: which class would have them depends on the rounds before. */
@@ -119,17 +119,6 @@ async function round(): Promise<void> {
   await deleteAll();
 }
 
-/** Works until the daemon dies. False when it does not. */
-async function dies(): Promise<boolean> {
-  try {
-    for (let n = 0; n < ROUNDS_MAX; n++) await round();
-    return false;
-  } catch (error) {
-    if (error instanceof DaemonDied) return true;
-    throw error;
-  }
-}
-
 /** Holds what was answered against a daemon that has started again. */
 async function check(): Promise<void> {
   const found = new Map<string, string | null>();
@@ -160,16 +149,6 @@ async function check(): Promise<void> {
   for (const [name, mark] of found) beingOneOf(name, mark);
 }
 
-async function startArmed(setting: string): Promise<boolean> {
-  try {
-    await daemon.start({ ...SETTINGS, HEARTH_FAILPOINT: setting });
-    return true;
-  } catch (error) {
-    if (String(error).includes("ended with SIGKILL")) return false;
-    throw error;
-  }
-}
-
 beforeAll(async () => {
   await daemon.start(SETTINGS);
   await daemon.call("PUT", `/api/secrets/${SECRET.name}`, { value: SECRET.value });
@@ -188,10 +167,10 @@ describe("a daemon with functions that have code, when it is killed", () => {
       await Promise.all(NAMES.map(call));
     }
     await daemon.stop("SIGKILL");
-    const hasStarted = await startArmed(`${name}:${at}`);
+    const hasStarted = await startArmed(daemon, SETTINGS, `${name}:${at}`);
     if (by === "adoption") expect(hasStarted).toBe(false);
     else if (by === "stop") expect(await daemon.stop("SIGTERM")).toBeNull();
-    else if (hasStarted) expect(await dies()).toBe(true);
+    else if (hasStarted) expect(await dies(round, ROUNDS_MAX)).toBe(true);
     await daemon.start(SETTINGS);
     await check();
     await deleteAll();

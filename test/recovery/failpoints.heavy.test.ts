@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { FAILPOINTS, type Failpoint } from "../../src/base/failpoints.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 import { ContainerLedger } from "./container-ledger.ts";
-import { DaemonDied, type Known, Ledger } from "./ledger.ts";
+import { dies, type Known, Ledger, startArmed } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
 import { TenantLedger } from "./tenant-ledger.ts";
 
@@ -162,35 +162,13 @@ async function callsAlone(): Promise<void> {
   for (const call of calls) if (call.status === "rejected") throw call.reason;
 }
 
-/** Works until the daemon dies. False when it does not. */
-async function dies(work: () => Promise<void>): Promise<boolean> {
-  try {
-    for (let n = 0; n < ROUNDS_MAX; n++) await work();
-    return false;
-  } catch (error) {
-    if (error instanceof DaemonDied) return true;
-    throw error;
-  }
-}
-
-/** Starts the daemon with a failpoint armed. False when it died on the way. */
-async function startArmed(setting: string): Promise<boolean> {
-  try {
-    await daemon.start({ ...SETTINGS, HEARTH_FAILPOINT: setting });
-    return true;
-  } catch (error) {
-    if (String(error).includes("ended with SIGKILL")) return false;
-    throw error;
-  }
-}
-
 describe("a daemon that is killed", () => {
   it.each(CASES)(
     "at $name, passage $at by $by, has lost nothing and left nothing after its next start",
     async (one) => {
       // What a kill leaves is part of what the armed daemon finds, but for a start of its own.
       await daemon.stop(one.by === "start" ? "SIGTERM" : "SIGKILL");
-      const hasStarted = await startArmed(`${one.name}:${one.at}`);
+      const hasStarted = await startArmed(daemon, SETTINGS, `${one.name}:${one.at}`);
       if (one.by === "start" || one.by === "adoption") {
         expect(hasStarted).toBe(false);
       } else if (one.by === "stop") {
@@ -203,7 +181,7 @@ describe("a daemon that is killed", () => {
           bulk: () => oneRound(900_000),
           calls: callsAlone,
         };
-        expect(await dies(rounds[one.by])).toBe(true);
+        expect(await dies(rounds[one.by], ROUNDS_MAX)).toBe(true);
       }
       await daemon.start(SETTINGS);
       await ledger.check();

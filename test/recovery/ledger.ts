@@ -46,6 +46,32 @@ export async function ask(
   }
 }
 
+/** Repeats work until the daemon dies. Resolves to false if it has not after `rounds_max` rounds. */
+export async function dies(work: () => Promise<void>, rounds_max: number): Promise<boolean> {
+  try {
+    for (let n = 0; n < rounds_max; n++) await work();
+    return false;
+  } catch (error) {
+    if (error instanceof DaemonDied) return true;
+    throw error;
+  }
+}
+
+/** Starts the daemon with a failpoint armed (`name:passage`). Resolves to false if it died during the start. */
+export async function startArmed(
+  daemon: Daemon,
+  settings: Readonly<Record<string, string>>,
+  failpoint: string,
+): Promise<boolean> {
+  try {
+    await daemon.start({ ...settings, HEARTH_FAILPOINT: failpoint });
+    return true;
+  } catch (error) {
+    if (String(error).includes("ended with SIGKILL")) return false;
+    throw error;
+  }
+}
+
 export class Ledger {
   readonly #daemon: Daemon;
   readonly #known = new Map<string, Known>();
