@@ -1,71 +1,25 @@
 /** Functions with code of their own: upload, versions, runtimes, smoke calls, deployments, secrets, egress. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { archive, CodeUser, NODEJS, PYTHON3 } from "../support/code.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { zip } from "../support/zip.ts";
 
 const daemon = new Daemon();
-const folder = mkdtempSync(join(tmpdir(), "hearth-code-"));
+const user = new CodeUser(daemon);
 
 beforeAll(() => daemon.start());
-afterAll(async () => {
-  await daemon.dispose();
-  rmSync(folder, { recursive: true, force: true });
-});
+afterAll(() => daemon.dispose());
 
-type Tree = Readonly<Record<string, string>>;
-
-/** A tar.gz of files by path. A path that ends in `.sh` is executable. */
-function archive(files: Tree): Uint8Array<ArrayBuffer> {
-  const root = mkdtempSync(join(folder, "tree-"));
-  for (const [path, text] of Object.entries(files)) {
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    writeFileSync(join(root, path), text, { mode: path.endsWith(".sh") ? 0o755 : 0o644 });
-  }
-  return new Uint8Array(execFileSync("tar", ["-C", root, "-czf", "-", "."]));
-}
-
-async function send(method: string, path: string, body: Uint8Array<ArrayBuffer>, key = KEY) {
-  const response = await fetch(daemon.url + path, {
-    method,
-    headers: { "x-api-key": key, "content-type": "application/gzip" },
-    body,
-  });
-  // biome-ignore lint/suspicious/noExplicitAny: the answer as it came.
-  return { status: response.status, body: (await response.json()) as any };
-}
-
-/** Uploads code and returns its digest. */
-async function uploaded(files: Tree): Promise<string> {
-  const { status, body } = await send("POST", "/api/functions/code", archive(files));
-  expect([status, body.error]).toEqual([201, undefined]);
-  return body.code_sha256;
-}
-
-const deployments = (functions: readonly object[], more: object = {}) =>
-  daemon.call("POST", "/api/functions/deployments", { functions, ...more });
-
-/** Deploys one function with code; returns what became of it. */
-async function deployed(name: string, files: Tree, fields: object): Promise<{ function_id: string; version: number }> {
-  const { status, body } = await deployments([{ name, code_sha256: await uploaded(files), ...fields }]);
-  expect([name, status, body.error]).toEqual([name, 200, undefined]);
-  return body.functions[0];
-}
-
-const NODE = { runtime: "nodejs", handler: "index.mjs#handler" };
-const PYTHON = { runtime: "python3", handler: "main.py:handler" };
 const echo = { "index.mjs": "export const handler = (payload) => ({ payload });\n" };
 
 describe("code of a function", () => {
   it("makes a version with PUT, and none if it is the same", async () => {
-    const { body: made } = await daemon.call("POST", "/api/functions", { name: "put", ...NODE });
+    const { body: made } = await daemon.call("POST", "/api/functions", { name: "put", ...NODEJS });
     const refused = await daemon.call("POST", `/api/functions/${made.id}/deploy`);
     expect(refused).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT", hint: /hearth deploy/ } });
     const path = `/api/functions/${made.id}/code`;
-    const first = await send("PUT", `${path}?note=first`, archive(echo));
+    const first = await user.send("PUT", `${path}?note=first`, archive(echo));
     expect(first).toMatchObject({
       status: 200,
       body: { version: 2, state: "pending", code_size_bytes: Buffer.byteLength(echo["index.mjs"]) },
@@ -77,9 +31,9 @@ describe("code of a function", () => {
       exit_code: 0,
       cold_start: false,
     });
-    expect((await send("PUT", path, archive(echo))).body.version).toBe(2);
+    expect((await user.send("PUT", path, archive(echo))).body.version).toBe(2);
     const changed = { ...echo, "lib/more.mjs": "export {};\n" };
-    expect((await send("PUT", path, archive(changed))).body).toMatchObject({ version: 3, state: "active" });
+    expect((await user.send("PUT", path, archive(changed))).body).toMatchObject({ version: 3, state: "active" });
     const versions = await daemon.call("GET", `/api/functions/${made.id}/versions`);
     expect(versions.body.versions).toMatchObject([
       { version: 3, made_by: "bootstrap", note: null, code_size_bytes: Buffer.byteLength(echo["index.mjs"]) + 11 },
@@ -95,45 +49,39 @@ describe("code of a function", () => {
   });
 
   it("comes back as it was sent", async () => {
-    const { function_id, version } = await deployed("back", { ...echo, "bin/run.sh": "#!/bin/sh\n" }, NODE);
-    const response = await fetch(`${daemon.url}/api/functions/${function_id}/versions/${version}/code`, {
+    const function_id = await user.deploy("back", { ...echo, "bin/run.sh": "#!/bin/sh\n" }, NODEJS);
+    const response = await fetch(`${daemon.url}/api/functions/${function_id}/versions/1/code`, {
       headers: { "x-api-key": KEY },
     });
     const listed = execFileSync("tar", ["-tvzf", "-"], { input: Buffer.from(await response.arrayBuffer()) }).toString();
     expect(listed).toMatch(/-rwxr-xr-x .* bin\/run\.sh/);
     expect(listed).toMatch(/-rw-r--r-- .* index\.mjs/);
-    const none = await daemon.call("GET", `/api/functions/${function_id}/versions/${version + 1}/code`);
+    const none = await daemon.call("GET", `/api/functions/${function_id}/versions/2/code`);
     expect(none.status).toBe(404);
   });
 
   it("is one tenant's alone: a digest of another's is unknown", async () => {
-    const code_sha256 = await uploaded(echo);
-    const tenant = await daemon.call("POST", "/api/tenants", { name: "stranger" });
-    const key = await daemon.call("POST", `/api/tenants/${tenant.body.tenant_id}/api-keys`, {
-      name: "k",
-      scopes: ["read", "write", "invoke"],
-    });
-    const headers = { "x-api-key": key.body.key };
-    const taken = { functions: [{ name: "thief", code_sha256, ...NODE }] };
-    expect(await daemon.call("POST", "/api/functions/deployments", taken, headers)).toMatchObject({
+    const code_sha256 = await user.upload(echo);
+    const stranger = await CodeUser.ofTenant(daemon, "stranger");
+    expect(await stranger.deployments([{ name: "thief", code_sha256, ...NODEJS }])).toMatchObject({
       status: 400,
       body: { error: "function 'thief': code_sha256: no code of this digest has been uploaded" },
     });
-    const own = await daemon.call("POST", "/api/functions", { name: "thief", code_sha256, ...NODE }, headers);
+    const own = await stranger.call("POST", "/api/functions", { name: "thief", code_sha256, ...NODEJS });
     expect(own).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
   });
 });
 
 describe("the runtimes", () => {
   it("run an async function of Python", async () => {
-    await deployed(
+    await user.deploy(
       "py",
       {
         "main.py":
           "import sys, helper\nasync def handler(payload, context):\n    print('out', payload)\n    print('err', file=sys.stderr)\n    return {'sum': sum(payload['n']), 'twice': helper.twice(2), 'version': context.version}\n",
         "helper.py": "def twice(n):\n    return 2 * n\n",
       },
-      PYTHON,
+      PYTHON3,
     );
     expect(await daemon.invoke("py", { payload: { n: [1, 2, 3] } })).toMatchObject({
       status: "success",
@@ -156,7 +104,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(answer)
 http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 `;
-    await deployed("web", { "server.py": server }, { runtime: "custom", handler: "python3 server.py" });
+    await user.deploy("web", { "server.py": server }, { runtime: "custom", handler: "python3 server.py" });
     const record = await daemon.invoke("web", { payload: { a: 1 } });
     expect(record).toMatchObject({ status: "success", result: { got: { a: 1 }, id: record.invocation_id } });
   });
@@ -172,7 +120,7 @@ while true; do
 done
 `;
     const fields = { runtime: "custom", handler: "./bootstrap.sh", protocol: "lambda" };
-    await deployed("lambda", { "bootstrap.sh": bootstrap }, fields);
+    await user.deploy("lambda", { "bootstrap.sh": bootstrap }, fields);
     for (const payload of [{ n: 1 }, { n: 2 }]) {
       expect(await daemon.invoke("lambda", { payload })).toMatchObject({
         status: "success",
@@ -183,21 +131,21 @@ done
 
   it("run a shell command with the code as its directory", async () => {
     const files = { "hello.sh": "#!/bin/bash\necho hello $(cat) from $PWD\n", "data.txt": "kept\n" };
-    await deployed("sh", files, { runtime: "shell", handler: "./hello.sh" });
+    await user.deploy("sh", files, { runtime: "shell", handler: "./hello.sh" });
     expect(await daemon.invoke("sh", { payload: "you" })).toMatchObject({ stdout: "hello you from /function\n" });
-    await deployed("path", files, { runtime: "shell", handler: "hello.sh" });
+    await user.deploy("path", files, { runtime: "shell", handler: "hello.sh" });
     expect(await daemon.invoke("path", { payload: "me" })).toMatchObject({ stdout: "hello me from /function\n" });
-    await deployed("write", files, { runtime: "shell", handler: "echo x > data.txt" });
+    await user.deploy("write", files, { runtime: "shell", handler: "echo x > data.txt" });
     expect(await daemon.invoke("write")).toMatchObject({ status: "failed", stderr: /Read-only file system/ });
   });
 
   it("run a file that begins with #! from a zip without modes", async () => {
     const script = "#!/usr/bin/env python3\nimport sys\nprint('python', sys.stdin.read())\n";
     const packed = zip({ name: "say.py", content: script, system: 0, mode: 0 });
-    const { status, body } = await send("POST", "/api/functions/code", new Uint8Array(packed));
+    const { status, body } = await user.send("POST", "/api/functions/code", new Uint8Array(packed));
     expect(status).toBe(201);
     const fields = { code_sha256: body.code_sha256, runtime: "shell", handler: "./say.py" };
-    expect((await deployments([{ name: "script", ...fields }])).status).toBe(200);
+    expect((await user.deployments([{ name: "script", ...fields }])).status).toBe(200);
     expect(await daemon.invoke("script", { payload: "hi" })).toMatchObject({ stdout: "python hi\n" });
   });
 
@@ -212,7 +160,7 @@ export async function handler(n) {
   return most;
 }
 `;
-    await deployed("many", { "index.mjs": code }, { ...NODE, instance_concurrency: 10, max_instances: 1 });
+    await user.deploy("many", { "index.mjs": code }, { ...NODEJS, instance_concurrency: 10, max_instances: 1 });
     const records = await Promise.all(Array.from({ length: 10 }, (_, n) => daemon.invoke("many", { payload: n })));
     expect(records.map(({ stdout }) => stdout)).toEqual(records.map((_, n) => `begin ${n}\nend ${n}\n`));
     expect(new Set(records.map(({ instance_nonce }) => instance_nonce)).size).toBe(1);
@@ -221,7 +169,7 @@ export async function handler(n) {
 
   it("replace an instance after instance_calls_max", async () => {
     const code = "let n = 0;\nexport const handler = () => ++n;\n";
-    await deployed("few", { "index.mjs": code }, { ...NODE, instance_calls_max: 2, max_instances: 1 });
+    await user.deploy("few", { "index.mjs": code }, { ...NODEJS, instance_calls_max: 2, max_instances: 1 });
     const results: number[] = [];
     for (let n = 0; n < 4; n++) results.push((await daemon.invoke("few")).result);
     expect(results).toEqual([1, 2, 1, 2]);
@@ -230,11 +178,11 @@ export async function handler(n) {
 
 describe("a version that does not work", () => {
   it("is not activated: its handler does not load, or is not there", async () => {
-    const { function_id } = await deployed("steady", echo, NODE);
-    const broken = await uploaded({
+    const function_id = await user.deploy("steady", echo, NODEJS);
+    const broken = await user.upload({
       "index.mjs": "console.error('about to fail');\nthrow new TypeError('bad start');\n",
     });
-    expect(await deployments([{ name: "steady", code_sha256: broken, ...NODE }])).toMatchObject({
+    expect(await user.deployments([{ name: "steady", code_sha256: broken, ...NODEJS }])).toMatchObject({
       status: 400,
       body: {
         error_code: "HANDLER_FAILED",
@@ -247,13 +195,13 @@ describe("a version that does not work", () => {
     );
     expect(JSON.parse(line)).toMatchObject({ function_id, version: 2, error_code: "HANDLER_FAILED" });
     expect(line).not.toContain("bad start");
-    const other = await uploaded({ "other.mjs": "" });
-    expect(await deployments([{ name: "steady", code_sha256: other, ...NODE }])).toMatchObject({
+    const other = await user.upload({ "other.mjs": "" });
+    expect(await user.deployments([{ name: "steady", code_sha256: other, ...NODEJS }])).toMatchObject({
       status: 400,
       body: { error: "function 'steady': handler: the code has no file 'index.mjs'" },
     });
-    const nothing = await uploaded({ "index.mjs": "export const other = 1;\n" });
-    expect(await deployments([{ name: "steady", code_sha256: nothing, ...NODE }])).toMatchObject({
+    const nothing = await user.upload({ "index.mjs": "export const other = 1;\n" });
+    expect(await user.deployments([{ name: "steady", code_sha256: nothing, ...NODEJS }])).toMatchObject({
       status: 400,
       body: { error_code: "HANDLER_FAILED", error: expect.stringContaining("handler") },
     });
@@ -262,11 +210,11 @@ describe("a version that does not work", () => {
   });
 
   it("is not activated if its smoke call has another status than expected", async () => {
-    const { function_id } = await deployed("smoky", echo, NODE);
+    const function_id = await user.deploy("smoky", echo, NODEJS);
     const failing = {
       "index.mjs": "export const handler = (n) => { if (n > 1) throw new Error('too many: ' + n); };\n",
     };
-    const code_sha256 = await uploaded(failing);
+    const code_sha256 = await user.upload(failing);
     const path = `/api/functions/${function_id}`;
     const refused = await daemon.call("PUT", path, { code_sha256, smoke: { payload: 2 } });
     expect(refused).toMatchObject({
@@ -282,12 +230,12 @@ describe("a version that does not work", () => {
 
   it("leaves nothing to the next version, which has its number", async () => {
     const files = { ...echo, "bad.mjs": "throw new Error('no');\n", "main.py": "def handler(p, c): return 'python'\n" };
-    const { function_id } = await deployed("again", files, NODE);
+    const function_id = await user.deploy("again", files, NODEJS);
     const put = (fields: object) => daemon.call("PUT", `/api/functions/${function_id}`, fields);
     for (let version = 2; version < 6; version++) {
-      const broken = await put({ ...NODE, handler: "bad.mjs#handler" });
+      const broken = await put({ ...NODEJS, handler: "bad.mjs#handler" });
       // At once: instances of the failed attempt may still end.
-      const good = await put(version % 2 === 0 ? { ...PYTHON, min_instances: 1 } : { ...NODE, min_instances: 0 });
+      const good = await put(version % 2 === 0 ? { ...PYTHON3, min_instances: 1 } : { ...NODEJS, min_instances: 0 });
       expect([broken.body.error_code, good.status, good.body.error]).toEqual(["HANDLER_FAILED", 200, undefined]);
       expect(await daemon.invoke("again", { payload: 1 })).toMatchObject({
         version,
@@ -300,8 +248,8 @@ describe("a version that does not work", () => {
   it("answers calls with the reason where only they can tell", async () => {
     const code =
       "if (Math.floor(Date.now() / 1000) > Number(process.env.UNTIL)) throw new Error('too late');\nexport const handler = () => 1;\n";
-    const fields = { ...NODE, environment: { UNTIL: "9999999999" }, instance_calls_max: 1 };
-    const { function_id } = await deployed("late", { "index.mjs": code }, fields);
+    const fields = { ...NODEJS, environment: { UNTIL: "9999999999" }, instance_calls_max: 1 };
+    const function_id = await user.deploy("late", { "index.mjs": code }, fields);
     expect(await daemon.invoke("late")).toMatchObject({ status: "success" });
     const updated = await daemon.call("PUT", `/api/functions/${function_id}`, { environment: { UNTIL: "0" } });
     expect(updated).toMatchObject({ status: 400, body: { error_code: "HANDLER_FAILED" } });
@@ -311,43 +259,43 @@ describe("a version that does not work", () => {
 
 describe("a deployment", () => {
   it("changes several functions or none", async () => {
-    const good = await uploaded(echo);
-    const bad = await uploaded({ "index.mjs": "throw new Error('no');\n" });
+    const good = await user.upload(echo);
+    const bad = await user.upload({ "index.mjs": "throw new Error('no');\n" });
     const pair = (second: string) => [
-      { name: "one", code_sha256: good, ...NODE },
-      { name: "two", code_sha256: second, ...NODE },
+      { name: "one", code_sha256: good, ...NODEJS },
+      { name: "two", code_sha256: second, ...NODEJS },
     ];
-    expect((await deployments(pair(bad))).body).toMatchObject({
+    expect((await user.deployments(pair(bad))).body).toMatchObject({
       error_code: "HANDLER_FAILED",
       error: expect.stringContaining("function 'two': "),
     });
     for (const name of ["one", "two"]) {
       expect((await daemon.call("GET", `/api/functions/by-name/${name}`)).status).toBe(404);
     }
-    expect((await deployments(pair(good), { dry_run: true })).body.functions).toMatchObject([
+    expect((await user.deployments(pair(good), { dry_run: true })).body.functions).toMatchObject([
       { name: "one", action: "created" },
       { name: "two", action: "created" },
     ]);
     expect((await daemon.call("GET", "/api/functions/by-name/one")).status).toBe(404);
-    expect((await deployments(pair(good))).body.functions).toMatchObject([
+    expect((await user.deployments(pair(good))).body.functions).toMatchObject([
       { action: "created" },
       { action: "created" },
     ]);
     for (const name of ["one", "two"]) expect(await daemon.invoke(name)).toMatchObject({ status: "success" });
-    expect((await deployments(pair(good))).body.functions).toMatchObject([
+    expect((await user.deployments(pair(good))).body.functions).toMatchObject([
       { action: "unchanged", version: 1, changes: [] },
       { action: "unchanged", version: 1 },
     ]);
-    const { function_id } = (await deployments(pair(good))).body.functions[0];
+    const { function_id } = (await user.deployments(pair(good))).body.functions[0];
     await daemon.call("POST", `/api/functions/${function_id}/pause`);
     const [one, two] = pair(good);
-    expect((await deployments([{ ...one, memory_limit_mb: 300 }, { ...two }])).body.functions).toMatchObject([
+    expect((await user.deployments([{ ...one, memory_limit_mb: 300 }, { ...two }])).body.functions).toMatchObject([
       { action: "updated", version: 2, changes: [{ field: "memory_limit_mb", from: 256, to: 300 }] },
       { action: "unchanged" },
     ]);
     expect(await daemon.invoke("one")).toMatchObject({ version: 2, status: "success" });
     await daemon.call("POST", `/api/functions/${function_id}/pause`);
-    expect((await deployments([{ ...one, memory_limit_mb: 300 }])).body.functions).toMatchObject([
+    expect((await user.deployments([{ ...one, memory_limit_mb: 300 }])).body.functions).toMatchObject([
       { action: "activated", version: 2 },
     ]);
   });
@@ -355,12 +303,14 @@ describe("a deployment", () => {
 
 describe("changes at the same time", () => {
   it("of deployments with the same functions in any order end, each as a whole", async () => {
-    const code_sha256 = await uploaded(echo);
+    const code_sha256 = await user.upload(echo);
     const all = (memory_limit_mb: number) =>
-      ["left", "right"].map((name) => ({ name, code_sha256, memory_limit_mb, ...NODE }));
-    expect((await deployments(all(256))).status).toBe(200);
+      ["left", "right"].map((name) => ({ name, code_sha256, memory_limit_mb, ...NODEJS }));
+    expect((await user.deployments(all(256))).status).toBe(200);
     const limits = [300, 310, 320, 330];
-    const answers = await Promise.all(limits.map((mb, i) => deployments(i % 2 === 0 ? all(mb) : all(mb).toReversed())));
+    const answers = await Promise.all(
+      limits.map((mb, i) => user.deployments(i % 2 === 0 ? all(mb) : all(mb).toReversed())),
+    );
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
     const found = await Promise.all(
       ["left", "right"].map(async (name) => (await daemon.call("GET", `/api/functions/by-name/${name}`)).body),
@@ -370,9 +320,11 @@ describe("changes at the same time", () => {
   });
 
   it("of deployments that make the same function: one makes it, the others change nothing or another version", async () => {
-    const code_sha256 = await uploaded(echo);
+    const code_sha256 = await user.upload(echo);
     const answers = await Promise.all(
-      [300, 310, 320].map((memory_limit_mb) => deployments([{ name: "raced", code_sha256, memory_limit_mb, ...NODE }])),
+      [300, 310, 320].map((memory_limit_mb) =>
+        user.deployments([{ name: "raced", code_sha256, memory_limit_mb, ...NODEJS }]),
+      ),
     );
     const good = answers.filter(({ status }) => status === 200);
     expect(good.length).toBeGreaterThan(0);
@@ -384,9 +336,9 @@ describe("changes at the same time", () => {
 
   it.each(["pause", "delete"])("a %s ends a deployment under way, and nothing of it is left", async (verb) => {
     const name = `${verb}d-meanwhile`;
-    const { function_id } = await deployed(name, echo, NODE);
-    const code_sha256 = await uploaded({ "index.mjs": "await new Promise((r) => setTimeout(r, 60_000));\n" });
-    const update = deployments([{ name, code_sha256, ...NODE, memory_limit_mb: 333 }]);
+    const function_id = await user.deploy(name, echo, NODEJS);
+    const code_sha256 = await user.upload({ "index.mjs": "await new Promise((r) => setTimeout(r, 60_000));\n" });
+    const update = user.deployments([{ name, code_sha256, ...NODEJS, memory_limit_mb: 333 }]);
     await eventually("it loads", async () => {
       const { body } = await daemon.call("GET", `/api/functions/${function_id}/pool`);
       return body.superseded_count > 0;
@@ -410,8 +362,8 @@ describe("what an instance is given", () => {
     expect((await daemon.call("PUT", "/api/secrets/TOKEN", { value })).status).toBe(201);
     const code =
       "import { readFileSync } from 'node:fs';\nexport const handler = () => [process.env.T.length, readFileSync('/run/secrets/TOKEN', 'utf8').length];\n";
-    const fields = { ...NODE, environment: { T: { secret: "TOKEN" }, PLAIN: "x" }, secrets: ["TOKEN"] };
-    const { function_id } = await deployed("secretive", { "index.mjs": code }, fields);
+    const fields = { ...NODEJS, environment: { T: { secret: "TOKEN" }, PLAIN: "x" }, secrets: ["TOKEN"] };
+    const function_id = await user.deploy("secretive", { "index.mjs": code }, fields);
     expect(await daemon.invoke("secretive")).toMatchObject({ result: [value.length, value.length] });
     const record = await daemon.call("GET", `/api/functions/${function_id}`);
     expect(record.body).toMatchObject({ environment: { T: { secret: "TOKEN" } }, secrets: ["TOKEN"] });

@@ -72,8 +72,8 @@ export class CodeUser {
     return body.code_sha256;
   }
 
-  deployments(functions: readonly object[]): Promise<Answer> {
-    return this.call("POST", "/api/functions/deployments", { functions });
+  deployments(functions: readonly object[], more: object = {}): Promise<Answer> {
+    return this.call("POST", "/api/functions/deployments", { functions, ...more });
   }
 
   /** The answer to the deployment of one function with code. */
@@ -83,18 +83,14 @@ export class CodeUser {
 
   /** Deploys one function with code; returns its id. */
   async deploy(name: string, files: Tree, fields: object): Promise<string> {
-    const { status, body } = await this.tryDeploy(name, files, fields);
-    if (status !== 200) throw new Error(`deployment of ${name} answered ${status}: ${JSON.stringify(body)}`);
-    return body.functions[0].function_id;
+    return deployedId(name, await this.tryDeploy(name, files, fields));
   }
 
   /** Deploys the files of a folder with their modes; returns the id of the function. */
   async deployFolder(name: string, folder: string, fields: object): Promise<string> {
     const body = new Uint8Array(execFileSync("tar", ["-C", folder, "-czf", "-", "."]));
     const { code_sha256 } = (await this.send("POST", "/api/functions/code", body)).body;
-    const deployed = await this.deployments([{ name, code_sha256, ...fields }]);
-    if (deployed.status !== 200) throw new Error(`deployment of ${name}: ${JSON.stringify(deployed.body)}`);
-    return deployed.body.functions[0].function_id;
+    return deployedId(name, await this.deployments([{ name, code_sha256, ...fields }]));
   }
 
   /** Invokes by name; returns the record. */
@@ -112,4 +108,9 @@ export class CodeUser {
       return body.total_count === count;
     });
   }
+}
+
+function deployedId(name: string, { status, body }: Answer): string {
+  if (status !== 200) throw new Error(`deployment of ${name} answered ${status}: ${JSON.stringify(body)}`);
+  return body.functions[0].function_id;
 }
