@@ -8,7 +8,7 @@
  */
 import { runLoad, SpawnServer } from "./baselines.ts";
 import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
-import { asyncEcho, type CodeSpec, deployCode, echo, type Runtime } from "./code.ts";
+import { asyncEcho, type CodeSpec, deployCode, echo, PAYLOAD, type Runtime } from "./code.ts";
 import { withDaemon } from "./daemon.ts";
 import { Framework } from "./framework.ts";
 import { requestBytes } from "./http.ts";
@@ -17,7 +17,6 @@ import { daemonPeakMb } from "./memory.ts";
 import { type Bar, countBar, distribution, evidence, type Row, Samples, type Section } from "./report.ts";
 import { median, summarize } from "./stats.ts";
 
-const PAYLOAD = { hello: "world" };
 const CLIENTS = [1, 8, 32] as const;
 const SHARED = 100;
 const SIDES = ["nodejs, shared", "hono", "python3, shared", "functions-framework", "nodejs", "python3"] as const;

@@ -4,15 +4,13 @@
  */
 import { checkClasses, coldCount, isAnswered } from "./calls.ts";
 import { machineMs, pause } from "./clock.ts";
-import { cellsReady, deployCode, echo, type Files, type Runtime } from "./code.ts";
+import { cellsReady, deployCode, echo, type Files, PAYLOAD, RUNTIMES, type Runtime } from "./code.ts";
 import { type Daemon, recordOf, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
 import type { Call } from "./load.ts";
 import { containerMemory } from "./memory.ts";
 import { type Bar, countBar, distribution, evidence, Samples, type Section } from "./report.ts";
 
-const RUNTIMES = ["nodejs", "python3"] as const;
-const PAYLOAD = { hello: "world" };
 const BURST_BAR_MS = 3_000;
 const BURST_INSTANCES = 50;
 const SAVE_BAR_MS = 300;

@@ -7,16 +7,14 @@
  */
 import type { InvocationRecord } from "../src/functions/schema.ts";
 import { machineMs, pause } from "./clock.ts";
-import { type CodeSpec, cellsReady, deployCode, echo, type Files, type Runtime } from "./code.ts";
+import { type CodeSpec, cellsReady, deployCode, echo, type Files, PAYLOAD, RUNTIMES, type Runtime } from "./code.ts";
 import { type Daemon, recordOf, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
 import { type Bar, distribution, evidence, Samples, type Section } from "./report.ts";
 import { median } from "./stats.ts";
 
-const RUNTIMES = ["nodejs", "python3"] as const;
 /** As in the section `cold`: a call to a cell comes out of the quiet. */
 const REST_MS = 50;
-const PAYLOAD = { hello: "world" };
 const BUNDLE_BYTES = 1_000_000;
 const WARM_CALLS = 300;
 const COLD_EXTRA_MS = 8;

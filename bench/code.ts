@@ -1,18 +1,23 @@
-/** Functions with code for the benches: their files, their archive, and how they are deployed. */
+/** Functions with code for the benches: their files, their archive and their deployment. */
 import { gzipSync } from "node:zlib";
+import { tarEnd, tarHeader, tarPadding } from "../src/engine/files/tar.ts";
 import { until } from "./clock.ts";
-import type { Daemon, FunctionSpec } from "./daemon.ts";
+import { type Daemon, type FunctionSpec, movingCount } from "./daemon.ts";
 
-export type Runtime = "nodejs" | "python3";
+export const RUNTIMES = ["nodejs", "python3"] as const;
+export type Runtime = (typeof RUNTIMES)[number];
 export type Files = Readonly<Record<string, string | Buffer>>;
 
-/** What a function with code may have beside the other settings of a function. */
+/** Settings of a function with code. */
 export interface CodeSpec extends Omit<FunctionSpec, "handler"> {
   readonly runtime: Runtime;
   readonly instance_concurrency?: number;
   readonly instance_calls_max?: number;
   readonly timeout_seconds?: number;
 }
+
+/** Payload of the calls, which a function returns as its result. */
+export const PAYLOAD = { hello: "world" };
 
 const HANDLERS: Readonly<Record<Runtime, string>> = { nodejs: "index.mjs#handler", python3: "main.py:handler" };
 
@@ -30,24 +35,15 @@ export function asyncEcho(runtime: Runtime): Files {
     : { "main.py": "async def handler(payload, context):\n    return payload\n" };
 }
 
-const BLOCK_BYTES = 512;
-
-/** A tar.gz of regular files, packed in this process as a client does it. */
+/** Returns a tar.gz of regular files, packed in this process as a client does it. */
 export function pack(files: Files): Buffer {
-  const blocks: Buffer[] = [];
-  for (const [path, file] of Object.entries(files)) {
-    const content = typeof file === "string" ? Buffer.from(file) : file;
-    const head = Buffer.alloc(BLOCK_BYTES);
-    head.write(path, 0, 100);
-    head.write("0000644\x000000000\x000000000\0", 100);
-    head.write(`${content.length.toString(8).padStart(11, "0")}\0${"0".repeat(11)}\0`, 124);
-    head.write("        0", 148);
-    head.write("ustar\x0000", 257);
-    const sum = head.reduce((total, byte) => total + byte, 0);
-    head.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);
-    blocks.push(head, content, Buffer.alloc((BLOCK_BYTES - (content.length % BLOCK_BYTES)) % BLOCK_BYTES));
-  }
-  return gzipSync(Buffer.concat([...blocks, Buffer.alloc(2 * BLOCK_BYTES)]), { level: 1 });
+  const parts = Object.entries(files).flatMap(([name, file]) => {
+    const content = Buffer.from(file);
+    const size = content.length;
+    const head = tarHeader({ name, type: "file", size, mode: 0o644, link: "", uid: 0, gid: 0, mtime_ms: 0 });
+    return [head, content, tarPadding(size)];
+  });
+  return gzipSync(Buffer.concat([...parts, tarEnd()]), { level: 1 });
 }
 
 export interface Deployed {
@@ -69,18 +65,18 @@ const CELLS_TIMEOUT_MS = 60_000;
 const POLL_MS = 2;
 
 /**
- * Waits until the reserve of a runtime holds what it has by its share, and nothing is on its way. The first instance of a
- * runtime's class, which its first deployment starts, gives the class its share.
+ * Waits until the reserve holds the runtime's share of cells, and the pool is at rest. The first instance of a runtime's class,
+ * which its first deployment starts, gives the class its share.
  */
 export async function cellsReady(daemon: Daemon, runtime: Runtime): Promise<void> {
   let seen = "";
   const ask = async (): Promise<true | null> => {
-    const { classes, ...stats } = await daemon.stats();
-    seen = JSON.stringify(classes);
-    const moving_count =
-      stats.warming_count + stats.busy_count + stats.recycling_count + stats.terminating_count + stats.cells_starting;
-    const own = classes.find((one) => one.class.startsWith(`${runtime}-`));
-    return own !== undefined && own.cells > 0 && own.cells >= own.cells_target && moving_count === 0 ? true : null;
+    const stats = await daemon.stats();
+    seen = JSON.stringify(stats.classes);
+    const own = stats.classes.find((one) => one.class.startsWith(`${runtime}-`));
+    return own !== undefined && own.cells > 0 && own.cells >= own.cells_target && movingCount(stats) === 0
+      ? true
+      : null;
   };
   await until(ask, { poll_ms: POLL_MS, deadline_ms: CELLS_TIMEOUT_MS, what: () => `cells of ${runtime}: ${seen}` });
 }

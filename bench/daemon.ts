@@ -20,7 +20,7 @@ const STOP_TIMEOUT_MS = 40_000;
 const POLL_MS = 2;
 /** For a profile: `HEARTH_BENCH_NODE_FLAGS="--cpu-prof --cpu-prof-dir=/tmp/profiles" npm run bench -- --only warm`. */
 const NODE_FLAGS = process.env.HEARTH_BENCH_NODE_FLAGS?.split(" ") ?? [];
-/** Those of `npm start`. */
+/** Flags of Node in `npm start`. */
 const START_FLAGS =
   /\.bin\/node((?: --\S+)*) src\/main\.ts/
     .exec(readFileSync(join(PROJECT_DIR, "src/setup/start.sh"), "utf8"))?.[1]
@@ -45,7 +45,7 @@ export interface PoolStats {
   readonly terminating_count: number;
   readonly cells: number;
   readonly cells_starting: number;
-  /** Those with demand for cells. A key begins with the name of the runtime. */
+  /** Classes with demand for cells. A key begins with the name of the runtime. */
   readonly classes: readonly { readonly class: string; readonly cells: number; readonly cells_target: number }[];
 }
 
@@ -253,9 +253,7 @@ export class Daemon {
     let stats: PoolStats | null = null;
     const ask = async (): Promise<PoolStats | null> => {
       stats = await this.stats();
-      const { warming_count, busy_count, recycling_count, terminating_count, cells_starting } = stats;
-      const moving_count = warming_count + busy_count + recycling_count + terminating_count + cells_starting;
-      return stats.cells >= cells && moving_count === 0 ? stats : null;
+      return stats.cells >= cells && movingCount(stats) === 0 ? stats : null;
     };
     const what = (): string => `the pool comes to rest: ${JSON.stringify(stats)}`;
     return until(ask, { poll_ms: POLL_MS, deadline_ms: START_TIMEOUT_MS, what });
@@ -295,6 +293,12 @@ export class Daemon {
     if (reply.status >= 300) throw new Error(`${method} ${path} answered ${reply.status}: ${reply.body}`);
     return JSON.parse(reply.body.toString());
   }
+}
+
+/** Counts the instances and cells that are being started, serve a call, or are cleaned up or removed. */
+export function movingCount(stats: PoolStats): number {
+  const { warming_count, busy_count, recycling_count, terminating_count, cells_starting } = stats;
+  return warming_count + busy_count + recycling_count + terminating_count + cells_starting;
 }
 
 /** The record in an answer, or why there is none. `expected`: the standard output, or as an object the result. */

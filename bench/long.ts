@@ -8,14 +8,13 @@ import { join } from "node:path";
 import { LIMITS } from "../src/base/limits.ts";
 import { runLoad } from "./baselines.ts";
 import { failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
-import { deployCode, echo } from "./code.ts";
+import { deployCode, echo, PAYLOAD } from "./code.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
 import { Connection, requestBytes } from "./http.ts";
 import { daemonRssMb } from "./memory.ts";
 import { type Bar, countBar, evidence, type Plot, Samples, type Section, type Series } from "./report.ts";
 import { median, summarize } from "./stats.ts";
 
-const PAYLOAD = { hello: "world" };
 const RSS_BAR_MB = 150;
 /** The last third of the looks may be so much above the first third after the warm-up. */
 const FLAT = 1.1;
