@@ -7,6 +7,8 @@
  * for a queued call that a freed instance took. It is counted and told.
  */
 import type { Call, CallRecord, LoadResult } from "./load.ts";
+import { type Bar, Samples } from "./report.ts";
+import { median } from "./stats.ts";
 
 export interface AnsweredCall extends Call {
   readonly record: CallRecord;
@@ -81,4 +83,32 @@ export function checkClasses(calls: readonly Call[], known: Set<string>): ClassR
     known.add(nonce);
   }
   return { contradictions, warm_first_count };
+}
+
+/** Latencies of loads in milliseconds, with the rate and the generator's share of a core in each round. */
+export class LoadSamples extends Samples {
+  readonly rates: number[] = [];
+  readonly #generator_cpu_percents: number[] = [];
+
+  /** Adds a round and returns the classes of its calls. `known`: nonces of the instances that served before. */
+  add(result: LoadResult, known: Set<string>): ClassReport {
+    this.rounds.push(latencies(measuredCalls(result)));
+    this.rates.push(ratePerSecond(result));
+    this.#generator_cpu_percents.push(result.generator_cpu_percent);
+    this.failAll(failureCounts(result));
+    const report = checkClasses(result.calls, known);
+    this.failAll(report.contradictions);
+    return report;
+  }
+
+  get note(): string {
+    const generator = `generator ${median(this.#generator_cpu_percents).toFixed(0)} % of a core`;
+    return `${median(this.rates).toFixed(0)} a second, ${generator}`;
+  }
+}
+
+/** The bar on the ratio of two rates. */
+export function rateBar(label: string, subject: LoadSamples, peer: LoadSamples, bar: number): Bar {
+  const rounds = subject.rates.map((rate, i) => rate / (peer.rates[i] ?? Number.NaN));
+  return { label, value: median(subject.rates) / median(peer.rates), bar, compare: "at least", unit: "×", rounds };
 }

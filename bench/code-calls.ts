@@ -7,15 +7,14 @@
  * as the peers do, and the default, where an instance serves one call at a time.
  */
 import { runLoad, SpawnServer } from "./baselines.ts";
-import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
+import { LoadSamples, rateBar } from "./calls.ts";
 import { asyncEcho, type CodeSpec, deployCode, echo, PAYLOAD, type Runtime } from "./code.ts";
 import { withDaemon } from "./daemon.ts";
 import { Framework } from "./framework.ts";
 import { requestBytes } from "./http.ts";
-import type { LoadResult } from "./load.ts";
 import { daemonPeakMb } from "./memory.ts";
-import { type Bar, countBar, distribution, evidence, type Row, Samples, type Section } from "./report.ts";
-import { median, summarize } from "./stats.ts";
+import { type Bar, countBar, distribution, evidence, Samples, type Section } from "./report.ts";
+import { summarize } from "./stats.ts";
 
 const CLIENTS = [1, 8, 32] as const;
 const SHARED = 100;
@@ -32,30 +31,14 @@ export interface CodeCallsPlan {
   readonly length_ms: number;
 }
 
-class Subject extends Samples {
-  readonly rates: number[] = [];
-  readonly generator_cpu_percents: number[] = [];
-
-  add(result: LoadResult, known: Set<string> | null): void {
-    this.rounds.push(latencies(measuredCalls(result)));
-    this.rates.push(ratePerSecond(result));
-    this.generator_cpu_percents.push(result.generator_cpu_percent);
-    this.failAll(failureCounts(result));
-    if (known !== null) this.failAll(checkClasses(result.calls, known).contradictions);
-  }
-
-  rated(): Row {
-    const generator = `generator ${median(this.generator_cpu_percents).toFixed(0)} % of a core`;
-    return this.row(`${median(this.rates).toFixed(0)} a second, ${generator}`);
-  }
-}
-
-type Subjects = Readonly<Record<Side, ReadonlyMap<ClientsCount, Subject>>>;
+type Subjects = Readonly<Record<Side, ReadonlyMap<ClientsCount, LoadSamples>>>;
 
 function subjectsOf(): Subjects {
-  const named = (side: Side): [Side, ReadonlyMap<ClientsCount, Subject>] => [
+  const named = (side: Side): [Side, ReadonlyMap<ClientsCount, LoadSamples>] => [
     side,
-    new Map(CLIENTS.map((count) => [count, new Subject(`${side}, ${count} ${count === 1 ? "client" : "clients"}`)])),
+    new Map(
+      CLIENTS.map((count) => [count, new LoadSamples(`${side}, ${count} ${count === 1 ? "client" : "clients"}`)]),
+    ),
   ];
   return Object.fromEntries(SIDES.map(named)) as Subjects;
 }
@@ -68,7 +51,7 @@ async function loads(
   subjects: Subjects,
 ): Promise<void> {
   const is_hearth = side !== "hono" && side !== "functions-framework";
-  const known = is_hearth ? new Set<string>() : null;
+  const known = new Set<string>();
   const target = { request: request.toString(), expected: JSON.stringify(PAYLOAD), is_result: true };
   for (const [clients_count, subject] of subjects[side]) {
     const { warmup_ms, length_ms } = plan;
@@ -103,13 +86,8 @@ async function withSide(side: Side, plan: CodeCallsPlan, subjects: Subjects, not
 }
 
 /** Called only for clients counts of the table. */
-function at(subjects: Subjects, side: Side, count: ClientsCount): Subject {
-  return subjects[side].get(count) ?? new Subject(side);
-}
-
-function rateBar(label: string, subject: Subject, peer: Subject, bar: number): Bar {
-  const rounds = subject.rates.map((rate, i) => rate / (peer.rates[i] ?? Number.NaN));
-  return { label, value: median(subject.rates) / median(peer.rates), bar, compare: "at least", unit: "×", rounds };
+function at(subjects: Subjects, side: Side, count: ClientsCount): LoadSamples {
+  return subjects[side].get(count) ?? new LoadSamples(side);
 }
 
 export async function benchCodeCalls(plan: CodeCallsPlan): Promise<Section> {
@@ -141,7 +119,7 @@ export async function benchCodeCalls(plan: CodeCallsPlan): Promise<Section> {
     const peer = at(subjects, "functions-framework", 32);
     bars.push(rateBar("nodejs echo a second, 32 clients, of functions-framework", shared, peer, 2));
   }
-  const compared = (label: string, subject: Subject, peer: Subject) => {
+  const compared = (label: string, subject: LoadSamples, peer: LoadSamples) => {
     const { value, rounds } = rateBar(label, subject, peer, 1);
     return { label, value, rounds, better: "higher" as const };
   };
@@ -152,7 +130,7 @@ export async function benchCodeCalls(plan: CodeCallsPlan): Promise<Section> {
       `Phases of ${plan.length_ms / 1000} s after ${plan.warmup_ms / 1000} s of warm-up, closed loop, one generator for all. ` +
       "hearth authenticates, isolates, bounds and commits a record before the answer; the peers echo in the process that takes " +
       `the request. "shared": one instance serves up to ${SHARED} calls; otherwise each instance serves one at a time.`,
-    rows: [...all.map((subject) => subject.rated()), notes.daemon_mb.row()],
+    rows: [...all.map((subject) => subject.row(subject.note)), notes.daemon_mb.row()],
     bars: [...bars, countBar("functions with code, failed", failed_count, " calls")],
     comparisons: [
       compared("nodejs echo a second, one call an instance, 32 clients, of hono", at(subjects, "nodejs", 32), hono),

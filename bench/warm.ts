@@ -6,11 +6,11 @@
  * peak, the same arrivals for both, and for the faster side also at half of its own.
  */
 import { runLoad, SpawnServer } from "./baselines.ts";
-import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
+import { type ClassReport, LoadSamples, latencies, measuredCalls, rateBar } from "./calls.ts";
 import { withDaemon } from "./daemon.ts";
 import { requestBytes } from "./http.ts";
 import type { LoadResult } from "./load.ts";
-import { type Bar, distribution, evidence, type Row, ratioBar, Samples, type Section } from "./report.ts";
+import { distribution, evidence, type Row, ratioBar, Samples, type Section } from "./report.ts";
 import { median } from "./stats.ts";
 
 const PAYLOAD = '{"hello":"world"}';
@@ -62,10 +62,8 @@ async function withSide(
   });
 }
 
-/** One row's samples with the figures of which there is one a round. */
-class Subject extends Samples {
-  readonly rates: number[] = [];
-  readonly generator_cpu_percents: number[] = [];
+/** One row's samples, and those of its cold starts. */
+class Subject extends LoadSamples {
   /** Those of the samples that were cold starts. */
   readonly cold: Samples;
   #warm_first_count = 0;
@@ -75,25 +73,18 @@ class Subject extends Samples {
     this.cold = new Samples(`${label}: the cold starts among them`);
   }
 
-  /** `known`: nonces of the instances that served before. */
-  add(result: LoadResult, known: Set<string>): void {
-    const calls = measuredCalls(result);
-    this.rounds.push(latencies(calls));
-    this.cold.rounds.push(latencies(calls.filter((call) => call.record?.cold_start === true)));
-    this.rates.push(ratePerSecond(result));
-    this.generator_cpu_percents.push(result.generator_cpu_percent);
-    this.failAll(failureCounts(result));
-    const { contradictions, warm_first_count } = checkClasses(result.calls, known);
-    this.failAll(contradictions);
-    this.#warm_first_count += warm_first_count;
+  override add(result: LoadResult, known: Set<string>): ClassReport {
+    const report = super.add(result, known);
+    this.cold.rounds.push(latencies(measuredCalls(result).filter((call) => call.record?.cold_start === true)));
+    this.#warm_first_count += report.warm_first_count;
+    return report;
   }
 
   /** The row of all samples, and one of the cold starts where there were any. */
   rows(): Row[] {
     const started = this.#warm_first_count;
     const overtaken = started === 0 ? "" : `, ${started} instances started for a call that a freed one took`;
-    const generator = `generator ${median(this.generator_cpu_percents).toFixed(0)} % of a core`;
-    const row = this.row(`${median(this.rates).toFixed(0)} a second, ${generator}${overtaken}`);
+    const row = this.row(this.note + overtaken);
     return this.cold.summary().count === 0 ? [row] : [row, this.cold.row()];
   }
 }
@@ -120,17 +111,6 @@ async function alternate(rounds_count: number, body: (side: Side, round: number)
     const order: readonly Side[] = round % 2 === 0 ? ["hearth", "spawn-cat"] : ["spawn-cat", "hearth"];
     for (const side of order) await body(side, round);
   }
-}
-
-function throughputBar(hearth: Subject, peer: Subject): Bar {
-  return {
-    label: `warm throughput, ${CLIENTS} clients, of spawn-cat`,
-    value: median(hearth.rates) / median(peer.rates),
-    bar: 1.6,
-    compare: "at least",
-    unit: "×",
-    rounds: hearth.rates.map((rate, i) => rate / (peer.rates[i] ?? Number.NaN)),
-  };
 }
 
 export async function benchWarm(plan: WarmPlan): Promise<Section> {
@@ -164,7 +144,7 @@ export async function benchWarm(plan: WarmPlan): Promise<Section> {
     bars: [
       ratioBar("warm p50, 1 client, of spawn-cat", hearth.one, peer.one, "p50", 1),
       ratioBar(`warm p99, ${CLIENTS} clients, of spawn-cat`, hearth.peak, peer.peak, "p99", 1),
-      throughputBar(hearth.peak, peer.peak),
+      rateBar(`warm throughput, ${CLIENTS} clients, of spawn-cat`, hearth.peak, peer.peak, 1.6),
     ],
     plots: [
       distribution("1 client, closed loop", [hearth.one, peer.one]),
