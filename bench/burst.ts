@@ -4,10 +4,20 @@
  */
 import { checkClasses, coldCount, isAnswered } from "./calls.ts";
 import { machineMs } from "./clock.ts";
-import { recordOf, withDaemon } from "./daemon.ts";
+import { type Daemon, recordOf, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
 import type { Call } from "./load.ts";
-import { type Bar, countBar, distribution, evidence, Samples, type Section, type Series } from "./report.ts";
+import {
+  type Bar,
+  countBar,
+  distribution,
+  evidence,
+  type Row,
+  Samples,
+  type Section,
+  type Series,
+  timeBar,
+} from "./report.ts";
 
 const MAX_INSTANCES = 50;
 const BAR_MS = 2_000;
@@ -17,30 +27,52 @@ export interface BurstPlan {
   readonly calls_count: number;
 }
 
-function burstRound(plan: BurstPlan, calls: Samples, last: Samples): Promise<number> {
-  return withDaemon({ cells: null }, async (daemon) => {
-    await daemon.deploy({ name: "burst", handler: "sleep 0.05", max_instances: MAX_INSTANCES });
-    await daemon.quiet(daemon.cells_target);
-    const connections = await Promise.all(Array.from({ length: plan.calls_count }, () => Connection.open(daemon.port)));
-    const request = daemon.invocation("burst", "");
+/** Rounds of calls at the same moment. Each round has a function without instances. */
+export class Burst {
+  readonly calls: Samples;
+  readonly last: Samples;
+  readonly #cold_counts: number[] = [];
+
+  /** `prefix` begins the labels. */
+  constructor(prefix = "") {
+    this.calls = new Samples(`${prefix}each call`);
+    this.last = new Samples(`${prefix}last answer`);
+  }
+
+  /** Calls the function `name` `count` times at once. Its output or result is the payload. */
+  async round(daemon: Daemon, name: string, count: number, payload: string | object): Promise<void> {
+    const connections = await Promise.all(Array.from({ length: count }, () => Connection.open(daemon.port)));
+    const request = daemon.invocation(name, payload);
     const made: Call[] = [];
     const sent_ms = machineMs();
     await Promise.all(
       connections.map(async (connection) => {
-        const outcome = await connection.request(request).then((reply) => recordOf(reply, ""), String);
+        const outcome = await connection.request(request).then((reply) => recordOf(reply, payload), String);
         const done_ms = machineMs();
         const isFailed = typeof outcome === "string";
-        if (isFailed) calls.fail(outcome);
+        if (isFailed) this.calls.fail(outcome);
         const record = isFailed ? null : { ...outcome, instance_nonce: outcome.instance_nonce ?? "" };
         made.push({ target: 0, due_ms: sent_ms, sent_ms, done_ms, failure: isFailed ? outcome : null, record });
       }),
     );
-    last.rounds.push([machineMs() - sent_ms]);
-    calls.rounds.push(made.filter(isAnswered).map(({ done_ms }) => done_ms - sent_ms));
-    calls.failAll(checkClasses(made, new Set()).contradictions);
+    this.last.rounds.push([machineMs() - sent_ms]);
+    this.calls.rounds.push(made.filter(isAnswered).map(({ done_ms }) => done_ms - sent_ms));
+    this.calls.failAll(checkClasses(made, new Set()).contradictions);
+    this.#cold_counts.push(coldCount(made));
     for (const connection of connections) connection.close();
-    return coldCount(made);
-  });
+  }
+
+  rows(): Row[] {
+    return [this.calls.row(`${this.#cold_counts.join(" ")} cold starts a round`), this.last.row()];
+  }
+
+  /** `subject` begins the labels. The last answer of the worst round has `bar_ms`. */
+  bars(subject: string, bar_ms: number): Bar[] {
+    return [
+      timeBar(`${subject}, last answer, worst round`, this.last, "max", bar_ms),
+      countBar(`${subject}, failed`, this.calls.failed_count, " calls"),
+    ];
+  }
 }
 
 function answersOverTime(samples: readonly number[], round: number): Series {
@@ -50,24 +82,21 @@ function answersOverTime(samples: readonly number[], round: number): Series {
 }
 
 export async function benchBurst(plan: BurstPlan): Promise<Section> {
-  const calls = new Samples("each call");
-  const last = new Samples("last answer");
-  const cold_counts: number[] = [];
-  for (let round = 0; round < plan.rounds_count; round++) cold_counts.push(await burstRound(plan, calls, last));
-  const lastBar: Bar = {
-    label: `0 → ${plan.calls_count} calls, last answer, worst round`,
-    value: last.summary().max,
-    bar: BAR_MS,
-    compare: "at most",
-    unit: " ms",
-    rounds: last.rounds.flat(),
-  };
+  const burst = new Burst();
+  for (let round = 0; round < plan.rounds_count; round++) {
+    await withDaemon({ cells: null }, async (daemon) => {
+      await daemon.deploy({ name: "burst", handler: "sleep 0.05", max_instances: MAX_INSTANCES });
+      await daemon.quiet(daemon.cells_target);
+      await burst.round(daemon, "burst", plan.calls_count, "");
+    });
+  }
+  const { calls, last } = burst;
   return {
     title: `Burst (ms): ${plan.calls_count} calls at once on a function at zero, \`sleep 0.05\`, max_instances ${MAX_INSTANCES}`,
     method:
       "Fresh daemon a round; the default number of cells is ready. Times run from the first request's first byte.",
-    rows: [calls.row(`${cold_counts.join(" ")} cold starts a round`), last.row()],
-    bars: [lastBar, countBar(`0 → ${plan.calls_count} calls, failed`, calls.failed_count, " calls")],
+    rows: burst.rows(),
+    bars: burst.bars(`0 → ${plan.calls_count} calls`, BAR_MS),
     plots: [
       {
         kind: "lines",

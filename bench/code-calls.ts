@@ -13,8 +13,7 @@ import { withDaemon } from "./daemon.ts";
 import { Framework } from "./framework.ts";
 import { requestBytes } from "./http.ts";
 import { daemonPeakMb } from "./memory.ts";
-import { type Bar, countBar, distribution, evidence, Samples, type Section } from "./report.ts";
-import { summarize } from "./stats.ts";
+import { type Bar, countBar, distribution, evidence, Samples, type Section, timeBar } from "./report.ts";
 
 const CLIENTS = [1, 8, 32] as const;
 const SHARED = 100;
@@ -101,17 +100,9 @@ export async function benchCodeCalls(plan: CodeCallsPlan): Promise<Section> {
   const has = (side: Side): boolean => side !== "functions-framework" || typeof framework !== "string";
   const all = SIDES.filter(has).flatMap((side) => [...subjects[side].values()]);
   const [hono, shared] = [at(subjects, "hono", 32), at(subjects, "nodejs, shared", 32)];
-  const p99 = at(subjects, "nodejs, shared", 8);
   const bars: Bar[] = [
     rateBar("nodejs echo a second, 32 clients, of hono", shared, hono, 0.4),
-    {
-      label: "nodejs echo, 8 clients, p99",
-      value: p99.summary().p99,
-      bar: BAR_P99_MS,
-      compare: "at most",
-      unit: " ms",
-      rounds: p99.rounds.map((samples) => summarize(samples).p99),
-    },
+    timeBar("nodejs echo, 8 clients, p99", at(subjects, "nodejs, shared", 8), "p99", BAR_P99_MS),
     rateBar("python3 echo a second, 32 clients, of nodejs", at(subjects, "python3, shared", 32), shared, 0.5),
     rateBar("the same, one call an instance", at(subjects, "python3", 32), at(subjects, "nodejs", 32), 0.5),
   ];

@@ -2,20 +2,19 @@
  * Functions with code when something changes: a hundred calls at once on a function at zero, the time from a saved file to the
  * first answer of the new version, and what an idle instance takes of memory.
  */
-import { checkClasses, coldCount, isAnswered } from "./calls.ts";
+import { Burst } from "./burst.ts";
 import { machineMs, pause } from "./clock.ts";
 import { cellsReady, deployCode, echo, type Files, PAYLOAD, RUNTIMES, type Runtime } from "./code.ts";
 import { type Daemon, recordOf, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
-import type { Call } from "./load.ts";
-import { containerMemory } from "./memory.ts";
-import { type Bar, countBar, distribution, evidence, Samples, type Section } from "./report.ts";
+import { ContainerWeights } from "./memory.ts";
+import { type Bar, distribution, evidence, Samples, type Section, timeBar } from "./report.ts";
 
 const BURST_BAR_MS = 3_000;
 const BURST_INSTANCES = 50;
 const SAVE_BAR_MS = 300;
 const SAVED_BYTES = 20_000;
-/** Somebody who saves has looked at the answer before. */
+/** Time between an answer and the next save. */
 const REST_MS = 100;
 const PSS_BAR_MB: Readonly<Record<Runtime, number>> = { nodejs: 25, python3: 8 };
 /** Calls for each idle instance before it is weighed. */
@@ -34,50 +33,21 @@ const BURST: Files = {
     '  payload === "exit" ? process.exit() : new Promise((done) => setTimeout(done, 50, payload));\n',
 };
 
-class Burst {
-  readonly calls = new Samples("nodejs, each of the calls at once");
-  readonly last = new Samples("nodejs, last answer");
-  readonly cold_counts: number[] = [];
-
-  round({ calls_count }: CodeChangesPlan): Promise<void> {
-    return withDaemon({ cells: null }, async (daemon) => {
-      const spec = { name: "burst", runtime: "nodejs", max_instances: BURST_INSTANCES } as const;
-      await deployCode(daemon, spec, BURST);
-      await this.#toZero(daemon);
-      const connections = await Promise.all(Array.from({ length: calls_count }, () => Connection.open(daemon.port)));
-      const request = daemon.invocation("burst", PAYLOAD);
-      const made: Call[] = [];
-      const sent_ms = machineMs();
-      await Promise.all(
-        connections.map(async (connection) => {
-          const outcome = await connection.request(request).then((reply) => recordOf(reply, PAYLOAD), String);
-          const done_ms = machineMs();
-          const isFailed = typeof outcome === "string";
-          if (isFailed) this.calls.fail(outcome);
-          const record = isFailed ? null : { ...outcome, instance_nonce: outcome.instance_nonce ?? "" };
-          made.push({ target: 0, due_ms: sent_ms, sent_ms, done_ms, failure: isFailed ? outcome : null, record });
-        }),
-      );
-      this.last.rounds.push([machineMs() - sent_ms]);
-      this.calls.rounds.push(made.filter(isAnswered).map(({ done_ms }) => done_ms - sent_ms));
-      this.calls.failAll(checkClasses(made, new Set()).contradictions);
-      this.cold_counts.push(coldCount(made));
-      for (const connection of connections) connection.close();
-    });
-  }
-
-  /** Ends the instance that the deployment left: its process exits. */
-  async #toZero(daemon: Daemon): Promise<void> {
+async function fromZero({ calls_count }: CodeChangesPlan, burst: Burst): Promise<void> {
+  await withDaemon({ cells: null }, async (daemon) => {
+    await deployCode(daemon, { name: "burst", runtime: "nodejs", max_instances: BURST_INSTANCES }, BURST);
+    // The deployment left an instance: its process exits.
     const connection = await Connection.open(daemon.port);
     await connection.request(daemon.invocation("burst", '"exit"'));
     connection.close();
     await cellsReady(daemon, "nodejs");
     const { total_count } = await daemon.stats();
-    if (total_count > 0) this.calls.fail(`${total_count} instances where none should be`);
-  }
+    if (total_count > 0) burst.calls.fail(`${total_count} instances where none should be`);
+    await burst.round(daemon, "burst", calls_count, PAYLOAD);
+  });
 }
 
-/** An echo in a file of 20 kB that says which save it is of. */
+/** An echo in a file of 20 kB. The number of the save makes its content differ from that of others. */
 function saved(runtime: Runtime, save: number): Files {
   const comment = runtime === "nodejs" ? "//" : "#";
   let text = "";
@@ -86,7 +56,7 @@ function saved(runtime: Runtime, save: number): Files {
   return { [name]: body + text };
 }
 
-/** From the moment a file was saved to the answer of a call that the new version served. */
+/** Measures the time from a saved file to the answer of a call that the new version served. */
 async function saves(plan: CodeChangesPlan, runtime: Runtime, into: Samples): Promise<void> {
   await withDaemon({ cells: null }, async (daemon) => {
     const connection = await Connection.open(daemon.port);
@@ -111,21 +81,12 @@ async function saves(plan: CodeChangesPlan, runtime: Runtime, into: Samples): Pr
   });
 }
 
-class Weight {
+class IdleWeights extends ContainerWeights {
   readonly runtime: Runtime;
-  readonly pss: Samples;
-  readonly charge: Samples;
-  readonly together: Samples;
 
   constructor(runtime: Runtime) {
+    super((figure) => `${runtime}, ${figure} of an idle instance`);
     this.runtime = runtime;
-    this.pss = new Samples(`${runtime}, PSS of an idle instance`, "MB");
-    this.charge = new Samples(`${runtime}, cgroup charge of an idle instance`, "MB");
-    this.together = new Samples(`${runtime}, both`, "MB");
-  }
-
-  get subjects(): readonly Samples[] {
-    return [this.pss, this.charge, this.together];
   }
 
   round({ idle_count }: CodeChangesPlan): Promise<void> {
@@ -135,15 +96,12 @@ class Weight {
       await deployCode(daemon, { name: "idle", runtime, ...sizes }, echo(runtime));
       await this.#serve(daemon, idle_count);
       await daemon.quiet(0);
-      const memory = containerMemory(daemon);
-      if (memory.length !== idle_count) this.pss.fail(`${memory.length} instances instead of ${idle_count}`);
-      this.pss.rounds.push(memory.map(({ pss_mb }) => pss_mb));
-      this.charge.rounds.push(memory.map(({ charge_mb }) => charge_mb));
-      this.together.rounds.push(memory.map(({ pss_mb, charge_mb }) => pss_mb + charge_mb));
+      const count = this.weigh(daemon);
+      if (count !== idle_count) this.pss.fail(`${count} instances instead of ${idle_count}`);
     });
   }
 
-  /** Calls as many at once as there are instances, so that each has served. */
+  /** Makes as many calls at once as there are instances, so that each has served. */
   async #serve(daemon: Daemon, count: number): Promise<void> {
     const request = daemon.invocation("idle", PAYLOAD);
     const lanes = Array.from({ length: count }, async () => {
@@ -171,34 +129,16 @@ class Weight {
 }
 
 export async function benchCodeChanges(plan: CodeChangesPlan): Promise<Section> {
-  const burst = new Burst();
+  const burst = new Burst("nodejs, ");
   const save = { nodejs: new Samples("nodejs, save to answer"), python3: new Samples("python3, save to answer") };
-  const weights = RUNTIMES.map((runtime) => new Weight(runtime));
+  const weights = RUNTIMES.map((runtime) => new IdleWeights(runtime));
   for (let round = 0; round < plan.rounds_count; round++) {
-    await burst.round(plan);
+    await fromZero(plan, burst);
     for (const runtime of round % 2 === 0 ? RUNTIMES : RUNTIMES.toReversed()) await saves(plan, runtime, save[runtime]);
     for (const weight of weights) await weight.round(plan);
   }
-  const lastBar: Bar = {
-    label: `nodejs, 0 → ${plan.calls_count} calls, last answer, worst round`,
-    value: burst.last.summary().max,
-    bar: BURST_BAR_MS,
-    compare: "at most",
-    unit: " ms",
-    rounds: burst.last.rounds.flat(),
-  };
-  const saveBars = RUNTIMES.map(
-    (runtime): Bar => ({
-      label: `${runtime}, save to answer, p50`,
-      value: save[runtime].summary().p50,
-      bar: SAVE_BAR_MS,
-      compare: "at most",
-      unit: " ms",
-      rounds: [],
-    }),
-  );
   const saveSubjects = [save.nodejs, save.python3];
-  const subjects = [burst.calls, burst.last, ...saveSubjects, ...weights.flatMap((weight) => weight.subjects)];
+  const saveAndRest = [...saveSubjects, ...weights.flatMap((weight) => weight.subjects)];
   return {
     title: "Functions with code: from zero, from a save to an answer, and at rest (ms)",
     method:
@@ -206,19 +146,16 @@ export async function benchCodeChanges(plan: CodeChangesPlan): Promise<Section> 
       `${BURST_INSTANCES}, the default number of cells ready. Save to answer: packing, uploading and deploying a changed file of ` +
       `${SAVED_BYTES / 1_000} kB and one call, one after the other; the call must run on the new version. At rest: ` +
       `${plan.idle_count} instances that have served ${CALLS_EACH} calls each on average.`,
-    rows: subjects.map((one) =>
-      one.row(one === burst.calls ? `${burst.cold_counts.join(" ")} cold starts a round` : ""),
-    ),
+    rows: [...burst.rows(), ...saveAndRest.map((one) => one.row())],
     bars: [
-      lastBar,
-      countBar(`nodejs, 0 → ${plan.calls_count} calls, failed`, burst.calls.failed_count, " calls"),
-      ...saveBars,
+      ...burst.bars(`nodejs, 0 → ${plan.calls_count} calls`, BURST_BAR_MS),
+      ...RUNTIMES.map((runtime) => timeBar(`${runtime}, save to answer, p50`, save[runtime], "p50", SAVE_BAR_MS)),
       ...weights.map((weight) => weight.bar()),
     ],
     plots: [
       distribution("Latency of each call from zero", [burst.calls]),
       distribution("Save to answer", saveSubjects),
     ],
-    ...evidence(subjects),
+    ...evidence([burst.calls, burst.last, ...saveAndRest]),
   };
 }

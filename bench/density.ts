@@ -8,7 +8,7 @@ import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } 
 import { machineMs } from "./clock.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
 import type { LoadResult } from "./load.ts";
-import { availableMb, containerMemory, daemonRssMb, networkSlotCount } from "./memory.ts";
+import { availableMb, ContainerWeights, daemonRssMb, networkSlotCount } from "./memory.ts";
 import { type Axis, countBar, distribution, evidence, type Plot, pairedBar, Samples, type Section } from "./report.ts";
 import { median, summarize } from "./stats.ts";
 import { figure } from "./text.ts";
@@ -34,9 +34,7 @@ export interface DensityPlan {
 class Step {
   readonly idle_count: number;
   readonly latency: Samples;
-  readonly pss: Samples;
-  readonly charge: Samples;
-  readonly together: Samples;
+  readonly weights: ContainerWeights;
   readonly daemon: Samples;
   readonly reached: Samples;
   readonly available_mb: number[] = [];
@@ -47,23 +45,18 @@ class Step {
     const beside = `${idle_count} idle`;
     this.idle_count = idle_count;
     this.latency = new Samples(`warm call beside ${beside}`);
-    this.pss = new Samples(`PSS of a container, ${beside}`, "MB");
-    this.charge = new Samples(`cgroup charge of a container, ${beside}`, "MB");
-    this.together = new Samples(`both, ${beside}`, "MB");
+    this.weights = new ContainerWeights((figure) => `${figure} of a container, ${beside}`);
     this.daemon = new Samples(`daemon RSS, ${beside}`, "MB");
     this.reached = new Samples(`time to ${beside} from the step below`);
   }
 
   get subjects(): readonly Samples[] {
-    return [this.latency, this.pss, this.charge, this.together, this.daemon, this.reached];
+    return [this.latency, ...this.weights.subjects, this.daemon, this.reached];
   }
 
   async look(daemon: Daemon): Promise<void> {
     const stats = await daemon.quiet(daemon.cells_target);
-    const memory = containerMemory(daemon);
-    this.pss.rounds.push(memory.map(({ pss_mb }) => pss_mb));
-    this.charge.rounds.push(memory.map(({ charge_mb }) => charge_mb));
-    this.together.rounds.push(memory.map(({ pss_mb, charge_mb }) => pss_mb + charge_mb));
+    this.weights.weigh(daemon);
     this.daemon.rounds.push([daemonRssMb(daemon)]);
     this.available_mb.push(availableMb());
     this.ready_count_min = Math.min(this.ready_count_min, stats.ready_count);
@@ -180,9 +173,9 @@ function plots(steps: readonly Step[]): Plot[] {
       x,
       y: { label: "MB", scale: "linear" },
       series: [
-        line("PSS of its processes", ({ pss }) => middle(pss)),
-        line("charge of its control group", ({ charge }) => middle(charge)),
-        line("both", ({ together }) => middle(together)),
+        line("PSS of its processes", ({ weights }) => middle(weights.pss)),
+        line("charge of its control group", ({ weights }) => middle(weights.charge)),
+        line("both", ({ weights }) => middle(weights.together)),
       ],
       marks: [],
     },
@@ -208,7 +201,7 @@ export async function benchDensity(plan: DensityPlan): Promise<Section> {
   const [first, last] = [steps[0], steps.at(-1)];
   if (first === undefined || last === undefined || first === last) throw new Error("density needs two steps");
   const rate_per_second = await withDaemon({ cells: null }, (daemon) => measure(daemon, plan, steps));
-  const most = last.together.summary().max;
+  const most = last.weights.together.summary().max;
   return {
     title: `Density (ms): ${plan.idle_counts.join(", ")} idle shell instances beside one busy function`,
     method:
@@ -220,9 +213,9 @@ export async function benchDensity(plan: DensityPlan): Promise<Section> {
       "container, cells and the busy function's among them; pages that PSS and charge both count are twice in the sum.",
     rows: [
       ...steps.map(({ latency, slots_count_max }) => latency.row(`${slots_count_max} network slots`)),
-      last.pss.row(),
-      last.charge.row(),
-      last.together.row(perInstanceText(first, last)),
+      last.weights.pss.row(),
+      last.weights.charge.row(),
+      last.weights.together.row(perInstanceText(first, last)),
       first.daemon.row(),
       last.daemon.row(),
       ...steps.map(({ reached }) => reached.row()).filter(({ summary }) => summary.count > 0),

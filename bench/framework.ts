@@ -19,7 +19,6 @@ const START_TIMEOUT_MS = 20_000;
 const POLL_MS = 20;
 
 export class Framework {
-  static readonly label = `functions-framework ${VERSION}`;
   readonly #directory: string;
 
   private constructor(directory: string) {

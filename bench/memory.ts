@@ -7,6 +7,7 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { detectCgroupMode, groupProcesses, listGroups } from "../src/engine/kernel/control-groups.ts";
 import type { Daemon } from "./daemon.ts";
+import { Samples } from "./report.ts";
 
 const KIB = 1024;
 const MB = 1e6;
@@ -43,6 +44,32 @@ export function containerMemory(daemon: Daemon, kind: "instances" | "containers"
     const charge_bytes = Number(readFileSync(chargeFile(`${parent}/${name}`), "utf8"));
     return { pss_mb: (pss_kib * KIB) / MB, charge_mb: charge_bytes / MB };
   });
+}
+
+/** Memory of each instance and cell of a daemon in megabytes. `label` makes a row's label of the name of its figure. */
+export class ContainerWeights {
+  readonly pss: Samples;
+  readonly charge: Samples;
+  readonly together: Samples;
+
+  constructor(label: (figure: string) => string) {
+    this.pss = new Samples(label("PSS"), "MB");
+    this.charge = new Samples(label("cgroup charge"), "MB");
+    this.together = new Samples(label("PSS and charge"), "MB");
+  }
+
+  get subjects(): readonly Samples[] {
+    return [this.pss, this.charge, this.together];
+  }
+
+  /** Adds a round with every started instance and cell. Returns their count. */
+  weigh(daemon: Daemon): number {
+    const memory = containerMemory(daemon);
+    this.pss.rounds.push(memory.map(({ pss_mb }) => pss_mb));
+    this.charge.rounds.push(memory.map(({ charge_mb }) => charge_mb));
+    this.together.rounds.push(memory.map(({ pss_mb, charge_mb }) => pss_mb + charge_mb));
+    return memory.length;
+  }
 }
 
 export function daemonRssMb(daemon: Daemon): number {

@@ -116,7 +116,7 @@ export class Samples {
   }
 }
 
-type Percentile = "p50" | "p99";
+type Percentile = "p50" | "p99" | "max";
 
 function ratios(subject: Samples, peer: Samples, pick: Percentile): { value: number; rounds: number[] } {
   return {
@@ -137,6 +137,12 @@ export function ratioBar(label: string, subject: Samples, peer: Samples, pick: P
 export function pairedBar(label: string, subject: Samples, peer: Samples, pick: Percentile, bar: number): Bar {
   const { rounds } = ratios(subject, peer, pick);
   return { label, value: median(rounds), rounds, bar, compare: "at most", unit: "×" };
+}
+
+/** The bar on a subject's own time, over all samples together. `bar` in milliseconds. */
+export function timeBar(label: string, subject: Samples, pick: Percentile, bar: number): Bar {
+  const rounds = subject.rounds.map((samples) => summarize(samples)[pick]);
+  return { label, value: subject.summary()[pick], bar, compare: "at most", unit: " ms", rounds };
 }
 
 /** The ratio of two subjects' times, without a bar. */

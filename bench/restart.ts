@@ -1,7 +1,7 @@
 /** How long a daemon takes from the start of its process to the first 200 of /health, when everything is installed. */
 import { rmSync } from "node:fs";
 import { Daemon, makeDataDir } from "./daemon.ts";
-import { distribution, evidence, Samples, type Section } from "./report.ts";
+import { distribution, evidence, Samples, type Section, timeBar } from "./report.ts";
 
 const BAR_MS = 2_000;
 
@@ -35,16 +35,7 @@ export async function benchRestart(plan: RestartPlan): Promise<Section> {
     title: "Restart (ms): from the start of `node src/main.ts` to the first 200 of /health",
     method: "The same data directory each time, its cells filled before each stop. /health is asked every 2 ms.",
     rows: [ready.row(), gone.row("cells, network slots and mounts removed")],
-    bars: [
-      {
-        label: "restart to ready, p50",
-        value: ready.summary().p50,
-        bar: BAR_MS,
-        compare: "at most",
-        unit: " ms",
-        rounds: [],
-      },
-    ],
+    bars: [timeBar("restart to ready, p50", ready, "p50", BAR_MS)],
     plots: [distribution("Start and stop", [ready, gone])],
     ...evidence([ready, gone]),
   };

@@ -13,8 +13,8 @@ import { checkClasses, failureCounts, isAnswered, latencies } from "./calls.ts";
 import { machineMs, pauseUntil } from "./clock.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
 import type { Call, LoadOptions } from "./load.ts";
-import { type Bar, countBar, distribution, evidence, type Plot, Samples, type Section } from "./report.ts";
-import { median, summarize } from "./stats.ts";
+import { countBar, distribution, evidence, type Plot, Samples, type Section, timeBar } from "./report.ts";
+import { median } from "./stats.ts";
 
 const PAYLOAD = '{"hello":"world"}';
 const CLIENTS = 8;
@@ -176,11 +176,6 @@ function rollbackRound(plan: RollbackPlan, rate: number | null, round: number, i
   });
 }
 
-function timeBar(label: string, samples: Samples, pick: "p50" | "max"): Bar {
-  const rounds = samples.rounds.map((round) => summarize(round)[pick]);
-  return { label, value: samples.summary()[pick], bar: BAR_MS, compare: "at most", unit: " ms", rounds };
-}
-
 export async function benchRollback(plan: RollbackPlan): Promise<Section> {
   const findings = new Findings();
   const rates: number[] = [];
@@ -209,8 +204,8 @@ export async function benchRollback(plan: RollbackPlan): Promise<Section> {
       countBar("rollback under load, cold starts during and after a rollback", findings.rollback_cold_count, " calls"),
       countBar("rollback under load, calls on a version that was not current", findings.stray_count, " calls"),
       countBar("rollbacks missing in the log", rollbacks_count, " calls"),
-      timeBar("pointer moved, p50", pointer, "p50"),
-      timeBar("pointer moved, slowest", pointer, "max"),
+      timeBar("pointer moved, p50", pointer, "p50", BAR_MS),
+      timeBar("pointer moved, slowest", pointer, "max", BAR_MS),
     ],
     plots: [
       ...findings.plots.slice(0, 1),
