@@ -29,6 +29,27 @@ const versionBytes = (row: string): string =>
 const versionBytes15 = (row: string): string =>
   `${versionBytes(row)} + coalesce(octet_length(${row}.options), 0) + coalesce(octet_length(${row}.note), 0)`;
 
+/** Triggers that keep `functions.stored_bytes`, in the order in which `storedBytesTriggers` makes them. */
+const STORED_BYTES_TRIGGERS = ["invocations_counted", "invocations_gone", "versions_kept", "versions_gone"];
+
+/** Returns the statements that create these triggers, with the expressions of a schema for the bytes of a row. */
+const storedBytesTriggers = (ofRecord: typeof recordBytes, ofVersion: typeof versionBytes): string[] => [
+  `CREATE TRIGGER invocations_counted AFTER INSERT ON invocations BEGIN
+        UPDATE functions SET invocation_count = invocation_count + 1, last_invoked_at = NEW.started_at,
+          error_count = error_count + (NEW.status <> 'success'), stored_bytes = stored_bytes + ${ofRecord("NEW")}
+          WHERE seq = NEW.function_seq;
+      END`,
+  `CREATE TRIGGER invocations_gone AFTER DELETE ON invocations BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes - (${ofRecord("OLD")}) WHERE seq = OLD.function_seq;
+      END`,
+  `CREATE TRIGGER versions_kept AFTER INSERT ON function_versions BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes + ${ofVersion("NEW")} WHERE seq = NEW.function_seq;
+      END`,
+  `CREATE TRIGGER versions_gone AFTER DELETE ON function_versions BEGIN
+        UPDATE functions SET stored_bytes = stored_bytes - (${ofVersion("OLD")}) WHERE seq = OLD.function_seq;
+      END`,
+];
+
 export const MIGRATIONS: readonly Migration[] = [
   {
     version: 1,
@@ -135,20 +156,7 @@ export const MIGRATIONS: readonly Migration[] = [
         coalesce((SELECT sum(${recordBytes("i")}) FROM invocations i WHERE i.function_seq = functions.seq), 0)
         + coalesce((SELECT sum(${versionBytes("v")}) FROM function_versions v WHERE v.function_seq = functions.seq), 0)`,
       "DROP TRIGGER invocations_counted",
-      `CREATE TRIGGER invocations_counted AFTER INSERT ON invocations BEGIN
-        UPDATE functions SET invocation_count = invocation_count + 1, last_invoked_at = NEW.started_at,
-          error_count = error_count + (NEW.status <> 'success'), stored_bytes = stored_bytes + ${recordBytes("NEW")}
-          WHERE seq = NEW.function_seq;
-      END`,
-      `CREATE TRIGGER invocations_gone AFTER DELETE ON invocations BEGIN
-        UPDATE functions SET stored_bytes = stored_bytes - (${recordBytes("OLD")}) WHERE seq = OLD.function_seq;
-      END`,
-      `CREATE TRIGGER versions_kept AFTER INSERT ON function_versions BEGIN
-        UPDATE functions SET stored_bytes = stored_bytes + ${versionBytes("NEW")} WHERE seq = NEW.function_seq;
-      END`,
-      `CREATE TRIGGER versions_gone AFTER DELETE ON function_versions BEGIN
-        UPDATE functions SET stored_bytes = stored_bytes - (${versionBytes("OLD")}) WHERE seq = OLD.function_seq;
-      END`,
+      ...storedBytesTriggers(recordBytes, versionBytes),
     ],
   },
   {
@@ -429,23 +437,8 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX versions_of_code ON function_versions (code) WHERE code IS NOT NULL",
       // JSON that the handler returned.
       "ALTER TABLE invocations ADD COLUMN result TEXT",
-      ...["invocations_counted", "invocations_gone", "versions_kept", "versions_gone"].map(
-        (trigger) => `DROP TRIGGER ${trigger}`,
-      ),
-      `CREATE TRIGGER invocations_counted AFTER INSERT ON invocations BEGIN
-        UPDATE functions SET invocation_count = invocation_count + 1, last_invoked_at = NEW.started_at,
-          error_count = error_count + (NEW.status <> 'success'), stored_bytes = stored_bytes + ${recordBytes15("NEW")}
-          WHERE seq = NEW.function_seq;
-      END`,
-      `CREATE TRIGGER invocations_gone AFTER DELETE ON invocations BEGIN
-        UPDATE functions SET stored_bytes = stored_bytes - (${recordBytes15("OLD")}) WHERE seq = OLD.function_seq;
-      END`,
-      `CREATE TRIGGER versions_kept AFTER INSERT ON function_versions BEGIN
-        UPDATE functions SET stored_bytes = stored_bytes + ${versionBytes15("NEW")} WHERE seq = NEW.function_seq;
-      END`,
-      `CREATE TRIGGER versions_gone AFTER DELETE ON function_versions BEGIN
-        UPDATE functions SET stored_bytes = stored_bytes - (${versionBytes15("OLD")}) WHERE seq = OLD.function_seq;
-      END`,
+      ...STORED_BYTES_TRIGGERS.map((trigger) => `DROP TRIGGER ${trigger}`),
+      ...storedBytesTriggers(recordBytes15, versionBytes15),
     ],
   },
 ];
