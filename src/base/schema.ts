@@ -82,10 +82,15 @@ export const renameBody = (kind: string, name: z.ZodType<string, string> = resou
     })
     .transform((body) => ({ new_name: body.new_name ?? body.name ?? "" }));
 
-/** The name of a secret. */
-export const secretName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/, {
-  error: "must be 1 to 64 letters, digits, '_', '.' and '-', not starting with a digit, '.' or '-'",
-});
+/**
+ * The name of a secret, which is a file name under /run/secrets: ASCII alone, so that no two names are spelled alike,
+ * without '/' and not beginning with '.', so that it stays in its directory.
+ */
+export const secretName = z
+  .string()
+  .regex(new RegExp(`^[A-Za-z_][A-Za-z0-9_.-]{0,${LIMITS.secret_name_length_max - 1}}$`), {
+    error: `must be 1 to ${LIMITS.secret_name_length_max} ASCII letters, digits, '_', '.' or '-', beginning with a letter or '_'`,
+  });
 
 /** Variables by name, whose values have a schema of their own. `textOf` returns the text of a value that counts. */
 const variables = <Value extends z.ZodType>(value: Value, textOf: (value: z.output<Value>) => string) =>

@@ -1,10 +1,10 @@
 /** Every route of secrets and of the key that encrypts them. None answers a value, and none takes an Idempotency-Key. */
 import { z } from "zod";
 import { Answer } from "../base/answer.ts";
-import { acknowledgement, pageQuery } from "../base/schema.ts";
+import { acknowledgement, pageQuery, secretName } from "../base/schema.ts";
 import { route } from "../http/route.ts";
 import type { SecretsRotation } from "./rotation.ts";
-import { type SecretRecord, secretList, secretName, secretRecord, secretsKeyStatus, setSecret } from "./schema.ts";
+import { type SecretRecord, secretList, secretRecord, secretsKeyStatus, setSecret } from "./schema.ts";
 import type { Secrets } from "./service.ts";
 
 export interface SecretRoutesOptions {

@@ -10,16 +10,6 @@ export const SECRET_KIND = "secret";
 /** Largest number of missing names that one message names. */
 const NAMED_MAX = 10;
 
-/**
- * A name is a file name under /run/secrets: ASCII alone, so that no two names are spelled alike, without '/' and not
- * beginning with '.', so that it stays in its directory. Other kinds of secrets have no such rule.
- */
-const NAME = new RegExp(`^[A-Za-z_][A-Za-z0-9_.-]{0,${LIMITS.secret_name_length_max - 1}}$`);
-
-export const secretName = z.string().regex(NAME, {
-  error: `must be 1 to ${LIMITS.secret_name_length_max} ASCII letters, digits, '_', '.' or '-', beginning with a letter or '_'`,
-});
-
 /** base64 of so many bytes, or up to two more; the service counts the bytes. */
 const BASE64_LENGTH_MAX = Math.ceil(LIMITS.secret_bytes_max / 3) * 4;
 

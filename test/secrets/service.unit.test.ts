@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { firstPage } from "../../src/base/paging.ts";
-import { secretName } from "../../src/secrets/schema.ts";
+import { secretName } from "../../src/base/schema.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { bytes, makeSecrets, textsOf } from "./made.ts";
 
