@@ -32,7 +32,7 @@ export function effectivePolicy(policy: GroupPolicy): EffectivePolicy {
 
 /** True if an instance may serve so many calls at the same time. */
 export function isConcurrency(count: number): boolean {
-  return Number.isInteger(count) && count >= 1 && count <= LIMITS.instance_concurrency_max;
+  return Number.isInteger(count) && count >= 1 && count <= LIMITS.resident_calls_max;
 }
 
 /**

@@ -16,7 +16,7 @@ export interface GroupPolicy {
   readonly min_instances: number;
   readonly max_instances: number;
   readonly queue_max: number;
-  /** Calls that one instance serves at the same time: whole, 1 to `instance_concurrency_max`. 1 unless given. */
+  /** Calls that one instance serves at the same time: whole, 1 to `resident_calls_max`. 1 unless given. */
   readonly concurrency?: number;
   /** Overrides the keep-alive learnt from the group's arrivals. */
   readonly keep_alive_ms?: number;

@@ -2,7 +2,7 @@
 export const ENGINE_LIMITS = {
   start_timeout_ms: 10_000,
   remove_timeout_ms: 10_000,
-  /** Calls in flight of one resident process (CALLS_MAX of protocol.h). */
+  /** Calls in flight of one resident process (CALLS_MAX of protocol.h), and largest `concurrency` of a group of the pool. */
   resident_calls_max: 100,
   /** The newest output of a resident process that belongs to no call. */
   resident_tail_bytes: 4_096,

@@ -209,8 +209,6 @@ export const LIMITS = {
   recycling_ms_max: 10_000,
   /** An instance that takes no more calls is removed after the longest timeout of a function and 10 s for its launcher. */
   closing_ms_max: 3_610_000,
-  /** Calls that one instance serves at the same time, for runtimes that can. */
-  instance_concurrency_max: 100,
   /**
    * A queued call leaves it this long to instances in cleanup before another one is started: a cleanup takes about 1 ms,
    * a start from a cell 5 ms, a cold start 25 ms.
