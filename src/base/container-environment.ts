@@ -5,9 +5,6 @@ export const PATH_INSIDE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /** Path of a runtime's own files in an instance (RUNTIME_INSIDE of runtimes/runtime.ts). */
 export const RUNTIME_INSIDE = "/opt/hearth";
-/** Path of a function's files in an instance, and of its secrets: the image has both, empty (attach.c of the helper). */
-export const CODE_INSIDE = "/function";
-export const SECRETS_INSIDE = "/run/secrets";
 /** Environment of a resident process until it takes its function. */
 export const RESIDENT_ENVIRONMENT = [`PATH=${PATH_INSIDE}`, "HOME=/tmp", "LANG=C.UTF-8"];
 

@@ -58,10 +58,10 @@ export interface Instance {
 
 /** Files and network of a function's version, as an instance gets them when it is bound. */
 export interface Attachment {
-  /** Id of a subvolume of the kind `code`, read-only at CODE_INSIDE (container-environment.ts); null: none. */
+  /** Id of a subvolume of the kind `code`, read-only at /function (attach.c of the helper); null: none. */
   readonly code: string | null;
   /**
-   * Contents of files in SECRETS_INSIDE by name: at most `secret_files_max`, `secret_files_bytes_max` together, names as
+   * Contents of files in /run/secrets by name: at most `secret_files_max`, `secret_files_bytes_max` together, names as
    * those of secrets. Only the uid of the instance can read them, and none is ever written to a disk.
    */
   readonly secrets: ReadonlyMap<string, Uint8Array>;
