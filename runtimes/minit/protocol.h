@@ -326,7 +326,7 @@ enum {
   OVERLAY_MOUNT,       /* str lower, str directory of upper and work, str target; flags: 1 read-only; the two of a user
                           namespace: all layers as seen from there, and `lower` is one or more, each with a newline behind */
   UNMOUNT,             /* str target */
-  STORAGE_RENAME = 0x2e, /* str name, str new name: EEXIST where there is one already */
+  STORAGE_RENAME,      /* str name, str new name: EEXIST where there is one already */
   LSTAT_IN_ROOT = 0x2f, /* like STAT_IN_ROOT, but a link is not followed at the end; without the head */
 };
 enum { STORED = 0xa0 };

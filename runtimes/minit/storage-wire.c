@@ -11,9 +11,7 @@ bool storage_failed(struct storage_result *result, const char *step, int error) 
   return true;
 }
 
-bool is_storage_request(uint8_t type) {
-  return (type >= STORAGE_OPEN && type <= UNMOUNT) || type == STORAGE_RENAME;
-}
+bool is_storage_request(uint8_t type) { return type >= STORAGE_OPEN && type <= STORAGE_RENAME; }
 
 bool storage_read(struct storage_request *request, uint8_t type, struct cursor *body) {
   static const int counts[] = {
