@@ -156,38 +156,27 @@ void call_returned_text(struct call *c, struct text body) {
 
 void call_timed_out(struct call *c) { answer(c, TIMED_OUT, (struct text){0}); }
 
-static void answer_error(struct call *c, uint32_t status, const char *type, const char *format, va_list values) {
-  char message[1024];
+static void answer_error(struct call *c, uint32_t status, const char *type, const char *message) {
   struct buf json = {0};
-  vsnprintf(message, sizeof message, format, values);
-  bool made = buf_append(&json, "{\"type\":", 8) && json_encode((struct text){(const uint8_t *)type, strlen(type)}, &json) &&
-              buf_append(&json, ",\"message\":", 11) &&
-              json_encode((struct text){(const uint8_t *)message, strlen(message)}, &json) && buf_append(&json, "}", 1);
+  bool made = buf_put(&json, "{\"type\":") && json_encode(text_of(type), &json) && buf_put(&json, ",\"message\":") &&
+              json_encode(text_of(message), &json) && buf_put(&json, "}");
   if (!made) buf_free(&json);
   answer(c, status, buf_text(&json));
   buf_free(&json);
 }
 
 void call_failed(struct call *c, const char *type, const char *format, ...) {
+  char message[1024];
   va_list values;
   va_start(values, format);
-  answer_error(c, FAILED, type, format, values);
+  vsnprintf(message, sizeof message, format, values);
   va_end(values);
+  answer_error(c, FAILED, type, message);
 }
 
-void call_not_loaded(struct call *c, const char *type, const char *format, ...) {
-  va_list values;
-  va_start(values, format);
-  answer_error(c, NOT_LOADED, type, format, values);
-  va_end(values);
-}
+void call_not_loaded(struct call *c, const char *type, const char *message) { answer_error(c, NOT_LOADED, type, message); }
 
-void call_exiting(struct call *c, const char *type, const char *format, ...) {
-  va_list values;
-  va_start(values, format);
-  answer_error(c, EXITING, type, format, values);
-  va_end(values);
-}
+void call_exiting(struct call *c, const char *type, const char *message) { answer_error(c, EXITING, type, message); }
 
 void call_log(const struct call *c, uint8_t stream, const uint8_t *bytes, size_t len) {
   struct wire_call_log head = {.stream = stream};

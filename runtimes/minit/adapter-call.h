@@ -54,16 +54,16 @@ struct call *call_sole(void);
 bool calls_any(void);
 uint64_t epoch_us(void);
 
-/* The answers. The text of an error is as printf makes it, cut at 1 KiB. */
+/* The answers. `format` makes the text of an error as printf(3) does, cut at 1 KiB. */
 void call_returned(struct call *c, struct text json);
 /* Answers with the command's text: as it is where it is JSON, else as a JSON string; fails above RESULT_MAX. */
 void call_returned_text(struct call *c, struct text body);
 void call_too_large(struct call *c);
 void call_timed_out(struct call *c);
 __attribute__((format(printf, 3, 4))) void call_failed(struct call *c, const char *type, const char *format, ...);
-__attribute__((format(printf, 3, 4))) void call_not_loaded(struct call *c, const char *type, const char *format, ...);
-/* Fails a call, and tells that the adapter exits. */
-__attribute__((format(printf, 3, 4))) void call_exiting(struct call *c, const char *type, const char *format, ...);
+void call_not_loaded(struct call *c, const char *type, const char *message);
+/* Fails a call, and says that the adapter exits. */
+void call_exiting(struct call *c, const char *type, const char *message);
 /* Of a call, or with NULL of the instance. */
 void call_log(const struct call *c, uint8_t stream, const uint8_t *bytes, size_t len);
 /* Whether minit is behind with reading. */

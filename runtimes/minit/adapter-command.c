@@ -41,8 +41,6 @@ static int variables_count;
 static struct buf words;
 static int words_count;
 
-static bool add_bytes(struct buf *strings, const char *text) { return buf_append(strings, text, strlen(text)); }
-
 static bool add_string(struct buf *strings, int *count, const char *text) {
   ++*count;
   return buf_append(strings, text, strlen(text) + 1);
@@ -60,7 +58,7 @@ static const char *variable(const char *name) {
 /* Sets a variable, unless the version has it. */
 static bool set_default(const char *name, const char *value) {
   if (variable(name) != NULL) return true;
-  return add_bytes(&variables, name) && add_bytes(&variables, "=") && add_string(&variables, &variables_count, value);
+  return buf_put(&variables, name) && buf_put(&variables, "=") && add_string(&variables, &variables_count, value);
 }
 
 /* The version's own variables. One with a NUL character in it would be another one: it is cut there. */
@@ -70,7 +68,7 @@ static bool read_environment(struct text environment) {
   while (json_next(&environment, &key, &value)) {
     if (!json_is_string(value)) continue;
     struct buf pair = {0};
-    bool made = json_decode(key, VALUE_MAX, &pair) && buf_append(&pair, "=", 1) &&
+    bool made = json_decode(key, VALUE_MAX, &pair) && buf_put(&pair, "=") &&
                 json_decode(value, VALUE_MAX, &pair) && buf_append(&pair, "", 1);
     made = made && add_string(&variables, &variables_count, (const char *)pair.data);
     buf_free(&pair);

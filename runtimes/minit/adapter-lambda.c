@@ -131,11 +131,9 @@ static void flush(struct client *k) {
 
 /* Answers */
 
-static bool put(struct buf *out, const char *text) { return buf_append(out, text, strlen(text)); }
-
 static bool put_head(struct client *k, const char *status, size_t len) {
-  return put(&k->out, "HTTP/1.1 ") && put(&k->out, status) && put(&k->out, "\r\nContent-Type: application/json\r\n") &&
-         (k->http.keeps || put(&k->out, "Connection: close\r\n")) && http_put_number(&k->out, "Content-Length", len);
+  return buf_put(&k->out, "HTTP/1.1 ") && buf_put(&k->out, status) && buf_put(&k->out, "\r\nContent-Type: application/json\r\n") &&
+         (k->http.keeps || buf_put(&k->out, "Connection: close\r\n")) && http_put_number(&k->out, "Content-Length", len);
 }
 
 static const char *reply_text(const char *status) {
@@ -151,7 +149,7 @@ static const char *reply_text(const char *status) {
 static void reply(struct client *k, const char *status, bool ends) {
   const char *text = reply_text(status);
   if (ends) k->http.keeps = false;
-  bool made = put_head(k, status, strlen(text)) && put(&k->out, "\r\n") && put(&k->out, text);
+  bool made = put_head(k, status, strlen(text)) && buf_put(&k->out, "\r\n") && buf_put(&k->out, text);
   if (!made || !k->http.keeps) k->state = CLIENT_CLOSING;
 }
 
@@ -160,8 +158,6 @@ static void trace_of(const char *parent, char *out, size_t size) {
   if (strlen(parent) < 55) snprintf(out, size, "Root=1-00000000-000000000000000000000000;Sampled=0");
   else snprintf(out, size, "Root=1-%.8s-%.24s;Parent=%.16s;Sampled=%d", parent + 3, parent + 11, parent + 36, parent[54] & 1);
 }
-
-static struct text text_of(const char *text) { return (struct text){(const uint8_t *)text, strlen(text)}; }
 
 /* Queues a call's event. What is no JSON becomes a JSON string: programs of this API parse it. */
 static bool make_event(struct client *k, struct call *c) {
@@ -177,10 +173,10 @@ static bool make_event(struct client *k, struct call *c) {
       !http_put_number(&k->out, "Lambda-Runtime-Deadline-Ms", c->deadline_ms) ||
       !http_put(&k->out, "Lambda-Runtime-Invoked-Function-Arn", text_of(arn)) ||
       !http_put(&k->out, "Lambda-Runtime-Trace-Id", text_of(trace)) ||
-      !http_put_json(&k->out, "traceparent", json_member(c->head, "traceparent")) || !put(&k->out, "\r\n")) {
+      !http_put_json(&k->out, "traceparent", json_member(c->head, "traceparent")) || !buf_put(&k->out, "\r\n")) {
     return false;
   }
-  if (c->body.len == 0) return put(&k->out, "{}");
+  if (c->body.len == 0) return buf_put(&k->out, "{}");
   return is_json ? buf_append(&k->out, c->body.at, len) : json_encode(c->body, &k->out);
 }
 
@@ -200,15 +196,13 @@ void lambda_dispatch(void) {
   struct client *k;
   while ((c = call_first(CALL_WAITING)) != NULL && (k = longest(CLIENT_POLLING)) != NULL) {
     k->state = k->http.keeps ? CLIENT_READING : CLIENT_CLOSING;
-    http_begin(&k->http, false);
-    k->http.keeps = k->state == CLIENT_READING;
     c->state = CALL_RUNNING;
     k->event = c;
     if (!make_event(k, c)) {
       close_client(k);
       continue;
     }
-    k->http.keeps = false;
+    http_begin(&k->http, false);
     buf_take(&c->request, buf_len(&c->request));
     flush(k);
     /* What the client sent behind its question is in the buffer. */
@@ -331,8 +325,7 @@ static void take_end(struct client *k) {
     is_open = true;
     k->state = CLIENT_POLLING;
   } else if (k->route == INIT_ERROR) {
-    read_error(k, buf_text(&k->notes), init_type, sizeof init_type, init_message,
-               sizeof init_message);
+    read_error(k, buf_text(&k->notes), init_type, sizeof init_type, init_message, sizeof init_message);
     has_init_error = true;
     buf_free(&k->notes);
     reply(k, OK, false);
@@ -365,7 +358,7 @@ static void take_requests(struct client *k) {
       if (k->state == CLIENT_READING) http_begin(&k->http, false);
     } else if ((k->refusal != NULL && waits) || k->past > PAST_MAX) {
       reply(k, k->refusal == NULL ? TOO_LARGE : k->refusal, true);
-    } else if (waits && !put(&k->out, "HTTP/1.1 100 Continue\r\n\r\n")) {
+    } else if (waits && !buf_put(&k->out, "HTTP/1.1 100 Continue\r\n\r\n")) {
       k->state = CLIENT_CLOSING;
     }
     flush(k);

@@ -159,14 +159,12 @@ static void open_peer(struct peer *p, struct call *call) {
 
 /* Requests */
 
-static bool put(struct buf *out, const char *text) { return buf_append(out, text, strlen(text)); }
-
 static bool make_request(struct buf *out, const struct call *c) {
   struct text api = json_member(c->head, "api"), head = c->head;
   char host[64];
   snprintf(host, sizeof host, "POST / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", port);
-  return put(out, host) && put(out, "Content-Type: ") &&
-         put(out, json_is_valid(c->body) ? "application/json\r\n" : "text/plain; charset=utf-8\r\n") &&
+  return buf_put(out, host) && buf_put(out, "Content-Type: ") &&
+         buf_put(out, json_is_valid(c->body) ? "application/json\r\n" : "text/plain; charset=utf-8\r\n") &&
          http_put_number(out, "Content-Length", c->body.len) &&
          http_put_json(out, "X-Hearth-Invocation-Id", json_member(head, "invocation_id")) &&
          http_put_number(out, "X-Hearth-Deadline-Ms", c->deadline_ms) &&
@@ -177,7 +175,7 @@ static bool make_request(struct buf *out, const struct call *c) {
          http_put_json(out, "tracestate", json_member(head, "tracestate")) &&
          http_put_ascii(out, "X-Hearth-Environment", json_member(head, "environment")) &&
          http_put_json(out, "X-Hearth-Api-Url", json_member(api, "url")) &&
-         http_put_json(out, "X-Hearth-Api-Token", json_member(api, "token")) && put(out, "\r\n") &&
+         http_put_json(out, "X-Hearth-Api-Token", json_member(api, "token")) && buf_put(out, "\r\n") &&
          buf_append(out, c->body.at, c->body.len);
 }
 
@@ -316,7 +314,7 @@ static bool take_answer(struct peer *p) {
 }
 
 static void take_end(struct peer *p, int error) {
-  if (p->http.at == AT_CLOSE && error == 0) {
+  if (http_ends_by_close(&p->http) && error == 0) {
     end_call(p, false);
     return;
   }

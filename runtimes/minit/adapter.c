@@ -45,7 +45,7 @@ static void exit_all(const char *type, const char *message) {
   for (int i = 0; i < CALLS_MAX; i++) {
     if (calls[i].state == CALL_FREE) continue;
     drop(&calls[i]);
-    call_exiting(&calls[i], type, "%s", message);
+    call_exiting(&calls[i], type, message);
   }
 }
 
@@ -150,18 +150,18 @@ static void check_deadlines(uint64_t now) {
 }
 
 static void command_over(void) {
+  const char *type, *told;
   char message[128];
-  if (state == LOADING) {
-    if (setup.is_lambda) lambda_finish();
-    else server_finish();
-    const char *type, *told;
-    if (setup.is_lambda && lambda_init_error(&type, &told)) not_loaded(type, told);
-    else not_served(command_ending());
-  } else if (state == SERVING) {
-    if (setup.is_lambda) lambda_finish();
-    else server_finish();
+  if (state != LOADING && state != SERVING) return;
+  if (setup.is_lambda) lambda_finish();
+  else server_finish();
+  if (state == SERVING) {
     snprintf(message, sizeof message, "the command %s", command_ending());
     end("CommandExited", message);
+  } else if (setup.is_lambda && lambda_init_error(&type, &told)) {
+    not_loaded(type, told);
+  } else {
+    not_served(command_ending());
   }
 }
 
@@ -191,7 +191,7 @@ static void on_turn(uint64_t now) {
   if (state == NOT_LOADED) {
     for (int i = 0; i < CALLS_MAX; i++) {
       bool is_whole = calls[i].state != CALL_FREE && calls[i].state != CALL_ARRIVING;
-      if (is_whole) call_not_loaded(&calls[i], failure_type, "%s", failure);
+      if (is_whole) call_not_loaded(&calls[i], failure_type, failure);
     }
   }
   if (state != UNBOUND) command_turn();

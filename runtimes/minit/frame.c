@@ -56,6 +56,8 @@ bool buf_append(struct buf *b, const void *bytes, size_t len) {
   return true;
 }
 
+bool buf_put(struct buf *b, const char *text) { return buf_append(b, text, strlen(text)); }
+
 /* Drops `len` bytes at the front; a buffer that ran empty shrinks to one page. */
 void buf_take(struct buf *b, size_t len) {
   b->start += len;

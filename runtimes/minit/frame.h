@@ -29,6 +29,8 @@ struct buf {
 static inline size_t buf_len(const struct buf *b) { return b->end - b->start; }
 bool buf_reserve(struct buf *b, size_t extra);
 bool buf_append(struct buf *b, const void *bytes, size_t len);
+/* Appends a C string without its NUL. */
+bool buf_put(struct buf *b, const char *text);
 void buf_take(struct buf *b, size_t len);
 void buf_free(struct buf *b);
 

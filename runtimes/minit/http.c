@@ -203,11 +203,9 @@ static enum http_step read_chunk_line(struct http *h, struct text bytes, size_t 
   size_t digits = 0;
   h->left = 0;
   for (; digits < line.len; digits++) {
-    uint8_t c = line.at[digits];
-    uint8_t lower = c | 0x20;
-    if (c >= '0' && c <= '9') h->left = h->left << 4 | (uint64_t)(c - '0');
-    else if (lower >= 'a' && lower <= 'f') h->left = h->left << 4 | (uint64_t)(lower - 'a' + 10);
-    else break;
+    int value = hex_value(line.at[digits]);
+    if (value < 0) break;
+    h->left = h->left << 4 | (uint64_t)value;
   }
   bool ends = digits == line.len || line.at[digits] == ';' || is_blank(line.at[digits]);
   if (digits == 0 || digits > 15 || !ends) return bad(h, "a malformed chunk");
@@ -245,7 +243,7 @@ enum http_step http_read(struct http *h, struct text bytes, size_t *used, struct
   }
 }
 
-bool http_ends_by_close(const struct http *h) { return h->at == AT_CLOSE || h->at == AT_END; }
+bool http_ends_by_close(const struct http *h) { return h->at == AT_CLOSE; }
 
 struct text http_field(const struct http *h, const char *wanted) {
   struct text rest = h->head, line, name, value;
@@ -255,9 +253,7 @@ struct text http_field(const struct http *h, const char *wanted) {
   return (struct text){0};
 }
 
-static bool put_name(struct buf *out, const char *name) {
-  return buf_append(out, name, strlen(name)) && buf_append(out, ": ", 2);
-}
+static bool put_name(struct buf *out, const char *name) { return buf_put(out, name) && buf_put(out, ": "); }
 
 /* The value that begins at `start`, and the end of its line. */
 static bool end_value(struct buf *out, size_t start) {
@@ -265,7 +261,7 @@ static bool end_value(struct buf *out, size_t start) {
     uint8_t *c = &out->data[out->start + i];
     if (*c < ' ' || *c == 0x7f) *c = ' ';
   }
-  return buf_append(out, "\r\n", 2);
+  return buf_put(out, "\r\n");
 }
 
 bool http_put(struct buf *out, const char *name, struct text value) {

@@ -40,7 +40,7 @@ struct http {
 void http_begin(struct http *h, bool is_response);
 /* One step. `*used` of the bytes are done with; `*piece` is among them. */
 enum http_step http_read(struct http *h, struct text bytes, size_t *used, struct text *piece);
-/* Whether the end of the connection is the end of the message. */
+/* Returns true if the message ends with the connection. */
 bool http_ends_by_close(const struct http *h);
 /* Returns the value of the first field of that name in lower case, none where there is none. Between HTTP_HEAD and the next step. */
 struct text http_field(const struct http *h, const char *name);

@@ -1,8 +1,6 @@
 #define _GNU_SOURCE
 #include "json.h"
 
-#include <string.h>
-
 static const char REPLACEMENT[] = "\xef\xbf\xbd";
 static const char HEX[] = "0123456789abcdef";
 
@@ -26,8 +24,7 @@ static bool is_space(uint8_t c) { return c == ' ' || c == '\t' || c == '\n' || c
 
 static bool is_digit(uint8_t c) { return c >= '0' && c <= '9'; }
 
-/* Returns the value of a hexadecimal digit, -1 for anything else. */
-static int hex_value(uint8_t c) {
+int hex_value(uint8_t c) {
   if (is_digit(c)) return c - '0';
   c |= 0x20;
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -156,38 +153,42 @@ struct text json_trimmed(struct text text) {
   return text;
 }
 
+/* Sets `*at` to the next member or element: behind a comma, or behind the bracket with which the text begins. */
+static bool enter(const struct text *rest, uint8_t bracket, const uint8_t **at) {
+  const uint8_t *end = rest->at + rest->len;
+  *at = rest->at;
+  if (rest->at == NULL) return false;
+  skip_space(at, end);
+  if (*at == end || (**at != bracket && **at != ',')) return false;
+  (*at)++;
+  skip_space(at, end);
+  return true;
+}
+
+/* Takes the value at `at` off the text. */
+static bool take_value(struct text *rest, const uint8_t *at, struct text *value) {
+  const uint8_t *start = at, *end = rest->at + rest->len;
+  if (!scan_value(&at, end)) return false;
+  *value = (struct text){start, (size_t)(at - start)};
+  *rest = (struct text){at, (size_t)(end - at)};
+  return true;
+}
+
 bool json_next(struct text *object, struct text *key, struct text *value) {
-  const uint8_t *at = object->at, *end = object->at + object->len;
-  if (object->at == NULL) return false;
-  skip_space(&at, end);
-  if (at == end || (*at != '{' && *at != ',')) return false;
-  at++;
-  skip_space(&at, end);
+  const uint8_t *at, *end = object->at + object->len;
+  if (!enter(object, '{', &at)) return false;
   const uint8_t *start = at;
   if (!scan_string(&at, end)) return false;
   *key = (struct text){start, (size_t)(at - start)};
   skip_space(&at, end);
   if (at == end || *at++ != ':') return false;
   skip_space(&at, end);
-  start = at;
-  if (!scan_value(&at, end)) return false;
-  *value = (struct text){start, (size_t)(at - start)};
-  *object = (struct text){at, (size_t)(end - at)};
-  return true;
+  return take_value(object, at, value);
 }
 
 bool json_next_element(struct text *array, struct text *value) {
-  const uint8_t *at = array->at, *end = array->at + array->len;
-  if (array->at == NULL) return false;
-  skip_space(&at, end);
-  if (at == end || (*at != '[' && *at != ',')) return false;
-  at++;
-  skip_space(&at, end);
-  const uint8_t *start = at;
-  if (!scan_value(&at, end)) return false;
-  *value = (struct text){start, (size_t)(at - start)};
-  *array = (struct text){at, (size_t)(end - at)};
-  return true;
+  const uint8_t *at;
+  return enter(array, '[', &at) && take_value(array, at, value);
 }
 
 struct text json_member(struct text object, const char *name) {

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "frame.h"
 
@@ -18,6 +19,8 @@ struct text {
   const uint8_t *at;
   size_t len;
 };
+
+static inline struct text text_of(const char *text) { return (struct text){(const uint8_t *)text, strlen(text)}; }
 
 /* The bytes of a buffer, also of one that never had any. */
 static inline struct text buf_text(const struct buf *b) {
@@ -42,6 +45,8 @@ bool json_decode(struct text string, size_t max, struct buf *out);
 /* Decodes a string as a C string, up to its first NUL and as far as it fits; "" where it is none. */
 void json_copy(struct text string, char *out, size_t size);
 
+/* Returns the value of a hexadecimal digit, -1 for anything else. */
+int hex_value(uint8_t c);
 /* Returns the bytes of the character at the front of `text`, 0 where they are no UTF-8. */
 size_t utf8_len(struct text text);
 /* Bytes of the JSON string that `text` becomes. U+FFFD stands for bytes that are no UTF-8. */
