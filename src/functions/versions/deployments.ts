@@ -10,6 +10,7 @@ import type { FunctionRecord } from "../schema.ts";
 import { functionStates } from "../states.ts";
 import { type Activation, changedMeanwhile, type Plan } from "./activation.ts";
 import { differences, FUNCTION_FIELDS, VERSIONED_FIELDS } from "./differences.ts";
+import { nextVersion } from "./next.ts";
 import type { DeployedFunction, DeployFunction } from "./schema.ts";
 
 const FIELDS = [...VERSIONED_FIELDS, ...FUNCTION_FIELDS];
@@ -117,7 +118,7 @@ export class Deployments {
     row: FunctionRow,
     wanted: DeployFunction & ReturnType<typeof versioned>,
   ): Promise<Step> {
-    const { rows, ids, classes, clock } = this.#parts;
+    const { rows, classes, clock } = this.#parts;
     const { record: from } = row;
     const { id, name, state } = from;
     await rows.held(author.tenant_id, id);
@@ -126,31 +127,20 @@ export class Deployments {
     const fields = { ...functionFields(wanted), ...versioned(wanted) };
     const changes = differences(from, fields, FIELDS);
     const told = { name, function_id: id, changes };
-    if (changes.length === 0 && state === "active") {
-      return { deployed: { ...told, action: "unchanged", version: from.version }, plan: null };
+    if (changes.length > 0) {
+      const plan = await nextVersion(this.#parts, author, row, { ...from, ...fields, state: "active" }, wanted);
+      return { deployed: { ...told, action: "updated", version: plan.opening.record.version }, plan };
     }
-    const now = toEpochSeconds(clock.epochMs());
-    const activating = state === "active" ? [] : [rows.moveState(id, state, "active", null, now)];
-    const plan = { from, smoke: wanted.smoke ?? null };
-    if (changes.length === 0) {
-      const opening = { record: { ...from, state: "active" as const }, image: await classes.available(row.image) };
-      return {
-        deployed: { ...told, action: "activated", version: from.version },
-        plan: { ...plan, opening, makes_version: false, event_type: "activated", statements: () => activating },
-      };
-    }
-    const version = (await rows.newestVersion(row.function_seq)) + 1;
-    const { image } = classes.of(wanted);
-    const next: FunctionRecord = { ...from, ...fields, version, current_version: version };
-    const made = { version_id: ids.next("fv"), image, now, by: author.key_id, note: wanted.note ?? null };
+    if (state === "active") return { deployed: { ...told, action: "unchanged", version: from.version }, plan: null };
     return {
-      deployed: { ...told, action: "updated", version },
+      deployed: { ...told, action: "activated", version: from.version },
       plan: {
-        ...plan,
-        opening: { record: { ...next, state: "active" }, image },
-        makes_version: true,
-        event_type: "updated",
-        statements: () => [...rows.update(from, next, made), ...activating],
+        from,
+        opening: { record: { ...from, state: "active" }, image: await classes.available(row.image) },
+        smoke: wanted.smoke ?? null,
+        makes_version: false,
+        event_type: "activated",
+        statements: () => [rows.moveState(id, state, "active", null, toEpochSeconds(clock.epochMs()))],
       },
     };
   }

@@ -13,6 +13,7 @@ import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionR
 import { functionStates } from "../states.ts";
 import type { Activation, Plan } from "./activation.ts";
 import { differences, VERSIONED_FIELDS } from "./differences.ts";
+import { nextVersion } from "./next.ts";
 import type { VersionDiff } from "./schema.ts";
 
 /** A record with the fields of an update; what is absent stays. Throws INVALID_ARGUMENT where the whole makes no sense. */
@@ -50,33 +51,20 @@ export class Versions {
   }
 
   #change(
-    { tenant_id, key_id }: Author,
+    author: Author,
     id: string,
     input: UpdateFunction,
     isSame: (record: FunctionRecord) => boolean,
   ): Promise<FunctionRecord> {
-    const { classes, rows, ids, clock, checks } = this.#parts;
+    const { rows, checks } = this.#parts;
+    const { tenant_id } = author;
     return this.#activation.exclusively([id], async () => {
       const row = await rows.held(tenant_id, id);
       functionStates.next(row.record.state, "update");
       if (isSame(row.record)) return row.record;
       const merged = await checks.checked(updated(row.record, input));
       if (row.record.state === "active") await checks.deployable(merged);
-      const { image } = classes.of(merged);
-      const version = (await rows.newestVersion(row.function_seq)) + 1;
-      const next: FunctionRecord = { ...merged, version, current_version: version };
-      const version_id = ids.next("fv");
-      const plan: Plan = {
-        from: row.record,
-        opening: { record: next, image },
-        smoke: input.smoke ?? null,
-        makes_version: true,
-        event_type: "updated",
-        statements: () => {
-          const now = toEpochSeconds(clock.epochMs());
-          return rows.update(row.record, next, { version_id, image, now, by: key_id, note: input.note ?? null });
-        },
-      };
+      const plan = await nextVersion(this.#parts, author, row, merged, input);
       await this.#activation.run([plan], this.#activation.guards(tenant_id, [plan]));
       return (await rows.found(tenant_id, id)).record;
     });

@@ -1,0 +1,38 @@
+/** The plan of a function's next version, for every verb that makes one. */
+import { toEpochSeconds } from "../../base/clock.ts";
+import type { Author, FunctionParts } from "../parts.ts";
+import type { FunctionRow } from "../rows.ts";
+import type { FunctionRecord, Smoke } from "../schema.ts";
+import type { Plan } from "./activation.ts";
+
+/** What else an author says of a version. */
+export interface Making {
+  readonly smoke?: Smoke | null | undefined;
+  readonly note?: string | null | undefined;
+}
+
+/** Plans the version after the newest one. `to`: the function with it, but for the number of the version. */
+export async function nextVersion(
+  { rows, ids, classes, clock }: FunctionParts,
+  { key_id: by }: Author,
+  { record: from, function_seq }: FunctionRow,
+  to: FunctionRecord,
+  { smoke = null, note = null }: Making,
+): Promise<Plan> {
+  const version = (await rows.newestVersion(function_seq)) + 1;
+  const { image } = classes.of(to);
+  const record: FunctionRecord = { ...to, version, current_version: version };
+  const version_id = ids.next("fv");
+  return {
+    from,
+    opening: { record, image },
+    smoke,
+    makes_version: true,
+    event_type: "updated",
+    statements: () => {
+      const now = toEpochSeconds(clock.epochMs());
+      const made = rows.update(from, record, { version_id, image, now, by, note });
+      return to.state === from.state ? made : [...made, rows.moveState(from.id, from.state, to.state, null, now)];
+    },
+  };
+}
