@@ -153,7 +153,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invocations = new Invocations({ ...base, store, node, quotas, numbers: new NumberBlocks(store) });
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
-  const functions = new Functions({ ...owned, ...instances, code, queue_max, observer });
+  const functions = new Functions({ ...owned, ...instances, code, secrets, queue_max, observer });
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);

@@ -41,7 +41,7 @@ import { prepare, type Target, TargetCache } from "./target.ts";
 import { Activation } from "./versions/activation.ts";
 import { Checks } from "./versions/checks.ts";
 import { Deployments } from "./versions/deployments.ts";
-import { Proving } from "./versions/proving.ts";
+import { type NamedSecrets, Proving } from "./versions/proving.ts";
 import { Versions } from "./versions/versions.ts";
 
 export interface FunctionsOptions {
@@ -60,6 +60,7 @@ export interface FunctionsOptions {
   readonly quotas: Quotas;
   readonly bindings: Bindings;
   readonly code: CodeStore;
+  readonly secrets: NamedSecrets;
   readonly traces: Traces;
 }
 
@@ -86,7 +87,7 @@ export class Functions {
   readonly #pooled: Pick<FunctionsOptions, "pool" | "launcher">;
   readonly #observer: Pick<CallObserver, "deleted">;
 
-  constructor({ pool, launcher, bindings, code, queue_max, node, observer, ...shared }: FunctionsOptions) {
+  constructor({ pool, launcher, bindings, code, secrets, queue_max, node, observer, ...shared }: FunctionsOptions) {
     const { classes, log, store, engine } = shared;
     this.#log = log;
     this.#pooled = { pool, launcher };
@@ -98,7 +99,7 @@ export class Functions {
       rows: new FunctionRows(store, node),
       targets: new TargetCache(),
       groups,
-      proving: new Proving({ ...shared, pool, groups }),
+      proving: new Proving({ ...shared, pool, groups, secrets }),
       checks: new Checks({ engine, classes, code }),
       changes: new KeyedMutex(),
       moves: new KeyedMutex(),

@@ -13,6 +13,7 @@ import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
+import { isListed } from "../base/sql-dialect.ts";
 import { type Quotas, tenantGuard } from "../base/tenant-limits.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
@@ -71,6 +72,14 @@ export class Secrets {
     const { store, kind } = this.#options;
     const select = `SELECT ${COLUMNS} FROM secrets WHERE tenant_id = ? AND kind = ?`;
     return readPage(store, select, [tenant_id, kind], place, recordOf);
+  }
+
+  /** Returns the names of which the tenant has no secret. The caller bounds their number. */
+  async missing(tenant_id: string, names: readonly string[]): Promise<readonly string[]> {
+    const sql = `SELECT name FROM secrets WHERE tenant_id = ? AND kind = ? AND ${isListed("name")}`;
+    const rows = await this.#options.store.read(sql, [tenant_id, this.#options.kind, JSON.stringify(names)]);
+    const found = new Set(rows.map(({ name }) => String(name)));
+    return names.filter((name) => !found.has(name));
   }
 
   /** Deletes a secret, also one that function versions name: their next instances fail to start. Throws NOT_FOUND. */

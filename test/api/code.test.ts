@@ -387,6 +387,22 @@ describe("what an instance is given", () => {
     expect(await daemon.invoke("lacking")).toMatchObject({ status: "success" });
   });
 
+  it("refuses a version that is tried before a secret of it exists, with the command that sets the secret", async () => {
+    const lacking = { environment: { T: { secret: "TOKEN_OF_NOBODY" } } };
+    const tried = [
+      await user.tryDeploy("untold", echo, { ...NODEJS, ...lacking }),
+      await user.deployments([{ name: "untold-sh", handler: "true", smoke: {}, ...lacking }]),
+    ];
+    for (const { status, body } of tried) {
+      expect([status, body.error_code, body.error]).toEqual([
+        400,
+        "HANDLER_FAILED",
+        expect.stringContaining("secret 'TOKEN_OF_NOBODY' not found"),
+      ]);
+      expect(body.hint).toContain("hearth secrets set TOKEN_OF_NOBODY");
+    }
+  });
+
   it("reaches nothing with egress off", async () => {
     // The gateway of the daemon itself answers pings of others.
     const probe = "bash -c 'exec 3<>/dev/tcp/198.51.100.1/80' 2>&1; echo $?";

@@ -69,6 +69,7 @@ describe("a secret", () => {
     const missing = values.values("a", ["HERE", "THEIRS", "NONE", "NONE"]);
     await expect(missing).rejects.toThrow(refusal("NOT_FOUND", "secrets 'THEIRS', 'NONE' not found"));
     const many = Array.from({ length: 12 }, (_, i) => `N${i}`);
+    expect(await secrets.missing("a", ["HERE", "THEIRS", "NONE"])).toEqual(["THEIRS", "NONE"]);
     await expect(values.values("a", many)).rejects.toThrow(refusal("NOT_FOUND", "'N9' and 2 more not found"));
   });
 

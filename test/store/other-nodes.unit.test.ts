@@ -162,6 +162,7 @@ describe("a node of two", () => {
         classes: untouched(),
         bindings: untouched(),
         code: untouched(),
+        secrets: untouched(),
         traces: untouched(),
         queue_max: 1,
         observer: untouched(),

@@ -8,15 +8,23 @@ import { AppError } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Traces } from "../../base/trace.ts";
+import { secretNames } from "../calls/bindings.ts";
 import type { Call } from "../calls/calling.ts";
 import type { Ending, Outcome } from "../calls/outcome.ts";
 import type { Groups } from "../groups.ts";
 import type { FunctionRecord, Smoke } from "../schema.ts";
 import { groupKey, prepare } from "../target.ts";
 
+/** The part of the concern of secrets that proofs use. */
+export interface NamedSecrets {
+  /** Resolves to those of the names of which the tenant has no secret. */
+  missing(tenant_id: string, names: readonly string[]): Promise<readonly string[]>;
+}
+
 export interface ProvingOptions {
   readonly pool: Pool<Call, Outcome>;
   readonly groups: Groups;
+  readonly secrets: NamedSecrets;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly traces: Traces;
@@ -43,7 +51,7 @@ export class Proving {
     const { groups } = this.#options;
     if (count > 0) await groups.warm(record);
     const fault = groups.faultOf(record);
-    if (fault !== null) throw handlerFailed(fault.error_message ?? "cannot load the handler", fault);
+    if (fault !== null) throw await this.#refusal(record, fault.error_message ?? "cannot load the handler", fault);
     if (smoke !== null) await this.#smoke(record, smoke);
   }
 
@@ -64,17 +72,25 @@ export class Proving {
     const outcome = await pool.submit(groupKey(record.id, record.version), call, { deadline_ms });
     if (outcome.status === smoke.expect_status) return;
     const reason = outcome.error_message === null ? "" : `: ${outcome.error_message}`;
-    throw handlerFailed(`smoke call: expected ${smoke.expect_status}, got ${outcome.status}${reason}`, outcome, smoke);
+    const text = `smoke call: expected ${smoke.expect_status}, got ${outcome.status}${reason}`;
+    throw await this.#refusal(record, text, outcome, smoke);
   }
-}
 
-function handlerFailed(text: string, { stderr, exit_code, status }: Ending, smoke?: Smoke): AppError {
-  const details = {
-    exit_code,
-    output: stderr === "" ? null : stderr.slice(-LIMITS.error_output_length_max).toWellFormed(),
-  };
-  return new AppError("HANDLER_FAILED", text, {
-    details: smoke === undefined ? details : { ...details, expected: [smoke.expect_status], received: status },
-    hint: "correct the function and deploy it again; a version that is active stays active",
-  });
+  async #refusal(
+    record: FunctionRecord,
+    text: string,
+    { stderr, exit_code, status }: Ending,
+    smoke?: Smoke,
+  ): Promise<AppError> {
+    const details = {
+      exit_code,
+      output: stderr === "" ? null : stderr.slice(-LIMITS.error_output_length_max).toWellFormed(),
+    };
+    const [missing] = await this.#options.secrets.missing(record.tenant_id, secretNames(record));
+    const step = missing === undefined ? "correct the function" : `set the secret with hearth secrets set ${missing}`;
+    return new AppError("HANDLER_FAILED", text, {
+      details: smoke === undefined ? details : { ...details, expected: [smoke.expect_status], received: status },
+      hint: `${step}, then deploy again; a version that is active stays active`,
+    });
+  }
 }
