@@ -1,10 +1,10 @@
 /**
- * What the daemon and a resident process say to each other: the content of the calls that minit passes on
- * (minit/protocol.h, "A resident process"). minit does not look into it.
+ * The content of requests and answers between the daemon and a resident process. minit passes it on without reading it
+ * (minit/protocol.h, "A resident process").
  *
- * A request is a u32 (little endian) with the length of the head, the head as JSON in UTF-8, and the body. Its first
- * request is a `bind`, which has no body: the process takes on a function, once. Every later one is a `call`, whose body is
- * the payload. The daemon may send the first call right behind the bind: the process answers in this order.
+ * A request is a u32 (little endian) with the length of the head, the head as JSON in UTF-8, and the body. The first
+ * request is a `bind` without a body: the process loads its function, once. Every later request is a `call`, whose body
+ * is the payload. The daemon may send the first call before the bind is answered: the process answers in this order.
  *
  * An answer is CALL_RESULT with a status below and its content. Console output of a call goes into CALL_LOG.
  */
@@ -12,9 +12,9 @@
 /** Tells a started process which function it serves. Answer: RETURNED, or NOT_LOADED with an `ErrorContent`. */
 export interface BindHead {
   readonly type: "bind";
-  /** As the version has it: what it names is the runtime's. */
+  /** The handler of the version, in the form that the runtime defines. */
   readonly handler: string;
-  /** Of the runtime `custom`: how its command takes calls. Null otherwise. */
+  /** Protocol of the command of the runtime `custom`. Null in other runtimes. */
   readonly protocol: "http" | "lambda" | null;
   readonly function_id: string;
   readonly function_name: string;
@@ -24,7 +24,7 @@ export interface BindHead {
   readonly timeout_ms: number;
   /** Calls that may be in flight at the same time. */
   readonly concurrency: number;
-  /** True: what a call leaves behind (timers, children, open handles) ends when no call is in flight. */
+  /** True: timers, children and open handles that calls leave behind end when no call is in flight. */
   readonly cleanup: boolean;
   /** Absolute path. */
   readonly working_directory: string;
@@ -48,7 +48,10 @@ export interface CallHead {
 
 /** Statuses of CALL_RESULT. */
 export const STATUS = {
-  /** The handler returned. Content: its result as JSON; empty if it returned nothing. */
+  /**
+   * The handler returned. Content: its result as JSON, of at most `result_bytes_max` bytes (src/base/function-limits.ts);
+   * empty if it returned nothing. The process answers `failed` for a larger one. The daemon fails the call too.
+   */
   returned: 0,
   /** The handler failed. Content: `ErrorContent`. */
   failed: 1,
@@ -66,6 +69,3 @@ export interface ErrorContent {
   readonly type: string;
   readonly message: string;
 }
-
-/** Largest result in bytes. A process answers `failed` for a larger one; the daemon cuts what comes all the same. */
-export const RESULT_BYTES_MAX = 1024 * 1024;

@@ -39,9 +39,9 @@ export interface Runtime {
   readonly hasProtocol: boolean;
   /** True if a version without code cannot be deployed. */
   readonly needsCode: boolean;
-  /** What a handler names, as far as it can be told without running it; null: nothing certain. */
+  /** Returns the file or command that a handler names; null if only running it can tell. */
   program(handler: string, protocol: BindHead["protocol"]): Program | null;
-  /** What is wrong with a handler, or null. */
+  /** Returns what is wrong with a handler, or null. */
   complaint(handler: string): string | null;
 }
 

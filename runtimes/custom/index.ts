@@ -3,7 +3,7 @@
  * Runtime API. Each cell starts the adapter, a role of minit, before any function is known; it starts the command and
  * passes the calls on. README.md has the contract of a command.
  */
-import { plainWords } from "../command-line.ts";
+import { plainWords, textComplaint } from "../handlers.ts";
 import { CODE_INSIDE, type Runtime } from "../runtime.ts";
 
 /** Path of the helper in every instance. */
@@ -27,8 +27,5 @@ export const custom: Runtime = {
     if (name === undefined) return null;
     return { kind: "command", name, ...(protocol === "lambda" ? { instead: BOOTSTRAP } : {}) };
   },
-  complaint(handler) {
-    if (handler.trim() === "") return "is empty";
-    return handler.includes("\0") ? "contains a NUL character" : null;
-  },
+  complaint: textComplaint,
 };

@@ -3,10 +3,11 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, cpSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { describeEngine } from "../../test/engine/contracts/booted-engine.ts";
 import { standardClass } from "../../test/support/engine.ts";
 import { requestOf } from "../../test/support/resident-process.ts";
-import { type BindHead, type CallHead, RESULT_BYTES_MAX } from "../envelope.ts";
+import type { BindHead, CallHead } from "../envelope.ts";
 import { CODE_INSIDE } from "../runtime.ts";
 import { custom } from "./index.ts";
 
@@ -50,7 +51,7 @@ describeEngine("crun", SUBNET_N, ({ engine, config }) => {
     };
     const output: string[] = [];
     const ask = async (head: BindHead | CallHead, body = "") => {
-      const limits = { timeout_ms: 20_000, result_bytes_max: RESULT_BYTES_MAX, log_bytes_max: 10_000 };
+      const limits = { timeout_ms: 20_000, result_bytes_max: LIMITS.result_bytes_max, log_bytes_max: 10_000 };
       const onLog = (_stream: string, chunk: Buffer) => void output.push(chunk.toString());
       const outcome = await instance.resident?.call({ payload: requestOf(head, body), ...limits }, { onLog });
       return { status: outcome?.status, result: outcome?.result.toString() };

@@ -2,6 +2,7 @@
  * The `nodejs` runtime: a handler is an exported function of a JavaScript or TypeScript file in the version's code. Each
  * cell starts one Node process (inside/main.mjs) before any function is known; README.md has the contract of handlers.
  */
+import { pathComplaint, textComplaint } from "../handlers.ts";
 import { CODE_INSIDE, RUNTIME_INSIDE, type Runtime } from "../runtime.ts";
 
 /**
@@ -17,12 +18,6 @@ const SCRATCH = ["/tmp", "/dev/shm"];
 const HANDLER = /^(?<file>[^#]+\.(?:mjs|js|cjs|ts|mts|cts))(?:#(?<name>.*))?$/su;
 const EXPORT_NAME = /^[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*$/u;
 const PATH_BYTES_MAX = 1024;
-
-function pathComplaint(file: string): string | null {
-  if (file.startsWith("/")) return "names an absolute path: paths are relative to the code";
-  if (file.split("/").includes("..")) return "names a path with '..': it must stay inside the code";
-  return Buffer.byteLength(file) > PATH_BYTES_MAX ? `names a path above ${PATH_BYTES_MAX} bytes` : null;
-}
 
 export const nodejs: Runtime = {
   name: "nodejs",
@@ -42,11 +37,12 @@ export const nodejs: Runtime = {
     return file === undefined ? null : { kind: "file", path: file };
   },
   complaint(handler) {
-    if (handler.trim() === "") return "is empty";
-    if (handler.includes("\0")) return "contains a NUL character";
+    const complaint = textComplaint(handler);
+    if (complaint !== null) return complaint;
     const { file, name } = HANDLER.exec(handler)?.groups ?? {};
     if (file === undefined) return "is not of the form path/to/file.mjs#export (.mjs, .js, .cjs, .ts, .mts or .cts)";
     if (name !== undefined && !EXPORT_NAME.test(name)) return `names an export that is no identifier: ${name}`;
+    if (Buffer.byteLength(file) > PATH_BYTES_MAX) return `names a path above ${PATH_BYTES_MAX} bytes`;
     return pathComplaint(file);
   },
 };

@@ -1,8 +1,9 @@
 /**
- * The `python3` runtime: a handler is a function of a Python file in the version's code. The interpreter of the image is
- * started in each cell; `inside` holds its program, README.md the contract of a handler.
+ * The `python3` runtime: a handler is a function of a Python file in the version's code. Each cell starts the image's
+ * interpreter before any function is known; `inside` holds its program, README.md the contract of handlers.
  */
 import { join } from "node:path";
+import { pathComplaint } from "../handlers.ts";
 import { CODE_INSIDE, RUNTIME_INSIDE, type Runtime } from "../runtime.ts";
 
 /** `file.py:function`; the file relative to the code, the function a name. */
@@ -33,9 +34,7 @@ export const python3: Runtime = {
   complaint(handler) {
     const { file, name } = HANDLER.exec(handler)?.groups ?? {};
     if (file === undefined || handler.includes("\0")) return "does not name a Python file: write file.py:function";
-    if (file.startsWith("/")) return "names an absolute path: write the path of the file in the code";
-    if (file.split("/").includes("..")) return "names a file outside of the code";
     if (name !== undefined && !NAME.test(name)) return "does not name a function after the colon";
-    return null;
+    return pathComplaint(file);
   },
 };

@@ -3,7 +3,7 @@
  * halves the time of a call (0.89 against 1.83 ms): no shell is started to start one command. A handler that begins with
  * `#!` is a script for the interpreter of that line, as execve(2) reads it.
  */
-import { plainWords } from "../command-line.ts";
+import { plainWords, textComplaint } from "../handlers.ts";
 import type { Runtime } from "../runtime.ts";
 
 /** Path of a script for its interpreter. /tmp does not run programs, so the interpreter is started with its path. */
@@ -47,10 +47,9 @@ export const shell: Runtime = {
     return name === undefined ? null : { kind: "command", name };
   },
   complaint(handler) {
-    if (handler.trim() === "") return "is empty";
     if (isScript(handler) && scriptCommand(handler) === null) {
       return "starts with #!, so it must name an interpreter by absolute path and have no carriage returns";
     }
-    return handler.includes("\0") ? "contains a NUL character" : null;
+    return textComplaint(handler);
   },
 };

@@ -6,7 +6,7 @@ export const FUNCTION_LIMITS = {
   payload_variable_bytes_max: 64 * 1024,
   /** Earlier images of profiles that versions keep; versions of further ones run on the present image. */
   function_images_max: 64,
-  /** Largest result of a handler, as JSON. The runtimes have the same number (runtimes/envelope.ts). */
+  /** Largest result of a handler, as JSON. The programs of nodejs and python3 have the same number. */
   result_bytes_max: 1024 * 1024,
   instance_calls_max: 1_000_000_000,
   /** Secrets that a version names as files. */

@@ -8,7 +8,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type BindHead, type CallHead, RESULT_BYTES_MAX } from "../../runtimes/envelope.ts";
+import type { BindHead, CallHead } from "../../runtimes/envelope.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import { eventually } from "./native.ts";
 
 /** Types of frames, as protocol.h has them. */
@@ -165,7 +166,7 @@ export class ResidentProcess {
     const answer = new Promise<Answer>((resolve) => {
       const timer = setTimeout(() => this.#late(id), kill_after_ms);
       const output = { stdout: [], stderr: [] };
-      const bounds = { result_left: RESULT_BYTES_MAX, log_left: 1024 * 1024, is_truncated: false };
+      const bounds = { result_left: LIMITS.result_bytes_max, log_left: LIMITS.output_bytes_max, is_truncated: false };
       this.#calls.set(id, { resolve, timer, parts: [], output, ...bounds });
     });
     const hasMore = content.length > chunk_bytes;

@@ -1,4 +1,4 @@
-/** Command lines: which of them need a shell. */
+/** Texts of handlers, as far as runtimes share their rules: command lines, and paths of files of the code. */
 
 /** Words that only a shell understands as a command (POSIX special and regular built-ins without a file, reserved words). */
 const SHELL_WORDS = new Set(
@@ -19,4 +19,16 @@ export function plainWords(line: string): string[] | null {
   const [first] = words;
   if (first === undefined || first.includes("=") || SHELL_WORDS.has(first)) return null;
   return words;
+}
+
+/** Returns what is wrong with the text of any handler, or null. */
+export function textComplaint(handler: string): string | null {
+  if (handler.trim() === "") return "is empty";
+  return handler.includes("\0") ? "contains a NUL character" : null;
+}
+
+/** Returns what is wrong with the path of a file of the code, or null. */
+export function pathComplaint(path: string): string | null {
+  if (path.startsWith("/")) return "names an absolute path: paths are relative to the code";
+  return path.split("/").includes("..") ? "names a path with '..': it must stay inside the code" : null;
 }
