@@ -15,6 +15,9 @@ interface Unknown {
   count: number;
   path: Path;
   known: readonly string[];
+  readonly body: unknown;
+  /** The body of the route's example as JSON. */
+  readonly example: string | null;
 }
 
 /** Works through one value of a body and counts what its schema does not name. */
@@ -42,15 +45,21 @@ const MISNAMINGS: Readonly<Record<string, string>> = {
   workdir: "working_directory",
 };
 
+const PAYLOAD = "payload";
+
 /** A body without fields: of routes that take none. */
 export const noFields = z.strictObject({});
 
-/** Throws UNPROCESSABLE_ENTITY for the first unknown field of a body, and removes nulls that mean nothing. */
-export function bodyFields(schema: z.ZodType): (body: unknown) => void {
+/**
+ * Throws UNPROCESSABLE_ENTITY for the first unknown field of a body, with the example of a body, and removes nulls that mean
+ * nothing.
+ */
+export function bodyFields(schema: z.ZodType, example_body?: unknown): (body: unknown) => void {
   const step = stepOf(schema);
+  const example = example_body === undefined ? null : JSON.stringify(example_body);
   return (body) => {
     if (step === null) return;
-    const unknown: Unknown = { count: 0, path: [], known: [] };
+    const unknown: Unknown = { count: 0, path: [], known: [], body, example };
     step(body, [], unknown);
     if (unknown.count > 0) throw unknownField(unknown);
   };
@@ -61,7 +70,8 @@ export function isNullAbsent(field: z.core.$ZodType): boolean {
   return z.safeParse(field, undefined).success && !z.safeParse(field, null).success;
 }
 
-function unknownField({ path, known, count }: Unknown): AppError {
+function unknownField(unknown: Unknown): AppError {
+  const { path, known, count, example } = unknown;
   const name = String(path.at(-1));
   const alias = MISNAMINGS[name];
   const near = alias !== undefined && known.includes(alias) ? alias : nearest(name, known)[0];
@@ -69,9 +79,15 @@ function unknownField({ path, known, count }: Unknown): AppError {
   const others = count === 1 ? "" : ` (and ${isAll ? "" : "at least "}${count - 1} more)`;
   const meant = near === undefined ? "" : `, did you mean '${near}'?`;
   return new AppError("UNPROCESSABLE_ENTITY", `unknown field '${pathText(path)}'${meant}${others}`, {
-    details: { expected: near === undefined ? known : [near], received: pathText([name]) },
-    hint: near === undefined ? "remove the field" : `send '${near}' instead`,
+    details: { expected: near === undefined ? known : [near], received: pathText([name]), example },
+    hint: near === undefined ? (payloadHint(unknown) ?? "remove the field") : `send '${near}' instead`,
   });
+}
+
+/** Returns the hint for a call whose body is its payload; null for other bodies. */
+function payloadHint({ path, known, body, example }: Unknown): string | null {
+  if (path.length > 1 || !known.includes(PAYLOAD) || !isObject(body) || Object.hasOwn(body, PAYLOAD)) return null;
+  return `send the payload of the call as the field '${PAYLOAD}'${example === null ? "" : `, as in ${example}`}`;
 }
 
 /** Returns the step for values of a schema; null for a schema without objects. */

@@ -222,7 +222,7 @@ export function route<
     query: query ?? null,
     headers,
     body,
-    checkFields: body === null ? () => {} : bodyFields(body),
+    checkFields: body === null ? () => {} : bodyFields(body, definition.example?.body),
     upload: definition.upload ?? null,
     base64_field: definition.base64_field ?? null,
     query_credential: definition.query_credential ?? false,

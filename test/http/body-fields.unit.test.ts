@@ -78,6 +78,25 @@ describe("an unknown field of a body", () => {
     ]);
   });
 
+  it("is refused with the example of the route, and on a call with the place of the payload", () => {
+    const call = ROUTES.find(({ operation }) => operation === "invokeFunctionByName");
+    const refused = (body: object) => {
+      try {
+        call?.checkFields(body);
+      } catch (error) {
+        return error;
+      }
+    };
+    const details = { example: '{"payload":"world"}' };
+    const hint = `send the payload of the call as the field 'payload', as in ${details.example}`;
+    const unnamed = Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`n${i}`, i]));
+    for (const body of [{ name: "world" }, { name: "world", environment: {} }, unnamed]) {
+      expect(refused(body)).toMatchObject({ code: "UNPROCESSABLE_ENTITY", hint, details });
+    }
+    expect(refused({ payload: 1, name: "world" })).toMatchObject({ hint: "remove the field", details });
+    expect(refused({ input: 1 })).toMatchObject({ hint: "send 'payload' instead", details });
+  });
+
   it("is counted up to a bound", () => {
     const fields = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`nothing${i}`, 1]));
     expect(refusal(one(fields)).message).toBe("unknown field 'items.0.nothing0' (and at least 99 more)");
