@@ -6,7 +6,7 @@ import type { Runtime } from "./runtime.ts";
 import { shell } from "./shell/index.ts";
 
 export { type BindHead, type CallHead, type ErrorContent, STATUS } from "./envelope.ts";
-export { CODE_INSIDE, RUNTIME_INSIDE, type Runtime, SECRETS_INSIDE } from "./runtime.ts";
+export { CODE_INSIDE, type Runtime } from "./runtime.ts";
 
 export const RUNTIMES: ReadonlyMap<string, Runtime> = new Map(
   [shell, nodejs, python3, custom].map((runtime) => [runtime.name, runtime]),

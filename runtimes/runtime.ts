@@ -49,5 +49,3 @@ export interface Runtime {
 export const RUNTIME_INSIDE = "/opt/hearth";
 /** Path of a version's code in an instance. The image has the empty directory. */
 export const CODE_INSIDE = "/function";
-/** Path of a version's secret files in an instance. The image has the empty directory. */
-export const SECRETS_INSIDE = "/run/secrets";

@@ -57,7 +57,7 @@ interface TenantUse {
 }
 
 /** SQL beside a row of `code`: its part of the tenant's storage, with what its entries and the tree take on the disk. */
-export const CODE_BYTES = `size_bytes + ${LIMITS.code_entry_bytes} * entry_count + ${LIMITS.code_tree_bytes}`;
+const CODE_BYTES = `size_bytes + ${LIMITS.code_entry_bytes} * entry_count + ${LIMITS.code_tree_bytes}`;
 
 const none = (): null => null;
 
