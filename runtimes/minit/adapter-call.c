@@ -81,7 +81,7 @@ struct call *call_frame(uint8_t type, uint32_t id, struct cursor *body, bool *va
     *valid = c != NULL;
   } else {
     c = find_call(id);
-    /* The rest of a request that is answered already is passed over. */
+    /* Drops the rest of a request that is answered already. */
     if (type != CALL_CHUNK && type != CALL_END) *valid = false;
     if (c == NULL || c->state != CALL_ARRIVING) return NULL;
     if (type == CALL_END) flags = 0;

@@ -16,7 +16,7 @@ enum {
   REQUEST_MAX = FRAME_MAX,
   RESULT_MAX = 1024 * 1024,
   INVOCATION_ID_MAX = 127,
-  ERROR_TEXT_MAX = 512, /* bytes of the command's that an error shows */
+  ERROR_TEXT_MAX = 512, /* bytes of the command's output that an error shows */
 };
 
 enum call_state {
@@ -36,7 +36,7 @@ struct call {
   char invocation_id[INVOCATION_ID_MAX + 1];
   struct buf request, result; /* pages of its slot, used again by later calls */
   struct text head, body;     /* of the request */
-  int peer;                   /* the protocol's connection that has to do with it; -1: none */
+  int peer;                   /* the protocol's connection that serves it; -1: none */
 };
 
 extern struct server adapter_server;
@@ -64,9 +64,9 @@ __attribute__((format(printf, 3, 4))) void call_failed(struct call *c, const cha
 void call_not_loaded(struct call *c, const char *type, const char *message);
 /* Fails a call, and says that the adapter exits. */
 void call_exiting(struct call *c, const char *type, const char *message);
-/* Of a call, or with NULL of the instance. */
+/* Sends log lines of a call, or with NULL of the instance. */
 void call_log(const struct call *c, uint8_t stream, const uint8_t *bytes, size_t len);
-/* Whether minit is behind with reading. */
+/* Returns true while minit reads more slowly than the adapter writes. */
 bool link_is_full(void);
 
 #endif

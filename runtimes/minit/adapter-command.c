@@ -19,7 +19,7 @@ enum {
   VALUE_MAX = 1024 * 1024, /* of a variable or the handler: the daemon's limits are far below */
   TAIL_BYTES = ERROR_TEXT_MAX,
   LINE_MAX_KERNEL = 256, /* of a #! line */
-  KEPT_MAX = 64,         /* processes of the loading that stay */
+  KEPT_MAX = 64,         /* processes started while it loaded, which stay */
   READS_PER_EVENT = 4,
   REAPS_PER_TURN = 256,
 };
@@ -61,7 +61,7 @@ static bool set_default(const char *name, const char *value) {
   return buf_put(&variables, name) && buf_put(&variables, "=") && add_string(&variables, &variables_count, value);
 }
 
-/* The version's own variables. One with a NUL character in it would be another one: it is cut there. */
+/* Takes the version's own variables. execve(2) ends a variable at a NUL character, and so does this. */
 static bool read_environment(struct text environment) {
   struct text key, value;
   environment = json_trimmed(environment);
@@ -107,7 +107,7 @@ static bool add_http(struct setup *setup) {
 
 /* Words */
 
-/* Whether a shell would do nothing with the line but split it at its spaces. */
+/* Returns true if a shell would only split the line at its spaces. */
 static bool is_plain(const char *line) {
   static const char OTHERS[] = "_@%+:,./=^ \t-";
   for (const char *c = line; *c != 0; c++) {
@@ -151,7 +151,7 @@ static bool add_interpreter(const char *path, char *why, size_t size) {
          add_string(&words, &words_count, path);
 }
 
-/* The program: a file of the version's where there is one, else what PATH has. */
+/* Adds the program: the version's file of that name, else the first in PATH. */
 static bool add_program(const struct setup *setup, const char *word, char *why, size_t size) {
   char path[PATH_MAX];
   int n = snprintf(path, sizeof path, "%s/%s", *word == '/' ? "" : setup->code, word);
@@ -180,8 +180,8 @@ static bool add_shell(const char *line) {
 }
 
 /*
- * As AWS does: the program `bootstrap` of the version, if there is one. The handler is its business then. On Amazon
- * Linux /bin/sh is bash, and scripts for it use what other shells lack.
+ * Adds the program `bootstrap` of the version if it exists, as AWS Lambda does. The program reads the handler then. On
+ * Amazon Linux /bin/sh is bash, so bash runs scripts for /bin/sh.
  */
 static bool add_bootstrap(const struct setup *setup, const char *path, char *why, size_t size) {
   char line[LINE_MAX_KERNEL], *argument;
@@ -243,7 +243,7 @@ bool command_start(struct setup *setup, char *why, size_t size) {
   }
   if (made) {
     made = start_once(cwd);
-    /* The shell knows more words than there are programs, and says what is wrong with the others. */
+    /* A shell has commands that are no programs, and its error names the word that is neither. */
     if (!made && proc.error == ENOENT && *proc.failed_at == 0 && is_plain(handler) && add_shell(handler)) {
       made = start_once(cwd);
     }
@@ -375,7 +375,7 @@ void command_loaded(void) {
   kept_count = orphans(kept, KEPT_MAX);
 }
 
-/* What a killed orphan leaves comes up with its end, and is looked for then. */
+/* The children of a killed orphan become orphans when it ends: the next sweep finds them. */
 static void sweep(void) {
   pid_t pids[KEPT_MAX * 4];
   int count = orphans(pids, KEPT_MAX * 4);

@@ -20,17 +20,17 @@ struct setup {
   bool cleans;
 };
 
-/* Starts the command and sets `port`. False: `why` says why there is none. */
+/* Starts the command and sets `port`. Returns false if it cannot: `why` has the reason. */
 bool command_start(struct setup *setup, char *why, size_t size);
 bool command_runs(void);
-/* Reaps what ended. True once: the command has ended. */
+/* Reaps processes that ended. Returns true once, when the command has ended. */
 bool command_ended(void);
 /* "exited with 3" or "was killed by signal 9". */
 const char *command_ending(void);
 int command_exit_code(void);
-/* ": " and the last of what the command wrote to standard error while it loaded; "" where there is nothing. */
+/* Returns ": " and the last standard error of the command while it loaded; "" if it wrote none. */
 const char *command_tail(void);
-/* The command serves: what it left running until now stays. */
+/* Notes that the command serves: processes that it has started until now stay. */
 void command_loaded(void);
 /* Kills the command and its process group. */
 void command_kill(void);
@@ -39,9 +39,9 @@ void command_kill(void);
 void command_output(uint32_t tag);
 /* Reads what the pipes hold now. */
 void command_drain(void);
-/* Before the answer of a call: what was written until then belongs to it. */
+/* Reads the output before the answer of a call: it belongs to that call. */
 void command_settle(void);
-/* Each turn: watches the pipes while minit reads, and ends what calls left behind. */
+/* In each turn: watches the pipes while minit reads, and ends processes that calls left behind. */
 void command_turn(void);
 
 #endif

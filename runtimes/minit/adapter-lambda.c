@@ -124,7 +124,7 @@ static void flush(struct client *k) {
     return;
   }
   k->event = NULL;
-  /* Closing at once would destroy an answer that is not read yet, if the client still sends. */
+  /* If the client still sends, close(2) would destroy an answer that it has not read yet. */
   if (k->state == CLIENT_CLOSING) shutdown(k->fd, SHUT_WR);
   watch(k, k->state == CLIENT_POLLING ? EPOLLRDHUP : EPOLLIN);
 }
@@ -159,7 +159,7 @@ static void trace_of(const char *parent, char *out, size_t size) {
   else snprintf(out, size, "Root=1-%.8s-%.24s;Parent=%.16s;Sampled=%d", parent + 3, parent + 11, parent + 36, parent[54] & 1);
 }
 
-/* Queues a call's event. What is no JSON becomes a JSON string: programs of this API parse it. */
+/* Queues a call's event. Text that is no JSON becomes a JSON string: programs of this API parse it. */
 static bool make_event(struct client *k, struct call *c) {
   char name[256], arn[384], parent[64], trace[128];
   json_copy(json_member(function_head, "function_name"), name, sizeof name);
@@ -205,7 +205,7 @@ void lambda_dispatch(void) {
     http_begin(&k->http, false);
     buf_take(&c->request, buf_len(&c->request));
     flush(k);
-    /* What the client sent behind its question is in the buffer. */
+    /* The buffer may have bytes that the client sent after its request. */
     take_requests(k);
   }
 }
@@ -261,7 +261,7 @@ static void take_head(struct client *k) {
   }
 }
 
-/* The answer does not fit: its call is over with it. */
+/* Ends the call of an answer that is too large. */
 static void refuse_large(struct client *k) {
   struct call *call = k->call;
   lambda_drop(call);
@@ -278,7 +278,7 @@ static void take_piece(struct client *k, struct text piece) {
   k->past += piece.len;
 }
 
-/* Type and message of an error's body, as the Runtime API has it; what is another text is the message. */
+/* Reads type and message of an error's body in the form of the Runtime API; any other text is the message. */
 static void read_error(const struct client *k, struct text body, char *type, size_t type_size, char *message, size_t size) {
   struct text error = json_is_valid(body) ? json_trimmed(body) : (struct text){0};
   json_copy(json_member(error, "errorType"), type, type_size);
@@ -335,7 +335,7 @@ static void take_end(struct client *k) {
   }
 }
 
-/* Takes what came in, one request after the other: each is answered before the next is read. */
+/* Takes the received requests, one after the other: each is answered before the next is read. */
 static void take_requests(struct client *k) {
   while (k->state == CLIENT_READING && buf_len(&k->out) == 0) {
     struct text piece = {0}, bytes = buf_text(&k->in);
@@ -387,7 +387,7 @@ static void receive(struct client *k, int reads) {
   }
 }
 
-/* Reads past what comes after the last answer, up to the client's end. */
+/* Drops bytes after the last answer, until the client closes. */
 static void read_past(struct client *k) {
   uint8_t bytes[4096];
   for (int i = 0; i < READS_PER_EVENT; i++) {
@@ -403,7 +403,7 @@ static void read_past(struct client *k) {
 static void accept_one(int fd) {
   struct client *k = longest(CLIENT_FREE);
   if (k == NULL) {
-    /* Those that are in the middle of something stay. */
+    /* Only connections without a request or an answer in progress are closed. */
     for (int i = 0; i < CLIENTS_MAX; i++) {
       struct client *other = &clients[i];
       bool idle = other->state == CLIENT_CLOSING || (other->state == CLIENT_READING && other->call == NULL && other->event == NULL);
@@ -429,7 +429,7 @@ static void accept_some(void) {
       continue;
     }
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-    /* It stays announced where no descriptor is left: look away for a while, or it spins. */
+    /* Without a free descriptor the event stays pending, so the loop would spin: watch again later. */
     if (!server_watch(&adapter_server, EPOLL_CTL_DEL, listen_fd, 0, TAG_LISTENER, 0)) fatal("epoll");
     accept_us = now_us() + ACCEPT_AGAIN_US;
     return;

@@ -19,8 +19,8 @@ enum {
   PROBE_LAST_US = 20 * 1000, /* between two tries, after half a second of shorter ones */
   READS_PER_EVENT = 16,
   INTERIM_MAX = 16,          /* 1xx responses before the answer */
-  LOST_US = 50 * 1000,       /* for the end of the command to show, behind the end of its connections */
-  SKIPPED_MAX = 64 * 1024,   /* bytes of an error's body that are read for the next response's sake */
+  LOST_US = 50 * 1000,       /* between the end of a connection and the command's own end, which may have caused it */
+  SKIPPED_MAX = 64 * 1024,   /* bytes of an error's body that are dropped to keep the connection */
 };
 
 struct peer {
@@ -41,7 +41,7 @@ static struct peer peers[CALLS_MAX];
 static int peers_max;
 static int port;
 static bool is_open, is_gone;
-/* Many a server closes its connections without a word about it: what this one does is learned from its first. */
+/* Some servers close connections without `Connection: close`: the first connection shows if this one does. */
 static enum { UNKNOWN, KEEPS, CLOSES } habit;
 static uint64_t probe_us, probe_wait_us;
 static struct text function_head; /* of `bind` */
@@ -72,7 +72,7 @@ static bool watch(struct peer *p, int op, uint32_t events) {
   return server_watch(&adapter_server, op, p->fd, events, TAG_SERVER, (uint32_t)(p - peers));
 }
 
-/* What comes out of a connection that could not be made. */
+/* Handles a connection that could not be made. */
 static void refused(struct peer *p, int error) {
   struct call *call = p->call;
   close_peer(p);
@@ -96,7 +96,7 @@ static void become_idle(struct peer *p) {
   p->used_us = now_us();
 }
 
-/* Sends what is there. An error is found by the next read, behind an answer that came before it. */
+/* Sends the queued bytes. The next read finds an error, after an answer that came before it. */
 static void flush(struct peer *p) {
   while (buf_len(&p->out) > 0) {
     ssize_t n = send(p->fd, p->out.data + p->out.start, buf_len(&p->out), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -111,7 +111,7 @@ static void flush(struct peer *p) {
   if (events != p->events && !watch(p, EPOLL_CTL_MOD, events)) fatal("epoll");
 }
 
-/* A port of the range from which the system chooses may be connected with itself: nobody listens then. */
+/* A port in the ephemeral range can be connected to itself: then no process listens. */
 static bool is_own_end(const struct peer *p) {
   struct sockaddr_in own;
   socklen_t len = sizeof own;
@@ -253,7 +253,7 @@ static void break_call(struct peer *p, const char *why) {
   close_peer(p);
 }
 
-/* More of the body. Returns false where the call is over. */
+/* Takes a piece of the body. Returns false if the call is over. */
 static bool take_piece(struct peer *p, struct text piece) {
   bool is_error = p->http.status >= 300;
   struct buf *result = &p->call->result;
@@ -276,7 +276,7 @@ static bool take_piece(struct peer *p, struct text piece) {
   return false;
 }
 
-/* Takes what came in. Returns false where the call is over. */
+/* Takes the received bytes. Returns false if the call is over. */
 static bool take_answer(struct peer *p) {
   for (;;) {
     struct text piece = {0}, bytes = buf_text(&p->in);

@@ -3,7 +3,8 @@
  * command, and passes calls to it with one of two protocols: adapter-server.c asks the command by HTTP, adapter-lambda.c
  * is asked by it. It runs with the command's uid and trusts nothing that the command sends.
  *
- * A1 All that the command makes it hold is bounded: C2, L2, L3, H1. One thread, and nothing here waits.
+ * A1 The memory that the command can make it use is bounded: C2, L2, L3, H1. It has one thread, which blocks only in
+ *    epoll_wait.
  * A2 Each call is answered by its deadline, and all calls when the command ends. The adapter ends with the command once
  *    that has served.
  */
@@ -25,7 +26,7 @@
 enum {
   LINK_FD = 3,
   LOAD_MS_DEFAULT = 60 * 1000, /* of a bind without a deadline */
-  LOAD_MARGIN_MS = 250,        /* as long before minit's deadline the answer to `bind` is given */
+  LOAD_MARGIN_MS = 250,        /* the answer to `bind` comes so long before minit's deadline */
   LAST_WORDS_US = 1000 * 1000, /* for the last answers to be read */
 };
 
@@ -49,7 +50,7 @@ static void exit_all(const char *type, const char *message) {
   }
 }
 
-/* Ends the adapter once the answers are out, and with it everything in the instance. */
+/* Ends the adapter after its last answers, and with it all processes of the instance. */
 static void end(const char *type, const char *message) {
   command_drain();
   exit_all(type, message);
@@ -212,7 +213,7 @@ static uint64_t next_wake_us(void) {
   return wake;
 }
 
-/* minit is gone, or wants no more. */
+/* minit has ended, or has closed the connection. */
 static void on_close(struct conn *link) {
   (void)link;
   command_kill();

@@ -19,7 +19,7 @@
 
 enum {
   STACK_BYTES = 128 * 1024,
-  FIND_TRIES = 8,     /* a process may end while it is looked at */
+  FIND_TRIES = 8,     /* a process may end during the check */
   PIDS_BYTES = 8192,  /* more than the numbers of all processes that an instance may have */
   SECRET_MODE = 0400,
 };
@@ -50,7 +50,7 @@ static bool failed(struct attachment *a, const char *step, bool done) {
 
 /* The instance (T1) */
 
-/* True if the group has the process `*pid`, or, if that is 0, any process, which is then stored there. */
+/* Returns true if the group has the process `*pid`. A `*pid` of 0 stands for any process, and becomes its number. */
 static bool is_listed(const char *procs, pid_t *pid) {
   char text[PIDS_BYTES];
   int fd = open(procs, O_RDONLY | O_CLOEXEC);
@@ -205,7 +205,7 @@ static void answer(struct conn *c, uint32_t id, const struct attachment *a) {
 
 /*
  * The child borrows the launcher's memory, as after vfork: copying the page table would cost more than all the rest. It
- * shares neither descriptors nor the mount namespace. Without an exit signal nobody else reaps it.
+ * shares neither descriptors nor the mount namespace. Without an exit signal no other wait reaps it.
  */
 void attach_request(struct conn *c, uint32_t id, struct cursor *body) {
   static struct attachment a;

@@ -29,7 +29,7 @@ static bool is_word(struct text text, const char *word) {
   return text.len == strlen(word) && strncasecmp((const char *)text.at, word, text.len) == 0;
 }
 
-/* Whether a word is in a list with commas. */
+/* Returns true if a list separated by commas has the word. */
 static bool lists(struct text list, const char *word) {
   while (list.len > 0) {
     const uint8_t *comma = memchr(list.at, ',', list.len);
@@ -42,7 +42,7 @@ static bool lists(struct text list, const char *word) {
   return false;
 }
 
-/* Takes a line off the text, its end too: CR LF, or LF alone, as programs by hand send it. False: it has no end. */
+/* Takes a line and its end off the text: CR LF, or LF alone, which simple programs send. False: no end yet. */
 static bool take_line(struct text *text, struct text *line) {
   const uint8_t *end = text->len == 0 ? NULL : memchr(text->at, '\n', text->len);
   if (end == NULL) return false;
@@ -53,7 +53,7 @@ static bool take_line(struct text *text, struct text *line) {
   return true;
 }
 
-/* Returns the bytes of the head up to its blank line, 0 where that has not come. */
+/* Returns the bytes of the head up to its blank line, 0 if that has not come yet. */
 static size_t head_len(struct http *h, struct text bytes) {
   for (size_t i = h->scanned; i < bytes.len; i++) {
     const uint8_t *end = memchr(bytes.at + i, '\n', bytes.len - i);
@@ -101,7 +101,7 @@ static bool read_request_line(struct http *h, struct text line) {
   return read_version(h, version);
 }
 
-/* Splits a field line. False: it is none. */
+/* Splits a field line. Returns false if it is malformed. */
 static bool split_field(struct text line, struct text *name, struct text *value) {
   const uint8_t *colon = line.len == 0 ? NULL : memchr(line.at, ':', line.len);
   if (colon == NULL || colon == line.at) return false;
@@ -124,7 +124,7 @@ static bool read_length(struct http *h, struct text value) {
   return true;
 }
 
-/* Reads the fields that say how the message goes on. */
+/* Reads the fields that describe the body and the connection. Returns the error, or NULL. */
 static const char *read_fields(struct http *h, bool *is_chunked) {
   struct text rest = h->head, line, name, value;
   while (take_line(&rest, &line) && line.len > 0) {
@@ -145,7 +145,7 @@ static const char *read_fields(struct http *h, bool *is_chunked) {
 }
 
 static enum http_step read_head(struct http *h, struct text bytes, size_t *used) {
-  /* Empty lines before a request are passed over, as RFC 9112 has it. */
+  /* Empty lines before a request are skipped (RFC 9112, section 2.2). */
   if (!h->is_response && bytes.len > 0 && (bytes.at[0] == '\r' || bytes.at[0] == '\n')) {
     if (bytes.at[0] == '\r' && bytes.len == 1) return HTTP_MORE;
     if (bytes.at[0] == '\r' && bytes.at[1] != '\n') return bad(h, "a malformed first line");
@@ -156,7 +156,7 @@ static enum http_step read_head(struct http *h, struct text bytes, size_t *used)
   size_t len = head_len(h, bytes);
   if (len > HTTP_HEAD_MAX || (len == 0 && bytes.len >= HTTP_HEAD_MAX)) return bad(h, "a head above 16 KiB");
   if (len == 0) {
-    /* What does not even begin as a message is not waited for. */
+    /* A response that does not begin with `HTTP/` fails at once. */
     size_t known = bytes.len < 5 ? bytes.len : 5;
     if (h->is_response && memcmp(bytes.at, "HTTP/", known) != 0) return bad(h, "a malformed first line");
     return HTTP_MORE;

@@ -1,6 +1,6 @@
 /*
- * A reader of HTTP/1.1 messages (RFC 9112), requests or responses, from bytes that come in any pieces. It keeps no bytes:
- * the caller's buffer holds a head until it is whole.
+ * A reader of HTTP/1.1 messages (RFC 9112), requests or responses, from pieces of any size. It keeps no bytes: the
+ * caller's buffer holds a head until it is complete.
  *
  * H1 A head has at most HTTP_HEAD_MAX bytes, a chunk's line HTTP_LINE_MAX.
  * H2 A message with two lengths that differ, or with a length and chunks, is refused.
@@ -14,10 +14,10 @@
 enum { HTTP_HEAD_MAX = 16 * 1024, HTTP_LINE_MAX = 256 };
 
 enum http_step {
-  HTTP_MORE, /* all of it is used up as far as it goes: more has to come */
-  HTTP_HEAD, /* the head is whole, its fields are set */
+  HTTP_MORE, /* the reader needs more bytes */
+  HTTP_HEAD, /* the head is complete, and its fields are set */
   HTTP_BODY, /* `piece` is more of the body */
-  HTTP_END,  /* the message is complete: what follows is another one */
+  HTTP_END,  /* the message is complete; bytes behind it belong to the next one */
   HTTP_BAD,  /* `why` says what is wrong */
 };
 
@@ -32,24 +32,24 @@ struct http {
   bool has_length;
   uint64_t length; /* Content-Length; 0 without one */
   uint64_t left;
-  size_t scanned; /* bytes of an incomplete head in which no end is */
+  size_t scanned; /* bytes of an incomplete head that were searched for its end */
   const char *why;
 };
 
-/* Gets ready for the next message of the connection. */
+/* Prepares for the next message of the connection. */
 void http_begin(struct http *h, bool is_response);
-/* One step. `*used` of the bytes are done with; `*piece` is among them. */
+/* Reads one step. The caller drops `*used` bytes afterwards; `*piece` is among them. */
 enum http_step http_read(struct http *h, struct text bytes, size_t *used, struct text *piece);
 /* Returns true if the message ends with the connection. */
 bool http_ends_by_close(const struct http *h);
-/* Returns the value of the first field of that name in lower case, none where there is none. Between HTTP_HEAD and the next step. */
+/* Returns the value of the first field of that name (lower case); `at` NULL if there is none. Valid from HTTP_HEAD to the next step. */
 struct text http_field(const struct http *h, const char *name);
 
 /* Appends one field line. Control characters become spaces. False: no memory. */
 bool http_put(struct buf *out, const char *name, struct text value);
-/* The same with a decoded JSON string; nothing where there is none. */
+/* The same with a decoded JSON string. Appends nothing for any other value. */
 bool http_put_json(struct buf *out, const char *name, struct text string);
-/* The same with a JSON value as it is, all of it in ASCII; nothing where there is none. */
+/* The same with the text of a JSON value, escaped to ASCII. Appends nothing for an empty text. */
 bool http_put_ascii(struct buf *out, const char *name, struct text json);
 bool http_put_number(struct buf *out, const char *name, uint64_t number);
 

@@ -30,7 +30,7 @@ int hex_value(uint8_t c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The scanners below move `*at` behind what they name. False: it is not there. */
+/* The scanners below move `*at` behind the part that they name. They return false if another one is there. */
 
 static void skip_space(const uint8_t **at, const uint8_t *end) {
   while (*at < end && is_space(**at)) (*at)++;

@@ -140,9 +140,9 @@ struct PACKED wire_exit {
  *   no CALL_OPEN before the deadline      EXIT: RESULT_TIMED_OUT
  *   the process breaks the protocol       EXIT: RESULT_BROKEN, calls: RESULT_CANCELLED
  *   the process closes descriptor 3       the same
- *   the connection closes during a call   (nobody is told)
+ *   the connection closes during a call   no frame: minit has no connection to send it on
  *   KILL with the id of SERVE, any signal EXIT: RESULT_CANCELLED, calls: the same
- * A call that was cancelled may have had effects: whether it is repeated is for the daemon to decide.
+ * A call that was cancelled may have had effects: the daemon decides if it is repeated.
  *
  * minit cannot tell the calls of one process apart by anything but their ids: a handler that forges frames can answer
  * for another call in flight of the same process, so one process serves one version of one function.
@@ -326,7 +326,7 @@ enum {
   OVERLAY_MOUNT,       /* str lower, str directory of upper and work, str target; flags: 1 read-only; the two of a user
                           namespace: all layers as seen from there, and `lower` is one or more, each with a newline behind */
   UNMOUNT,             /* str target */
-  STORAGE_RENAME,      /* str name, str new name: EEXIST where there is one already */
+  STORAGE_RENAME,      /* str name, str new name: EEXIST if the new name is taken */
   LSTAT_IN_ROOT = 0x2f, /* like STAT_IN_ROOT, but a link is not followed at the end; without the head */
 };
 enum { STORED = 0xa0 };

@@ -190,7 +190,7 @@ static void begin_call(struct conn *c, uint32_t id, struct cursor *body) {
     send_error(c, id, EBUSY, call == NULL ? "too many calls" : "the process is not open");
     return;
   }
-  /* With a call in flight, or none, the pipes hold output that is not of this one. */
+  /* With at most one call in flight, the output in the pipes does not belong to the new call. */
   if (resident.calls_count <= 1 && !resident_blocked()) resident_drain_output();
   uint64_t now = now_us();
   *call = (struct call){
