@@ -1,7 +1,7 @@
 /** The classes of the pool: which are known, and the cells that each of them lacks. */
 import { type Owner, PoolClass, type Reserve } from "./records.ts";
 
-/** What the pool's state knows of its classes; `states.ts` describes the fields. */
+/** The fields of the pool's state about its classes; `states.ts` describes them. */
 interface ClassState {
   readonly classes: Map<string, PoolClass>;
   readonly reserve: Reserve;
@@ -11,7 +11,7 @@ interface ClassState {
   readonly delaying: Set<PoolClass>;
 }
 
-/** The class of that key; a new one unless it is known. */
+/** Returns the class of that key; a new one unless it is known. */
 export function classOf(state: Pick<ClassState, "classes">, key: string): PoolClass {
   let found = state.classes.get(key);
   if (found === undefined) {
@@ -21,14 +21,14 @@ export function classOf(state: Pick<ClassState, "classes">, key: string): PoolCl
   return found;
 }
 
-/** Forgets a class that nothing is of any more (S5). */
+/** Forgets a class without groups, instances and demand for cells (S5). */
 export function forgetClass(state: ClassState, of: PoolClass): void {
   if (of.member_count > 0 || state.reserve.classes.has(of)) return;
   state.classes.delete(of.key);
   state.delaying.delete(of);
 }
 
-/** Recomputes what a class lacks, after its stock or what its groups want has changed. */
+/** Recomputes how many instances a class lacks, after a change of its stock or of its groups' wants. */
 export function recount(state: ClassState, of: PoolClass): void {
   const { stock, wanted_count } = of;
   const unmet = Math.max(0, wanted_count - stock);
@@ -40,7 +40,7 @@ export function recount(state: ClassState, of: PoolClass): void {
   else state.servable.delete(of);
 }
 
-/** Looks again at owners that wait for a free start: there is none any more, only turns. */
+/** Reviews the owners that wait for a free start: from now on, groups get starts by turns alone. */
 function stirDelayed(state: ClassState): void {
   for (const of of state.delaying) {
     for (const owner of of.delayed) state.stirred.add(owner);

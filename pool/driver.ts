@@ -353,14 +353,14 @@ export class Pool<Call, Outcome> {
     else waiting.push({ pass, pending });
   }
 
-  /** Ends a call that was aborted while its arrival stood in the inbox. An instance that it was to bind goes. */
+  /** Ends a call that was aborted while its arrival waited in the inbox. The instance that it would have bound is removed. */
   #skip({ instance, call, specialise }: AssignEffect): void {
     const now_ms = this.#state.now_ms;
     this.#feed({ type: "finished", instance, call, assigned_ms: now_ms, reuse: !specialise, now_ms });
     if (!specialise) this.#feed({ type: "idle", instance, call, now_ms });
   }
 
-  /** Takes a call out of those that wait at the gate. */
+  /** Removes a call from those that wait at the gate. */
   #passGate(instance: string, id: number): void {
     const waiting = this.#atGate.get(instance);
     const left = waiting?.filter(({ pending }) => pending.id !== id) ?? [];
@@ -417,7 +417,7 @@ export class Pool<Call, Outcome> {
       .catch(this.#fault);
   }
 
-  /** Calls whose instance was lost before the gate let them through have not begun: they go back for another one. */
+  /** Submits calls again that waited at the gate for a lost instance: none of them has begun. */
   #rescue(instance: string): void {
     const waiting = this.#atGate.get(instance);
     if (waiting === undefined) return;

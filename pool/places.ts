@@ -13,7 +13,7 @@ import { type Link, List } from "./queue.ts";
 /** Instances of one level, by load. */
 class Loads<T> {
   readonly lists: List<T>[] = [];
-  /** No list below it holds anything. */
+  /** All lists below it are empty. */
   least = 0;
 }
 
@@ -32,7 +32,7 @@ export class Places<T> {
     this.size += 1;
   }
 
-  /** Takes one out that may be there. */
+  /** Removes an instance if it is listed. */
   remove(link: Link<T>): void {
     if (link.list?.remove(link) === true) this.size -= 1;
   }

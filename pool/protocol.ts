@@ -75,7 +75,7 @@ export type PoolEvent = { readonly now_ms: number } & (
       readonly assigned_ms: number;
       readonly reuse: boolean;
     }
-  /** Cleaned up after a call that finished with `reuse`. */
+  /** The cleanup after a call that finished with `reuse` has ended. */
   | { readonly type: "idle"; readonly instance: string; readonly call: number }
   | { readonly type: "crashed"; readonly instance: string; readonly reason: string }
   | { readonly type: "removed"; readonly instance: string }

@@ -3,7 +3,7 @@
  * another, and those that are too many. Runs for the groups of tenants with limits alone.
  *
  * U1. No group stands in line while its owner has room for it, or idle instances that no minimum needs and that would
- *     make room, unless there are no starts for it and it has its turn or nobody waits for one.
+ *     make room, unless there are no starts for it and it has its turn or no group waits for one.
  * U2. Groups of an owner take turns, one instance each; those with nested calls go ahead.
  * U3. Idle instances go for a group only when that makes room, and only when a start can follow at once. While groups wait
  *     for starts, an owner that is granted nothing ends what makes room for one, and so takes its turn among them.

@@ -1,7 +1,7 @@
 /**
  * Hands out instances, starts them and makes room for starts. A call gets in this order: a place of the group's busy
  * instances or its ready instance (`placement` in `policy.ts`), a freed or just started one, a cell, a start under way
- * for nobody, a start of its own. Instances and cells of another class serve a group by the room that they give up.
+ * without a group, a start of its own. Instances and cells of another class serve a group by the room that they give up.
  *
  * A1. A group that wants an instance waits only for a free start or for room: never beside a cell or a spare start of
  *     its class.

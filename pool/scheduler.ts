@@ -359,7 +359,7 @@ function finished(state: PoolState, event: PoolEvent & { type: "finished" }): vo
     close(state, instance, "used_up");
   }
   if (instance.closing !== null) return;
-  // The usual case is the last call, with nothing else to clean up: its state tells.
+  // Usually it was the only call. Then the state `recycling` stands for its cleanup.
   if (!isLast || instance.load > 0) beginCleanup(state, instance, call);
   if (isLast) move(state, instance, "finish");
   // The timer that it may have from its rest is later, once; from then on it fires early, and calls set none.
@@ -367,7 +367,7 @@ function finished(state: PoolState, event: PoolEvent & { type: "finished" }): vo
   if (instance.timer === null || instance.timer.due_ms > due_ms) armInstance(state, instance, due_ms);
 }
 
-/** A call is cleaned up after. With others in flight its place is free; after the last of all, the instance is. */
+/** Ends the cleanup after a call: its place is free, and after the last cleanup the whole instance. */
 function idle(state: PoolState, id: string, call: number): void {
   const instance = find(state, id);
   if (instance === null || instance.closing !== null) return;

@@ -297,7 +297,7 @@ function levelAt(state: PoolState, group: Group, depth: number): number {
   return level;
 }
 
-/** A call has finished. */
+/** Ends a call of an instance. */
 export function endCall(state: PoolState, instance: Instance): void {
   invariant(instance.running_count > 0, `S6: ${instance.id} runs no call that could finish`);
   countCalls(state, instance, -1);
@@ -311,7 +311,7 @@ export function beginCleanup(state: PoolState, instance: Instance, call: number)
   noteCleaning(state, instance, 1);
 }
 
-/** Gives the place of a call free. */
+/** Frees the place of a call after its cleanup. */
 export function endCleanup(state: PoolState, instance: Instance, call: number): void {
   const isKnown = instance.cleaning?.delete(call) === true;
   invariant(isKnown, `S6: call ${call} on ${instance.id} is not being cleaned up`);
@@ -338,7 +338,7 @@ export function close(state: PoolState, instance: Instance, reason: RemoveReason
   review(state, group);
 }
 
-/** Lists an instance by its load, or no longer, after its load or what it may have has changed (F1). */
+/** Updates the entry of an instance in the free places, after a change of its load or of its bound (F1). */
 export function list(state: PoolState, instance: Instance): void {
   const { group, load, level } = instance;
   if (group === null) return;

@@ -1,4 +1,4 @@
-/** Composition of what runs functions: the engine, and the pool of instances with what binds them to versions. */
+/** Composes the parts that run functions: the engine, and the pool of instances with their bindings to versions. */
 import { availableParallelism } from "node:os";
 import { Pool } from "../pool/index.ts";
 import { RUNTIME_DEFAULT, RUNTIMES } from "../runtimes/index.ts";
@@ -23,7 +23,7 @@ interface Parts {
   readonly log: Log;
 }
 
-/** The engine of this machine, before its boot. */
+/** Returns the engine of this machine, before its boot. */
 export function makeEngine({ config, clock, log }: Parts): LocalEngine {
   return new LocalEngine({
     config,
@@ -45,7 +45,7 @@ interface InstanceParts extends Parts {
   readonly start_number: number;
 }
 
-/** The pool of function instances above an engine that has booted. */
+/** Returns the pool of function instances on an engine that has booted, and its parts. */
 export function makeInstances({ config, clock, log, ids, engine, secrets, code, start_number }: InstanceParts) {
   const { instances, images } = engine;
   const tokens = new InvocationTokens(ids, clock);

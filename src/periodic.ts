@@ -1,4 +1,4 @@
-/** The periodic work of the daemon: looking at memory, and removing records and code that are too old or too many. */
+/** The periodic work of the daemon: checks memory, and removes records and code that are too old or too many. */
 import type { Pool } from "../pool/index.ts";
 import { type Clock, systemClock } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";

@@ -1,4 +1,4 @@
-/** Opens what a daemon keeps in its data directory, before the engine boots: a start that is refused here touches no container. */
+/** Opens the state in the data directory before the engine boots: a start that is refused here touches no container. */
 import type { Clock } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { AppError } from "./base/errors.ts";

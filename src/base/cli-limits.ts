@@ -29,7 +29,7 @@ export const CLI_LIMITS = {
   cli_code_bytes_note: 64 * 1024 * 1024,
   /** `hearth dev`: an editor writes a file in several steps; so long after the last one they are taken for one save. */
   cli_dev_settle_ms: 20,
-  /** A folder that changes all the time is deployed all the same. */
+  /** A folder that changes continuously is deployed after this time. */
   cli_dev_settle_ms_max: 1_000,
   /** Folders that `hearth dev` watches: each is a watch of the kernel, of which a user has some 8,000 at least. */
   cli_watched_folders_max: 4_096,

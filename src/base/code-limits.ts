@@ -20,12 +20,12 @@ export const CODE_LIMITS = {
   code_uploads_max: 8,
   /** Part of a zip that stays in memory; a larger one is in a file until it is unpacked. */
   code_memory_bytes: 256 * 1024,
-  /** Code that no version names stays so long: a client uploads first and makes its version then. */
+  /** Code without a version is kept for this time: a client uploads before it creates the version. */
   code_unused_seconds: 3_600,
-  /** After the end of a version its code stays at least so long since its upload: another version may be about to be made. */
+  /** Code is kept at least this long after its upload if its last version is deleted: another version may follow. */
   code_reuse_seconds: 60,
-  /** Rows that are looked at in one read, about 2 ms. */
+  /** Rows that one read checks: about 2 ms. */
   code_rows_per_pass: 1_000,
-  /** Entries, or links, between two rests of the event loop: about 2 ms. */
+  /** Entries, or links, that are processed before the event loop runs other work: about 2 ms. */
   code_slice_count: 1_000,
 } as const;

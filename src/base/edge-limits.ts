@@ -23,10 +23,10 @@ export const EDGE_LIMITS = {
   operator_key_overlap_seconds_max: 7 * 24 * 3_600,
 
   // Secrets
-  /** Of a value: certificates and key files fit. Values of a call's instance stand in memory together. */
+  /** Size of a value: certificates and key files fit. The values of one instance are in memory at the same time. */
   secret_bytes_max: 64 * 1024,
   secret_name_length_max: 64,
-  /** Of one tenant, unless the operator says otherwise: some 6 MiB of the store. */
+  /** Secrets of one tenant, unless the operator sets another limit: some 6 MiB of the store. */
   tenant_secrets_default: 100,
 
   // Audit log

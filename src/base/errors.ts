@@ -100,7 +100,7 @@ export interface ErrorDetails {
   readonly example?: string | null;
   readonly state?: string | null;
   readonly exit_code?: number | null;
-  /** The end of what a handler wrote to its standard error. */
+  /** The end of a handler's standard error. */
   readonly output?: string | null;
 }
 

@@ -1,4 +1,4 @@
-/** Output within a cap: its beginning, which may not be longer, or its end. */
+/** Output within a cap: all of it (`GatheredOutput`) or its end (`OutputTail`). */
 import { AppError } from "./errors.ts";
 
 const EMPTY = Buffer.alloc(0);
@@ -41,7 +41,7 @@ export class GatheredOutput {
   }
 }
 
-/** The last bytes of output that has no end. */
+/** Keeps the last bytes of endless output. */
 export class OutputTail {
   readonly #bytes_max: number;
   #buffer: Buffer = EMPTY;

@@ -16,7 +16,10 @@ const CLOSE_OBJECT = 0x7d;
 /** A call of indexOf costs as much as so many turns of a loop: a string with many quotes in it is read byte by byte. */
 const NEAR_BYTES = 128;
 
-/** Throws INVALID_ARGUMENT, which names `what`, for JSON above `json_depth_max` or `json_values_max`. Other text passes, or is refused alike. */
+/**
+ * Throws INVALID_ARGUMENT, which names `what`, for JSON above `json_depth_max` or `json_values_max`. Text that is no JSON
+ * passes, or is refused in the same way.
+ */
 export function checkShape(text: Buffer, what = "the body"): void {
   // A shorter text has neither.
   if (text.length <= LIMITS.json_depth_max) return;
@@ -37,7 +40,7 @@ export function checkShape(text: Buffer, what = "the body"): void {
   }
 }
 
-/** The position of the quote that ends a string, or the text's end. `at` stands behind the one that begins it. */
+/** Returns the position of the quote that ends a string, or the text's end. `at` is behind the opening quote. */
 function stringEnd(text: Buffer, at: number): number {
   while (at < text.length) {
     for (const near = at + NEAR_BYTES; at < near; at++) {

@@ -104,8 +104,8 @@ function shellQuoted(text) {
 }
 
 /**
- * The lines that copy files of npm packages into the root, and write the profile's own scripts. An image belongs to
- * root, whoever owns the checkout.
+ * Returns the lines that copy files of npm packages into the root, and write the profile's own scripts. The files belong
+ * to root, also if another user owns the checkout.
  *
  * @param {Profile} profile
  * @returns {string[]}
@@ -234,7 +234,7 @@ async function buildImage({ data_dir, image_dir }, commands) {
   try {
     await buildah("from", "--name", BUILD_CONTAINER, "scratch");
     await buildah("add", "--quiet", BUILD_CONTAINER, tar, "/");
-    // The commit is the moment of the largest need.
+    // The commit needs the most disk space.
     rmSync(tar);
     // mmdebstrap empties /run, and its tar has no /dev.
     for (const path of profile.directories) {

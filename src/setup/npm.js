@@ -82,8 +82,8 @@ export function firstMissing(wanted, installed, { dev, arch, exists }) {
 }
 
 /**
- * How to run npm: the one that runs this script, else the PATH's. Never the one in the project's node_modules, which the
- * image `prod` gets: it would replace itself.
+ * Returns the command of npm: the npm that runs this script, else the PATH's. Never the one in the project's node_modules,
+ * which is for the image `prod`: it would replace itself.
  *
  * @param {string} project_dir
  * @param {NodeJS.ProcessEnv} environment

@@ -108,7 +108,7 @@ export function isReason(
     case "CAPACITY_FULL":
       return isOver;
     case "QUEUE_TIMEOUT":
-      // Nested calls go ahead of others: nobody knows how long they wait.
+      // Nested calls go ahead of others, so the wait of a nested call is unknown.
       if (isOver || group === undefined) return isOver;
       return isNew && call.depth === 0 && group.isHopeless(ahead_count, call.deadline_ms - at.now_ms);
     default:

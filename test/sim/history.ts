@@ -118,7 +118,7 @@ export class History {
     this.#timeline.add(delay_ms, { type: "group_set", group, class: of, concurrency, ...base, ...keep, ...own });
   }
 
-  /** As before, mostly. */
+  /** Returns the concurrency of a group, mostly the earlier one. */
   #concurrencyOf(group: string): number {
     const random = this.#random;
     const before = random.chance(0.1) ? undefined : this.#concurrencies.get(group);

@@ -118,7 +118,7 @@ export class SimulatedLauncher {
     this.#timeline.add(delay_ms, { type: "finished", ...run, reuse: this.#random.chance(0.9) });
   }
 
-  /** Of calls that run beside one that has just ended: its process may have ended with it. True if so. */
+  /** Ends the process of a call that has ended, sometimes, and with it the calls beside it. True if it did. */
   endBeside(others: Iterable<Run>): boolean {
     if (!this.#fails(DEATH_SHARE)) return false;
     for (const run of others) {

@@ -38,14 +38,14 @@ export function loadOf({ calls, cleaning }: ModelInstance): number {
   return calls.size + cleaning.size;
 }
 
-/** Whether a busy instance has a place for a call of its group. */
+/** True if a busy instance has a place for a call of its group. */
 export function hasPlace(instance: ModelInstance, group: ModelGroup): boolean {
   return instance.state === "busy" && instance.closing_ms === null && loadOf(instance) < group.concurrency;
 }
 
 /**
- * What is due goes before the event: a busy instance with a cleanup that hangs takes no more calls from then on. True if
- * one that takes no more is due to end.
+ * Closes a busy instance with a cleanup that hangs, as due work comes before the event. True if a closed instance is due
+ * to be removed.
  */
 export function isOverdue(instance: ModelInstance, now_ms: number): boolean {
   if (instance.state !== "busy") return false;

@@ -4,13 +4,13 @@
  *
  * A1 A container is adopted only when it is whole, idle and clean: nobody works on its start any more, its minit says
  *    that nothing runs in it, its control group holds that minit alone and counts no memory kill, its network is there.
- *    An instance that starts with a resident process has that process open, without calls, and what it started.
+ *    An instance that starts with a resident process has that process, open and without calls, and its children.
  * A2 The process that answers at a bundle's socket is the minit that was started for that bundle. The listening socket
  *    is handed to it at its start and to no other process (the launcher closes its copy, the OCI runtime ends, a command
  *    inside can neither inherit nor fetch it), and ends with it. That proves more than a pid with its start time would:
  *    those say which process lives, not which container it serves. No pid is kept or used later, so none can be mistaken.
- * A3 An instance that has files or rules of a function has the function's mark too: one without was cut off between both,
- *    and is no cell that another function may get. The rules stay in force without a gap.
+ * A3 An instance with files or network rules of a function is adopted only with the function's mark: without it the binding
+ *    was interrupted, and no other function may get the instance. The rules stay in force without a gap.
  * A4 The fingerprint on the host is that of every container there: it is removed before anything changes and written
  *    before the first container starts.
  */
@@ -89,9 +89,9 @@ export interface Sorted {
   readonly unknown: readonly string[];
 }
 
-/** The policy of an instance that was attached to, written before anything of the attachment is there. */
+/** File with the policy of an instance that has an attachment, written before any part of the attachment exists. */
 const ATTACHED = "attached";
-/** Of an attachment whose file was not written whole. */
+/** Policy of an attachment whose file is incomplete. */
 const CLOSED_POLICY: NetworkPolicy = { egress: "off", ports: [] };
 
 /** A link whose target is the text: made by one system call, so that it is there whole or not at all. */
@@ -153,7 +153,7 @@ export class Leftovers {
         unknown.push(id);
         return;
       }
-      // Of a doomed one too: it runs on until it is removed.
+      // A doomed instance keeps its policy too: it runs until it is removed.
       const policy = attachedPolicy(bundle);
       if (policy !== null) network.keepPolicy(slot, policy);
       const survivor = starting.has(bundle) ? null : await this.#survivor(id, bundle, slot, hasResident);

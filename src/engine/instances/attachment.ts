@@ -1,4 +1,4 @@
-/** Gives a running instance what its function has: mounts by the launcher, and rules of the network. */
+/** Gives a running instance the files and the egress of its function: mounts by the launcher, rules of the packet filter. */
 import { together } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
@@ -16,15 +16,15 @@ export interface AttachedTo {
   readonly cgroup: string;
 }
 
-/** True if an instance has all of it from the start. */
+/** True if the attachment changes nothing: every instance starts like that. */
 export function isNothing({ code, secrets, egress }: Attachment): boolean {
   return code === null && secrets.size === 0 && egress === "on";
 }
 
 /**
  * Resolves when the files are there and the rules in force. Until its first await it notes the attachment on the host and
- * the policy of the slot, so that whatever removes the instance ends both. Not retried with another launcher: the one that
- * ended may have mounted a part. Rejects with START_FAILED.
+ * the policy of the slot, so that every removal of the instance ends both. Not retried with another launcher: the lost one
+ * may have mounted a part. Rejects with START_FAILED.
  */
 export async function attachTo(host: EngineHost, to: AttachedTo, attachment: Attachment): Promise<void> {
   const { id, slot, bundle, cgroup } = to;

@@ -55,7 +55,7 @@ const PROBE = "probe";
 const COMPILER = "seccomp";
 /** Timings of an instance that was not started here. */
 const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0, open_ms: 0 };
-/** An instance of it has everything that an instance can have. */
+/** A class whose instances have all optional parts. */
 const ANY_CLASS: InstanceClass = {
   key: "",
   image: "",
@@ -74,7 +74,7 @@ interface Held {
   readonly leaveImage: () => void;
   readonly removed: PromiseWithResolvers<void>;
   isRemoving: boolean;
-  /** True if it has what a function gave it, or has a function without. */
+  /** True once it belongs to a function, with or without an attachment. */
   isAttached: boolean;
   /** Never rejects. */
   attaching: Promise<unknown>;
@@ -263,7 +263,7 @@ export class LocalInstances implements Instances {
     held.isRemoving = true;
     await this.#end(held.minit);
     failpoint("engine.remove.asked");
-    // Or it could meet a later instance of the same name.
+    // A late attachment could reach a later instance of the same name.
     await held.attaching;
     await this.#discard(instance.id, held.slot, false);
     this.#held.delete(instance.id);

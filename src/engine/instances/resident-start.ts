@@ -1,4 +1,4 @@
-/** The start of an instance's resident process: what it is started with, and why it failed. */
+/** Starts the resident process of an instance, and explains a failed start. */
 import type { Clock } from "../../base/clock.ts";
 import { RESIDENT_ENVIRONMENT } from "../../base/container-environment.ts";
 import { AppError, errorText } from "../../base/errors.ts";
@@ -40,7 +40,7 @@ export async function openResident(minit: InstanceMinit, program: ResidentProgra
   }
 }
 
-/** Says how a process ended that never was open. */
+/** Describes the end of a process that was never open. */
 function endText(end: ResidentEnd, open_timeout_ms: number): string {
   if (end.spawn_failed) return "it could not be started";
   if (end.timed_out) return `it was not open within ${open_timeout_ms} ms`;

@@ -142,7 +142,7 @@ export function containerProcesses(mode: CgroupMode, path: string, root = ROOT):
   return processesIn(memoryFolder(mode, path, root));
 }
 
-/** The file that lists the processes of a container whose start is over. */
+/** Returns the file that lists the processes of a container whose start is complete. */
 export function processFile(mode: CgroupMode, path: string, root = ROOT): string {
   return `${memoryFolder(mode, path, root)}/cgroup.procs`;
 }

@@ -163,8 +163,8 @@ export class MinitClient implements InstanceMinit {
   }
 
   /**
-   * Writes all frames of one turn of the event loop at its end, with one system call: it costs more than all else in a call.
-   * The end of a tick would come after each single request of the turn.
+   * Writes all frames of one turn of the event loop at its end, with one system call, which costs more than the rest
+   * of a call. `process.nextTick` would write after each single request of the turn.
    */
   #writeLater(frame: Buffer): void {
     const socket = this.#socket;

@@ -147,9 +147,9 @@ export interface Instances {
   /**
    * Gives an instance code, secrets and egress, also to processes in it that run already. At most once per instance,
    * before `mark`: a later process removes an instance that has an attachment and no mark, and keeps the egress of the
-   * others. Ends with the instance, whatever ends that. Costs nothing without code and secrets and with egress `on`.
+   * others. It ends with the instance. Costs nothing without code and secrets and with egress `on`.
    * Rejects with START_FAILED; the instance may have a part of it then, so remove it. The subvolume must stay as long
-   * as instances have it: without it they find no file, and programs that run from it go on.
+   * as instances have it: without it they find no files, and only programs that run already continue.
    */
   attach(instance: Instance, attachment: Attachment): Promise<void>;
   /**

@@ -286,7 +286,7 @@ export function attachmentsContract({ engine, config }: BootedEngine, count: num
     await expect(instances.attach(instance, NOTHING)).rejects.toMatchObject({ code: "START_FAILED" });
   });
 
-  it("asked past the engine, mounts nothing twice, nothing outside of instances, and nothing where there is none", async () => {
+  it("refuses direct requests to the launcher to mount twice, outside of instances, or in no instance", async () => {
     const client = new LauncherClient(`${config.run_dir}/launcher.sock`, systemClock);
     const instance = await start("direct");
     const request = { code: CODE, uid: instance.uid, secrets: secretsOf(["A", "a"]) };

@@ -181,7 +181,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
     expect(bundles()).toEqual([]);
   });
 
-  it("knows what the image has, and no way out of it", async () => {
+  it("returns the mode of paths in the image, and follows none out of it", async () => {
     expect(await engine.instances.modeOf(standardClass(engine), "/usr/bin")).toBe(0o40755);
     expect(await engine.instances.modeOf(standardClass(engine), "/etc/passwd")).toBe(0o100644);
     expect(await engine.instances.modeOf(standardClass(engine), "/no/such")).toBe(null);
