@@ -1,10 +1,11 @@
 /** `hearth deploy --build` against a real daemon, with dependencies of this machine alone. */
-import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { crc32 } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Tree, writeTree } from "../support/code.ts";
 import { operatorOf } from "../support/command.ts";
 import { Daemon, eventually } from "../support/daemon.ts";
+import { zip } from "../support/zip.ts";
 
 const daemon = new Daemon();
 const operator = operatorOf(daemon);
@@ -18,46 +19,10 @@ afterAll(async () => {
   await daemon.dispose();
 });
 
-function folder(name: string, files: Readonly<Record<string, string | Buffer>>): void {
-  for (const [path, content] of Object.entries(files)) {
-    const file = join(shell().home, name, path);
-    mkdirSync(join(file, ".."), { recursive: true });
-    writeFileSync(file, content);
-  }
-}
+const folder = (name: string, files: Tree) => writeTree(join(shell().home, name), files);
 
 const toml = (name: string, runtime: string, handler: string, build = 'egress = "off"') =>
   `function = "${name}"\nruntime = "${runtime}"\nhandler = "${handler}"\n[build]\n${build}\n`;
-
-/** A zip whose entries are stored as they are. */
-function storedZip(files: Readonly<Record<string, string>>): Buffer {
-  const bodies: Buffer[] = [];
-  const directory: Buffer[] = [];
-  let offset = 0;
-  for (const [name, content] of Object.entries(files)) {
-    const fields = Buffer.alloc(26);
-    fields.writeUInt16LE(20, 0);
-    fields.writeUInt32LE(crc32(content), 10);
-    fields.writeUInt32LE(content.length, 14);
-    fields.writeUInt32LE(content.length, 18);
-    fields.writeUInt16LE(name.length, 22);
-    const local = Buffer.concat([Buffer.from("PK\x03\x04"), fields, Buffer.from(name + content)]);
-    const central = Buffer.alloc(16);
-    central.writeUInt32LE(offset, 12);
-    const head = Buffer.concat([Buffer.from("PK\x01\x02\x14\x00"), fields, central.subarray(2)]);
-    directory.push(head, Buffer.from(name));
-    bodies.push(local);
-    offset += local.length;
-  }
-  const list = Buffer.concat(directory);
-  const end = Buffer.alloc(18);
-  const count = Object.keys(files).length;
-  end.writeUInt16LE(count, 4);
-  end.writeUInt16LE(count, 6);
-  end.writeUInt32LE(list.length, 8);
-  end.writeUInt32LE(offset, 12);
-  return Buffer.concat([...bodies, list, Buffer.from("PK\x05\x06"), end]);
-}
 
 const containers = async () => (await answer("ps", "-a")).containers.length;
 
@@ -89,16 +54,16 @@ describe("hearth deploy --build", () => {
 
   it("installs what requirements.txt names", async () => {
     const info = "dep-1.0.dist-info";
-    const wheel = storedZip({
+    const wheel = {
       "dep.py": "ANSWER = 42\n",
       [`${info}/METADATA`]: "Metadata-Version: 2.1\nName: dep\nVersion: 1.0\n",
       [`${info}/WHEEL`]: "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
       [`${info}/RECORD`]: `dep.py,,\n${info}/METADATA,,\n${info}/WHEEL,,\n${info}/RECORD,,\n`,
-    });
+    };
     folder("python", {
       "hearth.toml": toml("python", "python", "main.py:handler"),
       "requirements.txt": "./dep-1.0-py3-none-any.whl\n",
-      "dep-1.0-py3-none-any.whl": wheel,
+      "dep-1.0-py3-none-any.whl": zip(...Object.entries(wheel).map(([name, content]) => ({ name, content }))),
       "main.py": "import dep\ndef handler(payload, context):\n    return dep.ANSWER\n",
     });
     const built = await hearth("deploy", "python", "--build");

@@ -13,6 +13,7 @@ import {
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Tree, writeTree } from "../support/code.ts";
 import { operatorOf } from "../support/command.ts";
 import { Daemon, freePort } from "../support/daemon.ts";
 
@@ -30,14 +31,7 @@ afterAll(async () => {
 
 const file = (...path: string[]) => join(shell().home, ...path);
 
-/** A folder with these files below the home of the commands. */
-function folder(name: string, files: Readonly<Record<string, string>>): void {
-  for (const [path, content] of Object.entries(files)) {
-    mkdirSync(join(file(name), path, ".."), { recursive: true });
-    writeFileSync(file(name, path), content);
-  }
-}
-
+const folder = (name: string, files: Tree) => writeTree(file(name), files);
 const toml = (name: string, more = "") =>
   `function = "${name}"\nruntime = "nodejs"\nhandler = "index.mjs#handler"\n${more}`;
 const returns = (value: string) => `export const handler = (payload) => (${value});\n`;

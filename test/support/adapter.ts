@@ -2,10 +2,11 @@
  * The adapter of the runtime `custom` in tests: a process in namespaces of its own (processes, mounts, network), so that
  * ports are free and nothing outlives it.
  */
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll } from "vitest";
 import { type BindHead, type CallHead, STATUS } from "../../runtimes/envelope.ts";
+import { type Tree, writeTree } from "./code.ts";
 import { compileHelper } from "./helper.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
 
@@ -13,9 +14,7 @@ const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const IN_NAMESPACES = ["unshare", "-pnmf", "--kill-child", "--mount-proc", "sh", "-c"];
 const SCRIPT = 'ip link set lo up && exec "$0" adapter "$1"';
 
-export type Files = Readonly<Record<string, string>>;
-
-/** What a call came to: its status by name, and its result or error. */
+/** The end of a call: its status by name, and its result or error. */
 export interface Outcome {
   readonly status: string;
   readonly content: unknown;
@@ -75,7 +74,7 @@ export class Adapter {
 }
 
 /** Compiles the helper for a test file, and ends what its tests started. */
-export function adapters(): { start(files?: Files): Promise<Adapter> } {
+export function adapters(): { start(files?: Tree): Promise<Adapter> } {
   const made = { directory: "", running: [] as Adapter[] };
   beforeAll(() => {
     made.directory = mkdtempSync("/var/tmp/hearth-adapter-");
@@ -89,10 +88,7 @@ export function adapters(): { start(files?: Files): Promise<Adapter> } {
   return {
     async start(files = {}) {
       const code = mkdtempSync(join(made.directory, "code-"));
-      for (const [name, content] of Object.entries(files)) {
-        mkdirSync(dirname(join(code, name)), { recursive: true });
-        writeFileSync(join(code, name), content);
-      }
+      writeTree(code, files);
       const argv = [...IN_NAMESPACES, SCRIPT, join(made.directory, "minit"), code];
       const adapter = new Adapter(await ResidentProcess.open(argv), code);
       made.running.push(adapter);

@@ -1,23 +1,31 @@
 /** A user who brings code: archives, uploads and deployments, as one tenant of a daemon. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { type Answer, type Daemon, eventually, KEY } from "./daemon.ts";
 
-export type Tree = Readonly<Record<string, string>>;
+/** Files by path. */
+export type Tree = Readonly<Record<string, string | Buffer>>;
 
 export const NODEJS = { runtime: "nodejs", handler: "index.mjs#handler" };
 export const PYTHON3 = { runtime: "python3", handler: "main.py:handler" };
+
+/** Writes files by path into a folder, which it makes. Paths that end in `.sh` are executable. */
+export function writeTree(root: string, files: Tree): void {
+  for (const [path, content] of Object.entries(files)) {
+    const file = join(root, path);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, content);
+    chmodSync(file, path.endsWith(".sh") ? 0o755 : 0o644);
+  }
+}
 
 /** Returns a tar.gz of files by path. Paths that end in `.sh` are executable. */
 export function archive(files: Tree): Uint8Array<ArrayBuffer> {
   const root = mkdtempSync(join(tmpdir(), "hearth-tree-"));
   try {
-    for (const [path, text] of Object.entries(files)) {
-      mkdirSync(dirname(join(root, path)), { recursive: true });
-      writeFileSync(join(root, path), text, { mode: path.endsWith(".sh") ? 0o755 : 0o644 });
-    }
+    writeTree(root, files);
     return new Uint8Array(execFileSync("tar", ["-C", root, "-czf", "-", "."], { maxBuffer: 256 << 20 }));
   } finally {
     rmSync(root, { recursive: true, force: true });

@@ -1,11 +1,12 @@
 /** The program of the runtime nodejs on this machine, bound to a function that a test writes. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import type { BindHead, CallHead } from "../../runtimes/envelope.ts";
 import { nodejs } from "../../runtimes/nodejs/index.ts";
 import { CODE_INSIDE, RUNTIME_INSIDE } from "../../runtimes/runtime.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
+import { type Tree, writeTree } from "./code.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
 
 export const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -26,7 +27,7 @@ function argvOf(code_directory: string): string[] {
 export class NodejsProcess {
   readonly resident: ResidentProcess;
   readonly code_directory: string;
-  /** Of the bind. */
+  /** The answer to the bind. */
   readonly bound: Promise<Answer>;
 
   private constructor(resident: ResidentProcess, code_directory: string, head: BindHead) {
@@ -40,15 +41,12 @@ export class NodejsProcess {
    * around that of the process.
    */
   static async start(
-    files: Readonly<Record<string, string>>,
+    files: Tree,
     bind: Partial<BindHead> = {},
     wrap: (argv: readonly string[]) => readonly string[] = (argv) => argv,
   ): Promise<NodejsProcess> {
     const code = mkdtempSync(join(tmpdir(), "code-"));
-    for (const [name, text] of Object.entries(files)) {
-      mkdirSync(dirname(join(code, name)), { recursive: true });
-      writeFileSync(join(code, name), text);
-    }
+    writeTree(code, files);
     const resident = await ResidentProcess.open(wrap(argvOf(code)));
     return new NodejsProcess(resident, code, {
       type: "bind",

@@ -1,13 +1,13 @@
 /** Functions of the runtime python3 for its tests: heads of requests, and processes that have loaded a function. */
-import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { expect } from "vitest";
 import { type BindHead, type CallHead, STATUS } from "../../runtimes/envelope.ts";
 import { python3 } from "../../runtimes/python3/index.ts";
+import { type Tree, writeTree } from "./code.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
 
 /** Files of a version's code by their path. */
-export type Code = string | Readonly<Record<string, string>>;
+export type Code = string | Tree;
 
 export const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -41,11 +41,7 @@ export function pythonCommand(inside: string, code: string): string[] {
 
 /** Writes code; a text is that of main.py. */
 export function writeCode(directory: string, code: Code): void {
-  for (const [path, text] of Object.entries(typeof code === "string" ? { "main.py": code } : code)) {
-    mkdirSync(dirname(join(directory, path)), { recursive: true });
-    writeFileSync(join(directory, path), text);
-    chmodSync(join(directory, path), 0o644);
-  }
+  writeTree(directory, typeof code === "string" ? { "main.py": code } : code);
 }
 
 /** Starts the program of the runtime on this machine. Its code is what its directory holds when it is bound. */

@@ -21,7 +21,7 @@ const HANG_UP_MS = 100;
 const CONTENT_HEAD_BYTES_MAX = 8;
 const STREAMS = { 1: "stdout", 2: "stderr" } as const;
 
-/** How a call ended. `cancelled`, `timed_out`: the process ended before it answered; `status` is null then. */
+/** The end of a call. `cancelled`, `timed_out`: the process ended before it answered; `status` is null then. */
 export interface Answer {
   readonly ended: "answered" | "cancelled" | "timed_out";
   /** A `STATUS` of runtimes/envelope.ts. */
