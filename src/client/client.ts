@@ -43,30 +43,27 @@ type Body<B> = [B] extends [undefined]
     ? { readonly body?: B }
     : { readonly body: B };
 
-export type RequestOf<Name extends RouteName> = Params<Name> &
-  Query<Types<Name>["query"]> &
-  Body<Types<Name>["body"]> & { readonly signal?: AbortSignal };
-export type ResponseOf<Name extends RouteName> = Types<Name>["response"];
-
-/** No argument is needed where nothing is required. */
-type Arguments<Name extends RouteName> =
-  object extends RequestOf<Name> ? [request?: RequestOf<Name>] : [request: RequestOf<Name>];
-
-/** A body that is sent as it comes. */
-export interface SentBody {
+/** A body that is sent as it comes. What it throws rejects the request as it is. */
+interface SentBody {
   readonly content_type: string;
   /** Where it is known; else it goes in chunks. */
   readonly bytes?: number;
   readonly pieces: AsyncIterable<Uint8Array>;
 }
 
-export type OpenRequestOf<Name extends RouteName> = Params<Name> &
-  Query<Types<Name>["query"]> & {
-    readonly body?: Types<Name>["body"];
-    /** In place of `body`. */
-    readonly upload?: SentBody;
-    readonly signal?: AbortSignal;
-  };
+interface Upload {
+  readonly body?: undefined;
+  readonly upload: SentBody;
+}
+
+type Head<Name extends RouteName> = Params<Name> & Query<Types<Name>["query"]> & { readonly signal?: AbortSignal };
+export type RequestOf<Name extends RouteName> = Head<Name> & Body<Types<Name>["body"]>;
+type Sendable<Name extends RouteName> = RequestOf<Name> | (Head<Name> & Upload);
+export type ResponseOf<Name extends RouteName> = Types<Name>["response"];
+
+/** No argument is needed where nothing is required. */
+type Arguments<Name extends RouteName> =
+  object extends RequestOf<Name> ? [request?: Sendable<Name>] : [request: Sendable<Name>];
 
 /** An answer that is read as it comes. */
 export interface OpenAnswer {
@@ -125,7 +122,7 @@ export class Client {
     return this.#url;
   }
 
-  /** Rejects with `ApiError` for a refusal, with `Unreachable` when nothing answers. */
+  /** Rejects with `ApiError` for a refusal, with `Unreachable` when nothing answers, with what a sent body throws. */
   async request<Name extends RouteName>(name: Name, ...[request]: Arguments<Name>): Promise<ResponseOf<Name>> {
     return (await this.#send(name, request ?? {})) as ResponseOf<Name>;
   }
@@ -134,7 +131,7 @@ export class Client {
    * Sends a request, of bytes as they come where there are such, and hands its answer on as it comes: for streams, files,
    * archives. The timeout is until its headers. Rejects as `request` does; `pieces` rejects where the connection breaks.
    */
-  async open<Name extends RouteName>(name: Name, request: OpenRequestOf<Name>): Promise<OpenAnswer> {
+  async open<Name extends RouteName>(name: Name, request: Sendable<Name>): Promise<OpenAnswer> {
     const { response } = await this.#begin(name, request as AnyRequest, true);
     const { statusCode: status = 0, headers } = response;
     if (status >= 200 && status < 300) return { status, headers, pieces: response };
@@ -180,6 +177,7 @@ export class Client {
       const response = await exchange(url, { method, headers, body: sent, signal: anySignal });
       return { response, signal: anySignal };
     } catch (cause) {
+      if (cause instanceof BodyFailure) throw cause.cause;
       throw this.#unreachable(anySignal.aborted ? anySignal.reason : cause);
     } finally {
       if (isOpen) timeout?.removeEventListener("abort", leave);
@@ -212,9 +210,30 @@ async function exchange(url: URL, { method, headers, body, signal }: Message): P
   const sent = request(url, { method, headers, signal }, resolve);
   sent.on("error", reject);
   if (body === null || typeof body === "string") sent.end(body ?? undefined);
-  // An answer may come before all is sent, and is then what counts.
-  else pipeline(Readable.from(body), sent).catch(reject);
+  else {
+    // An answer may come before all is sent, and is then what counts.
+    const pieces = observed(body, (error) => reject(new BodyFailure("the body failed", { cause: error })));
+    pipeline(Readable.from(pieces), sent).catch(reject);
+  }
   return promise;
+}
+
+/** A body that failed by itself, rather than the connection. */
+class BodyFailure extends Error {}
+
+/** The same pieces. `onFailure` receives what their source throws, but no error of their reader. */
+function observed(source: AsyncIterable<Uint8Array>, onFailure: (error: unknown) => void): AsyncIterable<Uint8Array> {
+  const iterator = source[Symbol.asyncIterator]();
+  const next = async () => {
+    try {
+      return await iterator.next();
+    } catch (error) {
+      onFailure(error);
+      throw error;
+    }
+  };
+  const leave = async () => (await iterator.return?.()) ?? { done: true as const, value: undefined };
+  return { [Symbol.asyncIterator]: () => ({ next, return: leave }) };
 }
 
 /** A refusal as it came. */

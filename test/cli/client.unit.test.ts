@@ -103,5 +103,15 @@ describe("the client", () => {
       { length: undefined, type: "application/x-tar", text: "onetwo" },
     ]);
     await expect(send("text/refused")).rejects.toMatchObject({ status: 413 });
+    async function* broken() {
+      yield Buffer.from("one");
+      throw new RangeError("the file has changed");
+    }
+    const upload = { content_type: "application/x-tar", pieces: broken() };
+    await expect(client.request("POST /api/functions", { upload })).rejects.toThrow(RangeError);
+    server.close();
+    server.closeAllConnections();
+    const gone = { content_type: "application/x-tar", pieces: pieces() };
+    await expect(client.request("POST /api/functions", { upload: gone })).rejects.toThrow("no daemon answers");
   });
 });

@@ -76,6 +76,12 @@ export function done<Answer extends object>(answer: Answer): Exclude<Answer, Han
   return answer as Exclude<Answer, Handle>;
 }
 
+/** Returns the id of the operation that a route answers, where it could have answered a result. */
+export function accepted(answer: object): string {
+  if (!isHandle(answer)) throw new Failure(EXIT.refused, "the daemon answered no operation");
+  return answer.operation_id;
+}
+
 /** The operation that a route has answered, null where it has done at once what it was asked for. */
 export function operationOf(answer: object): string | null {
   return isHandle(answer) ? answer.operation_id : null;

@@ -15,11 +15,12 @@ import { done, succeeded } from "../daemon/operations.ts";
 import { visible } from "../output/text.ts";
 import { EXIT, Failure, usage } from "../session/failure.ts";
 import { isRefusal, type Session } from "../session/session.ts";
+import { containerTree } from "../volumes/copy.ts";
 import { checkSize, scan } from "./files.ts";
 import type { Project, ProjectFunction } from "./project.ts";
-import { RUNTIME_EXAMPLES } from "./runtime-examples.ts";
+import { exampleOf } from "./runtime-examples.ts";
 import { tarOf } from "./tar-writer.ts";
-import { jsonOf, sendArchive, uploadCode } from "./upload.ts";
+import { sendArchive, uploadCode } from "./upload.ts";
 
 /** The folder of the code in the container, as in an instance: programs may note their own path. */
 const FOLDER = "/function";
@@ -51,8 +52,7 @@ function installCommand(runtime: string, directory: string): string | null {
 
 function commandOf({ build, described, directory }: ProjectFunction): string | null {
   const given = described.runtime ?? "shell";
-  const known = RUNTIME_EXAMPLES.find(({ runtime, aliases }) => runtime === given || aliases.includes(given));
-  return build.command ?? installCommand(known?.runtime ?? given, directory);
+  return build.command ?? installCommand(exampleOf(given)?.runtime ?? given, directory);
 }
 
 /** Builds each function's code, and uploads it. Resolves to the digest of each. */
@@ -81,17 +81,14 @@ async function codeOf(session: Session, one: ProjectFunction, command: string | 
   if (command === null) return (await uploadCode(session, code)).code_sha256;
   checkSize(code);
   return inContainer(session, one, async (container_id) => {
-    const params = { container_id };
-    const client = session.client(LIMITS.cli_call_timeout_ms);
-    const upload = { content_type: "application/x-tar", pieces: tarOf(code) };
-    const sent = client.open("POST /api/containers/:container_id/archive", { params, query: { path: FOLDER }, upload });
-    const { operation_id } = await jsonOf<{ operation_id: string }>(
-      await session.terminal.progress(`sending ${visible(one.name)} to the build`, sent),
-    );
+    const tree = containerTree(session, container_id);
+    const sent = tree.send(FOLDER, tarOf(code));
+    const operation_id = await session.terminal.progress(`sending ${visible(one.name)} to the build`, sent);
     await succeeded(session, operation_id, "unpacking");
     session.terminal.note(`$ ${visible(command)}`);
+    const client = session.client(LIMITS.cli_call_timeout_ms);
     const { pieces } = await client.open("POST /api/containers/:container_id/stream", {
-      params,
+      params: { container_id },
       body: {
         command: ["/bin/sh", "-c", command],
         working_directory: FOLDER,
@@ -101,10 +98,7 @@ async function codeOf(session: Session, one: ProjectFunction, command: string | 
     });
     const exit_code = await streamed(session, pieces, "err");
     if (exit_code !== 0) throw new Failure(EXIT.refused, `build of ${one.name} failed: exited with ${exit_code}`);
-    const built = await client.open("GET /api/containers/:container_id/archive", {
-      params,
-      query: { path: `${FOLDER}/.` },
-    });
+    const built = await tree.open(`${FOLDER}/.`);
     return (await sendArchive(session, built.pieces, null)).code_sha256;
   });
 }

@@ -8,7 +8,7 @@ import { URL_OF_THIS_MACHINE } from "../session/target.ts";
 import { invokeCommand } from "./deployment.ts";
 import { HEARTH_IGNORE } from "./ignore-rules.ts";
 import { PROJECT_FILE, readProject } from "./project.ts";
-import { RUNTIME_EXAMPLES } from "./runtime-examples.ts";
+import { exampleOf, RUNTIME_EXAMPLES, type RuntimeExample } from "./runtime-examples.ts";
 
 /** Path of the schema of hearth.toml, which editors read. */
 export const SCHEMA_PATH = "/api/schemas/hearth.toml.json";
@@ -40,7 +40,7 @@ timeout_seconds = 30
 }
 
 export async function init(session: Session, [folder = "."]: Words, flags: Flags): Promise<void> {
-  const { runtime, handler } = exampleOf((flags.runtime as string | undefined) ?? "nodejs");
+  const { runtime, handler } = chosenExample((flags.runtime as string | undefined) ?? "nodejs");
   const name = (flags.name as string | undefined) ?? basename(resolve(folder));
   if (name === "" || name !== name.trim() || /[\p{Cc}/]/u.test(name) || !name.isWellFormed()) {
     throw usage(`invalid name of a function: ${JSON.stringify(name)}`, "give one with --name");
@@ -69,8 +69,8 @@ export async function init(session: Session, [folder = "."]: Words, flags: Flags
   for (const command of next) session.terminal.note(`  ${command}`);
 }
 
-function exampleOf(given: string) {
-  const found = RUNTIME_EXAMPLES.find(({ runtime, aliases }) => runtime === given || aliases.includes(given));
+function chosenExample(given: string): RuntimeExample {
+  const found = exampleOf(given);
   if (found !== undefined) return found;
   throw usage(`unknown runtime: '${given}'`, `runtimes: ${RUNTIME_EXAMPLES.map(({ runtime }) => runtime).join(", ")}`);
 }

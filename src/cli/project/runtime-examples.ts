@@ -12,3 +12,8 @@ export const RUNTIME_EXAMPLES: readonly RuntimeExample[] = [
   { runtime: "custom", aliases: [], handler: "server.py" },
   { runtime: "shell", aliases: [], handler: "./run.sh" },
 ];
+
+/** Returns the example of a runtime by its name or an alias; undefined for others. */
+export function exampleOf(name: string): RuntimeExample | undefined {
+  return RUNTIME_EXAMPLES.find(({ runtime, aliases }) => runtime === name || aliases.includes(name));
+}

@@ -4,23 +4,15 @@ import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { LIMITS } from "../../base/limits.ts";
 import { counted } from "../../base/plurals.ts";
-import type { OpenAnswer, ResponseOf } from "../../client/client.ts";
+import type { ResponseOf } from "../../client/client.ts";
 import { visible } from "../output/text.ts";
 import { bytes } from "../output/time.ts";
-import { Failure } from "../session/failure.ts";
 import type { Session } from "../session/session.ts";
 import { metered } from "../volumes/copy.ts";
 import { type Code, checkSize } from "./files.ts";
 import { tarOf } from "./tar-writer.ts";
 
 export type UploadedCode = ResponseOf<"POST /api/functions/code">;
-
-/** A response of JSON that came as a stream. */
-export async function jsonOf<Answer>({ pieces }: OpenAnswer): Promise<Answer> {
-  const all: Buffer[] = [];
-  for await (const piece of pieces) all.push(piece);
-  return JSON.parse(Buffer.concat(all).toString("utf8")) as Answer;
-}
 
 /** Fast rather than small: the daemon is near, and it unpacks at once. */
 async function* gzipped(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
@@ -31,21 +23,15 @@ async function* gzipped(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffe
   await packing;
 }
 
-/** Sends an archive of code, with a bar where `total` is known. Rejects as Client does, or with what stopped the archive. */
+/** Sends an archive of code, with a bar where `total` is known. Rejects as Client does. */
 export async function sendArchive(
   session: Session,
   archive: AsyncIterable<Uint8Array>,
   total_bytes: number | null,
 ): Promise<UploadedCode> {
   const pieces = metered(session, "uploading", archive, { bytes: total_bytes }, { bytes: 0 });
-  const client = session.client(LIMITS.cli_call_timeout_ms);
-  try {
-    const upload = { content_type: "application/gzip", pieces: gzipped(pieces) };
-    return await jsonOf(await client.open("POST /api/functions/code", { upload }));
-  } catch (error) {
-    const { cause } = error as Error;
-    throw cause instanceof Failure ? cause : error;
-  }
+  const upload = { content_type: "application/gzip", pieces: gzipped(pieces) };
+  return session.client(LIMITS.cli_call_timeout_ms).request("POST /api/functions/code", { upload });
 }
 
 /** Uploads a folder's code. Throws a usage failure for code that is too large, before it sends anything. */

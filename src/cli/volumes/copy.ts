@@ -9,7 +9,7 @@ import { basename, dirname, join, posix, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { LIMITS } from "../../base/limits.ts";
 import type { OpenAnswer } from "../../client/client.ts";
-import { succeeded } from "../daemon/operations.ts";
+import { accepted, succeeded } from "../daemon/operations.ts";
 import { visible } from "../output/text.ts";
 import { bytes } from "../output/time.ts";
 import { EXIT, Failure, usage } from "../session/failure.ts";
@@ -37,12 +37,12 @@ export function parsePlace(text: string): { readonly name: string; readonly path
   return { name, path: path.startsWith("/") ? path : `/${path}` };
 }
 
-const containerTree = (session: Session, container_id: string): Tree => ({
+export const containerTree = (session: Session, container_id: string): Tree => ({
   open: (path) =>
     session.client().open("GET /api/containers/:container_id/archive", { params: { container_id }, query: { path } }),
   send: async (path, pieces) =>
-    handleOf(
-      await session.client(LIMITS.cli_call_timeout_ms).open("POST /api/containers/:container_id/archive", {
+    accepted(
+      await session.client(LIMITS.cli_call_timeout_ms).request("POST /api/containers/:container_id/archive", {
         params: { container_id },
         query: { path },
         upload: { content_type: "application/x-tar", pieces },
@@ -55,8 +55,8 @@ export const volumeTree = (session: Session, volume: string): Tree => {
   return {
     open: (path) => session.client().open("GET /api/volumes/:name/archive", { params, query: { path } }),
     send: async (path, pieces) =>
-      handleOf(
-        await session.client(LIMITS.cli_call_timeout_ms).open("POST /api/volumes/:name/archive", {
+      accepted(
+        await session.client(LIMITS.cli_call_timeout_ms).request("POST /api/volumes/:name/archive", {
           params,
           query: { path },
           upload: { content_type: "application/x-tar", pieces },
@@ -64,12 +64,6 @@ export const volumeTree = (session: Session, volume: string): Tree => {
       ),
   };
 };
-
-async function handleOf({ pieces }: OpenAnswer): Promise<string> {
-  const all: Buffer[] = [];
-  for await (const piece of pieces) all.push(piece);
-  return (JSON.parse(Buffer.concat(all).toString("utf8")) as { operation_id: string }).operation_id;
-}
 
 /** Ends an answer that nobody reads: only a reader that has begun can give it up. */
 async function leave({ pieces }: OpenAnswer): Promise<void> {
@@ -237,14 +231,7 @@ async function upload(session: Session, tree: Tree, source: string, target: stri
   const total = sizeOf(source, !isStdin && process.stderr.isTTY);
   const passed = { bytes: 0 };
   const pieces = isStdin ? process.stdin : new Tar(args).written();
-  let operation_id: string;
-  try {
-    operation_id = await tree.send(into, metered(session, "sending", pieces, total, passed));
-  } catch (error) {
-    // What stopped the archive, rather than the request that broke for it.
-    const { cause } = error as Error;
-    throw cause instanceof Failure ? cause : error;
-  }
+  const operation_id = await tree.send(into, metered(session, "sending", pieces, total, passed));
   const { result } = await succeeded(session, operation_id, "unpacking");
   return Number(result?.byte_count ?? passed.bytes);
 }
