@@ -51,12 +51,6 @@ export class FolderWatch {
     return isNew;
   }
 
-  close(): void {
-    this.#pending?.cancel();
-    for (const watcher of this.#watchers.values()) watcher.close();
-    this.#watchers.clear();
-  }
-
   /** Null for a folder that was removed meanwhile. */
   #watch(folder: string): FSWatcher | null {
     try {

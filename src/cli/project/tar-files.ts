@@ -5,9 +5,9 @@
 import { createHash } from "node:crypto";
 import { LIMITS } from "../../base/limits.ts";
 import { EXIT, Failure } from "../session/failure.ts";
+import { BLOCK_BYTES, numberOf } from "../volumes/tar-bytes.ts";
 
 const SCRIPT_START = "#!";
-const BLOCK_BYTES = 512;
 
 export interface PackedFile {
   readonly type: "file" | "link";
@@ -69,19 +69,12 @@ function text(block: Buffer, at: number, length: number): string {
   return bytes.toString("utf8", 0, end < 0 ? length : end);
 }
 
-/** Octal digits, or a number in base 256. */
-function number(block: Buffer, at: number, length: number): number {
-  const field = block.subarray(at, at + length);
-  if ((field[0] ?? 0) & 0x80) return field.subarray(1).reduce((sum, byte) => sum * 256 + byte, 0);
-  return Number.parseInt(field.toString("latin1"), 8) || 0;
-}
-
 function header(block: Buffer): Header {
   return {
     name: text(block, 0, 100),
     type: String.fromCharCode(block[156] ?? 0),
-    mode: number(block, 100, 8),
-    size: number(block, 124, 12),
+    mode: numberOf(block.subarray(100, 108)),
+    size: numberOf(block.subarray(124, 136)),
     target: text(block, 157, 100),
   };
 }

@@ -5,9 +5,9 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { EXIT, Failure } from "../session/failure.ts";
+import { BLOCK_BYTES } from "../volumes/tar-bytes.ts";
 import type { Code, CodeEntry } from "./files.ts";
 
-const BLOCK_BYTES = 512;
 const NAME_BYTES = 100;
 /** Bytes gathered before they are sent. */
 const PIECE_BYTES = 256 * 1024;

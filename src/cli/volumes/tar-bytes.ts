@@ -2,7 +2,7 @@
  * Counts the bytes of files in an archive of the daemon as it passes, in GNU's tar format (engine/files/tar.ts). Keeps of
  * each piece only the rest of a header.
  */
-const BLOCK_BYTES = 512;
+export const BLOCK_BYTES = 512;
 
 export class TarBytes {
   bytes = 0;
@@ -25,15 +25,15 @@ export class TarBytes {
   }
 
   #header(block: Buffer): void {
-    const size = sizeOf(block.subarray(124, 136));
+    const size = numberOf(block.subarray(124, 136));
     // A long name (L, K) stands in an entry of its own, and is no file.
     if (block[156] === 0x30) this.bytes += size;
     this.#skip = Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
   }
 }
 
-/** Octal digits, or where those are too few a number in base 256. */
-function sizeOf(field: Buffer): number {
+/** Returns the number of a header's field: octal digits, or where those are too few, base 256. */
+export function numberOf(field: Buffer): number {
   if ((field[0] ?? 0) & 0x80) return field.subarray(1).reduce((sum, byte) => sum * 256 + byte, 0);
   return Number.parseInt(field.toString("latin1"), 8) || 0;
 }
