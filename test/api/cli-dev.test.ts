@@ -109,7 +109,9 @@ describe("hearth dev", () => {
     project("early");
     const env = { HEARTH_URL: `http://127.0.0.1:${await freePort()}` };
     const running = shell().start("hearth", ["dev", "early"], { env });
-    await eventually("it has looked again", () => running.err.includes("no calls are shown for now"));
+    await eventually("it retries", () =>
+      running.err.includes("reading calls failed, hearth retries: no daemon answers"),
+    );
     expect(running.err.match(/hearth: no daemon answers/g)).toHaveLength(1);
     running.child.kill("SIGINT");
     expect((await running.ended).code).toBe(0);

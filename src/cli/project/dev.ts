@@ -1,8 +1,8 @@
 /**
- * `hearth dev`: deploys a folder, and again on every save; calls its function on Enter; prints what other callers' calls wrote.
+ * `hearth dev`: deploys a folder, and again on every save; calls its function on Enter; prints the output of other callers' calls.
  *
  * V1 One deployment at a time. Saves during one are one more deployment after it, of the last state.
- * V2 A failed deployment or look is printed, and the watching continues. Only Ctrl-C and q end it.
+ * V2 A failed deployment or request is printed, and the watching continues. Only Ctrl-C and q end it.
  */
 import { join } from "node:path";
 import type { ReadStream } from "node:tty";
@@ -38,9 +38,9 @@ class Development {
   readonly #session: Session;
   readonly #folder: string;
   readonly #watch: FolderWatch;
-  /** By folder: the code that the daemon has. */
+  /** The code that the daemon has, by folder. */
   readonly #uploaded = new Map<string, Uploaded>();
-  /** Of the deployment that succeeded last. */
+  /** The deployment that succeeded last. */
   #deployed: {
     readonly state: string;
     readonly project: Project;
@@ -51,9 +51,9 @@ class Development {
   readonly #own = new Set<string>();
   #chosen = 0;
   #isRunning = false;
-  /** V1: when the change began that the next deployment is for; null: none. */
+  /** V1: start of the change that the next deployment is for; null: none. */
   #next_ms: number | null = null;
-  /** Whether the last deployment failed because nothing answered. */
+  /** The last deployment failed because nothing answered. */
   #isCut = false;
 
   constructor(session: Session, folder: string) {
@@ -110,7 +110,7 @@ class Development {
     terminal.out(`${flags.json === true ? json({ ...one, took_ms: Math.round(took_ms) }, 0) : line}\n`);
   }
 
-  /** The code of each folder, all of whose folders are watched: what comes into a new one before its watch is seen too. */
+  /** Returns the code of each folder. It scans until all folders are watched, so that no file of a new one is missed. */
   #scan({ root, functions }: Project): Map<string, Code> {
     for (;;) {
       const codes = new Map(functions.map(({ directory }) => [directory, scan(directory)]));
@@ -184,7 +184,8 @@ class Development {
         isNoted = false;
         if (this.#isCut && this.#next_ms === null) void this.deploy(this.#session.clock.monotonicMs());
       } catch (error) {
-        if (!isNoted) this.#session.terminal.note(`no calls are shown for now: ${visible((error as Error).message)}`);
+        if (!isNoted)
+          this.#session.terminal.note(`reading calls failed, hearth retries: ${visible((error as Error).message)}`);
         isNoted = true;
       }
     }
