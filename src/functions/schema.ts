@@ -34,7 +34,7 @@ const runtimeName = z
     error: `expected one of ${runtimeNames.join(", ")}`,
     params: { expected: runtimeNames },
   })
-  .meta({ type: "string", enum: runtimeNames });
+  .meta({ type: "string", enum: [...RUNTIMES.values()].flatMap(({ name, aliases }) => [name, ...aliases]) });
 const clusterId = refused(
   "is not supported: this service has no clusters",
   "Must be null: this service has no clusters.",

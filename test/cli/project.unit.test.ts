@@ -4,7 +4,8 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import { RUNTIMES } from "../../runtimes/index.ts";
+import { z } from "zod";
+import { RUNTIMES, runtimeOf } from "../../runtimes/index.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { changesOf } from "../../src/cli/project/diff.ts";
 import { checkSize, scan } from "../../src/cli/project/files.ts";
@@ -64,6 +65,16 @@ describe("the keys of hearth.toml", () => {
       anyOf: [{ required: ["function", "handler"], additionalProperties: false }, { required: ["functions"] }],
     });
     expect(ROUTES.map(({ path }) => path)).toContain(SCHEMA_PATH);
+  });
+
+  it("have a schema that accepts each runtime by name and by alias, as the API does", () => {
+    const accepted = z.toJSONSchema(projectFunction.shape.runtime, { io: "input" }).enum;
+    const names = [...RUNTIMES.values()].flatMap(({ name, aliases }) => [name, ...aliases]);
+    expect(accepted).toEqual(names);
+    expect(names).toEqual(expect.arrayContaining(["node", "python"]));
+    for (const name of names) {
+      expect(projectFunction.shape.runtime.parse(name)).toBe(runtimeOf(name)?.name);
+    }
   });
 
   it("have an example of each runtime, whose handler the runtime accepts", () => {
