@@ -1,12 +1,13 @@
-/** What goes between the browser's disk and hearth: the type of an archive, how much of it has gone, and what is saved. */
-import { h, setText } from "./dom.js";
+/** Files between the browser's disk and hearth: the type of an archive, the progress of an upload, and downloads. */
+import { h, setText, show } from "./dom.js";
 import { bytes } from "./format.js";
 
+/** @import { Api } from "./api.js" */
 /** @import { Context } from "./view.js" */
 
-/** The browser takes what it saves from the address; afterwards nobody needs it. */
+/** The browser reads the file from its address within this time; the page then releases it. */
 const SAVE_MS = 60_000;
-/** How archives begin: gzip (RFC 1952 §2.3.1), an entry of a zip, the end of an empty zip. Others are tar. */
+/** First bytes of archives: gzip (RFC 1952 §2.3.1), an entry of a zip, the end of an empty zip. Others are tar. */
 const HEADS = /** @type {const} */ ([
   [[0x1f, 0x8b], "application/gzip"],
   [[0x50, 0x4b, 3, 4], "application/zip"],
@@ -28,18 +29,39 @@ export async function typeOf(archive) {
   return found?.[1] ?? "application/x-tar";
 }
 
-/** How much of an upload has gone, and the way to stop it. @param {() => void} onCancel */
-export function transferMeter(onCancel) {
+/** The progress of an upload, and the button that cancels it. */
+export function transferMeter() {
+  let ender = new AbortController();
+  const leave = () => ender.abort();
   const bar = h("progress", { "aria-label": "Upload" });
   const words = h("span", { class: "hint" });
-  const cancel = h("button", { type: "button", class: "quiet", text: "Cancel", onclick: onCancel });
+  const cancel = h("button", { type: "button", class: "quiet", text: "Cancel", onclick: leave });
+  const element = h("p", { class: "actions", hidden: true }, bar, words, cancel);
   return {
-    element: h("p", { class: "actions", hidden: true }, bar, words, cancel),
-    /** @param {number} sent @param {number} size */
-    update(sent, size) {
-      bar.max = Math.max(1, size);
-      bar.value = sent;
-      setText(words, sent < size ? `${bytes(sent)} of ${bytes(size)}` : "hearth writes it");
+    element,
+    /**
+     * Shows the progress of `upload` until it ends.
+     * @template Answer
+     * @param {Blob} content
+     * @param {(how: Pick<Parameters<Api["upload"]>[2], "signal" | "onProgress">) => Promise<Answer>} upload
+     */
+    async during(content, upload) {
+      ender = new AbortController();
+      const { size } = content;
+      const onProgress = (/** @type {number} */ sent) => {
+        bar.max = Math.max(1, size);
+        bar.value = sent;
+        setText(words, sent < size ? `${bytes(sent)} of ${bytes(size)}` : "hearth writes it");
+      };
+      onProgress(0);
+      show(element, true);
+      try {
+        return await upload({ signal: ender.signal, onProgress });
+      } finally {
+        show(element, false);
+      }
     },
+    /** Cancels the upload. */
+    leave,
   };
 }

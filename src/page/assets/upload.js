@@ -18,19 +18,15 @@ import { act } from "./widgets.js";
  * @param {() => void} onChanged
  */
 export function uploadBar({ api, say }, tree, path, trouble, onChanged) {
-  let ender = new AbortController();
-  const progress = transferMeter(() => ender.abort());
+  const progress = transferMeter();
   /** @param {Blob} content @param {string} content_type @param {string} done */
   const send = async (content, content_type, done) => {
-    ender = new AbortController();
-    const onProgress = (/** @type {number} */ sent) => progress.update(sent, content.size);
-    onProgress(0);
-    show(progress.element, true);
     try {
-      await filesOf(api).unpack(tree.archive, path, content, { content_type, signal: ender.signal, onProgress });
+      await progress.during(content, (how) =>
+        filesOf(api).unpack(tree.archive, path, content, { content_type, ...how }),
+      );
       say(done);
     } finally {
-      show(progress.element, false);
       onChanged();
     }
   };
@@ -65,7 +61,6 @@ export function uploadBar({ api, say }, tree, path, trouble, onChanged) {
     update() {
       for (const button of buttons) show(button, api.may("write"));
     },
-    /** Nobody is there any more who could stop it. */
-    leave: () => ender.abort(),
+    leave: progress.leave,
   };
 }

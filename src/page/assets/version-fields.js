@@ -12,8 +12,7 @@ import { labelled, sendOnEnter } from "./widgets.js";
 
 /** @param {Context} context @param {string} prefix of the ids */
 function codeField({ api }, prefix) {
-  let ender = new AbortController();
-  const progress = transferMeter(() => ender.abort());
+  const progress = transferMeter();
   const input = h("input", { id: `${prefix}-code`, type: "file", accept: ".tar,.tar.gz,.tgz,.zip" });
   const strip = h("input", { id: `${prefix}-strip`, type: "checkbox" });
   const stripped = h(
@@ -40,23 +39,18 @@ function codeField({ api }, prefix) {
     async send() {
       const [archive] = input.files ?? [];
       if (archive === undefined) return null;
-      ender = new AbortController();
-      const onProgress = (/** @type {number} */ sent) => progress.update(sent, archive.size);
-      onProgress(0);
-      show(progress.element, true);
-      try {
-        const how = { content_type: await typeOf(archive), signal: ender.signal, onProgress };
-        return (await codeOf(api).put(archive, strip.checked ? 1 : 0, how)).code_sha256;
-      } finally {
-        show(progress.element, false);
-      }
+      const content_type = await typeOf(archive);
+      const { code_sha256 } = await progress.during(archive, (how) =>
+        codeOf(api).put(archive, strip.checked ? 1 : 0, { content_type, ...how }),
+      );
+      return code_sha256;
     },
     clear() {
       input.value = "";
       strip.checked = false;
       show(stripped, false);
     },
-    leave: () => ender.abort(),
+    leave: progress.leave,
   };
 }
 
