@@ -1,4 +1,4 @@
-/** What a tree of code contains, and in what two trees differ. */
+/** Contents of a tree of code, and the comparison of two trees. */
 import { createHash } from "node:crypto";
 import type { FileEntry, FileSession } from "../engine/ports.ts";
 
@@ -15,7 +15,7 @@ export interface TreeDifference {
   readonly is_truncated: boolean;
 }
 
-/** What an entry is, as text: equal for equal entries. Directories have none. */
+/** A text for each path but directories. Equal entries have equal texts. */
 export type Contents = ReadonlyMap<string, string>;
 
 /** Reads a tree whole. Time grows with its size: it hashes all files. */

@@ -58,7 +58,7 @@ class Unpacking {
       await this.#turn();
     }
     await this.#tree.checkLinks();
-    // What is put into a directory changes its time.
+    // A new entry changes the time of its directory.
     for (const path of this.#tree.directories()) {
       this.#follow(this.#session.setAttributes(bytesOf(path), { ...DIRECTORY, mtime_ms: CODE_MTIME_MS }, BENEATH));
       await this.#turn();

@@ -25,7 +25,7 @@ export interface ArchiveBytes {
 /** Entries up to this are unpacked in one step. */
 const SMALL_BYTES = 64 * 1024;
 const PIECE_BYTES = 64 * 1024;
-/** What deflate adds at most to bytes that it cannot shrink, with a margin. */
+/** Most bytes that deflate adds to content that it cannot shrink, with a margin. */
 const DEFLATE_GROWTH_BYTES = 1_024;
 const STORED = 0;
 const DEFLATED = 8;

@@ -67,20 +67,20 @@ export class Groups {
     this.#options.pool.retireGroup(groupKey(record.id, record.version));
   }
 
-  /** The version has not come to be: what was started for it ends. */
+  /** Ends all instances of a version that was not committed. */
   discard(record: FunctionRecord): void {
     void this.#drop(groupKey(record.id, record.version), "failed");
   }
 
   /**
-   * Resolves when no instance is left of an earlier attempt at this version. Versions that did not come to be leave their
-   * number to the next one, which may have another class and other code. In the function's turn.
+   * Resolves when no instance is left of an earlier attempt at this version. The next attempt has the same number, and may
+   * have another class and other code. In the function's turn.
    */
   async clear({ id, version }: FunctionRecord): Promise<void> {
     if (this.#known.get(id)?.classes.has(version) === true) await this.#drop(groupKey(id, version), "failed", true);
   }
 
-  /** Why the handler of a version could not be loaded; null if it was loaded, or never tried. */
+  /** Returns the failure of the last attempt to load a version's handler; null if it succeeded, or none was made. */
   faultOf(record: FunctionRecord): Ending | null {
     return this.#options.bindings.faultOf(groupKey(record.id, record.version));
   }

@@ -1,4 +1,4 @@
-/** What the verbs of the function concern share. */
+/** Shared parts of the verbs of the function concern. */
 import type { Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import type { KeyedMutex } from "../base/concurrency.ts";
@@ -18,10 +18,10 @@ import type { TargetCache } from "./target.ts";
 import type { Checks } from "./versions/checks.ts";
 import type { Proving } from "./versions/proving.ts";
 
-/** Who makes a version. */
+/** The tenant and the credential that make a version. */
 export type Author = Pick<Caller, "tenant_id" | "key_id">;
 
-/** What the verbs of this concern share. */
+/** The parts that every verb uses. */
 export interface FunctionParts {
   readonly store: Store;
   readonly classes: Classes;
@@ -42,7 +42,7 @@ export interface FunctionParts {
   readonly moves: KeyedMutex;
 }
 
-/** What a reader of events is told of a change. */
+/** Returns the event of a change. */
 export function functionEvent(
   event_type: string,
   { id, name, state, version, error_message = null }: ToldFunction,

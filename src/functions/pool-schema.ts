@@ -42,7 +42,7 @@ const cellClass = z
   })
   .meta({ id: "CellClass" });
 
-/** Of the node and all tenants: in answers to the operator alone. */
+/** Counts of the node and of all tenants: in answers to the operator alone. */
 const nodeCounts = {
   cells: count.optional().describe("Cells: started containers that belong to no function yet."),
   cells_starting: count.optional().describe("Starting cells."),

@@ -15,7 +15,7 @@ const DIGEST_LENGTH = 12;
 export interface RuntimeFiles {
   /** Directory of the copy. */
   readonly path: string;
-  /** Of the names and contents of all files. */
+  /** Digest of the names and contents of all files. */
   readonly digest: string;
 }
 

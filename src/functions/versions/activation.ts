@@ -17,11 +17,11 @@ import { type FunctionParts, functionEvent } from "../parts.ts";
 import { guards, refusalOf } from "../quota.ts";
 import type { FunctionRecord, Smoke } from "../schema.ts";
 
-/** A function that gets another version, or another state, or comes to be. */
+/** A change of one function: another version, another state, or its creation. */
 export interface Plan {
-  /** As it is; null: it is made. */
+  /** The function before the change; null: the change creates it. */
   readonly from: FunctionRecord | null;
-  /** As it will be, also its state. Only what is active serves calls, and is warmed. */
+  /** The function after the change, also its state. Only an active function is warmed and serves calls. */
   readonly opening: Opening;
   readonly smoke: Smoke | null;
   /** True if the version is not stored yet. */
@@ -130,7 +130,7 @@ export class Activation {
     try {
       await proving.prove(next, count, smoke);
     } catch (cause) {
-      // A pause or a deletion ended what was being warmed.
+      // A pause or a deletion ended the warming.
       if (cause instanceof AppError && ["WRONG_STATE", "NOT_FOUND"].includes(cause.code)) throw changedMeanwhile();
       if (!(cause instanceof AppError) || cause.code !== "START_FAILED") throw cause;
       const stays = from === null ? "" : `; version ${from.version} stays active`;
@@ -164,8 +164,8 @@ export class Activation {
   }
 
   /**
-   * After a failure, which may have been that of a store that moved the pointer all the same: the groups follow what is
-   * there. A version that did not come to be leaves no instances, for the next one of its number has other limits.
+   * Makes the groups follow the store after a failure: the store may have moved the pointer before it failed. A version that
+   * was not committed leaves no instances, because the next one of its number may have other limits.
    */
   async #settle(plan: Plan): Promise<void> {
     const { groups, rows } = this.#parts;
@@ -188,7 +188,7 @@ export class Activation {
         groups.discard(next);
       }
     } catch {
-      // The failure before is the one to tell.
+      // The caller gets the first failure.
       groups.retire(next);
     }
   }

@@ -1,4 +1,4 @@
-/** What can be known of a version before anything of it runs: that its code, its files and its command exist. */
+/** Checks of a version before anything of it runs: its code, its files and its command exist. */
 import { posix } from "node:path";
 import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../../runtimes/index.ts";
 import { PATH_INSIDE } from "../../base/container-environment.ts";

@@ -1,6 +1,6 @@
 /**
- * Deployments: several functions as they are to be, made so together or not at all. What is not there is created, what
- * differs gets another version, what is the same stays as it is. Afterwards all of them are active.
+ * Deployments create or update several functions, all or none. A missing function is created, a different one gets another
+ * version, an equal one stays as it is. Afterwards all of them are active.
  */
 import { toEpochSeconds } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
@@ -15,7 +15,7 @@ import type { DeployedFunction, DeployFunction } from "./schema.ts";
 
 const FIELDS = [...VERSIONED_FIELDS, ...FUNCTION_FIELDS];
 
-/** One function of a deployment: what it is to be, and what has to change for that. */
+/** One function of a deployment: its answer, and the plan of its change. */
 interface Step {
   readonly deployed: DeployedFunction;
   /** Null: nothing changes. */
@@ -32,8 +32,8 @@ export class Deployments {
   }
 
   /**
-   * Makes all functions as they are wanted, or only tells what would change. Throws INVALID_ARGUMENT, which names the
-   * function, HANDLER_FAILED, START_FAILED, QUOTA_EXCEEDED, WRONG_STATE; then no function is changed.
+   * Creates or updates all functions, or only returns the changes. Throws INVALID_ARGUMENT, which names the function,
+   * HANDLER_FAILED, START_FAILED, QUOTA_EXCEEDED, WRONG_STATE; then no function is changed.
    */
   async apply(
     author: Author,
@@ -46,7 +46,7 @@ export class Deployments {
     return this.#activation.exclusively(is_dry_run ? [] : ids, async () => {
       const steps: Step[] = [];
       for (const one of wanted) steps.push(await this.#step(author, one));
-      // Made by another request since the turns were taken: it has none here.
+      // Another request created the function after the turns were taken: its turn is not among them.
       const others = steps.filter(({ deployed, plan }) => plan?.from && !ids.includes(deployed.function_id));
       if (others.length > 0 && !is_dry_run) throw changedMeanwhile();
       const plans = steps.flatMap(({ plan }) => (plan === null ? [] : [plan]));

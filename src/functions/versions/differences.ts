@@ -1,4 +1,4 @@
-/** What differs between two versions, or between a function and what a deployment wants of it. */
+/** Differences between two versions, or between a function and its entry in a deployment. */
 
 import type { FunctionRecord, VersionedFields } from "../schema.ts";
 import type { Difference } from "./schema.ts";

@@ -5,7 +5,7 @@ import type { FunctionRow } from "../rows.ts";
 import type { FunctionRecord, Smoke } from "../schema.ts";
 import type { Plan } from "./activation.ts";
 
-/** What else an author says of a version. */
+/** Settings of a version that are no fields of the function. */
 export interface Making {
   readonly smoke?: Smoke | null | undefined;
   readonly note?: string | null | undefined;

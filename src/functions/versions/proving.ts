@@ -1,6 +1,6 @@
 /**
- * What a version must show before it becomes active: that its instances start, that a resident process loads its handler, and
- * that its smoke call ends as expected. Nothing here changes which version is active.
+ * The proof of a version before it becomes active: its instances start, a resident process loads its handler, and its smoke
+ * call ends as expected. A proof never changes the active version.
  */
 import type { Pool } from "../../../pool/index.ts";
 import type { Clock } from "../../base/clock.ts";

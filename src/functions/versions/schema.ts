@@ -1,4 +1,4 @@
-/** Shapes of deployments, and of what differs between versions. */
+/** Shapes of deployments, and of differences between versions. */
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
 import { epochSeconds } from "../../base/schema.ts";
@@ -67,7 +67,7 @@ export const uploadedCode = z
   })
   .meta({ id: "UploadedCode" });
 
-/** What differs between two versions. */
+/** Differences between two versions. */
 export const versionDiff = z
   .object({
     from_version: z.int().describe("Version before."),
