@@ -150,6 +150,10 @@ export const smoke = z
 
 export type Smoke = z.output<typeof smoke>;
 
+export const smokeField = smoke
+  .nullish()
+  .describe("A call of the new version that must end as expected before it is activated.");
+
 export const createFunction = z
   .object({
     name: name.describe(ABOUT.name),
@@ -203,7 +207,7 @@ export const updateFunction = z
     protocol: protocol.describe(ABOUT.protocol),
     code_sha256: codeDigest.describe(`${ABOUT.code_sha256} It must have been uploaded.`),
     note: note.describe(ABOUT.note),
-    smoke: smoke.nullish().describe("A call of the new version that must end as expected before it is activated."),
+    smoke: smokeField,
     min_instances: minInstances.optional().describe(ABOUT.min_instances),
     max_instances: maxInstances.optional().describe(ABOUT.max_instances),
     concurrency_limit: concurrencyLimit.describe(ABOUT.concurrency_limit),

@@ -2,11 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
 import { epochSeconds } from "../../base/schema.ts";
-import { createFunction, smoke } from "../schema.ts";
-
-const smokeField = smoke
-  .nullish()
-  .describe("A call of the new version that must end as expected before it is activated.");
+import { createFunction, smokeField } from "../schema.ts";
 
 /** A function of a deployment: complete, what is absent has its default. */
 const deployFunction = createFunction.safeExtend({ smoke: smokeField }).meta({ id: "DeployFunction" });
