@@ -37,6 +37,17 @@ export function changedMeanwhile(): AppError {
   });
 }
 
+/** Returns the refusal with the name of the function in its text. */
+export function naming(name: string, error: AppError): AppError {
+  const { code, message, details, hint, retry_after } = error;
+  return new AppError(code, `function '${name}': ${message}`, {
+    cause: error,
+    ...(details === null ? {} : { details }),
+    ...(hint === null ? {} : { hint }),
+    ...(retry_after === null ? {} : { retry_after }),
+  });
+}
+
 const isServing = ({ opening }: Plan): boolean => opening.record.state === "active";
 
 export class Activation {
@@ -102,12 +113,7 @@ export class Activation {
       await this.#prove(plan);
     } catch (error) {
       if (!isOneOfMany || !(error instanceof AppError)) throw error;
-      const { code, message, details, hint } = error;
-      throw new AppError(code, `function '${plan.opening.record.name}': ${message}`, {
-        cause: error,
-        ...(details === null ? {} : { details }),
-        ...(hint === null ? {} : { hint }),
-      });
+      throw naming(plan.opening.record.name, error);
     }
   }
 

@@ -8,7 +8,7 @@ import type { Author, FunctionParts } from "../parts.ts";
 import { type FunctionRow, versioned } from "../rows.ts";
 import type { FunctionRecord } from "../schema.ts";
 import { functionStates } from "../states.ts";
-import { type Activation, changedMeanwhile, type Plan } from "./activation.ts";
+import { type Activation, changedMeanwhile, naming, type Plan } from "./activation.ts";
 import { differences, FUNCTION_FIELDS, VERSIONED_FIELDS } from "./differences.ts";
 import { nextVersion } from "./next.ts";
 import type { DeployedFunction, DeployFunction } from "./schema.ts";
@@ -66,9 +66,7 @@ export class Deployments {
       return row === null ? this.#create(author, target) : await this.#change(author, row, target);
     } catch (error) {
       if (!(error instanceof AppError) || error.code !== "INVALID_ARGUMENT") throw error;
-      throw new AppError("INVALID_ARGUMENT", `function '${wanted.name}': ${error.message}`, {
-        ...(error.hint === null ? {} : { hint: error.hint }),
-      });
+      throw naming(wanted.name, error);
     }
   }
 
