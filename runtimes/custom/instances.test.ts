@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { describeEngine } from "../../test/engine/contracts/booted-engine.ts";
 import { standardClass } from "../../test/support/engine.ts";
-import { requestOf } from "../../test/support/resident-process.ts";
+import { bindHead, callHead, requestOf } from "../../test/support/resident-requests.ts";
 import type { BindHead, CallHead } from "../envelope.ts";
 import { CODE_INSIDE } from "../runtime.ts";
 import { custom } from "./index.ts";
@@ -35,20 +35,8 @@ describeEngine("crun", SUBNET_N, ({ engine, config }) => {
   const serve = async (protocol: "http" | "lambda", handler: string, payload: string) => {
     const instance = await engine.instances.start(`custom-${protocol}`, standardClass(engine, { resident: program }));
     await engine.instances.attach(instance, { code: EXAMPLES[protocol].id, secrets: new Map(), egress: "off" });
-    const bind: BindHead = {
-      type: "bind",
-      handler,
-      protocol,
-      function_id: "fn",
-      function_name: "hello",
-      version: 1,
-      memory_limit_mb: 128,
-      timeout_ms: 20_000,
-      concurrency: 1,
-      cleanup: true,
-      working_directory: CODE_INSIDE,
-      environment: { PATH: "/usr/local/bin:/usr/bin:/bin", HOME: "/tmp" },
-    };
+    const environment = { PATH: "/usr/local/bin:/usr/bin:/bin", HOME: "/tmp" };
+    const bind = bindHead({ handler, protocol, working_directory: CODE_INSIDE, environment });
     const output: string[] = [];
     const ask = async (head: BindHead | CallHead, body = "") => {
       const limits = { timeout_ms: 20_000, result_bytes_max: LIMITS.result_bytes_max, log_bytes_max: 10_000 };
@@ -57,9 +45,7 @@ describeEngine("crun", SUBNET_N, ({ engine, config }) => {
       return { status: outcome?.status, result: outcome?.result.toString() };
     };
     expect(await ask(bind)).toEqual({ status: 0, result: "" });
-    const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    const call: CallHead = { type: "call", invocation_id: "inv-1", deadline_ms: Date.now() + 15_000, traceparent };
-    const answer = await ask(call, payload);
+    const answer = await ask(callHead(), payload);
     await engine.instances.remove(instance);
     return { ...answer, output: output.join("") };
   };
@@ -70,7 +56,7 @@ describeEngine("crun", SUBNET_N, ({ engine, config }) => {
       expect(answer).toEqual({
         status: 0,
         result: '{"message": "Hello, Ada!"}',
-        output: "greeting Ada in invocation inv-1\n",
+        output: "greeting Ada in invocation inv_1\n",
       });
     });
 

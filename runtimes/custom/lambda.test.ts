@@ -155,12 +155,12 @@ describe("the Runtime API", () => {
       TZ: ":UTC",
       LAMBDA_TASK_ROOT: adapter.code,
       AWS_LAMBDA_FUNCTION_NAME: "hello",
-      AWS_LAMBDA_FUNCTION_VERSION: "7",
+      AWS_LAMBDA_FUNCTION_VERSION: "3",
       AWS_LAMBDA_FUNCTION_MEMORY_SIZE: "256",
     });
     expect((await adapter.call('"headers"', { deadline_ms })).content).toMatchObject({
       "lambda-runtime-deadline-ms": String(deadline_ms),
-      "lambda-runtime-invoked-function-arn": "arn:aws:lambda:local:000000000000:function:hello:7",
+      "lambda-runtime-invoked-function-arn": "arn:aws:lambda:local:000000000000:function:hello:3",
       "lambda-runtime-trace-id": "Root=1-0af76519-16cd43dd8448eb211c80319c;Parent=b7ad6b7169203331;Sampled=1",
       traceparent: expect.stringMatching(/^00-0af7/),
     });

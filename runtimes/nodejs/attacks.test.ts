@@ -6,7 +6,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
 import { eventually } from "../../test/support/native.ts";
-import { NodejsProcess, resultOf } from "../../test/support/nodejs-process.ts";
+import { NodejsProcess } from "../../test/support/nodejs-process.ts";
+import { resultOf } from "../../test/support/resident-requests.ts";
 import { type BindHead, STATUS } from "../envelope.ts";
 
 const started: NodejsProcess[] = [];

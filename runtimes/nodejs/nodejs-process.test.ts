@@ -2,7 +2,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
-import { NodejsProcess, resultOf, TRACEPARENT } from "../../test/support/nodejs-process.ts";
+import { NodejsProcess } from "../../test/support/nodejs-process.ts";
+import { resultOf, TRACEPARENT } from "../../test/support/resident-requests.ts";
 import { type BindHead, STATUS } from "../envelope.ts";
 import { nodejs } from "./index.ts";
 

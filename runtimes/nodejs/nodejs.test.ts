@@ -3,7 +3,8 @@ import { existsSync, mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
-import { NodejsProcess, resultOf } from "../../test/support/nodejs-process.ts";
+import { NodejsProcess } from "../../test/support/nodejs-process.ts";
+import { resultOf } from "../../test/support/resident-requests.ts";
 import { STATUS } from "../envelope.ts";
 
 const started: NodejsProcess[] = [];

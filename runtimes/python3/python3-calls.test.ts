@@ -2,8 +2,9 @@
 import { readFileSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { eventually } from "../../test/support/native.ts";
-import { bindHead, callHead, PythonFunctions, startPython, writeCode } from "../../test/support/python-function.ts";
+import { PythonFunctions, pythonHead, startPython, writeCode } from "../../test/support/python-function.ts";
 import type { ResidentProcess } from "../../test/support/resident-process.ts";
+import { callHead } from "../../test/support/resident-requests.ts";
 import { STATUS } from "../envelope.ts";
 
 const MIB = 1024 * 1024;
@@ -357,7 +358,7 @@ async def handler(payload, context):
     functions.add(process);
     await eventually("it is prepared", () => isPrepared(process));
     writeCode(process.directory, code);
-    expect((await process.bind(bindHead())).status).toBe(STATUS.returned);
+    expect((await process.bind(pythonHead())).status).toBe(STATUS.returned);
     const idle = await process.call(callHead());
     expect([JSON.parse(idle.content.toString()), idle.stderr]).toEqual([value, expect.stringContaining("asked for")]);
     // A process that had its bind at once.

@@ -2,7 +2,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
-import { PythonFunctions, TRACEPARENT } from "../../test/support/python-function.ts";
+import { PythonFunctions } from "../../test/support/python-function.ts";
+import { TRACEPARENT } from "../../test/support/resident-requests.ts";
 import { STATUS } from "../envelope.ts";
 import { python3 } from "./index.ts";
 
@@ -267,7 +268,7 @@ def handler(payload, context):
     const head = { invocation_id: "inv_7", deadline_ms, tracestate: "a=b", api, environment: { B: "2" } };
     const trace = { traceparent: TRACEPARENT, tracestate: "a=b" };
     const environment = { PATH: "/usr/bin:/bin", STAGE: "test", B: "2" };
-    const own = ["fn_1", "greeter", 3, deadline_ms, 128];
+    const own = ["fn_1", "hello", 3, deadline_ms, 256];
     expect(await function_.value("", head)).toEqual(["inv_7", ...own, trace, api, environment, true]);
     const [, , , , , , plain, none] = (await function_.value()) as unknown[];
     expect([plain, none]).toEqual([{ traceparent: TRACEPARENT, tracestate: null }, null]);

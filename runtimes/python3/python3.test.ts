@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { CallOutcome, Instance, Resident } from "../../src/engine/ports.ts";
 import { engineConfig, engineOf, standardClass } from "../../test/support/engine.ts";
 import { eventually } from "../../test/support/native.ts";
-import { bindHead, type Code, callHead, pythonCommand, writeCode } from "../../test/support/python-function.ts";
-import { requestOf } from "../../test/support/resident-process.ts";
+import { type Code, pythonCommand, pythonHead, writeCode } from "../../test/support/python-function.ts";
+import { callHead, requestOf } from "../../test/support/resident-requests.ts";
 import { type BindHead, STATUS } from "../envelope.ts";
 import { RUNTIME_INSIDE } from "../runtime.ts";
 import { python3 } from "./index.ts";
@@ -52,7 +52,7 @@ class InstanceOfPython {
   }
 
   bind(head: Partial<BindHead> = {}, kill_ms = 30_000): Promise<Called> {
-    return this.request(requestOf(bindHead(head)), kill_ms);
+    return this.request(requestOf(pythonHead(head)), kill_ms);
   }
 
   /** Calls the function. `kill_ms`: when minit ends the process. */
@@ -61,7 +61,7 @@ class InstanceOfPython {
   }
 }
 
-/** Starts an instance of the image that has not taken a function yet. The directory of its runtime holds the code too. */
+/** Starts an instance of the image without a function. The directory of its runtime holds the code too. */
 async function start(code: Code): Promise<InstanceOfPython> {
   const directory = mkdtempSync(join(data_dir, "python3-"));
   cpSync(python3.directory ?? "", directory, { recursive: true });

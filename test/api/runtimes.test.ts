@@ -322,7 +322,7 @@ describe("the example of a runtime", () => {
   ])("%s deploys and answers its payload", async (folder, fields, result) => {
     const directory = join(PROJECT_DIR, "runtimes", folder);
     const name = folder.replace("/", "-");
-    await user.deployFolder(name, directory, fields);
+    await user.deploy(name, directory, fields);
     const record = await user.invoke(name, JSON.parse(readFileSync(join(directory, "payload.json"), "utf8")));
     expect([record.error_message, record.status]).toEqual([null, "success"]);
     if (result === null) expect(record.stdout).toBe("Hello, Ada!\n");

@@ -9,8 +9,8 @@ import { type BindHead, type CallHead, STATUS } from "../../runtimes/envelope.ts
 import { type Tree, writeTree } from "./code.ts";
 import { compileHelper } from "./helper.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
+import { bindHead, callHead, resultOf } from "./resident-requests.ts";
 
-const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const IN_NAMESPACES = ["unshare", "-pnmf", "--kill-child", "--mount-proc", "sh", "-c"];
 const SCRIPT = 'ip link set lo up && exec "$0" adapter "$1"';
 
@@ -24,7 +24,7 @@ export interface Outcome {
 
 function outcomeOf({ ended, status, content, stdout, stderr }: Answer): Outcome {
   const name = Object.entries(STATUS).find(([, value]) => value === status)?.[0] ?? ended;
-  return { status: name, content: content.length === 0 ? null : JSON.parse(content.toString()), stdout, stderr };
+  return { status: name, content: resultOf({ content }) ?? null, stdout, stderr };
 }
 
 export class Adapter {
@@ -39,37 +39,14 @@ export class Adapter {
 
   async bind(handler: string, head: Partial<BindHead> = {}, options: CallOptions = {}): Promise<Outcome> {
     const { environment, ...rest } = head;
-    const answer = await this.process.bind(
-      {
-        type: "bind",
-        handler,
-        protocol: "http",
-        function_id: "fn-1",
-        function_name: "hello",
-        version: 7,
-        memory_limit_mb: 256,
-        timeout_ms: 10_000,
-        concurrency: 1,
-        cleanup: true,
-        working_directory: this.code,
-        environment: { PATH: process.env.PATH ?? "", ...environment },
-        ...rest,
-      },
-      options,
-    );
-    return outcomeOf(answer);
+    const whole = { PATH: process.env.PATH ?? "", ...environment };
+    const bound = { handler, protocol: "http", working_directory: this.code, environment: whole, ...rest } as const;
+    return outcomeOf(await this.process.bind(bindHead(bound), options));
   }
 
   async call(payload: string | Uint8Array = "", head: Partial<CallHead> = {}): Promise<Outcome> {
     this.#count++;
-    const call: CallHead = {
-      type: "call",
-      invocation_id: `inv-${this.#count}`,
-      deadline_ms: Date.now() + 15_000,
-      traceparent: TRACEPARENT,
-      ...head,
-    };
-    return outcomeOf(await this.process.call(call, payload));
+    return outcomeOf(await this.process.call(callHead({ invocation_id: `inv-${this.#count}`, ...head }), payload));
   }
 }
 

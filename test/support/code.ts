@@ -21,12 +21,17 @@ export function writeTree(root: string, files: Tree): void {
   }
 }
 
+/** Returns a tar.gz of a folder. */
+function archiveOf(folder: string): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(execFileSync("tar", ["-C", folder, "-czf", "-", "."], { maxBuffer: 256 << 20 }));
+}
+
 /** Returns a tar.gz of files by path. Paths that end in `.sh` are executable. */
 export function archive(files: Tree): Uint8Array<ArrayBuffer> {
   const root = mkdtempSync(join(tmpdir(), "hearth-tree-"));
   try {
     writeTree(root, files);
-    return new Uint8Array(execFileSync("tar", ["-C", root, "-czf", "-", "."], { maxBuffer: 256 << 20 }));
+    return archiveOf(root);
   } finally {
     rmSync(root, { recursive: true, force: true });
   }
@@ -73,9 +78,10 @@ export class CodeUser {
     return { status: response.status, headers: response.headers, body: await response.json() };
   }
 
-  /** Uploads code and returns its digest. */
-  async upload(files: Tree): Promise<string> {
-    const { status, body } = await this.send("POST", "/api/functions/code", archive(files));
+  /** Uploads code, as files or as the path of a folder, and returns its digest. */
+  async upload(code: Tree | string): Promise<string> {
+    const packed = typeof code === "string" ? archiveOf(code) : archive(code);
+    const { status, body } = await this.send("POST", "/api/functions/code", packed);
     if (status !== 201) throw new Error(`upload answered ${status}: ${JSON.stringify(body)}`);
     return body.code_sha256;
   }
@@ -85,20 +91,13 @@ export class CodeUser {
   }
 
   /** The answer to the deployment of one function with code. */
-  async tryDeploy(name: string, files: Tree, fields: object): Promise<Answer> {
-    return this.deployments([{ name, code_sha256: await this.upload(files), ...fields }]);
+  async tryDeploy(name: string, code: Tree | string, fields: object): Promise<Answer> {
+    return this.deployments([{ name, code_sha256: await this.upload(code), ...fields }]);
   }
 
   /** Deploys one function with code; returns its id. */
-  async deploy(name: string, files: Tree, fields: object): Promise<string> {
-    return deployedId(name, await this.tryDeploy(name, files, fields));
-  }
-
-  /** Deploys the files of a folder with their modes; returns the id of the function. */
-  async deployFolder(name: string, folder: string, fields: object): Promise<string> {
-    const body = new Uint8Array(execFileSync("tar", ["-C", folder, "-czf", "-", "."]));
-    const { code_sha256 } = (await this.send("POST", "/api/functions/code", body)).body;
-    return deployedId(name, await this.deployments([{ name, code_sha256, ...fields }]));
+  async deploy(name: string, code: Tree | string, fields: object): Promise<string> {
+    return deployedId(name, await this.tryDeploy(name, code, fields));
   }
 
   /** Invokes by name; returns the record. */

@@ -8,8 +8,7 @@ import { CODE_INSIDE, RUNTIME_INSIDE } from "../../runtimes/runtime.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
 import { type Tree, writeTree } from "./code.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
-
-export const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+import { bindHead, callHead } from "./resident-requests.ts";
 
 /** Returns the argv of the runtime with this machine's paths. The process's directory takes the place of /tmp. */
 function argvOf(code_directory: string): string[] {
@@ -27,7 +26,7 @@ function argvOf(code_directory: string): string[] {
 export class NodejsProcess {
   readonly resident: ResidentProcess;
   readonly code_directory: string;
-  /** The answer to the bind. */
+  /** Answer to the bind. */
   readonly bound: Promise<Answer>;
 
   private constructor(resident: ResidentProcess, code_directory: string, head: BindHead) {
@@ -48,33 +47,15 @@ export class NodejsProcess {
     const code = mkdtempSync(join(tmpdir(), "code-"));
     writeTree(code, files);
     const resident = await ResidentProcess.open(wrap(argvOf(code)));
-    return new NodejsProcess(resident, code, {
-      type: "bind",
-      handler: "index.mjs#handler",
-      protocol: null,
-      function_id: "fn_1",
-      function_name: "hello",
-      version: 3,
-      memory_limit_mb: 256,
-      timeout_ms: 20_000,
-      concurrency: 1,
-      cleanup: true,
-      working_directory: code,
-      environment: { PATH: process.env.PATH ?? "", COLOUR: "blue", SCRATCH: resident.directory },
-      ...bind,
-    });
+    const environment = { PATH: process.env.PATH ?? "", COLOUR: "blue", SCRATCH: resident.directory };
+    const head = bindHead({ handler: "index.mjs#handler", working_directory: code, environment, ...bind });
+    return new NodejsProcess(resident, code, head);
   }
 
   /** Calls the function. A payload that is no text or bytes is sent as JSON. */
   call(payload: unknown = "", head: Partial<CallHead> = {}, options: CallOptions = {}): Promise<Answer> {
     const body = typeof payload === "string" || payload instanceof Uint8Array ? payload : JSON.stringify(payload);
-    const invocation_id = head.invocation_id ?? "inv_1";
-    const deadline_ms = Date.now() + 20_000;
-    return this.resident.call(
-      { type: "call", deadline_ms, traceparent: TRACEPARENT, ...head, invocation_id },
-      body,
-      options,
-    );
+    return this.resident.call(callHead(head), body, options);
   }
 
   async end(): Promise<void> {
@@ -82,8 +63,3 @@ export class NodejsProcess {
     rmSync(this.code_directory, { recursive: true, force: true });
   }
 }
-
-/** Returns the JSON of an answer; undefined for an empty one. */
-// biome-ignore lint/suspicious/noExplicitAny: tests look into answers of every shape.
-export const resultOf = (answer: Answer): any =>
-  answer.content.length === 0 ? undefined : JSON.parse(answer.content.toString());

@@ -1,36 +1,18 @@
-/** Functions of the runtime python3 for its tests: heads of requests, and processes that have loaded a function. */
+/** Functions of the runtime python3 for its tests: processes that have loaded a function. */
 import { join } from "node:path";
 import { expect } from "vitest";
 import { type BindHead, type CallHead, STATUS } from "../../runtimes/envelope.ts";
 import { python3 } from "../../runtimes/python3/index.ts";
 import { type Tree, writeTree } from "./code.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
+import { bindHead, callHead, resultOf } from "./resident-requests.ts";
 
-/** Files of a version's code by their path. */
+/** Files of code, or the text of main.py. */
 export type Code = string | Tree;
 
-export const TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-
-export function bindHead(more: Partial<BindHead> = {}): BindHead {
-  return {
-    type: "bind",
-    handler: "main.py",
-    protocol: null,
-    function_id: "fn_1",
-    function_name: "greeter",
-    version: 3,
-    memory_limit_mb: 128,
-    timeout_ms: 20_000,
-    concurrency: 1,
-    cleanup: true,
-    working_directory: "/",
-    environment: { PATH: "/usr/bin:/bin", STAGE: "test" },
-    ...more,
-  };
-}
-
-export function callHead(more: Partial<CallHead> = {}): CallHead {
-  return { type: "call", invocation_id: "inv_1", deadline_ms: Date.now() + 20_000, traceparent: TRACEPARENT, ...more };
+/** Returns the head that binds a process to `main.py`. */
+export function pythonHead(more: Partial<BindHead> = {}): BindHead {
+  return bindHead({ handler: "main.py", environment: { PATH: "/usr/bin:/bin", STAGE: "test" }, ...more });
 }
 
 /** The command of the runtime with its program in `inside`, for code in `code`. */
@@ -39,7 +21,6 @@ export function pythonCommand(inside: string, code: string): string[] {
   return [...argv.slice(0, -2), join(inside, "main.py"), code];
 }
 
-/** Writes code; a text is that of main.py. */
 export function writeCode(directory: string, code: Code): void {
   writeTree(directory, typeof code === "string" ? { "main.py": code } : code);
 }
@@ -48,7 +29,7 @@ export function writeCode(directory: string, code: Code): void {
 export const startPython = (): Promise<ResidentProcess> =>
   ResidentProcess.open(pythonCommand(python3.directory ?? "", "{directory}"));
 
-/** A process of this machine that took a function. */
+/** A process of this machine that is bound to a function. */
 export class PythonFunction {
   readonly process: ResidentProcess;
   readonly bound: Answer;
@@ -61,7 +42,7 @@ export class PythonFunction {
   static async load(code: Code, head: Partial<BindHead> = {}): Promise<PythonFunction> {
     const process = await startPython();
     writeCode(process.directory, code);
-    return new PythonFunction(process, await process.bind(bindHead(head)));
+    return new PythonFunction(process, await process.bind(pythonHead(head)));
   }
 
   call(payload: Uint8Array | string = "", head: Partial<CallHead> = {}, options: CallOptions = {}): Promise<Answer> {
@@ -70,8 +51,7 @@ export class PythonFunction {
 
   /** Calls and returns the value of the result, or of the error. */
   async value(payload: Uint8Array | string = "", head: Partial<CallHead> = {}): Promise<unknown> {
-    const { content } = await this.call(payload, head);
-    return content.length === 0 ? null : JSON.parse(content.toString());
+    return resultOf(await this.call(payload, head)) ?? null;
   }
 
   end(): Promise<unknown> {

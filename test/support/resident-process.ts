@@ -11,6 +11,7 @@ import { join } from "node:path";
 import type { BindHead, CallHead } from "../../runtimes/envelope.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { eventually } from "./native.ts";
+import { requestOf } from "./resident-requests.ts";
 
 /** Types of frames, as protocol.h has them. */
 export const CALL = { open: 0x60, begin: 0x61, chunk: 0x62, end: 0x63, result: 0x64, log: 0x65 } as const;
@@ -55,14 +56,6 @@ interface InFlight {
   result_left: number;
   log_left: number;
   is_truncated: boolean;
-}
-
-/** Returns a request as runtimes/envelope.ts describes it. */
-export function requestOf(head: BindHead | CallHead, body: Uint8Array | string = ""): Buffer {
-  const text = Buffer.from(JSON.stringify(head));
-  const length = Buffer.alloc(4);
-  length.writeUInt32LE(text.length);
-  return Buffer.concat([length, text, Buffer.from(body)]);
 }
 
 /** Returns the bytes of one frame. */

@@ -31,7 +31,6 @@ export function zip(...entries: readonly ZipEntry[]): Buffer {
     head.writeUInt16LE(20, 0);
     head.writeUInt16LE(flags, 2);
     head.writeUInt16LE(method, 4);
-    head.writeUInt16LE(method, 4);
     head.writeUInt32LE(one.sum ?? crc32(content), 10);
     head.writeUInt32LE(one.packed_size ?? packed.length, 14);
     head.writeUInt32LE(one.size ?? content.length, 18);
