@@ -86,8 +86,13 @@ export class FunctionRows {
   /** Like `found`, for work that needs its instances. Throws WRONG_STATE if another node owns the function. */
   async held(tenant_id: string, id: string): Promise<FunctionRow> {
     const row = await this.found(tenant_id, id);
-    if (!this.isHeld(row)) throw heldElsewhere(`function '${id}'`);
+    this.checkHeld(row);
     return row;
+  }
+
+  /** Throws WRONG_STATE if another node owns the function. */
+  checkHeld(row: FunctionRow): void {
+    if (!this.isHeld(row)) throw heldElsewhere(`function '${row.record.id}'`);
   }
 
   /** True if this node owns the function. */

@@ -167,12 +167,14 @@ describe("a node of two", () => {
         queue_max: 1,
         observer: untouched(),
       });
+      const author = { tenant_id: "a", key_id: "k" };
       const verbs: readonly (() => Promise<unknown>)[] = [
         () => functions.deploy("a", "fn_1"),
         () => functions.pause("a", "fn_1"),
         () => functions.delete("a", "fn_1"),
         () => functions.erase("a", "fn_1"),
-        () => functions.versions.update({ tenant_id: "a", key_id: "k" }, "fn_1", { description: "new" }),
+        () => functions.versions.update(author, "fn_1", { description: "new" }),
+        () => functions.deployments.apply(author, [{ ...input, description: "new" }], { is_dry_run: false }),
         () => functions.versions.rollback("a", "fn_1", 1),
       ];
       for (const verb of verbs) await expect(verb()).rejects.toEqual(elsewhere("function 'fn_1'"));

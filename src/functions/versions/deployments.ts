@@ -59,6 +59,7 @@ export class Deployments {
   async #step(author: Author, wanted: DeployFunction): Promise<Step> {
     const { rows, checks } = this.#parts;
     const row = await rows.byName(author.tenant_id, wanted.name);
+    if (row !== null) rows.checkHeld(row);
     try {
       const fields = await checks.checked({ ...versioned(wanted), tenant_id: author.tenant_id });
       await checks.deployable({ ...fields, id: row?.record.id ?? null });
@@ -119,7 +120,6 @@ export class Deployments {
     const { rows, classes, clock } = this.#parts;
     const { record: from } = row;
     const { id, name, state } = from;
-    await rows.held(author.tenant_id, id);
     functionStates.next(state, "deploy");
     functionStates.next(state, "update");
     const fields = { ...functionFields(wanted), ...versioned(wanted) };
