@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { RETURNED, FAILED, TIMED_OUT, NOT_LOADED, EXITING }; /* STATUS of envelope.ts */
 
@@ -15,12 +14,6 @@ static uint64_t last_order;
 static struct conn *minit_link(void) { return &adapter_server.conns[0]; }
 
 bool link_is_full(void) { return buf_len(&minit_link()->out) > OUT_PAUSE; }
-
-uint64_t epoch_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 /* Requests */
 

@@ -52,7 +52,6 @@ struct call *call_first(enum call_state state);
 /* Returns the only call that the command has, or NULL. */
 struct call *call_sole(void);
 bool calls_any(void);
-uint64_t epoch_us(void);
 
 /* The answers. `format` makes the text of an error as printf(3) does, cut at 1 KiB. */
 void call_returned(struct call *c, struct text json);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -109,9 +108,7 @@ static _Noreturn void conclude(void) {
   for (int i = 0; i < server.conns_top; i++) {
     if (server.conns[i].fd >= 0) conn_flush(&server.conns[i]);
   }
-  struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  record.ended_at_us = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+  record.ended_at_us = epoch_us();
   /* Nobody is left to be told that the disk took none of it; an empty record says enough. */
   if (pwrite(RECORD_FD, &record, sizeof record, 0) != sizeof record && ftruncate(RECORD_FD, 0) != 0) _exit(1);
   _exit((int)record.exit_code);

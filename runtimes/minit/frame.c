@@ -16,11 +16,15 @@
 /* An idle buffer keeps this much. */
 enum { BUF_MIN = 4096, EVENTS_MAX = 32, READS_PER_TURN = 16, WAIT_MS_MAX = 3600 * 1000, ACCEPT_AGAIN_US = 100000 };
 
-uint64_t now_us(void) {
+static uint64_t clock_us(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
+
+uint64_t now_us(void) { return clock_us(CLOCK_MONOTONIC); }
+
+uint64_t epoch_us(void) { return clock_us(CLOCK_REALTIME); }
 
 void fatal(const char *what) {
   dprintf(2, "minit: %s: %s\n", what, strerror(errno));

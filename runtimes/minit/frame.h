@@ -74,7 +74,9 @@ struct server {
   uint64_t (*next_wake_us)(void);       /* monotonic time of the next timer, UINT64_MAX for none */
 };
 
+/* Microseconds of the monotonic clock, and since the epoch. */
 uint64_t now_us(void);
+uint64_t epoch_us(void);
 /* Ignored signals stay ignored through exec, so what a parent left ignored would reach every command. */
 void reset_signals(void);
 /* As good as ignored, but exec resets it. */

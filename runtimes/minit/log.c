@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "frame.h"
@@ -37,12 +36,6 @@ static uint64_t batch_entries;
 static struct line lines[LOG_OF_STDERR + 1];
 static uint64_t dropped;
 static int dropped_for; /* errno */
-
-static uint64_t wall_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static uint32_t seal_of(uint32_t length, uint64_t seq) { return length ^ (uint32_t)seq; }
 
@@ -181,7 +174,7 @@ static void end_line(int stream, int flags, uint64_t at_us) {
 
 void log_bytes(int stream, const uint8_t *bytes, size_t len) {
   struct line *line = &lines[stream];
-  uint64_t at_us = wall_us();
+  uint64_t at_us = epoch_us();
   while (len > 0) {
     const uint8_t *newline = memchr(bytes, '\n', len);
     size_t room = LOG_PIECE_MAX - line->len;
@@ -208,13 +201,13 @@ void log_bytes(int stream, const uint8_t *bytes, size_t len) {
 }
 
 void log_line(const char *text) {
-  add(LOG_OF_MINIT, 0, (const uint8_t *)text, strlen(text), wall_us());
+  add(LOG_OF_MINIT, 0, (const uint8_t *)text, strlen(text), epoch_us());
   flush_batch();
 }
 
 void log_turn(uint64_t now) {
   for (int i = 0; i <= LOG_OF_STDERR; i++) {
-    if (lines[i].len > 0 && now >= lines[i].since_us + LINE_WAIT_US) end_line(i, LOG_PARTIAL, wall_us());
+    if (lines[i].len > 0 && now >= lines[i].since_us + LINE_WAIT_US) end_line(i, LOG_PARTIAL, epoch_us());
   }
   flush_batch();
 }
@@ -229,7 +222,7 @@ uint64_t log_wake_us(void) {
 
 void log_finish(void) {
   for (int i = 0; i <= LOG_OF_STDERR; i++) {
-    if (lines[i].len > 0) end_line(i, LOG_PARTIAL, wall_us());
+    if (lines[i].len > 0) end_line(i, LOG_PARTIAL, epoch_us());
   }
   flush_batch();
 }
