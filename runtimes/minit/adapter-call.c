@@ -61,7 +61,7 @@ static struct call *begin_call(uint32_t id, struct cursor *body, uint32_t *flags
   c->order = ++last_order;
   c->started_us = now_us();
   c->deadline_us = UINT64_MAX;
-  c->peer = -1;
+  c->has_client = false;
   return c;
 }
 

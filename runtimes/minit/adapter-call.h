@@ -36,7 +36,7 @@ struct call {
   char invocation_id[INVOCATION_ID_MAX + 1];
   struct buf request, result; /* pages of its slot, used again by later calls */
   struct text head, body;     /* of the request */
-  int peer;                   /* the protocol's connection that serves it; -1: none */
+  bool has_client;            /* of lambda: a client sends its answer */
 };
 
 extern struct server adapter_server;

@@ -46,6 +46,8 @@ static bool add_string(struct buf *strings, int *count, const char *text) {
   return buf_append(strings, text, strlen(text) + 1);
 }
 
+static bool add_word(const char *word) { return add_string(&words, &words_count, word); }
+
 static const char *variable(const char *name) {
   size_t len = strlen(name);
   const char *at = (const char *)variables.data + variables.start;
@@ -141,14 +143,16 @@ static bool read_interpreter(const char *path, char line[LINE_MAX_KERNEL], char 
   return *line == '/' && strchr(line, '\r') == NULL && strchr(*argument, '\r') == NULL;
 }
 
+/* Adds the words that run a script; an option or argument of "" is left out. */
+static bool add_script(const char *interpreter, const char *option, const char *argument, const char *path) {
+  return add_word(interpreter) && (*option == 0 || add_word(option)) && (*argument == 0 || add_word(argument)) && add_word(path);
+}
+
 static bool add_interpreter(const char *path, char *why, size_t size) {
   char line[LINE_MAX_KERNEL], *argument;
-  if (!read_interpreter(path, line, &argument)) {
-    snprintf(why, size, "%s is not executable and its first line is no #!<interpreter>", path);
-    return false;
-  }
-  return add_string(&words, &words_count, line) && (*argument == 0 || add_string(&words, &words_count, argument)) &&
-         add_string(&words, &words_count, path);
+  if (read_interpreter(path, line, &argument)) return add_script(line, "", argument, path);
+  snprintf(why, size, "%s is not executable and its first line is no #!<interpreter>", path);
+  return false;
 }
 
 /* Adds the program: the version's file of that name, else the first in PATH. */
@@ -156,8 +160,8 @@ static bool add_program(const struct setup *setup, const char *word, char *why, 
   char path[PATH_MAX];
   int n = snprintf(path, sizeof path, "%s/%s", *word == '/' ? "" : setup->code, word);
   bool is_own = n > 0 && (size_t)n < sizeof path && is_file(path);
-  if (!is_own) return add_string(&words, &words_count, word);
-  return access(path, X_OK) == 0 ? add_string(&words, &words_count, path) : add_interpreter(path, why, size);
+  if (!is_own) return add_word(word);
+  return access(path, X_OK) == 0 ? add_word(path) : add_interpreter(path, why, size);
 }
 
 static bool add_plain(const struct setup *setup, const char *line, char *why, size_t size) {
@@ -165,7 +169,7 @@ static bool add_plain(const struct setup *setup, const char *line, char *why, si
   bool made = copy != NULL;
   for (bool first = true; made && (word = strsep(&rest, " \t")) != NULL;) {
     if (*word == 0) continue;
-    made = first ? add_program(setup, word, why, size) : add_string(&words, &words_count, word);
+    made = first ? add_program(setup, word, why, size) : add_word(word);
     first = false;
   }
   free(copy);
@@ -175,8 +179,7 @@ static bool add_plain(const struct setup *setup, const char *line, char *why, si
 static bool add_shell(const char *line) {
   buf_take(&words, buf_len(&words));
   words_count = 0;
-  return add_string(&words, &words_count, "/bin/sh") && add_string(&words, &words_count, "-c") &&
-         add_string(&words, &words_count, line);
+  return add_word("/bin/sh") && add_word("-c") && add_word(line);
 }
 
 /*
@@ -188,8 +191,7 @@ static bool add_bootstrap(const struct setup *setup, const char *path, char *why
   if (!read_interpreter(path, line, &argument) || strcmp(line, "/bin/sh") != 0 || access("/bin/bash", X_OK) != 0) {
     return add_program(setup, "bootstrap", why, size);
   }
-  return add_string(&words, &words_count, "/bin/bash") && add_string(&words, &words_count, "--posix") &&
-         (*argument == 0 || add_string(&words, &words_count, argument)) && add_string(&words, &words_count, path);
+  return add_script("/bin/bash", "--posix", argument, path);
 }
 
 static bool add_words(const struct setup *setup, const char *handler, char *why, size_t size) {

@@ -79,7 +79,7 @@ static void watch(struct client *k, uint32_t events) {
 /* The call may be answered by another request. */
 static void let_go(struct client *k) {
   if (k->call == NULL) return;
-  k->call->peer = -1;
+  k->call->has_client = false;
   buf_take(&k->call->result, buf_len(&k->call->result));
   k->call = NULL;
 }
@@ -222,7 +222,7 @@ static void copy_text(struct text text, char *out, size_t size) {
 static struct call *find_running(const char *id, size_t len) {
   for (int i = 0; i < CALLS_MAX; i++) {
     struct call *c = &calls[i];
-    if (c->state == CALL_RUNNING && c->peer < 0 && strlen(c->invocation_id) == len && memcmp(c->invocation_id, id, len) == 0) return c;
+    if (c->state == CALL_RUNNING && !c->has_client && strlen(c->invocation_id) == len && memcmp(c->invocation_id, id, len) == 0) return c;
   }
   return NULL;
 }
@@ -256,7 +256,7 @@ static void take_head(struct client *k) {
   else if ((k->route == RESPONSE || k->route == INVOCATION_ERROR) && call == NULL) k->refusal = BAD_ID;
   if (k->refusal == NULL && call != NULL) {
     k->call = call;
-    call->peer = (int)(k - clients);
+    call->has_client = true;
     buf_take(&call->result, buf_len(&call->result));
   }
 }
