@@ -99,6 +99,15 @@ export const MARK = "mark";
 /** Name of the link that `furnished` makes. */
 export const FURNISHED = "furnished";
 
+/** An instance of an earlier process, by the files of its bundle. */
+interface Leftover {
+  readonly id: string;
+  readonly bundle: string;
+  readonly slot: NetworkSlot;
+  readonly hasResident: boolean;
+  readonly isAttached: boolean;
+}
+
 export interface LeftoversOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -156,24 +165,21 @@ export class Leftovers {
       // A doomed instance keeps its policy too: it runs until it is removed.
       const policy = attachedPolicy(bundle);
       if (policy !== null) network.keepPolicy(slot, policy);
-      const survivor = starting.has(bundle) ? null : await this.#survivor(id, bundle, slot, hasResident);
+      const found = { id, bundle, slot, hasResident, isAttached: policy !== null };
+      const survivor = starting.has(bundle) ? null : await this.#survivor(found);
       if (survivor === null) doomed.push({ id, slot });
       else survivors.push({ ...survivor, ...made });
     });
     return { survivors, doomed, unknown };
   }
 
-  /** A1, A2. Null when the container is not to live on. */
-  async #survivor(
-    id: string,
-    bundle: string,
-    slot: NetworkSlot,
-    hasResident: boolean,
-  ): Promise<Omit<Survivor, "class" | "image"> | null> {
+  /** A1 to A3. Null when the container is not to live on. */
+  async #survivor(leftover: Leftover): Promise<Omit<Survivor, "class" | "image"> | null> {
+    const { id, bundle, slot, hasResident, isAttached } = leftover;
     const { clock, mode, places, network } = this.#options;
     const group = `${places.cgroup}/${id}`;
     const mark = textOf(bundle, MARK);
-    if (mark === null && attachedPolicy(bundle) !== null) return null;
+    if (mark === null && isAttached) return null;
     if (!network.isConnected(slot) || readOomKills(mode, group) > 0) return null;
     try {
       const processes = containerProcesses(mode, group);
