@@ -135,7 +135,14 @@ export function attachmentsContract({ engine, config }: BootedEngine, count: num
     });
     return { launcher: mounts(String(pid)), host: mounts("self"), files: files.sort() };
   };
-  const isGone = (pid: number) => !existsSync(`/proc/${pid}`);
+  /** A zombie has left its control group, and waits only for its parent to read its status. */
+  const isGone = (pid: number) => {
+    try {
+      return /^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+    } catch {
+      return true;
+    }
+  };
 
   beforeAll(async () => {
     await makeCode(CODE);
