@@ -15,7 +15,7 @@ import { FunctionLauncher } from "./functions/calls/launch.ts";
 import type { Outcome } from "./functions/calls/outcome.ts";
 import { InvocationTokens } from "./functions/calls/tokens.ts";
 import { Classes } from "./functions/classes.ts";
-import { buildahCommand, helperPath, imageStore, profileImage } from "./installation/paths.js";
+import { buildahCommand, bytecodePath, helperPath, imageStore, profileImage } from "./installation/paths.js";
 
 interface Parts {
   readonly config: Config;
@@ -52,6 +52,7 @@ export function makeInstances({ config, clock, log, ids, engine, secrets, code, 
   const classes = new Classes({
     runtimes: RUNTIMES,
     runtimes_directory: `${config.data_dir}/runtimes`,
+    compiled: new Map([["python3", bytecodePath(config.image_dir)]]),
     imageOf: (profile) => {
       invariant(profile === "prod", `the image of profile ${profile} is mounted for function instances`);
       return images.pinned.id;

@@ -1,4 +1,5 @@
 /** The runtime python3 without a container: handlers, how they are loaded, payloads, results, context, failures. */
+import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
@@ -130,6 +131,20 @@ def handler(payload, context): return ${result} if payload is None else payload
     expect(await function_.value(Buffer.alloc(5 * MIB, "a"))).toBe(5 * MIB);
     const answer = await function_.call("a".repeat(300), {}, { chunk_bytes: 1 });
     expect(answer.content.toString()).toBe("300");
+  });
+});
+
+describe("a start", () => {
+  it("imports no module that costs milliseconds", () => {
+    const code = `
+import sys
+package = sys.modules["_hearth"] = type(sys)("_hearth")
+package.__path__ = [sys.argv[1]]
+from _hearth import process, function, sequential
+print(*sorted({"asyncio", "collections", "enum", "json", "re", "signal", "threading", "traceback"} & set(sys.modules)))
+`;
+    const { stdout, stderr } = spawnSync("/usr/bin/python3", ["-I", "-S", "-B", "-c", code, python3.directory ?? ""]);
+    expect([String(stdout), String(stderr)]).toEqual(["\n", ""]);
   });
 });
 

@@ -5,6 +5,7 @@
  * environment, working directory and API access are set when an instance is bound or called, so they are no part of it.
  */
 import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
 import type { Runtime } from "../../runtimes/index.ts";
 import type { Clock } from "../base/clock.ts";
 import { errorText, invariant } from "../base/errors.ts";
@@ -35,6 +36,8 @@ export interface ClassesOptions {
   readonly runtimes: ReadonlyMap<string, Runtime>;
   /** Directory of this daemon for the copies of their files. */
   readonly runtimes_directory: string;
+  /** What set-up compiled of them: by the name of the runtime, a directory whose files are copied too if it exists. */
+  readonly compiled: ReadonlyMap<string, string>;
   /** Returns the id of the image that a profile currently names. */
   readonly imageOf: (profile: string) => string;
   readonly images: Pick<Images, "isRelease" | "state">;
@@ -72,11 +75,11 @@ export class Classes {
   #retry_at_ms = 0;
 
   constructor(options: ClassesOptions) {
-    const { runtimes, runtimes_directory, imageOf } = options;
+    const { runtimes, imageOf } = options;
     this.#options = options;
     this.#files = new Map(
       [...runtimes.values()].flatMap(({ name, directory }) =>
-        directory === null ? [] : [[name, installRuntimeFiles(name, directory, runtimes_directory)]],
+        directory === null ? [] : [[name, this.#install(name, directory)]],
       ),
     );
     this.#by_runtime = new Map(
@@ -138,6 +141,14 @@ export class Classes {
   /** Null if this process makes no instances of the class. */
   find(key: string): InstanceClass | null {
     return this.#by_key.get(key)?.class ?? null;
+  }
+
+  #install(name: string, directory: string): RuntimeFiles {
+    const { runtimes_directory, compiled, log } = this.#options;
+    const more = compiled.get(name);
+    const hasMore = more !== undefined && existsSync(more);
+    if (more !== undefined && !hasMore) log.warn("cells compile their runtime: run set-up", { runtime: name });
+    return installRuntimeFiles(name, hasMore ? [directory, more] : [directory], runtimes_directory);
   }
 
   #classOf(runtime: Runtime, image: string): InstanceClass {

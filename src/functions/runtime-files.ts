@@ -21,10 +21,11 @@ export interface RuntimeFiles {
 
 /**
  * Copies the files of a runtime to a directory in `into`, which its digest names, and removes copies with another digest. An
- * existing copy is compared with the files and repaired. Throws the error of the file system.
+ * existing copy is compared with the files and repaired. `directories` hold the files: no path is in two of them. Throws the
+ * error of the file system.
  */
-export function installRuntimeFiles(runtime: string, directory: string, into: string): RuntimeFiles {
-  const files = filesIn(directory);
+export function installRuntimeFiles(runtime: string, directories: readonly string[], into: string): RuntimeFiles {
+  const files = directories.flatMap(filesIn);
   const hash = createHash("sha256");
   for (const [name, content] of files) hash.update(`${name}\0`).update(content).update("\0");
   const digest = hash.digest("hex");

@@ -3,7 +3,7 @@
  * functions. Plain JS with types in JSDoc, because any Node from 20 on has to run it.
  *
  * A release is content-addressed: the helper by its sources and the compiler's flags, an image by its definition, the
- * Debian suite, the architecture and the versions of the npm packages in it. A changed source or definition is therefore
+ * Debian suite, the architecture and the versions of the npm packages in it, bytecode by its sources and the image. A changed source or definition is therefore
  * a new name, and what runs on the old one is not touched.
  */
 import { createHash } from "node:crypto";
@@ -18,6 +18,7 @@ export const PROJECT_DIR = fileURLToPath(new URL("../..", import.meta.url)).repl
 export const NODE_PATH = join(PROJECT_DIR, "node_modules/.bin/node");
 
 const HELPER_SOURCE_DIR = join(PROJECT_DIR, "runtimes/minit");
+const PYTHON_SOURCE_DIR = join(PROJECT_DIR, "runtimes/python3/inside");
 const PROFILE_DIR = join(PROJECT_DIR, "runtimes/profiles");
 
 /**
@@ -29,6 +30,25 @@ const PROFILE_DIR = join(PROJECT_DIR, "runtimes/profiles");
 export const HELPER_COMPILE = [
   ..."cc -std=gnu11 -O2 -Wall -Wextra -Werror -Wno-cpp -static".split(" "),
   ..."-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3".split(" "),
+];
+
+/**
+ * The command that compiles /opt/hearth of an image into /out. The bytecode is used without a look at its source
+ * (PEP 552), because it is copied beside the very files that name it.
+ *
+ * @type {readonly string[]}
+ */
+export const BYTECODE_COMPILE = [
+  ..."/usr/bin/python3 -I -S -B -c".split(" "),
+  [
+    "import glob, os, py_compile",
+    "from importlib.util import cache_from_source",
+    "unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH",
+    "for path in glob.glob('/opt/hearth/*.py'):",
+    "    made = '/out/' + cache_from_source(os.path.basename(path))",
+    "    py_compile.compile(path, made, doraise=True, invalidation_mode=unchecked)",
+    "    with open(made) as file: os.fsync(file.fileno())",
+  ].join("\n"),
 ];
 
 /** Sockets, locks and buildah's run state of every daemon on this machine; empty after a reboot. */
@@ -116,6 +136,26 @@ export function helperPath(data_dir, source_dir = HELPER_SOURCE_DIR) {
 /** @returns {string} */
 export function helperSourceDir() {
   return HELPER_SOURCE_DIR;
+}
+
+/** @returns {string} */
+export function pythonSourceDir() {
+  return PYTHON_SOURCE_DIR;
+}
+
+/**
+ * The bytecode of the program of the runtime python3, for the interpreter of the image `prod`: a directory `__pycache__`.
+ *
+ * @param {string} image_dir
+ * @param {string} [source_dir]
+ * @param {string} [release] of the image
+ * @returns {string}
+ */
+export function bytecodePath(image_dir, source_dir = PYTHON_SOURCE_DIR, release = profileImage().release) {
+  const names = readdirSync(source_dir).filter((name) => name.endsWith(".py"));
+  const hash = createHash("sha256").update([release, ...BYTECODE_COMPILE].join("\0"));
+  for (const name of names.sort()) hash.update(`\0${name}\0`).update(readFileSync(join(source_dir, name)));
+  return join(image_dir, "bytecode", `python3-${hash.digest("hex").slice(0, 12)}`);
 }
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Set-up runs before the daemon and before the tests: npm packages, system packages, the compiled helper, the `prod`
- * image. Every step first says in a few milliseconds what is missing; when nothing is, set-up is silent and over.
+ * image, the bytecode of a runtime's program. Every step first says in a few milliseconds what is missing; when nothing is, set-up is silent and over.
  *
  * 1. One set-up works at a time on a machine (a lock that the kernel releases); what another one has done in the
  *    meantime is not done again.
@@ -12,6 +12,7 @@
 import { makeDirectory } from "../installation/directories.js";
 import { InstallationError } from "../installation/installation-error.js";
 import { PROJECT_DIR, readDirectories } from "../installation/paths.js";
+import { bytecodeStep } from "./bytecode.js";
 import { checkDirectories, checkMachine } from "./checks.js";
 import { Commands } from "./command.js";
 import { helperStep } from "./helper.js";
@@ -25,8 +26,8 @@ import { clearTemporary } from "./temporary.js";
 /** @typedef {import("./command.js").Context} Context */
 /** @typedef {import("./command.js").Step} Step */
 
-/** In order: the helper needs the compiler, the image needs mmdebstrap and buildah. @type {readonly Step[]} */
-const STEPS = [npmStep, packagesStep, helperStep, imageStep];
+/** In order: the helper needs the compiler, the image mmdebstrap and buildah, the bytecode the image. @type {readonly Step[]} */
+const STEPS = [npmStep, packagesStep, helperStep, imageStep, bytecodeStep];
 
 /** @param {Context} context @param {Commands} commands @param {Progress} progress */
 async function install(context, commands, progress) {

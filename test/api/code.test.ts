@@ -1,6 +1,9 @@
 /** Functions with code of their own: upload, versions, runtimes, smoke calls, deployments, secrets, egress. */
 import { execFileSync } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { PROJECT_DIR } from "../../src/installation/paths.js";
 import { archive, CodeUser, NODEJS, PYTHON3 } from "../support/code.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { zip } from "../support/zip.ts";
@@ -45,6 +48,27 @@ describe("code of a function", () => {
       changes: [{ field: "code_sha256" }],
       files: [{ path: "lib/more.mjs", change: "added" }],
       is_truncated: false,
+    });
+  });
+
+  it("finds the program of python3 compiled by the image's own interpreter, where it cannot write", async () => {
+    const code = `
+import glob, os
+from importlib.machinery import SourceFileLoader
+class Compiled(SourceFileLoader):
+    def source_to_code(self, *arguments, **options): raise RuntimeError("compiles")
+def handler(payload, context):
+    for path in glob.glob("/opt/hearth/__pycache__/*"):
+        try: os.close(os.open(path, os.O_WRONLY))
+        except OSError: pass
+        else: raise RuntimeError("writes")
+    return sorted(Compiled("it", path).get_code("it").co_filename for path in glob.glob("/opt/hearth/*.py"))
+`;
+    await user.deploy("compiled", { "main.py": code }, PYTHON3);
+    const names = readdirSync(join(PROJECT_DIR, "runtimes/python3/inside")).filter((name) => name.endsWith(".py"));
+    expect(await daemon.invoke("compiled", {})).toMatchObject({
+      status: "success",
+      result: names.sort().map((name) => `/opt/hearth/${name}`),
     });
   });
 

@@ -51,6 +51,7 @@ function makeParts(image_id: string): Parts {
   const classes = new Classes({
     runtimes,
     runtimes_directory: join(data_dir, "runtimes"),
+    compiled: new Map(),
     imageOf: (profile) => (profile === "other" ? image_id : engine.images.pinned.id),
     images: engine.images,
     clock: systemClock,

@@ -25,6 +25,7 @@ function classes(images: readonly string[]) {
   const options = {
     runtimes: BARE_RUNTIMES,
     runtimes_directory: "",
+    compiled: new Map(),
     imageOf: () => "present",
     images: port,
     clock,

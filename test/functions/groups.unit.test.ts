@@ -43,6 +43,7 @@ function desk() {
   const classes = new Classes({
     runtimes: BARE_RUNTIMES,
     runtimes_directory: "",
+    compiled: new Map(),
     imageOf: () => "present",
     images,
     clock,

@@ -39,7 +39,7 @@ const modeOf = (...path: string[]): number => statSync(join(...path)).mode & 0o7
 describe("the copy of a runtime's files", () => {
   it("is readable by every user if the checkout was made under umask 077", () => {
     const { from, into } = checkout();
-    const { path } = installRuntimeFiles("python3", from, into);
+    const { path } = installRuntimeFiles("python3", [from], into);
     for (const name of PATHS) {
       expect([modeOf(path, name), readFileSync(join(path, name), "utf8")]).toEqual([0o644, `# ${name}\n`]);
     }
@@ -48,23 +48,36 @@ describe("the copy of a runtime's files", () => {
 
   it("is repaired if it was cut or closed, and keeps its digest", () => {
     const { from, into } = checkout();
-    const made = installRuntimeFiles("python3", from, into);
+    const made = installRuntimeFiles("python3", [from], into);
     writeFileSync(join(made.path, "main.py"), "");
     chmodSync(join(made.path, "lib/deep/more.py"), 0o600);
     chmodSync(join(made.path, "lib"), 0o700);
-    expect(installRuntimeFiles("python3", from, into)).toEqual(made);
+    expect(installRuntimeFiles("python3", [from], into)).toEqual(made);
     expect(readFileSync(join(made.path, "main.py"), "utf8")).toBe("# main.py\n");
     expect([modeOf(made.path, "lib"), modeOf(made.path, "lib/deep/more.py")]).toEqual([0o755, 0o644]);
   });
 
   it("has another name for other files, and replaces earlier copies of its runtime alone", () => {
     const { from, into } = checkout();
-    const earlier = installRuntimeFiles("python3", from, into);
-    const other = installRuntimeFiles("nodejs", from, into);
+    const earlier = installRuntimeFiles("python3", [from], into);
+    const other = installRuntimeFiles("nodejs", [from], into);
     writeFileSync(join(from, "main.py"), "# changed\n");
-    const later = installRuntimeFiles("python3", from, into);
+    const later = installRuntimeFiles("python3", [from], into);
     expect([later.digest === earlier.digest, later.path === earlier.path]).toEqual([false, false]);
     expect(readdirSync(into).map((name) => join(into, name))).toEqual([other.path, later.path]);
     expect(existsSync(earlier.path)).toBe(false);
+  });
+
+  it("holds the files of a second directory, which its digest covers", () => {
+    const { from, into } = checkout();
+    const compiled = join(into, "..", "compiled");
+    mkdirSync(join(compiled, "__pycache__"), { recursive: true });
+    writeFileSync(join(compiled, "__pycache__/main.pyc"), "1");
+    const alone = installRuntimeFiles("python3", [from], into).digest;
+    const both = installRuntimeFiles("python3", [from, compiled], into);
+    expect(readFileSync(join(both.path, "__pycache__/main.pyc"), "utf8")).toBe("1");
+    writeFileSync(join(compiled, "__pycache__/main.pyc"), "2");
+    const later = installRuntimeFiles("python3", [from, compiled], into).digest;
+    expect(new Set([alone, both.digest, later]).size).toBe(3);
   });
 });

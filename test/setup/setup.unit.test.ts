@@ -22,6 +22,7 @@ import { InstallationError } from "../../src/installation/installation-error.js"
 import { isOwnDirectory } from "../../src/installation/ownership.js";
 import {
   buildahCommand,
+  bytecodePath,
   helperPath,
   imageStore,
   npmFiles,
@@ -293,6 +294,20 @@ describe("helper", () => {
     expect(error.message).toMatch(/^cc .*failed with exit code 1$/);
     expect(error.tail).toContain("missing_name");
     expect(existsSync(join(directory, "bin"))).toBe(false);
+  });
+});
+
+describe("bytecode", () => {
+  test("its name covers the sources, their names and the release of the image", () => {
+    const name = (path: string, text: string, release: string): string => {
+      const sources = mkdtempSync(join(directory, "sources-"));
+      writeFileSync(join(sources, path), text);
+      return bytecodePath(directory, sources, release);
+    };
+    const first = name("a.py", "x = 1", "r1");
+    expect(name("a.py", "x = 1", "r1")).toBe(first);
+    const others = [name("a.py", "x = 2", "r1"), name("b.py", "x = 1", "r1"), name("a.py", "x = 1", "r2")];
+    expect(new Set([first, ...others]).size).toBe(4);
   });
 });
 

@@ -1,9 +1,10 @@
-"""The content of requests and answers (runtimes/envelope.ts): heads, payloads, results and errors."""
+"""The content of requests and answers (runtimes/envelope.ts): heads, payloads, results and errors.
+
+It uses the C part of the module `json` alone: the other part imports `re` and `enum`, a third of the time of a start.
+"""
 import sys
+from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
 from _struct import Struct
-from json import dumps
-from json.decoder import JSONDecoder
-from json.encoder import c_make_encoder, encode_basestring
 
 RESULT_BYTES_MAX = 1024 * 1024
 _MESSAGE_MAX = 8 * 1024
@@ -24,7 +25,17 @@ def _refuse_constant(name):
     raise ValueError(name)
 
 
-_scan = JSONDecoder(parse_constant=_refuse_constant).scan_once
+class _Parsing:
+    """What json.JSONDecoder gives to its scanner."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = _refuse_constant
+
+
+_scan = make_scanner(_Parsing)
 
 
 def split(content):
@@ -41,7 +52,8 @@ def payload_of(body):
     json = text.strip(_WHITESPACE)
     try:
         value, end = _scan(json, 0)
-    except (StopIteration, ValueError):
+    except (StopIteration, ValueError, SystemError):
+        # Before json is imported, its C part raises SystemError in place of JSONDecodeError, a ValueError.
         return text
     except RecursionError:
         raise RecursionError("the payload is nested too deeply to be parsed") from None
@@ -63,12 +75,12 @@ def result_of(value):
     if isinstance(value, str):
         _refuse_size(len(value) + 2)
     try:
-        parts = c_make_encoder({}, _refuse, encode_basestring, None, ":", ",", False, False, False)(value, 0)
+        parts = make_encoder({}, _refuse, encode_basestring, None, ":", ",", False, False, False)(value, 0)
         _refuse_size(sum(map(len, parts)))  # Before more copies are made of it.
         content = "".join(parts).encode()
     except UnicodeEncodeError:
         # A lone surrogate is not UTF-8, its escape is.
-        content = dumps(value, allow_nan=False, separators=(",", ":")).encode()
+        content = "".join(make_encoder({}, _refuse, encode_basestring_ascii, None, ":", ",", False, False, False)(value, 0)).encode()
     except ValueError as error:
         reasons = {"Circular reference detected": "it contains itself"}
         if str(error).startswith("Out of range float"):
@@ -99,7 +111,7 @@ def error_of(error, while_what="the handler"):
     message = message or name
     if len(message) > _MESSAGE_MAX:
         message = message[:_MESSAGE_MAX] + "…"
-    return dumps({"type": name, "message": message}).encode()
+    return f'{{"type":{encode_basestring_ascii(name)},"message":{encode_basestring_ascii(message)}}}'.encode()
 
 
 def print_error(error):

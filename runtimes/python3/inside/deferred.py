@@ -8,7 +8,8 @@ D3  asyncio's logger stands in front of `logging`. Before that module is used, n
 import sys
 from _frozen_importlib import _ModuleLockManager
 from _frozen_importlib_external import PathFinder
-from types import ModuleType
+
+ModuleType = type(sys)
 
 
 class _Deferred(ModuleType):
@@ -71,7 +72,7 @@ _DEFERRED = {
 _DEFERRED_PARTS = {"sslproto": {}, "staggered": {}, "log": {"logger": _Logger()}}
 
 # An idle process loads one after the other. Each takes a few milliseconds.
-PARTS = ("signal", "selectors", "socket", "threading", "typing", "asyncio", "_hearth.asynchronous", "_hearth.log")
+PARTS = ("signal", "json", "selectors", "socket", "threading", "typing", "asyncio", "_hearth.asynchronous", "_hearth.log")
 
 
 def defer():

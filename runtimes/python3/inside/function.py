@@ -4,7 +4,6 @@ import os
 import sys
 from _contextvars import copy_context
 
-from _hearth import deferred
 from _hearth.content import Refusal
 
 _COROUTINE = 0x80  # inspect.CO_COROUTINE
@@ -29,6 +28,8 @@ class Function:
             time.tzset()
         os.chdir(self.head["working_directory"])
         if not sys.stdlib_module_names.isdisjoint(name.removesuffix(".py") for name in os.listdir(self._code)):
+            from _hearth import deferred
+
             deferred.load("asyncio")  # As in a cell that was idle: the same names belong to the standard library.
         self._extend_path()
         if "random" in sys.modules:
