@@ -200,7 +200,7 @@ export class Activation {
   }
 }
 
-/** Runs `work` while it has the turn of each key. The order of keys is the same for all, so that nobody waits in a circle. */
+/** Runs `work` while it has the turn of each key. All callers take turns in the same order of keys: no two of them deadlock. */
 function inTurn<Result>(
   mutex: FunctionParts["changes"],
   keys: readonly string[],

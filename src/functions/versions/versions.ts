@@ -93,7 +93,7 @@ export class Versions {
     return { from_version, to_version, changes, files: [...files], is_truncated };
   }
 
-  /** Points to an earlier (or later) version. Throws NOT_FOUND when there is none of that number, else as `update`. */
+  /** Points to an earlier (or later) version. Throws NOT_FOUND for an unknown version, else as `update`. */
   rollback(tenant_id: string, id: string, version: number): Promise<FunctionRecord> {
     const { classes, rows, clock } = this.#parts;
     return this.#activation.exclusively([id], async () => {
