@@ -1,6 +1,6 @@
 /**
  * Functions with code when something changes: a hundred calls at once on a function at zero, the time from a saved file to the
- * first answer of the new version, and what an idle instance takes of memory.
+ * first answer of the new version, and the memory of an idle instance.
  */
 import { Burst } from "./burst.ts";
 import { machineMs, pause } from "./clock.ts";
@@ -63,7 +63,7 @@ async function saves(plan: CodeChangesPlan, runtime: Runtime, into: Samples): Pr
     const samples: number[] = [];
     const request = daemon.invocation("dev", PAYLOAD);
     await deployCode(daemon, { name: "dev", runtime }, saved(runtime, -2));
-    // The first is warm-up.
+    // The first save is warm-up.
     for (let i = -1; i < plan.saves_per_round; i++) {
       await cellsReady(daemon, runtime);
       await pause(REST_MS);

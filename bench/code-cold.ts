@@ -13,14 +13,14 @@ import { Connection } from "./http.ts";
 import { type Bar, distribution, evidence, Samples, type Section } from "./report.ts";
 import { median } from "./stats.ts";
 
-/** As in the section `cold`: a call to a cell comes out of the quiet. */
+/** Rest before each cold call, as in the section `cold`. */
 const REST_MS = 50;
 const BUNDLE_BYTES = 1_000_000;
 const WARM_CALLS = 300;
 const COLD_EXTRA_MS = 8;
 const BUNDLE_EXTRA_MS = 25;
 const STARTS_BAR: Readonly<Record<Runtime, number>> = { nodejs: 25, python3: 60 };
-/** Longer than all starts of a round take: no instance is free before the last one has started. */
+/** Duration of a held call, longer than all starts of a round: no instance is free before the last one has started. */
 const HOLD_MS = 8_000;
 
 export interface CodeColdPlan {
@@ -33,7 +33,7 @@ export interface CodeColdPlan {
 
 const MODULES_COUNT = 10;
 
-/** A megabyte of code in modules that the handler's imports. */
+/** Returns a megabyte of code in modules that the handler's module imports. */
 export function bundle(runtime: Runtime, note: string): Readonly<Record<string, string>> {
   const isNode = runtime === "nodejs";
   const line = (i: number): string =>
@@ -62,7 +62,7 @@ def handler(payload, context):
     return {"path": util.cache_from_source(path), "pyc": base64.b64encode(pyc).decode()}
 `;
 
-/** The bytecode of Python files as they lie beside them, checked by the hash of the source, as the image's Python compiles it. */
+/** Returns the bytecode of Python files by its paths, compiled by the image's Python and checked by the hash of the source. */
 async function bytecode(daemon: Daemon, files: Readonly<Record<string, string>>): Promise<Files> {
   await deployCode(daemon, { name: "compile", runtime: "python3" }, { "main.py": COMPILER });
   const connection = await Connection.open(daemon.port);
@@ -84,11 +84,11 @@ class Side {
   readonly rested: Samples;
   readonly cold: Samples;
   readonly bundled: Samples;
-  /** Of python3: the same without bytecode, which each instance compiles anew. */
+  /** For python3: the same without bytecode. Each instance compiles the code again. */
   readonly source: Samples;
   readonly starts: Samples;
   readonly churn: Samples;
-  /** p50 of what the records say a cold call is made of. */
+  /** Durations of the phases of cold calls, as the records list them. */
   readonly phases = new Map<string, number[]>();
 
   constructor(runtime: Runtime) {
@@ -127,7 +127,7 @@ class Side {
       await this.#warm(connection, daemon, this.warm, WARM_CALLS, 0);
       await cellsReady(daemon, runtime);
       await this.#warm(connection, daemon, this.rested, plan.samples_per_round, REST_MS);
-      // The first is warm-up: it pays for the daemon's own first time.
+      // The first sample is warm-up of the daemon.
       await this.#cold(connection, daemon, this.cold, plan.samples_per_round + 1, (i) =>
         echo(runtime, `${round} ${i}`),
       );
@@ -148,7 +148,7 @@ class Side {
     for (let i = 0; i < count; i++) {
       if (rest_ms > 0) await pause(rest_ms);
       const found = await this.call(connection, daemon, "warm", into);
-      // The first half of those back to back is warm-up.
+      // The first half of the calls back to back is warm-up.
       if (found !== null && (rest_ms > 0 || i >= count / 2)) samples.push(found.latency_ms);
     }
     into.rounds.push(samples);
@@ -183,7 +183,7 @@ class Side {
     into.rounds.push(samples);
   }
 
-  /** How many instances a second start when no cell stands ready. */
+  /** Measures the rate at which instances start without ready cells. */
   async withoutCells(plan: CodeColdPlan): Promise<void> {
     const { runtime } = this;
     const { starts_count } = plan;
@@ -191,7 +191,7 @@ class Side {
       const spec: CodeSpec = { name: "hold", runtime, max_instances: starts_count + 1, timeout_seconds: 60 };
       await deployCode(daemon, spec, hold(runtime));
       await daemon.quiet(0);
-      // One instance is there from the deployment: one call more than instances to start.
+      // The deployment left one instance, so one more call is made than instances start.
       const connections = await Promise.all(
         Array.from({ length: starts_count + 1 }, () => Connection.open(daemon.port)),
       );

@@ -28,7 +28,7 @@ export function echo(runtime: Runtime, note = ""): Readonly<Record<string, strin
     : { "main.py": `# ${note}\ndef handler(payload, context):\n    return payload\n` };
 }
 
-/** The same as a coroutine, which an instance runs beside others without a thread for each call. */
+/** The same as an asynchronous function, which an instance runs beside others without a thread for each call. */
 export function asyncEcho(runtime: Runtime): Files {
   return runtime === "nodejs"
     ? { "index.mjs": "export const handler = async (payload) => payload;\n" }

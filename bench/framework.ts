@@ -25,7 +25,7 @@ export class Framework {
     this.#directory = directory;
   }
 
-  /** Resolves to the reason where it cannot be installed. */
+  /** Installs the peer. Resolves to the reason if that fails. */
   static async install(): Promise<Framework | string> {
     const directory = temporaryDirectory();
     writeFileSync(join(directory, "package.json"), '{ "type": "module", "main": "index.js" }\n');

@@ -20,9 +20,9 @@ import { seededRandom } from "./stats.ts";
 export interface Target {
   /** The bytes of the request, as text. */
   readonly request: string;
-  /** What has to come: the record's standard output or result, or the whole body where answers are no records. */
+  /** Expected standard output or result of the record, or the expected body if answers are not records. */
   readonly expected: string;
-  /** True if the handler returns what is expected, as JSON. Absent: it writes it. */
+  /** True if `expected` is the result as JSON; otherwise it is the standard output. */
   readonly is_result?: boolean;
 }
 

@@ -1,7 +1,7 @@
 /**
- * A million calls of one function with code: what the daemon holds meanwhile. Heap, RSS, descriptors and the store are looked at
- * after each phase of a closed loop. After the warm-up phases nothing of it may grow. The store may, until it holds as many
- * records of a function as it keeps: then the figures of the store begin to count.
+ * A million calls of one function with code, and the memory and files of the daemon meanwhile. The bench reads heap, RSS,
+ * descriptors and size of the store after each phase of a closed loop. After the warm-up phases they may not grow. The store may
+ * grow until it holds as many records of a function as it keeps.
  */
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ import { type Bar, countBar, evidence, type Plot, Samples, type Section, type Se
 import { median, summarize } from "./stats.ts";
 
 const RSS_BAR_MB = 150;
-/** The last third of the looks may be so much above the first third after the warm-up. */
+/** Largest ratio of the last third of the figures to the first third after the warm-up. */
 const FLAT = 1.1;
 const MB = 1e6;
 
@@ -51,7 +51,7 @@ async function heapMb(daemon: Daemon): Promise<number> {
   return Number(value) / MB;
 }
 
-/** Files of the store with their log. */
+/** Size of the store's files with their log. */
 function storeMb(daemon: Daemon): number {
   const names = readdirSync(daemon.data_dir).filter((name) => name.includes(".db"));
   return names.reduce((sum, name) => sum + statSync(join(daemon.data_dir, name)).size, 0) / MB;
@@ -67,7 +67,7 @@ async function look(daemon: Daemon, calls_count: number): Promise<Look> {
   };
 }
 
-/** The median of the last third of the looks of the median of the first. */
+/** Returns the ratio of the median of the last third to that of the first third. */
 function growth(looks: readonly Look[], figure: (typeof FIGURES)[number]): number {
   const values = looks.map((one) => one[figure]);
   const third = Math.max(1, Math.floor(values.length / 3));

@@ -1,4 +1,4 @@
-/** The adapter of the runtime `custom` with the protocol `http`: calls, commands, and servers that do not as they should. */
+/** The adapter of the runtime `custom` with the protocol `http`: calls, commands, and broken servers. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -8,7 +8,7 @@ import { eventually } from "../../test/support/native.ts";
 const NODE = process.execPath;
 const EXAMPLE = readFileSync(join(import.meta.dirname, "example/server.py"), "utf8");
 
-/** Answers with what it was asked. */
+/** A server that answers with its request. */
 const ECHO = `
 import { createServer } from "node:http";
 createServer(async (request, response) => {
@@ -123,7 +123,7 @@ describe("a call by HTTP", () => {
     expect(adapter.process.own.stdout).toContain("asked for 7\n");
   });
 
-  it("may come right behind the bind", async () => {
+  it("may be sent before the bind is answered", async () => {
     const adapter = await start({ "echo.mjs": ECHO });
     const [bound, answer] = await Promise.all([adapter.bind(`${NODE} echo.mjs`), adapter.call("first")]);
     expect([bound.status, answer.status]).toEqual(["returned", "returned"]);
@@ -151,7 +151,7 @@ describe("a call by HTTP", () => {
     expect(await say(response, { slow: true })).toMatchObject({ status: "returned", content: result });
   });
 
-  it("returns a body that the connection's end ends", async () => {
+  it("returns a body without a length, up to the end of the connection", async () => {
     const { say } = await rawServer();
     expect(await say("HTTP/1.0 200 OK\r\n\r\n{}", { close: true })).toMatchObject({ status: "returned", content: {} });
     expect(await say("HTTP/1.1 200 OK\r\n\r\n[]", { close: true })).toMatchObject({ status: "returned", content: [] });
@@ -226,7 +226,7 @@ describe("a call by HTTP fails", () => {
     expect(answer).toMatchObject({ status: "returned", content: JSON.parse(body) });
   });
 
-  it("and bytes behind an answer are those of no call", async () => {
+  it("and discards bytes after an answer", async () => {
     const { say } = await rawServer();
     const one = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1";
     expect(await say(`${one}HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2`)).toMatchObject({ content: 1 });
@@ -316,7 +316,7 @@ describe("a command", () => {
     expect((await adapter.call("1")).content).toMatchObject({ headers: { host: "127.0.0.1:3000" } });
   });
 
-  it("that exits fails its calls with how, and the adapter ends", async () => {
+  it("that exits fails its calls with its exit code, and the adapter ends", async () => {
     const adapter = await start({
       "exits.mjs": `
         import { createServer } from "node:http";

@@ -59,8 +59,8 @@ with ThreadPoolExecutor(threads) as pool:
 `;
 
 /**
- * A client of which the payload is a script: each step is sent as it is on a connection of its own, what came back is
- * the result. \`ID\` in a step is the id of the call.
+ * A client whose payload is a script: it sends each step unchanged on a connection of its own. The answers are the
+ * result. \`ID\` in a step is the id of the call.
  */
 const SCRIPTED = `
 import { connect } from "node:net";

@@ -1,6 +1,6 @@
 /**
- * What a hostile or broken handler of nodejs does to its process, without a container: the harness kills as minit does.
- * Each case names what the other calls of the process see.
+ * Hostile and broken handlers of nodejs against their process, without a container: the harness kills as minit does. Each
+ * case states the effect on the other calls of the process.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -108,7 +108,7 @@ describe("a handler that ends its process", () => {
 });
 
 describe("a handler that does not end", () => {
-  it("times out at the deadline if it only waits, and other calls go on", async () => {
+  it("times out at the deadline if it only waits, and other calls continue", async () => {
     const process = await serve(dispatcher(""), { concurrency: 4 });
     const late = process.call("hold", { deadline_ms: Date.now() + 50 });
     const other = process.call("hold");
@@ -202,7 +202,7 @@ describe("a flood of output", () => {
     expect(resultOf(await process.call("hi"))).toBeTypeOf("number");
   });
 
-  it("gathers a bounded amount while nobody reads, and continues afterwards", async () => {
+  it("gathers a bounded amount while the daemon does not read, and continues afterwards", async () => {
     const process = await serve(
       dispatcher(
         "for (let i = 0; i < 2000; i++) console.log(String(i).padEnd(1023)); writeFileSync('done-' + ++count, '');",

@@ -1,4 +1,4 @@
-/** The runtime nodejs: what handlers get, return and write, in a process without a container. */
+/** The runtime nodejs in a process without a container: arguments, results and output of handlers. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
@@ -295,7 +295,7 @@ describe("loading", () => {
     ]);
   });
 
-  it("runs the module once, before a first call that came right behind the bind", async () => {
+  it("runs the module once, before a first call that was sent before the bind was answered", async () => {
     const process = await start(
       "let count = 0; await new Promise((r) => setTimeout(r, 20)); count++; export const handler = () => count;",
     );

@@ -16,7 +16,7 @@ const UNSHARE = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"];
 const PID_1 = 'sleep 1000 & "$@" & wait';
 /**
  * The same as a script without arguments, so that the command line of PID 1 is minit's, `/dev/init init`. The variable
- * with the words of the command is of the script alone.
+ * with the words of the command exists in the script alone.
  */
 const MINIT = `cd "$1" && shift && { printf "set --"; printf " '%s'" "$@"; printf '\n%s\n' '${PID_1}'; } >init &&
   exec ${UNSHARE.join(" ")} bash -c 'exec -a /dev/init sh init'`;

@@ -174,7 +174,7 @@ describe("loading", () => {
       "python/two.py": "NAME = 'two'",
       "python/more.pth": "hidden\n",
       "python/hidden/three.py": "NAME = 'three'",
-      // Of whichever Python this machine has.
+      // The minor version is that of this machine's Python.
       ...Object.fromEntries(
         [11, 12, 13, 14].map((minor) => [`.venv/lib/python3.${minor}/site-packages/four.py`, "NAME = 'four'"]),
       ),

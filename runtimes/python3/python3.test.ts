@@ -1,4 +1,4 @@
-/** The runtime python3 in real instances: what a function leaves behind, and what it does to its process. */
+/** The runtime python3 in real instances: leftovers of calls, and effects of a call on its process. */
 import { chmodSync, cpSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
