@@ -54,7 +54,8 @@ export async function update(session: Session, [name = ""]: Words, flags: Flags)
   if (change === null && Object.keys(fields).length === 0) {
     throw usage("nothing to update: no field given", "list the flags with: hearth update --help");
   }
-  const client = session.client();
+  // A smoke call takes as long as any other call.
+  const client = session.client(LIMITS.cli_call_timeout_ms);
   const params = { function_id: await session.functionId(name) };
   if (change !== null) {
     // The API takes the environment as a whole.
