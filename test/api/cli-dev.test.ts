@@ -2,6 +2,7 @@
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { writeTree } from "../support/code.ts";
 import { bare, operatorOf, type Running } from "../support/command.ts";
 import { Daemon, eventually, freePort } from "../support/daemon.ts";
 
@@ -21,12 +22,12 @@ const file = (...path: string[]) => join(shell().home, ...path);
 const toml = (name: string) => `function = "${name}"\nruntime = "nodejs"\nhandler = "index.mjs#handler"\n`;
 const returns = (value: string) => `export const handler = (payload) => (${value});\n`;
 
-function project(name: string): void {
-  mkdirSync(file(name));
-  writeFileSync(file(name, "hearth.toml"), toml(name));
-  writeFileSync(file(name, "index.mjs"), returns("[payload, 1]"));
-  writeFileSync(file(name, "payload.json"), '{ "a": 1 }\n');
-}
+const project = (name: string) =>
+  writeTree(file(name), {
+    "hearth.toml": toml(name),
+    "index.mjs": returns("[payload, 1]"),
+    "payload.json": '{ "a": 1 }\n',
+  });
 
 /** Runs until `work` is done, whatever becomes of it. */
 async function withDev(name: string, work: (running: Running) => Promise<void>): Promise<void> {

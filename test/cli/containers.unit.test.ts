@@ -5,9 +5,10 @@ import { commandOf, deadline } from "../../src/cli/containers/exec.ts";
 import { egressOf } from "../../src/cli/containers/run.ts";
 import { cpuPercent } from "../../src/cli/containers/stats.ts";
 import { frames } from "../../src/cli/session/frames.ts";
+import { meterText } from "../../src/cli/session/meter.ts";
 import { megabytes, moment, seconds } from "../../src/cli/session/verb.ts";
 import { publishedPort } from "../../src/cli/verbs/containers.ts";
-import { meterText, parsePlace, renaming } from "../../src/cli/volumes/copy.ts";
+import { parsePlace, renaming } from "../../src/cli/volumes/copy.ts";
 import { TarBytes } from "../../src/cli/volumes/tar-bytes.ts";
 import { tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
 

@@ -64,8 +64,8 @@ function outputLines(session: Session, { stdout, stderr, result }: InvocationRec
   return [...lines(stdout, "|"), ...lines(stderr, session.terminal.paint("red", "!")), ...returned];
 }
 
-/** A record's line of what it was, and its output below it. */
-export function entry(session: Session, found: InvocationRecord): string {
+/** A line with the facts of a record, and its output below it. */
+function entry(session: Session, found: InvocationRecord): string {
   const { paint } = session.terminal;
   const head = [
     paint("dim", stamp(found.started_at)),
@@ -78,33 +78,36 @@ export function entry(session: Session, found: InvocationRecord): string {
   return `${[head, ...outputLines(session, found)].join("\n")}\n`;
 }
 
+/** Prints a record as it comes: its entry, or with --json a line. */
+export function print(session: Session, record: InvocationRecord): void {
+  session.terminal.out(session.flags.json === true ? `${json(record, 0)}\n` : entry(session, record));
+}
+
 export async function logs(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
-  const isFollowing = flags.follow === true;
   const limit = (flags.limit as number | undefined) ?? INVOCATIONS_SHOWN;
   const params = { function_id: await session.functionId(name) };
-  const client = session.client();
-  const read = (limit: number) =>
-    readList("invocations", limit, (query) =>
-      client.request("GET /api/functions/:function_id/invocations", { params, query }),
-    );
-  const print = (found: readonly InvocationRecord[]) => {
-    for (const one of found.toReversed()) {
-      session.terminal.out(session.flags.json === true ? `${json(one, 0)}\n` : entry(session, one));
-    }
-  };
-  if (!isFollowing) {
-    const answer = await read(limit);
-    if (session.flags.json === true) session.show(answer, () => "");
-    else print(answer.invocations);
-    return session.noteCut(answer.invocations.length, limit, answer);
+  if (flags.follow === true) {
+    const records = new NewRecords(session, params.function_id);
+    return eachPoll(session, async () => {
+      for (const one of await records.read(limit)) print(session, one);
+    });
   }
-  const records = new NewRecords(session, params.function_id);
-  await eachPoll(session, async () => print((await records.read(limit)).toReversed()));
+  const client = session.client();
+  const answer = await readList("invocations", limit, (query) =>
+    client.request("GET /api/functions/:function_id/invocations", { params, query }),
+  );
+  session.show(answer, () =>
+    answer.invocations
+      .toReversed()
+      .map((one) => entry(session, one))
+      .join(""),
+  );
+  session.noteCut(answer.invocations.length, limit, answer);
 }
 
 const idOf = ({ invocation_id }: InvocationRecord) => invocation_id;
 
-/** The records of a function that come while it is followed, in bounded looks. */
+/** The records of a function that are new since the last request; each request is bounded. */
 export class NewRecords {
   readonly #session: Session;
   readonly #params: { readonly function_id: string };
@@ -115,13 +118,13 @@ export class NewRecords {
     this.#params = { function_id };
   }
 
-  /** Resolves to the records since the last look, oldest first; at the first look to the newest `first_max`. */
+  /** Resolves to the records since the last read, oldest first; at the first read to the newest `first_max`. */
   async read(first_max: number): Promise<InvocationRecord[]> {
     const client = this.#session.client();
     const { invocations } = await readList("invocations", LIMITS.cli_follow_records_max, (query) =>
       client.request("GET /api/functions/:function_id/invocations", { params: this.#params, query }),
     );
-    // A call is recorded when it ends, in the place of when it began: what is new may stand behind what was seen.
+    // Records stand in the order in which calls began, but appear when calls end: a new one may follow known ones.
     const known = this.#seen;
     const fresh = known === null ? invocations.slice(0, first_max) : invocations.filter((one) => !known.has(idOf(one)));
     if (known !== null && known.size > 0 && fresh.length === invocations.length) {

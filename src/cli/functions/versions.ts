@@ -7,6 +7,7 @@ import type { Format } from "../output/terminal.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { bytes, relative } from "../output/time.ts";
 import { usage } from "../session/failure.ts";
+import { metered } from "../session/meter.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
 import { fileLine, settingLine } from "./changes.ts";
@@ -104,17 +105,14 @@ export async function code(session: Session, [name = "", word]: Words, flags: Fl
     return;
   }
   const passed = { bytes: 0 };
-  const counted = async function* () {
-    for await (const piece of pieces) {
-      passed.bytes += piece.length;
-      yield piece;
-    }
-  };
   const target = createWriteStream(file, { flags: "wx" });
-  await pipeline(counted, target).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== undefined && error.syscall !== undefined) throw usage(`cannot write ${file}: ${error.message}`);
-    throw error;
-  });
+  await pipeline(metered(session, "receiving", pieces, { bytes: null }, passed), target).catch(
+    (error: NodeJS.ErrnoException) => {
+      if (error.code !== undefined && error.syscall !== undefined)
+        throw usage(`cannot write ${file}: ${error.message}`);
+      throw error;
+    },
+  );
   session.show(
     { version, file, bytes_count: passed.bytes },
     () => `${bytes(passed.bytes)} written to ${shellWord(file)}\n`,

@@ -9,13 +9,13 @@ import type { ReadStream } from "node:tty";
 import { toEpochSeconds } from "../../base/clock.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { Unreachable } from "../../client/client.ts";
-import { entry, NewRecords } from "../functions/records.ts";
+import { NewRecords, print } from "../functions/records.ts";
 import { json, visible } from "../output/text.ts";
 import { milliseconds, stamp } from "../output/time.ts";
 import { report } from "../report.ts";
 import { EXIT } from "../session/failure.ts";
 import { pauseBetween } from "../session/poll.ts";
-import { type Flags, type InvocationRecord, isRefusal, type Session, type Words } from "../session/session.ts";
+import { type Flags, isRefusal, type Session, type Words } from "../session/session.ts";
 import { type DeployedFunction, deployProject, testPayload } from "./deployment.ts";
 import { type Code, type CodeEntry, scan } from "./files.ts";
 import { FolderWatch } from "./folder-watch.ts";
@@ -156,7 +156,7 @@ class Development {
       const client = this.#session.client(LIMITS.cli_call_timeout_ms);
       const record = await client.request("POST /api/functions/invoke/:name", { params: { name: chosen.name }, body });
       this.#own.add(record.invocation_id);
-      this.#print(record);
+      print(this.#session, record);
     } catch (error) {
       await this.#tell(error);
     }
@@ -169,12 +169,7 @@ class Development {
     this.#session.terminal.note(`Enter calls ${visible(one.name)}`);
   }
 
-  #print(record: InvocationRecord): void {
-    const { terminal, flags } = this.#session;
-    terminal.out(flags.json === true ? `${json(record, 0)}\n` : entry(this.#session, record));
-  }
-
-  /** Prints the calls of others, forever. */
+  /** Prints calls of other callers until the process ends. */
   async follow(): Promise<never> {
     let isNoted = false;
     for (;;) {
@@ -196,7 +191,8 @@ class Development {
     for (const { function_id } of this.#deployed?.functions ?? []) {
       const records = this.#records.get(function_id) ?? new NewRecords(this.#session, function_id);
       this.#records.set(function_id, records);
-      for (const record of await records.read(0)) if (!this.#own.delete(record.invocation_id)) this.#print(record);
+      for (const record of await records.read(0))
+        if (!this.#own.delete(record.invocation_id)) print(this.#session, record);
     }
   }
 }
@@ -212,13 +208,13 @@ export async function dev(session: Session, [folder = "."]: Words, _flags: Flags
   await development.follow();
 }
 
-/** Keys of a terminal; from anything else lines. The end of standard input ends nothing. */
+/** Reads keys of a terminal, or lines of other input. hearth dev continues after the end of its input. */
 function readKeys({ terminal }: Session, development: Development): void {
   const { stdin } = process;
   if (stdin.isTTY) terminal.raw(stdin as ReadStream);
   let isCalling = false;
   const call = async (): Promise<void> => {
-    // A key that is held down is one call after the other.
+    // A held key makes one call after the other.
     if (isCalling) return;
     isCalling = true;
     await development.invoke().finally(() => {

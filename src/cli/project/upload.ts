@@ -7,8 +7,8 @@ import { counted } from "../../base/plurals.ts";
 import type { ResponseOf } from "../../client/client.ts";
 import { visible } from "../output/text.ts";
 import { bytes } from "../output/time.ts";
+import { metered } from "../session/meter.ts";
 import type { Session } from "../session/session.ts";
-import { metered } from "../volumes/copy.ts";
 import { type Code, checkSize } from "./files.ts";
 import { tarOf } from "./tar-writer.ts";
 

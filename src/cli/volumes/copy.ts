@@ -13,6 +13,7 @@ import { accepted, succeeded } from "../daemon/operations.ts";
 import { visible } from "../output/text.ts";
 import { bytes } from "../output/time.ts";
 import { EXIT, Failure, usage } from "../session/failure.ts";
+import { metered } from "../session/meter.ts";
 import { isRefusal, type Session, type Words } from "../session/session.ts";
 import { TarBytes } from "./tar-bytes.ts";
 
@@ -25,7 +26,6 @@ export interface Tree {
 
 type Kind = "missing" | "file" | "directory";
 
-const BAR_WIDTH = 20;
 /** Of what tar has to say the end is kept. */
 const WORDS_LENGTH_MAX = 4_096;
 
@@ -165,36 +165,6 @@ class Tar {
 }
 
 const isPipeBroken = (error: unknown) => (error as NodeJS.ErrnoException | null)?.code === "EPIPE";
-
-/** Shows how much has passed. */
-export async function* metered(
-  { terminal, clock }: Session,
-  doing: string,
-  pieces: AsyncIterable<Uint8Array>,
-  total: { bytes: number | null },
-  passed: { bytes: number },
-): AsyncGenerator<Uint8Array> {
-  const meter = terminal.meter();
-  const begun_ms = clock.monotonicMs();
-  try {
-    for await (const piece of pieces) {
-      passed.bytes += piece.length;
-      const rate = passed.bytes / Math.max(1, clock.monotonicMs() - begun_ms);
-      meter.show(`${doing}  ${meterText(passed.bytes, total.bytes)}  ${bytes(Math.round(rate * 1_000))}/s`);
-      yield piece;
-    }
-  } finally {
-    meter.end();
-  }
-}
-
-/** `[####      ]  40 %  2 MiB of 5 MiB`; where nobody knows how much there will be, `2 MiB`. */
-export function meterText(done: number, total: number | null): string {
-  if (total === null || total === 0) return bytes(done);
-  const part = Math.min(1, done / total);
-  const bar = "#".repeat(Math.round(part * BAR_WIDTH)).padEnd(BAR_WIDTH);
-  return `[${bar}] ${String(Math.floor(part * 100)).padStart(3)} %  ${bytes(done)} of ${bytes(total)}`;
-}
 
 /** Of all files below, for who watches; it is known when it is. */
 function sizeOf(path: string, isWatched: boolean): { bytes: number | null } {
