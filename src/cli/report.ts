@@ -92,7 +92,7 @@ async function tellRefusal(refusal: ApiError, session: Session | null): Promise<
   return { exit_code, message: `${said.error} [${said.error_code}]`, lines, body: said };
 }
 
-/** What a handler wrote before it failed. */
+/** The end of the output of a handler that failed, a line each. */
 function outputLines(output: string | null): string[] {
   if (output === null) return [];
   const lines = output.trimEnd().split("\n");

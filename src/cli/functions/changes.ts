@@ -10,7 +10,7 @@ export type FileChange = VersionDiff["files"][number];
 /** The name of a field as commands show it. */
 export const fieldName = (field: string): string => (field === "code_sha256" ? "code" : field);
 
-/** `memory_limit_mb: 256 -> 512`; of the code only its name, for its files say more. */
+/** `memory_limit_mb: 256 -> 512`; `code` stands alone: the lines of its files follow. */
 export function settingLine({ field, from, to }: SettingChange): string {
   return field === "code_sha256" ? "  code\n" : `  ${visible(fieldName(field))}: ${json(from, 0)} -> ${json(to, 0)}\n`;
 }

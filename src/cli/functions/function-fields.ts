@@ -125,7 +125,7 @@ function fieldFlags(isUpdate: boolean): Flag[] {
 }
 
 export const CREATE_FLAGS: readonly Flag[] = [...fieldFlags(false), HANDLER_FILE, ...ENVIRONMENT];
-/** Of the version that an update makes. */
+/** Flags for the version that an update makes. */
 const SMOKE: readonly Flag[] = [
   {
     flags: "--smoke <payload>",

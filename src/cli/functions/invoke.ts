@@ -1,6 +1,6 @@
 /**
- * `hearth invoke`: what the handler returned, as JSON, or its output as it came, byte for byte; how the call went in the exit
- * code.
+ * `hearth invoke`: prints the returned value as JSON, or else the handler's output byte for byte. The exit code is the outcome
+ * of the call.
  */
 import { LIMITS } from "../../base/limits.ts";
 import type { Format, Paint } from "../output/terminal.ts";
@@ -45,7 +45,7 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
       : client.request("POST /api/functions/invoke/:name", { params: { name }, body }),
   );
   const { terminal } = session;
-  // What a handler returned is its answer; what it printed beside that is for people.
+  // A returned value is the answer; the output beside it is for people.
   const hasResult = (record.result ?? null) !== null;
   session.show(record, () => (hasResult ? `${json(record.result)}\n` : record.stdout));
   if (session.flags.json !== true) {

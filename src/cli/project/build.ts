@@ -1,6 +1,6 @@
 /**
  * `hearth deploy --build`: installs dependencies in a container of the runtime's image, made for it and removed afterwards.
- * What the build leaves in its folder is the code; the folder on this machine stays as it is.
+ * The files in its folder after the build are the code; the folder on this machine stays as it is.
  *
  * B1 The container ends with the command: removed when the build ends or on Ctrl-C, else by the daemon after
  *    `cli_build_seconds`.
@@ -140,7 +140,7 @@ async function inContainer<T>(
   try {
     return await work((await session.terminal.progress("starting a container for the build", made)).container_id);
   } finally {
-    // After Ctrl-C the process ends here, whatever became of the work.
+    // After Ctrl-C the process ends here, also if the work failed.
     await (stop.removal ?? remove().catch(() => {}));
     process.off("SIGINT", onInterrupt);
     session.interrupt_exit_code = EXIT.interrupted;

@@ -61,7 +61,7 @@ export function sentence({ terminal }: Session, { name, action, version, changes
   return `${visible(name)} is ${terminal.paint(format, "active")}, version ${version} (${what})\n`;
 }
 
-/** The same of a deployment that was not made, with the values that differ. */
+/** The line of a function in a dry run, and the values that would change. */
 export function plan({ terminal }: Session, { name, action, changes }: DeployedFunction): string {
   if (action === "unchanged") return `${visible(name)}: ${terminal.paint("dim", "unchanged")}\n`;
   const verb = { created: "create", updated: "update", activated: "activate" }[action];
@@ -79,7 +79,7 @@ export async function testPayload({ payload_file }: ProjectFunction): Promise<st
 /** The command that calls a function with its test payload. */
 export async function invokeCommand(one: ProjectFunction): Promise<string> {
   const command = `hearth invoke ${shellWord(one.name)}`;
-  // One that cannot be read is a matter of the call.
+  // The call reports a payload that cannot be read.
   const short = compact((await testPayload(one).catch(() => "")).trim());
   if (one.payload_file === null || short === "") return command;
   return short.length <= WORD_LENGTH_MAX && !short.startsWith("-")

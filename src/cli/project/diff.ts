@@ -47,7 +47,7 @@ async function activeFiles(session: Session, function_id: string): Promise<Map<s
   const gunzip = createGunzip();
   const reading = pipeline(Readable.from(pieces), gunzip);
   const files = await packedFiles(gunzip);
-  // What ended the reading early is the end of the archive.
+  // packedFiles() stops at the end of the archive, which breaks the pipeline.
   await reading.catch(() => {});
   return files;
 }

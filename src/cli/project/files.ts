@@ -16,7 +16,7 @@ export interface CodeEntry {
   readonly type: "file" | "folder" | "link";
   readonly isExecutable: boolean;
   readonly size_bytes: number;
-  /** Of a link. */
+  /** Target of a link; empty for others. */
   readonly target: string;
 }
 
@@ -24,7 +24,7 @@ export interface Code {
   readonly root: string;
   readonly entries: readonly CodeEntry[];
   readonly size_bytes: number;
-  /** Paths of what is neither file, folder nor link. */
+  /** Paths of entries that are neither file, folder nor link. */
   readonly skipped: readonly string[];
   /** Equal while nothing has changed: paths, types, sizes, and the times of the last changes. */
   readonly fingerprint: string;

@@ -10,7 +10,7 @@ import { EXIT, Failure, usage } from "../session/failure.ts";
 export class FolderWatch {
   readonly #clock: Clock;
   readonly #onChange: (begun_ms: number) => void;
-  /** By path and inode: another folder of the same name has another watch. */
+  /** Watches by path and inode: another folder of the same name has another watch. */
   readonly #watchers = new Map<string, FSWatcher>();
   #pending: { readonly begun_ms: number; cancel: () => void } | null = null;
 
@@ -55,7 +55,7 @@ export class FolderWatch {
   #watch(folder: string): FSWatcher | null {
     try {
       const watcher = watch(folder, () => this.#changed());
-      // A folder that is removed: the event of the folder above it leads to the next look.
+      // The folder was removed: its parent reports the change too.
       watcher.on("error", () => this.#changed());
       return watcher;
     } catch (error) {

@@ -1,5 +1,5 @@
 /**
- * Which files of a folder are code. `.hearthignore` decides first, then `.gitignore`, each also in the folders below and with
+ * Rules that select the files of a folder that are code. `.hearthignore` decides first, then `.gitignore`, each also in the folders below and with
  * the syntax of gitignore; then what is never code. Dependencies (`node_modules`, `site-packages`) are code although
  * projects name them in .gitignore.
  */
@@ -42,7 +42,7 @@ export class IgnoreRules {
     return new IgnoreRules(added(this.#own, own), this.#git === null ? null : added(this.#git, git));
   }
 
-  /** Whether a path below the folder is left out. */
+  /** Returns true if a path below the folder is left out. */
   isIgnored(path: string, isFolder: boolean): boolean {
     const own = verdict(this.#own, path, isFolder);
     if (own !== null) return own === "ignored";
@@ -52,7 +52,7 @@ export class IgnoreRules {
     return DEFAULTS.test(isFolder ? `${path}/` : path).ignored;
   }
 
-  /** The rules of a folder that is not left out. What .hearthignore keeps is kept with all below it. */
+  /** The rules of a folder that is not left out. A folder that .hearthignore keeps is kept whole. */
   inFolder(path: string): IgnoreRules {
     const isKept = verdict(this.#own, path, true) === "kept" || isDependencies(path, true);
     return isKept ? new IgnoreRules(this.#own, null) : this;
@@ -63,7 +63,7 @@ function isDependencies(path: string, isFolder: boolean): boolean {
   return isFolder && DEPENDENCIES.test(path.slice(path.lastIndexOf("/") + 1));
 }
 
-/** The file nearest to the path that says something decides. */
+/** The nearest file with a rule for the path decides. */
 function verdict(files: readonly RuleFile[], path: string, isFolder: boolean): "ignored" | "kept" | null {
   for (const { base, rules } of files) {
     const inside = base === "" ? path : path.slice(base.length + 1);

@@ -13,7 +13,7 @@ export const NEVER_CODE: readonly string[] = [
   ".DS_Store",
   "__pycache__",
   "*.pyc",
-  // Of editors, while a file is written.
+  // Temporary files of editors.
   "*.sw[a-p]",
   "*~",
   ".#*",

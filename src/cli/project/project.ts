@@ -19,7 +19,7 @@ type Deployment = RequestOf<"POST /api/functions/deployments">["body"];
 export type Described = Deployment["functions"][number];
 
 export interface Build {
-  /** A line for sh; null: that of the runtime. */
+  /** A line for sh; null: the default of the runtime. */
   readonly command: string | null;
   readonly egress: "on" | "off" | readonly string[];
   readonly memory_limit_mb: number | null;
@@ -44,12 +44,12 @@ export interface Project {
   refusal(error: unknown): unknown;
 }
 
-/** Whether a folder is a project. */
+/** Returns true if a folder has a hearth.toml. */
 export function isProject(folder: string): boolean {
   return existsSync(join(folder, PROJECT_FILE));
 }
 
-/** Reads a folder's hearth.toml. Throws a usage failure that names the line of what is wrong. */
+/** Reads a folder's hearth.toml. Throws a usage failure that names the line of the mistake. */
 export async function readProject(folder: string): Promise<Project> {
   const file = join(folder, PROJECT_FILE);
   if (!isProject(folder)) {

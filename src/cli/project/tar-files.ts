@@ -26,7 +26,7 @@ interface Header {
   readonly target: string;
 }
 
-/** Takes as many bytes as are asked for from pieces of any size. */
+/** Reads a given number of bytes from pieces of any size. */
 class Source {
   readonly #pieces: AsyncIterator<Uint8Array>;
   #left: Uint8Array = new Uint8Array();
@@ -57,7 +57,7 @@ class Source {
     return Buffer.concat(all);
   }
 
-  /** Ends the source, of which nothing more is read. */
+  /** Closes the source. */
   async leave(): Promise<void> {
     await this.#pieces.return?.();
   }
@@ -81,7 +81,7 @@ function header(block: Buffer): Header {
 
 const pathOf = (name: string) => name.replace(/^(\.\/)+|\/+$/g, "");
 
-/** The files and links of an archive by path. Throws Failure for one that is cut. */
+/** The files and links of an archive by path. Throws Failure for a truncated archive. */
 export async function packedFiles(pieces: AsyncIterable<Uint8Array>): Promise<Map<string, PackedFile>> {
   const source = new Source(pieces);
   const files = new Map<string, PackedFile>();

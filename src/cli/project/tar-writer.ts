@@ -34,7 +34,7 @@ function headerBlock({ name, type, mode, size, target }: Header): Buffer {
   block.fill(" ", 148, 156);
   block.write(type, 156, "latin1");
   target.copy(block, 157, 0, NAME_BYTES);
-  // GNU's, whose long names these are.
+  // Magic of GNU tar, whose entries carry the long names.
   block.write("ustar  \0", 257, "latin1");
   const sum = block.reduce((total, byte) => total + byte, 0);
   block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");

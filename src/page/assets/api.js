@@ -7,7 +7,7 @@
 /** @import { FunctionPools, FunctionPoolStatus, FunctionRecord, InvocationRecord, SessionRecord, VersionRecord } from "../wire.ts" */
 /** @typedef {"read" | "invoke" | "write" | "admin"} Scope */
 /**
- * What a form says of a version; what is absent stays, or has its default.
+ * The fields of a version as a form sends them; absent ones stay, or have their default.
  * @typedef {object} VersionBody
  * @property {string} handler
  * @property {string} runtime
@@ -254,7 +254,7 @@ export class Api {
   }
 
   /**
-   * Sends a file and resolves to the answer; only this way a browser tells how much of it has gone.
+   * Sends a file and resolves to the answer. XMLHttpRequest reports the progress of an upload; fetch does not.
    * @param {string} target
    * @param {Blob} content
    * @param {{ content_type: string, signal: AbortSignal, onProgress: (sent_bytes: number) => void }} how

@@ -67,7 +67,7 @@ export function createForm(context, title) {
     setText(short, shortCommands(described));
     setText(lines, commands(described));
   };
-  // An example of another runtime is no handler of this one; a handler that somebody wrote stays.
+  // The example of another runtime is replaced by that of this one; an edited handler stays.
   runtime.addEventListener("change", () => {
     if (RUNTIMES.some((one) => one.handler === handler.value)) handler.value = runtimeOf(runtime.value).handler;
     draw();

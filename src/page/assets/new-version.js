@@ -59,7 +59,7 @@ export function updateCard(context, onChanged) {
   return {
     element: card("New version", form),
     leave: fields.leave,
-    /** What somebody has begun to write stays. @param {FunctionRecord} record @param {number} newest_version */
+    /** Edited fields stay. @param {FunctionRecord} record @param {number} newest_version */
     update(record, newest_version) {
       if (from === null || handler.value === from.handler) handler.value = record.handler;
       if (from === null || runtime.value === from.runtime) runtime.value = record.runtime;

@@ -1,7 +1,7 @@
 /**
  * The newest records of one function. A round asks for about as many as were made since the last, not for all again:
- * records hold whole outputs. What is kept of an output, and of a result as JSON, is a preview; who opens a record gets it in
- * full from the API.
+ * records hold whole outputs. It keeps previews of outputs and of results as JSON; the view of a record asks the API for all
+ * of it.
  */
 
 /** @import { Api } from "./api.js" */

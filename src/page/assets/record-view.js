@@ -1,4 +1,4 @@
-/** One invocation in full: how it ended, where its time went, what it returned and wrote. A record never changes, so neither does this. */
+/** One invocation in full: status, phases, result and output. A record never changes, so neither does its view. */
 import { h, setText } from "./dom.js";
 import { count, counted, dateTime, milliseconds } from "./format.js";
 import { timeline } from "./timeline.js";

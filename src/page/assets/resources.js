@@ -1,4 +1,4 @@
-/** What the page asks of containers, volumes, secrets, code and operations, and of the files in the first two. */
+/** Requests of the page for containers, volumes, secrets, code and operations, and for files of the first two. */
 import { encodedPath } from "./addresses.js";
 
 /** @import { Api } from "./api.js" */

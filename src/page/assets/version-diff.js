@@ -82,7 +82,7 @@ export function versionDiff({ api }) {
   );
   return {
     element,
-    /** The newest two, unless somebody has chosen others. @param {readonly VersionRecord[]} versions newest first @param {FunctionRecord} record */
+    /** Selects the newest two, unless the user has selected others. @param {readonly VersionRecord[]} versions newest first @param {FunctionRecord} record */
     update(versions, record) {
       function_id = record.id;
       show(element, versions.length > 1);

@@ -1,5 +1,5 @@
 /**
- * The fields of a form that say what a version runs: runtime, handler and code. The code is an archive, which is uploaded
+ * The form fields for runtime, handler and code of a version. The code is an archive, which is uploaded
  * when the form is sent; the version then takes it by its digest.
  */
 import { h, setText, show } from "./dom.js";
@@ -88,7 +88,7 @@ export function versionFields(context, prefix) {
     handler,
     leave: code.leave,
     clear: code.clear,
-    /** @param {boolean} value whether the version before has code, which stays */
+    /** @param {boolean} value true if the current version has code, which stays */
     setHasCode(value) {
       hasCode = value;
       draw();

@@ -1,4 +1,4 @@
-/** The versions of a function: who made them, which one is current, one click to any other, and what two differ in. */
+/** The versions of a function with their authors, the button that activates one, and the comparison of two. */
 import { h, KeyedList, setText, show } from "./dom.js";
 import { bytes, dateTime } from "./format.js";
 import { versionDiff } from "./version-diff.js";
