@@ -107,13 +107,13 @@ class Side {
     return [this.warm, this.rested, this.cold, this.bundled, ...sources, this.starts, this.churn];
   }
 
-  /** One call; null when it failed. */
-  async call(connection: Connection, daemon: Daemon, name: string, into: Samples) {
+  /** Makes a call. Resolves to null if it failed. */
+  async #call(connection: Connection, daemon: Daemon, name: string, into: Samples) {
     const bytes = daemon.invocation(name, PAYLOAD);
-    const begun_ms = performance.now();
-    const reply = await connection.request(bytes);
-    const latency_ms = performance.now() - begun_ms;
-    const record = recordOf(reply, PAYLOAD);
+    const begun_ms = machineMs();
+    const reply = await connection.request(bytes).catch(String);
+    const latency_ms = machineMs() - begun_ms;
+    const record = typeof reply === "string" ? reply : recordOf(reply, PAYLOAD);
     if (typeof record !== "string") return { latency_ms, record };
     into.fail(record);
     return null;
@@ -147,7 +147,7 @@ class Side {
     const samples: number[] = [];
     for (let i = 0; i < count; i++) {
       if (rest_ms > 0) await pause(rest_ms);
-      const found = await this.call(connection, daemon, "warm", into);
+      const found = await this.#call(connection, daemon, "warm", into);
       // The first half of the calls back to back is warm-up.
       if (found !== null && (rest_ms > 0 || i >= count / 2)) samples.push(found.latency_ms);
     }
@@ -167,10 +167,10 @@ class Side {
     for (let i = 0; i < count; i++) {
       const name = `${kind}-${i}`;
       await deployCode(daemon, { name, runtime, instance_calls_max: 1 }, files(i));
-      await this.call(connection, daemon, name, into);
+      await this.#call(connection, daemon, name, into);
       await cellsReady(daemon, runtime);
       await pause(REST_MS);
-      const found = await this.call(connection, daemon, name, into);
+      const found = await this.#call(connection, daemon, name, into);
       if (found === null || i === 0) continue;
       const { record, latency_ms } = found;
       if (!record.cold_start) into.fail("not a cold start");
@@ -196,25 +196,18 @@ class Side {
         Array.from({ length: starts_count + 1 }, () => Connection.open(daemon.port)),
       );
       const begun_ms = machineMs();
-      await Promise.all(connections.map((connection) => this.#answered(connection, daemon, "hold", this.starts)));
+      await Promise.all(connections.map((connection) => this.#call(connection, daemon, "hold", this.starts)));
       this.starts.rounds.push([(starts_count * 1_000) / (machineMs() - begun_ms - HOLD_MS)]);
       await deployCode(daemon, { name: "churn", runtime, instance_calls_max: 1 }, echo(runtime));
       let left = starts_count;
       const churn_ms = machineMs();
       const lanes = connections.slice(0, 8).map(async (connection) => {
-        while (left-- > 0) await this.#answered(connection, daemon, "churn", this.churn);
+        while (left-- > 0) await this.#call(connection, daemon, "churn", this.churn);
       });
       await Promise.all(lanes);
       this.churn.rounds.push([(starts_count * 1_000) / (machineMs() - churn_ms)]);
       for (const connection of connections) connection.close();
     });
-  }
-
-  async #answered(connection: Connection, daemon: Daemon, name: string, into: Samples): Promise<void> {
-    const outcome = await connection
-      .request(daemon.invocation(name, PAYLOAD))
-      .then((reply) => recordOf(reply, PAYLOAD), String);
-    if (typeof outcome === "string") into.fail(outcome);
   }
 
   phaseNote(): string {

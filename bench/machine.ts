@@ -23,7 +23,7 @@ export interface Header {
 const NOT_MEASURED = [
   "other machines, several nodes, a remote store",
   "podman and docker (not installed by set-up)",
-  "payloads above a hundred bytes, runtimes other than shell",
+  "payloads above a hundred bytes",
   "clients on another host: load generator and server share the processors, on both sides of each comparison",
   "the first start after a boot, with cold page caches",
 ];
