@@ -37,8 +37,17 @@ export function toEpochSeconds(ms: EpochMs): EpochSeconds {
   return Math.floor(ms / 1000);
 }
 
+const SECOND_MS = 1_000;
+/** Text of the second that was asked for last: a busy daemon asks thousands of times a second. */
+const last = { second: Number.NaN, text: "" };
+
 export function toIsoTime(ms: EpochMs): IsoTime {
-  return new Date(ms).toISOString();
+  const second = Math.floor(ms / SECOND_MS);
+  if (second !== last.second) {
+    last.text = new Date(second * SECOND_MS).toISOString().slice(0, -4);
+    last.second = second;
+  }
+  return `${last.text}${String(Math.floor(ms) - second * SECOND_MS).padStart(3, "0")}Z`;
 }
 
 /** As HTTP headers show it (RFC 9110 §5.6.7). */

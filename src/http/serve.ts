@@ -78,6 +78,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   let spool: Spool | null = null;
   let early: EarlyHeaders | null = null;
   let result: unknown;
+  const sent_params = c.req.param();
   try {
     let credential = "";
     if (route.auth !== "public") {
@@ -94,7 +95,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
         ? undefined
         : deps.authenticator.caller(credential).then(() => {});
     checkPath(incoming.url ?? "");
-    const params = route.params === null ? c.req.param() : validate(route.params, c.req.param(), "INVALID_ARGUMENT");
+    const params = route.params === null ? sent_params : validate(route.params, sent_params, "INVALID_ARGUMENT");
     const query =
       route.query === null ? undefined : validate(route.query, parseQuery(incoming.url ?? ""), "INVALID_ARGUMENT");
     if (route.socket !== null) checkUpgrade(incoming);
@@ -152,7 +153,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     operation: route.operation,
     address: addressOf(incoming),
     is_change,
-    target: is_change || error_code !== null ? targetOf(c.req.param(), result) : null,
+    target: is_change || error_code !== null ? targetOf(sent_params, result) : null,
     status,
     error_code,
     is_poll,

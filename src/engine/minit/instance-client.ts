@@ -36,6 +36,8 @@ export class MinitClient implements InstanceMinit {
   readonly #pings = new Map<number, () => void>();
   readonly #reader: FrameReader;
   #next_id = 1;
+  /** Frames of this turn of the event loop that are not written yet. */
+  #frames: Buffer[] = [];
   #resident: ResidentClient | null = null;
   #closed: Error | null = null;
   #hasEnded = false;
@@ -167,12 +169,14 @@ export class MinitClient implements InstanceMinit {
    * of a call. `process.nextTick` would write after each single request of the turn.
    */
   #writeLater(frame: Buffer): void {
-    const socket = this.#socket;
-    if (socket.writableCorked === 0) {
-      socket.cork();
-      setImmediate(() => socket.uncork());
-    }
-    socket.write(frame);
+    if (this.#frames.length === 0) setImmediate(() => this.#writeFrames());
+    this.#frames.push(frame);
+  }
+
+  #writeFrames(): void {
+    const frames = this.#frames;
+    this.#frames = [];
+    if (this.isOpen) this.#socket.write(frames.length === 1 ? (frames[0] as Buffer) : Buffer.concat(frames));
   }
 
   /** Returns the next id, never 0: that is no id of a call. */

@@ -169,7 +169,7 @@ export class Invoker {
       ended_at: toEpochSeconds(arrived_epoch_ms + total_ms),
       duration_ms: Math.round(outcome.timings.handler),
       exit_code: outcome.exit_code,
-      result: outcome.result === null ? null : JSON.parse(outcome.result),
+      result: outcome.result?.value ?? null,
       stdout: outcome.stdout,
       stderr: outcome.stderr,
       stdout_truncated: outcome.stdout_truncated,
@@ -179,7 +179,7 @@ export class Invoker {
       instance_nonce: outcome.instance_nonce,
       timings: { ...outcome.timings, total: total_ms },
     };
-    await this.#invocations.append(target.function_seq, number, result, outcome.result);
+    await this.#invocations.append(target.function_seq, number, result, outcome.result?.json ?? null);
     const { version, status: how, cold_start: cold } = result;
     request.note({ version, invocation_id: number.id, cold, outcome: how });
     const commit_ms = this.#clock.monotonicMs() - ended_ms;

@@ -2,13 +2,20 @@
 import { LIMITS } from "../../base/limits.ts";
 import type { InvocationRecord, InvocationTimings } from "../schema.ts";
 
-/** What a record says of how the handler went. `result` is JSON; null: there is none. */
+/** A result of a handler: the JSON that it sent, and its value. */
+export interface Result {
+  readonly json: string;
+  readonly value: InvocationRecord["result"];
+}
+
+/** What a record says of how the handler went. */
 export interface Ending
   extends Pick<
     InvocationRecord,
     "status" | "exit_code" | "stdout" | "stderr" | "stdout_truncated" | "stderr_truncated" | "error_message"
   > {
-  readonly result: string | null;
+  /** Null: there is none. */
+  readonly result: Result | null;
 }
 
 /** What a record says of how the call went. */

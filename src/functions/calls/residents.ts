@@ -95,14 +95,13 @@ export function endText(end: ResidentEnd, oomKilled: boolean, memory_limit_mb: n
   return `the process of the instance exited with ${end.exit_code}`;
 }
 
-/** Returns the result as JSON, or what is wrong with it. */
-function checked(content: Buffer): { readonly result: string | null } | { readonly complaint: string } {
+/** Returns the result, or what is wrong with it. */
+function checked(content: Buffer): Pick<Ending, "result"> | { readonly complaint: string } {
   if (content.length === 0) return { result: null };
-  const text = content.toString();
+  const json = content.toString();
   try {
     checkShape(content, "the result");
-    JSON.parse(text);
-    return { result: text };
+    return { result: { json, value: JSON.parse(json) } };
   } catch (error) {
     return { complaint: error instanceof AppError ? errorText(error) : "the result is not JSON" };
   }

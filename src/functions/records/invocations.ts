@@ -23,13 +23,11 @@ import {
 import { trimStorage } from "../quota.ts";
 import type { InvocationRecord, InvocationStatus, InvocationTimings } from "../schema.ts";
 import { ALL_RECORDS, deleteExpired, nextBytePage, RECORD_BYTES } from "./byte-paging.ts";
-import { InvocationIds, type InvocationPlace } from "./invocation-ids.ts";
+import { InvocationIds, type InvocationNumber } from "./invocation-ids.ts";
 import type { NumberSource } from "./invocation-numbers.ts";
 
 /** First number whose id is masked, and the key of the mask. */
 const ID_KEY = "invocation_id_mask";
-const ID_KEY_DIGITS = 32;
-const SUFFIX_LENGTH = 8;
 const FLAG_STDOUT_TRUNCATED = 1;
 const FLAG_STDERR_TRUNCATED = 2;
 
@@ -68,10 +66,6 @@ const OWNERLESS = `WITH RECURSIVE owner (seq) AS (
 
 type FunctionKey = { readonly function_seq: number; readonly id: string; readonly name: string };
 
-export interface InvocationNumber extends InvocationPlace {
-  readonly id: string;
-}
-
 export interface InvocationsOptions {
   readonly store: Store;
   readonly ids: Ids;
@@ -90,7 +84,7 @@ export class Invocations {
   readonly #quotas: Quotas;
   readonly #numbers: NumberSource;
   readonly #append: Append;
-  #numbering = new InvocationIds("", 0);
+  #numbering: InvocationIds;
 
   constructor({ store, ids, node, log, quotas, numbers }: InvocationsOptions) {
     this.#store = store;
@@ -99,6 +93,7 @@ export class Invocations {
     this.#log = log;
     this.#quotas = quotas;
     this.#numbers = numbers;
+    this.#numbering = new InvocationIds(ids, "", 0);
     this.#append = store.appender("invocations", COLUMNS);
   }
 
@@ -111,19 +106,17 @@ export class Invocations {
   async boot(): Promise<void> {
     const first = await this.#numbers.boot();
     const sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING";
-    await this.#store.write([{ sql, args: [ID_KEY, `${first}.${this.#ids.hex(ID_KEY_DIGITS)}`] }], {
+    await this.#store.write([{ sql, args: [ID_KEY, `${first}.${InvocationIds.newKey(this.#ids)}`] }], {
       durable: true,
     });
     const kept = await this.#store.readOne("SELECT value FROM meta WHERE key = ?", [ID_KEY]);
     const [from = "", key = ""] = String(kept?.value).split(".");
-    this.#numbering = new InvocationIds(key, Number(from));
+    this.#numbering = new InvocationIds(this.#ids, key, Number(from));
   }
 
   /** The next invocation's number and id. */
   number(): InvocationNumber {
-    const seq = this.#numbers.next();
-    const suffix = this.#ids.random(SUFFIX_LENGTH);
-    return { seq, suffix, id: this.#numbering.id({ seq, suffix }) };
+    return this.#numbering.next(this.#numbers.next());
   }
 
   /** Commits a record, with its `result` as JSON. When this resolves the record survives any crash of the daemon. */
