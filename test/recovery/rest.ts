@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { expect } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { type Daemon, eventually, type Leftovers } from "../support/daemon.ts";
+import { type Daemon, eventually } from "../support/daemon.ts";
 
 export type Counts = Readonly<Record<string, number>>;
 
@@ -22,8 +22,8 @@ export async function countAtRest(daemon: Daemon, cells = 2, living = NONE): Pro
   const last: { counts: Counts } = { counts: {} };
   // The launcher and the cells. Its children that take links down live a moment longer than the links, and what they
   // take down goes one after the other: twice the same is rest.
-  return eventually("nothing else runs", () => {
-    const now = counts(daemon.leftovers());
+  return eventually("nothing else runs", async () => {
+    const now = await counts(daemon);
     const isAtRest = now.processes === 1 + cells + living.processes && isDeepStrictEqual(now, last.counts);
     last.counts = now;
     return isAtRest ? now : null;
@@ -34,8 +34,8 @@ export async function countAtRest(daemon: Daemon, cells = 2, living = NONE): Pro
 export async function expectAtRest(daemon: Daemon, before: Counts, cells = 2, living = NONE): Promise<void> {
   await poolAtRest(daemon, cells, living);
   const last: { counts: Counts } = { counts: {} };
-  await eventually("the counts are as before", () => {
-    last.counts = counts(daemon.leftovers());
+  await eventually("the counts are as before", async () => {
+    last.counts = await counts(daemon);
     return isDeepStrictEqual(last.counts, before);
   }).catch(() => {});
   // Not counted again: links that rest are removed in batches, by a process of a moment each.
@@ -59,6 +59,17 @@ async function poolAtRest(daemon: Daemon, cells: number, living: Living): Promis
   }).catch(() => expect(last.seen).toEqual(rest));
 }
 
-function counts(left: Leftovers): Counts {
-  return Object.fromEntries(Object.entries(left).map(([what, list]) => [what, list.length]));
+/**
+ * A cell counts as its minit. The process of a runtime that some cells have beside it does not: demand decides which cells
+ * these are, for minutes after the last function of the runtime was deleted.
+ */
+async function counts(daemon: Daemon): Promise<Counts> {
+  const { body } = await daemon.call("GET", "/api/functions/pool/stats");
+  const left = Object.entries(daemon.leftovers()).map(([what, list]): [string, number] => [what, list.length]);
+  const all = Object.fromEntries(left);
+  return { ...all, processes: (all.processes ?? 0) - residentCount(body.classes) };
+}
+
+function residentCount(classes: readonly { readonly class: string; readonly cells: number }[]): number {
+  return classes.filter((of) => !of.class.startsWith("shell-")).reduce((sum, { cells }) => sum + cells, 0);
 }
