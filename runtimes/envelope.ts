@@ -3,13 +3,18 @@
  * (minit/protocol.h, "A resident process").
  *
  * A request is a u32 (little endian) with the length of the head, the head as JSON in UTF-8, and the body. The first
- * request is a `bind` without a body: the process loads its function, once. Every later request is a `call`, whose body
+ * request is a `bind`: the process loads its function, once. Its body is a code cache or empty. Every later request is a `call`, whose body
  * is the payload. The daemon may send the first call before the bind is answered: the process answers in this order.
  *
  * An answer is CALL_RESULT with a status below and its content. Console output of a call goes into CALL_LOG.
  */
 
-/** Tells a started process which function it serves. Answer: RETURNED, or NOT_LOADED with an `ErrorContent`. */
+/**
+ * Tells a started process which function it serves. Answer: RETURNED, or NOT_LOADED with an `ErrorContent`.
+ *
+ * A code cache is what a process compiled of the version while it loaded it. The daemon does not look into it: it keeps the
+ * content of the first such answer, and sends it to later processes of the same version alone. A process may ignore it.
+ */
 export interface BindHead {
   readonly type: "bind";
   /** The handler of the version, in the form that the runtime defines. */
@@ -30,6 +35,8 @@ export interface BindHead {
   readonly working_directory: string;
   /** The whole environment of the process from now on. */
   readonly environment: Readonly<Record<string, string>>;
+  /** True: the content of RETURNED is a code cache of at most `result_bytes_max` bytes, or empty. */
+  readonly code_cache?: true;
 }
 
 /** One call. */

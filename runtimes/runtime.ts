@@ -39,6 +39,11 @@ export interface Runtime {
   readonly hasProtocol: boolean;
   /** True if a version without code cannot be deployed. */
   readonly needsCode: boolean;
+  /**
+   * True if processes of such a version load much faster with a code cache (envelope.ts). Absent: the runtime has none.
+   * `code_size_bytes`: size of all files of the code.
+   */
+  hasCodeCache?(handler: string, code_size_bytes: number): boolean;
   /** Returns the file or command that a handler names; null if only running it can tell. */
   program(handler: string, protocol: BindHead["protocol"]): Program | null;
   /** Returns what is wrong with a handler, or null. */

@@ -8,6 +8,9 @@ export const FUNCTION_LIMITS = {
   function_images_max: 64,
   /** Largest result of a handler, as JSON. The programs of nodejs and python3 have the same number. */
   result_bytes_max: 1024 * 1024,
+  /** Code caches of all versions in the daemon's memory, and those of one tenant. Each has at most `result_bytes_max`. */
+  code_caches_bytes_max: 16 * 1024 * 1024,
+  code_caches_per_tenant_bytes_max: 4 * 1024 * 1024,
   instance_calls_max: 1_000_000_000,
   /** Secrets that a version names as files. */
   function_secrets_max: 32,

@@ -72,6 +72,19 @@ def handler(payload, context):
     });
   });
 
+  it("in TypeScript is compiled in the first instance of a version, and not again in the next", async () => {
+    const code = `
+import { getCompileCacheDir } from "node:module";
+import { readdirSync } from "node:fs";
+const directory = getCompileCacheDir();
+const found = directory === undefined ? [] : readdirSync(directory);
+export const handler = (): boolean => found.length > 0;
+`;
+    await user.deploy("typescript", { "index.ts": code }, { ...NODEJS, handler: "index.ts", instance_calls_max: 1 });
+    const found = [await user.invoke("typescript"), await user.invoke("typescript")].map(({ result }) => result);
+    expect(found).toEqual([false, true]);
+  });
+
   it("comes back as it was sent", async () => {
     const function_id = await user.deploy("back", { ...echo, "bin/run.sh": "#!/bin/sh\n" }, NODEJS);
     const response = await fetch(`${daemon.url}/api/functions/${function_id}/versions/1/code`, {

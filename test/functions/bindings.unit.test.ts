@@ -1,11 +1,13 @@
-/** Bindings of instances whose engine cannot attach the code of a version. */
+/** Bindings: engines that cannot attach the code of a version, and code caches. */
 import { expect, it } from "vitest";
+import { type BindHead, STATUS } from "../../runtimes/index.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
-import type { Instance, Instances } from "../../src/engine/ports.ts";
+import type { CallOutcome, Instance, Instances, Resident } from "../../src/engine/ports.ts";
 import { Bindings } from "../../src/functions/calls/bindings.ts";
 import { SAMPLES } from "../../src/functions/samples.ts";
-import { prepare } from "../../src/functions/target.ts";
+import type { FunctionRecord } from "../../src/functions/schema.ts";
+import { type Prepared, prepare } from "../../src/functions/target.ts";
 import { NO_CODE, NO_SECRETS } from "./no-parts.ts";
 
 const DIGEST = "ab".repeat(32);
@@ -37,4 +39,76 @@ it("fail to start an instance if the code is there", async () => {
   const { bindings, binding } = bound({});
   await expect(binding).rejects.toMatchObject({ code: "START_FAILED", message: "cannot attach" });
   expect(bindings.faultOf(version.group)).toBeNull();
+});
+
+/** Bindings whose processes answer a bind with these contents, and the requests that the processes got. */
+function withProcesses(...answers: readonly { readonly status: number; readonly content: string }[]) {
+  const left = [...answers];
+  const requests: { readonly wants: boolean; readonly body: string }[] = [];
+  const call: Resident["call"] = async ({ payload }) => {
+    const bytes = Buffer.from(payload);
+    const end = 4 + bytes.readUInt32LE(0);
+    const head = JSON.parse(bytes.toString("utf8", 4, end)) as BindHead;
+    requests.push({ wants: head.code_cache === true, body: bytes.toString("utf8", end) });
+    const { status, content } = left.shift() ?? { status: STATUS.returned, content: "" };
+    const ended = { cancelled: false, timed_out: false, result_truncated: false, log_truncated: false };
+    return { ...ended, status, result: Buffer.from(content), handler_ms: 1 } as CallOutcome;
+  };
+  const nothing = () => {};
+  const engine = { attach: async () => {}, mark: nothing, limit: nothing, attribute: nothing, furnished: nothing };
+  const bindings = new Bindings({
+    instances: engine as Partial<Instances> as Instances,
+    clock: systemClock,
+    secrets: NO_SECRETS,
+    code: { ...NO_CODE, hold: () => () => {} },
+  });
+  const resident = { call } as Partial<Resident> as Resident;
+  const bind = (of: Prepared) => {
+    bindings.set(of);
+    return bindings.bind({ id: "i1", resident } as Partial<Instance> as Instance, of.group, () => false);
+  };
+  return { bindings, requests, bind };
+}
+
+const made = (content: string) => ({ status: STATUS.returned, content });
+const typescript = (more: Partial<FunctionRecord>) =>
+  prepare({
+    ...SAMPLES.created,
+    runtime: "nodejs",
+    handler: "index.ts",
+    code_sha256: DIGEST,
+    code_size_bytes: 10,
+    ...more,
+  });
+
+it("give the code cache of a version's first process to the next ones, and to no other version", async () => {
+  const { bindings, requests, bind } = withProcesses(made("first"), made("second"), made("third"));
+  const [one, other] = [typescript({ version: 1 }), typescript({ id: "fn_2", tenant_id: "t2" })];
+  for (const of of [one, one, other, one]) await bind(of);
+  expect(requests).toEqual([
+    { wants: true, body: "" },
+    { wants: false, body: "first" },
+    { wants: true, body: "" },
+    { wants: false, body: "first" },
+  ]);
+  bindings.forget(one.group);
+  await bind(one);
+  expect(requests.at(-1)).toEqual({ wants: true, body: "" });
+});
+
+it("drop a code cache with which a process does not load, and at other code under the same number", async () => {
+  const error = { status: STATUS.not_loaded, content: '{"type":"Error","message":"x"}' };
+  const { requests, bind } = withProcesses(made("a"), error, made("b"), made(""), made("c"));
+  const version = typescript({});
+  for (const of of [version, version, version, typescript({ code_sha256: "cd".repeat(32) }), version]) await bind(of);
+  expect(requests.map(({ body }) => body)).toEqual(["", "a", "", "", ""]);
+});
+
+it("ask for no code cache where the runtime has none", async () => {
+  const { requests, bind } = withProcesses(made("x"), made("x"));
+  for (const handler of ["index.mjs", "index.mjs"]) await bind(typescript({ handler }));
+  expect(requests).toEqual([
+    { wants: false, body: "" },
+    { wants: false, body: "" },
+  ]);
 });

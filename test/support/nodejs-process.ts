@@ -8,7 +8,7 @@ import { CODE_INSIDE, RUNTIME_INSIDE } from "../../runtimes/runtime.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
 import { type Tree, writeTree } from "./code.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
-import { bindHead, callHead } from "./resident-requests.ts";
+import { bindHead, callHead, requestOf } from "./resident-requests.ts";
 
 /** Returns the argv of the runtime with this machine's paths. The process's directory takes the place of /tmp. */
 function argvOf(code_directory: string): string[] {
@@ -29,27 +29,28 @@ export class NodejsProcess {
   /** Answer to the bind. */
   readonly bound: Promise<Answer>;
 
-  private constructor(resident: ResidentProcess, code_directory: string, head: BindHead) {
+  private constructor(resident: ResidentProcess, code_directory: string, bind: Buffer) {
     this.resident = resident;
     this.code_directory = code_directory;
-    this.bound = resident.bind(head);
+    this.bound = resident.request(bind);
   }
 
   /**
    * Starts the process and binds it to the files of a function. Does not wait for the bind. `wrap` may put a command
-   * around that of the process.
+   * around that of the process. `cache` is the body of the bind. `code`: a directory for the files; a new one by default.
    */
   static async start(
     files: Tree,
     bind: Partial<BindHead> = {},
     wrap: (argv: readonly string[]) => readonly string[] = (argv) => argv,
+    cache: Uint8Array = new Uint8Array(),
+    code = mkdtempSync(join(tmpdir(), "code-")),
   ): Promise<NodejsProcess> {
-    const code = mkdtempSync(join(tmpdir(), "code-"));
     writeTree(code, files);
     const resident = await ResidentProcess.open(wrap(argvOf(code)));
     const environment = { PATH: process.env.PATH ?? "", COLOUR: "blue", SCRATCH: resident.directory };
     const head = bindHead({ handler: "index.mjs#handler", working_directory: code, environment, ...bind });
-    return new NodejsProcess(resident, code, head);
+    return new NodejsProcess(resident, code, requestOf(head, cache));
   }
 
   /** Calls the function. A payload that is no text or bytes is sent as JSON. */

@@ -81,7 +81,7 @@ export class Calls {
   wire = null;
   output = null;
   #contexts;
-  #code_directory;
+  #directories;
   #inFlight = new Map();
   /** The bind, its promise, and what came of it: a handler, or the ErrorContent of NOT_LOADED. */
   #binding = null;
@@ -93,9 +93,9 @@ export class Calls {
   #timer = null;
   #expire = () => this.#checkDeadlines();
 
-  constructor(contexts, code_directory, onBound) {
+  constructor(contexts, directories, onBound) {
     this.#contexts = contexts;
-    this.#code_directory = code_directory;
+    this.#directories = directories;
     this.#onBound = onBound;
   }
 
@@ -117,7 +117,7 @@ export class Calls {
     const call = new Call(id, parse(bytes.toString("utf8", start + 4, body)));
     this.#inFlight.set(id, call);
     if (call.isBind) {
-      this.#bind(call);
+      this.#bind(call, bytes.subarray(body, end));
       return;
     }
     this.#watch(call.head.deadline_ms);
@@ -137,18 +137,18 @@ export class Calls {
     this.fail(call, error, call.isBind ? NOT_LOADED : EXITING);
   }
 
-  async #bind(call) {
+  async #bind(call, cache) {
     if (this.#binding !== null) {
       this.fail(call, new RuntimeError("ProtocolError", "the process is bound already"), FAILED);
       return;
     }
     this.#binding = call.head;
-    this.#bound = this.#contexts.run(call, load, call.head, this.#code_directory);
+    this.#bound = this.#contexts.run(call, load, call.head, cache, this.#directories);
     try {
-      const handler = await this.#bound;
+      const { handler, code_cache } = await this.#bound;
       this.#onBound(call.head);
       this.#handler = handler;
-      if (!call.isDone) this.#finish(call, RETURNED, "");
+      if (!call.isDone) this.#finish(call, RETURNED, code_cache ?? "");
     } catch (error) {
       this.output.error(call, stackOf(error));
       this.#refusal = contentOf(error);
@@ -196,12 +196,13 @@ export class Calls {
     };
   }
 
-  #finish(call, status, text) {
+  /** Answers with text, or with bytes. */
+  #finish(call, status, content) {
     call.isDone = true;
     this.#inFlight.delete(call.id);
     call.giveBack?.();
     if (call.isLate) this.wire.answer(call.id, TIMED_OUT, "");
-    else this.wire.answer(call.id, status, text);
+    else this.wire.answer(call.id, status, content);
   }
 
   #watch(deadline_ms) {

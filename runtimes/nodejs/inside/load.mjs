@@ -2,6 +2,7 @@
 import { statSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { loadCompiled } from "./compiled.mjs";
 import { RuntimeError } from "./errors.mjs";
 
 const DEFAULT_EXPORTS = ["default", "handler"];
@@ -68,8 +69,11 @@ async function imported(path, { memory_limit_mb }, code_directory) {
   }
 }
 
-/** Returns the handler of a `BindHead`. Throws whatever the module throws, or a RuntimeError. */
-export async function load(head, code_directory) {
+/**
+ * Resolves to the handler of a `BindHead`, and a code cache or null. `cache` is that of the bind, `scratch` a directory for
+ * temporary files. Rejects with whatever the module throws, or a RuntimeError.
+ */
+export async function load(head, cache, { code_directory, scratch }) {
   const [file, name] = head.handler.split("#", 2);
   setEnvironment(head.environment);
   process.title = `hearth ${head.function_name}`;
@@ -77,5 +81,7 @@ export async function load(head, code_directory) {
   const path = resolve(code_directory, file);
   assertFile(path, file);
   process.argv = [process.execPath, path];
-  return handlerOf(await imported(path, head, code_directory), file, name);
+  const options = { isWanted: head.code_cache === true, parent: scratch, memory_limit_mb: head.memory_limit_mb };
+  const { loaded, made } = await loadCompiled(() => imported(path, head, code_directory), cache, options);
+  return { handler: handlerOf(loaded, file, name), code_cache: made };
 }

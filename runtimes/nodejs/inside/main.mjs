@@ -12,7 +12,7 @@ import { Wire } from "./wire.mjs";
 
 const [, , code_directory = "/function", ...scratch] = process.argv;
 const contexts = new AsyncLocalStorage();
-const calls = new Calls(contexts, code_directory, (binding) => {
+const calls = new Calls(contexts, { code_directory, scratch: scratch[0] }, (binding) => {
   if (binding.cleanup) cleanup.start();
   limitGrowth(binding.memory_limit_mb);
 });

@@ -65,10 +65,11 @@ export class Wire {
     this.flush();
   }
 
-  /** Answers with JSON text, or with nothing if it is empty. */
+  /** Answers with JSON text, with nothing if it is empty, or with bytes. */
   answer(id, status, text) {
     // A character of UTF-16 has at most three bytes in UTF-8.
-    if (text.length * 3 > CHUNK_BYTES_MAX) this.#answerBytes(id, status, Buffer.from(text));
+    if (typeof text !== "string") this.#answerBytes(id, status, text);
+    else if (text.length * 3 > CHUNK_BYTES_MAX) this.#answerBytes(id, status, Buffer.from(text));
     else {
       const start = this.#begin(RESULT, id, 4 + text.length * 3) - HEAD_BYTES;
       const out = this.#out;

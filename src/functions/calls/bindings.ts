@@ -5,6 +5,8 @@
  * B1. An instance is marked on the host before anything of the version runs in it, so that no later process takes it for a
  *     cell. One with an attachment and without a mark is removed by the engine.
  * B2. The code of a version is held while an instance has it.
+ * B3. The code cache of a version is what the first of its processes answered to its bind, before any call. It goes to
+ *     processes of that version alone, and is dropped when one of them does not load.
  */
 import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
@@ -12,6 +14,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import type { Adopted, Instance, Instances } from "../../engine/ports.ts";
 import type { FunctionRecord } from "../schema.ts";
 import type { Prepared } from "../target.ts";
+import { CodeCaches } from "./code-caches.ts";
 import { type Ending, failedEnding, rounded } from "./outcome.ts";
 import { bindResident } from "./residents.ts";
 
@@ -53,6 +56,7 @@ export class Bindings {
   readonly #holds = new Map<string, () => void>();
   /** By group: why its handler could not be loaded the last time. */
   readonly #faults = new Map<string, Ending>();
+  readonly #caches = new CodeCaches();
 
   constructor(options: BindingsOptions) {
     this.#options = options;
@@ -60,12 +64,17 @@ export class Bindings {
 
   /** Sets what instances of a group are bound to. Before the pool learns of the group. */
   set(version: Prepared): void {
+    // A version that did not come to be had the same group.
+    if (this.#versions.get(version.group)?.record.code_sha256 !== version.record.code_sha256) {
+      this.#caches.delete(version.group);
+    }
     this.#versions.set(version.group, version);
   }
 
   forget(group: string): void {
     this.#versions.delete(group);
     this.#faults.delete(group);
+    this.#caches.delete(group);
   }
 
   /** The tenant of an open group. */
@@ -169,8 +178,13 @@ export class Bindings {
     this.#mark(instance, version);
     const cell_ms = clock.monotonicMs() - begun_ms;
     if (instance.resident === null) return { environment, fault: null, load_ms: null, cell_ms };
-    const { fault, load_ms } = await bindResident(instance.resident, version, environment, hasOomKill);
-    if (fault !== null) return this.#faulty(group, fault, { begun_ms, load_ms });
+    const cache = hasCodeCache(version) ? this.#caches.get(group) : null;
+    const { fault, load_ms, made } = await bindResident(instance.resident, version, environment, hasOomKill, cache);
+    if (fault !== null) {
+      this.#caches.delete(group);
+      return this.#faulty(group, fault, { begun_ms, load_ms });
+    }
+    if (made !== null && this.#versions.get(group) === version) this.#caches.keep(group, record.tenant_id, made);
     failpoint("functions.bind.loaded");
     this.#faults.delete(group);
     exiting(() => instances.furnished(instance));
@@ -230,6 +244,10 @@ function exiting(step: () => void): void {
   } catch (cause) {
     throw new AppError("START_FAILED", `the instance exited before it was bound: ${errorText(cause)}`, { cause });
   }
+}
+
+function hasCodeCache({ record, runtime }: Prepared): boolean {
+  return runtime.hasCodeCache?.(record.handler, record.code_size_bytes ?? 0) ?? false;
 }
 
 /** True for a version that needs nothing of an instance but its limits. */

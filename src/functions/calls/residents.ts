@@ -15,6 +15,7 @@ import { type Ending, failedEnding, IDLE, messageText, oomText, type Served, tim
 
 const HEAD_LENGTH_BYTES = 4;
 const MEGABYTE = 1024 * 1024;
+const EMPTY = Buffer.alloc(0);
 
 function envelope(head: BindHead | CallHead, body: string): Buffer {
   const text = JSON.stringify(head);
@@ -26,9 +27,10 @@ function envelope(head: BindHead | CallHead, body: string): Buffer {
   return buffer;
 }
 
-function bindHead(target: Prepared, environment: Readonly<Record<string, string>>): BindHead {
+function bindHead(target: Prepared, environment: Readonly<Record<string, string>>, wantsCache: boolean): BindHead {
   const { record, working_directory } = target;
   return {
+    ...(wantsCache ? { code_cache: true } : {}),
     type: "bind",
     handler: record.handler,
     protocol: record.protocol,
@@ -111,27 +113,39 @@ export interface Loaded {
   readonly load_ms: number;
   /** Why the function cannot run in this instance, with its output; null: it can. */
   readonly fault: Ending | null;
+  /** The code cache that the process made, empty if it made none; null if it was not asked. */
+  readonly made: Buffer | null;
 }
 
-/** Binds a process to a version. Rejects when the connection to minit ends. */
+/**
+ * Binds a process to a version. `cache`: its code cache, empty if the process shall make one; null: the version has none.
+ * Rejects when the connection to minit ends.
+ */
 export async function bindResident(
   resident: Resident,
   target: Prepared,
   environment: Readonly<Record<string, string>>,
   hasOomKill: () => boolean,
+  cache: Buffer | null,
 ): Promise<Loaded> {
   const output = new Output();
+  const isMaker = cache?.length === 0;
   const request = {
-    payload: envelope(bindHead(target, environment), ""),
+    payload: Buffer.concat([envelope(bindHead(target, environment, isMaker), ""), cache ?? EMPTY]),
     ...BOUNDS,
     timeout_ms: LIMITS.load_timeout_ms,
   };
   const answer = await resident.call(request, output);
   const { handler_ms: load_ms } = answer;
-  if (answer.status === STATUS.returned && !answer.cancelled && !answer.timed_out) return { load_ms, fault: null };
+  if (answer.status === STATUS.returned && !answer.cancelled && !answer.timed_out) {
+    // A part of a cache is worth nothing.
+    const made = answer.result_truncated ? EMPTY : answer.result;
+    return { load_ms, fault: null, made: isMaker ? made : null };
+  }
   const texts = output.texts(answer);
   const failed = (message: string, exit_code: number | null) => ({
     load_ms,
+    made: null,
     fault: failedEnding(`cannot load the handler: ${message}`, { ...texts, exit_code }),
   });
   if (answer.timed_out) return failed(`not loaded after ${LIMITS.load_timeout_ms / 1000} s`, null);
