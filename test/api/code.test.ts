@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { PROJECT_DIR } from "../../src/installation/paths.js";
 import { archive, CodeUser, NODEJS, PYTHON3 } from "../support/code.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
@@ -422,6 +423,22 @@ describe("what an instance is given", () => {
     });
     await daemon.call("PUT", "/api/secrets/MISSING", { value: "x" });
     expect(await daemon.invoke("lacking")).toMatchObject({ status: "success" });
+  });
+
+  it("fails its calls while the secrets that are files are too large together", async () => {
+    const names = Array.from({ length: 5 }, (_, i) => `LARGE_${i}`);
+    const set = (name: string, length: number) =>
+      daemon.call("PUT", `/api/secrets/${name}`, { value: "x".repeat(length) });
+    for (const name of names) expect((await set(name, LIMITS.secret_bytes_max)).status).toBe(201);
+    await daemon.deploy({ name: "laden", handler: "cat /run/secrets/LARGE_* | wc -c", secrets: names });
+    expect(await daemon.invoke("laden")).toMatchObject({
+      status: "failed",
+      error_message: `the secrets that are files have ${5 * LIMITS.secret_bytes_max} bytes together (limit 256 KiB)`,
+    });
+    expect((await set("LARGE_4", 1)).status).toBe(200);
+    expect((await set("LARGE_3", LIMITS.secret_bytes_max - 1)).status).toBe(200);
+    expect(await daemon.invoke("laden")).toMatchObject({ stdout: `${4 * LIMITS.secret_bytes_max}\n` });
+    for (const name of names) await daemon.call("DELETE", `/api/secrets/${name}`);
   });
 
   it("refuses a version that is tried before a secret of it exists, with the command that sets the secret", async () => {

@@ -11,6 +11,7 @@
 import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
 import type { Adopted, Instance, Instances } from "../../engine/ports.ts";
 import type { FunctionRecord } from "../schema.ts";
 import type { Prepared } from "../target.ts";
@@ -163,6 +164,8 @@ export class Bindings {
     if (!(values instanceof Map)) return this.#faulty(group, values, { begun_ms, load_ms: null });
     const environment = resolved(record.environment, values);
     try {
+      const tooLarge = secretFilesFault(record, values);
+      if (tooLarge !== null) return this.#faulty(group, tooLarge, { begun_ms, load_ms: null });
       if (record.code_sha256 !== null || record.secrets.length > 0 || record.egress !== "on") {
         const files = new Map(record.secrets.map((name) => [name, values.get(name) ?? new Uint8Array()]));
         await instances.attach(instance, { code: record.code_sha256, secrets: files, egress: record.egress });
@@ -192,38 +195,24 @@ export class Bindings {
   }
 
   /** Holds the code of a version and reads its secrets. Returns the ending of its calls where one of them does not exist. */
-  async #found(instance: Instance, record: FunctionRecord): Promise<Map<string, Uint8Array> | Ending> {
-    try {
+  #found(instance: Instance, record: FunctionRecord): Promise<Map<string, Uint8Array> | Ending> {
+    return orMissing(() => {
       this.#hold(instance, record);
-    } catch (error) {
-      if (error instanceof AppError && error.code === "NOT_FOUND") return failedEnding(errorText(error));
-      throw error;
-    }
-    return this.#secrets(record);
+      return this.#secrets(record);
+    });
   }
 
   /** Returns the ending of calls whose code is gone from the disk; null: it is there. */
   async #lostCode({ code_sha256 }: FunctionRecord): Promise<Ending | null> {
     if (code_sha256 === null) return null;
-    try {
-      await this.#options.code.check(code_sha256);
-      return null;
-    } catch (error) {
-      if (error instanceof AppError && error.code === "NOT_FOUND") return failedEnding(errorText(error));
-      throw error;
-    }
+    return orMissing(() => this.#options.code.check(code_sha256).then(() => null));
   }
 
   /** The values of all secrets of a version, or the ending of its calls where one does not exist. */
   async #secrets(record: FunctionRecord): Promise<Map<string, Uint8Array> | Ending> {
     const names = secretNames(record);
     if (names.length === 0) return new Map();
-    try {
-      return new Map(await this.#options.secrets.values(record.tenant_id, names));
-    } catch (error) {
-      if (error instanceof AppError && error.code === "NOT_FOUND") return failedEnding(errorText(error));
-      throw error;
-    }
+    return orMissing(async () => new Map(await this.#options.secrets.values(record.tenant_id, names)));
   }
 
   #faulty(
@@ -248,6 +237,24 @@ function exiting(step: () => void): void {
 
 function hasCodeCache({ record, runtime }: Prepared): boolean {
   return runtime.hasCodeCache?.(record.handler, record.code_size_bytes ?? 0) ?? false;
+}
+
+/** Returns what `read` gives, or the ending of calls to a version of which a part does not exist. */
+async function orMissing<T>(read: () => Promise<T>): Promise<T | Ending> {
+  try {
+    return await read();
+  } catch (error) {
+    if (error instanceof AppError && error.code === "NOT_FOUND") return failedEnding(errorText(error));
+    throw error;
+  }
+}
+
+/** Returns the ending of calls whose secrets are too large to be files; null: they fit. Secrets change without a version. */
+function secretFilesFault({ secrets }: FunctionRecord, values: ReadonlyMap<string, Uint8Array>): Ending | null {
+  const bytes = secrets.reduce((sum, name) => sum + (values.get(name)?.length ?? 0), 0);
+  const bytes_max = LIMITS.secret_files_bytes_max;
+  if (bytes <= bytes_max) return null;
+  return failedEnding(`the secrets that are files have ${bytes} bytes together (limit ${bytes_max / 1024} KiB)`);
 }
 
 /** True for a version that needs nothing of an instance but its limits. */
