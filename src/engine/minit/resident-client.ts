@@ -32,7 +32,8 @@ const LOG_OF_STDOUT = 1;
 const SIGKILL = 9;
 
 interface InFlight {
-  readonly request: CallRequest;
+  /** Not the request: its payload is free once it is written. */
+  readonly result_bytes_max: number;
   readonly listener: CallListener;
   readonly resolve: (outcome: CallOutcome) => void;
   readonly reject: (error: AppError) => void;
@@ -106,8 +107,9 @@ export class ResidentClient implements Resident {
     if (this.#lost !== null) return Promise.reject(this.#lost);
     const id = this.#wire.nextId();
     return new Promise((resolve, reject) => {
-      const result = new GatheredOutput(request.result_bytes_max);
-      this.#calls.set(id, { request, listener, resolve, reject, result, bytes: 0 });
+      const { result_bytes_max } = request;
+      const result = new GatheredOutput(result_bytes_max);
+      this.#calls.set(id, { result_bytes_max, listener, resolve, reject, result, bytes: 0 });
       for (const frame of callFrames(id, request)) this.#wire.write(frame);
     });
   }
@@ -158,7 +160,7 @@ export class ResidentClient implements Resident {
   #take(call: InFlight, bytes: Buffer): void {
     if (bytes.length === 0) return;
     call.bytes += bytes.length;
-    if (call.bytes > call.request.result_bytes_max) throw new AppError("INTERNAL", "a result is above its cap");
+    if (call.bytes > call.result_bytes_max) throw new AppError("INTERNAL", "a result is above its cap");
     // The buffer is the reader's.
     const own = Buffer.from(bytes);
     if (call.listener.onChunk === undefined) call.result.add(own);

@@ -130,12 +130,15 @@ export async function bindResident(
 ): Promise<Loaded> {
   const output = new Output();
   const isMaker = cache?.length === 0;
-  const request = {
-    payload: Buffer.concat([envelope(bindHead(target, environment, isMaker), ""), cache ?? EMPTY]),
-    ...BOUNDS,
-    timeout_ms: LIMITS.load_timeout_ms,
-  };
-  const answer = await resident.call(request, output);
+  // No variable holds the payload, so its memory is free while the process loads the function.
+  const answer = await resident.call(
+    {
+      payload: Buffer.concat([envelope(bindHead(target, environment, isMaker), ""), cache ?? EMPTY]),
+      ...BOUNDS,
+      timeout_ms: LIMITS.load_timeout_ms,
+    },
+    output,
+  );
   const { handler_ms: load_ms } = answer;
   if (answer.status === STATUS.returned && !answer.cancelled && !answer.timed_out) {
     // A part of a cache is worth nothing.
