@@ -11,11 +11,18 @@ interface Kept {
   readonly bytes: Buffer | null;
 }
 
-/** What an entry takes beside its bytes. */
-const ENTRY_BYTES = 1024;
+/** What an entry counts beside its bytes. It takes less: this bounds the number of entries, which `keep` passes over. */
+const ENTRY_BYTES = 8 * 1024;
 const NONE = Buffer.alloc(0);
 
 const sizeOf = ({ bytes }: Kept): number => ENTRY_BYTES + (bytes?.length ?? 0);
+
+/** Returns bytes with memory of their own. `Buffer.from` would keep a slab of many kilobytes for a few bytes. */
+function copyOf(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
+}
 
 export class CodeCaches {
   /** By group. */
@@ -30,8 +37,7 @@ export class CodeCaches {
   /** Keeps the first cache of a version; `bytes` is empty if a process made none. The tenant's oldest make room for it. */
   keep(group: string, tenant_id: string, bytes: Buffer): void {
     if (this.#kept.has(group)) return;
-    // A copy: the answer may be a part of a larger buffer.
-    const kept = { tenant_id, bytes: bytes.length === 0 ? null : Buffer.from(bytes) };
+    const kept = { tenant_id, bytes: bytes.length === 0 ? null : copyOf(bytes) };
     let left = LIMITS.code_caches_per_tenant_bytes_max - sizeOf(kept);
     // From the most recently used one on.
     for (const [other, of] of [...this.#kept.entries()]) {

@@ -15,6 +15,19 @@ it("keep the first cache of a version until it is deleted", () => {
   expect(caches.get("f@1")).toEqual(bytes(0));
 });
 
+it("have memory of their own, however small they are", () => {
+  const caches = new CodeCaches();
+  caches.keep("f@1", "t", Buffer.from("a few bytes of a slab"));
+  expect(caches.get("f@1")?.buffer.byteLength).toBe(21);
+});
+
+it("bound how many versions of a tenant have none", () => {
+  const caches = new CodeCaches();
+  for (let i = 0; i < 1_000; i++) caches.keep(`f@${i}`, "t", bytes(0));
+  const none = Array.from({ length: 1_000 }, (_, i) => caches.get(`f@${i}`)).filter((kept) => kept === null);
+  expect(none.length).toBe(LIMITS.code_caches_per_tenant_bytes_max / 8192);
+});
+
 it("ask no process of a version again if the first one made none", () => {
   const caches = new CodeCaches();
   caches.keep("f@1", "t", bytes(0));
