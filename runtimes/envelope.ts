@@ -3,8 +3,9 @@
  * (minit/protocol.h, "A resident process").
  *
  * A request is a u32 (little endian) with the length of the head, the head as JSON in UTF-8, and the body. The first
- * request is a `bind`: the process loads its function, once. Its body is a code cache or empty. Every later request is a `call`, whose body
- * is the payload. The daemon may send the first call before the bind is answered: the process answers in this order.
+ * request is a `bind`: the process loads its function, once. Its body is a code cache or empty. Every later request is a
+ * `call`, whose body is the payload. The daemon may send the first call before the bind is answered: the process answers in
+ * this order.
  *
  * An answer is CALL_RESULT with a status below and its content. Console output of a call goes into CALL_LOG.
  */

@@ -41,6 +41,9 @@ it("fail to start an instance if the code is there", async () => {
   expect(bindings.faultOf(version.group)).toBeNull();
 });
 
+/** A status that no process answers: the connection ends. */
+const LOST = -1;
+
 /** Bindings whose processes answer a bind with these contents, and the requests that the processes got. */
 function withProcesses(...answers: readonly { readonly status: number; readonly content: string }[]) {
   const left = [...answers];
@@ -51,6 +54,7 @@ function withProcesses(...answers: readonly { readonly status: number; readonly 
     const head = JSON.parse(bytes.toString("utf8", 4, end)) as BindHead;
     requests.push({ wants: head.code_cache === true, body: bytes.toString("utf8", end) });
     const { status, content } = left.shift() ?? { status: STATUS.returned, content: "" };
+    if (status === LOST) throw new AppError("INTERNAL", content);
     const ended = { cancelled: false, timed_out: false, result_truncated: false, log_truncated: false };
     return { ...ended, status, result: Buffer.from(content), handler_ms: 1 } as CallOutcome;
   };
@@ -102,6 +106,17 @@ it("drop a code cache with which a process does not load, and at other code unde
   const version = typescript({});
   for (const of of [version, version, version, typescript({ code_sha256: "cd".repeat(32) }), version]) await bind(of);
   expect(requests.map(({ body }) => body)).toEqual(["", "a", "", "", ""]);
+});
+
+it("drop a code cache with which an instance is lost, or ends in a call", async () => {
+  const { bindings, requests, bind } = withProcesses(made("a"), { status: LOST, content: "gone" }, made("b"));
+  const version = typescript({});
+  await bind(version);
+  await expect(bind(version)).rejects.toThrow("gone");
+  for (let i = 0; i < 2; i++) await bind(version);
+  bindings.suspect(version.group);
+  await bind(version);
+  expect(requests.map(({ body }) => body)).toEqual(["", "a", "", "b", ""]);
 });
 
 it("ask for no code cache where the runtime has none", async () => {

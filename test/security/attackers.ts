@@ -73,6 +73,32 @@ const attacks = {
 export const handler = (name) => (name === "fine" ? "fine" : attacks[name]());
 `;
 
+/**
+ * A version in TypeScript whose first process puts a file into its code cache: the attack that its variable POISON names.
+ * Processes that get the cache run the attack. Its result is the name of the attack that it found.
+ */
+export const CACHE_POISONER = `
+import fs from "node:fs";
+import { getCompileCacheDir } from "node:module";
+const file = getCompileCacheDir() + "/poison";
+const found: string = fs.existsSync(file) ? fs.readFileSync(file, "utf8") : "none";
+fs.writeFileSync(file, String(process.env.POISON));
+const all: Buffer[] = [];
+const attacks: Record<string, () => void> = {
+  crash: () => process.kill(process.pid, "SIGSEGV"),
+  exit: () => process.reallyExit(4),
+  bomb: () => { for (;;) all.push(Buffer.alloc(1 << 24, 1)); },
+  throw: () => { throw new RangeError("poisoned"); },
+  loop: () => { for (;;); },
+};
+const [attack = "", when] = found.split(" at ");
+if (when === "load") attacks[attack]?.();
+export const handler = (): string => {
+  if (when === "call") attacks[attack]?.();
+  return found;
+};
+`;
+
 export const PYTHON_ATTACKS = `
 import asyncio, ctypes, math, os, signal, struct, subprocess, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -6,7 +6,14 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Counts, countAtRest, expectAtRest } from "../recovery/rest.ts";
 import { CodeUser, NODEJS, PYTHON3, type Tree } from "../support/code.ts";
 import { Daemon } from "../support/daemon.ts";
-import { LAMBDA_ATTACKS, NODE_ATTACKS, PYTHON_ATTACKS, SERVER_ATTACKS, SHELL_ATTACKS } from "./attackers.ts";
+import {
+  CACHE_POISONER,
+  LAMBDA_ATTACKS,
+  NODE_ATTACKS,
+  PYTHON_ATTACKS,
+  SERVER_ATTACKS,
+  SHELL_ATTACKS,
+} from "./attackers.ts";
 
 const SETTINGS = { HEARTH_CELLS: "1", HEARTH_LOG_LEVEL: "warn" };
 const daemon = new Daemon();
@@ -237,6 +244,33 @@ describe.each(ATTACKED)("in $runtime", ({ runtime, files, fields, attacks }) => 
     for (const [name, record] of await Promise.all(records))
       expect([name, record]).toMatchObject([name, recordOf(null)]);
     expect(await user.invoke(`${runtime}-late`, "fine")).toMatchObject(fine);
+  });
+});
+
+describe("a code cache that its version poisons", () => {
+  const sigsegv = "the process of the instance was killed by signal 11";
+  it.each([
+    ["crash at load", `cannot load the handler: ${sigsegv}`],
+    ["exit at load", "cannot load the handler: the process of the instance exited with 4"],
+    ["bomb at load", "cannot load the handler: killed: out of memory (limit 256 MiB)"],
+    ["throw at load", "cannot load the handler: RangeError: poisoned"],
+    ["crash at call", sigsegv],
+    ["bomb at call", "killed: out of memory (limit 256 MiB)"],
+    ["loop at call", "timed out after 5 s"],
+  ])("with a %s costs one call, and the next process makes another", async (poison, error_message) => {
+    const name = poison.replaceAll(" ", "-");
+    const fields = {
+      ...NODEJS,
+      ...LIMITED,
+      timeout_seconds: 5,
+      instance_calls_max: 1,
+      environment: { POISON: poison },
+    };
+    await user.deploy(name, { "index.ts": CACHE_POISONER }, { ...fields, handler: "index.ts" });
+    const clean = { status: "success", result: "none" };
+    expect(await user.invoke(name)).toMatchObject(clean);
+    expect(await user.invoke(name)).toMatchObject({ error_message });
+    expect(await user.invoke(name)).toMatchObject(clean);
   });
 });
 

@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { archive, CodeUser, NODEJS, PYTHON3 } from "../support/code.ts";
 import { Daemon, eventually } from "../support/daemon.ts";
+import { CACHE_POISONER } from "./attackers.ts";
 
 const daemon = new Daemon();
 const owner = new CodeUser(daemon);
@@ -122,6 +123,28 @@ describe("functions of two tenants with the same code", () => {
     const fresh = [...new Map(records.map(({ instance_nonce, result }) => [instance_nonce, result])).values()];
     expect(fresh.length).toBeGreaterThan(3);
     for (const name of ["random", "uuid"]) expect(new Set(fresh.map((result) => result[name])).size).toBe(fresh.length);
+  });
+});
+
+describe("a code cache", () => {
+  const fields = { ...NODEJS, handler: "index.ts", instance_calls_max: 1 };
+  const files = { "index.ts": CACHE_POISONER };
+  /** What the process of the next call finds in its cache. */
+  const found = async (user: CodeUser, name: string) => (await user.invoke(name)).result;
+
+  it("reaches no other tenant, function or version with the same code", async () => {
+    const environment = { POISON: "left by the first" };
+    const first_id = await tenants.a.deploy("cached", files, { ...fields, environment });
+    expect([await found(tenants.a, "cached"), await found(tenants.a, "cached")]).toEqual(["none", environment.POISON]);
+    await tenants.b.deploy("cached", files, fields);
+    await tenants.a.deploy("beside", files, fields);
+    expect([await found(tenants.b, "cached"), await found(tenants.a, "beside")]).toEqual(["none", "none"]);
+    expect(await found(tenants.a, "cached")).toBe(environment.POISON);
+    expect(await tenants.a.deploy("cached", files, { ...fields, environment: { POISON: "second" } })).toBe(first_id);
+    expect([await found(tenants.a, "cached"), await found(tenants.a, "cached")]).toEqual(["none", "second"]);
+    expect((await tenants.a.call("DELETE", `/api/functions/${first_id}`)).status).toBe(200);
+    await tenants.a.deploy("cached", files, fields);
+    expect(await found(tenants.a, "cached")).toBe("none");
   });
 });
 

@@ -6,7 +6,7 @@
  *     cell. One with an attachment and without a mark is removed by the engine.
  * B2. The code of a version is held while an instance has it.
  * B3. The code cache of a version is what the first of its processes answered to its bind, before any call. It goes to
- *     processes of that version alone, and is dropped when one of them does not load.
+ *     processes of that version alone. It is dropped when one of them does not load, or ends in a call: it may be why.
  */
 import type { Clock } from "../../base/clock.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
@@ -70,6 +70,11 @@ export class Bindings {
       this.#caches.delete(version.group);
     }
     this.#versions.set(version.group, version);
+  }
+
+  /** The process of a group's version ended in a call, or had to be ended (B3). */
+  suspect(group: string): void {
+    this.#caches.delete(group);
   }
 
   forget(group: string): void {
@@ -182,9 +187,13 @@ export class Bindings {
     const cell_ms = clock.monotonicMs() - begun_ms;
     if (instance.resident === null) return { environment, fault: null, load_ms: null, cell_ms };
     const cache = hasCodeCache(version) ? this.#caches.get(group) : null;
-    const { fault, load_ms, made } = await bindResident(instance.resident, version, environment, hasOomKill, cache);
+    const loading = bindResident(instance.resident, version, environment, hasOomKill, cache);
+    const { fault, load_ms, made } = await loading.catch((error) => {
+      this.suspect(group);
+      throw error;
+    });
     if (fault !== null) {
-      this.#caches.delete(group);
+      this.suspect(group);
       return this.#faulty(group, fault, { begun_ms, load_ms });
     }
     if (made !== null && this.#versions.get(group) === version) this.#caches.keep(group, record.tenant_id, made);

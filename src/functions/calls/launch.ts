@@ -189,6 +189,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     }
     const { ending, handler_ms, reuse, idle } = await this.#serve(held, bound, call);
     held.served_count += 1;
+    if (!reuse) this.#bindings.suspect(group);
     const { instance_calls_max } = call.target.record;
     const isUsedUp = instance_calls_max !== null && held.served_count >= instance_calls_max;
     return {
