@@ -10,9 +10,7 @@
  *    none. Its successors have the same limit.
  */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { enableCompileCache, flushCompileCache, getCompileCacheDir } from "node:module";
 import { basename, join } from "node:path";
-import { deserialize, serialize } from "node:v8";
 
 /** As large as an answer may be. */
 const CACHE_BYTES_MAX = 1024 * 1024;
@@ -22,8 +20,8 @@ const MEGABYTE = 1024 * 1024;
 /** Returns what Node names a directory after: its version, the processor, V8's version and flags. The uid comes last. */
 const tagOf = (directory) => basename(directory).replace(/-\d+$/u, "");
 
-/** Loaded for the versions that have a cache. */
-const zlib = () => process.getBuiltinModule("node:zlib");
+/** Modules of Node that only versions with a cache load. An import of node:module takes a tenth of the start of a process. */
+const builtin = (name) => process.getBuiltinModule(name);
 
 /**
  * Makes Node look for the code cache in a directory from now on: one in `root`, whose name tells the version of Node. Undefined
@@ -31,6 +29,7 @@ const zlib = () => process.getBuiltinModule("node:zlib");
  */
 function enable(parent) {
   const root = mkdtempSync(join(parent, ".hearth-"));
+  const { enableCompileCache, getCompileCacheDir } = builtin("node:module");
   enableCompileCache(root);
   return { root, directory: getCompileCacheDir() };
 }
@@ -40,8 +39,8 @@ function unpack(cache, directory, memory_limit_mb) {
   const maxOutputLength = (memory_limit_mb * MEGABYTE) / ROOM_HEAPS;
   if (chunkSize > maxOutputLength) return;
   // One piece of output: many small ones take twice the time.
-  const raw = zlib().zstdDecompressSync(cache.subarray(4), { chunkSize, maxOutputLength });
-  const { tag, files } = deserialize(raw);
+  const raw = builtin("node:zlib").zstdDecompressSync(cache.subarray(4), { chunkSize, maxOutputLength });
+  const { tag, files } = builtin("node:v8").deserialize(raw);
   if (tag !== tagOf(directory)) return;
   for (const [name, content] of files) writeFileSync(join(directory, basename(name)), content);
 }
@@ -49,10 +48,10 @@ function unpack(cache, directory, memory_limit_mb) {
 function pack(directory, memory_limit_mb) {
   const { heapUsed, rss } = process.memoryUsage();
   if (heapUsed * ROOM_HEAPS > memory_limit_mb * MEGABYTE - rss) return null;
-  flushCompileCache();
+  builtin("node:module").flushCompileCache();
   const files = readdirSync(directory).map((name) => [name, readFileSync(join(directory, name))]);
-  const raw = serialize({ tag: tagOf(directory), files });
-  const packed = Buffer.concat([Buffer.alloc(4), zlib().zstdCompressSync(raw)]);
+  const raw = builtin("node:v8").serialize({ tag: tagOf(directory), files });
+  const packed = Buffer.concat([Buffer.alloc(4), builtin("node:zlib").zstdCompressSync(raw)]);
   packed.writeUInt32LE(raw.length);
   return packed.length > CACHE_BYTES_MAX ? null : packed;
 }
