@@ -141,7 +141,7 @@ static void begin_calls(int running) {
     calls[i].state = i < running ? CALL_RUNNING : CALL_WAITING;
     calls[i].id = (uint32_t)i + 1;
     calls[i].order = (uint64_t)i;
-    calls[i].peer = -1;
+    calls[i].has_client = false;
     calls[i].deadline_us = UINT64_MAX;
     calls[i].invocation_id[0] = (char)('a' + i);
     calls[i].invocation_id[1] = 0;
