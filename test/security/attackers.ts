@@ -99,6 +99,21 @@ export const handler = (): string => {
 };
 `;
 
+/** A version in TypeScript that answers its own bind, in chunks of 64 KiB: as many as its variable CHUNKS says. */
+export const CACHE_FORGER = `
+import fs from "node:fs";
+${FRAMES}
+const BIND = 2;
+const send = (bytes: Buffer) => {
+  for (let at = 0; at < bytes.length; ) {
+    try { at += fs.writeSync(3, bytes, at); } catch (error) { if (error.code !== "EAGAIN") throw error; }
+  }
+};
+for (let n = 0; n < Number(process.env.CHUNKS); n++) send(frame(0x62, BIND, Buffer.alloc(1 << 16, n)));
+if (process.env.CHUNKS) send(result(BIND));
+export const handler = (): string => "loaded";
+`;
+
 export const PYTHON_ATTACKS = `
 import asyncio, ctypes, math, os, signal, struct, subprocess, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -7,6 +7,7 @@ import { type Counts, countAtRest, expectAtRest } from "../recovery/rest.ts";
 import { CodeUser, NODEJS, PYTHON3, type Tree } from "../support/code.ts";
 import { Daemon } from "../support/daemon.ts";
 import {
+  CACHE_FORGER,
   CACHE_POISONER,
   LAMBDA_ATTACKS,
   NODE_ATTACKS,
@@ -271,6 +272,22 @@ describe("a code cache that its version poisons", () => {
     expect(await user.invoke(name)).toMatchObject(clean);
     expect(await user.invoke(name)).toMatchObject({ error_message });
     expect(await user.invoke(name)).toMatchObject(clean);
+  });
+});
+
+describe("a forged answer to a bind", () => {
+  const FORGED = /^(the process of the instance closed descriptor 3, or wrote to it$|instance lost: )/;
+  it.each([1, 15, 16, 1024])("with %i chunks for a code cache breaks its own instance alone", async (chunks) => {
+    const name = `forged-${chunks}`;
+    const fields = { ...NODEJS, ...LIMITED, handler: "index.ts", environment: { CHUNKS: String(chunks) } };
+    await user.deploy(name, { "index.ts": CACHE_FORGER }, fields);
+    for (let n = 0; n < 2; n++) {
+      const { status, error_message } = await user.invoke(name);
+      // The end of the process may be known before the call is sent.
+      expect([status, error_message]).toEqual(["failed", expect.stringMatching(FORGED)]);
+    }
+    await user.deploy(name, { "index.ts": CACHE_FORGER }, { ...fields, environment: {} });
+    expect(await user.invoke(name)).toMatchObject({ result: "loaded" });
   });
 });
 
