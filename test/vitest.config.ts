@@ -12,7 +12,8 @@ const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.tes
  */
 const CLIENTS = [
   "test/api/{cli,cli-build,cli-containers,cli-dev,cli-keys,cli-project,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
-  "test/api/{audit,idempotency,secrets,tenants,terminal,terminal-command,terminal-ends}.test.ts",
+  "test/api/{audit,container-answers,idempotency,rotation,runtimes,secrets,telemetry,tenancy,tenants}.test.ts",
+  "test/api/{terminal,terminal-command,terminal-ends}.test.ts",
   "runtimes/nodejs/{attacks,code-cache,nodejs-process}.test.ts",
   "runtimes/python3/{python3-calls,python3-process}.test.ts",
   "runtimes/custom/{http,lambda}.test.ts",
