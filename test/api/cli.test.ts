@@ -340,6 +340,7 @@ describe("the command itself", () => {
       pool: {},
     });
     expect(await answer("pool")).toMatchObject({ total_count: expect.any(Number) });
+    expect(await out("pool")).toMatch(/calls running +\d+\n[\s\S]*cells +\d+\n[\s\S]*cells of shell +\d+\n/);
   });
 
   it("completes names of functions in bash", async () => {

@@ -35,6 +35,7 @@ function ofFunction(at_ms: number, answer: FunctionPool, record: FunctionRecord)
     answer,
     title: `${record.name}, version ${record.current_version}, ${record.state}, up to ${counted(record.max_instances, "instance")}`,
     levels: [
+      ["calls running", answer.calls_running],
       ["queued", answer.queued_count],
       ["kept for a rollback", answer.superseded_count],
     ],
@@ -50,15 +51,20 @@ function ofFunction(at_ms: number, answer: FunctionPool, record: FunctionRecord)
 const given = (counts: readonly (readonly [string, number | undefined])[]) =>
   counts.flatMap(([name, count]) => (count === undefined ? [] : [[name, count] as const]));
 
+/** The runtime of a class, whose key ends with a digest. */
+const runtimeOf = (key: string) => key.replace(/-[0-9a-f]+$/, "");
+
 function ofAll(at_ms: number, answer: PoolStats): Look {
   return {
     at_ms,
     answer,
     title: "all functions",
     levels: given([
+      ["calls running", answer.calls_running],
       ["queued", answer.queued],
       ["cells", answer.cells],
       ["cells starting", answer.cells_starting],
+      ...(answer.classes ?? []).map(({ class: key, cells }) => [`cells of ${runtimeOf(key)}`, cells] as const),
     ]),
     counters: given([
       ["started", answer.started_count],
