@@ -177,7 +177,9 @@ export function instancesContract({ engine, config }: BootedEngine): void {
     expect(killed).toBeGreaterThan(5);
     // Whoever was missed would have finished by now.
     await new Promise((resolve) => setTimeout(resolve, 300));
-    for (let n = 0; n < 30; n++) expect([n, pidsOf(config.host_tag, `cut-${n}`)]).toEqual([n, []]);
+    for (let n = 0; n < 30; n++) {
+      await eventually(`the processes of start ${n} are gone`, () => pidsOf(config.host_tag, `cut-${n}`).length === 0);
+    }
     expect(bundles()).toEqual([]);
   });
 
