@@ -1,13 +1,14 @@
 /**
  * A million calls of one function with code, and the memory and files of the daemon meanwhile. The bench reads heap, RSS,
  * descriptors and size of the store after each phase of a closed loop. After the warm-up phases they may not grow. The store may
- * grow until it holds as many records of a function as it keeps.
+ * grow until it was pruned of the records of a function above those that it keeps.
  */
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { LIMITS } from "../src/base/limits.ts";
 import { runLoad } from "./baselines.ts";
 import { failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
+import { machineMs } from "./clock.ts";
 import { deployCode, echo, PAYLOAD } from "./code.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
 import { Connection, requestBytes } from "./http.ts";
@@ -28,6 +29,8 @@ export interface LongPlan {
 }
 
 interface Look {
+  /** Since the first call. */
+  readonly at_ms: number;
   readonly calls_count: number;
   readonly heap_mb: number;
   readonly rss_mb: number;
@@ -57,8 +60,9 @@ function storeMb(daemon: Daemon): number {
   return names.reduce((sum, name) => sum + statSync(join(daemon.data_dir, name)).size, 0) / MB;
 }
 
-async function look(daemon: Daemon, calls_count: number): Promise<Look> {
+async function look(daemon: Daemon, at_ms: number, calls_count: number): Promise<Look> {
   return {
+    at_ms,
     calls_count,
     heap_mb: await heapMb(daemon),
     rss_mb: daemonRssMb(daemon),
@@ -100,6 +104,7 @@ export async function benchLong(plan: LongPlan): Promise<Section> {
     await deployCode(daemon, { name: "long", runtime: "nodejs", instance_concurrency: 100 }, echo("nodejs"));
     const request = daemon.invocation("long", PAYLOAD).toString();
     const target = { request, expected: JSON.stringify(PAYLOAD), is_result: true };
+    const begun_ms = machineMs();
     for (let made = 0; made < plan.calls_count; ) {
       const { clients_count, phase_ms } = plan;
       const load = { port: daemon.port, targets: [target], is_hearth: true, clients_count, open: null };
@@ -108,11 +113,15 @@ export async function benchLong(plan: LongPlan): Promise<Section> {
       calls.failAll(failureCounts(result));
       calls.rounds.push([summarize(latencies(measuredCalls(result))).p50]);
       rates.rounds.push([ratePerSecond(result)]);
-      looks.push(await look(daemon, made));
+      looks.push(await look(daemon, machineMs() - begun_ms, made));
     }
   });
   const warm = looks.slice(plan.warm_phases_count);
-  const full = warm.filter(({ calls_count }) => calls_count >= 1.5 * LIMITS.invocations_kept_per_function);
+  // Records above those that are kept go at the next pruning.
+  const full = warm.filter(
+    ({ calls_count, at_ms }) =>
+      calls_count >= 1.5 * LIMITS.invocations_kept_per_function && at_ms > LIMITS.prune_interval_ms,
+  );
   const flat = (figure: (typeof FIGURES)[number]): Bar => ({
     label: `${NAMES[figure].split(",")[0]} of the daemon, last third of the looks of the first`,
     value: growth(figure === "store_mb" && full.length > 0 ? full : warm, figure),
@@ -138,7 +147,7 @@ export async function benchLong(plan: LongPlan): Promise<Section> {
     title: `${plan.calls_count} calls of a function with code (ms)`,
     method:
       `Phases of ${plan.phase_ms / 1_000} s, ${plan.clients_count} clients, closed loop; a look at the daemon after each. The first ` +
-      `${plan.warm_phases_count} are warm-up. The store counts once it has half as many records more than it keeps.`,
+      `${plan.warm_phases_count} are warm-up. The store counts once it has half as many records more than it keeps, and was pruned.`,
     rows: [calls.row(), rates.row(), ...held.map((samples) => samples.row())],
     bars: [...FIGURES.map(flat), rssBar, countBar("calls failed", calls.failed_count, " calls")],
     plots: [plot(looks, ["heap_mb", "rss_mb", "store_mb"], "MB"), plot(looks, ["descriptors_count"], "descriptors")],

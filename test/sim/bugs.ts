@@ -106,7 +106,7 @@ export const BUGS = {
     instead: "return false;",
   },
   "an-owner-that-waited-first-is-passed-over": {
-    file: "states.ts",
+    file: "classes.ts",
     line: "if (before === 0 && state.unmet_count > 0) stirDelayed(state);",
     instead: "",
   },

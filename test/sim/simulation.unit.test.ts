@@ -3,7 +3,7 @@ import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { POOL_URL } from "./bugs.ts";
+import { BUGS, Copy, POOL_URL } from "./bugs.ts";
 import { MUST_OCCUR } from "./coverage.ts";
 import { replayCommand, runSeeds } from "./seeds.ts";
 
@@ -38,6 +38,10 @@ test("a seed gives the same history every time", { timeout }, async () => {
   const [first, second] = await Promise.all([1, 2].map(() => runSeeds({ first: 7, count: 1 })));
   expect(first?.steps_count).toBeGreaterThan(50);
   expect(second).toEqual(first);
+});
+
+test("every bug that the simulator must find can be planted", () => {
+  for (const bug of Object.values(BUGS)) new Copy(bug)[Symbol.dispose]();
 });
 
 test("the command counts what happened, as text or as JSON", { timeout }, async () => {
