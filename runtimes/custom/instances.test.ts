@@ -11,7 +11,6 @@ import type { BindHead, CallHead } from "../envelope.ts";
 import { CODE_INSIDE } from "../runtime.ts";
 import { custom } from "./index.ts";
 
-const SUBNET_N = 7;
 const EXAMPLES = {
   http: { folder: "example", id: "ca".repeat(32) },
   lambda: { folder: "example-lambda", id: "cb".repeat(32) },
@@ -19,7 +18,7 @@ const EXAMPLES = {
 const { serving } = custom;
 const program = serving.kind === "resident" ? serving : null;
 
-describeEngine("crun", SUBNET_N, ({ engine, config }) => {
+describeEngine("crun", ({ engine, config }) => {
   beforeAll(async () => {
     const launcher = execFileSync("pgrep", ["-f", `launcher ${config.run_dir}/`])
       .toString()

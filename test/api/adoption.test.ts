@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { answered, functionOf, KINDS, SECRET, upload } from "../recovery/code-functions.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { ownSubnet } from "../support/networks.ts";
 
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
 const daemon = new Daemon();
@@ -109,7 +110,7 @@ describe("after kill -9 of the daemon", () => {
   it("a daemon with another subnet starts afresh", async () => {
     const { id } = await daemon.deploy({ name: "moved", handler: "cat" });
     const before = await daemon.invoke("moved");
-    await restart({ ...SETTINGS, HEARTH_SUBNET: "10.99.16.0/20" });
+    await restart({ ...SETTINGS, HEARTH_SUBNET: ownSubnet() });
     const after = await daemon.invoke("moved", { payload: "x" });
     expect(after).toMatchObject({ stdout: "x", cold_start: true });
     expect(after.instance_nonce).not.toBe(before.instance_nonce);

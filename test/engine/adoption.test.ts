@@ -6,7 +6,6 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  readlinkSync,
   realpathSync,
   rmSync,
   writeFileSync,
@@ -17,19 +16,21 @@ import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { readConfig } from "../../src/base/config.ts";
 import type { Adopted, Engine, Instance } from "../../src/engine/ports.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
-import { eventually, leftoversOf } from "../support/daemon.ts";
+import { eventually, leftoversOf, linkOf } from "../support/daemon.ts";
 import { command, engineConfig, engineOf, standardClass } from "../support/engine.ts";
 import { MadeImages, mountsOf } from "../support/made-images.ts";
 import { readText } from "../support/native.ts";
+import { ownNetworkFlags, ownSubnet } from "../support/networks.ts";
 import { pythonProgram } from "../support/python-runtime.ts";
 import { type Left, residentCall, type Step } from "./leaver.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
-const SUBNET = "10.96.0.0/20";
-const flags = (...more: string[]) => ["--data-dir", data_dir, "--bridge", "hta0", "--subnet", SUBNET, ...more];
+const SUBNET = ownSubnet();
+const flags = (...more: string[]) => [...ownNetworkFlags(data_dir, SUBNET), ...more];
 const config = readConfig({}, flags());
+const BRIDGE_PATH = `/sys/class/net/${config.bridge}`;
 const links = () => readdirSync("/sys/class/net").filter((name) => name.startsWith(`h${config.host_tag.slice(0, 6)}`));
-const linkOf = ({ uid }: { uid: number }) => `h${config.host_tag.slice(0, 6)}${uid - 700_000_000}`;
+const networkLinkOf = ({ uid }: { uid: number }) => `h${config.host_tag.slice(0, 6)}${uid - 700_000_000}`;
 const say = async ({ minit }: Instance, ...argv: string[]) => {
   const outcome = await minit.execSole(command(argv));
   await outcome.idle;
@@ -92,7 +93,7 @@ function pidsOf(id: string): number[] {
 /** All that carries the name of the engine: processes, groups, links, tables, mounts, files, buildah's container. */
 function traces(): string[] {
   const { host_tag, run_dir } = config;
-  const found = [...links(), ...(existsSync("/sys/class/net/hta0") ? ["hta0"] : [])];
+  const found = [...links(), ...(existsSync(BRIDGE_PATH) ? [config.bridge] : [])];
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     try {
       const line = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
@@ -140,7 +141,7 @@ describe.each(["crun", "runc"])("an engine on %s that comes after one that was k
     await eventually("the command runs", () => new Set(pidsOf("busy")).size === 2);
     await killIt();
     for (const pid of new Set(pidsOf("dead"))) process.kill(pid, "SIGKILL");
-    execFileSync("ip", ["link", "set", linkOf(left.get("unplugged") as Left), "group", "0"]);
+    execFileSync("ip", ["link", "set", networkLinkOf(left.get("unplugged") as Left), "group", "0"]);
 
     const { engine, found } = await boot(with_runtime);
     const adopted = named(found);
@@ -223,7 +224,7 @@ describe("an engine that comes after one that was killed", () => {
 
   it("lets what it adopted reach what it reached before, on the bridge that was there", async () => {
     await leave([{ id: "talker" }]);
-    const identity = () => readFileSync("/sys/class/net/hta0/ifindex", "utf8");
+    const identity = () => readFileSync(`${BRIDGE_PATH}/ifindex`, "utf8");
     const before = identity();
     await killIt();
     const { engine, found } = await boot();
@@ -238,7 +239,7 @@ describe("an engine that comes after one that was killed", () => {
           resolve(typeof address === "object" && address !== null ? address.port : 0);
         }),
       );
-    const gateway = "10.96.0.1";
+    const gateway = SUBNET.replace(/0\/20$/, "1");
     const port = await listening(server, gateway);
     const other_port = await listening(closed, "0.0.0.0");
     // What is dropped is not answered: only a wait shows it.
@@ -289,12 +290,13 @@ describe("an engine that comes after one that was killed", () => {
   it("adopts nothing that was made otherwise, and serves with what is asked for now", async () => {
     await leave([{ id: "other", mark: "m" }]);
     await killIt();
-    const elsewhere = ["--data-dir", data_dir, "--bridge", "hta0", "--subnet", "10.96.16.0/20"];
-    const { engine, found } = await boot(elsewhere);
+    const subnet = ownSubnet();
+    const { engine, found } = await boot(ownNetworkFlags(data_dir, subnet));
     expect(found).toEqual([]);
     expect([pidsOf("other"), readdirSync(`${config.run_dir}/i`)]).toEqual([[], []]);
     const instance = await engine.instances.start("other", standardClass(engine));
-    expect(await say(instance, "python3", "-c", OWN_ADDRESS)).toMatch(/^10\.96\.(1[6-9]|2\d|3[01])\./);
+    const [first, second, third] = (await say(instance, "python3", "-c", OWN_ADDRESS)).split(".");
+    expect(`${first}.${second}.${Number(third) & 240}.0/20`).toBe(subnet);
   });
 
   it("adopts instances of an earlier image, and starts others on the present one", async () => {
@@ -402,7 +404,7 @@ def handler(payload, log):
     await killIt();
     const { engine, found } = await boot();
     expect(found.length).toBe(1);
-    expect(existsSync(`/proc/${pid}/exe`) && readlinkSync(`/proc/${pid}/exe`)).not.toContain("minit");
+    expect(linkOf(`/proc/${pid}/exe`).join()).not.toContain("minit");
     await engine.instances.remove(await engine.instances.start("two", standardClass(engine)));
   });
 

@@ -23,9 +23,10 @@ import { NO_CODE, NO_SECRETS } from "../functions/no-parts.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { engineConfig, engineOf } from "../support/engine.ts";
 import { MadeImages, mountsOf } from "../support/made-images.ts";
+import { ownNetworkFlags } from "../support/networks.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-classes-"));
-const config = engineConfig(["--data-dir", data_dir, "--bridge", "htc0", "--subnet", "10.95.0.0/20"]);
+const config = engineConfig(ownNetworkFlags(data_dir));
 const engine = engineOf(config);
 const images = new MadeImages(`localhost/hearth-test-classes-${process.pid}`);
 const log = createLog("error", systemClock);

@@ -5,7 +5,7 @@ import { filesContract, plainTree, poolTree, slowFilesContract } from "./contrac
 import { slowInstancesContract } from "./contracts/instances.ts";
 import { poolInDirectory, poolInFile, slowStorageContract, storageContract } from "./contracts/storage.ts";
 
-describeEngine("runc", 2, (booted) => describe("instances", () => slowInstancesContract(booted)));
+describeEngine("runc", (booted) => describe("instances", () => slowInstancesContract(booted)));
 
 describe("the storage pool in a file", () => slowStorageContract(poolInFile("simple")));
 

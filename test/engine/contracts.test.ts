@@ -10,8 +10,8 @@ import { instancesContract, slowInstancesContract } from "./contracts/instances.
 import { residentsContract } from "./contracts/residents.ts";
 import { poolInFile, storageContract } from "./contracts/storage.ts";
 
-for (const [n, oci_runtime] of ["crun", "runc"].entries()) {
-  describeEngine(oci_runtime, n, (booted) => {
+for (const oci_runtime of ["crun", "runc"]) {
+  describeEngine(oci_runtime, (booted) => {
     it("names the runtime it found", () => {
       expect(booted.engine.info()).toMatchObject({ oci_runtime, image: profileImage().reference });
       expect(booted.engine.info().oci_runtime_version).toContain(oci_runtime);

@@ -3,7 +3,14 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { limitWrites, listGroups, readMemoryUsedMb, readOomKills } from "../../src/engine/kernel/control-groups.ts";
+import {
+  containerProcesses,
+  groupProcesses,
+  limitWrites,
+  listGroups,
+  readMemoryUsedMb,
+  readOomKills,
+} from "../../src/engine/kernel/control-groups.ts";
 import { TenantGroups } from "../../src/engine/kernel/tenant-groups.ts";
 
 describe("limits", () => {
@@ -32,6 +39,25 @@ describe("limits", () => {
     expect(v1.slice(1)).toEqual([["/r/cpu/h/i/cpu.cfs_quota_us", "-1"]]);
     const v2 = limitWrites({ mode: "v2", sockets: "memory" }, "/h/i", unlimited, "/r");
     expect(v2[1]).toEqual(["/r/h/i/cpu.max", "max 100000"]);
+  });
+});
+
+describe("the processes of a group", () => {
+  it("are those of all hierarchies, whatever lies beside them", () => {
+    const root = mkdtempSync(join(tmpdir(), "hearth-groups-"));
+    try {
+      for (const [name, pids] of Object.entries({ pids: "3\n4\n", memory: "4\n5\n" })) {
+        mkdirSync(`${root}/${name}/g`, { recursive: true });
+        writeFileSync(`${root}/${name}/g/cgroup.procs`, pids);
+      }
+      mkdirSync(`${root}/cpu`);
+      writeFileSync(`${root}/file`, "");
+      expect(groupProcesses("v1", "/g", root).sort()).toEqual([3, 4, 5]);
+      expect(containerProcesses("v1", "/g", root)).toEqual([4, 5]);
+      expect(containerProcesses("v1", "/gone", root)).toEqual([]);
+    } finally {
+      rmSync(root, { recursive: true });
+    }
   });
 });
 

@@ -7,6 +7,7 @@ import { each } from "../../src/base/concurrency.ts";
 import type { Instance } from "../../src/engine/ports.ts";
 import { eventually, leftoversOf } from "../support/daemon.ts";
 import { command, containerSpec, engineConfig, engineOf, standardClass } from "../support/engine.ts";
+import { ownNetworkFlags } from "../support/networks.ts";
 
 const INSTANCES = 1_000;
 const CONTAINERS = 500;
@@ -17,7 +18,7 @@ const PUBLISH_STEP = 50;
 const PORT_FIRST = 21_700;
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-scale-"));
-const flags = ["--data-dir", data_dir, "--bridge", "htscale", "--subnet", "10.98.0.0/20"];
+const flags = ownNetworkFlags(data_dir);
 const config = engineConfig([...flags, "--instances-max", String(INSTANCES), "--containers-max", String(CONTAINERS)]);
 const engine = engineOf(config);
 const { containers } = engine;

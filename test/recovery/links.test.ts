@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
+import { ownSubnet } from "../support/networks.ts";
 
 const SETTINGS = { HEARTH_CELLS: "0" };
 const TOLD = "running containers have no network until they are restarted";
@@ -60,7 +61,7 @@ describe("a container that runs with a link that is not as the daemon makes them
     // Routed for addresses that are no longer the daemon's.
     await daemon.stop("SIGTERM");
     daemon.output = "";
-    await daemon.start({ ...SETTINGS, HEARTH_SUBNET: daemon.subnet.replace(/^10\.\d+/, "10.99") });
+    await daemon.start({ ...SETTINGS, HEARTH_SUBNET: ownSubnet() });
     expect((await user.get(id)).network_ready).toBe(false);
     expect(daemon.output).toContain(TOLD);
     expect(await restarted(id)).toBe(true);

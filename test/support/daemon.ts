@@ -3,7 +3,6 @@
  * `leftovers` counts what carries its tag on the host, so that a test can compare before and after.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { createHash, randomInt } from "node:crypto";
 import {
   cpSync,
   existsSync,
@@ -17,28 +16,12 @@ import {
 } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import { isMainThread } from "node:worker_threads";
 import { type Config, volatileDirectory } from "../../src/base/config.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
 import { checkAnswer } from "./answers.ts";
+import { bridgeOf, ownSubnet, tagOf } from "./networks.ts";
 
 export const KEY = "test-key-0123456789abcdef";
-
-/** Second octets, away from the default subnet. Tests in a thread run beside others and have octets of their own. */
-const OCTETS = 50;
-const OCTET_MIN = isMainThread ? 100 : 100 + OCTETS;
-/** Subnets of this test file's daemons. */
-const subnets = new Set<string>();
-
-/** Returns a subnet that no daemon of this file or of the tests beside it has. */
-function ownSubnet(): string {
-  for (;;) {
-    const subnet = `10.${OCTET_MIN + randomInt(OCTETS)}.${randomInt(16) << 4}.0/20`;
-    if (subnets.has(subnet)) continue;
-    subnets.add(subnet);
-    return subnet;
-  }
-}
 
 /** Of what a daemon prints, the end: a line a request is some 300 characters. */
 const OUTPUT_LENGTH_MAX = 1_000_000;
@@ -130,8 +113,8 @@ export class Daemon {
   /** `parent`: where the data directory is made. */
   constructor(parent = "/var/tmp") {
     this.data_dir = realpathSync(mkdtempSync(`${parent}/hearth-test-`));
-    this.tag = createHash("sha256").update(this.data_dir).digest("hex").slice(0, 8);
-    this.bridge = `ht${this.tag}`;
+    this.tag = tagOf(this.data_dir);
+    this.bridge = bridgeOf(this.data_dir);
   }
 
   get pid(): number {
@@ -378,7 +361,7 @@ function cgroupsOf(name: string): string[] {
 }
 
 /** Where a link of /proc leads, or nothing when its process has ended meanwhile. */
-function linkOf(path: string): string[] {
+export function linkOf(path: string): string[] {
   try {
     return [readlinkSync(path)];
   } catch {

@@ -148,9 +148,13 @@ export function processFile(mode: CgroupMode, path: string, root = ROOT): string
 }
 
 function processesIn(folder: string): number[] {
-  const file = `${folder}/cgroup.procs`;
-  if (!existsSync(file)) return [];
-  return readFileSync(file, "utf8").split("\n").filter(Boolean).map(Number);
+  try {
+    return readFileSync(`${folder}/cgroup.procs`, "utf8").split("\n").filter(Boolean).map(Number);
+  } catch (error) {
+    // ENODEV: the group was removed after the file was opened. ENOTDIR: what lies beside the hierarchies is none.
+    if (["ENOENT", "ENODEV", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "")) return [];
+    throw error;
+  }
 }
 
 /** Removes a group from every hierarchy. False when something still lives in it somewhere. */

@@ -1,23 +1,14 @@
 /** The promises of `Instances.attach`: code, secrets and egress of an instance, and nothing for anybody else. */
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import {
-  chmodSync,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { systemClock } from "../../../src/base/clock.ts";
 import { LIMITS } from "../../../src/base/limits.ts";
 import { containerProcesses, processFile } from "../../../src/engine/kernel/control-groups.ts";
 import { LauncherClient } from "../../../src/engine/launcher/launcher.ts";
 import type { Attachment, Instance } from "../../../src/engine/ports.ts";
-import { eventually } from "../../support/daemon.ts";
+import { eventually, linkOf } from "../../support/daemon.ts";
 import { command, standardClass } from "../../support/engine.ts";
 import { Namespace } from "../../support/namespaces.ts";
 import { pythonProgram } from "../../support/python-runtime.ts";
@@ -126,12 +117,7 @@ export function attachmentsContract({ engine, config }: BootedEngine, count: num
     const pid = launcher();
     const mounts = (of: string) => readFileSync(`/proc/${of}/mounts`, "utf8").trim().split("\n").length;
     const files = readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
-      try {
-        const target = readlinkSync(`/proc/${pid}/fd/${fd}`);
-        return /^(net|user|socket):/.test(target) ? [] : [target];
-      } catch {
-        return [];
-      }
+      return linkOf(`/proc/${pid}/fd/${fd}`).filter((target) => !/^(net|user|socket):/.test(target));
     });
     return { launcher: mounts(String(pid)), host: mounts("self"), files: files.sort() };
   };
@@ -249,8 +235,7 @@ export function attachmentsContract({ engine, config }: BootedEngine, count: num
       "exec 3</function/main.txt; while test -e /function/run; do sleep 0.02; done; cat <&3; ls -A /function";
     const reading = instance.minit.execSole(shell(line));
     const opened = (pid: number) => {
-      const path = `/proc/${pid}/fd/3`;
-      return existsSync(path) && readlinkSync(path).endsWith("main.txt");
+      return linkOf(`/proc/${pid}/fd/3`).some((path) => path.endsWith("main.txt"));
     };
     await eventually("it reads", () => containerProcesses(mode(), group("outlived")).some(opened));
     await engine.storage.remove("code", removed);

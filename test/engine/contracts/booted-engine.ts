@@ -5,18 +5,18 @@ import { afterAll, beforeAll, describe, expect } from "vitest";
 import type { Config } from "../../../src/base/config.ts";
 import type { Engine } from "../../../src/engine/ports.ts";
 import { engineConfig, engineOf } from "../../support/engine.ts";
+import { ownNetworkFlags } from "../../support/networks.ts";
 
 export interface BootedEngine {
   readonly engine: Engine;
   readonly config: Config;
 }
 
-/** Runs `cases` on one engine with this OCI runtime, and expects that it leaves nothing. `n`: number of its subnet. */
-export function describeEngine(oci_runtime: string, n: number, cases: (booted: BootedEngine) => void): void {
+/** Runs `cases` on one engine with this OCI runtime, and expects that it leaves nothing. */
+export function describeEngine(oci_runtime: string, cases: (booted: BootedEngine) => void): void {
   describe(`the engine on ${oci_runtime}`, () => {
     const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
-    const flags = ["--data-dir", data_dir, "--bridge", `hte${n}`, "--subnet", `10.97.${n * 16}.0/20`];
-    const config = engineConfig([...flags, "--oci-runtime", oci_runtime]);
+    const config = engineConfig([...ownNetworkFlags(data_dir), "--oci-runtime", oci_runtime]);
     const engine = engineOf(config);
     const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
 
