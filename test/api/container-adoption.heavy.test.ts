@@ -10,6 +10,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { Connection } from "../../src/store/connection.ts";
 import { ContainerUser, commandLines, identityOf, isAlive, type LogLine } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { sendSignal } from "../support/signals.ts";
 
 const SETTINGS = { HEARTH_CELLS: "0" };
 const COUNTS = ["sh", "-c", "i=0; while :; do echo $i; i=$((i+1)); sleep 0.02; done"];
@@ -231,11 +232,7 @@ function reboot(): void {
     if (args[1] === "launcher" && args[2]?.startsWith(daemon.run_dir)) process.kill(pid, "SIGKILL");
   }
   for (const line of daemon.processes()) {
-    try {
-      process.kill(Number(line.split(" ", 1)[0]), "SIGKILL");
-    } catch {
-      // It ended with its container's first process.
-    }
+    sendSignal(Number(line.split(" ", 1)[0]));
   }
 }
 
@@ -335,7 +332,7 @@ describe("what is killed under a daemon that runs on", () => {
         state.isOver = true;
       });
       while (!state.isOver) {
-        for (const { pid } of runtimes()) if (isAlive(pid)) process.kill(pid, "SIGKILL");
+        for (const { pid } of runtimes()) sendSignal(pid);
         await new Promise((resolve) => setImmediate(resolve));
       }
       const answer = await creating;

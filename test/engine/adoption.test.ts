@@ -22,6 +22,7 @@ import { MadeImages, mountsOf } from "../support/made-images.ts";
 import { readText } from "../support/native.ts";
 import { ownNetworkFlags, ownSubnet } from "../support/networks.ts";
 import { pythonProgram } from "../support/python-runtime.ts";
+import { sendSignal } from "../support/signals.ts";
 import { type Left, residentCall, type Step } from "./leaver.ts";
 
 const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-adoption-"));
@@ -140,7 +141,7 @@ describe.each(["crun", "runc"])("an engine on %s that comes after one that was k
     );
     await eventually("the command runs", () => new Set(pidsOf("busy")).size === 2);
     await killIt();
-    for (const pid of new Set(pidsOf("dead"))) process.kill(pid, "SIGKILL");
+    for (const pid of new Set(pidsOf("dead"))) sendSignal(pid);
     execFileSync("ip", ["link", "set", networkLinkOf(left.get("unplugged") as Left), "group", "0"]);
 
     const { engine, found } = await boot(with_runtime);
@@ -379,7 +380,7 @@ def handler(payload, log):
     await eventually("its process was started", () => inner("early").length > 0);
     const pids = [...new Set([...inner("cell"), ...inner("bound")])];
     await killIt();
-    for (const pid of new Set(inner("dead"))) process.kill(pid, "SIGKILL");
+    for (const pid of new Set(inner("dead"))) sendSignal(pid);
     const { engine, found } = await boot();
     const adopted = named(found);
     expect([...adopted.keys()].sort()).toEqual(["bound", "cell", "plain"]);
@@ -391,7 +392,7 @@ def handler(payload, log):
     expect(adopted.get("bound")).toMatchObject({ class: "warm", mark: "fn_1 3" });
     await eventually("the others are gone", () => readdirSync(`${config.run_dir}/i`).length === 3);
     const ended = adopted.get("cell")?.instance.resident?.ended;
-    for (const pid of new Set(inner("cell"))) process.kill(pid, "SIGKILL");
+    for (const pid of new Set(inner("cell"))) sendSignal(pid);
     expect(await ended).toMatchObject({ signal: 9 });
     await Promise.all(found.map((one) => engine.instances.remove(one.instance)));
   });

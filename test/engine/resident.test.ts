@@ -8,6 +8,7 @@ import { MinitClient } from "../../src/engine/minit/instance-client.ts";
 import type { CallListener, CallRequest, Resident, ServeRequest } from "../../src/engine/ports.ts";
 import { isSanitized } from "../support/helper.ts";
 import { children, ENVIRONMENT, eventually, InitWire, Native } from "../support/native.ts";
+import { sendSignal } from "../support/signals.ts";
 
 const PROGRAM = readFileSync(join(import.meta.dirname, "../support/resident.c"), "utf8");
 const CONNECT_MS = 5_000;
@@ -268,7 +269,7 @@ describe("a resident process whose connection ends while no call is in flight", 
     await serve();
     minit.close();
     await eventually("minit waits", async () => (await flagsOfReady()) === WAITING);
-    for (const pid of insiders()) process.kill(pid, "SIGUSR1");
+    for (const pid of insiders()) sendSignal(pid, "SIGUSR1");
     await connect();
     resident = minit.take();
     await eventually("it is there", () => resident.tail === "background");
@@ -290,16 +291,19 @@ describe("a resident process whose connection ends while no call is in flight", 
     await expectSpoiled();
   });
 
-  it.each(["SIGKILL", "SIGUSR2"])("spoils the instance when it dies or closes its socket (%s)", async (signal) => {
-    await serve();
-    minit.close();
-    await eventually("minit waits", async () => (await flagsOfReady()) === WAITING);
-    for (const pid of insiders()) process.kill(pid, signal);
-    await eventually("it is spoiled", async () => (await flagsOfReady()) === SPOILED);
-    expect(insiders()).toEqual([]);
-    await connect();
-    await expect(minit.take().opened).rejects.toThrow("no process serves");
-  });
+  it.each(["SIGKILL", "SIGUSR2"] as const)(
+    "spoils the instance when it dies or closes its socket (%s)",
+    async (signal) => {
+      await serve();
+      minit.close();
+      await eventually("minit waits", async () => (await flagsOfReady()) === WAITING);
+      for (const pid of insiders()) sendSignal(pid, signal);
+      await eventually("it is spoiled", async () => (await flagsOfReady()) === SPOILED);
+      expect(insiders()).toEqual([]);
+      await connect();
+      await expect(minit.take().opened).rejects.toThrow("no process serves");
+    },
+  );
 });
 
 describe("a resident process ends with all its calls", () => {

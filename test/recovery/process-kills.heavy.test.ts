@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { sendSignal } from "../support/signals.ts";
 import { countAtRest, expectAtRest } from "./rest.ts";
 
 const daemon = new Daemon();
@@ -26,16 +27,6 @@ function processes(): { pid: number; id: string; comm: string }[] {
     }
   }
   return found;
-}
-
-function tryKill(pid: number): number {
-  try {
-    process.kill(pid, "SIGKILL");
-    return 1;
-  } catch {
-    // It had ended.
-    return 0;
-  }
 }
 
 const stats = async () => (await daemon.call("GET", "/api/functions/pool/stats")).body;
@@ -77,7 +68,7 @@ describe("kill -9", () => {
     const cells = new Set(minits().map(({ id }) => id));
     expect(cells.size).toBeGreaterThanOrEqual(1);
     // Every instance of the function and every cell at once.
-    for (const { pid } of minits()) process.kill(pid, "SIGKILL");
+    for (const { pid } of minits()) sendSignal(pid);
     await eventually("the pool noticed", async () => (await stats()).crashed_count >= cells.size);
     const next = await daemon.invoke("idle", { payload: "2" });
     expect(next).toMatchObject({ status: "success", stdout: "2", cold_start: true });
@@ -137,7 +128,7 @@ describe("kill -9", () => {
     const killing = (async () => {
       let killed = 0;
       while (performance.now() < end_ms) {
-        for (const line of daemon.processes().filter(isVictim)) killed += tryKill(Number(line.split(" ")[0]));
+        for (const line of daemon.processes().filter(isVictim)) if (sendSignal(Number(line.split(" ")[0]))) killed++;
         await new Promise((resolve) => setTimeout(resolve, pause_ms));
       }
       return killed;

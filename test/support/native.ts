@@ -9,6 +9,7 @@ import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/engine/minit/frames.ts";
 import { compile, compileHelper } from "./helper.ts";
+import { sendSignal } from "./signals.ts";
 
 const DEADLINE_MS = 15_000;
 const INIT_UID = "65123";
@@ -365,13 +366,7 @@ export class Native {
     const left = children(this.pid).flatMap((pid) => [...children(pid), pid]);
     this.process.stdin?.end();
     await eventually("the launcher to end", () => this.process.exitCode !== null);
-    for (const pid of left) {
-      try {
-        process.kill(pid, "SIGKILL");
-      } catch {
-        // It ended by itself.
-      }
-    }
+    for (const pid of left) sendSignal(pid);
     rmSync(this.directory, { recursive: true, force: true });
   }
 }

@@ -12,6 +12,7 @@ import { eventually, linkOf } from "../../support/daemon.ts";
 import { command, standardClass } from "../../support/engine.ts";
 import { Namespace } from "../../support/namespaces.ts";
 import { pythonProgram } from "../../support/python-runtime.ts";
+import { sendSignal } from "../../support/signals.ts";
 import type { BootedEngine } from "./booted-engine.ts";
 
 const MIB = 1024 * 1024;
@@ -307,7 +308,7 @@ export function attachmentsContract({ engine, config }: BootedEngine, count: num
         const instance = await start(id);
         const pids = containerProcesses(mode(), group(id));
         const kill = () => {
-          for (const pid of pids) process.kill(pid, "SIGKILL");
+          for (const pid of pids) sendSignal(pid);
         };
         if (n % 3 === 0) kill();
         const attaching = instances.attach(instance, { code: CODE, secrets: secretsOf(["A", "a"]), egress: "on" });

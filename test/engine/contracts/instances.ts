@@ -6,6 +6,7 @@ import type { Instance } from "../../../src/engine/ports.ts";
 import { PROJECT_DIR } from "../../../src/installation/paths.js";
 import { eventually } from "../../support/daemon.ts";
 import { command, standardClass } from "../../support/engine.ts";
+import { sendSignal } from "../../support/signals.ts";
 import type { BootedEngine } from "./booted-engine.ts";
 
 /** The cases of a booted engine, without the slow ones of `slowInstancesContract`. */
@@ -168,7 +169,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
         await new Promise((resolve) => setImmediate(resolve));
         const first = performance.now() < end_ms ? undefined : childrenOf(launcher).find((pid) => isStarterOf(pid, id));
         if (first === undefined) continue;
-        process.kill(first, "SIGKILL");
+        if (!sendSignal(first)) continue;
         killed++;
         break;
       }
