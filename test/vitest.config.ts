@@ -21,7 +21,7 @@ const CLIENTS = [
 
 /** They cover every file of the helper. */
 const SANITIZED = [
-  "test/engine/{minit,minit-launcher,resident,container-minit,container-log,contracts}.test.ts",
+  "test/engine/{minit,minit-launcher,resident,container-minit,container-identity,container-log,contracts}.test.ts",
   "test/engine/{contracts,files,storage-pool,sanitizer}.heavy.test.ts",
   "runtimes/custom/{http,lambda}.test.ts",
 ];

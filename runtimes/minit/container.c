@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@ enum {
 
 static struct proc proc;
 static struct exit_record record = {.magic = RECORD_MAGIC, .version = RECORD_VERSION};
+static struct identity found;
 static bool is_ending;
 static uint64_t kill_us, give_up_us;
 
@@ -35,18 +37,57 @@ static void end(uint32_t exit_code, uint32_t signal) {
   give_up_us = now_us() + KILL_PATIENCE_US;
 }
 
-void container_start(char **argv) {
+/* The main command was not started, for a reason that the log tells. */
+static void refuse(const char *reason, uint32_t exit_code) {
+  log_line(reason);
+  record.flags = RECORD_NOT_STARTED;
+  end(exit_code, 0);
+}
+
+static bool find_identity(const struct container_options *options) {
+  char text[512] = "minit: ";
+  size_t len = strlen(text);
+  if (options->user == NULL && !options->finds_home) return true;
+  if (!identity_find(options->user, &found, text + len, sizeof text - len)) {
+    refuse(text, 126);
+    return false;
+  }
+  found.drops_capabilities = options->is_restricted;
+  identity = &found;
+  return true;
+}
+
+/* This process's environment as the main command gets it; NULL if memory ran out. */
+static char **main_environment(const struct container_options *options) {
+  if (identity == NULL) return environ;
+  size_t count = 0;
+  while (environ[count] != NULL) count++;
+  char **env = calloc(count + 2, sizeof *env), **at = env;
+  for (size_t i = 0; env != NULL && i < count; i++) {
+    if (!options->drops_home || strncmp(environ[i], "HOME=", 5) != 0) *at++ = environ[i];
+  }
+  if (env != NULL) command_add_home(env, identity);
+  return env;
+}
+
+void container_start(char **argv, const struct container_options *options) {
   struct stat info;
   bool usable = fstat(RECORD_FD, &info) == 0 && S_ISREG(info.st_mode) && fcntl(RECORD_FD, F_SETFD, FD_CLOEXEC) == 0;
   if (!usable || ftruncate(RECORD_FD, 0) != 0) fatal("exit record");
   log_open(LOG_FD);
   proc.in_fd = proc.out_fd[0] = proc.out_fd[1] = proc.report_fd = -1;
+  if (!find_identity(options)) return;
   if (argv == NULL) {
     record.flags = RECORD_NO_COMMAND;
     return;
   }
-  struct command command = {.cwd = "", .argv = argv, .env = environ};
-  struct start start = {.command = &command, .null_fd = STDIN_FILENO};
+  struct command command = {.cwd = "", .argv = argv, .env = main_environment(options)};
+  struct start start = {
+      .command = &command,
+      .identity = identity,
+      .refused = command.env == NULL ? ENOMEM : 0,
+      .null_fd = STDIN_FILENO,
+  };
   proc.out_left[0] = proc.out_left[1] = UINT32_MAX;
   if (proc_start(&proc, &start)) {
     has_children = true;
@@ -56,9 +97,7 @@ void container_start(char **argv) {
   char text[512];
   size_t len = proc_failure(&proc, &command, text, sizeof text);
   if (len > 0) text[len - 1] = 0;
-  log_line(text);
-  record.flags = RECORD_NOT_STARTED;
-  end(proc.error == ENOENT ? 127 : 126, 0);
+  refuse(text, proc.error == ENOENT ? 127 : 126);
 }
 
 static bool is_end_signal(uint32_t signal) {

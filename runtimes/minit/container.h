@@ -6,6 +6,7 @@
  *    in the pipes is logged, the exit record is written, and PID 1 exits with the same code.
  * M2 Without a main command it runs until it is asked to end.
  * M3 The record is emptied at the start: what is in it is about this run.
+ * M4 With a user (identity.h) no command runs as another one. A user that is not found ends the container at once.
  */
 #ifndef MINIT_CONTAINER_H
 #define MINIT_CONTAINER_H
@@ -24,8 +25,15 @@ enum {
   CONTAINER_SLOT = EXECS_MAX, /* of the main command's events */
 };
 
-/* Starts the main command, if there is one, with this process's environment and directory. */
-void container_start(char **argv);
+struct container_options {
+  const char *user;   /* as of identity_find; NULL: root */
+  bool finds_home;    /* environments without HOME get the user's home directory */
+  bool drops_home;    /* HOME of this process's environment is the OCI runtime's, and none of the container's */
+  bool is_restricted; /* no command has a capability, root neither */
+};
+
+/* Starts the main command, if there is one (argv not NULL), with this process's environment and directory. */
+void container_start(char **argv, const struct container_options *options);
 /* Signals the main command. Returns 0 or an errno. */
 int container_signal(uint32_t signal);
 /* Ends the container by force. */

@@ -328,6 +328,10 @@ void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run, b
       .terminal = request.flags & EXEC_TTY ? &size : NULL,
       .null_fd = STDIN_FILENO,
   };
+  if (is_run) {
+    start.identity = identity;
+    if (identity != NULL) command_add_home(command.env, identity);
+  }
   snprintf(e->name, sizeof e->name, "%s", command.argv[0]);
   snprintf(e->cwd, sizeof e->cwd, "%s", command.cwd);
   if (request.timeout_ms > 0) e->deadline_us = now_us() + (uint64_t)request.timeout_ms * 1000;

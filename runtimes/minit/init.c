@@ -200,10 +200,10 @@ int init_main(void) {
   server_run(&server);
 }
 
-int container_main(char **argv) {
+int container_main(char **argv, const struct container_options *options) {
   is_container = true;
   set_up(CONTAINER_FDS_END);
-  container_start(argv);
+  container_start(argv, options);
   if (chdir("/") != 0) fatal("chdir /");
   server_run(&server);
 }

@@ -8,6 +8,7 @@
 #include "protocol.h"
 
 struct server server;
+struct identity *identity;
 bool has_children;
 static struct rlimit files_limit; /* as it was at the start */
 

@@ -34,7 +34,7 @@ static char child_stack[CHILD_STACK_BYTES] __attribute__((aligned(16)));
 bool command_read(struct cursor *c, uint16_t argc, uint16_t envc, struct command *command) {
   static struct buf vectors;
   command->cwd = take_str(c);
-  size_t slots = 1 + (size_t)argc + 1 + envc + 1;
+  size_t slots = 1 + (size_t)argc + 1 + envc + 2;
   /* Every string takes at least five bytes, so a lying count is refused before anything is reserved for it. */
   if (c->bad || c->left < 5 * ((size_t)argc + envc)) return false;
   buf_take(&vectors, buf_len(&vectors));
@@ -46,9 +46,17 @@ bool command_read(struct cursor *c, uint16_t argc, uint16_t envc, struct command
   *at++ = NULL;
   command->env = at;
   for (int i = 0; i < envc; i++) *at++ = take_str(c);
-  *at = NULL;
+  at[0] = at[1] = NULL; /* room for the home directory */
   vectors.end = slots * sizeof(char *);
   return !c->bad;
+}
+
+void command_add_home(char **env, struct identity *identity) {
+  for (; *env != NULL; env++) {
+    if (strncmp(*env, "HOME=", 5) == 0) return;
+  }
+  env[0] = identity->home;
+  env[1] = NULL;
 }
 
 /*
@@ -137,6 +145,10 @@ static int child_main(void *argument) {
   const char *cwd = start->command->cwd;
   if (cwd[0] != 0 && strcmp(cwd, "/") != 0 && chdir(cwd) != 0) {
     child->failed_at = "chdir";
+    goto failed;
+  }
+  if (start->identity != NULL && !identity_enter(start->identity)) {
+    child->failed_at = "user";
     goto failed;
   }
   child->failed_at = "";
@@ -298,14 +310,18 @@ bool proc_start(struct proc *p, const struct start *start) {
   p->started_us = now_us();
   struct child child = {.start = start, .report_fd = -1, .failed_at = "spawn"};
   int theirs[3] = {-1, -1, -1};
+  identity_own(start->identity, true);
+  bool opened = start->refused == 0 && (p->is_terminal ? open_terminal(p, start, theirs) : open_pipes(p, start, theirs));
+  int error = errno;
+  identity_own(start->identity, false);
   if (start->refused != 0) {
     child.error = start->refused;
-  } else if (p->is_terminal ? open_terminal(p, start, theirs) : open_pipes(p, start, theirs)) {
+  } else if (opened) {
     for (int i = 0; i < 3; i++) child.fds[i] = theirs[i] >= 0 ? theirs[i] : start->null_fd;
     if (start->guarded) child.error = begin_guarded(p, &child);
     else p->pid = p->session = start_child(&child);
   } else {
-    child.error = errno;
+    child.error = error;
     if (p->is_terminal) child.failed_at = "terminal";
   }
   for (int i = 0; i < 3; i++) close_fd(&theirs[i]);

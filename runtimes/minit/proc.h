@@ -23,6 +23,7 @@
 #include <sys/types.h>
 
 #include "frame.h"
+#include "identity.h"
 
 enum { WATCH_DELAY_US = 1000, SCRATCH_BYTES = 64 * 1024, PASSED_MAX = 16 };
 
@@ -32,6 +33,8 @@ struct command {
 
 /* Reads str cwd, argc strings, envc strings. The vectors are valid until the next call. */
 bool command_read(struct cursor *c, uint16_t argc, uint16_t envc, struct command *command);
+/* Adds the home directory where the environment has none. `env` has room for one more. */
+void command_add_home(char **env, struct identity *identity);
 
 struct proc {
   pid_t pid; /* 0: none, or reaped */
@@ -49,7 +52,7 @@ struct proc {
   uint64_t watch_us; /* when the output pipes are to be watched */
   uint32_t spawn_us;
   int error;             /* errno of a failed start */
-  const char *failed_at; /* "chdir", "spawn", "terminal" or "" for the command itself */
+  const char *failed_at; /* "chdir", "spawn", "terminal", "user" or "" for the command itself */
 };
 
 /* How a process ended. */
@@ -66,6 +69,7 @@ struct start {
   int refused; /* errno to fail with instead of starting, 0: none */
   bool guarded;
   const struct winsize *terminal; /* NULL: pipes */
+  const struct identity *identity; /* NULL: that of this process */
   int null_fd;
   const int *passed; /* become 3, 4, ... in the child */
   int passed_count;

@@ -19,11 +19,25 @@ export function hostnameOf(name: string): string {
   );
 }
 
-/** Returns `NAME=value` of every variable of a command. `more` goes before the container's own variables. */
-export function containerEnvironment(
-  { name, environment }: { readonly name: string; readonly environment: Readonly<Record<string, string>> },
-  more: Readonly<Record<string, string>> = {},
-): string[] {
-  const all = { PATH: PATH_INSIDE, HOME: "/root", HOSTNAME: hostnameOf(name), ...environment, ...more };
+interface Environments {
+  readonly name: string;
+  readonly user: string | null;
+  /** Null: the container is of a profile. */
+  readonly image_environment: Readonly<Record<string, string>> | null;
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+/** True if minit looks the home directory up that an environment of the container lacks. */
+export const findsHome = ({ user, image_environment }: Omit<Environments, "name" | "environment">): boolean =>
+  user !== null || image_environment !== null;
+
+/**
+ * Returns `NAME=value` of every variable of a command. `more` goes before the container's own variables, and these before
+ * those of its image.
+ */
+export function containerEnvironment(of: Environments, more: Readonly<Record<string, string>> = {}): string[] {
+  const home = findsHome(of) ? {} : { HOME: "/root" };
+  const own = { PATH: PATH_INSIDE, ...home, HOSTNAME: hostnameOf(of.name) };
+  const all = { ...own, ...of.image_environment, ...of.environment, ...more };
   return Object.entries(all).map(([variable, value]) => `${variable}=${value}`);
 }

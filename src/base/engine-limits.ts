@@ -44,6 +44,15 @@ export const ENGINE_LIMITS = {
   /** Lookups of images that run at once, each a process of the launcher, and those that wait for their turn. */
   image_lookups_at_once: 4,
   image_lookups_waiting_max: 1_000,
+  /**
+   * JSON of an image's configuration, whose history has a line for each instruction of its build. Configurations kept in
+   * memory: their environments and commands have bounds of their own, and are some kilobytes.
+   */
+  image_config_bytes_max: 512 * 1024,
+  image_configs_kept: 64,
+  /** Volumes and ports that an image declares. */
+  image_volumes_max: 64,
+  image_ports_max: 256,
   /** Longest pause between two tries to start a launcher in place of one that ended. */
   launcher_retry_ms_max: 5_000,
   /** Attempts at work that needs the launcher, each with another one: a launcher that dies again and again has a cause. */

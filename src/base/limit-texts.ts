@@ -132,7 +132,12 @@ const LIMIT_GROUPS = {
     execs_max: "Concurrent commands, streams and terminals on this node.",
     jobs_per_container_max: "Kept records of commands of a container.",
     log_lines_max: "Lines in one answer of a log.",
-    stop_grace_ms_default: "Default time between SIGTERM and SIGKILL of a stop.",
+    stop_grace_ms_default: "Default time between the stop signal and SIGKILL of a stop.",
+    health_interval_seconds_default: "Default time between health checks of a container.",
+    health_timeout_seconds_default: "Default timeout of a health check.",
+    health_retries_default: "Default number of failed health checks in a row after which a container is unhealthy.",
+    health_checks_per_tenant_max: "Health checks of one tenant that run at the same time; later ones wait.",
+    image_config_bytes_max: "Size of an image's configuration as JSON.",
     restart_backoff_ms_max: "Longest pause before a restart policy starts a container again.",
   },
   "Terminals and files": {

@@ -8,6 +8,7 @@ import { CODE_LIMITS } from "./code-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { FUNCTION_LIMITS } from "./function-limits.ts";
+import { HEALTH_LIMITS } from "./health-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
 import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
@@ -267,6 +268,8 @@ export const LIMITS = {
   label_length_max: 256,
   image_reference_length_max: 512,
   image_references_max: 1_000,
+  /** `<user>:<group>`; names have at most 32 characters (useradd(8)). */
+  user_length_max: 128,
   /** One argument (MAX_ARG_STRLEN of Linux), all of them, and their number. */
   argument_bytes_max: 128 * 1024 - 1,
   arguments_bytes_max: 1024 * 1024,
@@ -318,6 +321,7 @@ export const LIMITS = {
   restart_settled_ms: 10_000,
   /** How often it is looked whether a container's time is up or nobody has used it for long. */
   container_look_ms: 1_000,
+  ...HEALTH_LIMITS,
   /** How long a container's first process may take to say that it lives. */
   readiness_wait_ms: 1_000,
 

@@ -2,6 +2,7 @@
 import type { Events } from "../events/service.ts";
 import type { Guard, Statement } from "../store/store.ts";
 import { stateChanged } from "./admission.ts";
+import type { HealthStatus } from "./health/schema.ts";
 import type { ContainerRow, ContainerRows, MoveFields } from "./rows.ts";
 import { type ContainerState, type ContainerVerb, containerStates } from "./states.ts";
 
@@ -22,6 +23,19 @@ export function eventOf(
 ) {
   const data = { name, state, ...(exit_code === undefined ? {} : { exit_code }) };
   return { tenant_id, event: { name: "container_update" as const, event_type, container_id: id, data } };
+}
+
+/** Event of a change of health: it leaves the state as it is. */
+export function healthEvent(
+  { id, name, tenant_id, state }: ContainerRow,
+  health: HealthStatus,
+  failing_streak: number,
+) {
+  const data = { name, state, health, failing_streak };
+  return {
+    tenant_id,
+    event: { name: "container_update" as const, event_type: "health_status", container_id: id, data },
+  };
 }
 
 export class ContainerChanges {

@@ -50,4 +50,20 @@ api "/api/containers/$id/logs" | python3 -c 'import json, sys; print(json.load(s
 `,
     "exit code 4\nworking\n",
   ),
+  example(
+    "A user and a health check",
+    "Every command of the container runs as the user. The record and the events show the health.",
+    ALL_OF_IT,
+    `
+health='{"command": ["test", "-e", "/tmp/ready"], "interval_seconds": 1}'
+id=$(api /api/containers -d '{"name": "guide-health", "user": "nobody", "health": '"$health"'}' | get container_id)
+${CLEANUP}
+api "/api/containers/$id/exec" -d '{"command": ["id", "-un"]}' | get stdout
+api "/api/containers/$id/exec" -d '{"command": ["touch", "/tmp/ready"]}' >/dev/null
+status() { api "/api/containers/$id" | python3 -c 'import json, sys; print(json.load(sys.stdin)["health"]["status"])'; }
+until [ "$(status)" = healthy ]; do sleep 0.2; done
+echo healthy
+`,
+    "nobody\nhealthy\n",
+  ),
 ];

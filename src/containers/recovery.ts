@@ -9,6 +9,7 @@ import type { Log } from "../base/log.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
 import type { Store } from "../store/store.ts";
 import type { ContainerChanges } from "./events.ts";
+import type { HealthChecks } from "./health/checks.ts";
 import type { HostPorts } from "./network/ports.ts";
 import { BEGUN, type ContainerRow, type ContainerRows, type MoveFields } from "./rows.ts";
 import type { Supervisor } from "./supervisor.ts";
@@ -22,6 +23,7 @@ export interface RecoveryOptions {
   readonly changes: ContainerChanges;
   readonly ports: HostPorts;
   readonly supervisor: Supervisor;
+  readonly health: HealthChecks;
   /** Ends a container whose stop was begun. */
   stop(row: ContainerRow, grace_ms: number): Promise<unknown>;
   /** Removes a container whose removal was begun. */
@@ -57,6 +59,8 @@ export async function recover(options: RecoveryOptions): Promise<void> {
       if (isLive && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
       options.supervisor.watch(row);
     }
+    if (isLive && row.is_wanted && (row.state === "running" || row.state === "starting"))
+      await resumeHealth(options, row);
     // An earlier daemon began a stop and did not answer it.
     if (isLive && !row.is_wanted) {
       void options.stop(row, LIMITS.stop_grace_ms_default).catch(failed(row.id));
@@ -80,6 +84,12 @@ export async function recover(options: RecoveryOptions): Promise<void> {
   }
 }
 
+/** Checks a container anew that an earlier daemon may have been about to stop as unhealthy. */
+async function resumeHealth({ store, rows, health }: RecoveryOptions, row: ContainerRow): Promise<void> {
+  if (row.error_message !== null) await store.write([rows.setStopReason(row.id, null)]);
+  health.watch({ ...row, error_message: null }, true);
+}
+
 /** Records the image of containers that have only a reference: a later image of that name is not theirs. */
 async function noteImages({ engine, store, rows, log }: RecoveryOptions): Promise<void> {
   for (const image of await rows.withoutImage()) {
@@ -99,19 +109,19 @@ async function noteDeath({ engine, clock, changes, supervisor }: RecoveryOptions
   const exit = engine.containers.exit(row.id);
   const fields =
     exit === null
-      ? { exit_code: null, oom_killed: false, exited_at_ms: clock.epochMs(), error_message: null }
-      : await endFields(engine, row.id, exit);
+      ? { exit_code: null, oom_killed: false, exited_at_ms: clock.epochMs(), error_message: row.error_message }
+      : await endFields(engine, row, exit);
   await changes.move(row, "exit", fields);
   supervisor.watch({ ...row, ...fields, state: "exited" });
 }
 
-/** Returns the fields of a container's row that record its exit. */
-export async function endFields(engine: Engine, id: string, end: Ended) {
+/** Returns the fields of a container's row that record its exit. A row that runs has the reason of its stop, if any. */
+export async function endFields(engine: Engine, { id, error_message }: ContainerRow, end: Ended) {
   return {
     exit_code: end.exit_code,
     oom_killed: end.is_oom,
     exited_at_ms: end.ended_at_ms,
-    error_message: await unstarted(engine, id, end),
+    error_message: (await unstarted(engine, id, end)) ?? error_message,
   } satisfies MoveFields;
 }
 

@@ -249,7 +249,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "stopContainer",
-      summary: "Stops a container: SIGTERM, then SIGKILL after the grace period; responds when it has exited.",
+      summary: "Stops a container: its stop signal, then SIGKILL after the grace period; responds when it has exited.",
       early_status: ({ execution }) => (execution === "async" ? null : 200),
       params: byContainer,
       query: z.object({ execution }),

@@ -6,11 +6,12 @@ import { jsonChanged, jsonField } from "../base/sql-dialect.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
 import type { ContainerSpec } from "../engine/ports.ts";
 import { numberOrNull, type Row, type Statement, type Store, type StoredNode, textOrNull } from "../store/store.ts";
+import { type ImageSettings, PROFILE_SETTINGS } from "./image-settings.ts";
 import type { CreateContainer } from "./schema.ts";
 import { CONTAINER_STATES, type ContainerState } from "./states.ts";
 
 /** A container as the store has it. */
-export interface ContainerRow extends ContainerSpec {
+export interface ContainerRow extends ContainerSpec, ImageSettings {
   /** The node that holds the container. */
   readonly node_seq: number;
   /** Reference that the image was asked for by. */
@@ -41,7 +42,14 @@ const MAKE = [
   "image_id",
   "release",
   "command",
+  "image_environment",
   "working_directory",
+  "user",
+  "stop_signal",
+  "exposed_ports",
+  "declared_volumes",
+  "writable_paths",
+  "health",
   "strict",
   "read_only_root",
   "restart",
@@ -233,6 +241,14 @@ export class ContainerRows {
     };
   }
 
+  /** Notes why a container that runs is about to be stopped; null: it is not. */
+  setStopReason(id: string, error_message: string | null): Statement {
+    return {
+      sql: "UPDATE containers SET error_message = ? WHERE id = ? AND state = 'running'",
+      args: [error_message, id],
+    };
+  }
+
   setWanted(id: string, is_wanted: boolean): Statement {
     return { sql: "UPDATE containers SET is_wanted = ? WHERE id = ?", args: [is_wanted ? 1 : 0, id] };
   }
@@ -290,6 +306,8 @@ export const BEGUN: MoveFields = { exit_code: null, oom_killed: false, exited_at
 function rowOf(row: Row): ContainerRow {
   const make: Make = JSON.parse(String(row.make));
   return {
+    // An earlier version stored none of these.
+    ...PROFILE_SETTINGS,
     ...make,
     // An earlier version stored the reference alone; `noteImages` has not found its image yet.
     image_id: make.image_id ?? make.image,

@@ -22,6 +22,8 @@ import {
   unused,
   whole,
 } from "../base/schema.ts";
+import { argumentList, argv, complaintAboutCommand, containerUser, stopSignal } from "./command-fields.ts";
+import { complaintAboutHealth, healthRecord, wantedHealth } from "./health/schema.ts";
 import { publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
@@ -30,18 +32,22 @@ const MOUNT_REFUSED = ["/", "/bin", "/sbin", "/lib", "/lib64", "/usr", "/proc", 
 const DIRECTORY_REFUSED = ["/proc", "/sys", "/dev", "/boot", "/var/run", "/var/log"];
 
 /** The path without doubled and final slashes and `.` parts; null where a part leads up. */
-function plainPath(path: string): string | null {
+export function plainPath(path: string): string | null {
   const parts = path.split("/").filter((part) => part !== "" && part !== ".");
   return parts.includes("..") ? null : `/${parts.join("/")}`;
 }
 
-const isBelow = (path: string, folder: string): boolean => path === folder || path.startsWith(`${folder}/`);
+export const isBelow = (path: string, folder: string): boolean => path === folder || path.startsWith(`${folder}/`);
 
-const workingDirectory = absolutePath
+export const workingDirectory = absolutePath
   .refine((value) => plainPath(value) !== null, { error: "must not contain '..'" })
   .refine((value) => !DIRECTORY_REFUSED.some((folder) => isBelow(plainPath(value) ?? "/", folder)), {
     error: `must not be in ${DIRECTORY_REFUSED.join(", ")}`,
   });
+
+/** True for a target of a mount that covers no folder of the system. */
+export const isMountTarget = (target: string): boolean =>
+  target !== "/" && !MOUNT_REFUSED.some((folder) => folder !== "/" && isBelow(target, folder));
 
 /** Splits `<volume>:<path>`; null where it is not that. */
 export function parseMount(value: string): { readonly volume: string; readonly target: string } | null {
@@ -53,13 +59,9 @@ export function parseMount(value: string): { readonly volume: string; readonly t
 
 const mount = textBytes(LIMITS.path_bytes_max)
   .refine((value) => parseMount(value) !== null, { error: "must be <volume-name>:<absolute path>" })
-  .refine(
-    (value) => {
-      const target = parseMount(value)?.target ?? "/";
-      return target !== "/" && !MOUNT_REFUSED.some((folder) => folder !== "/" && isBelow(target, folder));
-    },
-    { error: `must not have a target at or below ${MOUNT_REFUSED.join(", ")}` },
-  );
+  .refine((value) => isMountTarget(parseMount(value)?.target ?? "/"), {
+    error: `must not have a target at or below ${MOUNT_REFUSED.join(", ")}`,
+  });
 
 const mounts = z
   .array(mount)
@@ -74,6 +76,8 @@ const mounts = z
 const hasNested = (targets: readonly string[]): boolean =>
   targets.some((one) => targets.some((other) => one !== other && isBelow(one, other)));
 
+export { argv };
+
 /** What the dynamic loader reads before anything else of a command runs: whoever sets it runs code in every command. */
 const LOADER_VARIABLES = /^(LD_.*|GLIBC_TUNABLES)$/;
 
@@ -81,16 +85,6 @@ export const containerEnvironment = environment.refine(
   (map) => !Object.keys(map).some((name) => LOADER_VARIABLES.test(name)),
   { error: "must not set variables of the dynamic loader (LD_*, GLIBC_TUNABLES)" },
 );
-
-/** One argv: the first element names the command. */
-export const argv = z
-  .array(textBytes(LIMITS.argument_bytes_max))
-  .min(1)
-  .max(LIMITS.arguments_max)
-  .refine((all) => all[0] !== "", { error: "must not start with an empty element" })
-  .refine((all) => all.reduce((sum, one) => sum + Buffer.byteLength(one), 0) <= LIMITS.arguments_bytes_max, {
-    error: `must not be larger than ${LIMITS.arguments_bytes_max} bytes`,
-  });
 
 /**
  * A name with its registry, tag or digest, or an id, and nothing else: it becomes an argument of buildah. What begins with a
@@ -108,7 +102,8 @@ const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
 
 const ABOUT = {
   name: "Name, unique among the tenant's containers; without '/', control characters, and leading or trailing spaces.",
-  working_directory: "Working directory of commands; created if it does not exist.",
+  working_directory:
+    "Working directory of commands; created if it does not exist. Default: the image's with oci, or /.",
   memory_limit_mb: "Memory limit in MiB.",
   cpu_limit_percent: "CPU limit in percent of one core; null means no limit.",
   strict: "Hardening: no capabilities, and a narrower seccomp filter.",
@@ -122,6 +117,8 @@ const ABOUT = {
   ports: "Published ports; other containers cannot reach them.",
   egress:
     "Allowed outbound traffic. on: everything outside. off: none, not even name servers. Or a list of addresses and networks, optionally with ports and protocol, such as 203.0.113.0/24:443/tcp. This machine, other containers and link-local addresses are never reachable.",
+  user: "User of all commands, as <user> or <user>:<group>, each a name or a number in the container's /etc/passwd and /etc/group; without a group also the groups that list the user. Default: the image's with oci, or root.",
+  stop_signal: "Signal that asks the command to end. Default: the image's with oci, or SIGTERM.",
   gpu_count: "Number of GPUs.",
 } as const;
 
@@ -176,9 +173,22 @@ const createFields = z.object({
   read_only_root: z.boolean().default(false).describe(ABOUT.read_only_root),
   labels: labels.default({}).describe(ABOUT.labels),
   environment: containerEnvironment.default({}).describe("Environment of its command and of later commands."),
-  command: argv
+  entrypoint: argumentList
     .nullish()
-    .describe("Command as argv; the container exits with it. Null: the container runs until it is stopped."),
+    .describe(
+      "Arguments before command. Default: the image's with oci. If given, the image's command does not apply unless the list is empty.",
+    ),
+  command: argumentList
+    .nullish()
+    .describe(
+      "Command as argv; the container exits with it. Default: the image's with oci, unless that is only a shell. Without entrypoint and command the container runs until it is stopped, and waits for exec.",
+    ),
+  user: containerUser.nullish().describe(ABOUT.user),
+  stop_signal: stopSignal.nullish().describe(ABOUT.stop_signal),
+  health: z
+    .union([z.literal("none"), wantedHealth])
+    .nullish()
+    .describe("Health check of the running container. Default: the image's with oci; none: no check."),
   restart: z.enum(RESTART_POLICIES).default("no").describe(ABOUT.restart),
   ttl_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.ttl_seconds),
   idle_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.idle_seconds),
@@ -194,7 +204,7 @@ const createFields = z.object({
 
 export const createContainer = createFields
   .superRefine((value, context) => {
-    const complaint = complaintAboutGpus(value);
+    const complaint = complaintAboutGpus(value) ?? complaintAboutCommand(value) ?? complaintAboutHealth(value);
     if (complaint !== null) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
   })
   .transform(({ gpu_count, gpu_ids, async_mode: _, ...kept }) => ({
@@ -239,7 +249,7 @@ export const stopContainer = z
   .object({
     timeout_ms: whole(0, LIMITS.stop_grace_ms_max)
       .default(LIMITS.stop_grace_ms_default)
-      .describe("Milliseconds between SIGTERM and SIGKILL."),
+      .describe("Milliseconds between stop_signal and SIGKILL."),
     async_mode: directMode,
   })
   .meta({ id: "StopContainer" });
@@ -273,13 +283,22 @@ export const containerRecord = z
     error_message: z
       .string()
       .nullable()
-      .describe("Reason if the container or its command failed to start, otherwise null."),
+      .describe("Reason if the container or its command failed to start, or was stopped as unhealthy, otherwise null."),
     restart_count: z.int().describe("Number of restarts by the restart policy since the last start."),
     ip_address: z.string().nullable().describe("IP address; null unless it runs."),
     created_at: isoTime,
     started_at: isoTime.nullable().describe("Time of the last start, ISO 8601; null if it never started."),
     exited_at: isoTime.nullable().describe("Time of the last exit, ISO 8601; null while it runs, or if it never ran."),
     working_directory: z.string().describe(ABOUT.working_directory),
+    user: z.string().nullable().describe(ABOUT.user),
+    stop_signal: z.string().describe(ABOUT.stop_signal),
+    exposed_ports: z.array(z.string()).describe("Ports that the image declares, such as 80/tcp; ports publishes them."),
+    declared_volumes: z
+      .array(z.string())
+      .describe(
+        "Paths that the image declares as volumes; writable with read_only_root too, then empty at each start.",
+      ),
+    health: healthRecord.nullable().describe("Health check and its state; null without a health check."),
     memory_limit_mb: z.int().describe(ABOUT.memory_limit_mb),
     cpu_limit_percent: z.number().nullable().describe(ABOUT.cpu_limit_percent),
     disk_limit_mb: z.int().nullable().describe(ABOUT.disk_limit_mb),

@@ -33,8 +33,11 @@ import {
   readinessOf,
   startChecks,
 } from "./admission.ts";
+import { signalNumber } from "./command-fields.ts";
 import { limitDisks, startLimited } from "./disk-limits.ts";
-import { ContainerChanges, eventOf } from "./events.ts";
+import { ContainerChanges, eventOf, healthEvent } from "./events.ts";
+import { HealthChecks } from "./health/checks.ts";
+import { imageSettings } from "./image-settings.ts";
 import type { HostPorts } from "./network/ports.ts";
 import { endFields, recover } from "./recovery.ts";
 import { BEGUN, type ContainerRow, ContainerRows } from "./rows.ts";
@@ -44,6 +47,10 @@ import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
 
 const SIGTERM = 15;
+
+/** Without a command minit itself ends, which it does at SIGTERM. */
+const stopSignalOf = ({ command, stop_signal }: ContainerRow): number =>
+  command.length === 0 ? SIGTERM : (signalNumber(stop_signal) ?? SIGTERM);
 
 export interface ContainersOptions {
   readonly store: Store;
@@ -73,6 +80,7 @@ export class Containers {
   readonly #lookups = new KeyedMutex();
   readonly #view: View;
   readonly #supervisor: Supervisor;
+  readonly #health: HealthChecks;
   /** Removals that failed, and states that the store did not take (L3). */
   readonly #retries: Retries;
 
@@ -82,7 +90,15 @@ export class Containers {
     this.#admission = { ...options, rows: this.#rows };
     this.#changes = new ContainerChanges({ events: options.events, rows: this.#rows });
     this.#ports = options.ports;
-    this.#view = new View(options.engine, options.clock);
+    this.#health = new HealthChecks({
+      ...options,
+      read: (id) => this.#rows.byIdAlone(id),
+      emit: async (row, status, failing_streak) => {
+        await this.#changes.write([], healthEvent(row, status, failing_streak));
+      },
+      restart: (id, reason) => this.#stopUnhealthy(id, reason),
+    });
+    this.#view = new View(options.engine, options.clock, this.#health);
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
     this.#retries = new Retries({ clock: options.clock, log: options.log, what: "container", later });
     this.#supervisor = new Supervisor({
@@ -103,6 +119,7 @@ export class Containers {
       rows: this.#rows,
       changes: this.#changes,
       supervisor: this.#supervisor,
+      health: this.#health,
       stop: (row, grace_ms) => this.stop(row.tenant_id, row.id, grace_ms),
       erase: (id) => this.#erase(id),
       settle: (id, work) => this.#settle(id, work),
@@ -121,6 +138,7 @@ export class Containers {
   /** Stops watching. What runs goes on. */
   close(): void {
     this.#supervisor.close();
+    this.#health.close();
     this.#retries.close();
   }
 
@@ -164,7 +182,10 @@ export class Containers {
     const { node, clock, resolveImage, volumes, quotas } = this.#options;
     if (input.gpu_count > 0) throw noGpu(input.gpu_count);
     const { reference, release } = resolveImage(input.image, input.oci);
-    const { id: image_id } = await this.#lookups.run(tenant_id, () => this.#options.engine.images.find(reference));
+    const { images } = this.#options.engine;
+    const { id: image_id } = await this.#lookups.run(tenant_id, () => images.find(reference));
+    const config = input.oci ? await this.#lookups.run(tenant_id, () => images.config(image_id)) : null;
+    const settings = imageSettings(input, config);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.held(tenant_id, volume)));
     const ports = await this.#ports.claim(tenant_id, id, input.ports);
@@ -176,8 +197,7 @@ export class Containers {
       image: reference,
       image_id,
       release,
-      command: input.command ?? [],
-      working_directory: input.working_directory ?? "/",
+      ...settings,
       cpu_limit_percent: input.cpu_limit_percent ?? null,
       disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
       ttl_seconds: input.ttl_seconds ?? null,
@@ -255,10 +275,10 @@ export class Containers {
     });
   }
 
-  /** Ends a container by SIGTERM, after the grace by force. Nothing to do for one that does not run. */
+  /** Ends a container by its stop signal, after the grace by force. Nothing to do for one that does not run. */
   async stop(tenant_id: string, id: string, grace_ms: number): Promise<ContainerRecord> {
     const row = await this.held(tenant_id, id);
-    await this.#end(row.id, (engine) => engine.containers.stop(row.id, SIGTERM, grace_ms));
+    await this.#end(row.id, (engine) => engine.containers.stop(row.id, stopSignalOf(row), grace_ms));
     return this.get(tenant_id, row.id);
   }
 
@@ -336,14 +356,16 @@ export class Containers {
     const { engine, clock } = this.#options;
     const ended = await startLimited(this.#admission, this.#options, row);
     failpoint("containers.start.live");
+    const started_at_ms = clock.epochMs();
     try {
-      await this.#changes.move(row, "run", { ...BEGUN, started_at_ms: clock.epochMs() });
+      await this.#changes.move(row, "run", { ...BEGUN, started_at_ms });
     } catch (error) {
       await engine.containers.kill(row.id);
       throw error;
     }
     // It was over at once; the end is noted when this turn is over.
     if (ended !== null) this.#supervisor.ended(row.id, ended);
+    else this.#health.watch({ ...row, started_at_ms });
   }
 
   async #runOrFail(row: ContainerRow): Promise<void> {
@@ -369,7 +391,8 @@ export class Containers {
   async #noteEnd(id: string, end: Ended): Promise<ContainerRow | null> {
     const row = await this.#rows.byIdAlone(id);
     if (row === null || !containerStates.can(row.state, "exit")) return null;
-    const fields = await endFields(this.#options.engine, id, end);
+    this.#health.forget(id);
+    const fields = await endFields(this.#options.engine, row, end);
     await this.#changes.move(row, "exit", fields);
     return { ...row, ...fields, state: "exited" };
   }
@@ -393,6 +416,19 @@ export class Containers {
     }
   }
 
+  /** Its exit counts as a failure, also after a crash of the daemon: the reason is noted before. */
+  async #stopUnhealthy(id: string, reason: string): Promise<void> {
+    const row = await this.#rows.byIdAlone(id);
+    if (row?.state !== "running" || !row.is_wanted) return;
+    await this.#options.store.write([this.#rows.setStopReason(id, reason)], { durable: true });
+    try {
+      await this.#options.engine.containers.stop(id, stopSignalOf(row), LIMITS.stop_grace_ms_default);
+    } catch (error) {
+      await this.#options.store.write([this.#rows.setStopReason(id, null)]);
+      throw error;
+    }
+  }
+
   async #expire(id: string): Promise<void> {
     const row = await this.#rows.byIdAlone(id);
     if (row !== null) await this.delete(row.tenant_id, id);
@@ -411,6 +447,7 @@ export class Containers {
   async #remove(id: string): Promise<void> {
     const { engine, store } = this.#options;
     this.#supervisor.forget(id);
+    this.#health.forget(id);
     await engine.containers.kill(id);
     await engine.containers.remove(id);
     failpoint("containers.delete.removed");

@@ -107,8 +107,8 @@ export class Supervisor {
   #considerRestart(row: ContainerRow): void {
     const { clock, log, restart } = this.#options;
     const watched = this.#watched.get(row.id);
-    // Without an exit code it ended with the machine.
-    const hasFailed = row.state === "error" || (row.exit_code ?? 0) !== 0;
+    // Without an exit code it ended with the machine. One that was stopped as unhealthy has failed, whatever its exit code.
+    const hasFailed = row.state === "error" || (row.exit_code ?? 0) !== 0 || row.error_message !== null;
     const isDue = row.restart === "always" || (row.restart === "on-failure" && hasFailed);
     if (watched === undefined || this.#isClosed || !row.is_wanted || !isDue) return;
     const ran_ms = row.state === "exited" ? (row.exited_at_ms ?? 0) - (row.started_at_ms ?? 0) : 0;

@@ -2,16 +2,19 @@
 import { type Clock, toIsoTime } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Engine } from "../engine/ports.ts";
+import type { HealthChecks } from "./health/checks.ts";
 import type { ContainerRow } from "./rows.ts";
 import type { ContainerRecord } from "./schema.ts";
 
 export class View {
   readonly #engine: Engine;
   readonly #clock: Clock;
+  readonly #health: Pick<HealthChecks, "recordOf">;
 
-  constructor(engine: Engine, clock: Clock) {
+  constructor(engine: Engine, clock: Clock, health: Pick<HealthChecks, "recordOf">) {
     this.#engine = engine;
     this.#clock = clock;
+    this.#health = health;
   }
 
   /** With every check made now: its first process is asked, and so is the store of images. */
@@ -59,6 +62,11 @@ export class View {
       started_at: iso(row.started_at_ms),
       exited_at: iso(row.exited_at_ms),
       working_directory: row.working_directory,
+      user: row.user,
+      stop_signal: row.stop_signal,
+      exposed_ports: [...row.exposed_ports],
+      declared_volumes: [...row.declared_volumes],
+      health: this.#health.recordOf(row),
       memory_limit_mb: row.memory_limit_mb,
       cpu_limit_percent: row.cpu_limit_percent,
       disk_limit_mb: row.disk_limit_mb,

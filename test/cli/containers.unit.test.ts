@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { statusOf } from "../../src/cli/containers/containers.ts";
 import { commandOf, deadline } from "../../src/cli/containers/exec.ts";
-import { egressOf } from "../../src/cli/containers/run.ts";
+import { egressOf, fieldsOf, healthOf } from "../../src/cli/containers/run.ts";
 import { cpuPercent } from "../../src/cli/containers/stats.ts";
 import { frames } from "../../src/cli/session/frames.ts";
 import { meterText } from "../../src/cli/session/meter.ts";
@@ -55,6 +55,30 @@ describe("words of containers", () => {
   });
 });
 
+describe("flags of hearth run for images", () => {
+  it("describe the health check, and leave the image's where they say nothing", () => {
+    expect(healthOf({})).toBeUndefined();
+    expect(healthOf({ healthcheck: true })).toBeUndefined();
+    expect(healthOf({ healthcheck: false })).toBe("none");
+    expect(healthOf({ healthCmd: "test -e /x", healthInterval: 5 })).toMatchObject({
+      command: ["/bin/sh", "-c", "test -e /x"],
+      interval_seconds: 5,
+    });
+    expect(healthOf({ healthRestart: true })).toMatchObject({ on_unhealthy: "restart" });
+    expect(() => healthOf({ healthcheck: false, healthRetries: 1 })).toThrow("--no-healthcheck");
+  });
+
+  it("replace the entrypoint, or remove it", async () => {
+    expect((await fieldsOf({})).entrypoint).toBeUndefined();
+    expect((await fieldsOf({ entrypoint: "" })).entrypoint).toEqual([]);
+    expect(await fieldsOf({ entrypoint: "/x", user: "app", stopSignal: "INT" })).toMatchObject({
+      entrypoint: ["/x"],
+      user: "app",
+      stop_signal: "INT",
+    });
+  });
+});
+
 describe("the status of a container", () => {
   const NOW = 1_800_000_000;
   const ended = (seconds_ago: number, fields: object = {}) => {
@@ -72,6 +96,9 @@ describe("the status of a container", () => {
     const started_at = new Date((NOW - 60) * 1000).toISOString();
     const running = (restart_count: number) => ended(0, { state: "running", started_at, restart_count });
     expect([0, 1, 2].map(running)).toEqual(["up 1 min", "up 1 min, restarted 1 time", "up 1 min, restarted 2 times"]);
+    const health = { status: "unhealthy" };
+    expect(ended(0, { state: "running", started_at, health })).toBe("up 1 min (unhealthy)");
+    expect(ended(9, { error_message: "unhealthy: 3 failed health checks" })).toBe("exited with 0 (unhealthy), 9 s ago");
   });
 });
 

@@ -33,7 +33,8 @@ describe("a hint", () => {
     const flags = new Set(
       commandsOf(program).flatMap(({ options }) => options.flatMap(({ long, short }) => [long, short])),
     );
-    for (const word of HINT_WORDS.flatMap((own) => own.match(/(?<!\w)--?[a-z]+/g) ?? [])) expect(flags).toContain(word);
+    for (const word of HINT_WORDS.flatMap((own) => own.match(/(?<!\w)--?[a-z]+(?:-[a-z]+)*/g) ?? []))
+      expect(flags).toContain(word);
     for (const own of HINT_WORDS.filter((text) => text.startsWith("hearth "))) {
       let command: Command | undefined = program;
       for (const word of own.split(" ").slice(1)) {

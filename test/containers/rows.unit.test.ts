@@ -5,6 +5,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { firstPage } from "../../src/base/paging.ts";
 import type { JobEnd } from "../../src/containers/exec/events.ts";
 import { Jobs, RUNNING } from "../../src/containers/exec/jobs.ts";
+import { PROFILE_SETTINGS } from "../../src/containers/image-settings.ts";
 import { type ContainerRow, ContainerRows } from "../../src/containers/rows.ts";
 import { Events } from "../../src/events/service.ts";
 import type { Store, StoredNode } from "../../src/store/store.ts";
@@ -36,6 +37,7 @@ function rowOf(id: string, name: string): ContainerRow {
     image_id: "x",
     release: null,
     command: [],
+    ...PROFILE_SETTINGS,
     working_directory: "/",
     strict: false,
     read_only_root: false,
@@ -89,7 +91,7 @@ describe("containers in the store", () => {
     expect(await rows.byName("a", "ctr_1")).toMatchObject({ id: "ctr_2" });
   });
 
-  it("come back whole, and with the reference as image where an earlier version stored them", async () => {
+  it("come back whole, and those of an earlier version with the reference as image and the settings of a profile", async () => {
     await store.write([rows.insert({ ...rowOf("ctr_1", "one"), image: "prod", image_id: "sha256:1" })]);
     const stored = await rows.byId("a", "ctr_1");
     expect(stored).toMatchObject({
@@ -98,7 +100,9 @@ describe("containers in the store", () => {
       image_id: "sha256:1",
       started_at_ms: null,
     });
-    await store.write([{ sql: "UPDATE containers SET make = json_remove(make, '$.image_id')", args: [] }]);
+    const settings = Object.keys(PROFILE_SETTINGS).map((name) => `, '$.${name}'`);
+    const sql = `UPDATE containers SET make = json_remove(make, '$.image_id'${settings.join("")})`;
+    await store.write([{ sql, args: [] }]);
     expect(await rows.byId("a", "ctr_1")).toEqual({ ...stored, image_id: "prod" });
   });
 

@@ -20,6 +20,7 @@ const ROW = {
   state: "exited",
   is_wanted: true,
   exit_code: 1,
+  error_message: null,
   started_at_ms: 0,
   exited_at_ms: 1,
   created_at_ms: 0,
@@ -69,4 +70,17 @@ it("an end that the store never takes is given up, and so is one of a daemon tha
   await settled();
   await clock.pass(10 * LIMITS.operation_end_retry_ms);
   expect(noted.length).toBe(LIMITS.operation_end_attempts_max + 1);
+});
+
+it.each([
+  [null, []],
+  ["unhealthy: 3 failed health checks in a row", ["c"]],
+])("an exit with 0 and the reason %j restarts %j by the policy on-failure", async (error_message, expected) => {
+  const { clock, supervisor, restarted } = watching(async () => {
+    return { ...ROW, restart: "on-failure", exit_code: 0, error_message };
+  });
+  supervisor.ended("c", { ...ENDED, exit_code: 0 });
+  await settled();
+  await clock.pass(LIMITS.restart_backoff_ms_min);
+  expect(restarted).toEqual(expected);
 });

@@ -16,6 +16,16 @@ export function mountsOf({ image_containers }: Leftovers, id: string): string[] 
   return image_containers.filter((name) => name.endsWith(id.slice(0, 12)));
 }
 
+export interface Recipe {
+  readonly base?: "scratch" | "prod";
+  /** Gets the path of the image's root on this machine. */
+  readonly edit?: (root: string) => void;
+  /** Flags of one call of `buildah config` each: arguments have bounds. */
+  readonly config?: readonly (readonly string[])[];
+  /** Only Docker's format has health checks. */
+  readonly format?: "oci" | "docker";
+}
+
 export class MadeImages {
   readonly #name: string;
   readonly #ids: string[] = [];
@@ -36,6 +46,21 @@ export class MadeImages {
     rmSync(directory, { recursive: true, force: true });
     this.#ids.push(id);
     return id;
+  }
+
+  /** Makes an image of another base, whose root `edit` changes and whose settings are flags of `buildah config`. */
+  makeOf({ base = "scratch", edit = () => {}, config = [], format = "oci" }: Recipe): string {
+    const container = build("from", "--pull-never", "--", base === "prod" ? profileImage("prod").reference : base);
+    try {
+      edit(build("mount", container));
+      for (const flags of config) build("config", ...flags, container);
+      build("umount", container);
+      const id = build("commit", "--quiet", "--format", format, container, this.#name);
+      this.#ids.push(id);
+      return id;
+    } finally {
+      build("rm", container);
+    }
   }
 
   /** Removes them, once no daemon uses them. */

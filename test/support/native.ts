@@ -209,6 +209,14 @@ export interface Container {
   readonly ended: number;
 }
 
+export interface ContainerOptions {
+  readonly folder?: string;
+  readonly env?: readonly string[];
+  readonly cwd?: string;
+  readonly flags?: readonly string[];
+  readonly mounts?: readonly string[];
+}
+
 /** A running `minit launcher` and one connection to it. */
 export class Native {
   readonly directory: string;
@@ -326,11 +334,12 @@ export class Native {
 
   /**
    * Starts `minit container` as root of a pid namespace, with a container's capabilities, a terminal file system and
-   * a /tmp of its own. `folder` keeps its log and record: give that of an earlier one to start it again.
+   * a /tmp of its own. `folder` keeps its log and record: give that of an earlier one to start it again. `flags` are minit's;
+   * `mounts` are made before in its mount namespace.
    */
   async container(
     argv: readonly string[] | null,
-    options: { folder?: string; env?: readonly string[]; cwd?: string } = {},
+    options: ContainerOptions = {},
   ): Promise<Container & { folder: string }> {
     const folder = options.folder ?? mkdtempSync(join(this.directory, "container-"));
     const path = join(folder, "socket");
@@ -340,10 +349,11 @@ export class Native {
       "mount -t tmpfs -o mode=1777 none /tmp",
       "mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts",
       "mount --bind /dev/pts/ptmx /dev/ptmx",
+      ...(options.mounts ?? []),
     ];
     const drop = `setpriv --bounding-set=-all,${CAPABILITIES.map((name) => `+${name}`).join(",")} --inh-caps=-all`;
     const script = `${mounts.join(" && ")} && exec ${drop} "$@"`;
-    const init = [this.binary, "container", ...(argv === null ? [] : ["--", ...argv])];
+    const init = [this.binary, "container", ...(options.flags ?? []), ...(argv === null ? [] : ["--", ...argv])];
     const others = new Set(children(this.pid));
     const ended = this.startSpawn({
       argv: ["unshare", "-pmf", "--mount-proc", "--kill-child", "sh", "-c", script, "sh", ...init],

@@ -24,16 +24,18 @@ const seconds = (iso: string | null) => (iso === null ? null : Math.floor(Date.p
 
 /** `up 3 min`, `exited with 1, 2 h ago`, `cannot be started: …`. */
 export function statusOf(record: ContainerRecord, now: number): string {
-  const { state, started_at, exited_at, exit_code, oom_killed, error_message, restart_count } = record;
+  const { state, started_at, exited_at, exit_code, oom_killed, error_message, restart_count, health } = record;
   if (state === "running") {
-    const up = `up ${span(now - (seconds(started_at) ?? now))}`;
+    const status = health?.status ?? null;
+    const up = `up ${span(now - (seconds(started_at) ?? now))}${status === null ? "" : ` (${status})`}`;
     return restart_count === 0 ? up : `${up}, restarted ${counted(restart_count, "time")}`;
   }
   if (state === "error") return `failed to start: ${error_message ?? "unknown"}`;
   if (state !== "exited") return state;
   const at = seconds(exited_at);
   const when = at === null ? "" : now - at < 1 ? " just now" : `, ${relative(at, now)}`;
-  return `exited with ${exit_code ?? "?"}${oom_killed ? " (out of memory)" : ""}${when}`;
+  const why = oom_killed ? " (out of memory)" : (error_message ?? "").startsWith("unhealthy:") ? " (unhealthy)" : "";
+  return `exited with ${exit_code ?? "?"}${why}${when}`;
 }
 
 /** `web exited with 0 just now`: of a container after `stop` or `kill`. */

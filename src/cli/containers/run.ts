@@ -19,6 +19,28 @@ export function egressOf(given: readonly string[] | undefined): Made["egress"] {
   return rules.length === 1 && (rules[0] === "on" || rules[0] === "off") ? rules[0] : rules;
 }
 
+/** An empty text removes the entrypoint of the image. */
+function entrypointOf({ entrypoint }: Flags): string[] | undefined {
+  if (entrypoint === undefined) return undefined;
+  return entrypoint === "" ? [] : [entrypoint as string];
+}
+
+/** Flags that are left out leave the parameters of the image's check as they are. */
+export function healthOf(flags: Flags): Made["health"] {
+  const health = {
+    command: flags.healthCmd === undefined ? undefined : ["/bin/sh", "-c", flags.healthCmd as string],
+    interval_seconds: flags.healthInterval as number | undefined,
+    timeout_seconds: flags.healthTimeout as number | undefined,
+    start_period_seconds: flags.healthStartPeriod as number | undefined,
+    retries: flags.healthRetries as number | undefined,
+    on_unhealthy: flags.healthRestart === true ? ("restart" as const) : undefined,
+  };
+  const isGiven = Object.values(health).some((value) => value !== undefined);
+  if (flags.healthcheck !== false) return isGiven ? health : undefined;
+  if (isGiven) throw usage("--no-healthcheck excludes the other --health flags", "leave one of them out");
+  return "none";
+}
+
 /** The container that flags describe, but for its name and command. */
 export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "command">> {
   return {
@@ -34,6 +56,10 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
     disk_limit_mb: flags.disk as number | undefined,
     gpu_count: flags.gpus as number | undefined,
     working_directory: flags.workdir as string | undefined,
+    user: flags.user as string | undefined,
+    entrypoint: entrypointOf(flags),
+    stop_signal: flags.stopSignal as string | undefined,
+    health: healthOf(flags),
     strict: flags.strict as boolean | undefined,
     read_only_root: flags.readOnly as boolean | undefined,
     restart: flags.restart as "no" | undefined,
@@ -53,6 +79,12 @@ function check(words: Words, flags: Flags): void {
   }
 }
 
+const ownCommand = (command: readonly string[]) => (command.length === 0 ? {} : { command: command.slice() });
+
+/** What runs on a terminal is not the container's own command: that has none, also where its image has one. */
+const idle = ({ oci }: Pick<Made, "oci">) =>
+  oci === true ? { entrypoint: [], command: [] } : { entrypoint: undefined, command: undefined };
+
 export async function run(session: Session, words: Words, flags: Flags): Promise<void> {
   check(words, flags);
   const isTerminal = flags.tty === true;
@@ -64,15 +96,15 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   if (fields.volumes !== undefined)
     session.advice = { ...session.advice, NOT_FOUND: "to create a volume: hearth volumes create <name>" };
   const client = session.client();
-  // What runs on a terminal is not the container's own command: that has none.
-  const body = { ...fields, name, command: isTerminal || command.length === 0 ? undefined : command.slice() };
+  const body = { ...fields, name, ...(isTerminal ? idle(fields) : ownCommand(command)) };
   const asked = client.request("POST /api/containers", { body });
   const made = done(await session.terminal.progress(`creating ${visible(name)}`, asked));
   if (!isTerminal && (flags.detach === true || command.length === 0)) {
     return session.show(made, () => sentence(session, made));
   }
   try {
-    const isLeft = isTerminal ? await inTerminal(session, made, command) : await inFront(session, made);
+    const inside = [...(fields.entrypoint ?? []), ...command];
+    const isLeft = isTerminal ? await inTerminal(session, made, inside) : await inFront(session, made);
     if (isLeft) return;
   } catch (error) {
     if (flags.rm !== true) session.terminal.note(`container ${visible(name)} was not removed`);
@@ -135,6 +167,8 @@ function exitCode({ terminal }: Session, record: ContainerRecord | null): number
   if (record === null) terminal.err("hearth: the container was deleted\n");
   if (record?.oom_killed === true) terminal.err("hearth: the container ran out of memory\n");
   const error_message = record?.error_message ?? null;
-  if (error_message !== null) terminal.err(`hearth: the container could not be started: ${visible(error_message)}\n`);
+  const isUnhealthy = error_message?.startsWith("unhealthy:") === true;
+  const what = isUnhealthy ? "the container was stopped" : "the container could not be started";
+  if (error_message !== null) terminal.err(`hearth: ${what}: ${visible(error_message)}\n`);
   return record?.exit_code ?? EXIT.refused;
 }

@@ -33,7 +33,11 @@ const ENVIRONMENT: readonly Flag[] = [
   { flags: "--env-file <file>", about: "read variables from a file of NAME=VALUE lines; repeatable", parse: collect },
 ];
 const WORKDIR: Flag = { flags: "-w, --workdir <path>", about: "working directory of the command" };
-const TIME: Flag = { flags: "-t, --time <s>", about: "seconds between SIGTERM and SIGKILL (10)", parse: seconds };
+const TIME: Flag = {
+  flags: "-t, --time <s>",
+  about: "seconds between the stop signal and SIGKILL (10)",
+  parse: seconds,
+};
 
 const RUN_FLAGS: readonly Flag[] = [
   { flags: "-n, --name <name>", about: "name of the container (default: generated)" },
@@ -61,6 +65,19 @@ const RUN_FLAGS: readonly Flag[] = [
   { flags: "--disk <mb>", about: "disk limit in MiB, or with a unit: 10g", parse: megabytes },
   { flags: "--gpus <n>", about: "GPUs", parse: number },
   WORKDIR,
+  {
+    flags: "-u, --user <user[:group]>",
+    about: "user of all commands, by name or number (default: the image's, or root)",
+  },
+  { flags: "--entrypoint <program>", about: "replace the image's entrypoint; an empty text removes it" },
+  { flags: "--stop-signal <signal>", about: "signal that asks the command to end (default: the image's, or SIGTERM)" },
+  { flags: "--health-cmd <command>", about: "check the container's health with this shell command" },
+  { flags: "--health-interval <s>", about: "time between health checks (30): seconds, or 5m", parse: seconds },
+  { flags: "--health-timeout <s>", about: "time after which a health check fails (30)", parse: seconds },
+  { flags: "--health-start-period <s>", about: "time after the start in which failures do not count", parse: seconds },
+  { flags: "--health-retries <n>", about: "failed checks in a row that make it unhealthy (3)", parse: number },
+  { flags: "--health-restart", about: "restart an unhealthy container; needs --restart" },
+  { flags: "--no-healthcheck", about: "ignore the image's health check" },
   { flags: "--strict", about: "drop all capabilities and use a narrower seccomp filter" },
   { flags: "--read-only", about: "mount the root file system read-only" },
   {
@@ -76,7 +93,7 @@ const RUN: Verb = {
   name: "run",
   words: ["[command...]"],
   summary: "create a container and run a command in it",
-  more: "With a command, hearth prints its output and exits with its code; Ctrl-C stops the container. Without a command, or with --detach, hearth returns when the container runs. A container without a command waits for exec.",
+  more: "With a command, hearth prints its output and exits with its code; Ctrl-C stops the container. Without a command, or with --detach, hearth returns when the container runs. A container without a command runs the one of its --oci image, unless that is only a shell, or waits for exec.",
   flags: RUN_FLAGS,
   isCommand: true,
   examples: [
@@ -186,7 +203,7 @@ const CHANGES: readonly Verb[] = [
   {
     name: "stop",
     words: ["<container...>"],
-    summary: "stop containers: SIGTERM first, then SIGKILL",
+    summary: "stop containers: the stop signal first, then SIGKILL",
     flags: [TIME],
     examples: ["hearth stop box", "hearth stop -t 1 box web"],
     load: async () => (await import("../containers/containers.ts")).stop,

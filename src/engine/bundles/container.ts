@@ -3,9 +3,12 @@
  * for its isolation, as instance.ts is for function instances. Root inside has the capabilities that podman gives. With
  * `strict` it has none, and the system-call filter is that of no capabilities. With `read_only_root` its root file
  * system is mounted read-only, with a tmpfs on /tmp and /run.
+ *
+ * minit is always root: it looks `user` up inside the container and starts every command as that user. For this a strict
+ * container's minit has three capabilities, of which no command gets one (identity.h of minit).
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { containerEnvironment, hostnameOf } from "../../base/container-environment.ts";
+import { containerEnvironment, findsHome, hostnameOf } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type NetworkPolicy, OPEN_POLICY, policyOf } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
@@ -39,6 +42,9 @@ export const CAPABILITIES: readonly string[] = [
   "CAP_SETUID",
   "CAP_SYS_CHROOT",
 ];
+
+/** Those with which minit, in a strict container, starts commands as another user and ends them. */
+const USER_CAPABILITIES: readonly string[] = ["CAP_KILL", "CAP_SETGID", "CAP_SETUID"];
 
 /** Notes the network slot, for a later process to read. */
 const SLOT_ANNOTATION = "hearth.slot";
@@ -87,12 +93,15 @@ export function bareSpec(id: string): ContainerSpec {
     image_id: "",
     command: [],
     environment: {},
+    image_environment: null,
+    user: null,
     working_directory: "/",
     memory_limit_mb: LIMITS.container_memory_mb_default,
     cpu_limit_percent: null,
     disk_limit_mb: null,
     strict: false,
     read_only_root: false,
+    writable_paths: [],
     egress: "on",
     ports: [],
     volumes: [],
@@ -113,7 +122,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
   const { strict, read_only_root } = spec;
   const { filter, user } = placement;
   const bytes = spec.memory_limit_mb * 1024 * 1024;
-  const capabilities = strict ? [] : CAPABILITIES;
+  const capabilities = !strict ? CAPABILITIES : spec.user === null ? [] : USER_CAPABILITIES;
   const pts = [
     "nosuid",
     "noexec",
@@ -137,8 +146,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
     process: {
       terminal: false,
       user: { uid: 0, gid: 0 },
-      args: [MINIT_INSIDE, "container", ...(spec.command.length === 0 ? [] : ["--", ...spec.command])],
-      env: containerEnvironment(spec),
+      ...minitProcess(spec),
       cwd: spec.working_directory,
       capabilities: {
         bounding: capabilities,
@@ -155,6 +163,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       ...kernelMounts(LIMITS.tmpfs_mb),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
       ...(read_only_root ? [tmpfs("/tmp", "mode=1777", ...SCRATCH), tmpfs("/run", "mode=755", ...SCRATCH)] : []),
+      ...(read_only_root ? spec.writable_paths.map((path) => tmpfs(path, "mode=1777", ...SCRATCH)) : []),
       bind(placement.minit, MINIT_INSIDE, "ro"),
       bind(placement.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
@@ -183,6 +192,21 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       rootfsPropagation: "private",
     },
   };
+}
+
+/** Arguments and environment of minit, which passes the environment on to the command. */
+function minitProcess(spec: ContainerSpec): { readonly args: readonly string[]; readonly env: readonly string[] } {
+  const env = containerEnvironment(spec);
+  const lacksHome = !env.some((variable) => variable.startsWith("HOME="));
+  const args = [
+    ...(spec.user === null ? [] : ["--user", spec.user]),
+    ...(spec.user !== null && spec.strict ? ["--restricted"] : []),
+    ...(findsHome(spec) ? ["--home"] : []),
+    ...(lacksHome ? ["--no-home"] : []),
+    ...(spec.command.length === 0 ? [] : ["--", ...spec.command]),
+  ];
+  // The OCI runtime itself would read /etc/passwd of the image for a variable HOME that is missing.
+  return { args: [MINIT_INSIDE, "container", ...args], env: lacksHome ? [...env, "HOME=/"] : env };
 }
 
 export interface StartNote {

@@ -258,7 +258,8 @@ export class LocalContainers implements Containers {
       this.#host.network.attribute(slot, spec.tenant_id);
       const policing = this.#host.network.setPolicy(slot, policyOf(spec));
       const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
-      const targets = spec.volumes.map(({ target }) => target);
+      const writable = spec.read_only_root ? spec.writable_paths : [];
+      const targets = [...spec.volumes.map(({ target }) => target), ...writable];
       await checkTargets(launcher, rootfs, targets);
       await this.#host.task("startContainer", this.#starter.task(spec, run, { image, rootfs, slot, filter }));
       // The next launcher does not see the root: what it started would run in an empty one.

@@ -10,7 +10,7 @@ import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
-import type { FoundImage, Images } from "../ports/images.ts";
+import type { FoundImage, ImageConfig, Images } from "../ports/images.ts";
 import type { ImageStore, MountedImage } from "./image-store.ts";
 
 interface Mount {
@@ -40,6 +40,9 @@ export class MountedImages implements Images {
   readonly #mounts = new Map<string, Mount>();
   /** Images by reference, with the state of the store at their lookup. */
   readonly #found: LRUCache<string, { readonly state: string; readonly image: FoundImage }>;
+  /** Configurations by the image's id: an image never changes, so each is read once. */
+  readonly #configs = new LRUCache<string, ImageConfig>({ max: LIMITS.image_configs_kept });
+  readonly #configTurns = new KeyedMutex();
   /** Bounds the lookups that run at once: starts need the launcher's processes too. */
   readonly #lookups = new Semaphore(LIMITS.image_lookups_at_once, LIMITS.image_lookups_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many concurrent lookups of images", { retry_after: 1 });
@@ -70,6 +73,17 @@ export class MountedImages implements Images {
       this.#found.delete(reference);
       throw error;
     }
+  }
+
+  config(id: string): Promise<ImageConfig> {
+    const { images, withLauncher } = this.#options;
+    return this.#configTurns.run(id, async () => {
+      const known = this.#configs.get(id);
+      if (known !== undefined) return known;
+      const config = await this.#lookups.run(() => withLauncher((launcher) => images.config(launcher, id)));
+      this.#configs.set(id, config);
+      return config;
+    });
   }
 
   async isRelease(reference: string, release: string | null): Promise<boolean> {

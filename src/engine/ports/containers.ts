@@ -38,6 +38,10 @@ export interface ContainerSpec {
   /** Empty: nothing runs but minit, until a command is requested. */
   readonly command: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
+  /** Variables of its image, below its own; null for a profile, whose containers have PATH and HOME of this node. */
+  readonly image_environment: Readonly<Record<string, string>> | null;
+  /** `<user>[:<group>]`, each a name or a number of the container's own /etc/passwd and /etc/group; null: root. */
+  readonly user: string | null;
   readonly working_directory: string;
   readonly memory_limit_mb: number;
   /** Percent of one core; null means no quota. */
@@ -45,6 +49,8 @@ export interface ContainerSpec {
   readonly disk_limit_mb: number | null;
   readonly strict: boolean;
   readonly read_only_root: boolean;
+  /** Directories that stay writable below a read-only root: each is then an empty tmpfs. */
+  readonly writable_paths: readonly string[];
   readonly egress: Egress;
   readonly ports: readonly PublishedPort[];
   /** Volumes by id, each mounted at a path inside. */

@@ -37,6 +37,8 @@ const FACTS = [
   ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no limit" : `${cpu_limit_percent} % of a core`)],
   ["Disk", ({ disk_limit_mb }) => (disk_limit_mb === null ? "no limit" : `${disk_limit_mb} MiB`)],
   ["Directory", ({ working_directory }) => working_directory],
+  ["User", ({ user }) => user ?? "root"],
+  ["Health", ({ health }) => (health === null ? "no check" : (health.status ?? "not running"))],
   ["Hardened", ({ strict }) => (strict ? "yes" : "no")],
   ["Root", ({ read_only_root }) => (read_only_root ? "read-only" : "writable")],
   ["Restarts", ({ restart, restart_count }) => (restart === "no" ? "no" : `${restart}, ${restart_count} so far`)],

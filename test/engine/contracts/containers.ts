@@ -31,8 +31,10 @@ export function containersContract({ engine }: BootedEngine): void {
     return containers.start(containerSpec(id, { disk_limit_mb: 32, ...more }));
   };
   /** The end of a container whose command ends by itself, whether its start or the listener tells. */
-  const ended = async (id: string, command: readonly string[]): Promise<Ended> =>
-    (await start(id, { command })) ?? eventually(`${id} to end`, () => ends.get(id));
+  const ended = async (id: string, more: readonly string[] | Partial<ContainerSpec>): Promise<Ended> => {
+    const spec = "user" in more ? more : { command: more as readonly string[] };
+    return (await start(id, spec)) ?? eventually(`${id} to end`, () => ends.get(id));
+  };
   const sh = (id: string, script: string, more: Partial<typeof REQUEST> = {}) =>
     containers.run(id, { ...REQUEST, argv: ["sh", "-c", script], ...more }).exited;
   const said = async (id: string, script: string) => (await sh(id, script)).stdout.toString();
@@ -98,6 +100,39 @@ export function containersContract({ engine }: BootedEngine): void {
     expect((await sh("small", "head -c 40M /dev/zero > /full")).stderr.toString()).toMatch(/Disk quota exceeded/);
     await start("fixed", { read_only_root: true });
     expect((await sh("fixed", "touch /new")).stderr.toString()).toMatch(/Read-only file system/);
+  });
+
+  it.each([
+    [{ strict: false }, "0000000000000000"],
+    [{ strict: true }, "0000000000000000"],
+  ])("runs commands as the user, found inside, without capabilities, if %j", async (more, capabilities) => {
+    const facts = "id -un; id -gn; echo $HOME; sed -n 's/^CapPrm:.//p' /proc/self/status";
+    const as = { user: "daemon:mail", image_environment: {}, ...more };
+    await start("user", { ...as, command: ["sh", "-c", `${facts}; exec sleep 1000`] });
+    const lines = ["daemon", "mail", "/usr/sbin", capabilities];
+    const log = () => containers.log("user").tail({ limit: 10 });
+    const logged = await eventually("its output", async () => ((await log()).length === 4 ? log() : null));
+    expect(logged.map(({ message }) => message)).toEqual(lines);
+    expect(await said("user", facts)).toBe(`${lines.join("\n")}\n`);
+    await containers.stop("user", TERM, 20_000);
+    expect(ends.get("user")).toMatchObject({ signal: TERM });
+    expect(await ended("nobody", { ...as, user: "nobody-here", command: ["true"] })).toMatchObject({
+      exit_code: 126,
+      is_started: false,
+    });
+  });
+
+  it("has HOME of root if its image sets none", async () => {
+    await start("homed", {
+      image_environment: { PATH: "/usr/bin:/bin" },
+      command: ["sh", "-c", "echo $HOME; sleep 100"],
+    });
+    expect(await said("homed", "echo $HOME")).toBe("/root\n");
+    const [line] = await eventually("its output", async () => {
+      const lines = await containers.log("homed").tail({ limit: 1 });
+      return lines.length === 0 ? null : lines;
+    });
+    expect(line?.message).toBe("/root");
   });
 
   it("mounts volumes, which outlive the container", async () => {
