@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { operatorOf } from "../support/command.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 import { EventReader } from "../support/event-stream.ts";
@@ -324,7 +325,74 @@ describe("the health check", () => {
   });
 });
 
+describe("an unhealthy container and a crash of the daemon", () => {
+  const made = (name: string, seconds: number) =>
+    user.create({
+      name,
+      command: ["sh", "-c", `trap 'sleep ${seconds}; exit 0' TERM; while :; do sleep 0.05; done`],
+      restart: "on-failure",
+      health: { command: ["false"], interval_seconds: 1, retries: 1, on_unhealthy: "restart" },
+    });
+  /** Kills the daemon when a container is about to be stopped, and starts the next one after a while. */
+  const crash = async (id: string, down_ms: number) => {
+    await user.until(id, "a reason", ({ error_message }) => error_message?.startsWith("unhealthy: 1 failed") === true);
+    await daemon.stop("SIGKILL");
+    await new Promise((resolve) => setTimeout(resolve, down_ms));
+    await daemon.start({ HEARTH_CELLS: "0" });
+  };
+  const end = async (id: string) => {
+    await daemon.call("POST", `/api/containers/${id}/kill`);
+    await user.delete(id);
+  };
+
+  it("is restarted though it ended with 0 while no daemon ran", async () => {
+    const { container_id } = await made("ends", 0.3);
+    await crash(container_id, 1_500);
+    await user.until(container_id, "a restart", ({ restart_count }) => restart_count >= 1);
+    await end(container_id);
+  });
+
+  it("is checked anew if it still runs, and then restarted", async () => {
+    const { container_id } = await made("stays", 5);
+    await crash(container_id, 0);
+    const { pid } = await user.get(container_id);
+    expect(pid).not.toBeNull();
+    await user.until(container_id, "a restart", ({ restart_count }) => restart_count >= 1);
+    await end(container_id);
+  });
+});
+
+describe("hearth run", () => {
+  const operator = operatorOf(daemon);
+  afterAll(() => operator.dispose());
+
+  it("has flags for what an image says", async () => {
+    const name = scratch("cli", ["--cmd", "one", "--user", "1234:55"]);
+    const flags = ["--rm", "--oci", "--image", name, "-u", "7:8", "-w", "/", "--stop-signal", "QUIT"];
+    const { out, code } = await operator.hearth("run", ...flags, "--entrypoint", "/facts", "--", "x", "y");
+    expect([code, out.split("\n").slice(0, 5)]).toEqual([0, ["uid 7", "gid 8", "groups", "cwd /", "args x y"]]);
+    const check = ["--health-cmd", "test -e /", "--health-interval", "1", "--health-retries", "2", "--health-restart"];
+    await operator.out("run", "-d", "--name", "checked", "--restart", "always", ...check);
+    const { container_id, health } = await user.get("checked");
+    expect(health).toMatchObject({ interval_seconds: 1, retries: 2, on_unhealthy: "restart" });
+    await user.until(container_id, "healthy", (record) => record.health.status === "healthy");
+    expect(await operator.out("ps")).toMatch(/checked +running +up .*\(healthy\)/);
+    await user.delete(container_id);
+    const refused = await operator.hearth("run", "-d", "--health-retries", "2");
+    expect(refused).toMatchObject({ code: 1, err: expect.stringMatching(/ {2}give --health-cmd\n/) });
+  });
+});
+
 describe("an image whose configuration is hostile", () => {
+  it.each(["dev", "proc", "sys", "etc"])(
+    "by a link in the place of /%s starts no container, and leaves nothing",
+    async (folder) => {
+      const name = scratch(`link-${folder}`, [], (root) => symlinkSync("/tmp", join(root, folder)));
+      expect(await refusal(name)).toMatchObject({ error: `not a directory in the container: /${folder}` });
+      expect((await daemon.call("GET", "/api/containers")).body.containers).toEqual([]);
+    },
+  );
+
   it.each([
     ["--workingdir", "/proc/self/fd/8", /^working_directory of the image: must not be in/],
     ["--stop-signal", "SIGNONE", /^stop_signal of the image: must be a signal/],
