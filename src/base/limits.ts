@@ -10,6 +10,7 @@ import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { HEALTH_LIMITS } from "./health-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
+import { REGISTRY_LIMITS } from "./registry-limits.ts";
 import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
 export const LIMITS = {
@@ -489,6 +490,7 @@ export const LIMITS = {
   ...CODE_LIMITS,
   ...FUNCTION_LIMITS,
   ...KERNEL_LIMITS,
+  ...REGISTRY_LIMITS,
   ...EDGE_LIMITS,
 
   // Process

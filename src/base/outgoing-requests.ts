@@ -6,18 +6,22 @@
  *     address of this machine, in whatever spelling, unless the operator has listed its host.
  * O2. The guard resolves names itself, refuses a name if any of its addresses is forbidden, and connects to the very
  *     addresses that it has checked: a second answer of the name server is never asked for.
- * O3. Each redirect passes the same checks; their number is bounded. To another origin none of the caller's headers go.
+ * O3. Each redirect passes the same checks; their number is bounded, and none leads from https to http. To another origin none
+ *     of the caller's headers go but those that it marks as common.
  * O4. Each request has a deadline for all of it, and a bound for the body of its answer.
+ * O5. A body that is read as a stream also has a deadline for silence: each span of time in which the reader waits brings so
+ *     many bytes. The time in which the reader does not read counts for nothing but the deadline of the whole.
  *
  * Spans and metrics go to the collector without it: that is one URL of the operator, which follows no redirects.
  */
 import { lookup } from "node:dns/promises";
-import { request as httpRequest, type IncomingHttpHeaders, type RequestOptions } from "node:http";
-import { request as httpsRequest } from "node:https";
+import { request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
+import { request as httpsRequest, type RequestOptions } from "node:https";
 import { isIP, type LookupFunction } from "node:net";
 import { networkInterfaces } from "node:os";
+import { getCACertificates } from "node:tls";
 import { addressBytes, contains, type Network, network } from "./addresses.ts";
-import type { Clock } from "./clock.ts";
+import type { CancelTimer, Clock } from "./clock.ts";
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 
@@ -44,12 +48,25 @@ export interface OutgoingOptions {
 export interface OutgoingRequest {
   /** GET unless given; only a GET follows redirects. */
   readonly method?: string;
+  /** For the origin of the URL alone. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** For the origins of redirects too, so nothing secret. */
+  readonly common_headers?: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array;
   readonly timeout_ms: number;
   /** Of the answer's body. */
   readonly bytes_max: number;
   readonly signal?: AbortSignal;
+  /** Hosts that the operator lists for this request, beside those for all: `host:port`. */
+  readonly listed?: readonly string[];
+  /** Authorities, in PEM, that the origin of the URL may have its certificate from, beside the known ones. */
+  readonly authorities?: readonly string[];
+}
+
+export interface OutgoingOpening extends Omit<OutgoingRequest, "method" | "body"> {
+  /** Time until the headers. Later each such time must bring `silence_bytes_min` bytes of the body, unless that ends (O5). */
+  readonly silence_ms: number;
+  readonly silence_bytes_min: number;
 }
 
 export interface OutgoingAnswer {
@@ -57,6 +74,22 @@ export interface OutgoingAnswer {
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
 }
+
+/** An answer whose body is read as a stream. Holds a connection until its end, its failure or `close`. */
+export interface OutgoingStream {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  /** Can be read once. Rejects as `open` does, and with the network's own error if the connection ends early. */
+  readonly body: AsyncIterable<Buffer>;
+  close(): void;
+}
+
+/** The reason in refusals of a host (O1); their details name it with its port. */
+export const HOST_NOT_ALLOWED = "OUTGOING_HOST_NOT_ALLOWED";
+/** The reason in refusals of a URL or a redirect (O3) for anything but its host. */
+export const URL_NOT_USABLE = "OUTGOING_URL_NOT_USABLE";
+/** The reason in refusals of a body above its bound (O4). */
+export const ANSWER_TOO_LARGE = "OUTGOING_ANSWER_TOO_LARGE";
 
 /** Returns the entry of `allowed` that stands for the host and port of a URL. */
 export function listedHost(url: string): string {
@@ -77,6 +110,7 @@ export class Outgoing {
   readonly #allowed: ReadonlySet<string>;
   readonly #resolve: (host: string) => Promise<readonly string[]>;
   #running = 0;
+  #streams = 0;
 
   constructor({ clock, subnet, allowed, resolve = resolveName }: OutgoingOptions) {
     this.#clock = clock;
@@ -95,16 +129,15 @@ export class Outgoing {
       throw new AppError("CAPACITY_FULL", `too many outgoing requests (limit ${LIMITS.outgoing_requests_max})`);
     }
     this.#running++;
-    const { timeout_ms } = options;
-    const late = Promise.withResolvers<never>();
     const over = new AbortController();
-    const cancel = this.#clock.after(timeout_ms, () => {
-      late.reject(new AppError("TIMEOUT", `outgoing request too slow (limit ${timeout_ms} ms)`));
-      over.abort();
-    });
+    const cancel = this.#abortAfter(over, options.timeout_ms);
     const signal = options.signal === undefined ? over.signal : AbortSignal.any([over.signal, options.signal]);
     try {
-      return await Promise.race([this.#follow(url, { ...options, signal }), late.promise]);
+      return await unlessAborted(signal, async () => {
+        const response = await this.#follow(url, { ...options, signal });
+        const body = await wholeBody(response, options.bytes_max);
+        return { status: response.statusCode ?? 0, headers: response.headers, body };
+      });
     } finally {
       cancel();
       // Ends what a deadline or a bound left behind.
@@ -113,35 +146,82 @@ export class Outgoing {
     }
   }
 
-  async #follow(url: string, options: OutgoingRequest & { readonly signal: AbortSignal }): Promise<OutgoingAnswer> {
+  /**
+   * Sends a GET and resolves with its headers. Rejects as `request` does, with CAPACITY_FULL above `outgoing_streams_max`, and
+   * with TIMEOUT if no headers come within `silence_ms`.
+   */
+  async open(url: string, options: OutgoingOpening): Promise<OutgoingStream> {
+    if (this.#streams >= LIMITS.outgoing_streams_max) {
+      throw new AppError("CAPACITY_FULL", `too many outgoing streams (limit ${LIMITS.outgoing_streams_max})`);
+    }
+    this.#streams++;
+    const over = new AbortController();
+    const signal = options.signal === undefined ? over.signal : AbortSignal.any([over.signal, options.signal]);
+    const cancel = this.#abortAfter(over, options.timeout_ms);
+    const end = () => {
+      cancel();
+      this.#streams--;
+    };
+    if (signal.aborted) end();
+    else signal.addEventListener("abort", end, { once: true });
+    const pace = new Pace(this.#clock, options, (error) => over.abort(error));
+    try {
+      pace.begin();
+      const response = await unlessAborted(signal, () => this.#follow(url, { ...options, signal }));
+      pace.end(0);
+      const declared = Number(response.headers["content-length"] ?? 0);
+      if (declared > options.bytes_max) throw tooLarge(options.bytes_max);
+      const body = pieces(response, { pace, signal, bytes_max: options.bytes_max, end: () => over.abort() });
+      return { status: response.statusCode ?? 0, headers: response.headers, body, close: () => over.abort() };
+    } catch (error) {
+      pace.end(0);
+      over.abort();
+      throw error;
+    }
+  }
+
+  #abortAfter(over: AbortController, timeout_ms: number): CancelTimer {
+    const late = () => over.abort(new AppError("TIMEOUT", `outgoing request too slow (limit ${timeout_ms} ms)`));
+    return this.#clock.after(timeout_ms, late);
+  }
+
+  /** Returns the first answer that is no redirect, its body unread. */
+  async #follow(url: string, options: OutgoingRequest & { readonly signal: AbortSignal }): Promise<IncomingMessage> {
     let target = new URL(url);
     let sent = options;
     for (let count = 0; count <= LIMITS.outgoing_redirects_max; count++) {
-      const addresses = await this.#checked(target);
-      const answer = await exchange(target, addresses, sent);
-      const { location } = answer.headers;
-      const isRedirect = [301, 302, 303, 307, 308].includes(answer.status) && location !== undefined;
-      if (!isRedirect || (options.method ?? "GET") !== "GET") return answer;
-      if (!URL.canParse(location, target.href)) throw new AppError("INTERNAL", "redirect to something that is no URL");
+      const addresses = await this.#checked(target, options.listed);
+      const response = await exchange(target, addresses, sent);
+      const { location } = response.headers;
+      const isRedirect = [301, 302, 303, 307, 308].includes(response.statusCode ?? 0) && location !== undefined;
+      if (!isRedirect || (options.method ?? "GET") !== "GET") return response;
+      response.destroy();
+      if (!URL.canParse(location, target.href)) throw unusable("INTERNAL", "redirect to something that is no URL");
       const next = new URL(location, target);
-      if (next.origin !== target.origin) sent = { ...sent, headers: {} };
+      if (target.protocol === "https:" && next.protocol === "http:") {
+        throw unusable("INVALID_ARGUMENT", `redirect from https to http not allowed: host '${next.hostname}'`);
+      }
+      if (next.origin !== target.origin) sent = { ...sent, headers: {}, authorities: [] };
       target = next;
     }
-    throw new AppError("INTERNAL", `too many redirects (limit ${LIMITS.outgoing_redirects_max})`);
+    throw unusable("INTERNAL", `too many redirects (limit ${LIMITS.outgoing_redirects_max})`);
   }
 
   /** Returns the addresses to connect to. Throws INVALID_ARGUMENT if one of them is forbidden (O1, O2). */
-  async #checked(url: URL): Promise<readonly string[]> {
+  async #checked(url: URL, listed: readonly string[] = []): Promise<readonly string[]> {
     if (url.protocol !== "http:" && url.protocol !== "https:") {
-      throw new AppError("INVALID_ARGUMENT", `outgoing URL not usable: ${url.protocol} (expected http or https)`);
+      throw unusable("INVALID_ARGUMENT", `outgoing URL not usable: ${url.protocol} (expected http or https)`);
     }
     const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
     const addresses = isIP(host) === 0 ? await this.#resolve(host) : [host];
-    const isListed = this.#allowed.has(url.hostname) || this.#allowed.has(hostAndPort(url));
+    const place = hostAndPort(url);
+    const isListed = this.#allowed.has(url.hostname) || this.#allowed.has(place) || listed.includes(place);
     if (addresses.length === 0 || (!isListed && addresses.some((address) => this.#isForbidden(address)))) {
       // The addresses behind a name are not told: they would describe the network of this machine.
       throw new AppError("INVALID_ARGUMENT", `outgoing host not allowed: '${url.hostname}'`, {
         hint: "use a host with public addresses, or ask the operator to list it in HEARTH_OUTGOING_ALLOWED",
+        reason_code: HOST_NOT_ALLOWED,
+        details: { received: place },
       });
     }
     return addresses;
@@ -158,12 +238,12 @@ export class Outgoing {
   }
 }
 
-/** One request to one of `addresses`, whatever the name servers say by now (O2). */
+/** One request to one of `addresses`, whatever the name servers say by now (O2). Resolves with the headers. */
 function exchange(
   url: URL,
   addresses: readonly string[],
-  { method = "GET", headers = {}, body, bytes_max, signal }: OutgoingRequest & { readonly signal: AbortSignal },
-): Promise<OutgoingAnswer> {
+  { method = "GET", headers, common_headers, body, signal, authorities = [] }: OutgoingRequest,
+): Promise<IncomingMessage> {
   const resolved = addresses.map((address) => ({ address, family: isIP(address) }));
   const checked: LookupFunction = (_host, { all }, done) => {
     const [first = { address: "", family: 0 }] = resolved;
@@ -173,31 +253,125 @@ function exchange(
   return new Promise((resolve, reject) => {
     const options: RequestOptions = {
       method,
-      headers: { ...headers, "accept-encoding": "identity" },
+      headers: { ...common_headers, ...headers, "accept-encoding": "identity" },
       // A connection of its own: a kept one was checked for another request.
       agent: false,
       lookup: checked,
       signal,
       maxHeaderSize: LIMITS.header_bytes_max,
+      ...(authorities.length === 0 ? {} : { ca: [...getCACertificates("default"), ...authorities] }),
     };
     const sent = url.protocol === "https:" ? httpsRequest(url, options) : httpRequest(url, options);
-    sent.once("error", reject);
-    sent.once("response", (response) => {
-      const chunks: Buffer[] = [];
-      let bytes = 0;
-      response.on("data", (chunk: Buffer) => {
-        bytes += chunk.length;
-        if (bytes > bytes_max) {
-          sent.destroy(new AppError("INTERNAL", `outgoing answer too large (limit ${bytes_max} bytes)`));
-          return;
-        }
-        chunks.push(chunk);
-      });
-      response.once("error", reject);
-      response.once("end", () =>
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks) }),
-      );
-    });
+    // Those after the headers are the body's as well.
+    sent.on("error", reject);
+    sent.once("response", resolve);
     sent.end(body);
   });
+}
+
+function unusable(code: "INTERNAL" | "INVALID_ARGUMENT", message: string): AppError {
+  return new AppError(code, message, { reason_code: URL_NOT_USABLE });
+}
+
+function tooLarge(bytes_max: number): AppError {
+  const options = { reason_code: ANSWER_TOO_LARGE };
+  return new AppError("INTERNAL", `outgoing answer too large (limit ${bytes_max} bytes)`, options);
+}
+
+async function wholeBody(response: IncomingMessage, bytes_max: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    bytes += chunk.length;
+    if (bytes > bytes_max) throw tooLarge(bytes_max);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** Settles as the work does. Rejects with the signal's reason once that aborts, whatever the work still waits for. */
+async function unlessAborted<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  const late = Promise.withResolvers<never>();
+  const reject = () => late.reject(signal.reason);
+  signal.addEventListener("abort", reject, { once: true });
+  if (signal.aborted) reject();
+  try {
+    return await Promise.race([late.promise, work()]);
+  } catch (error) {
+    // The connection that the signal ended may have rejected first.
+    throw signal.aborted ? signal.reason : error;
+  } finally {
+    signal.removeEventListener("abort", reject);
+  }
+}
+
+/** The deadline for silence (O5): counts the time in which a reader waits, and the bytes that it got for it. */
+class Pace {
+  readonly #clock: Clock;
+  readonly #options: Pick<OutgoingOpening, "silence_ms" | "silence_bytes_min">;
+  readonly #fail: (error: AppError) => void;
+  #left_ms: number;
+  #bytes = 0;
+  #began_ms = 0;
+  #cancel: CancelTimer = () => {};
+
+  constructor(
+    clock: Clock,
+    options: Pick<OutgoingOpening, "silence_ms" | "silence_bytes_min">,
+    fail: (error: AppError) => void,
+  ) {
+    this.#clock = clock;
+    this.#options = options;
+    this.#fail = fail;
+    this.#left_ms = options.silence_ms;
+  }
+
+  /** A wait begins. */
+  begin(): void {
+    this.#began_ms = this.#clock.monotonicMs();
+    this.#cancel = this.#clock.after(this.#left_ms, () => this.#over());
+  }
+
+  /** The wait ends with so many bytes. */
+  end(bytes: number): void {
+    this.#cancel();
+    this.#left_ms = Math.max(1, this.#left_ms - (this.#clock.monotonicMs() - this.#began_ms));
+    this.#bytes += bytes;
+  }
+
+  #over(): void {
+    const { silence_ms, silence_bytes_min } = this.#options;
+    if (this.#bytes >= silence_bytes_min) {
+      this.#bytes = 0;
+      this.#left_ms = silence_ms;
+      this.begin();
+      return;
+    }
+    const expected = `${silence_bytes_min} bytes in ${silence_ms} ms`;
+    this.#fail(new AppError("TIMEOUT", `outgoing request too slow: ${this.#bytes} bytes (expected ${expected})`));
+  }
+}
+
+async function* pieces(
+  response: IncomingMessage,
+  of: { readonly pace: Pace; readonly signal: AbortSignal; readonly bytes_max: number; readonly end: () => void },
+): AsyncGenerator<Buffer> {
+  const { pace, signal, bytes_max, end } = of;
+  let bytes = 0;
+  try {
+    pace.begin();
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      pace.end(chunk.length);
+      bytes += chunk.length;
+      if (bytes > bytes_max) throw tooLarge(bytes_max);
+      yield chunk;
+      pace.begin();
+    }
+  } catch (error) {
+    // The end of the connection says less than what ended it.
+    throw signal.aborted ? signal.reason : error;
+  } finally {
+    pace.end(0);
+    end();
+  }
 }

@@ -155,4 +155,124 @@ describe("an outgoing request", () => {
     await expect(mute.request("http://a.test/", short)).rejects.toMatchObject({ code: "CAPACITY_FULL" });
     for (const one of await Promise.allSettled(all)) expect(one).toMatchObject({ reason: late });
   });
+
+  describe("as a stream", () => {
+    const STREAM = { ...LIMIT, silence_ms: 200, silence_bytes_min: 100 };
+    const read = async (body: AsyncIterable<Buffer>) => {
+      const chunks: Buffer[] = [];
+      for await (const chunk of body) chunks.push(chunk);
+      return String(Buffer.concat(chunks));
+    };
+    const late = expect.objectContaining({ code: "TIMEOUT" });
+
+    it("resolves with the headers, then yields the body as long as it flows", async () => {
+      const { port } = await serve(async (_, response) => {
+        response.writeHead(206, { "x-of": "test" }).write("first ");
+        for (let i = 0; i < 4; i++) {
+          await new Promise((resolve) => setTimeout(resolve, 100));
+          response.write("x".repeat(100));
+        }
+        response.end(" last");
+      });
+      const stream = await guard(["127.0.0.1"]).outgoing.open(`http://127.0.0.1:${port}/`, STREAM);
+      expect([stream.status, stream.headers["x-of"]]).toEqual([206, "test"]);
+      expect(await read(stream.body)).toBe(`first ${"x".repeat(400)} last`);
+    });
+
+    it("has a deadline for silence and drips, while the reader waits, and one for all of it", async () => {
+      const { port, requests } = await serve(({ url }, response) => {
+        if (url === "/mute") return;
+        response.writeHead(200).write(Buffer.alloc(150));
+        if (url === "/silent") return;
+        const drip = setInterval(() => response.write(url === "/drips" ? "x" : Buffer.alloc(80)), 20);
+        response.once("close", () => clearInterval(drip));
+      });
+      const { outgoing } = guard(["127.0.0.1"]);
+      const url = (path: string) => `http://127.0.0.1:${port}/${path}`;
+      await expect(outgoing.open(url("mute"), STREAM)).rejects.toEqual(late);
+      for (const path of ["silent", "drips"]) {
+        const { body } = await outgoing.open(url(path), STREAM);
+        await expect(read(body)).rejects.toEqual(late);
+      }
+      const began_ms = performance.now();
+      const { body } = await outgoing.open(url("flows"), { ...STREAM, timeout_ms: 700, bytes_max: 1e9 });
+      await expect(read(body)).rejects.toEqual(late);
+      expect(performance.now() - began_ms).toBeGreaterThan(600);
+      expect(requests).toHaveLength(4);
+    });
+
+    it("waits for a slow reader without counting that as silence, and does not read ahead of it", async () => {
+      const large = Buffer.alloc(20_000_000);
+      const { port } = await serve((_, response) => response.end(large));
+      const { outgoing } = guard(["127.0.0.1"]);
+      const { body } = await outgoing.open(`http://127.0.0.1:${port}/`, { ...STREAM, bytes_max: large.length });
+      let bytes = 0;
+      let pauses = 0;
+      for await (const chunk of body) {
+        bytes += chunk.length;
+        if (++pauses <= 3) await new Promise((resolve) => setTimeout(resolve, 150));
+      }
+      expect(bytes).toBe(large.length);
+    });
+
+    it("is bounded, refuses forbidden hosts and redirects, and takes only common headers to another origin", async () => {
+      const other = await serve((_, response) => response.end("other"));
+      const target = { location: "" };
+      const { port } = await serve(({ url }, response) => {
+        if (url === "/redirect") response.writeHead(307, { location: target.location }).end("ignored");
+        else if (url === "/declared") response.end(Buffer.alloc(5_000));
+        else response.writeHead(200, { "transfer-encoding": "chunked" }).end(Buffer.alloc(5_000));
+      });
+      const { outgoing } = guard([`127.0.0.1:${port}`]);
+      const url = `http://127.0.0.1:${port}`;
+      await expect(outgoing.open(`${url}/declared`, STREAM)).rejects.toThrow(/too large/);
+      const { body } = await outgoing.open(`${url}/undeclared`, STREAM);
+      await expect(read(body)).rejects.toThrow(/too large/);
+      target.location = `http://127.0.0.1:${other.port}/`;
+      await expect(outgoing.open(`${url}/redirect`, STREAM)).rejects.toEqual(refused);
+      await expect(outgoing.open("http://[::1]:9/", STREAM)).rejects.toEqual(refused);
+      expect(other.requests).toEqual([]);
+      const options = {
+        ...STREAM,
+        headers: { authorization: "secret" },
+        common_headers: { range: "bytes=1-" },
+        listed: [`127.0.0.1:${other.port}`],
+      };
+      const led = await outgoing.open(`${url}/redirect`, options);
+      expect(await read(led.body)).toBe("other");
+      expect(other.requests[0]?.headers).toMatchObject({ range: "bytes=1-" });
+      expect(other.requests[0]?.headers.authorization).toBeUndefined();
+    });
+
+    it("gives its connection and its place back at its end, at `close`, when aborted, and when it breaks", async () => {
+      const connections = new Set<unknown>();
+      const { port } = await serve(({ url, socket }, response) => {
+        connections.add(socket);
+        socket.once("close", () => connections.delete(socket));
+        response.writeHead(200).write("some");
+        if (url === "/end") response.end();
+        if (url === "/break") setTimeout(() => socket.destroy(), 20);
+      });
+      const { outgoing } = guard(["127.0.0.1"]);
+      const over = new AbortController();
+      const open = (path: string) =>
+        outgoing.open(`http://127.0.0.1:${port}/${path}`, { ...STREAM, silence_ms: 5_000, signal: over.signal });
+      const all = await Promise.all(Array.from({ length: LIMITS.outgoing_streams_max }, () => open("open")));
+      await expect(open("more")).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+      all[0]?.close();
+      all[0]?.close();
+      expect(await read((await open("end")).body)).toBe("some");
+      await expect(read((await open("break")).body)).rejects.toThrow();
+      const left = await open("open");
+      for await (const _ of left.body) break;
+      const aborted = await open("open");
+      const reading = read(aborted.body);
+      over.abort(new Error("enough"));
+      await expect(reading).rejects.toThrow("enough");
+      await expect.poll(() => connections.size).toBe(0);
+      const again = guard(["127.0.0.1"]).outgoing;
+      expect(await read((await again.open(`http://127.0.0.1:${port}/end`, STREAM)).body)).toBe("some");
+      await expect(open("end")).rejects.toThrow("enough");
+    });
+  });
 });
