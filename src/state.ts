@@ -56,7 +56,7 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   const { node, start_number } = await noteStart(store, data_dir, ids, log);
   return {
     ...{ store, events, keys, operator_key, cursors, new_key, node, start_number },
-    ...{ secrets_keys, secret_values, secrets_rotation },
+    ...{ secrets_keys, secret_values, secrets_rotation, outgoing },
   };
 }
 

@@ -40,6 +40,12 @@ export interface Config {
   readonly outside_issuer: OutsideIssuer | null;
   /** Hosts that the daemon may call wherever they are: `host` or `host:port`. */
   readonly outgoing_allowed: readonly string[];
+  /** Registry → the host that serves its images, both in lower case. */
+  readonly registry_mirrors: ReadonlyMap<string, string>;
+  /** Registries that may speak plain HTTP: `host` for all ports or `host:port`, in lower case. */
+  readonly insecure_registries: readonly string[];
+  /** Path of the signature policy for pulls. */
+  readonly signature_policy: string;
   /** Ports of this machine that tenants' containers may publish. */
   readonly host_ports: PortRange;
   readonly subnet: string;
@@ -195,14 +201,30 @@ function readKeyFile(file: string): string {
 
 const LISTED_HOST = /^([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:\d{1,5})?$/i;
 
-function outgoingHosts(read: (name: SettingName) => string): readonly string[] {
-  const hosts = read("outgoing_allowed")
+function entriesOf(text: string): readonly string[] {
+  return text
     .split(",")
-    .map((host) => host.trim())
-    .filter((host) => host !== "");
+    .map((entry) => entry.trim())
+    .filter((entry) => entry !== "");
+}
+
+function hostList(name: "outgoing_allowed" | "insecure_registries", text: string): readonly string[] {
+  const hosts = entriesOf(text);
   const wrong = hosts.find((host) => !LISTED_HOST.test(host));
-  if (wrong !== undefined) refuse("outgoing_allowed", wrong);
+  if (wrong !== undefined) refuse(name, wrong);
   return hosts;
+}
+
+function registryMirrors(text: string): ReadonlyMap<string, string> {
+  const mirrors = new Map<string, string>();
+  for (const entry of entriesOf(text.toLowerCase())) {
+    const [registry = "", host = "", ...rest] = entry.split("=");
+    const isUsable =
+      LISTED_HOST.test(registry) && LISTED_HOST.test(host) && rest.length === 0 && !mirrors.has(registry);
+    if (!isUsable) refuse("registry_mirrors", entry);
+    mirrors.set(registry, host);
+  }
+  return mirrors;
 }
 
 function collectorUrl(read: (name: SettingName) => string): string | null {
@@ -222,10 +244,12 @@ function portRange(read: (name: SettingName) => string): PortRange {
 }
 
 /** Ports that this daemon listens on or connects to, as far as the settings tell: no container publishes them. */
-export function ownPorts({ listen_port, otlp_url, outside_issuer }: Config): number[] {
+export function ownPorts({ listen_port, otlp_url, outside_issuer, ...config }: Config): number[] {
   const urls = [otlp_url, outside_issuer?.jwks_url ?? null].filter((url) => url !== null).map((url) => new URL(url));
   const called = urls.map(({ port, protocol }) => Number(port) || (protocol === "https:" ? 443 : 80));
-  return [listen_port, ...called];
+  const registries = [...config.registry_mirrors.values(), ...config.insecure_registries];
+  const served = registries.map((host) => Number(/:(\d+)$/.exec(host)?.[1] ?? 0)).filter((port) => port > 0);
+  return [listen_port, ...called, ...served];
 }
 
 function uplink(read: (name: SettingName) => string): Uplink | null {
@@ -310,7 +334,10 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bootstrap_key: bootstrapKey(read),
     bootstrap_key_file: read("bootstrap_key_file") || null,
     outside_issuer: outsideIssuer(read),
-    outgoing_allowed: outgoingHosts(read),
+    outgoing_allowed: hostList("outgoing_allowed", read("outgoing_allowed")),
+    registry_mirrors: registryMirrors(read("registry_mirrors")),
+    insecure_registries: hostList("insecure_registries", read("insecure_registries").toLowerCase()),
+    signature_policy: resolve(read("signature_policy")),
     host_ports: portRange(read),
     subnet,
     bridge,

@@ -116,6 +116,27 @@ export const SETTINGS = {
     range: "host or host:port, comma-separated; an IPv6 address in brackets",
     about: "Hosts at loopback, link-local or own addresses that the daemon itself may call.",
   },
+  registry_mirrors: {
+    variable: "HEARTH_REGISTRY_MIRRORS",
+    fallback: "",
+    default_text: "none",
+    range: "<registry>=<host> or <registry>=<host>:<port>, comma-separated",
+    about:
+      "Hosts that serve the images of a registry in its place, such as docker.io=127.0.0.1:5000; they get no credentials.",
+  },
+  insecure_registries: {
+    variable: "HEARTH_INSECURE_REGISTRIES",
+    fallback: "",
+    default_text: "none",
+    range: "host or host:port, comma-separated; an IPv6 address in brackets",
+    about: "Registries that may speak plain HTTP and may be at loopback, link-local or own addresses.",
+  },
+  signature_policy: {
+    variable: "HEARTH_SIGNATURE_POLICY",
+    fallback: "/etc/containers/policy.json",
+    range: "a path",
+    about: "File with the signatures that pulled images need, in the format of containers-policy.json.",
+  },
   subnet: {
     variable: "HEARTH_SUBNET",
     fallback: "10.42.0.0/16",

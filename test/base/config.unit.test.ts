@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { readConfig } from "../../src/base/config.ts";
+import { ownPorts, readConfig } from "../../src/base/config.ts";
 
 describe("the configuration", () => {
   it.each([{}, { HEARTH_DATA_DIR: "", HEARTH_LISTEN: "" }])(
@@ -50,6 +50,23 @@ describe("the configuration", () => {
     expect(read("127.0.0.1:80, Host.test,[::1]:443")).toEqual(["127.0.0.1:80", "Host.test", "[::1]:443"]);
   });
 
+  it("reads the mirrors of registries, those that may speak plain HTTP, and the signature policy", () => {
+    const read = (mirrors: string, insecure: string) => {
+      const environment = { HEARTH_REGISTRY_MIRRORS: mirrors, HEARTH_INSECURE_REGISTRIES: insecure };
+      const config = readConfig(environment, []);
+      return [Object.fromEntries(config.registry_mirrors), config.insecure_registries, ownPorts(config)];
+    };
+    expect(read("", "")).toEqual([{}, [], [8700]]);
+    expect(read("Docker.io=127.0.0.1:5000, ghcr.io=Mirror.test", "Host.test,[::1]:5001")).toEqual([
+      { "docker.io": "127.0.0.1:5000", "ghcr.io": "mirror.test" },
+      ["host.test", "[::1]:5001"],
+      // No container may publish their ports and so take their place.
+      [8700, 5000, 5001],
+    ]);
+    expect(readConfig({}, []).signature_policy).toBe("/etc/containers/policy.json");
+    expect(readConfig({ HEARTH_SIGNATURE_POLICY: "/p/../q.json" }, []).signature_policy).toBe("/q.json");
+  });
+
   it("reads what tenants share of which device", () => {
     expect(readConfig({}, []).uplink).toBeNull();
     expect(readConfig({ HEARTH_UPLINK: "enp1s0.7:900" }, []).uplink).toEqual({ device: "enp1s0.7", mbit: 900 });
@@ -77,6 +94,13 @@ describe("the configuration", () => {
     ["HEARTH_TRACE_SAMPLE", "half"],
     ["HEARTH_OUTGOING_ALLOWED", "http://host"],
     ["HEARTH_OUTGOING_ALLOWED", "good.test,fe80::1"],
+    ["HEARTH_REGISTRY_MIRRORS", "docker.io"],
+    ["HEARTH_REGISTRY_MIRRORS", "docker.io="],
+    ["HEARTH_REGISTRY_MIRRORS", "docker.io=http://127.0.0.1:5000"],
+    ["HEARTH_REGISTRY_MIRRORS", "docker.io=a.test=b.test"],
+    ["HEARTH_REGISTRY_MIRRORS", "docker.io=a.test,docker.io=b.test"],
+    ["HEARTH_INSECURE_REGISTRIES", "host.test/path"],
+    ["HEARTH_INSECURE_REGISTRIES", "http://host.test"],
     ["HEARTH_UPLINK", "eth0"],
     ["HEARTH_UPLINK", "eth0:0"],
     ["HEARTH_UPLINK", "eth0 root:10"],
