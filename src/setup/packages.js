@@ -1,5 +1,5 @@
 /** The system packages, from the machine's own apt sources. Found by their files: asking dpkg costs 30 ms. */
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { InstallationError } from "../installation/installation-error.js";
 import { SYSTEM_PATH } from "./command.js";
@@ -39,6 +39,8 @@ const FOR_TEST = [
   { name: "busybox-static", file: "/var/lib/dpkg/info/busybox-static.list" },
   // The page is tested in it.
   { name: "chromium", command: "chromium" },
+  // Tests start it on loopback.
+  { name: "docker-registry", command: "docker-registry" },
   // The program of the runtime python3 is tested with it, beside the one of the image.
   { name: "python3", file: "/usr/bin/python3" },
 ];
@@ -63,6 +65,21 @@ export function missingPackages(mode, exists) {
       return !directories.some((directory) => exists(join(directory, command ?? "")));
     })
     .map(({ name }) => name);
+}
+
+/** Services of packages whose programs alone are used. @type {Readonly<Record<string, string>>} */
+const UNWANTED_SERVICES = { "docker-registry": "docker-registry.service" };
+
+/** Masks services that the packages would start, as `systemctl mask` does. @param {readonly string[]} names */
+function maskServices(names) {
+  if (!existsSync("/run/systemd/system")) return;
+  const directory = "/etc/systemd/system";
+  for (const name of names) {
+    const service = UNWANTED_SERVICES[name];
+    if (service === undefined || existsSync(join(directory, service))) continue;
+    mkdirSync(directory, { recursive: true });
+    symlinkSync("/dev/null", join(directory, service));
+  }
 }
 
 /** `apt-get update` does not wait for the lock of the lists by itself. @param {import("./command.js").Commands} commands */
@@ -115,6 +132,7 @@ export const packagesStep = {
       updateError = error;
     }
     if (isDpkgInterrupted()) await commands.run(["dpkg", "--configure", "-a"], { env });
+    maskServices(names);
     const wait = `DPkg::Lock::Timeout=${LOCK_WAIT_SECONDS}`;
     try {
       await commands.run(["apt-get", "install", "--yes", "--no-install-recommends", "-o", wait, ...names], { env });
