@@ -28,6 +28,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   containers: ["engine", "store", "events", "operations", "volumes", "files", "lru-cache"],
   volumes: ["engine", "store", "events", "operations", "files"],
   code: ["engine", "store", "yauzl"],
+  oci: [],
   functions: ["engine", "pool", "runtimes", "store", "events", "code", "lru-cache"],
   secrets: ["store", "events"],
   tenants: [

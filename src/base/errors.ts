@@ -34,7 +34,11 @@ export const ERRORS = {
   ),
   TWO_CREDENTIALS: row(400, "caller", "The request has both X-Api-Key and Authorization."),
   UNAUTHORIZED: row(401, "caller", "The request has no credential, or its credential is unknown, expired or revoked."),
-  FORBIDDEN: row(403, "caller", "The key lacks the required scope, or the route is for the operator only."),
+  FORBIDDEN: row(
+    403,
+    "caller",
+    "The key lacks the required scope, the route is for the operator only, or a registry denies access.",
+  ),
   QUOTA_EXCEEDED: row(403, "caller", "The request would exceed a limit of the tenant."),
   NOT_FOUND: row(404, "caller", "The resource does not exist, or belongs to another tenant."),
   METHOD_NOT_ALLOWED: row(
@@ -61,8 +65,13 @@ export const ERRORS = {
   UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing, unknown, or has the wrong JSON type."),
   UPGRADE_REQUIRED: row(426, "caller", "The path accepts only WebSocket requests."),
   HEADERS_TOO_LARGE: row(431, "caller", "The request line and headers are larger than header_bytes_max."),
+  IMAGE_INVALID: row(
+    400,
+    "caller",
+    "A manifest, configuration or layer of the image is malformed, dangerous, too large, or differs from its digest.",
+  ),
   CHAIN_TOO_DEEP: row(400, "caller", "Functions call each other more than chain_depth_max levels deep."),
-  RATE_LIMITED: row(429, "platform", "The tenant exceeds its request rate.", true),
+  RATE_LIMITED: row(429, "platform", "The tenant exceeds its request rate, or this node that of a registry.", true),
   QUEUE_FULL: row(
     429,
     "platform",
@@ -77,6 +86,12 @@ export const ERRORS = {
     true,
   ),
   INTERNAL: row(500, "platform", "The daemon failed; its log names the cause under the request id."),
+  REGISTRY_FAILED: row(
+    502,
+    "platform",
+    "The registry of an image cannot be reached, or does not answer as a registry.",
+    true,
+  ),
   CAPACITY_FULL: row(503, "platform", "The node lacks capacity: instances, disk space, or memory for requests.", true),
   STORAGE_FULL: row(507, "caller", "The volume or the container's disk is full."),
   START_FAILED: row(503, "platform", "The container, or an instance of the function, failed to start.", true),

@@ -1,0 +1,20 @@
+/** The check of one layer while it streams through a registry gateway, as the gateway uses it. */
+
+/** Checks one layer as it streams. The caller ends it by `end` or by `abort`. */
+export interface LayerCheck {
+  /** Resolves once the check takes the next chunk. The bytes stay the caller's, who sends them on. */
+  write(chunk: Uint8Array): Promise<void>;
+  /** Resolves when the layer passed. Rejects with the AppError that names what is wrong. */
+  end(): Promise<{ readonly diff_id: string; readonly unpacked_bytes: number }>;
+  abort(): void;
+}
+
+export interface LayerChecker {
+  /** `unpacked_bytes_max`: bound of the layer's decompressed tar. */
+  open(of: {
+    readonly digest: string;
+    readonly size_bytes: number;
+    readonly media_type: string;
+    readonly unpacked_bytes_max: number;
+  }): LayerCheck;
+}

@@ -1,0 +1,90 @@
+/**
+ * References of images: `[<registry>/]<repository>[:<tag>][@<digest>]`.
+ *
+ * R1. Without a registry it is docker.io, where a repository of one name lies in `library/`. The first part names a registry if it
+ *     has a `.` or a `:`, or is `localhost`. index.docker.io and registry-1.docker.io mean docker.io.
+ * R2. Without tag and digest the tag is `latest`. A digest decides alone: a tag beside it is dropped.
+ * R3. A reference that passed holds no character that has a meaning to a URL, a shell or a configuration in TOML.
+ */
+import { AppError } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
+
+export interface ImageReference {
+  /** Host, with its port if the reference has one. */
+  readonly registry: string;
+  readonly repository: string;
+  /** Null if the digest is set. */
+  readonly tag: string | null;
+  readonly digest: string | null;
+}
+
+export const DEFAULT_REGISTRY = "docker.io";
+const DEFAULT_REGISTRY_ALIASES: readonly string[] = ["index.docker.io", "registry-1.docker.io"];
+const DEFAULT_TAG = "latest";
+const EXAMPLE = "docker.io/library/alpine:3.20";
+
+const HOST = /^(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(\d{1,5}))?$/;
+const REPOSITORY = /^[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*$/;
+const TAG = /^\w[\w.-]{0,127}$/;
+export const DIGEST = /^sha256:[0-9a-f]{64}$/;
+/** What other tools write in front of a reference. `docker:dind` is none: it has no slashes. */
+const TRANSPORT = /^(?:[a-z][a-z+.-]*:\/\/|(?:containers-storage|docker-archive|docker-daemon|oci-archive):)/i;
+const ID = /^[0-9a-f]{64}$/;
+
+function refuse(text: string, problem: string, hint?: string): never {
+  const shown = text.length > LIMITS.image_name_length_max ? `${text.slice(0, LIMITS.image_name_length_max)}…` : text;
+  throw new AppError("INVALID_ARGUMENT", `invalid image reference: ${problem}: '${shown}'`, {
+    details: { expected: ["[<registry>/]<repository>[:<tag>][@sha256:<digest>]"], received: shown, example: EXAMPLE },
+    ...(hint === undefined ? {} : { hint }),
+  });
+}
+
+/** Splits off what follows the last `separator`, if `isEnd` accepts it. */
+function splitLast(text: string, separator: string, isEnd: (end: string) => boolean): readonly [string, string | null] {
+  const at = text.lastIndexOf(separator);
+  const end = text.slice(at + 1);
+  return at < 0 || !isEnd(end) ? [text, null] : [text.slice(0, at), end];
+}
+
+/** Parses a reference. Throws INVALID_ARGUMENT with what is wrong. */
+export function parseReference(text: string): ImageReference {
+  if (text === "") refuse(text, "it is empty");
+  if (text.length > LIMITS.image_reference_length_max) {
+    refuse(text, `it is longer than ${LIMITS.image_reference_length_max} characters`);
+  }
+  const [transport] = TRANSPORT.exec(text) ?? [];
+  if (transport !== undefined) {
+    refuse(text, `it begins with ${transport}`, "give the reference without a transport or a scheme");
+  }
+  const [rest, digest] = splitLast(text, "@", () => true);
+  if (digest !== null && !DIGEST.test(digest)) refuse(text, "its digest is not sha256: and 64 lower-case hex digits");
+  const [path, tag] = splitLast(rest, ":", (end) => !end.includes("/"));
+  if (tag !== null && !TAG.test(tag)) refuse(text, "its tag is not 1 to 128 letters, digits, '_', '.' or '-'");
+  const { registry, repository } = parsePath(text, path);
+  return { registry, repository, tag: digest === null ? (tag ?? DEFAULT_TAG) : null, digest };
+}
+
+function parsePath(text: string, path: string): Pick<ImageReference, "registry" | "repository"> {
+  const slash = path.indexOf("/");
+  const first = path.slice(0, Math.max(slash, 0)).toLowerCase();
+  const isRegistry = /[.:]/.test(first) || first === "localhost";
+  const registry = !isRegistry || DEFAULT_REGISTRY_ALIASES.includes(first) ? DEFAULT_REGISTRY : first;
+  const [, port = "1"] = HOST.exec(registry) ?? refuse(text, `its registry is not a host: '${first}'`);
+  if (Number(port) < 1 || Number(port) > 65_535) refuse(text, `its registry has no valid port: '${first}'`);
+  const name = isRegistry ? path.slice(slash + 1) : path;
+  if (name === "") refuse(text, "its repository is missing");
+  if (name !== name.toLowerCase()) refuse(text, "its repository has upper-case letters");
+  if (!REPOSITORY.test(name))
+    refuse(text, "its repository is not lower-case letters and digits, joined by '.', '_', '-', '/'");
+  if (!isRegistry && ID.test(name)) refuse(text, "it is the id of an image", "give the name of the image");
+  const repository = registry === DEFAULT_REGISTRY && !name.includes("/") ? `library/${name}` : name;
+  if (`${registry}/${repository}`.length > LIMITS.image_name_length_max) {
+    refuse(text, `its name is longer than ${LIMITS.image_name_length_max} characters`);
+  }
+  return { registry, repository };
+}
+
+/** Returns the reference in full: with its registry, and its tag or its digest. */
+export function referenceText({ registry, repository, tag, digest }: ImageReference): string {
+  return digest === null ? `${registry}/${repository}:${tag ?? DEFAULT_TAG}` : `${registry}/${repository}@${digest}`;
+}

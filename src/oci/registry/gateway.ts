@@ -1,0 +1,180 @@
+/**
+ * Lets buildah pull an image without a network: for each pull a server on loopback, which fetches from the real registry through the
+ * guard of outgoing requests and checks what comes.
+ *
+ * G1. buildah is given one manifest by its digest. What a tag names, and which image of an index, is decided here, once.
+ * G2. Credentials stay here. buildah has a configuration of its own that redirects the one repository to the server.
+ * G3. Whoever pulls proves by it that the registry serves him each layer: those that the store had already are read as well, unless
+ *     he has them from an earlier pull. A digest in a manifest of his own gives nobody another tenant's layer.
+ */
+import { createHash } from "node:crypto";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Clock } from "../../base/clock.ts";
+import { each } from "../../base/concurrency.ts";
+import { AppError } from "../../base/errors.ts";
+import type { Ids } from "../../base/ids.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Outgoing } from "../../base/outgoing-requests.ts";
+import type { LayerChecker } from "../layers/contract.ts";
+import type { Platform } from "../platform.ts";
+import type { ImageReference } from "../reference.ts";
+import type { Credentials, RegistryLimits } from "./authorization.ts";
+import { RegistryClient } from "./client.ts";
+import { RegistryHosts, type RegistryHostsOptions } from "./hosts.ts";
+import { type LayerDescriptor, resolveImage } from "./manifests.ts";
+import { type PullProgress, PullServer } from "./pull-server.ts";
+
+export type { Credentials } from "./authorization.ts";
+export type { PullProgress } from "./pull-server.ts";
+
+/** Hexadecimal digits of the path that buildah alone knows. */
+const SECRET_LENGTH = 32;
+
+export interface RegistryGatewayOptions extends RegistryHostsOptions {
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly outgoing: Outgoing;
+  readonly checker: LayerChecker;
+  /** For configurations of pulls. The gateway's own: it is emptied first. */
+  readonly directory: string;
+  readonly limits?: RegistryLimits;
+}
+
+export interface PullRequest {
+  readonly reference: ImageReference;
+  readonly platform: Platform;
+  readonly credentials: Credentials | null;
+  /** True with the operator's own key. */
+  readonly isOperator: boolean;
+  /** Of all layers together, uncompressed. Above it the pull fails with QUOTA_EXCEEDED. */
+  readonly unpacked_bytes_max: number;
+  onProgress(progress: PullProgress): void;
+  readonly signal: AbortSignal;
+}
+
+/** An image that buildah can pull, until `close`. */
+export interface PullSource {
+  /** What buildah pulls, without a transport: the image's own manifest, by its digest. */
+  readonly pull_reference: string;
+  /** Path of buildah's configuration. Beside it are `registries.conf.d`, which is empty, and `auth.json`, without credentials. */
+  readonly registries_conf: string;
+  /** What the reference names: the digest of an index, or of the manifest. */
+  readonly digest: string;
+  readonly manifest_digest: string;
+  /** Id that the image has in the store: the hexadecimal digest of its configuration. */
+  readonly image_id: string;
+  /** The first failure of this pull; more precise than what buildah prints. */
+  readonly failure: AppError | null;
+  /** Aborts with `failure` as its reason. */
+  readonly failed: AbortSignal;
+  /**
+   * Resolves once the registry has served every layer that is not in `known_layers`, digests of layers that the tenant has (G3). To be
+   * called after buildah succeeded.
+   */
+  finish(known_layers: ReadonlySet<string>): Promise<void>;
+  close(): Promise<void>;
+}
+
+export class RegistryGateway {
+  readonly #options: RegistryGatewayOptions;
+  readonly #hosts: RegistryHosts;
+  readonly #limits: RegistryLimits;
+
+  constructor(options: RegistryGatewayOptions) {
+    this.#options = options;
+    this.#hosts = new RegistryHosts(options);
+    this.#limits = options.limits ?? LIMITS;
+    rmSync(options.directory, { recursive: true, force: true });
+    mkdirSync(options.directory, { recursive: true, mode: 0o700 });
+  }
+
+  /**
+   * Finds the image and serves it to buildah. Rejects with an AppError that names the registry: REGISTRY_FAILED, FORBIDDEN, NOT_FOUND,
+   * RATE_LIMITED, TIMEOUT, IMAGE_INVALID, and INVALID_ARGUMENT for a host that the guard refuses.
+   */
+  async open(request: PullRequest): Promise<PullSource> {
+    const { clock, ids, outgoing, checker, directory } = this.#options;
+    const { reference, credentials, onProgress, unpacked_bytes_max } = request;
+    const over = new AbortController();
+    const signal = AbortSignal.any([request.signal, over.signal]);
+    const host = this.#hosts.of(reference.registry, request.isOperator);
+    const { repository } = reference;
+    const common = { clock, outgoing, limits: this.#limits };
+    const client = new RegistryClient({ ...common, hosts: this.#hosts, host, repository, credentials, signal });
+    const content = await resolveImage({ ...common, client, reference, platform: request.platform }).catch((error) => {
+      throw request.signal.aborted ? request.signal.reason : error;
+    });
+    const secret = ids.hex(SECRET_LENGTH);
+    const server = new PullServer({
+      ...common,
+      client,
+      content,
+      checker,
+      unpacked_bytes_max,
+      secret,
+      onProgress,
+      signal,
+    });
+    server.failed.addEventListener("abort", () => over.abort(server.failure), { once: true });
+    const name = `${reference.registry}/${repository}`;
+    const own = join(directory, secret);
+    const close = async () => {
+      over.abort();
+      await server.close();
+      await rm(own, { recursive: true, force: true });
+    };
+    try {
+      writeConfiguration(own, name, await server.listen());
+    } catch (error) {
+      await close();
+      throw error;
+    }
+    return {
+      pull_reference: `${name}@${content.manifest.digest}`,
+      registries_conf: join(own, "registries.conf"),
+      digest: content.digest,
+      manifest_digest: content.manifest.digest,
+      image_id: content.config_digest.replace(/^sha256:/, ""),
+      get failure() {
+        return server.failure;
+      },
+      failed: server.failed,
+      finish: async (known_layers) => {
+        if (server.failure !== null) throw server.failure;
+        const unproven = request.isOperator ? [] : server.untouched().filter(({ digest }) => !known_layers.has(digest));
+        await each(unproven, this.#limits.registry_proofs_max, (layer) =>
+          prove(client, layer).catch((error) => {
+            throw signal.aborted ? signal.reason : server.fail(error);
+          }),
+        );
+      },
+      close,
+    };
+  }
+}
+
+/** Reads a layer and checks its digest, and keeps nothing of it. */
+async function prove(client: RegistryClient, layer: LayerDescriptor): Promise<void> {
+  const sum = createHash("sha256");
+  for await (const chunk of client.stream(layer, `layer ${layer.digest}`)) sum.update(chunk);
+  if (`sha256:${sum.digest("hex")}` !== layer.digest) {
+    throw new AppError("IMAGE_INVALID", `layer ${layer.digest} differs from its digest`);
+  }
+}
+
+/** Writes what buildah reads instead of the machine's own configuration (G2). */
+function writeConfiguration(directory: string, name: string, location: string): void {
+  mkdirSync(join(directory, "registries.conf.d"), { recursive: true, mode: 0o700 });
+  writeFileSync(join(directory, "auth.json"), "{}\n", { mode: 0o600 });
+  // R3 of reference.ts: neither text has a character that TOML would escape.
+  const text = [
+    "unqualified-search-registries = []",
+    "[[registry]]",
+    `prefix = "${name}"`,
+    `location = "${location}"`,
+    "insecure = true",
+  ];
+  writeFileSync(join(directory, "registries.conf"), `${text.join("\n")}\n`, { mode: 0o600 });
+}

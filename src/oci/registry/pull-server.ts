@@ -1,0 +1,216 @@
+/**
+ * The HTTP server that buildah pulls one image from: a registry on loopback, under a random path, with one manifest.
+ *
+ * P1. It serves the manifest and the configuration that are in memory, and the layers of that manifest. All else is missing.
+ * P2. A layer streams from the registry through its check to buildah. Its last chunk leaves after the check passed, so buildah
+ *     never has a whole layer that failed.
+ * P3. The first failure is kept, and ends everything: each later request is denied.
+ */
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Clock } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import type { LayerCheck, LayerChecker } from "../layers/contract.ts";
+import type { RegistryLimits } from "./authorization.ts";
+import type { RegistryClient } from "./client.ts";
+import type { ImageContent, LayerDescriptor } from "./manifests.ts";
+
+/** How far a pull is; bytes are those of compressed layers that buildah asked for. */
+export interface PullProgress {
+  readonly done_bytes: number;
+  /** Of all layers; those in the store already are never asked for. */
+  readonly total_bytes: number;
+  readonly layers_done: number;
+  readonly layers_total: number;
+}
+
+export interface PullServerOptions {
+  readonly clock: Clock;
+  readonly client: RegistryClient;
+  readonly content: ImageContent;
+  readonly checker: LayerChecker;
+  readonly limits: RegistryLimits;
+  /** Of all layers together, uncompressed. */
+  readonly unpacked_bytes_max: number;
+  /** The part of the path that only buildah knows. */
+  readonly secret: string;
+  /** Ends the pull from outside, which is no failure of it. */
+  readonly signal: AbortSignal;
+  onProgress(progress: PullProgress): void;
+}
+
+const OCTETS = "application/octet-stream";
+
+export class PullServer {
+  readonly #options: PullServerOptions;
+  readonly #server: Server;
+  readonly #failing = new AbortController();
+  /** Layers by digest; one may be in the image more than once. */
+  readonly #layers: ReadonlyMap<string, LayerDescriptor>;
+  /** Bytes that came of each layer, requests for it, and the uncompressed bytes of those that passed. */
+  readonly #done = new Map<string, number>();
+  readonly #requests = new Map<string, number>();
+  readonly #passed = new Map<string, number>();
+  #reported_ms = Number.NEGATIVE_INFINITY;
+
+  constructor(options: PullServerOptions) {
+    this.#options = options;
+    this.#layers = new Map(options.content.layers.map((layer) => [layer.digest, layer]));
+    this.#server = createServer((request, response) => this.#answer(request, response));
+  }
+
+  /** Aborts with the first failure. */
+  get failed(): AbortSignal {
+    return this.#failing.signal;
+  }
+
+  get failure(): AppError | null {
+    const { aborted, reason } = this.#failing.signal;
+    return aborted ? (reason as AppError) : null;
+  }
+
+  /** Listens. Resolves with the place that buildah is given: host, port and path. */
+  async listen(): Promise<string> {
+    this.#server.listen(0, "127.0.0.1");
+    await once(this.#server, "listening");
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}/${this.#options.secret}`;
+  }
+
+  async close(): Promise<void> {
+    if (!this.#server.listening) return;
+    const closed = once(this.#server, "close");
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  /** Returns the layers that buildah did not take from here: the store had them. */
+  untouched(): readonly LayerDescriptor[] {
+    return [...this.#layers.values()].filter(({ digest }) => !this.#passed.has(digest));
+  }
+
+  /** Keeps the first failure and ends the pull. Returns the first. */
+  fail(error: unknown): AppError {
+    const failure =
+      error instanceof AppError ? error : new AppError("INTERNAL", "a layer could not be checked", { cause: error });
+    if (!this.#failing.signal.aborted) this.#failing.abort(failure);
+    return this.failure ?? failure;
+  }
+
+  #answer(request: IncomingMessage, response: ServerResponse): void {
+    const { secret, content } = this.#options;
+    const { manifest, config, config_digest } = content;
+    const [, kind, name = ""] = new RegExp(`^/v2/${secret}/(manifests|blobs)/([^/?]+)$`).exec(request.url ?? "") ?? [];
+    const layer = kind === "blobs" ? this.#layers.get(name) : undefined;
+    if (request.method !== "GET") refuse(response, 405, "UNSUPPORTED");
+    else if (request.url === "/v2/") send(response, Buffer.from("{}"), "application/json");
+    else if (this.failure !== null) refuse(response, 403, "DENIED");
+    else if (kind === "manifests" && name === manifest.digest) send(response, manifest.bytes, manifest.media_type);
+    else if (kind === "blobs" && name === config_digest) send(response, config, OCTETS);
+    else if (layer === undefined) refuse(response, 404, kind === "blobs" ? "BLOB_UNKNOWN" : "MANIFEST_UNKNOWN");
+    else void this.#answerLayer(layer, response);
+  }
+
+  async #answerLayer(layer: LayerDescriptor, response: ServerResponse): Promise<void> {
+    try {
+      await this.#stream(layer, response);
+    } catch (error) {
+      if (!this.#options.signal.aborted) this.fail(error);
+      if (response.headersSent) response.destroy();
+      else refuse(response, 403, "DENIED");
+    }
+  }
+
+  /** Streams a layer (P2). Rejects with what is wrong; ends without a word if buildah leaves. */
+  async #stream(layer: LayerDescriptor, response: ServerResponse): Promise<void> {
+    const { client, checker, limits } = this.#options;
+    const { digest, size, media_type } = layer;
+    const count = (this.#requests.get(digest) ?? 0) + 1;
+    this.#requests.set(digest, count);
+    if (count > limits.registry_layer_requests_max) {
+      throw new AppError("REGISTRY_FAILED", `layer ${digest} failed ${limits.registry_layer_requests_max} times`);
+    }
+    const check = checker.open({ digest, size_bytes: size, media_type, unpacked_bytes_max: this.#unpackedLeft(layer) });
+    let isOver = false;
+    try {
+      let held: Buffer | null = null;
+      this.#done.set(digest, 0);
+      for await (const chunk of client.stream({ digest, size }, `layer ${digest}`)) {
+        await check.write(chunk);
+        this.#count(layer, chunk.length);
+        if (held !== null && !(await this.#pass(layer, response, held))) return;
+        held = chunk;
+      }
+      await this.#conclude(layer, check);
+      isOver = true;
+      if (!response.headersSent) response.writeHead(200, { "content-type": OCTETS, "content-length": size });
+      response.end(held ?? "");
+      this.#report(true);
+    } finally {
+      if (!isOver) check.abort();
+    }
+  }
+
+  /** Sends a chunk. Resolves once buildah takes more; false if it left. */
+  async #pass({ size }: LayerDescriptor, response: ServerResponse, chunk: Buffer): Promise<boolean> {
+    if (response.destroyed) return false;
+    if (!response.headersSent) response.writeHead(200, { "content-type": OCTETS, "content-length": size });
+    if (response.write(chunk)) return true;
+    await new Promise<void>((resolve) => {
+      const proceed = () => {
+        response.off("drain", proceed).off("close", proceed);
+        resolve();
+      };
+      response.on("drain", proceed).on("close", proceed);
+    });
+    return !response.destroyed;
+  }
+
+  async #conclude({ digest, diff_id }: LayerDescriptor, check: LayerCheck): Promise<void> {
+    const found = await check.end();
+    if (found.diff_id !== diff_id) {
+      throw new AppError("IMAGE_INVALID", `layer ${digest} differs from its diff_id in the configuration of the image`);
+    }
+    this.#passed.set(digest, found.unpacked_bytes);
+    if (this.#unpackedLeft() < 0) {
+      const { unpacked_bytes_max } = this.#options;
+      throw new AppError("QUOTA_EXCEEDED", `image too large: its layers exceed ${unpacked_bytes_max} bytes unpacked`);
+    }
+  }
+
+  /** Returns the uncompressed bytes that the image may still bring, with a layer that is checked again counted as missing. */
+  #unpackedLeft(again?: LayerDescriptor): number {
+    const { content, unpacked_bytes_max } = this.#options;
+    const sizes = content.layers.map(({ digest }) => (digest === again?.digest ? 0 : (this.#passed.get(digest) ?? 0)));
+    return unpacked_bytes_max - sizes.reduce((sum, size) => sum + size, 0);
+  }
+
+  #count({ digest }: LayerDescriptor, bytes: number): void {
+    this.#done.set(digest, (this.#done.get(digest) ?? 0) + bytes);
+    this.#report(false);
+  }
+
+  #report(isDue: boolean): void {
+    const { clock, limits, onProgress } = this.#options;
+    const now_ms = clock.monotonicMs();
+    if (!isDue && now_ms - this.#reported_ms < limits.registry_progress_ms) return;
+    this.#reported_ms = now_ms;
+    const layers = [...this.#layers.values()];
+    onProgress({
+      done_bytes: layers.reduce((sum, { digest }) => sum + (this.#done.get(digest) ?? 0), 0),
+      total_bytes: layers.reduce((sum, { size }) => sum + size, 0),
+      layers_done: this.#passed.size,
+      layers_total: layers.length,
+    });
+  }
+}
+
+function send(response: ServerResponse, bytes: Buffer, media_type: string): void {
+  response.writeHead(200, { "content-type": media_type, "content-length": bytes.length }).end(bytes);
+}
+
+function refuse(response: ServerResponse, status: number, code: string): void {
+  const body = JSON.stringify({ errors: [{ code, message: code.toLowerCase() }] });
+  response.writeHead(status, { "content-type": "application/json" }).end(body);
+}
