@@ -20,7 +20,7 @@ const partsOf = ({ config, layers }: MadeImage) => ({ config: sha256(config), la
 const small = (text: string) => tarOf("file", Buffer.from(text));
 
 describe("a registry gateway", () => {
-  let test = new GatewayTest();
+  let test: GatewayTest;
   beforeEach(() => {
     test = new GatewayTest();
   });

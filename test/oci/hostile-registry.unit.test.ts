@@ -24,7 +24,7 @@ const small = (text: string) => tarOf("file", Buffer.from(text));
 const AMD64 = { os: "linux", architecture: "amd64" };
 
 describe("a pull", () => {
-  let test = new GatewayTest();
+  let test: GatewayTest;
   let registry: TestRegistry;
   let gateway: RegistryGateway;
   let name = "";

@@ -12,7 +12,7 @@ const tenant = { isOperator: false };
 const notAllowed = { code: "INVALID_ARGUMENT", reason_code: "OUTGOING_HOST_NOT_ALLOWED" };
 
 describe("a registry", () => {
-  let test = new GatewayTest();
+  let test: GatewayTest;
   let registry: TestRegistry;
   let image: MadeImage;
   let name = "";
