@@ -13,6 +13,7 @@ import {
   makeCertificate,
   makeImage,
   makeIndex,
+  OCI_CONFIG,
   OCI_INDEX,
   OCI_MANIFEST,
   sha256,
@@ -62,6 +63,10 @@ describe("a pull", () => {
         code: "REGISTRY_FAILED",
         retryable: true,
         message: `registry ${name} not reachable: connection refused`,
+      });
+      use({ mirrors: new Map([["docker.io", name]]) });
+      expect(await failure({}, "alpine")).toMatchObject({
+        message: `registry docker.io (mirror ${name}) not reachable: connection refused`,
       });
     });
 
@@ -307,6 +312,19 @@ describe("a pull", () => {
     ])("the manifest %s", async (text, problem) => {
       serve(Buffer.from(text), "application/json");
       expect(await failure()).toMatchObject(invalid(problem));
+    });
+
+    it("documents that would hold the event loop: deep ones, and ones of many values", async () => {
+      const deep = `{"x":${"[".repeat(1e6)}${"]".repeat(1e6)}}`;
+      const wide = `{"manifests":[${"{},".repeat(1e6)}{}]}`;
+      for (const text of [deep, wide]) {
+        serve(Buffer.from(text));
+        expect(await failure()).toMatchObject(invalid("has a document"));
+        const config = { mediaType: OCI_CONFIG, digest: sha256(Buffer.from(text)), size: text.length };
+        registry.addBlob(config.digest, Buffer.from(text));
+        made({ config });
+        expect(await failure()).toMatchObject(invalid("has a document"));
+      }
     });
 
     it("a document whose type contradicts its content", async () => {

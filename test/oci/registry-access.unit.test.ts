@@ -50,9 +50,11 @@ describe("a registry", () => {
       expect(registry.requests).toHaveLength(before);
     });
 
-    it("serves no operator under a name that only leads there", async () => {
+    it("serves no operator under a name that only leads there, nor at another forbidden address", async () => {
       const gateway = test.gateway({ resolve: async () => ["127.0.0.1"] });
-      await expect(test.open(gateway, `registry.test:${registry.port}/app`)).rejects.toMatchObject(notAllowed);
+      for (const host of [`registry.test:${registry.port}`, "169.254.169.254", "10.42.0.1:5000"]) {
+        await expect(test.open(gateway, `${host}/app`)).rejects.toMatchObject(notAllowed);
+      }
       expect(registry.requests).toEqual([]);
     });
 

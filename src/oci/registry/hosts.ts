@@ -8,7 +8,6 @@
  *     spells the loopback address himself with his own key.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
-import { isIP } from "node:net";
 import { join } from "node:path";
 import { addressBytes, contains, network } from "../../base/addresses.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -80,9 +79,8 @@ export class RegistryHosts {
     const mirror = this.#mirrors.get(registry);
     const own = registry === DEFAULT_REGISTRY ? DEFAULT_REGISTRY_HOST : registry;
     const host = mirror ?? own;
-    // A name is what its name server says, which may be somebody else's.
-    const isSpelled = isIP(addressOf(host)) !== 0 || addressOf(host) === "localhost";
-    const isListed = mirror !== undefined || this.#isInsecure(host) || (isOperator && isSpelled);
+    // Another name is what its name server says, which may be somebody else's.
+    const isListed = mirror !== undefined || this.#isInsecure(host) || (isOperator && isLoopback(host));
     return {
       registry,
       host,

@@ -7,7 +7,8 @@
  * M3. The configuration names the platform that was asked for, and one diff_id for each layer.
  */
 import { z } from "zod";
-import { AppError } from "../../base/errors.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { checkShape } from "../../base/json-shape.ts";
 import { fitOf, type Platform, platformText } from "../platform.ts";
 import { DIGEST, type ImageReference, referenceText } from "../reference.ts";
 import type { RegistryLimits } from "./authorization.ts";
@@ -111,7 +112,13 @@ function complaint({ issues: [issue] }: z.ZodError): string {
   return `${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""}`.slice(0, 200);
 }
 
-function jsonObject(bytes: Buffer): Json | null {
+/** Returns the object of a JSON text, null for any other. Its depth and values are bounded: they would hold the event loop. */
+function jsonObject(bytes: Buffer, name: string): Json | null {
+  try {
+    checkShape(bytes, "a document");
+  } catch (error) {
+    throw invalid(name, `has ${errorText(error)}`);
+  }
   try {
     const value: unknown = JSON.parse(bytes.toString());
     return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : null;
@@ -121,7 +128,7 @@ function jsonObject(bytes: Buffer): Json | null {
 }
 
 function documentOf({ bytes, media_type }: FetchedManifest, name: string): Json {
-  const document = jsonObject(bytes);
+  const document = jsonObject(bytes, name);
   if (document === null) throw invalid(name, "has a manifest that is not a JSON object");
   if (document.schemaVersion === 1 || document.fsLayers !== undefined) {
     throw invalid(
@@ -256,7 +263,7 @@ function checkLayers(layers: readonly z.infer<typeof Descriptor>[], name: string
 /** Returns the diff_ids of a configuration (M3). */
 function checkedConfig(bytes: Buffer, options: ResolveOptions, name: string, layers_count: number): readonly string[] {
   const { platform, reference, limits } = options;
-  const parsed = Config.safeParse(jsonObject(bytes));
+  const parsed = Config.safeParse(jsonObject(bytes, name));
   if (!parsed.success) throw invalid(name, `has an invalid configuration: ${complaint(parsed.error)}`);
   const found = foundPlatform(parsed.data);
   if (fitOf(platform, found) === null) throw noPlatform(reference, platform, [platformText(found)], limits);
