@@ -15,7 +15,7 @@ import { FunctionLauncher } from "./functions/calls/launch.ts";
 import type { Outcome } from "./functions/calls/outcome.ts";
 import { InvocationTokens } from "./functions/calls/tokens.ts";
 import { Classes } from "./functions/classes.ts";
-import { buildahCommand, bytecodePath, helperPath, imageStore, profileImage } from "./installation/paths.js";
+import { buildahCommand, bytecodePath, helperPath, imageStore, profileImage, storageCommand } from "./installation/paths.js";
 
 interface Parts {
   readonly config: Config;
@@ -31,6 +31,7 @@ export function makeEngine({ config, clock, log }: Parts): LocalEngine {
     log,
     minit: helperPath(config.data_dir),
     buildah: buildahCommand(config.image_dir),
+    storage_command: storageCommand(config.image_dir),
     images_file: imageStore(config.image_dir).images_file,
     image: profileImage("prod").reference,
   });

@@ -31,6 +31,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   oci: [],
   functions: ["engine", "pool", "runtimes", "store", "events", "code", "lru-cache"],
   secrets: ["store", "events"],
+  oci: ["piscina"],
   tenants: [
     "store",
     "events",

@@ -11,6 +11,7 @@ import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { HEALTH_LIMITS } from "./health-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
 import { REGISTRY_LIMITS } from "./registry-limits.ts";
+import { LAYER_LIMITS } from "./layer-limits.ts";
 import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
 export const LIMITS = {
@@ -491,6 +492,7 @@ export const LIMITS = {
   ...FUNCTION_LIMITS,
   ...KERNEL_LIMITS,
   ...REGISTRY_LIMITS,
+  ...LAYER_LIMITS,
   ...EDGE_LIMITS,
 
   // Process

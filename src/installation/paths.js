@@ -109,6 +109,17 @@ export function buildahCommand(image_dir) {
 }
 
 /**
+ * The command line of containers/storage up to its verb: the library of buildah, without images' formats.
+ *
+ * @param {string} image_dir
+ * @returns {string[]}
+ */
+export function storageCommand(image_dir) {
+  const store = imageStore(image_dir);
+  return ["containers-storage", "--graph", store.root, "--run", store.run_root, "--storage-driver", "overlay"];
+}
+
+/**
  * The C sources of the helper, in the order in which they are hashed and compiled.
  *
  * @param {string} [source_dir]

@@ -19,6 +19,8 @@ const FOR_START = [
   { name: "crun", command: "crun" },
   { name: "runc", command: "runc" },
   { name: "buildah", command: "buildah" },
+  // It removes layers without an image, which buildah cannot name.
+  { name: "containers-storage", command: "containers-storage" },
   // buildah refuses to start without a policy.
   { name: "golang-github-containers-common", file: "/etc/containers/policy.json" },
   { name: "mmdebstrap", command: "mmdebstrap" },

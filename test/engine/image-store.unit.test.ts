@@ -1,17 +1,16 @@
 /** Images that the store lacks, and a store that does not answer: only the first says anything of an image. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
-import { ImageStore } from "../../src/engine/images/image-store.ts";
 import { MountedImages } from "../../src/engine/images/mounted-images.ts";
 import type { LauncherClient } from "../../src/engine/launcher/launcher.ts";
-import { quietLog } from "../store/scratch.ts";
+import { imageParts } from "../support/image-parts.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "hearth-image-store-"));
-const list_file = join(directory, "images.json");
-writeFileSync(list_file, "[]");
+mkdirSync(join(directory, "storage/overlay-images"), { recursive: true });
+writeFileSync(join(directory, "storage/overlay-images/images.json"), "[]");
 afterAll(() => rmSync(directory, { recursive: true }));
 
 /** A store whose buildah fails with this text. */
@@ -21,8 +20,7 @@ function failing(text: string) {
       throw new AppError("INTERNAL", text);
     },
   } as unknown as LauncherClient;
-  const images = new ImageStore(["buildah"], "test", list_file);
-  return new MountedImages({ images, log: quietLog, references_max: 10, withLauncher: (work) => work(launcher) });
+  return new MountedImages({ ...imageParts(directory, () => launcher), references_max: 10 });
 }
 
 describe("a lookup of an image", () => {
@@ -54,13 +52,7 @@ describe("a lookup of an image", () => {
         return "id release";
       },
     } as unknown as LauncherClient;
-    const images = new ImageStore(["buildah"], "test", list_file);
-    const mounted = new MountedImages({
-      images,
-      log: quietLog,
-      references_max: 100,
-      withLauncher: (work) => work(launcher),
-    });
+    const mounted = new MountedImages({ ...imageParts(directory, () => launcher), references_max: 100 });
     await Promise.all(Array.from({ length: 50 }, (_, n) => mounted.find(`a:${n}`)));
     expect(most).toBe(4);
   });

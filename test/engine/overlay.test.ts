@@ -5,7 +5,7 @@ import { ImageStore, type MountedImage } from "../../src/engine/images/image-sto
 import { MountedImages } from "../../src/engine/images/mounted-images.ts";
 import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
-import { quietLog } from "../store/scratch.ts";
+import { imageParts } from "../support/image-parts.ts";
 import { eventually } from "../support/native.ts";
 import { Ground } from "../support/storage-ground.ts";
 
@@ -181,10 +181,9 @@ describe("an image", () => {
     const { image_dir } = readDirectories(process.env, []);
     const images = new ImageStore(buildahCommand(image_dir), `evict-${process.pid}`, imageStore(image_dir).images_file);
     const mounted = new MountedImages({
+      ...imageParts(ground.root, () => ground.client),
       images,
-      log: quietLog,
       references_max: 1,
-      withLauncher: (work) => work(ground.client),
     });
     const { image, leave } = await mounted.enter(profileImage().reference);
     leave();

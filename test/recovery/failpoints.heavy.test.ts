@@ -76,6 +76,11 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "code.put.unpacked": [],
   "code.put.renamed": [],
   "code.collect.deleted": [],
+  // Passed by test/engine/image-pulls.test.ts, which kills the owner of an engine there.
+  "images.pull.noted": [],
+  "images.pull.stored": [],
+  "images.pull.named": [],
+  "images.pull.unnamed": [],
   "volumes.create.made": boxes(1),
   "volumes.delete.ended": boxes(1),
   "volumes.delete.removed": boxes(1),

@@ -21,7 +21,7 @@ const create = (name: string) => user.create({ name, image: NAME, oci: true });
 /** Names by which daemons keep the image. */
 const keptOf = (id: string) => {
   const names = build("images", "--format", "{{.Name}}:{{.Tag}}").split("\n");
-  return names.filter((name) => name.includes("/kept:") && name.trim().endsWith(id.slice(0, 12)));
+  return names.filter((name) => name.includes("/kept:") && name.trim().endsWith(id.slice(0, 32)));
 };
 const mountedOf = (id: string) => mountsOf(daemon.leftovers(), id);
 

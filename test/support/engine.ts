@@ -6,7 +6,7 @@ import { createLog } from "../../src/base/log.ts";
 import { bareSpec } from "../../src/engine/bundles/container.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
 import type { ContainerSpec, Engine, ExecRequest, InstanceClass } from "../../src/engine/ports.ts";
-import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
+import { buildahCommand, imageStore, profileImage, readDirectories, storageCommand } from "../../src/installation/paths.js";
 import { engineHelper } from "./helper.ts";
 
 /** The configuration by these flags, with the images that set-up installed. */
@@ -23,6 +23,7 @@ export function engineOf(config: Config, image = profileImage().reference): Engi
     log: createLog("error", systemClock),
     minit: engineHelper(),
     buildah: buildahCommand(image_dir),
+    storage_command: storageCommand(image_dir),
     images_file: imageStore(image_dir).images_file,
     image,
   });

@@ -13,7 +13,7 @@ export function build(...args: string[]): string {
 
 /** Lists the containers of buildah that keep an image mounted. */
 export function mountsOf({ image_containers }: Leftovers, id: string): string[] {
-  return image_containers.filter((name) => name.endsWith(id.slice(0, 12)));
+  return image_containers.filter((name) => name.endsWith(id.slice(0, 32)));
 }
 
 export interface Recipe {

@@ -16,8 +16,10 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { FileSessions } from "../files/file-sessions.ts";
+import { ImagePulls } from "../images/image-pulls.ts";
 import { ImageStore } from "../images/image-store.ts";
 import { MountedImages } from "../images/mounted-images.ts";
+import { StoreFiles } from "../images/store-files.ts";
 import { detectCgroupMode, type GroupKind, socketMemoryBound } from "../kernel/control-groups.ts";
 import { raiseBudgets, socketBudget } from "../kernel/kernel-budgets.ts";
 import { TenantGroups } from "../kernel/tenant-groups.ts";
@@ -49,6 +51,8 @@ export interface HostOptions {
   readonly minit: string;
   /** buildah with its global flags. */
   readonly buildah: readonly string[];
+  /** containers-storage with its global flags. */
+  readonly storage_command: readonly string[];
   /** Path of the image store's list of images. */
   readonly images_file: string;
   /** The image of function instances. */
@@ -125,8 +129,22 @@ export class EngineHost {
     });
     this.#store = new ImageStore(options.buildah, config.host_tag, options.images_file);
     const withLauncher = this.retried.bind(this);
+    const files = new StoreFiles(options.images_file);
+    const pulls = new ImagePulls({
+      images: this.#store,
+      files,
+      buildah: options.buildah,
+      storage: options.storage_command,
+      directory: `${config.data_dir}/pulls`,
+      lock_file: `${config.image_dir}/pulls.lock`,
+      clock,
+      log,
+      withLauncher,
+    });
     this.images = new MountedImages({
       images: this.#store,
+      files,
+      pulls,
       log,
       references_max: LIMITS.image_references_max,
       withLauncher,

@@ -11,6 +11,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage, ImageConfig } from "../ports/images.ts";
 import { configTooLarge, parseImageConfig } from "./image-config.ts";
+import type { ImageRow } from "./store-files.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
 const LIST_ATTEMPTS_MAX = 5;
@@ -21,8 +22,8 @@ const NO_SUCH_IMAGE =
   /image not known|invalid reference format|repository name must|unsupported (?:digest algorithm|transport)|invalid checksum digest/;
 /** Repository of the names that keep images in the store: buildah refuses to remove an image of two names by its id. */
 const KEPT = "localhost/hearth/kept";
-/** Characters of an image's id in the name of its working container: as many as podman shows. */
-const NAME_ID_LENGTH = 12;
+/** Characters of an image's id in the names of it and of its working container: nobody finds two images with the same. */
+const NAME_ID_LENGTH = 32;
 
 export interface MountedImage extends FoundImage {
   /** The root directory, valid inside the launcher's mount namespace. */
@@ -107,17 +108,24 @@ export class ImageStore {
     return id.slice(0, NAME_ID_LENGTH);
   }
 
-  /** Tags those of these images that the store has with a name of this daemon, and removes that name from all others. */
-  async keep(launcher: LauncherClient, ids: ReadonlySet<string>): Promise<void> {
-    const text = await this.#run(launcher, "images", "--no-trunc", "--format", "{{.ID}} {{.Name}}:{{.Tag}}");
-    const rows = text.split("\n").map((line) => line.trim().split(/\s+/));
-    const listed = rows.map(([digest = "", name = ""]) => ({ id: digest.replace(/^sha256:/, ""), name }));
-    const own = `${KEPT}:${this.names_prefix}`;
-    const kept = listed.filter(({ name }) => name.startsWith(own));
-    const lacking = new Set(listed.map(({ id }) => id).filter((id) => ids.has(id)));
-    for (const { id } of kept) lacking.delete(id);
-    for (const id of lacking) await this.#run(launcher, "tag", id, `${own}${this.keyOf(id)}`);
-    for (const { id, name } of kept) if (!ids.has(id)) await this.#run(launcher, "rmi", name);
+  /** Names that this daemon gave to an image to keep it. */
+  keptNames({ names = [] }: ImageRow): readonly string[] {
+    return names.filter((name) => name.startsWith(`${KEPT}:${this.names_prefix}`));
+  }
+
+  /** Gives an image the name that keeps it. */
+  async name(launcher: LauncherClient, id: string): Promise<void> {
+    await this.rename(launcher, id, `${KEPT}:${this.names_prefix}${this.keyOf(id)}`);
+  }
+
+  /** Gives an image a name, which another one may have had. */
+  async rename(launcher: LauncherClient, id: string, name: string): Promise<void> {
+    await this.#run(launcher, "tag", id, name);
+  }
+
+  /** Takes a name away. An image without another one is removed, with the layers that no other image has. */
+  async unname(launcher: LauncherClient, name: string): Promise<void> {
+    await this.#run(launcher, "rmi", name);
   }
 
   /** Keys of what this daemon mounted, and of what an earlier process did. */

@@ -3,6 +3,7 @@
  *
  * G1 A reference names the image that has it in the store now: it is looked up again after every change of the store.
  * G2 An image stays mounted while a container needs it. Unneeded, it stays while a remembered reference names it.
+ * G3 The store keeps an image while it is pulled, and until its pull is released.
  */
 import { LRUCache } from "lru-cache";
 import { KeyedMutex, Semaphore } from "../../base/concurrency.ts";
@@ -10,8 +11,13 @@ import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
-import type { FoundImage, ImageConfig, Images } from "../ports/images.ts";
+import type { FoundImage, ImageConfig, ImageDescription, ImagePull, Images, PulledImage } from "../ports/images.ts";
+import type { ImagePulls } from "./image-pulls.ts";
 import type { ImageStore, MountedImage } from "./image-store.ts";
+import type { StoreFiles } from "./store-files.ts";
+
+/** The turn of work on kept names. */
+const KEEPING = "keep";
 
 interface Mount {
   /** Null: not mounted by this process. */
@@ -27,6 +33,8 @@ export interface EnteredImage {
 
 export interface MountedImagesOptions {
   readonly images: ImageStore;
+  readonly files: StoreFiles;
+  readonly pulls: ImagePulls;
   readonly log: Log;
   /** Maximum number of remembered references; a new one evicts the least recently used. */
   readonly references_max: number;
@@ -50,6 +58,8 @@ export class MountedImages implements Images {
   /** Mounting and unmounting of one image, one after the other. */
   readonly #turns = new KeyedMutex();
   #pinned: MountedImage | null = null;
+  /** G3: the number of unreleased pulls of each image that has some. */
+  readonly #pulled = new Map<string, number>();
 
   constructor(options: MountedImagesOptions) {
     this.#options = options;
@@ -98,12 +108,71 @@ export class MountedImages implements Images {
     return this.#options.images.state();
   }
 
-  async keep(ids: ReadonlySet<string>): Promise<void> {
-    const { images, withLauncher } = this.#options;
-    // Set-up keeps the pinned image without a tag.
-    const earlier = new Set(ids);
-    earlier.delete(this.pinned.id);
-    await withLauncher((launcher) => images.keep(launcher, earlier));
+  async pull(of: ImagePull): Promise<PulledImage> {
+    const { images, pulls, withLauncher } = this.#options;
+    const held: { pulled: PulledImage | null } = { pulled: null };
+    // In turn with `keep`, which may be about to take the name away.
+    const keep = (id: string) =>
+      this.#turns.run(KEEPING, async () => {
+        held.pulled = this.#holdPulled(id);
+        await withLauncher((launcher) => images.name(launcher, id));
+      });
+    try {
+      await pulls.pull(of, keep);
+    } catch (error) {
+      held.pulled?.release();
+      throw error;
+    }
+    invariant(held.pulled !== null, "a pull that succeeds has an image");
+    return held.pulled;
+  }
+
+  describe(id: string): Promise<ImageDescription> {
+    return this.#options.files.describe(id);
+  }
+
+  keep(ids: ReadonlySet<string>): Promise<void> {
+    return this.#turns.run(KEEPING, () => this.#keep(ids));
+  }
+
+  async #keep(ids: ReadonlySet<string>): Promise<void> {
+    const { images, files, pulls, log, withLauncher } = this.#options;
+    await pulls.begin();
+    for (const row of await files.images()) {
+      const kept = images.keptNames(row);
+      // Set-up keeps the pinned image without a tag.
+      const isNeeded = row.id !== this.#pinned?.id && ids.has(row.id);
+      if (isNeeded && kept.length === 0) await withLauncher((launcher) => images.name(launcher, row.id));
+      if (isNeeded || kept.length === 0 || this.#pulled.has(row.id)) continue;
+      try {
+        if (await this.#forget(row.id))
+          for (const name of kept) await withLauncher((launcher) => images.unname(launcher, name));
+      } catch (error) {
+        log.warn("image not removed", { image: row.id, error: errorText(error) });
+      }
+    }
+  }
+
+  /** Unmounts an image that is to be removed. Resolves to false if a container needs it. */
+  async #forget(id: string): Promise<boolean> {
+    for (const [reference, { image }] of [...this.#found]) if (image.id === id) this.#found.delete(reference);
+    if (id === this.#pinned?.id) return true;
+    if ((this.#mounts.get(id)?.users_count ?? 0) > 0) return false;
+    await this.#unmount(this.#options.images.keyOf(id));
+    return true;
+  }
+
+  #holdPulled(id: string): PulledImage {
+    this.#pulled.set(id, (this.#pulled.get(id) ?? 0) + 1);
+    let isReleased = false;
+    const release = () => {
+      if (isReleased) return;
+      isReleased = true;
+      const count = (this.#pulled.get(id) ?? 1) - 1;
+      if (count === 0) this.#pulled.delete(id);
+      else this.#pulled.set(id, count);
+    };
+    return { id, release };
   }
 
   /** Mounts an image, where it is not, for as long as the caller needs it (G2). Rejects with NOT_FOUND. */
@@ -202,7 +271,7 @@ export class MountedImages implements Images {
     const { images, withLauncher } = this.#options;
     return this.#turns.run(key, async () => {
       // Somebody may have asked for it meanwhile.
-      if ([...this.#mounts.keys()].some((id) => images.keyOf(id) === key)) return;
+      if ([...this.#mounts.keys()].some((id) => id.startsWith(key))) return;
       await withLauncher((launcher) => images.unmount(launcher, key));
     });
   }

@@ -115,7 +115,8 @@ const ENOENT = 2;
 const ENOSPC = 28;
 const EDQUOT = 122;
 
-const ENVIRONMENT = [
+/** The environment of a command that is given no other. */
+export const ENVIRONMENT = [
   "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
   "LC_ALL=C.UTF-8",
   "HOME=/root",

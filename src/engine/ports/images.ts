@@ -32,6 +32,52 @@ export interface ImageHealth {
   readonly retries: number | null;
 }
 
+export interface ImagePull {
+  /**
+   * For `docker` a complete reference, `<registry>/<repository>:<tag>` or `…@sha256:<digest>`. For `containers-storage` any
+   * name or id that the store knows.
+   */
+  readonly reference: string;
+  readonly transport: "docker" | "containers-storage";
+  /** Of a reference to an index, which image of it. */
+  readonly platform: { readonly os: string; readonly architecture: string; readonly variant: string | null };
+  /** The only file that tells buildah how to reach registries; null: the machine's own. */
+  readonly registries_conf: string | null;
+  /** The policy by which buildah accepts signatures; null: the machine's own. */
+  readonly policy_file: string | null;
+  readonly timeout_ms: number;
+  /** Ends the pull with the signal's reason. */
+  readonly signal: AbortSignal;
+}
+
+export interface PulledImage {
+  readonly id: string;
+  /** Lets `keep` remove the image again unless it is among the ids given there. Harmless when repeated. */
+  release(): void;
+}
+
+export interface StoredLayer {
+  /** Of the layer as the registry has it. */
+  readonly digest: string;
+  readonly size_bytes: number;
+  /** Bytes of its tar; null: unknown. */
+  readonly uncompressed_size: number | null;
+  readonly media_type: string;
+}
+
+export interface ImageDescription {
+  readonly id: string;
+  /** `sha256:` and 64 hex digits, of `manifest_json`. */
+  readonly manifest_digest: string;
+  /** As stored. */
+  readonly manifest_json: string;
+  readonly config_json: string;
+  /** Uncompressed bytes of all layers. */
+  readonly size_bytes: number;
+  /** The lowest first. */
+  readonly layers: readonly StoredLayer[];
+}
+
 export interface Images {
   /** The image that stays mounted for function instances, once the engine has booted. */
   readonly pinned: FoundImage;
@@ -39,7 +85,22 @@ export interface Images {
   find(reference: string): Promise<FoundImage>;
   /** Returns the configuration of an image by its id. Rejects with INVALID_ARGUMENT if it is too large or malformed. */
   config(id: string): Promise<ImageConfig>;
-  /** Keeps these images in the store, and no others: set-up removes earlier releases that no daemon keeps. */
+  /**
+   * Brings an image into the store. The store keeps it under a name of this daemon alone until `keep` says otherwise: names
+   * that a pull gave it are taken away, names that it had before stay. Whatever ends a pull early, a crash included, the store
+   * works and nothing of the pull stays longer than until the next boot, but for uncompressed layers, which stay for up to
+   * `orphan_layer_ms`. Rejects with NOT_FOUND (`containers-storage`), INVALID_ARGUMENT for no reference, FORBIDDEN if the policy
+   * refuses the image, TIMEOUT, CAPACITY_FULL for a full disk or too many pulls, the signal's reason, and otherwise with INTERNAL
+   * and buildah's last line.
+   */
+  pull(of: ImagePull): Promise<PulledImage>;
+  /** Describes an image by its id. Rejects with NOT_FOUND. */
+  describe(id: string): Promise<ImageDescription>;
+  /**
+   * Keeps these images in the store, and of those that this daemon kept or pulled before no others: without another name they
+   * are removed with the layers that no other image has. Images that containers use, and unreleased pulls, stay until the
+   * next call. Set-up removes earlier releases that no daemon keeps.
+   */
   keep(ids: ReadonlySet<string>): Promise<void>;
   /** Returns a text that changes with the store's images: while it is equal, earlier results of `find` hold. */
   state(): string;

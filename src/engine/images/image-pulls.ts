@@ -1,0 +1,286 @@
+/**
+ * Pulls: buildah brings an image into the store, and the store keeps it under a name of this daemon.
+ *
+ * I1 Each pull has a directory with a note, made before buildah starts and removed when nothing of the pull is left. The next
+ *    boot clears up after each note that it finds.
+ * I2 An image gets its kept name before the name that buildah gave it is taken away. A name that stood for an image before
+ *    stands for that image again.
+ * I3 buildah's command line names the pull's directory: so a cancelled pull, or one of a dead daemon, is found and killed with
+ *    all its processes.
+ * I4 A pull holds a shared lock on a file beside the store, in buildah's process. Layers without an image are removed under the
+ *    exclusive lock alone: no pull of any daemon relies on them then.
+ */
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Clock, sleep } from "../../base/clock.ts";
+import { KeyedMutex, Semaphore } from "../../base/concurrency.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import { findProcesses } from "../kernel/command-lines.ts";
+import { ENVIRONMENT, type LauncherClient, type SpawnResult } from "../launcher/launcher.ts";
+import type { ImagePull } from "../ports/images.ts";
+import type { ImageStore } from "./image-store.ts";
+import { orphanLayers } from "./orphan-layers.ts";
+import type { StoreFiles } from "./store-files.ts";
+
+const COMMAND_TIMEOUT_MS = 30_000;
+const NOTE = "pull.json";
+/** Pattern of a complete reference: a registry, a repository, and a tag or a digest. */
+const COMPLETE = /^[\w.-]+(:\d+)?(\/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]{64})$/;
+const ID = /^[0-9a-f]{64}$/;
+/** Errors of buildah for a layer that was in the store when it looked. */
+const LOST_LAYER = /(?:layer|image) not known/;
+/** Exit status of flock if the lock is taken. */
+const LOCK_TAKEN = 75;
+
+/** What a pull may leave. */
+interface Note {
+  /** The name that buildah gives to the image. */
+  readonly name: string;
+  /** Id of the image that had the name before; null: none. */
+  readonly before: string | null;
+}
+
+export interface ImagePullsOptions {
+  readonly images: ImageStore;
+  readonly files: StoreFiles;
+  /** buildah, and the command line of containers/storage, with their global flags. */
+  readonly buildah: readonly string[];
+  readonly storage: readonly string[];
+  /** A directory of its own, on a disk. */
+  readonly directory: string;
+  /** A file beside the store (I4). */
+  readonly lock_file: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
+}
+
+export class ImagePulls {
+  readonly #options: ImagePullsOptions;
+  readonly #pulls = new Semaphore(LIMITS.image_pulls_at_once, LIMITS.image_pulls_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many pulls of images", { retry_after: 10 });
+  });
+  /** Pulls of one name, one after the other. */
+  readonly #turns = new KeyedMutex();
+  #cleared: Promise<void> | null = null;
+
+  constructor(options: ImagePullsOptions) {
+    this.#options = options;
+  }
+
+  /** Clears up after pulls of an earlier process, once. Never rejects: what is left is found at the next boot. */
+  begin(): Promise<void> {
+    this.#cleared ??= this.#clear().catch((error: unknown) => {
+      this.#options.log.warn("pulls of an earlier process not cleared up", { error: errorText(error) });
+    });
+    return this.#cleared;
+  }
+
+  /** Pulls an image. `keep` gives it its kept name (I2). Rejects like `Images.pull`. */
+  async pull(of: ImagePull, keep: (id: string) => Promise<void>): Promise<void> {
+    await this.begin();
+    if (of.transport === "containers-storage") return this.#take(of.reference, keep);
+    if (!COMPLETE.test(of.reference)) {
+      throw new AppError("INVALID_ARGUMENT", `reference of an image not complete: ${of.reference.slice(0, 512)}`);
+    }
+    await this.#pulls.run(() => this.#turns.run(of.reference, () => this.#pull(of, keep)));
+  }
+
+  /** Keeps an image that the store has already, beside the names that it has. */
+  async #take(reference: string, keep: (id: string) => Promise<void>): Promise<void> {
+    const { images, withLauncher } = this.#options;
+    const { id } = await withLauncher((launcher) => images.find(launcher, reference));
+    await keep(id);
+  }
+
+  async #pull(of: ImagePull, keep: (id: string) => Promise<void>): Promise<void> {
+    of.signal.throwIfAborted();
+    const note: Note = { name: of.reference, before: await this.#holder(of.reference) };
+    const directory = await this.#make(note);
+    failpoint("images.pull.noted");
+    try {
+      const id = await this.#attempt(of, directory);
+      failpoint("images.pull.stored");
+      await keep(id);
+      failpoint("images.pull.named");
+      await this.#unname(note);
+      failpoint("images.pull.unnamed");
+    } catch (error) {
+      await this.#undo(note, directory);
+      throw error;
+    }
+    await rm(directory, { recursive: true, force: true });
+  }
+
+  /** Tries again if another image was removed meanwhile with layers that this one was to share. */
+  async #attempt(of: ImagePull, directory: string): Promise<string> {
+    try {
+      return await this.#run(of, directory);
+    } catch (error) {
+      if (of.signal.aborted || !LOST_LAYER.test(errorText(error))) throw error;
+      return this.#run(of, directory);
+    }
+  }
+
+  async #make(note: Note): Promise<string> {
+    await mkdir(this.#options.directory, { recursive: true, mode: 0o700 });
+    const directory = await mkdtemp(join(this.#options.directory, "pull-"));
+    await mkdir(join(directory, "tmp"));
+    await mkdir(join(directory, "registries.conf.d"));
+    await writeFile(join(directory, "auth.json"), "{}");
+    await writeFile(join(directory, NOTE), JSON.stringify(note));
+    return directory;
+  }
+
+  /** Runs buildah to its end. Returns the id of the image. */
+  async #run(of: ImagePull, directory: string): Promise<string> {
+    const result = await this.#options.withLauncher(async (launcher) => {
+      // Of a launcher that died the command may live on.
+      await this.#kill(directory);
+      const state = { isOver: false };
+      const running = launcher.spawn(this.#command(of, directory)).finally(() => {
+        state.isOver = true;
+      });
+      const stop = () => void this.#killUntil(directory, state);
+      of.signal.addEventListener("abort", stop, { once: true });
+      if (of.signal.aborted) stop();
+      return running.finally(() => of.signal.removeEventListener("abort", stop));
+    });
+    of.signal.throwIfAborted();
+    const id = result.stdout.trim().split("\n").at(-1)?.trim() ?? "";
+    if (result.exit_code === 0 && !result.timed_out && !result.spawn_failed && ID.test(id)) return id;
+    throw failureOf(of, result);
+  }
+
+  #command(of: ImagePull, directory: string) {
+    const { buildah, lock_file } = this.#options;
+    const { reference, platform, registries_conf, policy_file, timeout_ms } = of;
+    const own = (name: string) => join(directory, name);
+    const argv = [
+      ...["flock", "--shared", "--no-fork", lock_file],
+      ...buildah,
+      ...["--registries-conf-dir", own("registries.conf.d")],
+      ...(registries_conf === null ? [] : ["--registries-conf", registries_conf]),
+      ...["pull", "--quiet", "--policy", "always", "--retry", "0", "--authfile", own("auth.json")],
+      ...["--os", platform.os, "--arch", platform.architecture],
+      ...(platform.variant === null ? [] : ["--variant", platform.variant]),
+      ...(policy_file === null ? [] : ["--signature-policy", policy_file]),
+      ...["--", `docker://${reference}`],
+    ];
+    const conf = registries_conf === null ? [] : [`CONTAINERS_REGISTRIES_CONF=${registries_conf}`];
+    // Layers lie here, as they came, until they are unpacked.
+    return { argv, timeout_ms, environment: [...ENVIRONMENT, `TMPDIR=${own("tmp")}`, ...conf] };
+  }
+
+  /** Returns the id of the image that has the name, null if there is none. */
+  async #holder(name: string): Promise<string | null> {
+    const images = await this.#options.files.images();
+    return images.find(({ names }) => names?.includes(name))?.id ?? null;
+  }
+
+  /** I2. */
+  async #unname({ name, before }: Note): Promise<void> {
+    const { files, images, withLauncher } = this.#options;
+    const holder = await this.#holder(name);
+    if (holder === null || holder === before) return;
+    const hadImage = (await files.images()).some(({ id }) => id === before);
+    await withLauncher((launcher) =>
+      before !== null && hadImage ? images.rename(launcher, before, name) : images.unname(launcher, name),
+    );
+  }
+
+  /** After a failure. Never rejects: the next boot finds the note of what is left (I1). */
+  async #undo(note: Note, directory: string): Promise<void> {
+    try {
+      await this.#unname(note);
+      await this.#sweep();
+      await rm(directory, { recursive: true, force: true });
+    } catch (error) {
+      this.#options.log.warn("failed pull not cleared up", { image: note.name, error: errorText(error) });
+    }
+  }
+
+  /** Clears up after pulls of an earlier process. */
+  async #clear(): Promise<void> {
+    const { directory } = this.#options;
+    const left = await readdir(directory).catch(() => []);
+    for (const name of left) {
+      const own = join(directory, name);
+      await this.#kill(own);
+      const text = await readFile(join(own, NOTE), "utf8").catch(() => "");
+      const note = noteOf(text);
+      if (note !== null) await this.#unname(note);
+    }
+    await this.#sweep();
+    for (const name of left) await rm(join(directory, name), { recursive: true, force: true });
+  }
+
+  /** I4. Also lets containers/storage remove layers that are not complete, which it does whenever it opens the store. */
+  async #sweep(): Promise<void> {
+    const { files, storage, lock_file, clock, withLauncher } = this.#options;
+    const layers = await files.layers();
+    const lists = { layers, images: await files.images(), containers: await files.containers() };
+    const ids = orphanLayers(lists, clock.epochMs(), LIMITS.orphan_layer_ms);
+    const hasIncomplete = layers.some(({ flags }) => flags?.incomplete === true);
+    if (ids.length === 0 && !hasIncomplete) return;
+    const verb = ids.length === 0 ? ["layers"] : ["delete-layer", ...ids];
+    const locked = ["flock", "--exclusive", "--nonblock", "--conflict-exit-code", String(LOCK_TAKEN), lock_file];
+    const result = await withLauncher((launcher) =>
+      launcher.spawn({ argv: [...locked, ...storage, ...verb], timeout_ms: COMMAND_TIMEOUT_MS }),
+    );
+    // The other pull's end, or the next boot, finds them again. An image that came meanwhile has its layers.
+    if (result.exit_code === 0 || result.exit_code === LOCK_TAKEN) return;
+    this.#options.log.warn("layers without an image not removed", { error: result.stderr.trim().slice(-500) });
+  }
+
+  async #killUntil(directory: string, state: { readonly isOver: boolean }): Promise<void> {
+    while (!state.isOver) {
+      await this.#kill(directory);
+      await sleep(this.#options.clock, LIMITS.pull_kill_interval_ms);
+    }
+  }
+
+  /** Kills the processes of a pull: buildah leads a group of its own (I3). Resolves when none is found. */
+  async #kill(directory: string): Promise<void> {
+    const isOf = (args: readonly string[]) => args.some((one) => one.startsWith(`${directory}/`));
+    for (;;) {
+      const found = await findProcesses(isOf);
+      if (found.length === 0) return;
+      for (const { pid } of found) killGroup(pid);
+      await sleep(this.#options.clock, LIMITS.pull_kill_interval_ms);
+    }
+  }
+}
+
+function killGroup(pid: number): void {
+  for (const target of [-pid, pid]) {
+    try {
+      process.kill(target, "SIGKILL");
+    } catch {
+      // It has ended, or leads no group.
+    }
+  }
+}
+
+/** A crash may cut a note: then buildah was not started. */
+function noteOf(text: string): Note | null {
+  try {
+    return JSON.parse(text) as Note;
+  } catch {
+    return null;
+  }
+}
+
+function failureOf({ reference, timeout_ms }: ImagePull, result: SpawnResult): AppError {
+  const text = result.stderr.trim();
+  const last = text.split("\n").at(-1)?.slice(-1_000) ?? "";
+  if (result.timed_out) return new AppError("TIMEOUT", `pull of ${reference} did not end within ${timeout_ms} ms`);
+  if (/no space left on device|disk quota exceeded/i.test(text))
+    return new AppError("CAPACITY_FULL", `no disk space for the image ${reference}`);
+  if (/is rejected by policy|[Ss]ource image rejected/.test(text))
+    return new AppError("FORBIDDEN", `image rejected by the signature policy of this node: ${reference}`);
+  return new AppError("INTERNAL", `buildah could not pull ${reference}: ${last}`);
+}

@@ -1,0 +1,44 @@
+/**
+ * Layers that no image and no working container has: a pull adds layers one by one, and the image at its end. (A layer that is
+ * not complete is removed by containers/storage itself, at the next start of any command on the store.)
+ */
+import type { ContainerRow, ImageRow, LayerRow } from "./store-files.ts";
+
+export interface StoreLists {
+  readonly images: readonly ImageRow[];
+  readonly layers: readonly LayerRow[];
+  readonly containers: readonly ContainerRow[];
+}
+
+/**
+ * Returns the ids of orphans, each after those above it, as they can be removed. A commit on the same store adds its
+ * layer uncompressed, and its image moments later. Uncompressed layers are therefore orphans only if they are older than
+ * `age_ms`, and layers without a digest, which belong to a container that is being made, never.
+ */
+export function orphanLayers({ images, layers, containers }: StoreLists, now_ms: number, age_ms: number): string[] {
+  const byId = new Map(layers.map((layer) => [layer.id, layer]));
+  const needed = new Set<string>();
+  const need = (id: string | undefined) => {
+    for (let at = byId.get(id ?? ""); at !== undefined && !needed.has(at.id); at = byId.get(at.parent ?? "")) {
+      needed.add(at.id);
+    }
+  };
+  for (const { layer } of [...images, ...containers]) need(layer);
+  for (const layer of layers) if (!isRemovable(layer, now_ms, age_ms)) need(layer.id);
+  const depthOf = (layer: LayerRow): number => {
+    let depth = 0;
+    for (let at = byId.get(layer.parent ?? ""); at !== undefined; at = byId.get(at.parent ?? "")) depth++;
+    return depth;
+  };
+  return layers
+    .filter(({ id }) => !needed.has(id))
+    .map((layer) => [layer.id, depthOf(layer)] as const)
+    .sort(([, a], [, b]) => b - a)
+    .map(([id]) => id);
+}
+
+function isRemovable(layer: LayerRow, now_ms: number, age_ms: number): boolean {
+  const { "compressed-diff-digest": compressed, "diff-digest": plain } = layer;
+  if (plain === undefined) return false;
+  return (compressed !== undefined && compressed !== plain) || now_ms - Date.parse(layer.created) > age_ms;
+}

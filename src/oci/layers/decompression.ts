@@ -1,0 +1,205 @@
+/**
+ * Decompresses a layer as it streams: gzip, zstd, or nothing. The format is known by the first bytes, as buildah does it,
+ * whatever the manifest says.
+ *
+ * P1 Every byte of the input belongs to the format. Bytes behind its end refuse the layer: another reader may continue there.
+ * P2 Output is given out in pieces of `layer_step_bytes`, and its memory is freed when the receiver returns. The receiver ends
+ *    a bomb by throwing.
+ */
+import { constants, createGunzip, createZstdDecompress, type Gunzip, type ZstdDecompress } from "node:zlib";
+import { giveBackLast } from "../../base/buffer-memory.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { ZstdFrames } from "./zstd-frames.ts";
+
+/** Longest sign of a format. */
+const SIGN_BYTES = 6;
+const SIGNS: readonly (readonly [name: string, sign: Buffer])[] = [
+  ["gzip", Buffer.from("1f8b08", "hex")],
+  ["zstd", Buffer.from("28b52ffd", "hex")],
+  ["bzip2", Buffer.from("425a68", "hex")],
+  ["xz", Buffer.from("fd377a585a00", "hex")],
+];
+
+export type Receiver = (bytes: Buffer) => void;
+
+/** A format's part of the work. */
+interface Format {
+  write(bytes: Uint8Array): Promise<void>;
+  end(): Promise<void>;
+  destroy(): void;
+}
+
+function refusal(why: string, cause?: unknown): AppError {
+  return new AppError("IMAGE_INVALID", why, cause === undefined ? {} : { cause });
+}
+
+/** A stream of zlib, whose output goes to the receiver at once. */
+class ZlibStream {
+  readonly #zlib: Gunzip | ZstdDecompress;
+  readonly #name: string;
+  #failure: unknown = null;
+  #hasEnded = false;
+  /** What waits for the next step. */
+  #waiting: PromiseWithResolvers<void> | null = null;
+
+  constructor(zlib: Gunzip | ZstdDecompress, name: string, receive: Receiver) {
+    this.#zlib = zlib;
+    this.#name = name;
+    zlib.on("data", (part: Buffer) => {
+      if (this.#failure !== null) return;
+      try {
+        receive(part);
+      } catch (error) {
+        this.#fail(error);
+      }
+      giveBackLast(part, LIMITS.layer_step_bytes);
+    });
+    zlib.on("end", () => {
+      this.#hasEnded = true;
+      this.#waiting?.resolve();
+    });
+    zlib.on("error", (cause) => this.#fail(refusal(`corrupt or truncated ${name} data: ${errorText(cause)}`, cause)));
+  }
+
+  /** Resolves when all output of the bytes has been received. */
+  async write(bytes: Uint8Array): Promise<void> {
+    if (this.#hasEnded) throw refusal(`data after the end of the ${this.#name} data`);
+    await this.#step((done) => this.#zlib.write(bytes, () => done()));
+  }
+
+  async end(): Promise<void> {
+    if (!this.#hasEnded) await this.#step(() => this.#zlib.end());
+  }
+
+  /** Number of bytes that belonged to the format (P1). */
+  get taken_bytes(): number {
+    return this.#zlib.bytesWritten;
+  }
+
+  destroy(): void {
+    this.#zlib.destroy();
+  }
+
+  async #step(begin: (done: () => void) => void): Promise<void> {
+    const step = Promise.withResolvers<void>();
+    this.#waiting = step;
+    if (this.#failure === null) begin(step.resolve);
+    else step.resolve();
+    await step.promise;
+    this.#waiting = null;
+    if (this.#failure !== null) throw this.#failure;
+  }
+
+  #fail(error: unknown): void {
+    this.#failure ??= error;
+    this.#zlib.destroy();
+    this.#waiting?.resolve();
+  }
+}
+
+class GzipFormat implements Format {
+  readonly #stream: ZlibStream;
+  #given_bytes = 0;
+
+  constructor(receive: Receiver) {
+    this.#stream = new ZlibStream(createGunzip({ chunkSize: LIMITS.layer_step_bytes }), "gzip", receive);
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    this.#given_bytes += bytes.length;
+    await this.#stream.write(bytes);
+  }
+
+  async end(): Promise<void> {
+    await this.#stream.end();
+    if (this.#stream.taken_bytes !== this.#given_bytes) throw refusal("data after the end of the gzip data");
+  }
+
+  destroy(): void {
+    this.#stream.destroy();
+  }
+}
+
+class ZstdFormat implements Format {
+  readonly #frames = new ZstdFrames();
+  readonly #stream: ZlibStream;
+
+  constructor(receive: Receiver) {
+    const params = { [constants.ZSTD_d_windowLogMax]: LIMITS.layer_zstd_window_log_max };
+    this.#stream = new ZlibStream(
+      createZstdDecompress({ chunkSize: LIMITS.layer_step_bytes, params }),
+      "zstd",
+      receive,
+    );
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    for (const piece of this.#frames.pieces(bytes)) await this.#stream.write(piece);
+  }
+
+  async end(): Promise<void> {
+    if (!this.#frames.isComplete) throw refusal("truncated zstd data");
+    await this.#stream.end();
+  }
+
+  destroy(): void {
+    this.#stream.destroy();
+  }
+}
+
+class PlainFormat implements Format {
+  readonly #receive: Receiver;
+
+  constructor(receive: Receiver) {
+    this.#receive = receive;
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    this.#receive(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+  }
+
+  async end(): Promise<void> {}
+
+  destroy(): void {}
+}
+
+export class Decompression {
+  readonly #receive: Receiver;
+  #format: Format | null = null;
+  /** The first bytes, until they tell the format. */
+  #head = Buffer.alloc(0);
+
+  constructor(receive: Receiver) {
+    this.#receive = receive;
+  }
+
+  /** Resolves when all output of the bytes has been received. Rejects with IMAGE_INVALID, or what the receiver threw. */
+  async write(bytes: Uint8Array): Promise<void> {
+    if (this.#format !== null) return this.#format.write(bytes);
+    this.#head = Buffer.concat([this.#head, bytes]);
+    if (this.#head.length >= SIGN_BYTES) await this.#begin();
+  }
+
+  /** Resolves when the input was whole. */
+  async end(): Promise<void> {
+    if (this.#format === null) await this.#begin();
+    await this.#format?.end();
+  }
+
+  /** Frees what a decompressor holds. */
+  destroy(): void {
+    this.#format?.destroy();
+  }
+
+  async #begin(): Promise<void> {
+    const head = this.#head;
+    this.#head = Buffer.alloc(0);
+    const [name] = SIGNS.find(([, sign]) => head.subarray(0, sign.length).equals(sign)) ?? ["plain"];
+    if (name === "gzip") this.#format = new GzipFormat(this.#receive);
+    else if (name === "zstd") this.#format = new ZstdFormat(this.#receive);
+    else if (name === "plain") this.#format = new PlainFormat(this.#receive);
+    else throw refusal(`unsupported compression of a layer: ${name} (expected gzip, zstd or none)`);
+    await this.#format.write(head);
+  }
+}
