@@ -56,21 +56,23 @@ export class ImageGround {
   }
 
   /** Runs buildah on the store, as an operator does. */
-  build(...args: string[]): string {
-    const [command = "", ...flags] = this.#commands.buildah;
-    return execFileSync(command, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] })
-      .toString()
-      .trim();
+  build(...args: string[]): Promise<string> {
+    return this.#run([...this.#commands.buildah, ...args]);
+  }
+
+  /** Pulls as an operator does. */
+  buildPull(name: string): Promise<string> {
+    return this.build("--registries-conf", this.conf, "pull", "--quiet", `docker://${this.host}/${name}`);
   }
 
   /** What the store holds: images with their names, layers, and directories of layers. */
-  stored(): { images: Record<string, string[]>; layers: number; directories: number } {
-    const rows = JSON.parse(this.build("images", "--no-trunc", "--json") || "[]") as { id: string; names?: string[] }[];
-    const images = Object.fromEntries((rows ?? []).map(({ id, names }) => [id.replace("sha256:", ""), names ?? []]));
-    const [command = "", ...flags] = this.#commands.storage;
-    const layers = JSON.parse(execFileSync(command, [...flags, "layers", "--json"]).toString() || "[]") as unknown[];
-    const directories = readdirSync(`${this.#commands.root}/overlay`).filter((name) => /^[0-9a-f]{64}$/.test(name));
-    return { images, layers: layers?.length ?? 0, directories: directories.length };
+  async stored(): Promise<{ images: Record<string, string[]>; layers: number; directories: number }> {
+    const { root, storage } = this.#commands;
+    const list = async (verb: string) => JSON.parse((await this.#run([...storage, verb, "--json"])) || "[]") ?? [];
+    const rows = (await list("images")) as { id: string; names?: string[] }[];
+    const images = Object.fromEntries(rows.map(({ id, names }) => [id, names ?? []]));
+    const directories = readdirSync(`${root}/overlay`).filter((name) => /^[0-9a-f]{64}$/.test(name));
+    return { images, layers: (await list("layers")).length, directories: directories.length };
   }
 
   /** Directories of pulls. */
@@ -86,6 +88,11 @@ export class ImageGround {
   processes(): string[] {
     const found = execFileSync("ps", ["-eo", "args"]).toString().split("\n");
     return found.filter((line) => line.includes(`${this.ground.root}/pulls/`) && !line.startsWith("ps "));
+  }
+
+  /** In the launcher's namespace, where the store's mounts end with the launcher. */
+  async #run(argv: readonly string[]): Promise<string> {
+    return (await this.ground.client.run(argv, 30_000)).trim();
   }
 
   #make(): MountedImages {

@@ -32,7 +32,7 @@ describe("a pull", () => {
     expect(byTag.id).toBe(image.id);
     const byDigest = await held.images.pull(held.of(`team/app@${image.digest}`));
     expect(byDigest.id).toBe(image.id);
-    expect(held.stored()).toEqual({ images: { [image.id]: [kept(image.id)] }, layers: 2, directories: 2 });
+    expect(await held.stored()).toEqual({ images: { [image.id]: [kept(image.id)] }, layers: 2, directories: 2 });
     expect(held.notes()).toEqual([]);
     expect(await held.images.find(image.id)).toMatchObject({ id: image.id });
   });
@@ -65,22 +65,22 @@ describe("a pull", () => {
     const two = held.registry.add("2", [BASE, MIDDLE]);
     await held.images.pull(held.of("app:1"));
     await held.images.pull(held.of("other:2"));
-    expect(held.stored()).toMatchObject({ layers: 3, directories: 3 });
+    expect(await held.stored()).toMatchObject({ layers: 3, directories: 3 });
     expect(held.registry.asked.filter((digest) => digest === one.layers[0])).toHaveLength(1);
     expect(two.layers[0]).toBe(one.layers[0]);
   });
 
   it("of a name that the store had leaves the name with the image that had it", async () => {
     const old = held.registry.add("1", [BASE]);
-    held.build("--registries-conf", held.conf, "pull", "--quiet", `docker://${held.host}/app:1`);
+    await held.buildPull("app:1");
     const moved = held.registry.add("1", [TOP]);
     expect((await held.images.pull(held.of("app:1"))).id).toBe(moved.id);
     const name = `${held.host}/app:1`;
-    expect(held.stored().images).toEqual({ [old.id]: [name], [moved.id]: [kept(moved.id)] });
+    expect((await held.stored()).images).toEqual({ [old.id]: [name], [moved.id]: [kept(moved.id)] });
 
     held.registry.add("1", [BASE]);
     expect((await held.images.pull(held.of("app:1"))).id).toBe(old.id);
-    expect(new Set(held.stored().images[old.id])).toEqual(new Set([name, kept(old.id)]));
+    expect(new Set((await held.stored()).images[old.id])).toEqual(new Set([name, kept(old.id)]));
   });
 
   it("of many at once, of the same and of different ones, keeps each", async () => {
@@ -88,28 +88,35 @@ describe("a pull", () => {
     const pulls = [...images, ...images].map((_, i) => held.images.pull(held.of(`app:${i % 6}`)));
     const pulled = await Promise.all(pulls);
     expect(pulled.slice(0, 6).map(({ id }) => id)).toEqual(images.map(({ id }) => id));
-    expect(held.stored().images).toEqual(Object.fromEntries(images.map(({ id }) => [id, [kept(id)]])));
-    expect(held.stored()).toMatchObject({ layers: 7, directories: 7 });
+    expect((await held.stored()).images).toEqual(Object.fromEntries(images.map(({ id }) => [id, [kept(id)]])));
+    expect(await held.stored()).toMatchObject({ layers: 7, directories: 7 });
   });
 
   it("from the store keeps an image beside the name that it has", async () => {
     const image = held.registry.add("1", [BASE]);
-    held.build("--registries-conf", held.conf, "pull", "--quiet", `docker://${held.host}/app:1`);
-    held.build("tag", image.id, "localhost/mine:1");
+    await held.buildPull("app:1");
+    await held.build("tag", image.id, "localhost/mine:1");
     const of = held.of("", { transport: "containers-storage", reference: "localhost/mine:1" });
     expect((await held.images.pull(of)).id).toBe(image.id);
-    expect(held.stored().images[image.id]).toContain("localhost/mine:1");
-    expect(held.stored().images[image.id]).toContain(kept(image.id));
+    expect((await held.stored()).images[image.id]).toContain("localhost/mine:1");
+    expect((await held.stored()).images[image.id]).toContain(kept(image.id));
     const missing = { ...of, reference: "localhost/none:1" };
     await expect(held.images.pull(missing)).rejects.toMatchObject({ code: "NOT_FOUND" });
   });
 
-  it.each(["", "app", "app:1", "--help", "host/app", "host/app:1@sha256:0", "oci:/etc:x", "host/a b:1", "docker://host/a:1"])(
-    "refuses the reference '%s'",
-    async (reference) => {
-      await expect(held.images.pull({ ...held.of(""), reference })).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
-    },
-  );
+  it.each([
+    "",
+    "app",
+    "app:1",
+    "--help",
+    "host/app",
+    "host/app:1@sha256:0",
+    "oci:/etc:x",
+    "host/a b:1",
+    "docker://host/a:1",
+  ])("refuses the reference '%s'", async (reference) => {
+    await expect(held.images.pull({ ...held.of(""), reference })).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  });
 });
 
 describe("an image that nothing needs", () => {
@@ -118,16 +125,16 @@ describe("an image that nothing needs", () => {
     const two = held.registry.add("2", [BASE, MIDDLE]);
     const [first, second] = [await held.images.pull(held.of("app:1")), await held.images.pull(held.of("app:2"))];
     await held.images.keep(new Set());
-    expect(Object.keys(held.stored().images)).toHaveLength(2);
+    expect(Object.keys((await held.stored()).images)).toHaveLength(2);
     first.release();
     first.release();
     await held.images.keep(new Set());
-    expect(held.stored()).toEqual({ images: { [two.id]: [kept(two.id)] }, layers: 2, directories: 2 });
+    expect(await held.stored()).toEqual({ images: { [two.id]: [kept(two.id)] }, layers: 2, directories: 2 });
     second.release();
     await held.images.keep(new Set([two.id, one.id]));
-    expect(held.stored()).toMatchObject({ images: { [two.id]: [kept(two.id)] } });
+    expect(await held.stored()).toMatchObject({ images: { [two.id]: [kept(two.id)] } });
     await held.images.keep(new Set());
-    expect(held.stored()).toEqual(EMPTY);
+    expect(await held.stored()).toEqual(EMPTY);
   });
 
   it("is unmounted first, and stays while a container has it", async () => {
@@ -135,18 +142,18 @@ describe("an image that nothing needs", () => {
     (await held.images.pull(held.of("app:1"))).release();
     const entered = await held.images.enter(id);
     await held.images.keep(new Set());
-    expect(Object.keys(held.stored().images)).toEqual([id]);
+    expect(Object.keys((await held.stored()).images)).toEqual([id]);
     entered.leave();
     await held.images.keep(new Set());
-    expect(held.stored()).toEqual(EMPTY);
+    expect(await held.stored()).toEqual(EMPTY);
   });
 
   it("loses the name of this daemon alone if an operator gave it another", async () => {
     const { id } = held.registry.add("1", [BASE]);
     (await held.images.pull(held.of("app:1"))).release();
-    held.build("tag", id, "localhost/mine:1");
+    await held.build("tag", id, "localhost/mine:1");
     await held.images.keep(new Set());
-    expect(held.stored().images).toEqual({ [id]: ["localhost/mine:1"] });
+    expect((await held.stored()).images).toEqual({ [id]: ["localhost/mine:1"] });
   });
 });
 
@@ -155,7 +162,7 @@ describe("a pull that fails", () => {
   async function expectNothingLeft(): Promise<void> {
     expect(held.processes()).toEqual([]);
     expect(held.notes()).toEqual([]);
-    expect(held.stored()).toEqual(EMPTY);
+    expect(await held.stored()).toEqual(EMPTY);
     held.registry.misbehave = () => false;
     const { id } = held.registry.add("again", [BASE, MIDDLE, TOP]);
     expect((await held.images.pull(held.of("app:again"))).id).toBe(id);
@@ -242,7 +249,7 @@ describe("a pull that fails", () => {
     waiting[0]?.();
     await pulling.catch(() => {});
     await held.images.pull(held.of("app:slow"));
-    expect(held.stored()).toEqual({ images: { [slow.id]: [kept(slow.id)] }, layers: 2, directories: 2 });
+    expect(await held.stored()).toEqual({ images: { [slow.id]: [kept(slow.id)] }, layers: 2, directories: 2 });
   });
 });
 
@@ -267,7 +274,7 @@ describe("a pull whose daemon is killed", () => {
     await held.images.keep(new Set());
     expect(held.processes()).toEqual([]);
     expect(held.notes()).toEqual([]);
-    expect(held.stored()).toEqual(EMPTY);
+    expect(await held.stored()).toEqual(EMPTY);
     held.registry.misbehave = () => false;
     const { id } = held.registry.add("next", [BASE, TOP]);
     expect((await held.images.pull(held.of("app:next"))).id).toBe(id);
@@ -282,7 +289,9 @@ describe("a pull whose daemon is killed", () => {
   it("while layers come leaves nothing, whether buildah survives the daemon or not", async () => {
     const image = held.registry.add("1", [BASE, MIDDLE, TOP]);
     held.registry.misbehave = (digest, response) => digest === image.layers[2] && stall(response);
-    await crash("", "app:1", () => eventually("the last layer is asked for", () => held.registry.asked.includes(image.layers[2] ?? "")));
+    await crash("", "app:1", () =>
+      eventually("the last layer is asked for", () => held.registry.asked.includes(image.layers[2] ?? "")),
+    );
     expect(held.processes().length).toBeGreaterThan(0);
     expect(held.notes()).toHaveLength(1);
     await expectRecovered();
@@ -299,7 +308,7 @@ describe("a pull whose daemon is killed", () => {
         if (!/SIGKILL/.test(String(error))) throw error;
       });
       await held.images.keep(new Set());
-      expect(held.stored()).toEqual(EMPTY);
+      expect(await held.stored()).toEqual(EMPTY);
       expect(held.notes()).toEqual([]);
     }
     await expectRecovered();
@@ -307,10 +316,10 @@ describe("a pull whose daemon is killed", () => {
 
   it("under a name that stood for another image gives the name back", async () => {
     const old = held.registry.add("1", [BASE]);
-    held.build("--registries-conf", held.conf, "pull", "--quiet", `docker://${held.host}/app:1`);
+    await held.buildPull("app:1");
     held.registry.add("1", [TOP]);
     await crash("images.pull.stored", "app:1");
     await held.images.keep(new Set());
-    expect(held.stored()).toEqual({ images: { [old.id]: [`${held.host}/app:1`] }, layers: 1, directories: 1 });
+    expect(await held.stored()).toEqual({ images: { [old.id]: [`${held.host}/app:1`] }, layers: 1, directories: 1 });
   });
 });

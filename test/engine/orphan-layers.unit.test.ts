@@ -15,7 +15,11 @@ function pulled(id: string, parent = "", more: Partial<LayerRow> = {}): LayerRow
 const committed = (id: string, age_ms: number, parent = ""): LayerRow =>
   pulled(id, parent, { "compressed-diff-digest": `d${id}`, created: new Date(NOW_MS - age_ms).toISOString() });
 
-function orphans(layers: readonly LayerRow[], images: readonly string[] = [], containers: readonly string[] = []): string[] {
+function orphans(
+  layers: readonly LayerRow[],
+  images: readonly string[] = [],
+  containers: readonly string[] = [],
+): string[] {
   const lists = {
     layers,
     images: images.map((layer, i) => ({ id: `i${i}`, layer })),
@@ -47,5 +51,4 @@ describe("layers of a store", () => {
     const made: LayerRow = { id: "m", parent: "a", created: new Date(0).toISOString() };
     expect(orphans([pulled("a"), made])).toEqual([]);
   });
-
 });

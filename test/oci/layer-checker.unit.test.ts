@@ -13,7 +13,13 @@ const checker = new LayerChecks(quietLog);
 afterAll(() => checker.close());
 
 const open = (layer: Buffer, more = {}) =>
-  checker.open({ digest: sha256(layer), size_bytes: layer.length, media_type: GZIP, unpacked_bytes_max: 2 ** 30, ...more });
+  checker.open({
+    digest: sha256(layer),
+    size_bytes: layer.length,
+    media_type: GZIP,
+    unpacked_bytes_max: 2 ** 30,
+    ...more,
+  });
 
 async function send(check: LayerCheck, layer: Buffer): Promise<void> {
   for (let at = 0; at < layer.length; at += 65_536) await check.write(layer.subarray(at, at + 65_536));

@@ -1,11 +1,11 @@
 /** The parts of an engine that bring images into a store and mount them, on a store of a test's own. */
 import { systemClock } from "../../src/base/clock.ts";
+import { createLog } from "../../src/base/log.ts";
 import { ImagePulls } from "../../src/engine/images/image-pulls.ts";
 import { ImageStore } from "../../src/engine/images/image-store.ts";
 import type { MountedImagesOptions } from "../../src/engine/images/mounted-images.ts";
 import { StoreFiles } from "../../src/engine/images/store-files.ts";
 import type { LauncherClient } from "../../src/engine/launcher/launcher.ts";
-import { quietLog } from "../store/scratch.ts";
 
 /** Command lines of a store at `directory`, as of the machine's own store. */
 export function storeCommands(directory: string) {
@@ -28,7 +28,7 @@ export function imageParts(
   const images = new ImageStore(buildah, "test", list_file);
   const files = new StoreFiles(list_file);
   const withLauncher = <Result>(work: (client: LauncherClient) => Promise<Result>) => work(launcher());
-  const log = quietLog;
+  const log = createLog("silent", systemClock);
   const pulls = new ImagePulls({
     images,
     files,

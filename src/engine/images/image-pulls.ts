@@ -181,15 +181,18 @@ export class ImagePulls {
     return images.find(({ names }) => names?.includes(name))?.id ?? null;
   }
 
-  /** I2. */
+  /** I2. An image that has no other name is removed with its name. */
   async #unname({ name, before }: Note): Promise<void> {
     const { files, images, withLauncher } = this.#options;
-    const holder = await this.#holder(name);
-    if (holder === null || holder === before) return;
-    const hadImage = (await files.images()).some(({ id }) => id === before);
-    await withLauncher((launcher) =>
-      before !== null && hadImage ? images.rename(launcher, before, name) : images.unname(launcher, name),
-    );
+    const rows = await files.images();
+    const holder = rows.find(({ names }) => names?.includes(name));
+    if (holder === undefined || holder.id === before) return;
+    if (before === null || !rows.some(({ id }) => id === before)) {
+      await withLauncher((launcher) => images.unname(launcher, name));
+      return;
+    }
+    await withLauncher((launcher) => images.rename(launcher, before, name));
+    if (holder.names?.length === 1) await withLauncher((launcher) => images.unname(launcher, holder.id));
   }
 
   /** After a failure. Never rejects: the next boot finds the note of what is left (I1). */

@@ -66,7 +66,8 @@ export class StoreFiles {
   async describe(id: string): Promise<ImageDescription> {
     const images = await this.images();
     const row = images.find((image) => image.id === id);
-    if (!ID.test(id) || row === undefined) throw new AppError("NOT_FOUND", `image not in the store: ${id.slice(0, 64)}`);
+    if (!ID.test(id) || row === undefined)
+      throw new AppError("NOT_FOUND", `image not in the store: ${id.slice(0, 64)}`);
     const manifest = await this.#file(id, MANIFEST);
     const config = await this.#file(id, `sha256:${id}`);
     const chain = chainOf(await this.layers(), row.layer);

@@ -146,5 +146,8 @@ function checkDevice({ type, name, device_major, device_minor }: LayerEntry): vo
   const device = `${device_major}:${device_minor}`;
   if (type === "3" && device === "0:0") throw refused(name, "is a raw whiteout: character device 0:0");
   if (type === "3" && HARMLESS_DEVICES.has(device)) return;
-  throw refused(name, `is a device that no container may open: ${type === "3" ? "character" : "block"} device ${device}`);
+  throw refused(
+    name,
+    `is a device that no container may open: ${type === "3" ? "character" : "block"} device ${device}`,
+  );
 }

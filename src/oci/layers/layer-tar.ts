@@ -68,7 +68,7 @@ export function shownName(name: string): string {
 
 /** Up to the first NUL, as `parseString`. */
 function textField(block: Buffer, at: number, length: number): string {
-  const text = block.latin1Slice(at, at + length);
+  const text = block.toString("latin1", at, at + length);
   const end = text.indexOf("\0");
   return end < 0 ? text : text.slice(0, end);
 }
@@ -119,9 +119,9 @@ function isSumRight(block: Buffer): boolean {
 }
 
 function formatOf(block: Buffer): Format {
-  const magic = block.latin1Slice(257, 263);
-  if (magic === "ustar\0") return block.latin1Slice(508, 512) === "tar\0" ? "star" : "ustar";
-  return magic === "ustar " && block.latin1Slice(263, 265) === " \0" ? "gnu" : "v7";
+  const magic = block.toString("latin1", 257, 263);
+  if (magic === "ustar\0") return block.toString("latin1", 508, 512) === "tar\0" ? "star" : "ustar";
+  return magic === "ustar " && block.toString("latin1", 263, 265) === " \0" ? "gnu" : "v7";
 }
 
 function nameOf({ block, format }: Header): string {
@@ -141,13 +141,13 @@ function readPax(bytes: Buffer): Map<string, string> {
   const found = new Map<string, string>();
   for (let at = 0; at < bytes.length; ) {
     const space = bytes.indexOf(0x20, at);
-    const digits = space < 0 ? "" : bytes.latin1Slice(at, Math.min(space, at + 8));
+    const digits = space < 0 ? "" : bytes.toString("latin1", at, Math.min(space, at + 8));
     const end = at + Number(digits);
     const equals = bytes.indexOf(0x3d, space);
     const isRecord = /^[1-9]\d{0,6}$/.test(digits) && end <= bytes.length && bytes[end - 1] === 0x0a;
     if (!isRecord || equals <= space + 1 || equals >= end) throw refusal("corrupt PAX header");
-    const key = bytes.latin1Slice(space + 1, equals);
-    const value = bytes.latin1Slice(equals + 1, end - 1);
+    const key = bytes.toString("latin1", space + 1, equals);
+    const value = bytes.toString("latin1", equals + 1, end - 1);
     at = end;
     const isText = /^(path|linkpath|uname|gname)$/.test(key);
     if (key.includes("\0") || (isText && value.includes("\0"))) throw refusal("NUL in a PAX header");
