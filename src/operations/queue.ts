@@ -49,6 +49,8 @@ export interface QueueOptions {
 }
 
 const IN_ALL = Symbol("in all");
+/** Operations of one type of one tenant. */
+const ownShare = ({ type, tenant_id }: Pick<Open, "type" | "tenant_id">): string => `${tenant_id} ${type}`;
 /** The target of an operation that was to make it and failed. */
 const UNMADE = { target_resource_id: null } as const;
 
@@ -92,7 +94,7 @@ export class LocalQueue implements OperationQueue {
   readonly #waiting = new Set<Open>();
   /** Until the runner has returned (O3). */
   readonly #carried = new Map<Open, Promise<void>>();
-  /** Of these, by type, by tenant, and in all. */
+  /** Of these, by type, by tenant, by both, and in all. */
   readonly #counts = new Map<string | typeof IN_ALL, number>();
   /** Changes of state, by operation. */
   readonly #moves = new KeyedMutex();
@@ -245,8 +247,11 @@ export class LocalQueue implements OperationQueue {
   #startNext(): void {
     for (const open of this.#waiting) {
       if (this.#isDraining || this.#count(IN_ALL) >= LIMITS.operations_running_max) return;
-      const { running_max = LIMITS.operations_running_max } = this.runner(open.type);
+      const { running_max = LIMITS.operations_running_max, running_per_tenant_max = running_max } = this.runner(
+        open.type,
+      );
       if (this.#count(open.type) >= running_max) continue;
+      if (this.#count(ownShare(open)) >= running_per_tenant_max) continue;
       if (this.#count(open.tenant_id) >= LIMITS.operations_running_per_tenant_max) continue;
       this.#take(open);
       this.#add(open, 1);
@@ -263,8 +268,8 @@ export class LocalQueue implements OperationQueue {
     return this.#counts.get(share) ?? 0;
   }
 
-  #add({ type, tenant_id }: Open, count: 1 | -1): void {
-    for (const share of [IN_ALL, type, tenant_id] as const) {
+  #add(open: Open, count: 1 | -1): void {
+    for (const share of [IN_ALL, open.type, open.tenant_id, ownShare(open)] as const) {
       const sum = this.#count(share) + count;
       if (sum === 0) this.#counts.delete(share);
       else this.#counts.set(share, sum);

@@ -65,6 +65,8 @@ export interface Runner<Input = unknown> {
   readonly makes_target?: boolean;
   /** At once, in all; `operations_running_max` unless given. */
   readonly running_max?: number;
+  /** At once, of one tenant; no bound but that of all its operations unless given. */
+  readonly running_per_tenant_max?: number;
   /** An AppError that it throws is the operation's failure; anything else is a fault. */
   run(context: OperationContext<Input>): Promise<OperationResult>;
 }

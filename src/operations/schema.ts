@@ -5,6 +5,8 @@ import { LIMITS } from "../base/limits.ts";
 import { epochSeconds, nextCursor, pageQuery, queryNumber } from "../base/schema.ts";
 import { OPERATION_STATUSES } from "./states.ts";
 
+export { hasEnded, operationStates } from "./states.ts";
+
 const ABOUT = {
   operation_id: "Id of the operation.",
   status_url: "Path of the operation's record.",

@@ -231,6 +231,19 @@ describe("an operation", () => {
 describe("operations that wait", () => {
   const scratch = scratchStores();
 
+  it("go past those whose tenant has its share of their type", async () => {
+    const { operations } = await makeOperations(scratch().open());
+    const { runner, next } = byHand({ running_per_tenant_max: 2 });
+    operations.register("box.burn", runner);
+    const accept = async (tenant_id: string) => (await operations.accept(tenant_id, { type: "box.burn" })).operation_id;
+    const [first, second, third] = [await accept("a"), await accept("a"), await accept("a")];
+    const other = await accept("b");
+    const runs = [await next(), await next(), await next()];
+    expect(runs.map(({ context }) => context.operation_id)).toEqual([first, second, other]);
+    runs[0]?.succeed();
+    expect((await next()).context.operation_id).toBe(third);
+  });
+
   it("go in their order, past those whose type has its share", async () => {
     const { operations, store } = await makeOperations(scratch().open());
     const [one, many] = [byHand({ running_max: 1 }), byHand()];
