@@ -3,7 +3,8 @@
  * route with `early_status` leave after `early_headers_ms` at the latest; then a space follows now and then, which JSON
  * permits before its value.
  *
- * H1. Headers that left fix the status: an answer with another status, and every refusal, cuts the connection.
+ * H1. Headers that left fix the status: an answer with another status, and every refusal, cuts the connection, unless the
+ *     route has a body for refusals (`late_refusal`).
  * H2. Headers leave only after the whole request arrived: most clients read no answer before.
  */
 import type { HttpBindings } from "@hono/node-server";

@@ -6,7 +6,7 @@
 import type { z } from "zod";
 import type { Answer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Caller, Scope } from "../base/caller.ts";
-import { type ErrorCode, invariant } from "../base/errors.ts";
+import { type ErrorBody, type ErrorCode, invariant } from "../base/errors.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
 import type { RequestNotes } from "../base/request-observer.ts";
 import type { Upgrade } from "../base/sockets.ts";
@@ -130,6 +130,8 @@ interface Definition<
    * (early-headers.ts). A later refusal cuts the connection, so only for routes that refuse before they begin to work.
    */
   readonly early_status?: (query: Output<Query, undefined>) => number | null;
+  /** The body of its normal answer that tells of a refusal after these headers left, in place of a cut connection. */
+  readonly late_refusal?: (refusal: ErrorBody) => Output<Response, unknown>;
   /** Media types that it answers; `application/json` unless given. */
   readonly content?: readonly string[];
   /** Refusals beyond those that every route of its kind has. */
@@ -178,6 +180,7 @@ export interface Route {
   readonly other: OtherAnswer | null;
   readonly status: number;
   readonly early_status: ((query: unknown) => number | null) | null;
+  readonly late_refusal: ((refusal: ErrorBody) => unknown) | null;
   readonly content: readonly string[];
   readonly errors: readonly ErrorCode[];
   readonly example: RouteExample;
@@ -232,6 +235,7 @@ export function route<
     status: definition.status ?? (socket === null ? 200 : 101),
     // `serve` gives it what this very schema made of the query.
     early_status: (definition.early_status as Route["early_status"] | undefined) ?? null,
+    late_refusal: definition.late_refusal ?? null,
     content: definition.content ?? (socket === null ? [JSON_TYPE] : []),
     errors: definition.errors ?? [],
     example: definition.example ?? {},

@@ -26,7 +26,7 @@ import { credentialOf, permit } from "./auth.ts";
 import { authenticated } from "./connections.ts";
 import { type Cursors, Page } from "./cursors.ts";
 import { EarlyHeaders } from "./early-headers.ts";
-import { errorCodeOf, errorResponse, requestId } from "./errors.ts";
+import { errorBody, errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import { type Idempotency, keyedRequest } from "./idempotency.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
 import type { MemoryBudget, Share } from "./memory-budget.ts";
@@ -136,7 +136,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     share.end();
     error_code = errorCodeOf(thrown);
     response = errorResponse(thrown, request_id, deps.log, taken?.headers);
-    if (early?.areSent) response = cut(c.env, error_code, request_id, deps);
+    if (early?.areSent) response = endLate(c.env, early, route, thrown, request_id, deps);
   }
   await spool?.end();
   // What was sent and not taken stands in the way of the next request.
@@ -175,7 +175,16 @@ function addressOf({ socket }: IncomingMessage): string | null {
 }
 
 /** Fields of answers that name what was made. */
-const ID_FIELDS = ["id", "container_id", "session_id", "job_id", "operation_id", "tenant_id", "name"] as const;
+const ID_FIELDS = [
+  "id",
+  "container_id",
+  "session_id",
+  "job_id",
+  "operation_id",
+  "tenant_id",
+  "reference",
+  "name",
+] as const;
 
 /** Target of a change or refusal: ids and names, nothing else of the request or its answer. */
 function targetOf(params: Readonly<Record<string, string>>, result: unknown): string | null {
@@ -247,10 +256,19 @@ function finish(env: HttpBindings, early: EarlyHeaders, result: unknown, status:
   return RESPONSE_ALREADY_SENT;
 }
 
-/** Cuts a connection whose headers promised another answer. */
-function cut({ outgoing }: HttpBindings, error_code: ErrorCode, request_id: string, { log }: AppDeps): Response {
+/** Tells of a refusal behind headers that left, or cuts the connection: they promised another answer. */
+function endLate(
+  { outgoing }: HttpBindings,
+  early: EarlyHeaders,
+  { late_refusal, status }: Route,
+  thrown: unknown,
+  request_id: string,
+  { log }: AppDeps,
+): Response {
+  const body = late_refusal?.(errorBody(thrown, request_id));
+  if (body !== undefined && early.end(status, JSON.stringify(body))) return RESPONSE_ALREADY_SENT;
   outgoing.destroy();
-  log.warn("response aborted", { request_id, error: error_code });
+  log.warn("response aborted", { request_id, error: errorCodeOf(thrown) });
   return RESPONSE_ALREADY_SENT;
 }
 

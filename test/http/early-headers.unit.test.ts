@@ -14,7 +14,7 @@ const REQUEST = "POST /slow HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\nContent
 describe("an answer that takes long", () => {
   const serve = serving();
 
-  async function started(sent = REQUEST) {
+  async function started(sent = REQUEST, more: object = {}) {
     const clock = new HandClock();
     const answer = Promise.withResolvers<unknown>();
     const seen = { isCalled: false };
@@ -26,6 +26,7 @@ describe("an answer that takes long", () => {
       summary: "Answers when it is told to.",
       body: z.object({}),
       early_status: () => 200,
+      ...more,
       handler: () => {
         seen.isCalled = true;
         return answer.promise;
@@ -88,5 +89,27 @@ describe("an answer that takes long", () => {
     expect(text.slice(text.indexOf("\r\n\r\n") + 4)).toBe("");
     expect(told).toMatchObject([{ error_code, request_id: "mine" }]);
     expect(faults.length).toBe(error_code === "INTERNAL" ? 1 : 0);
+  });
+
+  it.each([
+    ["a refusal", new AppError("NOT_RESPONDING", "it sleeps"), { failed: "it sleeps" }, "NOT_RESPONDING"],
+    ["a fault, whose text stays inside", new Error("broken"), { failed: "internal error" }, "INTERNAL"],
+  ])("tells of %s behind its headers, on a route with a body for that", async (_, come, body, error_code) => {
+    const late_refusal = ({ error }: { readonly error: string }) => ({ failed: error });
+    const { answer, client, told, pass } = await started(REQUEST, { late_refusal });
+    await pass(LIMITS.early_headers_ms);
+    await client.until(/\r\n\r\n/);
+    answer.reject(come);
+    const whole = await client.until(/\r\n0\r\n\r\n$/);
+    expect(whole).toContain(JSON.stringify(body));
+    expect(told).toMatchObject([{ status: 200, error_code, request_id: "mine" }]);
+    client.socket.destroy();
+  });
+
+  it("has the status of its refusal in time, on a route with a body for late ones", async () => {
+    const { answer, client } = await started(REQUEST, { late_refusal: () => ({ failed: "late" }) });
+    answer.reject(new AppError("NOT_RUNNING", "it is exited"));
+    expect(await client.until(/\}$/)).toMatch(/^HTTP\/1\.1 409 /);
+    client.socket.destroy();
   });
 });
