@@ -9,6 +9,7 @@ import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
 import { schemaRoutes } from "./functions/schema-routes.ts";
 import type { Route } from "./http/route.ts";
+import { type ImageRoutesOptions, imageRoutes } from "./oci/routes.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { type SecretRoutesOptions, secretRoutes } from "./secrets/routes.ts";
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
@@ -22,6 +23,7 @@ export interface ApiOptions {
   readonly functions: FunctionRoutesOptions;
   readonly containers: ContainerRoutesOptions;
   readonly volumes: VolumeRoutesOptions;
+  readonly oci: ImageRoutesOptions;
   readonly secrets: SecretRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
   readonly tenants: TenantRoutesOptions;
@@ -46,6 +48,7 @@ const TAGS = {
   system: "Version, engine and features of this daemon.",
   functions: "Versioned code that runs in warm containers when it is called.",
   containers: "Isolated processes with their own file system and address, which live until they are deleted.",
+  oci: "OCI images, which containers are made of.",
   volumes: "Files that containers mount and that outlive them.",
   secrets: "Encrypted values of the tenant for its functions; no response contains them.",
   terminal: "Interactive shells in containers.",
@@ -60,7 +63,7 @@ const TAGS = {
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, volumes, secrets, terminal, tenants } = options;
+  const { system, functions, containers, volumes, oci, secrets, terminal, tenants } = options;
   const { telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
@@ -77,6 +80,7 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(containers),
     ...volumeRoutes(volumes),
+    ...imageRoutes(oci),
     ...secretRoutes(secrets),
     ...terminalRoutes(terminal),
     ...tenantRoutes(tenants),

@@ -15,12 +15,13 @@ import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
+import type { Outgoing } from "./base/outgoing-requests.ts";
 import type { Observer } from "./base/request-observer.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
 import { CodeStore } from "./code/service.ts";
-import type { ResolvedImage } from "./containers/admission.ts";
+import type { ResolveImage } from "./containers/admission.ts";
 import { Execs } from "./containers/exec/exec.ts";
 import { Jobs } from "./containers/exec/jobs.ts";
 import { type HostPorts, LocalPorts } from "./containers/network/ports.ts";
@@ -47,6 +48,10 @@ import { Spools } from "./http/spool.ts";
 import { makeDirectory } from "./installation/directories.js";
 import { profileImage } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
+import { LayerChecks } from "./oci/layers/checker.ts";
+import { Pulls } from "./oci/pulls.ts";
+import { RegistryGateway } from "./oci/registry/gateway.ts";
+import { TenantImages } from "./oci/service.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
@@ -124,7 +129,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const engine = makeEngine(base);
   undo.add(() => engine.shutdown());
   const adopted = await engine.boot();
-  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config.data_dir)) });
+  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   const owned = { ...base, store, engine, node, events, quotas };
   const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
@@ -158,7 +163,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);
   const idempotency = new Idempotency({ store, clock, log });
-  const parts = makeContainers(base, { store, node, engine, events, operations, quotas });
+  const used = async () => [...(await functions.images()), ...(await containers.images())];
+  const tenant_images = new TenantImages({ ...owned, images: () => engine.images, used });
+  const pulls = makePulls(base, { engine, events, operations, tenant_images, outgoing: opened.outgoing });
+  const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const tenants = new Tenants({
     ...base,
@@ -168,6 +176,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     code,
     containers,
     volumes,
+    tenant_images,
     secrets,
     operations,
     events,
@@ -191,6 +200,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool, code },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
+    oci: { images: tenant_images, pulls, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
@@ -225,7 +235,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await volumes.boot();
   await execs.boot();
   await containers.boot();
-  void keepImages(base, { engine, functions, containers });
+  void tenant_images.boot();
   undo.add(async () => containers.close());
   undo.add(async () => volumes.close());
   undo.add(async () => terminals.close());
@@ -239,7 +249,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  const expiring = [operations, events, audit, idempotency, code];
+  const expiring = [operations, events, audit, idempotency, code, tenant_images];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));
@@ -256,16 +266,30 @@ function lockNames({ host_tag, data_dir }: Config): string[] {
   return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];
 }
 
-/** Keeps the images of versions and containers in the image store, also after set-up has built newer ones. */
-async function keepImages(
-  { log }: Base,
-  { engine, functions, containers }: { engine: LocalEngine; functions: Functions; containers: Containers },
-): Promise<void> {
-  try {
-    await engine.images.keep(new Set([...(await functions.images()), ...(await containers.images())]));
-  } catch (error) {
-    log.warn("images of versions and containers not kept", { error: errorText(error) });
-  }
+/** Pulls of images, through a gateway that alone speaks with registries. */
+function makePulls(
+  { config, clock, ids, log, undo }: Base,
+  parts: {
+    readonly engine: Engine;
+    readonly events: Events;
+    readonly operations: Operations;
+    readonly tenant_images: TenantImages;
+    readonly outgoing: Outgoing;
+  },
+): Pulls {
+  const checker = new LayerChecks(log);
+  undo.add(() => checker.close());
+  const gateway = new RegistryGateway({
+    clock,
+    ids,
+    outgoing: parts.outgoing,
+    mirrors: config.registry_mirrors,
+    insecure: config.insecure_registries,
+    checker,
+    directory: `${config.data_dir}/registry`,
+  });
+  const images = () => parts.engine.images;
+  return new Pulls({ ...parts, images, gateway, policy_file: config.signature_policy, clock, log });
 }
 
 /** API containers and what runs in them. */
@@ -278,9 +302,10 @@ function makeContainers(
     readonly events: Events;
     readonly operations: Operations;
     readonly quotas: Quotas;
+    readonly tenant_images: TenantImages;
   },
 ) {
-  const { store, node, engine, events, operations, quotas } = parts;
+  const { store, node, engine, events, operations, quotas, tenant_images } = parts;
   const shares = new TenantShares(quotas);
   const ports = new LocalPorts({
     ids,
@@ -300,7 +325,7 @@ function makeContainers(
     containers_max: config.containers_max,
     quotas,
     ports,
-    resolveImage,
+    resolveImage: imageResolver(tenant_images),
     volumes,
   });
   const jobs = new Jobs(store, node, events);
@@ -313,17 +338,19 @@ function makeContainers(
   return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports };
 }
 
-/** What a container's `image` stands for on this node. */
-function resolveImage(selector: string, oci: boolean): ResolvedImage {
-  if (oci) return { reference: selector, release: null };
-  if (!PROFILES.includes(selector)) {
+/** Returns what resolves the image of a container: a profile of this node, or an image of the tenant. */
+function imageResolver(tenant_images: TenantImages): ResolveImage {
+  return async (tenant_id, selector, oci) => {
+    if (oci) return { ...(await tenant_images.resolve(tenant_id, selector)), release: null };
+    if (PROFILES.includes(selector)) {
+      const { reference, release } = profileImage(selector);
+      return { reference, release, image_id: null, use: null };
+    }
     throw new AppError("INVALID_ARGUMENT", `image: unknown profile '${selector}' on this node`, {
       details: { expected: PROFILES, received: selector },
-      hint: "send oci: true for an OCI image reference",
+      hint: "for an OCI image, pull it by POST /api/oci/images/pull and send oci: true",
     });
-  }
-  const { reference, release } = profileImage(selector);
-  return { reference, release };
+  };
 }
 
 /** Tells each of them of every request. */

@@ -9,6 +9,8 @@ export const CLI_LIMITS = {
   cli_spinner_delay_ms: 300,
   /** How often the line of an upload or a download is written again. */
   cli_meter_interval_ms: 100,
+  /** Between two looks at a pull, whose bar a person watches. */
+  cli_pull_poll_ms: 300,
   /** Between two looks of `pool --watch` and `logs --follow`. */
   cli_poll_interval_ms: 1_000,
   /** A stream that broke is asked for again so often, at that interval: a daemon starts again within seconds. */

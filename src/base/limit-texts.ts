@@ -105,6 +105,19 @@ const LIMIT_GROUPS = {
     keep_alive_ms_max: "Longest time for which an idle instance stays.",
     retired_keep_alive_ms: "Time for which idle instances of a superseded version stay for a rollback.",
   },
+  Images: {
+    image_reference_length_max: "Length of a reference of an image.",
+    image_pulls_max: "Concurrent pulls of images on this node; further ones wait.",
+    image_pulls_per_tenant_max: "Concurrent pulls of images of a tenant; further ones wait.",
+    image_pull_ms: "Deadline of a pull.",
+    registry_silence_ms: "Time after which a pull from a registry that sends nothing, or next to nothing, is retried.",
+    manifest_bytes_max: "Size of a manifest.",
+    registry_config_bytes_max: "Size of the configuration of an image that is pulled.",
+    image_layers_max: "Layers of an image.",
+    image_bytes_max: "Size of the compressed layers of an image.",
+    layer_entries_max: "Files and directories of one layer.",
+    image_details_bytes_max: "Size of the environment, labels and other settings of an image.",
+  },
   Containers: {
     containers_max: "API containers on this node (setting HEARTH_CONTAINERS_MAX).",
     memory_overcommit_default:

@@ -9,9 +9,8 @@ import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { HEALTH_LIMITS } from "./health-limits.ts";
+import { IMAGE_LIMITS } from "./image-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
-import { REGISTRY_LIMITS } from "./registry-limits.ts";
-import { LAYER_LIMITS } from "./layer-limits.ts";
 import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
 export const LIMITS = {
@@ -490,9 +489,8 @@ export const LIMITS = {
   ...CLI_LIMITS,
   ...CODE_LIMITS,
   ...FUNCTION_LIMITS,
+  ...IMAGE_LIMITS,
   ...KERNEL_LIMITS,
-  ...REGISTRY_LIMITS,
-  ...LAYER_LIMITS,
   ...EDGE_LIMITS,
 
   // Process

@@ -6,7 +6,7 @@ export const REGISTRY_LIMITS = {
   image_name_length_max: 255,
   /** Most manifests have some kilobytes. Registries take no larger ones than 4 MiB. */
   manifest_bytes_max: 4 * 1024 * 1024,
-  image_config_bytes_max: 4 * 1024 * 1024,
+  registry_config_bytes_max: 4 * 1024 * 1024,
   /** Manifests in one index, one for each platform; indexes inside indexes, below the first. */
   index_manifests_max: 1_000,
   index_depth_max: 2,

@@ -19,6 +19,9 @@ export function jsonChanged(column: string, fields: readonly string[], gone: rea
 /** The condition that a value is in a list, which one parameter holds as JSON. */
 export const isListed = (column: string): string => `${column} IN (SELECT value FROM json_each(?))`;
 
+/** The condition that a text contains what one parameter holds. */
+export const contains = (column: string): string => `instr(${column}, ?) > 0`;
+
 /** Begins an update that changes no row where the new values are taken. */
 export const updateUnlessTaken = (table: string): string => `UPDATE OR IGNORE ${table}`;
 

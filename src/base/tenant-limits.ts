@@ -29,6 +29,8 @@ export interface NodeBounds {
   readonly disk_limit_mb: number;
   /** Size of the disk of the store. */
   readonly store_disk_mb: number;
+  /** Size of the disk of the image store. */
+  readonly image_disk_mb: number;
 }
 
 interface TenantLimitRow {
@@ -58,6 +60,10 @@ interface TenantUse {
 
 /** SQL beside a row of `code`: its part of the tenant's storage, with what its entries and the tree take on the disk. */
 const CODE_BYTES = `size_bytes + ${LIMITS.code_entry_bytes} * entry_count + ${LIMITS.code_tree_bytes}`;
+
+/** SQL beside a row of `tenants`: each image counts once, however many references it has. */
+export const IMAGE_MEGABYTES = `(SELECT coalesce(sum((size_bytes + 1048575) / 1048576), 0) FROM
+  (SELECT DISTINCT image_id, size_bytes FROM oci_images WHERE tenant_id = tenants.id) AS distinct_images)`;
 
 const none = (): null => null;
 
@@ -193,6 +199,36 @@ export const TENANT_LIMITS = {
       name: "secrets",
       about: "Number of secrets.",
       sql: "(SELECT count(*) FROM secrets WHERE tenant_id = tenants.id)",
+    },
+  },
+  images_max: {
+    about: "Number of references of images.",
+    counts: "references of images",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.tenant_images_default,
+    default_text: String(LIMITS.tenant_images_default),
+    above: "403",
+    used: {
+      name: "images",
+      about: "Number of references of its images.",
+      sql: "(SELECT count(*) FROM oci_images WHERE tenant_id = tenants.id)",
+    },
+  },
+  image_mb_max: {
+    about: "Size of the unpacked layers of its images, in MiB; images that share layers count in full.",
+    counts: "MiB of unpacked images",
+    min: 0,
+    max: 1_000_000_000,
+    isWhole: true,
+    share: ({ image_disk_mb }) => Math.floor(image_disk_mb * LIMITS.tenant_images_ratio),
+    default_text: "a tenth of the image store's disk",
+    above: "403",
+    used: {
+      name: "image_mb",
+      about: "Size of the unpacked layers of its images, in MiB.",
+      sql: IMAGE_MEGABYTES,
     },
   },
   disk_mb_max: {

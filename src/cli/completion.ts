@@ -137,6 +137,7 @@ type Names = readonly [about: string, names: (session: Session) => Promise<strin
 const FUNCTION: Names = ["function", (session) => session.functionNames()];
 const CONTAINER: Names = ["container", (session) => session.containerNames()];
 const VOLUME: Names = ["volume", (session) => session.volumeNames()];
+const IMAGE: Names = ["image", (session) => session.imageReferences()];
 const SECRET: Names = ["secret", (session) => session.secretNames()];
 
 /** What the words are names of. */
@@ -146,6 +147,7 @@ const NAMES: Readonly<Record<string, readonly Names[]>> = {
   thing: [FUNCTION, CONTAINER],
   "folder|function": [FUNCTION],
   volume: [VOLUME],
+  image: [IMAGE],
   secret: [SECRET],
   "volume:path": [VOLUME],
   session: [["terminal", (session) => session.terminalIds()]],

@@ -10,6 +10,7 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/PUT \/api\/functions\/([^\s,/]+)/g, "hearth update $1"],
   [/POST \/api\/operator\/key\/rotate/g, "hearth keys rotate-operator"],
   [/GET \/api\/tenant\b/g, "hearth limits"],
+  [/POST \/api\/oci\/images\/pull/g, "hearth pull"],
 ];
 
 /** Fields, and the flags that set them. */

@@ -12,6 +12,7 @@ import { ACCESS_VERBS } from "./verbs/access.ts";
 import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./verbs/containers.ts";
 import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
 import { FUNCTION_VERBS } from "./verbs/functions.ts";
+import { IMAGES, TOP_IMAGE_VERBS } from "./verbs/images.ts";
 import { SECRETS } from "./verbs/secrets.ts";
 import { VOLUMES } from "./verbs/volumes.ts";
 
@@ -38,6 +39,10 @@ const WORDS: Readonly<Record<string, string>> = {
   secret: "name",
   "volume:path": "a volume and a path in it, for example data:/notes/a.txt",
   "new-name": "the new name",
+  image: "reference or id of an image",
+  reference: "reference of an image: alpine:3.20, registry.example.com/team/app:1",
+  "new-reference": "the additional reference",
+  filter: "a part of the reference",
   source: "a local path, - for a tar archive from standard input, or <name>:<path>",
   target: "a local path, - for a tar archive to standard output, or <name>:<path>",
   folder: "a folder with hearth.toml; the current one if not given",
@@ -179,6 +184,8 @@ export function buildProgram(version: string, start: Start): Command {
   for (const verb of FUNCTION_VERBS) addVerb(program, SHARED_VERBS[verb.name] ?? verb, start);
   program.commandsGroup("Containers (also as 'hearth containers …' and 'hearth ctr …'):");
   for (const verb of CONTAINER_VERBS) addVerb(program, verb, start);
+  program.commandsGroup("Images (also as 'hearth image …'):");
+  for (const verb of TOP_IMAGE_VERBS) addVerb(program, verb, start);
   program.commandsGroup("Other commands:");
   const functions = {
     name: "functions",
@@ -188,6 +195,7 @@ export function buildProgram(version: string, start: Start): Command {
   };
   addGroup(program, functions, start);
   addGroup(program, CONTAINERS, start);
+  addGroup(program, IMAGES, start);
   addGroup(program, VOLUMES, start);
   addGroup(program, SECRETS, start);
   addGroup(program, TERMINALS, start);

@@ -31,11 +31,12 @@ export function startChecks(
 }
 
 /** The whole batch that makes a container. */
-export function insertChecks(admission: Admission, row: ContainerRow): Guard[] {
+export function insertChecks(admission: Admission, row: ContainerRow, { use }: Pick<ResolvedImage, "use">): Guard[] {
   const { rows, containers_max } = admission;
   const { id, tenant_id } = row;
   return [
     { statement: rows.guard(tenant_id), refusal: unknownCredential },
+    ...(use === null ? [] : [use]),
     ...startChecks(admission, row, { containers_max: 1, disk_mb_max: row.disk_limit_mb ?? 0 }),
     { statement: rows.room(tenant_id, containers_max), refusal: () => nodeFull(containers_max) },
     { statement: rows.insert(row), refusal: () => nameTaken(row.name) },
@@ -51,16 +52,23 @@ export interface ResolvedImage {
   readonly reference: string;
   /** Release that the profile promises; null: the image belongs to no profile. */
   readonly release: string | null;
+  /** Null: the image that the reference names in the image store. */
+  readonly image_id: string | null;
+  /** Holds the tenant's right to the image in the batch that makes the container. Null: every tenant may use the image. */
+  readonly use: Guard | null;
 }
+
+/** Throws INVALID_ARGUMENT for an unknown profile, NOT_FOUND for an image that the tenant does not have. */
+export type ResolveImage = (tenant_id: string, selector: string, oci: boolean) => Promise<ResolvedImage>;
 
 interface ReadinessParts {
   readonly engine: Pick<Engine, "images" | "storage">;
-  resolveImage(selector: string, oci: boolean): ResolvedImage;
+  readonly resolveImage: ResolveImage;
 }
 
-export async function readinessOf({ engine, resolveImage }: ReadinessParts, running_count: number) {
+export async function readinessOf({ engine, resolveImage }: ReadinessParts, tenant_id: string, running_count: number) {
   // The profile that every node has.
-  const reason = await unready(engine, resolveImage("prod", false));
+  const reason = await unready(engine, await resolveImage(tenant_id, "prod", false));
   const status = reason === null ? ("ok" as const) : ("degraded" as const);
   return { status, concern: "containers" as const, running_count, reason };
 }

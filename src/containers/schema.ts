@@ -162,8 +162,8 @@ const createFields = z.object({
   image: text(LIMITS.image_reference_length_max)
     .regex(IMAGE_REFERENCE, "expected a profile, or a reference like docker.io/library/alpine:3.20")
     .default("prod")
-    .describe("Image: a profile, or with oci a reference of an image in the store."),
-  oci: z.boolean().default(false).describe("True if image is an OCI reference."),
+    .describe("Image: a profile, or with oci the reference or id of an image that the tenant pulled."),
+  oci: z.boolean().default(false).describe("True if image is an OCI image of the tenant."),
   volumes: mounts.default([]).describe("Volumes to mount, each as <volume-name>:<target path>."),
   working_directory: workingDirectory.nullish().describe(ABOUT.working_directory),
   memory_limit_mb: memoryLimit.default(LIMITS.container_memory_mb_default).describe(ABOUT.memory_limit_mb),

@@ -29,7 +29,7 @@ import {
   insertChecks,
   nameTaken,
   noGpu,
-  type ResolvedImage,
+  type ResolveImage,
   readinessOf,
   startChecks,
 } from "./admission.ts";
@@ -64,8 +64,7 @@ export interface ContainersOptions {
   readonly containers_max: number;
   readonly quotas: Quotas;
   readonly ports: HostPorts;
-  /** Throws INVALID_ARGUMENT where there is no such profile. */
-  resolveImage(selector: string, oci: boolean): ResolvedImage;
+  readonly resolveImage: ResolveImage;
   readonly volumes: Volumes;
 }
 
@@ -172,7 +171,7 @@ export class Containers {
 
   /** Whether containers can be started. */
   async readiness(tenant_id: string) {
-    return readinessOf(this.#options, await this.#rows.runningCount(tenant_id));
+    return readinessOf(this.#options, tenant_id, await this.#rows.runningCount(tenant_id));
   }
 
   readonly newId = (): string => this.#options.ids.next("ctr");
@@ -181,9 +180,10 @@ export class Containers {
   async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
     const { node, clock, resolveImage, volumes, quotas } = this.#options;
     if (input.gpu_count > 0) throw noGpu(input.gpu_count);
-    const { reference, release } = resolveImage(input.image, input.oci);
+    const resolved = await resolveImage(tenant_id, input.image, input.oci);
+    const { reference, release } = resolved;
     const { images } = this.#options.engine;
-    const { id: image_id } = await this.#lookups.run(tenant_id, () => images.find(reference));
+    const image_id = resolved.image_id ?? (await this.#find(tenant_id, reference));
     const config = input.oci ? await this.#lookups.run(tenant_id, () => images.config(image_id)) : null;
     const settings = imageSettings(input, config);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
@@ -215,13 +215,18 @@ export class Containers {
       exited_at_ms: null,
     };
     await this.#changes
-      .writeAll(insertChecks(this.#admission, row), eventOf(row, "created", "starting"))
+      .writeAll(insertChecks(this.#admission, row, resolved), eventOf(row, "created", "starting"))
       .catch((error) => {
         this.#ports.release(id);
         throw error;
       });
     this.#supervisor.watch(row);
     return row;
+  }
+
+  async #find(tenant_id: string, reference: string): Promise<string> {
+    const { id } = await this.#lookups.run(tenant_id, () => this.#options.engine.images.find(reference));
+    return id;
   }
 
   async get(tenant_id: string, id: string): Promise<ContainerRecord> {

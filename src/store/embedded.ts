@@ -14,7 +14,8 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Checkpointer, type CheckpointLimits } from "./checkpointer.ts";
 import { Connection, type ConnectionLimits } from "./connection.ts";
-import { MIGRATIONS, type Migration, migrate } from "./migrations.ts";
+import { migrate } from "./migrate.ts";
+import { MIGRATIONS, type Migration } from "./migrations.ts";
 import { Reserve } from "./reserve.ts";
 import { checkValues, sqliteCode, storeError } from "./sql.ts";
 import type {

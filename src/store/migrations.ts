@@ -1,13 +1,9 @@
 /**
- * The schema as an ordered list of steps. `PRAGMA user_version` holds the number of the last one applied; each runs in
- * a transaction of its own. A step that was released is never edited, only followed by another.
+ * The schema as an ordered list of steps, which migrate.ts applies. A step that was released is never edited, only followed
+ * by another.
  *
  * Text in a column must be declared TEXT (see `Value` in store.ts). Times are epoch seconds unless the name says `_ms`.
  */
-import { AppError } from "../base/errors.ts";
-import type { Connection } from "./connection.ts";
-import { READ_VERSION, writeVersion } from "./sql.ts";
-
 export interface Migration {
   readonly version: number;
   readonly statements: readonly string[];
@@ -441,39 +437,29 @@ export const MIGRATIONS: readonly Migration[] = [
       ...storedBytesTriggers(recordBytes15, versionBytes15),
     ],
   },
+  {
+    version: 16,
+    statements: [
+      // Images of tenants. Other columns are read without the last four, which are JSON; `details` are fields of the record.
+      `CREATE TABLE oci_images (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL,
+        reference TEXT NOT NULL,
+        image_id TEXT NOT NULL,
+        manifest_digest TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        is_shared INTEGER NOT NULL DEFAULT 0,
+        pulled_at INTEGER NOT NULL,
+        last_used_at INTEGER,
+        details TEXT NOT NULL,
+        layers TEXT NOT NULL,
+        manifest TEXT NOT NULL,
+        config TEXT NOT NULL,
+        UNIQUE (tenant_id, reference)
+      )`,
+      "CREATE INDEX oci_images_in_order ON oci_images (tenant_id, seq)",
+      "CREATE INDEX oci_images_by_image ON oci_images (image_id)",
+      "CREATE INDEX oci_images_shared ON oci_images (seq) WHERE is_shared = 1",
+    ],
+  },
 ];
-
-/** The migrations that a store of this schema lacks. Throws INTERNAL if a newer program wrote it. */
-export function missingMigrations(found: number, place: string, migrations: readonly Migration[]): Migration[] {
-  const newest = migrations.at(-1)?.version ?? 0;
-  if (found > newest) {
-    throw new AppError(
-      "INTERNAL",
-      `schema of the store ${place} too new: ${found} (this version supports up to ${newest})`,
-      {
-        hint: "start the version of hearth that wrote it, or use another data directory",
-      },
-    );
-  }
-  return migrations.filter(({ version }) => version > found);
-}
-
-export function notMigrated(place: string, version: number, cause: unknown): AppError {
-  return new AppError("INTERNAL", `cannot migrate the store ${place} to schema ${version}`, { cause });
-}
-
-/** Brings the file up to the newest version. Throws INTERNAL on a file that a newer program has written. */
-export function migrate(connection: Connection, path: string, migrations: readonly Migration[] = MIGRATIONS): void {
-  const found = Number(connection.rows(READ_VERSION.sql, [])[0]?.user_version ?? 0);
-  for (const { version, statements } of missingMigrations(found, path, migrations)) {
-    connection.exec("BEGIN IMMEDIATE");
-    try {
-      for (const sql of statements) connection.exec(sql);
-      connection.exec(writeVersion(version).sql);
-      connection.exec("COMMIT");
-    } catch (cause) {
-      if (connection.in_transaction) connection.exec("ROLLBACK");
-      throw notMigrated(path, version, cause);
-    }
-  }
-}

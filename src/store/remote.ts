@@ -13,7 +13,8 @@ import { type Client, createClient, type InStatement, LibsqlBatchError, type Res
 import type { Clock } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { MIGRATIONS, type Migration, missingMigrations, notMigrated } from "./migrations.ts";
+import { missingMigrations, notMigrated } from "./migrate.ts";
+import { MIGRATIONS, type Migration } from "./migrations.ts";
 import {
   assertChanges,
   assertVersion,

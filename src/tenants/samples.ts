@@ -12,6 +12,7 @@ const NODE = {
   disk_limit_mb: 1_024,
   processes_max: 32_768,
   store_disk_mb: 245_136,
+  image_disk_mb: 245_136,
 };
 
 const defaults = eachLimit((_, { share }) => share(NODE));
@@ -44,6 +45,8 @@ const usage: TenantDetail["usage"] = {
   containers: 3,
   volumes: 1,
   secrets: 2,
+  images: 1,
+  image_mb: 8,
   disk_mb: 4_096,
   container_memory_mb: 1_024,
   execs: 1,

@@ -29,6 +29,7 @@ import type { CodeStore } from "../code/service.ts";
 import type { Containers } from "../containers/service.ts";
 import type { Events } from "../events/service.ts";
 import type { Functions } from "../functions/service.ts";
+import type { TenantImages } from "../oci/service.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Secrets } from "../secrets/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
@@ -64,6 +65,7 @@ export interface TenantsOptions {
   readonly code: CodeStore;
   readonly containers: Containers;
   readonly volumes: Volumes;
+  readonly tenant_images: TenantImages;
   readonly secrets: Secrets;
   /** Bounds the requests of a tenant at every listener; null: no bound. */
   readonly rates: { set(tenant_id: string, per_second: number | null): void };
@@ -231,7 +233,7 @@ export class Tenants {
     const isOwner = (table: string) => `EXISTS (SELECT 1 FROM ${table} WHERE tenant_id = tenants.id)`;
     const owns = force
       ? ""
-      : ` AND NOT (${["functions", "containers", "volumes", "secrets"].map(isOwner).join(" OR ")})`;
+      : ` AND NOT (${["functions", "containers", "volumes", "oci_images", "secrets"].map(isOwner).join(" OR ")})`;
     const { conflict } = await store
       .write(
         [
@@ -247,7 +249,7 @@ export class Tenants {
       .finally(() => keys.forget((caller) => caller.tenant_id === tenant_id));
     if (conflict !== null) {
       await this.#get(tenant_id);
-      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions, containers, volumes or secrets`, {
+      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions, containers, volumes, images or secrets`, {
         hint: "delete its resources first, or send force=true",
       });
     }
@@ -258,7 +260,8 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions, code, containers, volumes, secrets, operations, events, idempotency } = this.#options;
+    const { store, functions, code, containers, volumes, tenant_images } = this.#options;
+    const { secrets, operations, events, idempotency } = this.#options;
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
     for (;;) {
@@ -269,6 +272,8 @@ export class Tenants {
     await secrets.eraseAll(tenant_id);
     await code.eraseAll(tenant_id);
     await operations.erase(tenant_id);
+    // After its pulls have ended.
+    await tenant_images.eraseAll(tenant_id);
     failpoint("tenants.delete.emptied");
     await events.erase(tenant_id);
     await idempotency.erase(tenant_id);

@@ -31,18 +31,22 @@ describe("run", () => {
   });
 
   it("says why a command could not be started", async () => {
-    expect(await hearth("run", "--rm", "--name", "none", "--", "no-such-command")).toEqual({
-      code: 127,
-      out: "",
-      err: "hearth: the container could not be started: no-such-command: No such file or directory\n",
-    });
+    const why = (word: string) => `hearth: the container could not be started: ${word}: No such file or directory\n`;
+    const run = (...words: string[]) => hearth("run", "--rm", "--name", "none", "--", ...words);
+    expect(await run("/no/such/command")).toEqual({ code: 127, out: "", err: why("/no/such/command") });
+    // It may be meant as an image.
+    const hint = "if alpine:3.20 is an image: hearth pull alpine:3.20; hearth run --image alpine:3.20 --oci -- ls -l\n";
+    expect(await run("alpine:3.20", "ls", "-l")).toEqual({ code: 127, out: "", err: `${why("alpine:3.20")}${hint}` });
   });
 
   it("hints at its own flags, where the API hints at fields", async () => {
     const refused = await hearth("run", "-d", "--gpus", "1");
     expect(refused).toMatchObject({ code: 1, err: expect.stringMatching(/\[CAPACITY_FULL\]\n {2}leave --gpus out/) });
     const unknown = await hearth("run", "-d", "--image", "docker.io/library/alpine");
-    expect(unknown).toMatchObject({ code: 1, err: expect.stringMatching(/ {2}give --oci for an OCI image/) });
+    expect(unknown).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/ {2}for an OCI image, pull it by hearth pull and give --oci/),
+    });
   });
 
   it("makes a root that cannot be written to with --read-only", async () => {

@@ -1,6 +1,7 @@
 /** README and the guides: every command runs as it is shown, against one daemon; the backup that they describe restores. */
 import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Alpine, startAlpine } from "../support/alpine.ts";
 import { Commands } from "../support/command.ts";
 import { Daemon } from "../support/daemon.ts";
 import { PASTED } from "../support/markdown-documents.ts";
@@ -10,15 +11,18 @@ const STARTS = new Set(["npm start\n", "npm test\n"]);
 
 const daemon = new Daemon();
 const commands = new Commands({});
-const state = { port: 0 };
+const state: { port: number; alpine: Alpine | null } = { port: 0, alpine: null };
 
 beforeAll(async () => {
   state.port = await freePort();
-  await daemon.start({ HEARTH_CELLS: "2", HEARTH_BOOTSTRAP_KEY: "", HEARTH_HOST_PORTS: `${state.port}-${state.port}` });
+  state.alpine = await startAlpine();
+  const settings = { HEARTH_BOOTSTRAP_KEY: "", HEARTH_HOST_PORTS: `${state.port}-${state.port}` };
+  await daemon.start({ HEARTH_CELLS: "2", ...settings, ...state.alpine.settings });
 });
 afterAll(async () => {
   commands.dispose();
   await daemon.dispose();
+  state.alpine?.registry.close();
 });
 
 /** A port below those of clients that nothing listens on. */

@@ -6,15 +6,24 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { containersGuide } from "../../src/containers/guide.ts";
 import type { GuideExample } from "../../src/docs/guide.ts";
 import { functionsGuide } from "../../src/functions/guide.ts";
+import { imagesGuide } from "../../src/oci/guide.ts";
+import { type Alpine, startAlpine } from "../support/alpine.ts";
 import { Daemon } from "../support/daemon.ts";
 import { ROUTES } from "../support/routes.ts";
 
 const daemon = new Daemon();
-beforeAll(() => daemon.start({ HEARTH_CELLS: "4" }));
-afterAll(() => daemon.dispose());
+const state: { alpine: Alpine | null } = { alpine: null };
+beforeAll(async () => {
+  state.alpine = await startAlpine();
+  await daemon.start({ HEARTH_CELLS: "4", ...state.alpine.settings });
+});
+afterAll(async () => {
+  await daemon.dispose();
+  state.alpine?.registry.close();
+});
 
 const GUIDES = ["help", "examples", "health"] as const;
-const CONCERNS = [functionsGuide, containersGuide] as const;
+const CONCERNS = [functionsGuide, containersGuide, imagesGuide] as const;
 
 describe.each(CONCERNS.map((guide) => [guide.concern, guide] as const))("GET /api/%s/help", (concern, { machine }) => {
   it("lists every route of the concern, every state, limits as they are, and the errors of the routes", async () => {
@@ -127,7 +136,8 @@ async function owned(): Promise<unknown> {
   const { body: keys } = await daemon.call("GET", "/api/api-keys");
   const { body: functions } = await daemon.call("GET", "/api/functions");
   const { body: containers } = await daemon.call("GET", "/api/containers");
-  return { keys, functions, containers };
+  const { body: images } = await daemon.call("GET", "/api/oci/images");
+  return { keys, functions, containers, images };
 }
 
 /** Through /bin/sh, with nothing in the environment but what the guide says that it needs. */

@@ -8,7 +8,7 @@ import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 import { EventReader } from "../support/event-stream.ts";
 import { compile } from "../support/helper.ts";
-import { MadeImages, type Recipe } from "../support/made-images.ts";
+import { MadeImages, pullLocal, type Recipe } from "../support/made-images.ts";
 
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
@@ -49,9 +49,17 @@ const system = (label: string, config: readonly string[], edit: (root: string) =
   });
 
 let sequence = 0;
-const create = (name: string, fields: object = {}) =>
-  user.create({ name: `c${++sequence}`, image: name, oci: true, ...fields });
+const pulled = new Set<string>();
+/** Pulls each image once. */
+const create = async (name: string, fields: object = {}) => {
+  if (!pulled.has(name)) await pullLocal(daemon, name);
+  pulled.add(name);
+  return user.create({ name: `c${++sequence}`, image: name, oci: true, ...fields });
+};
+/** Of the pull, or of the container. */
 const refusal = async (name: string, fields: object = {}) => {
+  const pull = await daemon.call("POST", "/api/oci/images/pull", { reference: `containers-storage:${name}` });
+  if (pull.status !== 200) return { status: pull.status, ...pull.body };
   const { status, body } = await daemon.call("POST", "/api/containers", {
     name: "x",
     image: name,
@@ -368,6 +376,7 @@ describe("hearth run", () => {
 
   it("has flags for what an image says", async () => {
     const name = scratch("cli", ["--cmd", "one", "--user", "1234:55"]);
+    await pullLocal(daemon, name);
     const flags = ["--rm", "--oci", "--image", name, "-u", "7:8", "-w", "/", "--stop-signal", "QUIT"];
     const { out, code } = await operator.hearth("run", ...flags, "--entrypoint", "/facts", "--", "x", "y");
     expect([code, out.split("\n").slice(0, 5)]).toEqual([0, ["uid 7", "gid 8", "groups", "cwd /", "args x y"]]);
@@ -418,7 +427,8 @@ describe("an image whose configuration is hostile", () => {
     const huge = image("huge", { config: Array.from({ length: 3 }, (_, i) => variables(10, 10 * i)) });
     expect(await refusal(huge)).toMatchObject({
       status: 400,
-      error: expect.stringMatching(/^config of the image: JSON too large: 30\d{5} bytes \(limit 524288 bytes\)$/),
+      error_code: "IMAGE_INVALID",
+      error: expect.stringMatching(/^configuration of the image too large: .* 30\d{5} bytes \(limit 262144\)$/),
     });
     expect((await daemon.call("GET", "/api/containers")).body.containers).toEqual([]);
   });

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Commands } from "../support/command.ts";
 import { Daemon, KEY } from "../support/daemon.ts";
-import { plant, plantCopies } from "../support/planted.ts";
+import { plant, plantCopies, plantImage } from "../support/planted.ts";
 
 const COUNT = 1_005;
 
@@ -47,6 +47,7 @@ beforeAll(async () => {
   const stopped = await daemon.call("POST", `/api/containers/${container.container_id}/stop?execution=async`, {});
   const { operation_id } = stopped.body;
   await daemon.call("POST", "/api/volumes", { name: "origin" });
+  plantImage(daemon, "default", "docker.io/library/origin:1");
   const of_function = `function_seq = (SELECT seq FROM functions WHERE id = '${function_id}')`;
   const byId = ({ id = "" }: Record<string, string>) => id;
   const first = { original: "name = 'origin'", keyOf: byId };
@@ -77,6 +78,12 @@ beforeAll(async () => {
       ...{ ...first, path: "/api/volumes", field: "volumes", table: "volumes" },
       changed: { ...named("vol"), tenant_id },
     },
+    images: {
+      ...{ path: "/api/oci/images", field: "images", table: "oci_images", column: "reference" },
+      original: "reference = 'docker.io/library/origin:1'",
+      changed: { reference: "'docker.io/copy/n' || n.i || ':' || n.i", tenant_id },
+      keyOf: ({ reference = "" }) => reference,
+    },
     operations: {
       ...{ path: "/api/operations", field: "operations", table: "operations", original: `id = '${operation_id}'` },
       changed: { id: "'op_' || n.i", tenant_id, status: "'succeeded'", completed_at: "o.created_at" },
@@ -104,7 +111,7 @@ function fill({ table, original, changed }: Kind, count: number, from: number): 
   plantCopies(daemon, "function_versions", `id = '${version_id}'`, version, all_count, from);
 }
 
-const KINDS = "functions versions invocations containers jobs volumes operations tenants keys".split(" ");
+const KINDS = "functions versions invocations containers jobs volumes images operations tenants keys".split(" ");
 
 describe("a list", () => {
   it.each(KINDS)("of %s is whole up to 1,000 entries, then goes on behind next_cursor", async (name) => {

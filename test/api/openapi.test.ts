@@ -2,19 +2,24 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import type { ApiDocument } from "../../src/docs/openapi-document.ts";
+import { type Alpine, startAlpine } from "../support/alpine.ts";
 import { routeOf } from "../support/answers.ts";
 import { type Described, Document } from "../support/api-document.ts";
 import { Daemon } from "../support/daemon.ts";
 import { plantOperation } from "../support/planted.ts";
 
 const daemon = new Daemon();
-const found: { document: Document | null } = { document: null };
+const found: { document: Document | null; alpine: Alpine | null } = { document: null, alpine: null };
 
 beforeAll(async () => {
-  await daemon.start({ HEARTH_CELLS: "2" });
+  found.alpine = await startAlpine();
+  await daemon.start({ HEARTH_CELLS: "2", ...found.alpine.settings });
   found.document = new Document((await daemon.call("GET", "/api/openapi.json")).body as ApiDocument);
 });
-afterAll(() => daemon.dispose());
+afterAll(async () => {
+  await daemon.dispose();
+  found.alpine?.registry.close();
+});
 
 const document = (): Document => {
   if (found.document === null) throw new Error("no description");
@@ -95,6 +100,13 @@ const ORDER = [
   "createContainers",
   "deleteFile",
   "renameVolume",
+  "pullImage",
+  "listImages",
+  "inspectImage",
+  "imageHistory",
+  "tagImage",
+  "updateImage",
+  "deleteImage",
   "setSecret",
   "listSecrets",
   "getSecret",

@@ -146,6 +146,8 @@ describe("the description of the API", () => {
       "containersHelp",
       "functionsExamples",
       "functionsHelp",
+      "ociExamples",
+      "ociHelp",
       "openapi",
       "projectSchema",
     ]);
@@ -251,7 +253,7 @@ describe("the description and the interface", () => {
         const parameter = document.parameters(operation).find((one) => one.in === "query" && one.name === field);
         expect([operation.operationId, parameter?.required, typesOf(parameter?.schema ?? {})]).toEqual([
           operation.operationId,
-          false,
+          row.required_query === field,
           [type],
         ]);
       }

@@ -11,6 +11,7 @@ export function nodeQuotas(bounds: Partial<NodeBounds> = {}): Quotas {
     disk_mb: 122_568,
     disk_limit_mb: 1_024,
     store_disk_mb: 245_136,
+    image_disk_mb: 245_136,
     ...bounds,
   });
 }

@@ -371,7 +371,7 @@ describe("a pull", () => {
       made({ config });
       expect(await failure()).toMatchObject(invalid("application/vnd.cncf.helm.config.v1+json"));
       made({}, { config: { config: { Env: ["A=".padEnd(10_000_000, "x")] } } });
-      expect(await failure()).toMatchObject(invalid(`(limit ${LIMITS.image_config_bytes_max})`));
+      expect(await failure()).toMatchObject(invalid(`(limit ${LIMITS.registry_config_bytes_max})`));
       made({}, { config: { rootfs: { diff_ids: [] } } });
       expect(await failure()).toMatchObject(invalid("1 layers, but 0 diff_ids"));
       made({}, { config: { rootfs: { diff_ids: ["sha256:x"] } } });

@@ -5,7 +5,7 @@ import { profileImage } from "../../src/installation/paths.js";
 import { Connection } from "../../src/store/connection.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
-import { build, MadeImages, mountsOf } from "../support/made-images.ts";
+import { build, MadeImages, mountsOf, pullLocal } from "../support/made-images.ts";
 
 const NAME = `localhost/hearth-test-retag-${process.pid}`;
 const images = new MadeImages(NAME);
@@ -17,7 +17,11 @@ afterAll(async () => {
   images.remove();
 });
 
-const create = (name: string) => user.create({ name, image: NAME, oci: true });
+/** Of what the name stands for now. */
+const create = async (name: string) => {
+  await pullLocal(daemon, NAME);
+  return user.create({ name, image: NAME, oci: true });
+};
 /** Names by which daemons keep the image. */
 const keptOf = (id: string) => {
   const names = build("images", "--format", "{{.Name}}:{{.Tag}}").split("\n");

@@ -19,6 +19,7 @@ const NODE = {
   disk_mb: 1_000,
   disk_limit_mb: 100,
   store_disk_mb: 1_000,
+  image_disk_mb: 1_000,
 };
 
 export const TENANTS = ["default", "a", "b"];

@@ -1,9 +1,9 @@
-/** A tenant that names images that the store lacks: each name is a process of the launcher, which starts need too. */
+/** A tenant that names images that it does not have, many at once: no lookup may cost a process of the launcher. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon } from "../support/daemon.ts";
 
-/** More than the launcher has processes for. */
+/** More than the launcher has processes for, which starts need. */
 const NAMES_COUNT = 80;
 
 const daemon = new Daemon();
@@ -12,7 +12,7 @@ const containers = new ContainerUser(daemon);
 beforeAll(() => daemon.start({ HEARTH_CELLS: "1" }));
 afterAll(() => daemon.dispose());
 
-describe("a tenant that asks for many images that the store lacks", () => {
+describe("a tenant that asks for many images that it does not have", () => {
   it("is refused each of them, and takes no start from another tenant", async () => {
     const { body: tenant } = await daemon.call("POST", "/api/tenants", { name: "greedy" });
     const { body: made } = await daemon.call("POST", `/api/tenants/${tenant.tenant_id}/api-keys`, { name: "greedy" });

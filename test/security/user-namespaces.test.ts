@@ -6,6 +6,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
 import { ContainerUser, commandLines } from "../support/containers.ts";
 import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { pullLocal } from "../support/made-images.ts";
 
 const COUNT = LIMITS.user_namespace_ids;
 const SETTINGS = { HEARTH_CELLS: "0" };
@@ -202,6 +203,7 @@ open("/data/mine", "a").write("y"); os.chown("/data/mine", 34, 5); os.chmod("/da
 
   it("may be of an image of many layers, which hide, replace and link what is in others", async () => {
     const image = layeredImage();
+    await pullLocal(daemon, image);
     const made = await containers.create({ name: "layers", image, oci: true });
     const line =
       "cd /layers; test -e /srv || ls opaque; stat -c '%n %u:%g %h' two linked; cat linked; echo more >> two; cat two";

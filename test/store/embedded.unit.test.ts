@@ -168,7 +168,7 @@ describe("migrations", () => {
         ...["api_keys", "function_versions", "functions", "invocations", "meta", "tenants"],
         ...["audit", "event_horizons", "events", "operations"],
         ...["containers", "container_volumes", "exec_jobs", "volumes"],
-        ...["code", "idempotency_keys", "nodes", "secrets"],
+        ...["code", "idempotency_keys", "nodes", "oci_images", "secrets"],
       ].sort(),
     );
     expect(statSync(path).mode & 0o777).toBe(0o600);

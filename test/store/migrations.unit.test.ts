@@ -1,5 +1,7 @@
 /** A store that an earlier program wrote, brought up to date with what is in it. */
 import { describe, expect, it } from "vitest";
+import { ContainerRows } from "../../src/containers/rows.ts";
+import { ImageRows } from "../../src/oci/rows.ts";
 import { OperationRows } from "../../src/operations/rows.ts";
 import { MIGRATIONS } from "../../src/store/migrations.ts";
 import { NODE_ID, type Store } from "../../src/store/store.ts";
@@ -222,5 +224,30 @@ describe("a store without nodes", () => {
     for (const table of ["functions", "invocations", "containers", "volumes"]) {
       expect(await store.read(`SELECT ${NODE_ID} FROM ${table}`)).toEqual([{ node_id: "node_old" }]);
     }
+  });
+});
+
+describe("a store of schema 15", () => {
+  const scratch = scratchStores();
+
+  it("has no image of a tenant, and its containers keep theirs", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.slice(0, 15) });
+    await old.write([
+      { sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 1)" },
+      {
+        sql: `INSERT INTO containers (id, tenant_id, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
+          environment, oom_killed, restart_count, created_at_ms, node_seq)
+          VALUES ('ctr_1', 'a', 'c', 'exited', 1, 0, '{"image":"x:1","image_id":"aa","release":null}', 1, '{}', '{}', 0, 0,
+          1, 1)`,
+      },
+    ]);
+    await old.close();
+    const store = open();
+    expect(await store.read("SELECT * FROM oci_images")).toEqual([]);
+    expect(await new ContainerRows(store, { id: "n", seq: 1 }).images()).toEqual(["aa"]);
+    const images = new ImageRows(store);
+    expect([await images.ids(), await images.megabytes("a"), await images.count("a")]).toEqual([[], 0, 0]);
+    expect(await images.uses("a")).toEqual(new Map([["aa", 1]]));
   });
 });

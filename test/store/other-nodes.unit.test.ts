@@ -65,7 +65,7 @@ describe("a node of two", () => {
       engine: untouched<Engine>({ containers: untouched(), images: { find: async () => ({ id: "x" }) } }),
       containers_max: 10,
       ports: untouched(),
-      resolveImage: () => ({ reference: "x", release: null }),
+      resolveImage: async () => ({ reference: "x", release: null, image_id: null, use: null }),
       volumes: volumesOf(),
     });
   const volume = (id: string, node: StoredNode) =>

@@ -39,12 +39,12 @@ function problemWith(route: Route | undefined, { status, headers, body }: Answer
   }
   const wrong = mismatch(errorSchema, body);
   if (wrong !== null) return wrong;
-  const { error, error_code, request_id, retry_after } = errorSchema.parse(body);
+  const { error_code, request_id, retry_after, retryable } = errorSchema.parse(body);
   if (request_id !== headers.get("x-request-id")) return "with two request ids";
   if (String(retry_after) !== String(headers.get("retry-after"))) return "with another Retry-After in its header";
-  // No other try finds a GPU here.
-  const isRetryable = ERRORS[error_code].retryable && !error.includes("not enough GPUs");
-  if (isRetryable && retry_after === null) return "without a time for another try";
+  if (retryable && retry_after === null) return "without a time for another try";
+  // A refusal may say that no other try helps: no other try finds a GPU here.
+  if (retryable && !ERRORS[error_code].retryable) return "with a retry that its code excludes";
   if (route === undefined) return ["NOT_FOUND", "METHOD_NOT_ALLOWED"].includes(error_code) ? null : "without a route";
   return errorsOf(route).includes(error_code) ? null : "which its route does not document";
 }

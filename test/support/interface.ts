@@ -10,6 +10,8 @@ export interface InterfaceRow {
   readonly body?: Fields;
   readonly required?: readonly string[];
   readonly query?: Fields;
+  /** The one parameter that a request needs. */
+  readonly required_query?: string;
   /** Fields of the answer, each always there. */
   readonly answer?: Fields;
   readonly public?: true;
@@ -133,9 +135,6 @@ export const NOT_MOUNTED: readonly string[] = [
   "GET /api/nightly/help",
   "GET /api/nightly/examples",
   "GET /api/nightly/health",
-  "GET /api/oci/help",
-  "GET /api/oci/examples",
-  "GET /api/oci/health",
   "GET /api/icc/help",
   "GET /api/icc/examples",
   "GET /api/icc/health",
@@ -150,11 +149,6 @@ export const NOT_MOUNTED: readonly string[] = [
   "DELETE /api/snapshots/:snapshot_id",
   "POST /api/build-contexts",
   "POST /api/oci/images/build",
-  "POST /api/oci/images/pull",
-  "GET /api/oci/images",
-  "GET /api/oci/images/inspect",
-  "GET /api/oci/images/history",
-  "DELETE /api/oci/images",
   "GET /api/elasticity/node/status",
   "GET /api/elasticity/control/contract",
   "GET /api/elasticity/control/operations/:operation_id",
@@ -274,6 +268,14 @@ const MOUNTED: Readonly<Record<string, InterfaceRow>> = {
   "POST /api/volumes/:name/archive": { query: { path: "string", strip_components: "integer" }, body: {} },
   "POST /api/volumes/:name/rename": { body: { new_name: "string" } },
   "DELETE /api/volumes/:name": {},
+  "GET /api/oci/help": GUIDE,
+  "GET /api/oci/examples": GUIDE,
+  "GET /api/oci/health": GUIDE,
+  "POST /api/oci/images/pull": { body: { reference: "string" }, required: ["reference"] },
+  "GET /api/oci/images": {},
+  "GET /api/oci/images/inspect": { query: { reference: "string" }, required_query: "reference" },
+  "GET /api/oci/images/history": { query: { reference: "string" }, required_query: "reference" },
+  "DELETE /api/oci/images": { query: { reference: "string" }, required_query: "reference" },
   "GET /api/functions/help": GUIDE,
   "GET /api/functions/examples": GUIDE,
   "GET /api/functions/health": GUIDE,
@@ -331,6 +333,10 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   path: "the same",
   strip_components: "the same",
   quota_mb: "what a volume may hold",
+  force: "of a pull: whether the registry is asked for what is there",
+  platform: "of a pull: which image of an index",
+  registry_username: "of a pull: what existing clients send",
+  registry_password: "the same",
   timeout_ms: "of a stop: the grace",
   workdir: "of a stream: as exec calls it",
   working_directory: "of an exec: as stream calls it",

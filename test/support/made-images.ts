@@ -2,13 +2,22 @@
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
-import type { Leftovers } from "./daemon.ts";
+import type { Daemon, Leftovers } from "./daemon.ts";
 
 /** Runs buildah on the store. Returns what it prints. */
 export function build(...args: string[]): string {
   const [buildah = "", ...flags] = buildahCommand(readDirectories(process.env, []).image_dir);
   const output = execFileSync(buildah, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] });
   return output.toString().trim();
+}
+
+/** Gives the operator's tenant an image that somebody made in the store. Returns its record. */
+// biome-ignore lint/suspicious/noExplicitAny: the record as it came.
+export async function pullLocal(daemon: Daemon, reference: string): Promise<any> {
+  const body = { reference: `containers-storage:${reference}` };
+  const answer = await daemon.call("POST", "/api/oci/images/pull", body);
+  if (answer.status !== 200) throw new Error(`pull answered ${answer.status}: ${JSON.stringify(answer.body)}`);
+  return answer.body.image;
 }
 
 /** Lists the containers of buildah that keep an image mounted. */

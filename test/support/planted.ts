@@ -51,6 +51,26 @@ export function plantEvents({ data_dir }: Pick<Daemon, "data_dir">, count: numbe
   connection.close();
 }
 
+/** A tenant's image that the image store does not have. */
+export function plantImage(daemon: Pick<Daemon, "data_dir">, tenant_id: string, reference: string): void {
+  const details = {
+    ...{ architecture: "amd64", os: "linux", entrypoint: null, default_cmd: null, env: [], working_dir: null },
+    ...{ exposed_ports: [], volumes: [], labels: {}, user_spec: null, created_at: null },
+  };
+  const layer = { digest: "sha256:1", size_bytes: 1, uncompressed_size: 1, media_type: "application/x" };
+  const config = { architecture: "amd64", os: "linux" };
+  const row = {
+    ...{ tenant_id, reference, image_id: "0".repeat(64), manifest_digest: `sha256:${"0".repeat(64)}`, size_bytes: 1 },
+    ...{ pulled_at: 1, details: JSON.stringify(details), layers: JSON.stringify([layer]), manifest: "{}" },
+    config: JSON.stringify(config),
+  };
+  const marks = Object.keys(row).map(() => "?");
+  plant(daemon, {
+    sql: `INSERT INTO oci_images (${Object.keys(row).join(", ")}) VALUES (${marks})`,
+    args: Object.values(row),
+  });
+}
+
 /** Runs statements on a daemon's store beside the daemon. */
 export function plant({ data_dir }: Pick<Daemon, "data_dir">, ...statements: readonly Statement[]): void {
   const connection = new Connection(`${data_dir}/hearth.db`, LIMITS);

@@ -15,6 +15,7 @@ const TABLES = {
   operations: "SELECT * FROM operations ORDER BY seq",
   containers: "SELECT * FROM containers ORDER BY seq",
   exec_jobs: "SELECT * FROM exec_jobs ORDER BY seq",
+  oci_images: "SELECT * FROM oci_images ORDER BY seq",
   secrets: "SELECT * FROM secrets ORDER BY seq",
   volumes: "SELECT * FROM volumes ORDER BY seq",
 };

@@ -1,6 +1,6 @@
 /** Two tenants with one of everything, and requests in somebody's name whose answers can be compared byte by byte. */
 import { type Daemon, KEY } from "./daemon.ts";
-import { plantOperation } from "./planted.ts";
+import { plantImage, plantOperation } from "./planted.ts";
 import { zip } from "./zip.ts";
 
 /** Sent with every request, so that answers do not differ by it. */
@@ -133,6 +133,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   await putCode(daemon, key, id, name);
   const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
   const contained = await makeContainer(call, name);
+  plantImage(daemon, tenant_id, `docker.io/library/${name}-function:latest`);
   const extra = await call("POST", "/api/api-keys", { name: `${name}-extra`, scopes: ["read"] });
   const ids = {
     function_id: id,
@@ -207,6 +208,8 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     volumes: await get("/api/volumes"),
     files: await get(`/api/volumes/${name}/ls`),
     secrets: await get("/api/secrets"),
+    images: await get("/api/oci/images"),
+    image: await get(`/api/oci/images/inspect?reference=${name}`),
     tenant: await get(`/api/tenants/${tenant_id}`, KEY),
   };
 }

@@ -10,6 +10,9 @@ import type { PublishedPort } from "../session/verb.ts";
 import { followToEnd, pass } from "./container-log.ts";
 import { sentence } from "./containers.ts";
 
+/** Exit code of a command that does not exist, as shells have it. */
+const EXIT_NO_COMMAND = 127;
+
 type Made = RequestOf<"POST /api/containers">["body"];
 
 /** `on`, `off`, or what it may reach. */
@@ -105,6 +108,7 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   try {
     const inside = [...(fields.entrypoint ?? []), ...command];
     const isLeft = isTerminal ? await inTerminal(session, made, inside) : await inFront(session, made);
+    if (process.exitCode !== 0 && fields.image === undefined) hintAtImage(session, command);
     if (isLeft) return;
   } catch (error) {
     if (flags.rm !== true) session.terminal.note(`container ${visible(name)} was not removed`);
@@ -112,6 +116,15 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   }
   const params = { container_id: made.container_id };
   if (flags.rm === true) await client.request("DELETE /api/containers/:container_id", { params });
+}
+
+/** A word with a tag, or of a repository, that no program of the profile has: it was meant as an image. */
+const IMAGE_WORD = /^[a-z0-9][a-z0-9._-]*(?:\/[a-z0-9._-]+)*(?::[\w.-]+)?$/;
+
+function hintAtImage({ terminal }: Session, [first = "", ...others]: readonly string[]): void {
+  if (process.exitCode !== EXIT_NO_COMMAND || !IMAGE_WORD.test(first)) return;
+  const words = others.length === 0 ? "" : ` -- ${others.map(shellWord).join(" ")}`;
+  terminal.note(`if ${first} is an image: hearth pull ${first}; hearth run --image ${first} --oci${words}`);
 }
 
 /** Whether it was left running. */

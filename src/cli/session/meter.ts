@@ -29,7 +29,12 @@ export async function* metered(
 /** `[####      ]  40 %  2 MiB of 5 MiB`; `2 MiB` if the total is unknown. */
 export function meterText(done: number, total: number | null): string {
   if (total === null || total === 0) return bytes(done);
-  const part = Math.min(1, done / total);
+  return `${percentText((100 * done) / total)}  ${bytes(done)} of ${bytes(total)}`;
+}
+
+/** `[####      ]  40 %` */
+export function percentText(percent: number): string {
+  const part = Math.min(1, percent / 100);
   const bar = "#".repeat(Math.round(part * BAR_WIDTH)).padEnd(BAR_WIDTH);
-  return `[${bar}] ${String(Math.floor(part * 100)).padStart(3)} %  ${bytes(done)} of ${bytes(total)}`;
+  return `[${bar}] ${String(Math.floor(part * 100)).padStart(3)} %`;
 }

@@ -139,6 +139,13 @@ export class Session {
     return this.#names(async (client, query) => (await client.request("GET /api/volumes", { query })).volumes);
   }
 
+  imageReferences(): Promise<string[]> {
+    return this.#names(async (client, query) => {
+      const { images } = await client.request("GET /api/oci/images", { query });
+      return images.map(({ reference }) => ({ name: reference }));
+    });
+  }
+
   secretNames(): Promise<string[]> {
     return this.#names(async (client, query) => (await client.request("GET /api/secrets", { query })).secrets);
   }

@@ -8,14 +8,19 @@ import { machineProcesses } from "./tenant-groups.ts";
 
 const MEGABYTE = 1024 * 1024;
 
-/** Reads the resources. Call when the storage pool is open. `data_dir`: directory of the store. */
+/** Reads the resources. Call when the storage pool is open. `data_dir`, `image_dir`: directories of the two stores. */
 export async function nodeBounds(
   storage: Pick<Storage, "statistics">,
-  data_dir: string,
-): Promise<Pick<NodeBounds, "disk_mb" | "store_disk_mb" | "processes_max">> {
+  { data_dir, image_dir }: { readonly data_dir: string; readonly image_dir: string },
+): Promise<Pick<NodeBounds, "disk_mb" | "store_disk_mb" | "image_disk_mb" | "processes_max">> {
   const { size_mb: disk_mb } = await storage.statistics();
-  const { blocks, bsize } = await statfs(data_dir);
-  return { disk_mb, store_disk_mb: Math.floor((blocks * bsize) / MEGABYTE), processes_max: machineProcesses() };
+  const [store_disk_mb, image_disk_mb] = await Promise.all([diskMegabytes(data_dir), diskMegabytes(image_dir)]);
+  return { disk_mb, store_disk_mb, image_disk_mb, processes_max: machineProcesses() };
+}
+
+async function diskMegabytes(directory: string): Promise<number> {
+  const { blocks, bsize } = await statfs(directory);
+  return Math.floor((blocks * bsize) / MEGABYTE);
 }
 
 /** Returns readers of the use of the storage pool and of the kernel's table of connections, which containers share. */

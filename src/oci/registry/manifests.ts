@@ -225,8 +225,8 @@ async function imageOf(
     const type = config.mediaType.replace(/[^\x21-\x7e]/g, "?");
     throw invalid(name, `is no image for containers: its configuration has the type ${type}`);
   }
-  if (config.size > limits.image_config_bytes_max) {
-    throw invalid(name, `has a configuration of ${config.size} bytes (limit ${limits.image_config_bytes_max})`);
+  if (config.size > limits.registry_config_bytes_max) {
+    throw invalid(name, `has a configuration of ${config.size} bytes (limit ${limits.registry_config_bytes_max})`);
   }
   checkLayers(layers, name, limits);
   const bytes = await client.blob(config, `configuration ${config.digest}`);

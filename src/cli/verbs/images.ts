@@ -1,0 +1,83 @@
+/** The verbs of images, as they are described; what they do is loaded when one is called. */
+import { type Group, LIMIT, type Verb } from "../session/verb.ts";
+
+export const IMAGE_VERBS: readonly Verb[] = [
+  {
+    name: "images",
+    words: ["[filter]"],
+    summary: "list images, or those whose reference contains a text",
+    flags: [{ flags: "--digests", about: "show digests of manifests" }, LIMIT],
+    examples: ["hearth images", "hearth images alpine --digests"],
+    load: async () => (await import("../images/images.ts")).listImages,
+  },
+  {
+    name: "pull",
+    words: ["<reference>"],
+    summary: "pull an image from a registry",
+    more: "Ctrl-C cancels the pull. hearth asks for the password, or reads it from standard input with --password-stdin; no flag takes it: every user of a machine can read the arguments of a process.",
+    flags: [
+      { flags: "--platform <os/architecture>", about: "platform to select from an index (default: the node's)" },
+      { flags: "--force", about: "ask the registry also for a digest that is there" },
+      { flags: "-u, --username <name>", about: "user name for the registry" },
+      { flags: "--password-stdin", about: "read the password for the registry from standard input" },
+    ],
+    examples: [
+      "hearth pull alpine:3.20",
+      "pass show registry | hearth pull registry.example.com/team/app:1 -u ada --password-stdin",
+    ],
+    load: async () => (await import("../images/images.ts")).pullImage,
+  },
+  {
+    name: "rmi",
+    words: ["<image...>"],
+    summary: "delete images that no container uses",
+    flags: [{ flags: "--no-prune", about: "return before the daemon frees unused layers" }],
+    examples: ["hearth rmi alpine:3.20"],
+    load: async () => (await import("../images/images.ts")).deleteImages,
+  },
+  {
+    name: "tag",
+    words: ["<image>", "<new-reference>"],
+    summary: "give an image an additional reference",
+    examples: ["hearth tag alpine:3.20 acme/base:1"],
+    load: async () => (await import("../images/images.ts")).tagImage,
+  },
+  {
+    name: "share",
+    words: ["<image>"],
+    summary: "share an image with all tenants (operator only)",
+    flags: [{ flags: "--off", about: "end the sharing; containers keep the image" }],
+    examples: ["hearth image share alpine:3.20", "hearth image share alpine:3.20 --off"],
+    load: async () => (await import("../images/images.ts")).shareImage,
+  },
+  {
+    name: "inspect",
+    words: ["<image>"],
+    summary: "show all fields and the layers of an image",
+    examples: ["hearth image inspect alpine:3.20"],
+    load: async () => (await import("../images/images.ts")).inspectImage,
+  },
+  {
+    name: "history",
+    words: ["<image>"],
+    summary: "show the build steps of an image",
+    examples: ["hearth image history alpine:3.20"],
+    load: async () => (await import("../images/images.ts")).showHistory,
+  },
+];
+
+/** Verbs that stand alone too: their names are no other verb's. */
+const ALONE = new Set(["images", "pull", "rmi", "tag"]);
+export const TOP_IMAGE_VERBS: readonly Verb[] = IMAGE_VERBS.filter(({ name }) => ALONE.has(name));
+
+/** Verbs that have another name in the group. */
+const IN_GROUP: Readonly<Record<string, Partial<Verb>>> = {
+  images: { name: "list", aliases: ["ls"], examples: ["hearth image list alpine"] },
+  rmi: { name: "rm", examples: ["hearth image rm alpine:3.20"] },
+};
+
+export const IMAGES: Group = {
+  name: "image",
+  summary: "image commands, those above and more",
+  verbs: IMAGE_VERBS.map((verb) => ({ ...verb, ...IN_GROUP[verb.name] })),
+};

@@ -1,0 +1,270 @@
+/**
+ * Pulls: operations that bring an image into the store and give the tenant a row for it. The gateway speaks with registries
+ * and checks each byte; the engine runs buildah, which reaches nothing but the gateway.
+ *
+ * P1. Every pull asks the registry in the tenant's name, also where the store has the image. Only a reference with a digest
+ *     that the tenant has already is taken as it is, unless `force`.
+ * P2. A second pull of the same by the same tenant joins the operation of the first.
+ * P3. Credentials live in this process only, as long as the operation is open; a restart fails an operation that has some.
+ * P4. The local store is the operator's: only its own key names an image there.
+ */
+import { createHash } from "node:crypto";
+import type { Caller } from "../base/caller.ts";
+import type { Clock } from "../base/clock.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
+import { AppError, errorText, isFault } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import type { ImagePull, Images, PulledImage } from "../engine/ports.ts";
+import type { Events } from "../events/service.ts";
+import { hasEnded, type OperationRecord } from "../operations/schema.ts";
+import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
+import { detailsOf } from "./image-config.ts";
+import { machinePlatform, type Platform, parsePlatform, platformText } from "./platform.ts";
+import { type ImageReference, parseReference, referenceText } from "./reference.ts";
+import type { Credentials, PullProgress, PullSource, RegistryGateway } from "./registry/gateway.ts";
+import type { ImageContent } from "./rows.ts";
+import type { PullImage } from "./schema.ts";
+import type { TenantImages } from "./service.ts";
+
+const LOCAL = "containers-storage:";
+
+/** What an operation keeps of its request. */
+interface Asked {
+  readonly reference: string;
+  readonly is_local: boolean;
+  readonly force: boolean;
+  readonly platform: string;
+  readonly is_operator: boolean;
+}
+
+export interface PullsOptions {
+  readonly tenant_images: TenantImages;
+  /** There when the engine has booted. */
+  readonly images: () => Images;
+  readonly gateway: RegistryGateway;
+  /** Path of the signature policy; null: buildah's own. */
+  readonly policy_file: string | null;
+  readonly operations: Operations;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class Pulls {
+  readonly #options: PullsOptions;
+  /** Open operations by what they pull (P2). */
+  readonly #open = new Map<string, string>();
+  readonly #turns = new KeyedMutex();
+
+  constructor(options: PullsOptions) {
+    this.#options = options;
+    options.operations.register<Asked>("oci.pull", {
+      resumable: true,
+      cancellable: true,
+      timeout_ms: LIMITS.image_pull_ms,
+      running_max: LIMITS.image_pulls_max,
+      running_per_tenant_max: LIMITS.image_pulls_per_tenant_max,
+      run: (context) => this.#run(context),
+    });
+  }
+
+  /** Accepts a pull, or joins an open one of the same (P2). Throws INVALID_ARGUMENT, FORBIDDEN, QUOTA_EXCEEDED. */
+  async accept({ tenant_id, is_operator }: Caller, body: PullImage): Promise<OperationRecord> {
+    const { operations, tenant_images } = this.#options;
+    const asked = askedOf(body, is_operator);
+    const { registry_username: username, registry_password: password } = body;
+    const credentials = username == null || password == null ? undefined : { username, password };
+    const key = createHash("sha256")
+      .update(JSON.stringify([tenant_id, asked, credentials ?? null]))
+      .digest("hex");
+    return this.#turns.run(key, async () => {
+      const found = this.#open.get(key);
+      const joined = found === undefined ? null : await operations.get(tenant_id, found).catch(() => null);
+      if (joined !== null && !hasEnded(joined.status)) return joined;
+      await tenant_images.room(tenant_id, asked.reference);
+      const target = { type: "image", id: asked.reference };
+      const made = await operations.accept(tenant_id, {
+        type: "oci.pull",
+        target,
+        input: asked,
+        ...(credentials === undefined ? {} : { attachment: credentials }),
+      });
+      this.#remember(key, tenant_id, made.operation_id);
+      return made;
+    });
+  }
+
+  /** Until the operation has ended. */
+  #remember(key: string, tenant_id: string, operation_id: string): void {
+    this.#open.set(key, operation_id);
+    const forget = (): void => {
+      if (this.#open.get(key) === operation_id) this.#open.delete(key);
+    };
+    const { operations } = this.#options;
+    operations.wait(tenant_id, operation_id, { timeout_ms: LIMITS.image_pull_ms }).then(forget, forget);
+  }
+
+  async #run(context: OperationContext<Asked>): Promise<OperationResult> {
+    const { tenant_images } = this.#options;
+    const { tenant_id, input } = context;
+    const { reference } = input;
+    const isPinned = parseReference(reference).digest !== null;
+    if (isPinned && !input.force && !input.is_local && (await tenant_images.has(tenant_id, reference))) {
+      return resultOf(reference, "image is present");
+    }
+    try {
+      await (input.is_local ? this.#takeLocal(context) : this.#pull(context));
+    } finally {
+      // The reference may have named another image before, and a refused image has no row.
+      void tenant_images.free();
+    }
+    return resultOf(reference, "image pulled");
+  }
+
+  /** P4. */
+  async #takeLocal({ tenant_id, input, signal }: OperationContext<Asked>): Promise<void> {
+    const pulled = await this.#options.images().pull({
+      reference: input.reference,
+      transport: "containers-storage",
+      platform: parsePlatform(input.platform),
+      registries_conf: null,
+      policy_file: null,
+      timeout_ms: LIMITS.image_pull_ms,
+      signal,
+    });
+    await this.#keep(tenant_id, input.reference, pulled);
+  }
+
+  async #pull(context: OperationContext<Asked>): Promise<void> {
+    const { tenant_images, gateway, policy_file } = this.#options;
+    const { tenant_id, input, signal, attachment } = context;
+    const platform = parsePlatform(input.platform);
+    const source = await gateway.open({
+      reference: parseReference(input.reference),
+      platform,
+      credentials: (attachment as Credentials | undefined) ?? null,
+      isOperator: input.is_operator,
+      unpacked_bytes_max: await tenant_images.room(tenant_id, input.reference),
+      onProgress: this.#teller(context),
+      signal,
+    });
+    const asked = {
+      reference: source.pull_reference,
+      transport: "docker",
+      platform,
+      registries_conf: source.registries_conf,
+      policy_file,
+      timeout_ms: LIMITS.image_pull_ms,
+      signal: AbortSignal.any([signal, source.failed]),
+    } as const;
+    try {
+      const pulled = await this.#store(input.reference, asked, source);
+      await this.#keep(tenant_id, input.reference, pulled, async () => {
+        await source.finish(await tenant_images.layerDigests(tenant_id));
+      });
+    } catch (error) {
+      signal.throwIfAborted();
+      throw error;
+    } finally {
+      await source.close();
+    }
+  }
+
+  /** Lets buildah pull from the gateway. Repeats that: a deletion may free layers that the pull found in the store. */
+  async #store(reference: string, asked: ImagePull, source: PullSource): Promise<PulledImage> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#options.images().pull(asked);
+      } catch (error) {
+        const isLast = attempt >= LIMITS.image_pull_attempts_max || asked.signal.aborted || source.failure !== null;
+        if (!isLast && isFault(error)) continue;
+        throw source.failure ?? this.#refusal(reference, error);
+      }
+    }
+  }
+
+  /** Buildah's own words name the gateway's address and paths of this machine: they are for the log. */
+  #refusal(reference: string, error: unknown): unknown {
+    if (error instanceof AppError && !isFault(error)) return error;
+    this.#options.log.warn("image store refused an image", { reference, error: errorText(error) });
+    return new AppError("IMAGE_INVALID", `image store refused the image: ${reference}`, { cause: error });
+  }
+
+  /** Gives the tenant a row for an image that the engine has pulled, if `check` does not reject. */
+  async #keep(
+    tenant_id: string,
+    reference: string,
+    { id, release }: PulledImage,
+    check: () => Promise<void> = async () => {},
+  ): Promise<void> {
+    try {
+      failpoint("oci.pull.stored");
+      await check();
+      const content = await this.#contentOf(id);
+      await this.#options.tenant_images.put(tenant_id, reference, content, "pulled");
+      failpoint("oci.pull.committed");
+    } finally {
+      release();
+    }
+  }
+
+  async #contentOf(id: string): Promise<ImageContent> {
+    const { manifest_digest, manifest_json, config_json, size_bytes, layers } = await this.#options
+      .images()
+      .describe(id);
+    const details = detailsOf(config_json);
+    return { image_id: id, manifest_digest, manifest_json, config_json, size_bytes, layers: [...layers], details };
+  }
+
+  /** Returns what tells how far a pull is: in the operation at each change, as an event now and then. */
+  #teller(context: OperationContext<Asked>): (progress: PullProgress) => void {
+    const { events, clock, log } = this.#options;
+    const { tenant_id, operation_id, input } = context;
+    const state = { told_ms: clock.monotonicMs() };
+    return (progress) => {
+      const { done_bytes, total_bytes, layers_done, layers_total } = progress;
+      const isKnown = total_bytes !== null && total_bytes > 0;
+      // The rest is for the store, which unpacks what arrived.
+      context.progress(isKnown ? (95 * done_bytes) / total_bytes : null, progressText(progress));
+      if (clock.monotonicMs() - state.told_ms < LIMITS.image_progress_interval_ms) return;
+      state.told_ms = clock.monotonicMs();
+      const data = { reference: input.reference, done_bytes, total_bytes, layers_done, layers_total };
+      events
+        .emit(tenant_id, { name: "image_update", event_type: "progressed", operation_id, data })
+        .catch((error) => log.warn("progress of a pull not emitted", { error: errorText(error) }));
+    };
+  }
+}
+
+/** Throws INVALID_ARGUMENT, and FORBIDDEN for an image of the local store unless the operator's key asks. */
+function askedOf({ reference: text, force, platform }: PullImage, is_operator: boolean): Asked {
+  const is_local = text.startsWith(LOCAL);
+  if (is_local && !is_operator) {
+    throw new AppError("FORBIDDEN", `reference: ${LOCAL} needs the operator's key`, {
+      hint: "send the reference of an image in a registry",
+    });
+  }
+  const reference: ImageReference = parseReference(is_local ? text.slice(LOCAL.length) : text);
+  return { reference: referenceText(reference), is_local, force, platform: platformOf(platform), is_operator };
+}
+
+function platformOf(text: string | null | undefined): string {
+  const platform: Platform = text == null ? machinePlatform() : parsePlatform(text);
+  if (platform.os === "linux") return platformText(platform);
+  throw new AppError("INVALID_ARGUMENT", `platform: unsupported operating system: '${platform.os}' (expected linux)`, {
+    details: { expected: ["linux"], received: platform.os },
+  });
+}
+
+function resultOf(reference: string, message: string): OperationResult {
+  return { result: { reference }, message };
+}
+
+function progressText({ done_bytes, total_bytes, layers_done, layers_total }: PullProgress): string {
+  const megabytes = (bytes: number): string => (bytes / 1024 / 1024).toFixed(1);
+  const bytes =
+    total_bytes === null ? `${megabytes(done_bytes)} MiB` : `${megabytes(done_bytes)} of ${megabytes(total_bytes)} MiB`;
+  return layers_total === null ? bytes : `${bytes}, ${layers_done} of ${layers_total} layers`;
+}

@@ -1,0 +1,62 @@
+/** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+import type { ImageRecord } from "./schema.ts";
+
+const CONFIG = "sha256:1d34ffeaf190be23d3de5a8de0a436676b758f48f835c3a2d4768b798c15a7f1";
+const MANIFEST = "sha256:de4fe7064d8f98419ea6b49190df1abbf43450c1702eeb864fe9ced453c1cc5f";
+const LAYER = "sha256:08000c18d16dadf9553d747a58cf44023423a9ab010aab96cf263d2216b8b350";
+
+const image: ImageRecord = {
+  id: CONFIG,
+  tenant_id: "default",
+  reference: "docker.io/library/alpine:3.20",
+  registry: "docker.io",
+  repository: "library/alpine",
+  tag: "3.20",
+  manifest_digest: MANIFEST,
+  config_digest: CONFIG,
+  size_bytes: 8_082_944,
+  architecture: "amd64",
+  os: "linux",
+  entrypoint: null,
+  default_cmd: ["/bin/sh"],
+  env: ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+  working_dir: "/",
+  exposed_ports: [],
+  volumes: [],
+  labels: {},
+  user_spec: null,
+  created_at: 1_744_588_800,
+  pulled_at: 1_795_262_400,
+  last_used_at: null,
+  ref_count: 0,
+  is_shared: false,
+};
+
+export const SAMPLES = {
+  image,
+  listed: { ...image, manifest_digest: null, config_digest: null },
+  shared: { ...image, is_shared: true },
+  tagged: { ...image, reference: "docker.io/acme/base:1", repository: "acme/base", tag: "1" },
+  layer: {
+    digest: LAYER,
+    size_bytes: 3_634_744,
+    uncompressed_size: 8_082_944,
+    media_type: "application/vnd.docker.image.rootfs.diff.tar.gzip",
+  },
+  manifest_json: JSON.stringify({ schemaVersion: 2, config: { digest: CONFIG }, layers: [{ digest: LAYER }] }),
+  config_json: JSON.stringify({ architecture: "amd64", os: "linux", config: { Cmd: ["/bin/sh"] } }),
+  history: {
+    created_at: 1_744_588_800,
+    created_by: "ADD alpine-minirootfs-3.20.6-x86_64.tar.gz / # buildkit",
+    comment: "buildkit.dockerfile.v0",
+    empty_layer: false,
+    size_bytes: 8_082_944,
+  },
+  deleted: { success: true as const, message: "image deleted", reference: "docker.io/library/alpine:3.20" },
+  health: { status: "ok" as const, concern: "oci" as const, image_count: 1, reason: null },
+  handle: {
+    success: true as const,
+    operation_id: "op_7bq2m9vtx4c1h8ke",
+    status_url: "/api/operations/op_7bq2m9vtx4c1h8ke",
+  },
+};

@@ -1,0 +1,359 @@
+/**
+ * Images of tenants: which tenant has which image, under which references. The content is the engine's, in one store for all
+ * tenants; pulls are pulls.ts's.
+ *
+ * W1. A tenant reaches an image by a row alone: its own, or one that the operator shares. For all else an image does not
+ *     exist, also if the store has it.
+ * W2. An image is not deleted while a container or version of the tenant needs it, unless another reference of the tenant
+ *     names it. Both sides are held in SQL beside the change itself.
+ * W3. Changes of the images of one tenant take turns.
+ */
+import { unknownCredential } from "../base/caller.ts";
+import { type Clock, toEpochSeconds } from "../base/clock.ts";
+import { KeyedMutex } from "../base/concurrency.ts";
+import { AppError } from "../base/errors.ts";
+import { failpoint } from "../base/failpoints.ts";
+import type { Log } from "../base/log.ts";
+import type { Listed, Place } from "../base/paging.ts";
+import { counted } from "../base/plurals.ts";
+import { type Quotas, tenantGuard } from "../base/tenant-limits.ts";
+import type { Images } from "../engine/ports.ts";
+import type { NewEvent } from "../events/schema.ts";
+import type { Events } from "../events/service.ts";
+import type { Guard, Statement, Store } from "../store/store.ts";
+import { historyOf } from "./image-config.ts";
+import { KeptImages } from "./kept-images.ts";
+import { fitOf, machinePlatform, platformText } from "./platform.ts";
+import { parseReference, referenceText } from "./reference.ts";
+import { type ImageContent, type ImageRow, ImageRows } from "./rows.ts";
+import type { HistoryEntry, ImageRecord, Layer } from "./schema.ts";
+
+const MEGABYTE = 1024 * 1024;
+/** The id of an image, or its beginning. */
+const IMAGE_ID = /^(?:sha256:)?([0-9a-f]{12,64})$/;
+/** Largest number of containers or references that one message names. */
+const NAMED_MAX = 10;
+
+export interface TenantImagesOptions {
+  readonly store: Store;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly quotas: Quotas;
+  /** There when the engine has booted. */
+  readonly images: () => Images;
+  /** Ids of images that containers and function versions need. */
+  readonly used: () => Promise<readonly string[]>;
+}
+
+/** An image for a container that is being made. */
+export interface UsableImage {
+  readonly reference: string;
+  readonly image_id: string;
+  /** For the batch that makes the container: the tenant still has the image then. */
+  readonly use: Guard;
+}
+
+export class TenantImages {
+  readonly #options: TenantImagesOptions;
+  readonly #rows: ImageRows;
+  readonly #kept: KeptImages;
+  /** W3. */
+  readonly #turns = new KeyedMutex();
+
+  constructor(options: TenantImagesOptions) {
+    this.#options = options;
+    this.#rows = new ImageRows(options.store);
+    const { images, used, log } = options;
+    const needed = async () => new Set([...(await this.#rows.ids()), ...(await used())]);
+    this.#kept = new KeptImages({ images, needed, log });
+  }
+
+  /** Frees what a crash or set-up left. Never rejects. */
+  async boot(): Promise<void> {
+    await this.#kept.keep();
+  }
+
+  /** Frees images of containers and versions that are gone. */
+  async prune(): Promise<void> {
+    await this.#kept.check();
+  }
+
+  /** Whether the image store answers. */
+  async readiness(tenant_id: string) {
+    const { pinned } = this.#options.images();
+    const isAnswering = await this.#options
+      .images()
+      .isRelease(pinned.id, null)
+      .catch(() => null);
+    return {
+      status: isAnswering === null ? ("degraded" as const) : ("ok" as const),
+      concern: "oci" as const,
+      image_count: await this.#rows.count(tenant_id),
+      reason: isAnswering === null ? "the image store does not answer" : null,
+    };
+  }
+
+  /** Newest first, shared ones among them. */
+  async list(
+    tenant_id: string,
+    { filter = "", include_digests }: { readonly filter?: string | undefined; readonly include_digests: boolean },
+    place: Place,
+  ): Promise<Listed<ImageRecord>> {
+    const [{ items, last }, uses] = await Promise.all([
+      this.#rows.list(tenant_id, filter, place),
+      this.#rows.uses(tenant_id),
+    ]);
+    const hidden = include_digests ? {} : { manifest_digest: null, config_digest: null };
+    return { items: items.map((row) => ({ ...recordOf(row, uses), ...hidden })), last };
+  }
+
+  /** By reference or id. Throws NOT_FOUND, INVALID_ARGUMENT. */
+  async get(tenant_id: string, text: string): Promise<ImageRecord> {
+    return recordOf(await this.#find(tenant_id, text), await this.#rows.uses(tenant_id));
+  }
+
+  async inspect(tenant_id: string, text: string) {
+    const row = await this.#find(tenant_id, text);
+    const { layers, manifest_json, config_json } = await this.#content(row, text);
+    return {
+      image: recordOf(row, await this.#rows.uses(tenant_id)),
+      layers: [...layers] as Layer[],
+      manifest_json,
+      config_json,
+    };
+  }
+
+  async history(tenant_id: string, text: string): Promise<HistoryEntry[]> {
+    const { config_json, layers } = await this.#content(await this.#find(tenant_id, text), text);
+    return historyOf(config_json, layers);
+  }
+
+  /**
+   * Resolves the image of a new container. Throws NOT_FOUND, and INVALID_ARGUMENT for a malformed reference or an image that
+   * this machine cannot run.
+   */
+  async resolve(tenant_id: string, text: string): Promise<UsableImage> {
+    const row = await this.#find(tenant_id, text);
+    const found = { os: row.details.os, architecture: row.details.architecture, variant: null };
+    const machine = machinePlatform();
+    if (fitOf(machine, found) === null) {
+      const [own, needed] = [platformText(machine), platformText(found)];
+      throw new AppError("INVALID_ARGUMENT", `image: wrong platform: ${needed} (this node runs ${own})`, {
+        details: { expected: [own], received: needed },
+        hint: `pull the image with platform ${own}`,
+      });
+    }
+    const statement = this.#rows.use(tenant_id, row, this.#now());
+    const { reference, image_id } = row;
+    return { reference, image_id, use: { statement, refusal: () => notFound(text) } };
+  }
+
+  /** Whether the tenant has the image of a complete reference itself. */
+  async has(tenant_id: string, reference: string): Promise<boolean> {
+    return (await this.#rows.own(tenant_id, reference)) !== null;
+  }
+
+  /** Digests of the layers of all images that the tenant has. */
+  layerDigests(tenant_id: string): Promise<ReadonlySet<string>> {
+    return this.#rows.layerDigests(tenant_id);
+  }
+
+  /** Bytes that further images of the tenant may have; throws QUOTA_EXCEEDED where it may have no further one. */
+  async room(tenant_id: string, reference: string): Promise<number> {
+    const { store, quotas } = this.#options;
+    const isNew = !(await this.has(tenant_id, reference));
+    const guards = quotas.guards(tenant_id, { images_max: isNew ? 1 : 0 });
+    if (guards.length > 0) {
+      const { conflict } = await store.write(guards.map(({ statement }) => statement));
+      if (conflict !== null) throw guards[conflict]?.refusal();
+    }
+    const { image_mb_max } = quotas.of(tenant_id);
+    if (image_mb_max === null) return Number.MAX_SAFE_INTEGER;
+    return Math.max(0, image_mb_max - (await this.#rows.megabytes(tenant_id))) * MEGABYTE;
+  }
+
+  /**
+   * Gives a tenant's reference an image that the engine keeps meanwhile. Throws QUOTA_EXCEEDED; then the image is freed unless
+   * something else needs it.
+   */
+  async put(
+    tenant_id: string,
+    reference: string,
+    content: ImageContent,
+    event_type: "pulled" | "tagged",
+  ): Promise<void> {
+    const { quotas } = this.#options;
+    await this.#turns.run(tenant_id, async () => {
+      const before = await this.#rows.own(tenant_id, reference);
+      const isHeld = await this.#rows.hasImage(tenant_id, content.image_id);
+      const adds = {
+        images_max: before === null ? 1 : 0,
+        image_mb_max: isHeld ? 0 : Math.ceil(content.size_bytes / MEGABYTE),
+      };
+      const now = this.#now();
+      const statement =
+        before === null
+          ? this.#rows.insert(tenant_id, reference, content, now)
+          : this.#rows.replace(tenant_id, reference, content, now);
+      const checks: readonly Guard[] = [
+        { statement: tenantGuard(tenant_id, "state = 'active'"), refusal: unknownCredential },
+        ...quotas.guards(tenant_id, adds),
+        { statement, refusal: () => changed(reference) },
+      ];
+      const statements = checks.map(({ statement }) => statement);
+      const conflict = await this.#write(statements, { tenant_id, reference, image_id: content.image_id }, event_type);
+      if (conflict !== null) throw checks[conflict]?.refusal();
+    });
+  }
+
+  /** Frees what no row, container or version needs any more. Never rejects. */
+  free(): Promise<void> {
+    return this.#kept.keep();
+  }
+
+  /** Gives an image a further reference of the tenant. Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
+  async tag(tenant_id: string, text: string, target: string): Promise<ImageRecord> {
+    const parsed = parseReference(target);
+    if (parsed.digest !== null) {
+      throw new AppError("INVALID_ARGUMENT", `target: must not have a digest: '${target}'`, {
+        hint: "send a reference with a tag",
+      });
+    }
+    const row = await this.#find(tenant_id, text);
+    const reference = referenceText(parsed);
+    await this.put(tenant_id, reference, await this.#content(row, text), "tagged");
+    // The target may have named another image.
+    void this.free();
+    return this.get(tenant_id, reference);
+  }
+
+  /** Shows an image of the operator to all tenants, or hides it again; what they made of it stays. Throws NOT_FOUND. */
+  async share(tenant_id: string, text: string, is_shared: boolean): Promise<ImageRecord> {
+    const row = await this.#owned(tenant_id, text);
+    const conflict = await this.#write([this.#rows.share(row, is_shared)], row, is_shared ? "shared" : "unshared");
+    if (conflict !== null) throw notFound(text);
+    return this.get(tenant_id, row.reference);
+  }
+
+  /** Deletes a reference, and the image with its layers unless something else needs them. Throws NOT_FOUND, FORBIDDEN, IN_USE. */
+  async delete(tenant_id: string, text: string, prune_layers: boolean): Promise<string> {
+    const row = await this.#owned(tenant_id, text);
+    await this.#checkSingle(row, text);
+    const conflict = await this.#turns.run(tenant_id, () => this.#write([this.#rows.delete(row)], row, "removed"));
+    if (conflict !== null) throw await this.#undeletable(row, text);
+    failpoint("oci.delete.stored");
+    const freeing = this.#kept.keep();
+    if (prune_layers) await freeing;
+    return row.reference;
+  }
+
+  /** Deletes all images of a tenant that is being deleted, after its containers and functions. */
+  async eraseAll(tenant_id: string): Promise<void> {
+    for (let isMore = true; isMore; ) isMore = await this.#rows.eraseSome(tenant_id);
+    await this.#kept.keep();
+  }
+
+  async #undeletable(row: ImageRow, text: string): Promise<AppError> {
+    const users = await this.#rows.containersOf(row, NAMED_MAX);
+    const isUsed = users.length > 0 || (await this.#rows.uses(row.tenant_id)).has(row.image_id);
+    if (!isUsed) return notFound(text);
+    const by = users.length === 0 ? "a function version" : counted(users.length, "container");
+    return new AppError("IN_USE", `image '${row.reference}' is in use by ${by}`, {
+      ...(users.length === 0 ? {} : { details: { received: users.join(", ") } }),
+      hint: "delete the containers and functions first",
+    });
+  }
+
+  /** An id may stand for several references; then it says not which of them goes. */
+  async #checkSingle(row: ImageRow, text: string): Promise<void> {
+    if (isReference(text, row)) return;
+    const references = await this.#rows.references(row, NAMED_MAX);
+    if (references.length <= 1) return;
+    throw new AppError("INVALID_ARGUMENT", `reference: image has ${references.length} references: '${text}'`, {
+      details: { expected: references, received: text },
+      hint: "send one of the references",
+    });
+  }
+
+  async #find(tenant_id: string, text: string): Promise<ImageRow> {
+    const id = IMAGE_ID.exec(text)?.[1];
+    // The beginning of an id may be a repository's name too, which then counts.
+    const isOnlyId = id !== undefined && (id.length === 64 || text.startsWith("sha256:"));
+    const named = isOnlyId ? null : await this.#rows.byReference(tenant_id, referenceText(parseReference(text)));
+    const row = named ?? (id === undefined ? null : await this.#rows.byId(tenant_id, id));
+    if (row === null) throw notFound(text);
+    return row;
+  }
+
+  /** An image of the tenant's own. */
+  async #owned(tenant_id: string, text: string): Promise<ImageRow> {
+    const row = await this.#find(tenant_id, text);
+    if (row.tenant_id === tenant_id) return row;
+    throw new AppError("FORBIDDEN", `image '${row.reference}' belongs to the operator, who shares it`);
+  }
+
+  async #content(row: ImageRow, text: string): Promise<ImageContent> {
+    const content = await this.#rows.content(row);
+    if (content === null) throw notFound(text);
+    return content;
+  }
+
+  async #write(
+    statements: readonly Statement[],
+    { tenant_id, reference, image_id }: Pick<ImageRow, "tenant_id" | "reference" | "image_id">,
+    event_type: string,
+  ): Promise<number | null> {
+    const data = { reference, image_id: digestOf(image_id) };
+    const event: NewEvent = { name: "image_update", event_type, data };
+    return (await this.#options.events.write(statements, tenant_id, [event], { durable: true })).conflict;
+  }
+
+  #now(): number {
+    return toEpochSeconds(this.#options.clock.epochMs());
+  }
+}
+
+const digestOf = (image_id: string): string => `sha256:${image_id}`;
+
+function isReference(text: string, { reference }: ImageRow): boolean {
+  try {
+    return referenceText(parseReference(text)) === reference;
+  } catch {
+    return false;
+  }
+}
+
+function recordOf(row: ImageRow, uses: ReadonlyMap<string, number>): ImageRecord {
+  const { registry, repository, tag } = parseReference(row.reference);
+  const { details } = row;
+  return {
+    id: digestOf(row.image_id),
+    tenant_id: row.tenant_id,
+    reference: row.reference,
+    registry,
+    repository,
+    tag,
+    manifest_digest: row.manifest_digest,
+    config_digest: digestOf(row.image_id),
+    size_bytes: row.size_bytes,
+    ...details,
+    pulled_at: row.pulled_at,
+    last_used_at: row.last_used_at,
+    ref_count: uses.get(row.image_id) ?? 0,
+    is_shared: row.is_shared,
+  };
+}
+
+/** The same for an image that another tenant has and one that does not exist. */
+function notFound(text: string): AppError {
+  return new AppError("NOT_FOUND", `image '${text}' not found`, {
+    hint: "pull it first: POST /api/oci/images/pull",
+  });
+}
+
+function changed(reference: string): AppError {
+  return new AppError("WRONG_STATE", `image '${reference}' changed at the same time`, {
+    hint: "send the request again",
+  });
+}
