@@ -4,11 +4,21 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
 import type { Daemon, Leftovers } from "./daemon.ts";
 
+/** A removal by any daemon, at the same time, fails a listing. */
+const LIST_ATTEMPTS_MAX = 5;
+
 /** Runs buildah on the store. Returns what it prints. */
 export function build(...args: string[]): string {
   const [buildah = "", ...flags] = buildahCommand(readDirectories(process.env, []).image_dir);
-  const output = execFileSync(buildah, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] });
-  return output.toString().trim();
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return execFileSync(buildah, [...flags, ...args], { stdio: ["ignore", "pipe", "pipe"] })
+        .toString()
+        .trim();
+    } catch (error) {
+      if (args[0] !== "images" || attempt >= LIST_ATTEMPTS_MAX) throw error;
+    }
+  }
 }
 
 /** Gives the operator's tenant an image that somebody made in the store. Returns its record. */

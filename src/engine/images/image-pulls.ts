@@ -32,6 +32,8 @@ const COMPLETE = /^[\w.-]+(:\d+)?(\/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]{64})$/;
 const ID = /^[0-9a-f]{64}$/;
 /** Errors of buildah for a layer that was in the store when it looked. */
 const LOST_LAYER = /(?:layer|image) not known/;
+/** A killed pull holds its lock for a moment after it is gone from the list of processes. */
+const LOCK_WAIT_SECONDS = 1;
 /** Exit status of flock if the lock is taken. */
 const LOCK_TAKEN = 75;
 
@@ -223,20 +225,31 @@ export class ImagePulls {
 
   /** I4. Also lets containers/storage remove layers that are not complete, which it does whenever it opens the store. */
   async #sweep(): Promise<void> {
+    // A layer that is not complete needs its parents: they are orphans once it is removed.
+    const hadIncomplete = await this.#sweepOnce();
+    if (hadIncomplete) await this.#sweepOnce();
+  }
+
+  /** Returns true if layers that were not complete are removed. */
+  async #sweepOnce(): Promise<boolean> {
     const { files, storage, lock_file, clock, withLauncher } = this.#options;
     const layers = await files.layers();
     const lists = { layers, images: await files.images(), containers: await files.containers() };
     const ids = orphanLayers(lists, clock.epochMs(), LIMITS.orphan_layer_ms);
     const hasIncomplete = layers.some(({ flags }) => flags?.incomplete === true);
-    if (ids.length === 0 && !hasIncomplete) return;
+    if (ids.length === 0 && !hasIncomplete) return false;
     const verb = ids.length === 0 ? ["layers"] : ["delete-layer", ...ids];
-    const locked = ["flock", "--exclusive", "--nonblock", "--conflict-exit-code", String(LOCK_TAKEN), lock_file];
+    const wait = ["--timeout", String(LOCK_WAIT_SECONDS), "--conflict-exit-code", String(LOCK_TAKEN)];
+    const locked = ["flock", "--exclusive", ...wait, lock_file];
     const result = await withLauncher((launcher) =>
       launcher.spawn({ argv: [...locked, ...storage, ...verb], timeout_ms: COMMAND_TIMEOUT_MS }),
     );
     // The other pull's end, or the next boot, finds them again. An image that came meanwhile has its layers.
-    if (result.exit_code === 0 || result.exit_code === LOCK_TAKEN) return;
-    this.#options.log.warn("layers without an image not removed", { error: result.stderr.trim().slice(-500) });
+    if (result.exit_code === 0) return hasIncomplete;
+    if (result.exit_code !== LOCK_TAKEN) {
+      this.#options.log.warn("layers without an image not removed", { error: result.stderr.trim().slice(-500) });
+    }
+    return false;
   }
 
   async #killUntil(directory: string, state: { readonly isOver: boolean }): Promise<void> {
