@@ -191,7 +191,7 @@ describe("a container of an image", () => {
 describe("the store", () => {
   it("loses an image that only tenants had, when the last of them deletes it, and keeps what somebody named", async () => {
     await pullLocal(daemon, NAME);
-    const id = build("commit", "--quiet", build("from", "scratch"), `${NAME}:scratch`);
+    const id = build("commit", "--quiet", "--rm", build("from", "scratch"), `${NAME}:scratch`);
     await pullLocal(daemon, `${NAME}:scratch`);
     build("rmi", `${NAME}:scratch`);
     expect(isStored(id)).toBe(true);

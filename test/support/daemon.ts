@@ -17,7 +17,7 @@ import {
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { type Config, volatileDirectory } from "../../src/base/config.ts";
-import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
+import { buildahCommand, helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
 import { checkAnswer } from "./answers.ts";
 import { bridgeOf, ownSubnet, tagOf } from "./networks.ts";
 
@@ -254,6 +254,19 @@ export class Daemon {
       await this.stop();
     }
     rmSync(this.data_dir, { recursive: true, force: true });
+    this.#releaseImages();
+  }
+
+  /** Takes this daemon's names away from images in the shared store: no start of it does that any more. */
+  #releaseImages(): void {
+    const { image_dir } = readDirectories(process.env, []);
+    const list = `${image_dir}/storage/overlay-images/images.json`;
+    const text = existsSync(list) ? readFileSync(list, "utf8") : "[]";
+    const images = JSON.parse(text) as { readonly names?: readonly string[] }[];
+    const isOwn = (name: string) => name.startsWith(`localhost/hearth/kept:hearth-${this.tag}-`);
+    const names = images.flatMap(({ names = [] }) => names.filter(isOwn));
+    const [buildah = "", ...flags] = buildahCommand(image_dir);
+    for (const name of names) execFileSync(buildah, [...flags, "rmi", name], { stdio: "ignore" });
   }
 
   get run_dir(): string {
