@@ -15,6 +15,7 @@ import {
   makeIndex,
   OCI_CONFIG,
   OCI_INDEX,
+  OCI_LAYER,
   OCI_MANIFEST,
   sha256,
   type TestRegistry,
@@ -312,6 +313,51 @@ describe("a pull", () => {
     ])("the manifest %s", async (text, problem) => {
       serve(Buffer.from(text), "application/json");
       expect(await failure()).toMatchObject(invalid(problem));
+    });
+
+    it("a configuration at URLs of its own, from where buildah would fetch it", async () => {
+      const { config } = makeImage({ layers: [small("x")] });
+      made({ config: { ...descriptorOf(OCI_CONFIG, config), urls: ["http://127.0.0.1:1/x"] } });
+      expect(await failure()).toMatchObject(invalid("has a configuration that lies at URLs of its own"));
+    });
+
+    describe("a manifest that Go reads in another way, which would fetch a layer from anywhere", () => {
+      const layer = descriptorOf(OCI_LAYER, Buffer.from("x"));
+      const config = descriptorOf(OCI_CONFIG, Buffer.from("{}"));
+      const urls = ["http://127.0.0.1:1/x"];
+      const text = (value: unknown) => JSON.stringify(value);
+      const manifest = (layers: string) =>
+        `{"schemaVersion":2,"mediaType":"${OCI_MANIFEST}","config":${text(config)},${layers}}`;
+      const [first = "", second = ""] = [[{ ...layer, urls }], [layer]].map(text);
+
+      it.each([
+        [
+          "with URLs in capitals",
+          manifest(`"layers":${text([{ ...layer, URLs: urls }])}`),
+          "spelling of the field urls",
+        ],
+        [
+          "with a long s",
+          manifest(`"layers":${text([{ ...layer, "url\u017f": urls }])}`),
+          "spelling of the field urls",
+        ],
+        ["with other layers", manifest(`"layers":${second},"Layers":${first}`), "spelling of the field layers"],
+        ["with layers twice", manifest(`"layers":${first},"layers":${second}`), "two fields of one name"],
+        [
+          "with layers twice, escaped",
+          manifest(`"layers":${first},"l\\u0061yers":${second}`),
+          "two fields of one name",
+        ],
+        ["with a digest twice", manifest(`"layers":[{"digest":"x",${second.slice(2)}`), "two fields of one name"],
+      ])("%s", async (_how, bytes, problem) => {
+        serve(Buffer.from(bytes));
+        expect(await failure()).toMatchObject(invalid(problem));
+      });
+
+      it("but not one whose annotations and texts look like it", async () => {
+        made({ annotations: { URLS: ":", urls: '\\":"{', Digest: "" } });
+        expect(await failure()).toBeNull();
+      });
     });
 
     it("documents that would hold the event loop: deep ones, and ones of many values", async () => {

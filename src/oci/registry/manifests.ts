@@ -3,8 +3,10 @@
  * hostile. Nothing is used before its digest, size and shape are checked.
  *
  * M1. A document is an index or a manifest, never both: another program could read it the other way (CVE-2021-41190).
- * M2. No layer has URLs of its own: whoever pulls would fetch them beside the gateway, from wherever they point.
- * M3. The configuration names the platform that was asked for, and one diff_id for each layer.
+ * M2. No layer or configuration has URLs of its own: whoever pulls would fetch them beside the gateway, from wherever they point.
+ * M3. Every program reads the same in a manifest: no name of a field is there twice, or in another spelling. Go, in which buildah is
+ *     written, takes `URLs` for `urls`, and joins what two fields of one name have.
+ * M4. The configuration names the platform that was asked for, and one diff_id for each layer.
  */
 import { z } from "zod";
 import { AppError, errorText } from "../../base/errors.ts";
@@ -64,6 +66,15 @@ const FoundPlatform = z.object({
 const IndexEntry = Descriptor.extend({ platform: FoundPlatform.nullish() });
 const Manifest = z.object({ config: Descriptor, layers: z.array(Descriptor) });
 const Config = FoundPlatform.extend({ rootfs: z.object({ diff_ids: z.array(z.string().regex(DIGEST)).default([]) }) });
+
+/** Fields of manifests and indexes that some program reads. */
+const FIELDS: readonly string[] = [
+  ...["schemaVersion", "mediaType", "artifactType", "config", "layers", "manifests", "subject", "annotations"],
+  ...["digest", "size", "urls", "data", "platform", "os", "architecture", "variant", "features", "os.version"],
+  ...["os.features", "name", "tag", "fsLayers", "history", "signatures", "blobSum", "v1Compatibility"],
+];
+const FIELDS_BY_FOLDED: ReadonlyMap<string, string> = new Map(FIELDS.map((name) => [folded(name), name]));
+const [QUOTE, BACKSLASH, COLON] = [0x22, 0x5c, 0x3a];
 
 type IndexEntry = z.infer<typeof IndexEntry>;
 type Json = Readonly<Record<string, unknown>>;
@@ -130,6 +141,7 @@ function jsonObject(bytes: Buffer, name: string): Json | null {
 function documentOf({ bytes, media_type }: FetchedManifest, name: string): Json {
   const document = jsonObject(bytes, name);
   if (document === null) throw invalid(name, "has a manifest that is not a JSON object");
+  checkNames(bytes, document, name);
   if (document.schemaVersion === 1 || document.fsLayers !== undefined) {
     throw invalid(
       name,
@@ -141,6 +153,47 @@ function documentOf({ bytes, media_type }: FetchedManifest, name: string): Json 
   const others = [media_type, document.mediaType].filter((type) => isOneOf(ALL_TYPES, type) && !isOneOf(shape, type));
   if (isBoth || others.length > 0) throw invalid(name, "has a manifest whose media type contradicts its content");
   return document;
+}
+
+/** As Go compares names of fields: the long s and the sign of Kelvin are letters of ASCII to it. */
+function folded(name: string): string {
+  return name.replaceAll("\u017f", "s").replaceAll("\u212a", "k").toLowerCase();
+}
+
+/** M3. */
+function checkNames(bytes: Buffer, document: Json, name: string): void {
+  let count = 0;
+  const visit = (value: unknown, isMap: boolean): void => {
+    if (typeof value !== "object" || value === null) return;
+    if (Array.isArray(value)) {
+      for (const one of value) visit(one, false);
+      return;
+    }
+    for (const [key, inner] of Object.entries(value)) {
+      count++;
+      const field = FIELDS_BY_FOLDED.get(folded(key));
+      if (!isMap && field !== undefined && field !== key) {
+        throw invalid(name, `has a manifest with another spelling of the field ${field}`);
+      }
+      // Names of annotations are anybody's.
+      visit(inner, !isMap && key === "annotations");
+    }
+  };
+  visit(document, false);
+  if (count !== membersCount(bytes)) throw invalid(name, "has a manifest with two fields of one name");
+}
+
+/** Number of members of all objects in a JSON text, equal names counted each. */
+function membersCount(json: Buffer): number {
+  let count = 0;
+  let isText = false;
+  for (let at = 0; at < json.length; at++) {
+    const byte = json[at];
+    if (byte === QUOTE) isText = !isText;
+    else if (isText && byte === BACKSLASH) at++;
+    else if (!isText && byte === COLON) count++;
+  }
+  return count;
 }
 
 function isOneOf(types: readonly string[], type: unknown): type is string {
@@ -228,6 +281,7 @@ async function imageOf(
   if (config.size > limits.registry_config_bytes_max) {
     throw invalid(name, `has a configuration of ${config.size} bytes (limit ${limits.registry_config_bytes_max})`);
   }
+  if (config.urls != null) throw invalid(name, "has a configuration that lies at URLs of its own");
   checkLayers(layers, name, limits);
   const bytes = await client.blob(config, `configuration ${config.digest}`);
   const diff_ids = checkedConfig(bytes, options, name, layers.length);
@@ -260,7 +314,7 @@ function checkLayers(layers: readonly z.infer<typeof Descriptor>[], name: string
   if (liar !== undefined) throw invalid(name, `has a layer of two sizes: ${liar.digest}`);
 }
 
-/** Returns the diff_ids of a configuration (M3). */
+/** Returns the diff_ids of a configuration (M4). */
 function checkedConfig(bytes: Buffer, options: ResolveOptions, name: string, layers_count: number): readonly string[] {
   const { platform, reference, limits } = options;
   const parsed = Config.safeParse(jsonObject(bytes, name));
