@@ -232,6 +232,15 @@ describe("a registry gateway", () => {
     });
   });
 
+  it("names the path of the pull in no argument of buildah, which anybody on the machine can read", async () => {
+    const registry = await test.registry();
+    registry.add("app", "latest", makeImage({ layers: [tarOf("a", Buffer.from("x"))] }));
+    const source = await test.open(test.gateway(), `${registry.host}/app`);
+    const [, secret = ""] = /\/v2\/([0-9a-f]{32})$/.exec(placeOf(source)) ?? [];
+    expect(secret).not.toBe("");
+    expect(`${source.registries_conf} ${source.pull_reference}`).not.toContain(secret);
+  });
+
   it("bounds the unpacked size of all layers together", async () => {
     const registry = await test.registry();
     const tars = [tarOf("a", Buffer.alloc(50_000)), tarOf("b", Buffer.alloc(60_000))];

@@ -119,7 +119,8 @@ export class RegistryGateway {
     });
     server.failed.addEventListener("abort", () => over.abort(server.failure), { once: true });
     const name = `${reference.registry}/${repository}`;
-    const own = join(directory, secret);
+    // Not the secret: command lines of buildah name the directory, and anybody on the machine reads those.
+    const own = join(directory, ids.hex(SECRET_LENGTH));
     const close = async () => {
       over.abort();
       await server.close();
