@@ -189,6 +189,12 @@ export class ImageRows {
     return { sql, args: [now, seq, image_id, tenant_id], expect_changes: 1 };
   }
 
+  /** Changes nothing. Conflict: the tenant may not use the image any more, or the row names another one. */
+  hold(tenant_id: string, { seq, image_id }: ImageRow): Statement {
+    const sql = `UPDATE oci_images SET image_id = image_id WHERE seq = ? AND image_id = ? AND ${VISIBLE}`;
+    return { sql, args: [seq, image_id, tenant_id], expect_changes: 1 };
+  }
+
   /** Ids of the tenant's containers that need an image, some of many. */
   async containersOf({ tenant_id, image_id }: ImageRow, count_max: number): Promise<readonly string[]> {
     const sql = `SELECT id FROM containers WHERE tenant_id = ? AND ${jsonField("make", "image_id")} = ?

@@ -103,7 +103,9 @@ export const imageRecord = z
       .nullable()
       .describe("Time of the build, in seconds since the Unix epoch; null if unknown."),
     pulled_at: epochSeconds.describe("Time of the last pull or tag, in seconds since the Unix epoch."),
-    last_used_at: epochSeconds.nullable().describe("Time of the last container creation; null: never."),
+    last_used_at: epochSeconds
+      .nullable()
+      .describe("Time of the last container creation; null: never, or an image of another tenant."),
     ref_count: z.int().describe("Number of the tenant's containers and function versions that use the image."),
     is_shared: z.boolean().describe(ABOUT.is_shared),
   })

@@ -105,19 +105,19 @@ export class TenantImages {
       this.#rows.uses(tenant_id),
     ]);
     const hidden = include_digests ? {} : { manifest_digest: null, config_digest: null };
-    return { items: items.map((row) => ({ ...recordOf(row, uses), ...hidden })), last };
+    return { items: items.map((row) => ({ ...recordOf(row, uses, tenant_id), ...hidden })), last };
   }
 
   /** By reference or id. Throws NOT_FOUND, INVALID_ARGUMENT. */
   async get(tenant_id: string, text: string): Promise<ImageRecord> {
-    return recordOf(await this.#find(tenant_id, text), await this.#rows.uses(tenant_id));
+    return recordOf(await this.#find(tenant_id, text), await this.#rows.uses(tenant_id), tenant_id);
   }
 
   async inspect(tenant_id: string, text: string) {
     const row = await this.#find(tenant_id, text);
     const { layers, manifest_json, config_json } = await this.#content(row, text);
     return {
-      image: recordOf(row, await this.#rows.uses(tenant_id)),
+      image: recordOf(row, await this.#rows.uses(tenant_id), tenant_id),
       layers: [...layers] as Layer[],
       manifest_json,
       config_json,
@@ -174,7 +174,7 @@ export class TenantImages {
   }
 
   /**
-   * Gives a tenant's reference an image that the engine keeps meanwhile. Throws QUOTA_EXCEEDED; then the image is freed unless
+   * Gives a tenant's reference an image that the engine keeps meanwhile, or that the row `source` has until then. Throws QUOTA_EXCEEDED; then the image is freed unless
    * something else needs it.
    */
   async put(
@@ -182,6 +182,7 @@ export class TenantImages {
     reference: string,
     content: ImageContent,
     event_type: "pulled" | "tagged",
+    source: ImageRow | null = null,
   ): Promise<void> {
     const { quotas } = this.#options;
     await this.#turns.run(tenant_id, async () => {
@@ -198,6 +199,10 @@ export class TenantImages {
           : this.#rows.replace(tenant_id, reference, content, now);
       const checks: readonly Guard[] = [
         { statement: tenantGuard(tenant_id, "state = 'active'"), refusal: unknownCredential },
+        // K1 of kept-images.ts.
+        ...(source === null
+          ? []
+          : [{ statement: this.#rows.hold(tenant_id, source), refusal: () => notFound(source.reference) }]),
         ...quotas.guards(tenant_id, adds),
         { statement, refusal: () => changed(reference) },
       ];
@@ -222,7 +227,7 @@ export class TenantImages {
     }
     const row = await this.#find(tenant_id, text);
     const reference = referenceText(parsed);
-    await this.put(tenant_id, reference, await this.#content(row, text), "tagged");
+    await this.put(tenant_id, reference, await this.#content(row, text), "tagged", row);
     // The target may have named another image.
     void this.free();
     return this.get(tenant_id, reference);
@@ -324,7 +329,8 @@ function isReference(text: string, { reference }: ImageRow): boolean {
   }
 }
 
-function recordOf(row: ImageRow, uses: ReadonlyMap<string, number>): ImageRecord {
+/** `tenant_id`: who asks. A shared image does not tell when other tenants use it. */
+function recordOf(row: ImageRow, uses: ReadonlyMap<string, number>, tenant_id: string): ImageRecord {
   const { registry, repository, tag } = parseReference(row.reference);
   const { details } = row;
   return {
@@ -339,7 +345,7 @@ function recordOf(row: ImageRow, uses: ReadonlyMap<string, number>): ImageRecord
     size_bytes: row.size_bytes,
     ...details,
     pulled_at: row.pulled_at,
-    last_used_at: row.last_used_at,
+    last_used_at: row.tenant_id === tenant_id ? row.last_used_at : null,
     ref_count: uses.get(row.image_id) ?? 0,
     is_shared: row.is_shared,
   };

@@ -29,6 +29,34 @@ describe("images of tenants", () => {
     await expect(images.get("a", "-x")).rejects.toEqual(refused("INVALID_ARGUMENT"));
   });
 
+  it("get no further reference from a row that is deleted meanwhile", async () => {
+    const store = scratch().open();
+    const { images, state } = await makeImages(store);
+    await images.put("a", ALPINE, content({ mark: "aa" }), "pulled");
+    const readOne = store.readOne.bind(store) as (...asked: readonly unknown[]) => Promise<never>;
+    store.readOne = (async (sql: string, args: unknown) => {
+      const row = await readOne(sql, args);
+      if (sql.includes("layers, manifest")) await images.delete("a", ALPINE, true);
+      return row;
+    }) as unknown as typeof store.readOne;
+    await expect(images.tag("a", ALPINE, "other:1")).rejects.toEqual(refused("NOT_FOUND"));
+    expect(state.kept.at(-1)).toEqual([]);
+    expect((await images.list("a", { include_digests: false }, firstPage())).items).toEqual([]);
+  });
+
+  it("that are shared do not tell when other tenants use them", async () => {
+    const { store, images } = await made();
+    await images.put("default", ALPINE, content({ mark: "aa" }), "pulled");
+    await images.share("default", ALPINE, true);
+    const { use } = await images.resolve("a", ALPINE);
+    await store.write([use.statement]);
+    expect((await images.get("default", ALPINE)).last_used_at).not.toBeNull();
+    expect((await images.get("b", ALPINE)).last_used_at).toBeNull();
+    expect((await images.inspect("b", ALPINE)).image.last_used_at).toBeNull();
+    const { items } = await images.list("b", { include_digests: false }, firstPage());
+    expect(items.map(({ last_used_at }) => last_used_at)).toEqual([null]);
+  });
+
   it("show the fields of the configuration, its history with sizes, and the stored texts", async () => {
     const { images } = await made();
     await images.put("a", ALPINE, content({ mark: "aa", size_mb: 3 }), "pulled");
