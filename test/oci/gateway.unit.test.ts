@@ -2,15 +2,18 @@
 import { randomBytes } from "node:crypto";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PullProgress } from "../../src/oci/registry/gateway.ts";
 import { GatewayTest, placeOf, pullFrom } from "../support/gateway.ts";
 import {
   descriptorOf,
+  jsonBytes,
   type MadeImage,
   makeImage,
   makeIndex,
   OCI_INDEX,
+  OCI_LAYER,
   OCI_MANIFEST,
   sha256,
   tarOf,
@@ -251,5 +254,24 @@ describe("a registry gateway", () => {
     const less = await test.open(test.gateway(), `${registry.host}/app`, { unpacked_bytes_max: bytes - 1 });
     await expect(pullFrom(less)).rejects.toThrow();
     expect(less.failure).toMatchObject({ code: "QUOTA_EXCEEDED", message: expect.stringContaining(String(bytes - 1)) });
+  });
+
+  it("refuses compressed layers that are larger than the bound for unpacked ones, before it serves them", async () => {
+    const registry = await test.registry();
+    const image = makeImage({ layers: [tarOf("a", Buffer.from("x"))] });
+    // Members of gzip that unpack to nothing.
+    const empty = gzipSync(Buffer.alloc(0));
+    const layer = Buffer.concat([...image.layers, ...Array.from({ length: 100_000 }, () => empty)]);
+    const layers = [descriptorOf(OCI_LAYER, layer)];
+    const manifest = jsonBytes({ ...JSON.parse(image.manifest.toString()), layers });
+    registry.add("app", "latest", { ...image, manifest, layers: [layer] });
+    const open = (unpacked_bytes_max: number) =>
+      test.open(test.gateway(), `${registry.host}/app`, { unpacked_bytes_max });
+    await pullFrom(await open(2_000_000));
+    await expect(open(500_000)).rejects.toMatchObject({
+      code: "QUOTA_EXCEEDED",
+      message: `image too large: ${layer.length} bytes of layers (limit 500000 bytes unpacked)`,
+    });
+    expect(registry.asked(sha256(layer))).toBe(1);
   });
 });

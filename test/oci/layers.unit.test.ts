@@ -4,6 +4,7 @@ import { deflateRawSync, gzipSync, zstdCompressSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { LayerInspection } from "../../src/oci/layers/inspection.ts";
+import { LayerEntries } from "../../src/oci/layers/layer-entries.ts";
 import { directory, END, entry, hardLink, long, padded, pax, sha256, symlink, tar } from "../support/layer-bytes.ts";
 
 const UNPACKED_MAX = 64 * 1024 * 1024;
@@ -164,6 +165,20 @@ describe("a bomb", () => {
     await expectRefused(tar(old), /too large when unpacked/, { max });
   });
 
+  it("of sparse files refuses more holes than bytes, which limits of tenants would not count", async () => {
+    const sparse = { "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "big" };
+    const map = padded(Buffer.from("1\n0\n0\n"));
+    const holes = (bytes: number) => pax({ ...sparse, "GNU.sparse.realsize": String(bytes) });
+    const refused = /^layer has more holes than bytes: \d+ bytes of sparse files$/;
+    await expectRefused(tar(holes(100_000), entry({ content: map })), refused, { max });
+    const guessed = pax({ "GNU.sparse.map": "0,0", "GNU.sparse.numblocks": "1", "GNU.sparse.size": "100000" });
+    await expectRefused(tar(guessed, entry()), refused, { max });
+    // Two of them count together, and with the rest of the tar.
+    const rest = entry({ name: "rest", content: Buffer.alloc(200_000) });
+    const two = tar(holes(100_000), entry({ content: map }), holes(90_000), entry({ content: map }), rest);
+    expect((await inspect(two, { max })).unpacked_bytes).toBeGreaterThan(389_000);
+  });
+
   it("of directories counts a block for each", async () => {
     const many = tar(...Array.from({ length: 300 }, (_, i) => directory(`d${i}`)));
     await inspect(many);
@@ -182,6 +197,16 @@ describe("a bomb", () => {
     const nine = Array.from({ length: 9 }, () => long("L", "x"));
     await expectRefused(tar(...nine, entry()), /too many extended tar headers for one entry \(limit 8\)/);
     await expectRefused(tar(entry({ type: "x", size: 2 ** 30 })), /extended tar header too large: 1073741824 bytes/);
+  });
+
+  it("of symbolic links is refused by what they take in memory", () => {
+    const entries = new LayerEntries();
+    const link = { type: "2", link: "x", size: 0, hole_bytes: 0, device_major: 0, device_minor: 0, attributes: [] };
+    const bytes = LIMITS.layer_link_bytes + "l0000000".length;
+    const add = (i: number) => entries.add({ ...link, name: `l${String(i).padStart(7, "0")}` });
+    const count = Math.floor(LIMITS.layer_links_bytes_max / bytes);
+    for (let i = 0; i < count; i++) add(i);
+    expect(() => add(count)).toThrow(/exceeds the bytes of all symbolic links' paths/);
   });
 
   it("of entries is refused", { timeout: 60_000 }, async () => {

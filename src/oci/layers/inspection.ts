@@ -17,7 +17,7 @@ export interface ClaimedLayer {
 export interface InspectedLayer {
   /** `sha256:` and 64 hex digits, of the tar. */
   readonly diff_id: string;
-  /** Bytes of the tar. */
+  /** Bytes of the tar, with the holes of its sparse files. */
   readonly unpacked_bytes: number;
 }
 
@@ -61,7 +61,13 @@ export class LayerInspection {
     if (found !== digest) throw new AppError("IMAGE_INVALID", `layer has the digest ${found} (expected ${digest})`);
     await this.#decompression.end();
     this.#tar.end();
-    return { diff_id: `sha256:${this.#diff_sum.digest("hex")}`, unpacked_bytes: this.#unpacked_bytes };
+    const { hole_bytes } = this.#entries;
+    // The store counts the bytes of the tar alone, and so do limits of tenants.
+    if (hole_bytes > this.#unpacked_bytes) {
+      throw new AppError("IMAGE_INVALID", `layer has more holes than bytes: ${hole_bytes} bytes of sparse files`);
+    }
+    const unpacked_bytes = this.#unpacked_bytes + hole_bytes;
+    return { diff_id: `sha256:${this.#diff_sum.digest("hex")}`, unpacked_bytes };
   }
 
   /** Frees its memory. Nothing may be written any more. */

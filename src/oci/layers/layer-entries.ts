@@ -59,12 +59,18 @@ export class LayerEntries {
   #links_bytes = 0;
   #entry_count = 0;
   #disk_bytes = 0;
+  #hole_bytes = 0;
   /** The directory of the last entry, if no link has been made since it was checked. */
   #checked: string | null = null;
 
   /** Bytes that files, with the holes of sparse ones, and directories take on the disk. */
   get disk_bytes(): number {
     return this.#disk_bytes;
+  }
+
+  /** Bytes of holes of sparse files. */
+  get hole_bytes(): number {
+    return this.#hole_bytes;
   }
 
   /** Throws IMAGE_INVALID for an entry that no layer may have. */
@@ -80,7 +86,10 @@ export class LayerEntries {
     this.#checkAttributes(entry);
     if (type === "3" || type === "4") checkDevice(entry);
     if (type === "5") this.#disk_bytes += LIMITS.layer_directory_bytes;
-    if (type === "0") this.#disk_bytes += entry.size;
+    if (type === "0") {
+      this.#disk_bytes += entry.size;
+      this.#hole_bytes += entry.hole_bytes;
+    }
     this.#note(path, type === "2" || (type === "1" && this.#isLinkToLink(entry)));
   }
 
@@ -112,13 +121,14 @@ export class LayerEntries {
   #note(path: string, isLink: boolean): void {
     if (isLink) {
       if (this.#links.has(path)) return;
-      this.#links.add(path);
-      this.#links_bytes += path.length;
+      // A copy: a part of a longer text keeps all of that in memory.
+      this.#links.add(Buffer.from(path, "latin1").toString("latin1"));
+      this.#links_bytes += path.length + LIMITS.layer_link_bytes;
       this.#checked = null;
       if (this.#links_bytes > LIMITS.layer_links_bytes_max)
         throw refused(path, `exceeds the bytes of all symbolic links' paths (limit ${LIMITS.layer_links_bytes_max})`);
     } else if (this.#links.size > 0 && this.#links.delete(path)) {
-      this.#links_bytes -= path.length;
+      this.#links_bytes -= path.length + LIMITS.layer_link_bytes;
     }
   }
 

@@ -29,6 +29,8 @@ export interface LayerEntry {
   readonly link: string;
   /** Bytes of a file on the disk (T4). */
   readonly size: number;
+  /** Those of them that are no content in the archive. */
+  readonly hole_bytes: number;
   readonly device_major: number;
   readonly device_minor: number;
   /** Names of extended attributes. */
@@ -272,7 +274,7 @@ export class LayerTar {
       const wrong = [...readPax(bytes).keys()].find((key) => REFUSED_GLOBAL.test(key));
       if (wrong !== undefined) throw refusal(`global PAX header sets ${shownName(wrong)}`);
       this.#extension = noExtension();
-      this.#onEntry({ type, name, link: "", size: 0, device_major: 0, device_minor: 0, attributes: [] });
+      this.#onEntry({ type, name, link: "", size: 0, hole_bytes: 0, device_major: 0, device_minor: 0, attributes: [] });
     }
   }
 
@@ -306,6 +308,7 @@ export class LayerTar {
       name,
       link,
       size,
+      hole_bytes: Math.max(0, size - content),
       device_major: hasDevice ? numberField(block, 329, 8) : 0,
       device_minor: hasDevice ? numberField(block, 337, 8) : 0,
       attributes: pax === null ? [] : attributesOf(pax),

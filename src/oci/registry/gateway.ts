@@ -106,6 +106,7 @@ export class RegistryGateway {
     const content = await resolveImage({ ...common, client, reference, platform: request.platform }).catch((error) => {
       throw request.signal.aborted ? request.signal.reason : error;
     });
+    checkRoom(content.layers, unpacked_bytes_max);
     const secret = ids.hex(SECRET_LENGTH);
     const server = new PullServer({
       ...common,
@@ -154,6 +155,21 @@ export class RegistryGateway {
       close,
     };
   }
+}
+
+/**
+ * Throws QUOTA_EXCEEDED for layers that are larger than they may be unpacked. buildah has them on the disk as they came: parts of a
+ * compressed layer may unpack to nothing.
+ */
+function checkRoom(layers: readonly LayerDescriptor[], unpacked_bytes_max: number): void {
+  const sizes = new Map(layers.map(({ digest, size }) => [digest, size]));
+  const bytes = sizes.values().reduce((sum, size) => sum + size, 0);
+  // What compression adds to bytes that it cannot compress.
+  if (bytes <= unpacked_bytes_max * 1.01 + LIMITS.registry_progress_bytes) return;
+  throw new AppError(
+    "QUOTA_EXCEEDED",
+    `image too large: ${bytes} bytes of layers (limit ${unpacked_bytes_max} bytes unpacked)`,
+  );
 }
 
 /** Reads a layer and checks its digest, and keeps nothing of it. */
