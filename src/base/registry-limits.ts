@@ -4,9 +4,10 @@ export const REGISTRY_LIMITS = {
   outgoing_streams_max: 128,
   /** Registry and repository together, and a tag (OCI distribution specification). */
   image_name_length_max: 255,
-  /** Most manifests have some kilobytes. Registries take no larger ones than 4 MiB. */
-  manifest_bytes_max: 4 * 1024 * 1024,
-  registry_config_bytes_max: 4 * 1024 * 1024,
+  /** Most manifests and configurations have some kilobytes. The store of the daemon has both, for each reference of a tenant. */
+  manifest_bytes_max: 512 * 1024,
+  /** A container is made of no larger one (image_config_bytes_max). */
+  registry_config_bytes_max: 512 * 1024,
   /** Manifests in one index, one for each platform; indexes inside indexes, below the first. */
   index_manifests_max: 1_000,
   index_depth_max: 2,

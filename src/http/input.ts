@@ -135,7 +135,7 @@ export function parseJson(body: Buffer): unknown {
 }
 
 /** Fields whose values never appear in an error text. */
-const SECRET_FIELDS = new Set<PropertyKey>(["environment", "payload", "value", "value_base64"]);
+const SECRET_FIELDS = new Set<PropertyKey>(["environment", "payload", "registry_password", "value", "value_base64"]);
 const SHOWN_LENGTH_MAX = 64;
 
 function typeName(value: unknown): string {

@@ -174,8 +174,8 @@ export class TenantImages {
   }
 
   /**
-   * Gives a tenant's reference an image that the engine keeps meanwhile, or that the row `source` has until then. Throws QUOTA_EXCEEDED; then the image is freed unless
-   * something else needs it.
+   * Gives a tenant's reference an image that the engine keeps meanwhile, or that the row `source` has until then. Throws
+   * QUOTA_EXCEEDED; then the image is freed unless something else needs it.
    */
   async put(
     tenant_id: string,

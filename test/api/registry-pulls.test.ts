@@ -1,5 +1,7 @@
 /** Pulls from registries on loopback through the real API: buildah, the gateway and the rows of tenants together. */
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { readDirectories } from "../../src/installation/paths.js";
@@ -8,7 +10,7 @@ import { Commands } from "../support/command.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 import { build } from "../support/made-images.ts";
-import { makeImage, sha256, TestRegistry, tarOf } from "../support/registry.ts";
+import { descriptorOf, makeImage, OCI_CONFIG, sha256, TestRegistry, tarOf } from "../support/registry.ts";
 
 const SECRET = "p4ssw0rd-of-the-registry";
 const daemon = new Daemon();
@@ -86,6 +88,38 @@ describe("a pull", () => {
     for (const text of [reference, body.image.id, body.image.id.slice("sha256:".length)])
       expect(codeOf(await b("GET", path(text, "/inspect")))).toEqual([404, "NOT_FOUND"]);
     expect((await b("GET", "/api/oci/images")).body.images).toEqual([]);
+  });
+
+  it("shows no password that it refuses", async () => {
+    const more = { registry_username: "ada", registry_password: `${SECRET}\0` };
+    const answer = await pull(a, `${registry.host}/team/app:1`, more);
+    expect(codeOf(answer)).toEqual([400, "INVALID_ARGUMENT"]);
+    expect(JSON.stringify(answer.body)).not.toContain(SECRET);
+  });
+
+  it("reaches no address that a manifest names, in no spelling", async () => {
+    const places: (string | undefined)[] = [];
+    const other = createServer(({ url }, response) => {
+      places.push(url);
+      response.end();
+    });
+    await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+    try {
+      const urls = [`http://127.0.0.1:${(other.address() as AddressInfo).port}/x`];
+      const tars = [own("urls")];
+      const { config } = makeImage({ layers: tars });
+      for (const parts of [
+        { layer: { URLS: urls } },
+        { layer: { "url\u017f": urls } },
+        { manifest: { config: { ...descriptorOf(OCI_CONFIG, config), urls } } },
+      ]) {
+        registry.add("team/urls", "1", makeImage({ layers: tars, ...parts }));
+        expect(codeOf(await pull(a, `${registry.host}/team/urls:1`))).toEqual([400, "IMAGE_INVALID"]);
+      }
+      expect(places).toEqual([]);
+    } finally {
+      other.close();
+    }
   });
 
   it("of docker.io goes to its mirror, by every short spelling", async () => {

@@ -361,8 +361,8 @@ describe("a pull", () => {
     });
 
     it("documents that would hold the event loop: deep ones, and ones of many values", async () => {
-      const deep = `{"x":${"[".repeat(1e6)}${"]".repeat(1e6)}}`;
-      const wide = `{"manifests":[${"{},".repeat(1e6)}{}]}`;
+      const deep = `{"x":${"[".repeat(2e5)}${"]".repeat(2e5)}}`;
+      const wide = `{"manifests":[${"{},".repeat(1.5e5)}{}]}`;
       for (const text of [deep, wide]) {
         serve(Buffer.from(text));
         expect(await failure()).toMatchObject(invalid("has a document"));
