@@ -30,6 +30,9 @@ export function schemaOf(type: z.ZodType): Schema {
   return z.toJSONSchema(type, { io: "input", unrepresentable: "any" }) as Schema;
 }
 
+/** An image that every image store has. Of other references the daemon would ask registries. */
+export const LOCAL_IMAGE = "localhost/hearth/prod:latest";
+
 /** What a function may be made of without starting more than a machine with others on it should bear. */
 const TAME: Readonly<Record<string, readonly unknown[]>> = {
   handler: ["cat", "true", 'echo "$HEARTH_FUNCTION_NAME"', "exit 3", "cat; echo over >&2"],
@@ -52,6 +55,11 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   disk_limit_mb: [64, null],
   gpu_count: [0],
   content: ["eA==", ""],
+  reference: [LOCAL_IMAGE, LOCAL_IMAGE, `containers-storage:${LOCAL_IMAGE}`],
+  target: ["n1:1", LOCAL_IMAGE],
+  platform: [null],
+  registry_username: [null],
+  registry_password: [null],
   path: ["f", "d/e"],
 };
 
@@ -234,7 +242,7 @@ export function bodyText(type: z.ZodType): fc.Arbitrary<string> {
 
 /** A query string for the fields of a schema, raw. */
 export function queryText(type: z.ZodType): fc.Arbitrary<string> {
-  const { properties = {} } = schemaOf(type);
+  const { properties = {}, required = [] } = schemaOf(type);
   const bounds = [
     "0",
     "1",
@@ -259,7 +267,18 @@ export function queryText(type: z.ZodType): fc.Arbitrary<string> {
     { weight: 1, arbitrary: fc.constantFrom("__proto__", "constructor", "limit[]", "LIMIT", "") },
   );
   const pair = fc.tuple(name, value).map(([field, text]) => `${field}=${text}`);
-  return fc.array(pair, { maxLength: 3 }).map((all) => (all.length === 0 ? "" : `?${all.join("&")}`));
+  const needed = required.map((field) => {
+    const values = (TAME[field] ?? bounds).map((one) => `${field}=${rawOf(String(one))}`);
+    return fc.oneof(
+      { weight: 8, arbitrary: fc.constantFrom(...values).map((text) => [text]) },
+      { weight: 1, arbitrary: fc.constant([]) },
+    );
+  });
+  const others = fc.oneof(
+    { weight: required.length === 0 ? 0 : 2, arbitrary: fc.constant([]) },
+    { weight: 1, arbitrary: fc.array(pair, { maxLength: 3 }) },
+  );
+  return fc.tuple(...needed, others).map((all) => (all.flat().length === 0 ? "" : `?${all.flat().join("&")}`));
 }
 
 /** Any text as part of a request line: encoded where it could not stand there, short enough for the bound of headers. */
