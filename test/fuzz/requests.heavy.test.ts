@@ -241,6 +241,8 @@ async function furnish(): Promise<void> {
     await make(`/api/containers/${name}/exec`, { command: ["sh", "-c", "sleep 1000 >/dev/null 2>&1 &"] });
     const { body } = await make(`/api/containers/${name}/exec?execution=async`, { command: ["true"] });
     if (body.job_id !== undefined) learn(JSON.stringify(body));
+    const session = await make("/api/terminal/sessions", { container_id: name });
+    if (session.body.session_id !== undefined) learn(JSON.stringify({ session_id: session.body.session_id }));
     const { processes = [] } = (
       await daemon.call("GET", `/api/containers/${name}/processes`, undefined, asKey(keys.tenant))
     ).body;
