@@ -6,8 +6,8 @@ import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
 
-/** Older ones may still be in use by running containers, and by a checkout that shares the data directory. */
-const VERSIONS_KEPT = 3;
+/** Older ones may still be in use by running containers, and by checkouts that share the data directory. */
+const VERSIONS_KEPT = 12;
 
 /** @param {string} data_dir @returns {string} */
 function temporaryPath(data_dir) {

@@ -274,18 +274,19 @@ describe("helper", () => {
     expect([existsSync(first), existsSync(second)]).toEqual([true, true]);
   });
 
-  test("the newest three versions are kept", async () => {
+  test("the newest twelve versions are kept", async () => {
     const bin = join(directory, "bin");
     mkdirSync(bin);
-    for (const [index, name] of ["minit-00000000000a", "minit-00000000000b", "minit-00000000000c"].entries()) {
+    const older = Array.from({ length: 12 }, (_, i) => `minit-0000000000${10 + i}`);
+    for (const [index, name] of older.entries()) {
       writeFileSync(join(bin, name), "");
       utimesSync(join(bin, name), 1_000 + index, 1_000 + index);
     }
     const sources = writeSource("int main(void) { return 0; }\n");
     await compileHelper(directory, commands, sources);
     const kept = readdirSync(bin);
-    expect(kept).toHaveLength(3);
-    expect(kept).not.toContain("minit-00000000000a");
+    expect(kept).toHaveLength(12);
+    expect(kept).not.toContain("minit-000000000010");
   });
 
   test("a source that does not compile fails with the compiler's last lines and leaves no file", async () => {
