@@ -48,6 +48,7 @@ import { Spools } from "./http/spool.ts";
 import { makeDirectory } from "./installation/directories.js";
 import { profileImage } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
+import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
 import { LayerChecks } from "./oci/layers/checker.ts";
 import { Pulls } from "./oci/pulls.ts";
 import { RegistryGateway } from "./oci/registry/gateway.ts";
@@ -133,6 +134,12 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   const owned = { ...base, store, engine, node, events, quotas };
   const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
+  const registry_credentials = new RegistryCredentials({
+    secrets: new Secrets({ ...owned, keys: opened.secrets_keys, kind: REGISTRY_KIND }),
+    values: opened.registry_values,
+    auth_file: config.registry_auth_file,
+    log,
+  });
   const code = new CodeStore({
     ...owned,
     storage: () => engine.storage,
@@ -165,7 +172,14 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const idempotency = new Idempotency({ store, clock, log });
   const used = async () => [...(await functions.images()), ...(await containers.images())];
   const tenant_images = new TenantImages({ ...owned, images: () => engine.images, used });
-  const pulls = makePulls(base, { engine, events, operations, tenant_images, outgoing: opened.outgoing });
+  const pulls = makePulls(base, {
+    engine,
+    events,
+    operations,
+    tenant_images,
+    registry_credentials,
+    outgoing: opened.outgoing,
+  });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const tenants = new Tenants({
@@ -200,7 +214,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool, code },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
-    oci: { images: tenant_images, pulls, operations },
+    oci: { images: tenant_images, pulls, registry_credentials, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
@@ -274,6 +288,7 @@ function makePulls(
     readonly events: Events;
     readonly operations: Operations;
     readonly tenant_images: TenantImages;
+    readonly registry_credentials: RegistryCredentials;
     readonly outgoing: Outgoing;
   },
 ): Pulls {

@@ -9,6 +9,7 @@ import { listedHost, Outgoing } from "./base/outgoing-requests.ts";
 import { poolIn } from "./engine/storage/storage-pool.ts";
 import { Events } from "./events/service.ts";
 import { Cursors } from "./http/cursors.ts";
+import { REGISTRY_KIND } from "./oci/credentials/service.ts";
 import { openSecretsKeys } from "./secrets/keys.ts";
 import { SecretsRotation } from "./secrets/rotation.ts";
 import { SECRET_KIND } from "./secrets/schema.ts";
@@ -38,6 +39,7 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   await checkStore(store, data_dir);
   const secrets_keys = await openSecretsKeys(data_dir, store, log);
   const secret_values = new SecretValues(store, secrets_keys, SECRET_KIND);
+  const registry_values = new SecretValues(store, secrets_keys, REGISTRY_KIND);
   const secrets_rotation = new SecretsRotation({ store, clock, log, keys: secrets_keys });
   undo.add(() => secrets_rotation.close());
   const token_keys = ownTokenKeys(config, clock);
@@ -56,7 +58,7 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   const { node, start_number } = await noteStart(store, data_dir, ids, log);
   return {
     ...{ store, events, keys, operator_key, cursors, new_key, node, start_number },
-    ...{ secrets_keys, secret_values, secrets_rotation, outgoing },
+    ...{ secrets_keys, secret_values, registry_values, secrets_rotation, outgoing },
   };
 }
 

@@ -45,6 +45,8 @@ export interface Config {
   /** Registries that may speak plain HTTP: `host` for all ports or `host:port`, in lower case. */
   readonly insecure_registries: readonly string[];
   /** Path of the signature policy for pulls. */
+  /** Null: none. */
+  readonly registry_auth_file: string | null;
   readonly signature_policy: string;
   /** Ports of this machine that tenants' containers may publish. */
   readonly host_ports: PortRange;
@@ -337,6 +339,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     outgoing_allowed: hostList("outgoing_allowed", read("outgoing_allowed")),
     registry_mirrors: registryMirrors(read("registry_mirrors")),
     insecure_registries: hostList("insecure_registries", read("insecure_registries").toLowerCase()),
+    registry_auth_file: read("registry_auth_file") === "" ? null : resolve(read("registry_auth_file")),
     signature_policy: resolve(read("signature_policy")),
     host_ports: portRange(read),
     subnet,

@@ -19,6 +19,8 @@ export const IMAGE_LIMITS = {
   registry_username_length_max: 256,
   /** Registries of clouds take tokens of some 4 KB. */
   registry_password_length_max: 8_192,
+  /** The operator's file of credentials: some 300 bytes for each registry. */
+  registry_auth_file_bytes_max: 1024 * 1024,
   /** Environment, labels and other fields of a record: builders keep up to 100 KB in labels. */
   image_details_bytes_max: 256 * 1024,
   /** Images of a tenant, unless the operator sets another limit. */

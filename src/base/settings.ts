@@ -131,6 +131,14 @@ export const SETTINGS = {
     range: "host or host:port, comma-separated; an IPv6 address in brackets",
     about: "Registries that may speak plain HTTP and may be at loopback, link-local or own addresses.",
   },
+  registry_auth_file: {
+    variable: "HEARTH_REGISTRY_AUTH_FILE",
+    fallback: "",
+    default_text: "none",
+    range: "a path",
+    about:
+      "File with credentials of registries in the format of containers-auth.json; only the operator's key uses them.",
+  },
   signature_policy: {
     variable: "HEARTH_SIGNATURE_POLICY",
     fallback: "/etc/containers/policy.json",

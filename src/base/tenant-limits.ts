@@ -187,8 +187,8 @@ export const TENANT_LIMITS = {
     },
   },
   secrets_max: {
-    about: "Number of secrets.",
-    counts: "secrets",
+    about: "Number of secrets and of registry credentials.",
+    counts: "secrets and registry credentials",
     min: 0,
     max: 1_000_000,
     isWhole: true,
@@ -197,7 +197,7 @@ export const TENANT_LIMITS = {
     above: "403",
     used: {
       name: "secrets",
-      about: "Number of secrets.",
+      about: "Number of secrets and of registry credentials.",
       sql: "(SELECT count(*) FROM secrets WHERE tenant_id = tenants.id)",
     },
   },

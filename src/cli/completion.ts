@@ -138,6 +138,7 @@ const FUNCTION: Names = ["function", (session) => session.functionNames()];
 const CONTAINER: Names = ["container", (session) => session.containerNames()];
 const VOLUME: Names = ["volume", (session) => session.volumeNames()];
 const IMAGE: Names = ["image", (session) => session.imageReferences()];
+const REGISTRY: Names = ["registry", (session) => session.registryNames()];
 const SECRET: Names = ["secret", (session) => session.secretNames()];
 
 /** What the words are names of. */
@@ -148,6 +149,7 @@ const NAMES: Readonly<Record<string, readonly Names[]>> = {
   "folder|function": [FUNCTION],
   volume: [VOLUME],
   image: [IMAGE],
+  registry: [REGISTRY],
   secret: [SECRET],
   "volume:path": [VOLUME],
   session: [["terminal", (session) => session.terminalIds()]],

@@ -43,6 +43,7 @@ const WORDS: Readonly<Record<string, string>> = {
   reference: "reference of an image: alpine:3.20, registry.example.com/team/app:1",
   "new-reference": "the additional reference",
   filter: "a part of the reference",
+  registry: "host of a registry as references name it: registry.example.com, 127.0.0.1:5000, docker.io",
   source: "a local path, - for a tar archive from standard input, or <name>:<path>",
   target: "a local path, - for a tar archive to standard output, or <name>:<path>",
   folder: "a folder with hearth.toml; the current one if not given",
@@ -106,6 +107,8 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
   if (verb.isPassThrough === true) command.allowUnknownOption().passThroughOptions();
   else addFlags(command, EVERYWHERE, "Global options:");
   if (verb.isCommand === true) command.passThroughOptions();
+  if (verb.more_verbs !== undefined) command.enablePositionalOptions().helpCommand(false);
+  for (const one of verb.more_verbs ?? []) addVerb(command, one, start);
   if (verb.more !== undefined) addText(command, `\n${verb.more}`);
   const examples = verb.examples.map((line) => `  ${line}`).join("\n");
   command.addHelpText("after", `\n${verb.examples.length > 1 ? "Examples" : "Example"}:\n${examples}\n`);

@@ -10,6 +10,7 @@ export const imagesGuide: Guide<"oci"> = {
   steps: [
     "GET /api/oci/health returns status ok if the image store answers.",
     "POST /api/oci/images/pull with a reference returns the image; with execution=async it returns an operation that shows the progress.",
+    "PUT /api/oci/registries/{registry} stores credentials for a registry, which later requests to it use; no response contains the password.",
     "GET /api/oci/images lists the images; GET /api/oci/images/inspect and GET /api/oci/images/history show one.",
     "POST /api/containers with image and oci: true makes a container of an image.",
     "POST /api/oci/images/tag gives an image an additional reference.",

@@ -5,7 +5,8 @@
  * P1. Every pull asks the registry in the tenant's name, also where the store has the image. Only a reference with a digest
  *     that the tenant has already is taken as it is, unless `force`.
  * P2. A second pull of the same by the same tenant joins the operation of the first.
- * P3. Credentials live in this process only, as long as the operation is open; a restart fails an operation that has some.
+ * P3. Credentials of a request live in this process only, as long as the operation is open; a restart fails an operation that
+ *     has some. Stored ones are read when the pull runs, so it resumes.
  * P4. The local store is the operator's: only its own key names an image there.
  */
 import { createHash } from "node:crypto";
@@ -20,6 +21,7 @@ import type { ImagePull, Images, PulledImage } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import { hasEnded, type OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
+import type { RegistryCredentials } from "./credentials/service.ts";
 import { detailsOf } from "./image-config.ts";
 import { machinePlatform, type Platform, parsePlatform, platformText } from "./platform.ts";
 import { type ImageReference, parseReference, referenceText } from "./reference.ts";
@@ -44,6 +46,7 @@ export interface PullsOptions {
   /** There when the engine has booted. */
   readonly images: () => Images;
   readonly gateway: RegistryGateway;
+  readonly registry_credentials: RegistryCredentials;
   /** Path of the signature policy; null: buildah's own. */
   readonly policy_file: string | null;
   readonly operations: Operations;
@@ -138,14 +141,17 @@ export class Pulls {
   }
 
   async #pull(context: OperationContext<Asked>): Promise<void> {
-    const { tenant_images, gateway, policy_file } = this.#options;
+    const { tenant_images, gateway, registry_credentials, policy_file } = this.#options;
     const { tenant_id, input, signal, attachment } = context;
     const platform = parsePlatform(input.platform);
+    const reference = parseReference(input.reference);
+    const isOperator = input.is_operator;
+    const given = attachment as Credentials | undefined;
     const source = await gateway.open({
-      reference: parseReference(input.reference),
+      reference,
       platform,
-      credentials: (attachment as Credentials | undefined) ?? null,
-      isOperator: input.is_operator,
+      credentials: given ?? (await registry_credentials.find(tenant_id, reference, isOperator)),
+      isOperator,
       unpacked_bytes_max: await tenant_images.room(tenant_id, input.reference),
       onProgress: this.#teller(context),
       signal,

@@ -19,7 +19,7 @@ export interface ImageReference {
 }
 
 export const DEFAULT_REGISTRY = "docker.io";
-const DEFAULT_REGISTRY_ALIASES: readonly string[] = ["index.docker.io", "registry-1.docker.io"];
+export const DEFAULT_REGISTRY_ALIASES: readonly string[] = ["index.docker.io", "registry-1.docker.io"];
 const DEFAULT_TAG = "latest";
 const EXAMPLE = "docker.io/library/alpine:3.20";
 
@@ -64,13 +64,37 @@ export function parseReference(text: string): ImageReference {
   return { registry, repository, tag: digest === null ? (tag ?? DEFAULT_TAG) : null, digest };
 }
 
+const namesRegistry = (first: string): boolean => /[.:]/.test(first) || first === "localhost";
+const known = (host: string): string => (DEFAULT_REGISTRY_ALIASES.includes(host) ? DEFAULT_REGISTRY : host);
+
+/** Returns what is wrong with a host and its port, null if nothing is. */
+function hostProblem(host: string): string | null {
+  const match = HOST.exec(host);
+  if (match === null) return "is not a host";
+  const [, port = "1"] = match;
+  return Number(port) < 1 || Number(port) > 65_535 ? "has no valid port" : null;
+}
+
+/** Parses the name of a registry: a host, with its port if it has its own. Throws INVALID_ARGUMENT. */
+export function parseRegistry(text: string): string {
+  const registry = known(text.toLowerCase());
+  const isLong = registry.length > LIMITS.image_name_length_max;
+  const problem = isLong ? "is too long" : namesRegistry(registry) ? hostProblem(registry) : "has no '.' and no port";
+  if (problem === null) return registry;
+  const received = text.slice(0, LIMITS.image_name_length_max);
+  throw new AppError("INVALID_ARGUMENT", `invalid registry: it ${problem}: '${received}'`, {
+    details: { expected: ["<host>", "<host>:<port>"], received, example: "registry.example.com" },
+    hint: "give the registry as references name it, without a scheme or a path",
+  });
+}
+
 function parsePath(text: string, path: string): Pick<ImageReference, "registry" | "repository"> {
   const slash = path.indexOf("/");
   const first = path.slice(0, Math.max(slash, 0)).toLowerCase();
-  const isRegistry = /[.:]/.test(first) || first === "localhost";
-  const registry = !isRegistry || DEFAULT_REGISTRY_ALIASES.includes(first) ? DEFAULT_REGISTRY : first;
-  const [, port = "1"] = HOST.exec(registry) ?? refuse(text, `its registry is not a host: '${first}'`);
-  if (Number(port) < 1 || Number(port) > 65_535) refuse(text, `its registry has no valid port: '${first}'`);
+  const isRegistry = namesRegistry(first);
+  const registry = isRegistry ? known(first) : DEFAULT_REGISTRY;
+  const problem = hostProblem(registry);
+  if (problem !== null) refuse(text, `its registry ${problem}: '${first}'`);
   const name = isRegistry ? path.slice(slash + 1) : path;
   if (name === "") refuse(text, "its repository is missing");
   if (name !== name.toLowerCase()) refuse(text, "its repository has upper-case letters");

@@ -6,6 +6,8 @@ import { guideRoutes } from "../docs/guide.ts";
 import { route } from "../http/route.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
+import { registryRoutes } from "./credentials/routes.ts";
+import type { RegistryCredentials } from "./credentials/service.ts";
 import { imagesGuide } from "./guide.ts";
 import type { Pulls } from "./pulls.ts";
 import { SAMPLES } from "./samples.ts";
@@ -29,6 +31,7 @@ import type { TenantImages } from "./service.ts";
 export interface ImageRoutesOptions {
   readonly images: TenantImages;
   readonly pulls: Pulls;
+  readonly registry_credentials: RegistryCredentials;
   readonly operations: Operations;
 }
 
@@ -48,7 +51,12 @@ const PULL_ERRORS = [
 ] as const;
 
 export function imageRoutes(options: ImageRoutesOptions) {
-  const routes = [...pullRoutes(options), ...findRoutes(options), ...changeRoutes(options)];
+  const routes = [
+    ...pullRoutes(options),
+    ...findRoutes(options),
+    ...changeRoutes(options),
+    ...registryRoutes(options.registry_credentials),
+  ];
   const readiness = {
     schema: imagesReadiness,
     example: SAMPLES.health,

@@ -29,7 +29,9 @@ export const pullImage = z
     registry_username: text(LIMITS.registry_username_length_max)
       .min(1)
       .nullish()
-      .describe("User name for the registry; requires registry_password. The daemon does not store it."),
+      .describe(
+        "User name for the registry, in place of stored credentials; requires registry_password. The daemon does not store it.",
+      ),
     registry_password: text(LIMITS.registry_password_length_max)
       .min(1)
       .nullish()

@@ -26,6 +26,15 @@ export class SecretValues {
    * the bytes and overwrites them after use. Throws NOT_FOUND with the missing names, INTERNAL if a row does not decrypt.
    */
   async values(tenant_id: string, names: readonly string[]): Promise<ReadonlyMap<string, Uint8Array>> {
+    const found = await this.found(tenant_id, names);
+    const missing = [...new Set(names)].filter((name) => !found.has(name));
+    if (missing.length === 0) return found;
+    for (const value of found.values()) value.fill(0);
+    throw secretsNotFound(missing);
+  }
+
+  /** The same without names of which the tenant has no secret. Throws INTERNAL if a row does not decrypt. */
+  async found(tenant_id: string, names: readonly string[]): Promise<ReadonlyMap<string, Uint8Array>> {
     if (names.length === 0) return new Map();
     const sql = `SELECT name, key_id, value FROM secrets WHERE tenant_id = ? AND kind = ? AND ${isListed("name")}`;
     const args = [tenant_id, this.#kind, JSON.stringify(names)];
@@ -33,10 +42,7 @@ export class SecretValues {
     // A rotation may have removed the key between the read and now: the row has the next key since.
     const isKnown = ({ key_id }: Row) => this.#keys.byId(String(key_id)) !== null;
     if (!rows.every(isKnown)) rows = await this.#store.read(sql, args);
-    const found = new Map(rows.map((row) => [String(row.name), row]));
-    const missing = [...new Set(names)].filter((name) => !found.has(name));
-    if (missing.length > 0) throw secretsNotFound(missing);
-    return this.#unsealed(tenant_id, found);
+    return this.#unsealed(tenant_id, new Map(rows.map((row) => [String(row.name), row])));
   }
 
   #unsealed(tenant_id: string, rows: ReadonlyMap<string, Row>): ReadonlyMap<string, Uint8Array> {

@@ -64,6 +64,8 @@ describe("the configuration", () => {
       [8700, 5000, 5001],
     ]);
     expect(readConfig({}, []).signature_policy).toBe("/etc/containers/policy.json");
+    expect(readConfig({}, []).registry_auth_file).toBeNull();
+    expect(readConfig({ HEARTH_REGISTRY_AUTH_FILE: "/p/../auth.json" }, []).registry_auth_file).toBe("/auth.json");
     expect(readConfig({ HEARTH_SIGNATURE_POLICY: "/p/../q.json" }, []).signature_policy).toBe("/q.json");
   });
 

@@ -18,7 +18,8 @@ function unknownCommand(words: readonly string[]): string | null {
   for (const word of words) {
     if (at.commands.length === 0 || !/^[a-z-]+$/.test(word)) return null;
     const found = at.commands.find((one) => one.name() === word || one.aliases().includes(word));
-    if (found === undefined) return word;
+    // `login` has a word of its own, and commands below it.
+    if (found === undefined) return at.registeredArguments.length > 0 ? null : word;
     at = found;
   }
   return null;

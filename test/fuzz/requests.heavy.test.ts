@@ -190,6 +190,7 @@ async function tidy(kept = 8): Promise<void> {
     function_id: own.map(({ id }) => id),
     name: [...own.map(({ name }) => name), "n1"],
     path: ["f", "d"],
+    registry: ["n1.example", "n2.example:5000"],
     version: ["1", "2", "3"],
     other_version: ["1", "2", "3"],
     pid: state.there.pid ?? [],
@@ -227,6 +228,8 @@ async function furnish(): Promise<void> {
       await daemon.call("POST", `/api/functions/${body.id}/deploy`, undefined, asKey(keys.tenant));
   }
   const make = (path: string, body: object) => daemon.call("POST", path, body, asKey(keys.tenant));
+  const stored = { username: "ada", password: "t0ken" };
+  await daemon.call("PUT", "/api/oci/registries/n1.example", stored, asKey(keys.tenant));
   await make("/api/volumes", { name: "n1" });
   await make("/api/volumes/n1/files", { path: "f", content: "eA==" });
   for (const name of ["n1", "n2"]) {

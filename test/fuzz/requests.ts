@@ -128,6 +128,7 @@ const NOWHERE: Readonly<Record<string, string>> = {
   job_id: "job_0000000000000000",
   session_id: "sess_000000000000",
   pid: "4000000",
+  registry: "nothing.example",
 };
 
 /** What there is, by the name of the parameter that takes it. */

@@ -12,6 +12,7 @@ import type { Store } from "../../src/store/store.ts";
 import { makeOperations } from "../operations/made.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
+import { makeCredentials } from "./registry-credentials.ts";
 import { content, idOf, makeImages, TENANTS } from "./tenant-images.ts";
 
 const ALPINE = "docker.io/library/alpine:3.20";
@@ -38,8 +39,11 @@ const asking = (reference: string, more: Partial<PullImage> = {}): PullImage => 
 describe("pulls", () => {
   const scratch = scratchStores();
 
-  async function made(store: Store = scratch().open()) {
+  async function made() {
+    const ground = scratch();
+    const store: Store = ground.open();
     const { images: tenant_images, state } = await makeImages(store);
+    const { credentials: registry_credentials } = await makeCredentials(ground, store);
     const { operations } = await makeOperations(store, systemClock, TENANTS);
     const play: Play = {
       ...{ seen: [], failure: null, mark: "aa" },
@@ -75,6 +79,7 @@ describe("pulls", () => {
       tenant_images,
       images: () => port as unknown as Images,
       gateway: gateway as unknown as RegistryGateway,
+      registry_credentials,
       policy_file: null,
       operations,
       events: new Events({ store, clock: systemClock, log: quietLog }),
@@ -87,7 +92,7 @@ describe("pulls", () => {
     };
     const done = async (of: Caller, body: PullImage) =>
       ended(of.tenant_id, (await pulls.accept(of, body)).operation_id);
-    return { store, tenant_images, operations, pulls, play, seen, state, done, ended };
+    return { store, tenant_images, registry_credentials, operations, pulls, play, seen, state, done, ended };
   }
 
   it("open the gateway, run buildah, prove the layers, write the row, release, in this order", async () => {
@@ -96,6 +101,25 @@ describe("pulls", () => {
     expect(record).toMatchObject({ status: "succeeded", target_resource_id: ALPINE, result: { reference: ALPINE } });
     expect(seen).toEqual(["open null false", "pull docker", "finish", "release", "close"]);
     expect((await tenant_images.get("a", ALPINE)).id).toBe(`sha256:${idOf("aa")}`);
+  });
+
+  it("use stored credentials of the tenant unless the request has others, and read them when they run", async () => {
+    const { done, seen, registry_credentials, store } = await made();
+    await registry_credentials.set("a", "docker.io", { username: "stored", password: SECRET });
+    await done(caller("a"), asking(ALPINE));
+    await done(caller("b"), asking(ALPINE));
+    await done(caller("a"), asking(ALPINE, { registry_username: "given", registry_password: "other" }));
+    await done(caller("a"), asking("ghcr.io/x/y:1"));
+    const opened = seen.filter((step) => step.startsWith("open"));
+    expect(opened).toEqual([
+      `open {"username":"stored","password":"${SECRET}"} false`,
+      "open null false",
+      'open {"username":"given","password":"other"} false',
+      "open null false",
+    ]);
+    const rows = await store.read("SELECT is_attached FROM operations ORDER BY seq");
+    // Only what lives in the process alone ends with it.
+    expect(rows.map(({ is_attached }) => is_attached)).toEqual([0, 0, 1, 0]);
   });
 
   it("keep credentials out of the store, and do not outlive the process with them", async () => {

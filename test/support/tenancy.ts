@@ -35,6 +35,7 @@ export type Ids = Readonly<
     | "pid"
     | "path"
     | "session_id"
+    | "registry"
     | "version"
     | "other_version",
     string
@@ -90,8 +91,19 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
 export function missing(ids: Ids): Ids {
-  const { function_id, invocation_id, name, key_id, tenant_id, operation_id, container_id, job_id, path, session_id } =
-    ids;
+  const {
+    function_id,
+    invocation_id,
+    name,
+    key_id,
+    tenant_id,
+    operation_id,
+    container_id,
+    job_id,
+    path,
+    session_id,
+    registry,
+  } = ids;
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -106,6 +118,7 @@ export function missing(ids: Ids): Ids {
     pid: "4000000",
     session_id: other(session_id, "sess_".length),
     path: other(path, 0),
+    registry: registry.replace(/^[^.]*/, (host) => "7".repeat(host.length)),
     version: "3",
     other_version: "2",
   };
@@ -181,8 +194,10 @@ async function makeContainer(call: Call, name: string) {
   if (name.endsWith("alpha")) for (let i = 0; i < 20; i++) await exec(["true"]);
   const { job_id, stdout } = await exec(["sh", "-c", "sleep 100000 >/dev/null 2>&1 & echo $!"]);
   await call("PUT", `/api/secrets/${shared}`, { value: `${name}-secret` });
+  const registry = `${name}-registry.example`;
+  await call("PUT", `/api/oci/registries/${registry}`, { username: `${name}-user`, password: `${name}-password` });
   const { session_id } = await call("POST", "/api/terminal/sessions", { container_id });
-  return { container_id, job_id, pid: stdout.trim() as string, path, session_id };
+  return { container_id, job_id, pid: stdout.trim() as string, path, session_id, registry };
 }
 
 /** All that a tenant sees of itself. */
@@ -208,6 +223,7 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     volumes: await get("/api/volumes"),
     files: await get(`/api/volumes/${name}/ls`),
     secrets: await get("/api/secrets"),
+    registries: await get("/api/oci/registries"),
     images: await get("/api/oci/images"),
     image: await get(`/api/oci/images/inspect?reference=${name}`),
     tenant: await get(`/api/tenants/${tenant_id}`, KEY),

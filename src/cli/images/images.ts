@@ -7,11 +7,11 @@ import { entriesOf } from "../functions/functions.ts";
 import type { Column } from "../output/table.ts";
 import { visible } from "../output/text.ts";
 import { bytes, relative } from "../output/time.ts";
-import { EXIT, usage } from "../session/failure.ts";
-import { readInput, readSecret } from "../session/input.ts";
+import { EXIT } from "../session/failure.ts";
 import { percentText } from "../session/meter.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
+import { credentialsOf } from "./registries.ts";
 
 type Image = ResponseOf<"GET /api/oci/images">["images"][number];
 type Step = ResponseOf<"GET /api/oci/images/history">["history"][number];
@@ -45,20 +45,6 @@ export async function listImages(session: Session, [filter]: Words, flags: Flags
   ];
   session.show(answer, () => session.table(columns, answer.images, "no images yet: hearth pull <reference>"));
   session.noteCut(answer.images.length, limit, answer);
-}
-
-async function credentialsOf({ terminal }: Session, flags: Flags) {
-  const registry_username = flags.username as string | undefined;
-  if (registry_username === undefined) {
-    if (flags.passwordStdin === true) throw usage("--password-stdin needs a user name", "give --username <name>");
-    return {};
-  }
-  const registry_password =
-    flags.passwordStdin === true
-      ? (await readInput("-")).trim()
-      : await readSecret(`password of ${visible(registry_username)}: `, terminal);
-  if (registry_password === "") throw usage("the password is empty");
-  return { registry_username, registry_password };
 }
 
 export async function pullImage(session: Session, [reference = ""]: Words, flags: Flags): Promise<void> {

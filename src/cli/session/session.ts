@@ -146,6 +146,14 @@ export class Session {
     });
   }
 
+  /** Those with stored credentials. */
+  registryNames(): Promise<string[]> {
+    return this.#names(async (client, query) => {
+      const { registries } = await client.request("GET /api/oci/registries", { query });
+      return registries.map(({ registry }) => ({ name: registry }));
+    });
+  }
+
   secretNames(): Promise<string[]> {
     return this.#names(async (client, query) => (await client.request("GET /api/secrets", { query })).secrets);
   }

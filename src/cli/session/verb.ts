@@ -21,6 +21,8 @@ export interface Verb {
   readonly more?: string;
   readonly flags?: readonly Flag[];
   readonly examples: readonly string[];
+  /** Verbs of one name more, which take precedence over its first word. */
+  readonly more_verbs?: readonly Verb[];
   /** Whether the words are a command's from the first one on (of `exec`: from the second), its flags too. */
   readonly isCommand?: boolean;
   /** Whether what follows is another program's. */

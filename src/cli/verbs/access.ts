@@ -198,6 +198,36 @@ const PROFILES: Group = {
   ],
 };
 
+const LOGIN_REGISTRY: Verb = {
+  name: "registry",
+  words: ["<registry>"],
+  summary: "store credentials for a registry of images",
+  more: "Pulls and pushes of your tenant use them unless they get others. hearth asks for the password, or reads it from standard input with --password-stdin; no flag takes it: every user of a machine can read the arguments of a process. The daemon encrypts the password and never shows it. It does not try the credentials.",
+  flags: [
+    { flags: "-u, --username <name>", about: "user name for the registry (required)" },
+    { flags: "--password-stdin", about: "read the password from standard input" },
+  ],
+  examples: [
+    "hearth login registry registry.example.com -u ada",
+    "pass show registry | hearth login registry docker.io -u ada --password-stdin",
+  ],
+  load: async () => (await import("../images/registries.ts")).loginRegistry,
+};
+
+const LOGOUT: Group = {
+  name: "logout",
+  summary: "delete stored credentials",
+  verbs: [
+    {
+      name: "registry",
+      words: ["<registry>"],
+      summary: "delete the stored credentials for a registry",
+      examples: ["hearth logout registry registry.example.com"],
+      load: async () => (await import("../images/registries.ts")).logoutRegistry,
+    },
+  ],
+};
+
 const LOGIN: Verb = {
   name: "login",
   words: ["[new-profile]"],
@@ -205,6 +235,7 @@ const LOGIN: Verb = {
   more: `hearth saves them as a profile (default) after the daemon accepts the key. Without --url, hearth uses HEARTH_URL, or the daemon of this machine. ${ASKED}`,
   examples: ["hearth login --url http://10.0.0.5:8700", "hearth login work --url http://10.0.0.5:8700 < work.key"],
   load: async () => (await import("../access/login.ts")).login,
+  more_verbs: [LOGIN_REGISTRY],
 };
 
 const LIMITS_OF_TENANT: Verb = {
@@ -214,4 +245,12 @@ const LIMITS_OF_TENANT: Verb = {
   load: async () => (await import("../access/tenants.ts")).showLimits,
 };
 
-export const ACCESS_VERBS: readonly (Verb | Group)[] = [KEYS, TOKENS, TENANTS, LIMITS_OF_TENANT, LOGIN, PROFILES];
+export const ACCESS_VERBS: readonly (Verb | Group)[] = [
+  KEYS,
+  TOKENS,
+  TENANTS,
+  LIMITS_OF_TENANT,
+  LOGIN,
+  LOGOUT,
+  PROFILES,
+];

@@ -64,10 +64,17 @@ export const IMAGE_VERBS: readonly Verb[] = [
     examples: ["hearth image history alpine:3.20"],
     load: async () => (await import("../images/images.ts")).showHistory,
   },
+  {
+    name: "registries",
+    summary: "list registries for which credentials are stored",
+    flags: [LIMIT],
+    examples: ["hearth registries"],
+    load: async () => (await import("../images/registries.ts")).listRegistries,
+  },
 ];
 
 /** Verbs that stand alone too: their names are no other verb's. */
-const ALONE = new Set(["images", "pull", "rmi", "tag"]);
+const ALONE = new Set(["images", "pull", "rmi", "tag", "registries"]);
 export const TOP_IMAGE_VERBS: readonly Verb[] = IMAGE_VERBS.filter(({ name }) => ALONE.has(name));
 
 /** Verbs that have another name in the group. */

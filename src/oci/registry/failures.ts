@@ -121,7 +121,7 @@ export function denied(of: RegistryHost, subject: string, hasCredentials: boolea
     ? "ask the operator: a mirror gets no credentials of its callers"
     : hasCredentials
       ? "check the credentials, and that the repository exists"
-      : "give registry_username and registry_password, and check that the repository exists";
+      : "give registry_username and registry_password or store them by PUT /api/oci/registries/<host>, and check that the repository exists";
   return new AppError("FORBIDDEN", `registry ${shownHost(of)} denies access to ${subject} ${how}`, { hint });
 }
 
