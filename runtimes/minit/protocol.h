@@ -136,7 +136,7 @@ struct PACKED wire_exit {
  *
  * These end the process, everything it started and all calls in flight, each with CALL_RESULT; the instance is spoiled:
  *   the process exits, or is killed       calls: RESULT_CANCELLED
- *   a call passes its deadline            that call: RESULT_TIMED_OUT, the others: RESULT_CANCELLED
+ *   a call passes its deadline            EXIT: RESULT_TIMED_OUT, that call: the same, the others: RESULT_CANCELLED
  *   no CALL_OPEN before the deadline      EXIT: RESULT_TIMED_OUT
  *   the process breaks the protocol       EXIT: RESULT_BROKEN, calls: RESULT_CANCELLED
  *   the process closes descriptor 3       the same

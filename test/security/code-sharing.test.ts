@@ -6,7 +6,7 @@ import { Daemon } from "../support/daemon.ts";
 const daemon = new Daemon();
 const user = new CodeUser(daemon);
 const COUNT = 20;
-const SHARED = { instance_concurrency: COUNT, max_instances: 1, timeout_seconds: 20 };
+const SHARED = { instance_concurrency: COUNT, max_instances: 1, timeout_seconds: 60 };
 
 beforeAll(() => daemon.start({ HEARTH_CELLS: "1", HEARTH_LOG_LEVEL: "warn" }));
 afterAll(() => daemon.dispose());
@@ -98,6 +98,24 @@ describe("calls at the same time", () => {
     const next = await user.invoke("waits", 1);
     expect(next).toMatchObject({ status: "success" });
     expect(next.instance_nonce).not.toBe(record.instance_nonce);
+  });
+
+  it("fail beside a process that ends by itself, whatever call was late in it before", async () => {
+    const code = `
+export const handler = (what, { signal }) => {
+  if (what === "late") signal.addEventListener("abort", () => setTimeout(() => process.exit(5), 300));
+  return new Promise(() => {});
+};
+`;
+    await user.deploy("late-before", { "index.mjs": code }, { ...NODEJS, ...SHARED });
+    const waiting = user.invoke("late-before", "wait");
+    const late = await user.invoke("late-before", "late", { timeout_seconds: 2 });
+    expect(late).toMatchObject({ status: "timeout" });
+    expect(await waiting).toMatchObject({
+      status: "failed",
+      error_message: "the process of the instance exited with 5",
+      instance_nonce: late.instance_nonce,
+    });
   });
 
   it("share an instance up to instance_calls_max calls, and those that run when it is reached", async () => {

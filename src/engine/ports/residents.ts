@@ -43,6 +43,8 @@ export interface CallOutcome {
 }
 
 export interface ResidentEnd extends ExitAnswer {
+  /** The process was ended at the deadline of a call, or of its start. */
+  readonly timed_out: boolean;
   /** The process sent a frame that the protocol does not allow, or closed its socket. */
   readonly is_broken: boolean;
 }

@@ -54,8 +54,6 @@ interface Held {
   api_count: number;
   /** Calls that ended in it. */
   served_count: number;
-  /** True once a call passed its deadline and its process may have ended for it. */
-  isOverrun: boolean;
 }
 
 export class FunctionLauncher implements Launcher<Call, Outcome> {
@@ -129,7 +127,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   #hold(instance: Instance, bound: Held["bound"]): void {
     const { id } = instance;
     const counts = { oom_kills: 0, running_count: 0, api_count: 0, served_count: 0 };
-    const held: Held = { instance, bound, isOverrun: false, ...counts };
+    const held: Held = { instance, bound, ...counts };
     this.#instances.set(id, held);
     instance.minit.onClosed(() => this.#onCrash(id, "its minit closed the connection"));
     instance.resident?.ended.then(
@@ -223,12 +221,9 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     });
     this.#begin(held, record.tenant_id);
     try {
-      const served =
-        instance.resident === null
-          ? await runCommand(instance.minit, calling)
-          : await callResident(instance.resident, calling, () => held.isOverrun);
-      if (served.ending.status === "timeout") held.isOverrun = true;
-      return served;
+      return instance.resident === null
+        ? await runCommand(instance.minit, calling)
+        : await callResident(instance.resident, calling);
     } catch (error) {
       const ending = isOverdue ? timedOutEnding(timeout_ms) : this.#lostEnding(held, record.memory_limit_mb, error);
       return { ending, handler_ms: this.#clock.monotonicMs() - begun_ms, reuse: false, idle: IDLE };

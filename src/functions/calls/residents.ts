@@ -159,11 +159,8 @@ export async function bindResident(
 
 const BOUNDS = { result_bytes_max: LIMITS.result_bytes_max, log_bytes_max: LIMITS.output_bytes_max };
 
-/**
- * Calls the handler in a process that is bound to its version. `isOverrun` tells whether another call of the process
- * passed its deadline. Rejects when the connection to minit ends.
- */
-export async function callResident(resident: Resident, calling: Calling, isOverrun: () => boolean): Promise<Served> {
+/** Calls the handler in a process that is bound to its version. Rejects when the connection to minit ends. */
+export async function callResident(resident: Resident, calling: Calling): Promise<Served> {
   const { call, timeout_ms } = calling;
   const output = new Output();
   const payload = envelope(callHead(calling), call.payload);
@@ -179,7 +176,7 @@ export async function callResident(resident: Resident, calling: Calling, isOverr
   if (answer.cancelled) {
     const end = await resident.ended;
     const { exit_code } = end;
-    if (isOverrun()) {
+    if (end.timed_out) {
       const error_message = "cancelled: another call passed its deadline, and the process of the instance ended";
       return served({ ...failedEnding(error_message, texts), status: "cancelled" }, false);
     }
