@@ -4,14 +4,14 @@
  * of its own, so that nothing a test does in there, wiping included, can reach this machine.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { FRAME, FrameReader, FrameWriter, strBytes, strsBytes } from "../../src/engine/minit/frames.ts";
 import { compile, compileHelper } from "./helper.ts";
 import { sendSignal } from "./signals.ts";
 
-const DEADLINE_MS = 15_000;
+const DEADLINE_MS = 40_000;
 const INIT_UID = "65123";
 /** Flags of a listening socket in /proc/net/unix. Before, it is bound and refuses connections. */
 const LISTENS = " 00010000 ";
@@ -381,14 +381,19 @@ export class Native {
   }
 }
 
-/** The direct children of a process, in the order in which they were started. */
+/**
+ * The direct children of a process, in the order in which they were started. Reads the parent of every process:
+ * `/proc/<pid>/task/<pid>/children` may lack some while others end (proc(5)).
+ */
 export function children(pid: number): number[] {
-  try {
-    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim();
-    return text === "" ? [] : text.split(" ").map(Number);
-  } catch {
-    return [];
+  const found: { readonly pid: number; readonly started: number }[] = [];
+  for (const name of readdirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    // What follows the name of the command, which may hold blanks and brackets: state, ppid, …, starttime.
+    const fields = readText(`/proc/${name}/stat`).split(") ").at(-1)?.split(" ") ?? [];
+    if (Number(fields[1]) === pid) found.push({ pid: Number(name), started: Number(fields[19]) });
   }
+  return found.sort((a, b) => a.started - b.started || a.pid - b.pid).map((child) => child.pid);
 }
 
 /** Empty where there is no such file. */

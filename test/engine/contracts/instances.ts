@@ -6,6 +6,7 @@ import type { Instance } from "../../../src/engine/ports.ts";
 import { PROJECT_DIR } from "../../../src/installation/paths.js";
 import { eventually } from "../../support/daemon.ts";
 import { command, standardClass } from "../../support/engine.ts";
+import { children } from "../../support/native.ts";
 import { sendSignal } from "../../support/signals.ts";
 import type { BootedEngine } from "./booted-engine.ts";
 
@@ -167,7 +168,7 @@ export function instancesContract({ engine, config }: BootedEngine): void {
       const end_ms = performance.now() + (n % 10);
       while (!isOver) {
         await new Promise((resolve) => setImmediate(resolve));
-        const first = performance.now() < end_ms ? undefined : childrenOf(launcher).find((pid) => isStarterOf(pid, id));
+        const first = performance.now() < end_ms ? undefined : children(launcher).find((pid) => isStarterOf(pid, id));
         if (first === undefined) continue;
         if (!sendSignal(first)) continue;
         killed++;
@@ -234,10 +235,6 @@ function pidsOf(tag: string, id: string): number[] {
     : `/sys/fs/cgroup/hearth-${tag}/${id}`;
   if (!existsSync(procs)) return [];
   return readFileSync(`${procs}/cgroup.procs`, "utf8").trim().split("\n").filter(Boolean).map(Number);
-}
-
-function childrenOf(pid: number): number[] {
-  return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter(Boolean).map(Number);
 }
 
 function isStarterOf(pid: number, id: string): boolean {
