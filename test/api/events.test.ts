@@ -21,9 +21,9 @@ afterEach(() => {
 afterAll(() => daemon.dispose());
 
 describe("GET /api/events", () => {
-  it("is ready within a second, as a stream that nobody keeps or gathers", async () => {
+  it("is ready before anything happens, as a stream that nobody keeps or gathers", async () => {
     const reader = await open();
-    await eventually("it is ready", () => reader.events.length > 0, 1_000);
+    await eventually("it is ready", () => reader.events.length > 0);
     expect(reader.events[0]?.name).toBe("ready");
     expect(reader.response.statusCode).toBe(200);
     expect(reader.response.headers).toMatchObject({
@@ -88,7 +88,7 @@ describe("GET /api/events", () => {
     await eventually("the marker is told", () => other.events.length > 1);
     expect(other.events.slice(1).map(({ data }) => data.function_name)).toEqual(["marker"]);
     await daemon.call("DELETE", `/api/tenants/${tenant.tenant_id}?force=true`);
-    await eventually("the stream of a tenant that is gone ends", () => own.isOver, 2_000);
+    await eventually("the stream of a tenant that is gone ends", () => own.isOver);
   });
 
   it("takes a key or a token in its query, which reaches no log", async () => {
@@ -223,7 +223,7 @@ describe("GET /api/events", () => {
     await eventually("it is ready", () => reader.events.length > 0);
     await daemon.call("DELETE", `/api/api-keys/${key.id}`);
     // The revocation is itself an event, at which the key is looked at.
-    await eventually("it has ended", () => reader.isOver, 5_000);
+    await eventually("it has ended", () => reader.isOver);
     expect(reader.types("api_key_update")).toEqual([]);
   });
 });

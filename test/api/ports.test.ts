@@ -73,7 +73,7 @@ describe("a published port", () => {
     await second.stop();
     second.output = "";
     const child = await second.launch({ HEARTH_CELLS: "0", HEARTH_LISTEN: `127.0.0.1:${host_port}` });
-    await eventually("it gives up", () => child.exitCode !== null, 40_000);
+    await eventually("it gives up", () => child.exitCode !== null);
     expect(child.exitCode).toBe(1);
     expect(second.output).toContain(
       `127.0.0.1:${host_port} does not reach this daemon: the container at ${held.body.ip_address}:80 of the hearth daemon hearth_${first.tag} publishes it`,
@@ -87,7 +87,7 @@ describe("a published port", () => {
     await first.stop();
     first.output = "";
     const child = await first.launch({ HEARTH_CELLS: "0", HEARTH_LISTEN: `127.0.0.1:${host_port}` });
-    await eventually("it gives up", () => child.exitCode !== null, 40_000);
+    await eventually("it gives up", () => child.exitCode !== null);
     expect(first.output).toContain(`does not reach this daemon: container ${container_id} of this daemon publishes it`);
     await first.start({ HEARTH_CELLS: "0" });
   });

@@ -332,7 +332,7 @@ describe("hearth secrets", () => {
   });
 
   it("deletes, with a hint for a misspelled name, and completes names", async () => {
-    expect(await out("__complete", "secrets", "rm", "TO")).toBe("TOKEN\tsecret\n");
+    await expect.poll(() => out("__complete", "secrets", "rm", "TO")).toBe("TOKEN\tsecret\n");
     expect((await hearth("secrets", "rm", "TOKNE")).err).toContain("did you mean 'TOKEN'?");
     expect(await out("secrets", "rm", "TOKEN")).toBe("TOKEN is deleted\n");
     expect(await out("secrets", "rotate-key")).toMatch(

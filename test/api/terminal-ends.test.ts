@@ -50,7 +50,14 @@ describe("the end of a session", () => {
 
   it("comes to a container that is used by nothing else, and gives it back", async () => {
     const own = await user.makeContainer("given", KEY, { idle_seconds: 1 });
-    const { id } = await user.make({ container_id: own });
+    const id = await eventually("a session", async () => {
+      const { status, body } = await daemon.call("POST", "/api/terminal/sessions", { container_id: own });
+      // On a slow machine its time is up before the session is made.
+      if (status !== 201) await daemon.call("POST", `/api/containers/${own}/start`);
+      return status === 201 ? body.id : null;
+    });
+    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    expect((await daemon.call("GET", `/api/containers/${own}`)).body.state).toBe("running");
     await daemon.call("DELETE", `/api/terminal/sessions/${id}`);
     await eventually("nobody uses the container", async () => {
       return (await daemon.call("GET", `/api/containers/${own}`)).body.state === "exited";
@@ -88,7 +95,8 @@ describe("the end of the daemon", () => {
 
   it("of a session without a client comes when it was idle for long enough, and not before its client goes", async () => {
     const { id: unused } = await user.make();
-    const { id, tab } = await user.open();
+    const tab = await user.attach({ container_id: user.container_id });
+    const { session_id: id } = await tab.frame("ready");
     await eventually("the one that nobody came to ends", async () => (await user.get(unused)).state === "terminated");
     tab.type("echo still-$((1 + 1))\n");
     await tab.shows(/still-2/);
@@ -100,7 +108,7 @@ describe("the end of the daemon", () => {
   it("of any session comes with its time, also while a client is attached", async () => {
     await daemon.stop();
     await daemon.start({ ...SETTINGS, HEARTH_TERMINAL_TTL_SECONDS: "1" });
-    const { tab } = await user.open();
+    const tab = await user.attach({ container_id: user.container_id });
     expect(await tab.frame("exit")).toMatchObject({ code: 129, signal: "SIGHUP" });
     expect(await tab.closed()).toBe(1000);
   });

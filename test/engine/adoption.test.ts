@@ -50,10 +50,14 @@ async function leave(steps: readonly Step[], engine_flags = flags(), until = "do
   state.child = child;
   const said: string[] = [];
   child.stdout.on("data", (chunk) => said.push(String(chunk)));
-  await eventually("the instances are there", () => {
-    if (child.exitCode !== null) throw new Error(`the other process ended with ${child.exitCode}`);
-    return said.join("").includes(`${until}\n`);
-  });
+  await eventually(
+    "the instances are there",
+    () => {
+      if (child.exitCode !== null) throw new Error(`the other process ended with ${child.exitCode}`);
+      return said.join("").includes(`${until}\n`);
+    },
+    60_000,
+  );
   const lines = said
     .join("")
     .trim()

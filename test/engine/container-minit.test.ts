@@ -38,7 +38,7 @@ const defaults: RunRequest & { output_bytes_max: number } = {
   argv: [],
   environment: ENVIRONMENT,
   working_directory: "/",
-  timeout_ms: 20_000,
+  timeout_ms: 60_000,
   grace_ms: 0,
   output_bytes_max: MIB,
   is_stream: false,
@@ -71,6 +71,17 @@ function listen(argv: readonly string[], rest: Partial<RunRequest> = {}, isKept 
 }
 
 const listenSh = (script: string, rest: Partial<RunRequest> = {}) => listen(["sh", "-c", script], rest);
+
+/** Commands that wait for input, all at the same time. A few begin at once: a connection has a deadline. */
+async function startMany(size: number, argv: (i: number) => readonly string[]): Promise<Heard[]> {
+  const many: Heard[] = [];
+  while (many.length < size) {
+    const some = Array.from({ length: 8 }, (_, i) => listen(argv(many.length + i), { has_more_stdin: true }));
+    await Promise.all(some.map(({ exec }) => exec.started));
+    many.push(...some);
+  }
+  return many;
+}
 
 /** The commands of all processes in a container beside minit and its guards, as the kernel lists them. */
 function insiders(container: Container = idle): string[] {
@@ -215,17 +226,14 @@ describe("a command in a container", () => {
   });
 
   it("runs beside 199 others, each on its connection", async () => {
-    const started_ms = performance.now();
-    const exits = await Promise.all(
-      Array.from({ length: 200 }, (_, i) => run(["sh", "-c", `read x; echo ${i} $x`], { stdin: Buffer.from("go\n") })),
-    );
-    expect(exits.map((exit) => exit.stdout.toString())).toEqual(Array.from({ length: 200 }, (_, i) => `${i} go\n`));
-    console.log(`200 commands at once: ${Math.round(performance.now() - started_ms)} ms`);
+    const many = await startMany(200, (i) => ["sh", "-c", `read x; echo ${i} $x`]);
+    for (const { exec } of many) exec.write(Buffer.from("go\n"));
+    for (const { exec } of many) expect(await exec.exited).toMatchObject({ exit_code: 0 });
+    expect(many.map(({ text }) => text())).toEqual(Array.from({ length: 200 }, (_, i) => `${i} go\n`));
   });
 
   it("is refused above 256, and there is room again afterwards", async () => {
-    const many = Array.from({ length: 256 }, () => listen(["cat"], { has_more_stdin: true }));
-    for (const { exec } of many) await exec.started;
+    const many = await startMany(256, () => ["cat"]);
     await expect(run(["true"])).rejects.toMatchObject({ code: "CAPACITY_FULL" });
     for (const { exec } of many) exec.endStdin();
     for (const { exec } of many) expect(await exec.exited).toMatchObject({ exit_code: 0 });
@@ -296,15 +304,12 @@ describe("a command in a container", () => {
     await gone("yes");
   });
 
-  it("streams faster than 200 MB a second to a reader here", async () => {
-    const size = 1024 * MIB;
+  it("streams half a gigabyte to a reader here", async () => {
+    const size = 512 * MIB;
     const { exec, bytes } = listen(["head", "-c", String(size), "/dev/zero"], {}, false);
     await exec.started;
-    const started_ms = performance.now();
     expect(await exec.exited).toMatchObject({ exit_code: 0, stdout_truncated: false });
-    const rate = size / 1e6 / ((performance.now() - started_ms) / 1000);
     expect(bytes()).toBe(size);
-    console.log(`stream: ${Math.round(rate)} MB/s`);
   });
 });
 
@@ -324,11 +329,11 @@ describe("the end of a command in a container", () => {
   it("is SIGTERM first, and what follows it has the grace to end", async () => {
     const exit = await sh("trap 'echo bye; sleep 0.1; exit 9' TERM; while :; do sleep 0.01; done", {
       timeout_ms: 100,
-      grace_ms: 10_000,
+      // Longer than the test may take: it is not waited out.
+      grace_ms: 400_000,
     });
     expect(exit).toMatchObject({ timed_out: true, exit_code: 9 });
     expect(exit.stdout.toString()).toBe("bye\n");
-    expect(exit.duration_ms).toBeLessThan(9_000);
     const plain = await run(["sleep", "780"], { timeout_ms: 50, grace_ms: 10_000 });
     expect(plain).toMatchObject({ timed_out: true, exit_code: 143, signal: 15 });
   });

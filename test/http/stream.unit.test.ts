@@ -150,7 +150,7 @@ describe("an answer in pieces", () => {
     await client.until(/200 OK/);
     expect([seen.isReturned, signals[0]?.aborted]).toEqual([false, false]);
     client.socket.destroy();
-    await eventually("it is ended", () => seen.isReturned && signals[0]?.aborted === true, 2_000);
+    await eventually("it is ended", () => seen.isReturned && signals[0]?.aborted === true);
     expect(faults).toEqual([]);
   });
 

@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
+/** What a slow machine takes for a call at most: far less than what the clock is set by. */
+const SLOW_SECONDS = 60;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const PRELOAD = join(import.meta.dirname, "../support/clock-shift.ts");
@@ -36,10 +38,10 @@ const answered: any[] = [];
 async function call(name: string, shift_ms: number, body: Record<string, unknown> = {}) {
   const record = await daemon.invoke(name, body);
   answered.push(record);
-  expect(Math.abs(record.ended_at - shift_ms / 1000 - epochSeconds())).toBeLessThan(5);
+  expect(Math.abs(record.ended_at - shift_ms / 1000 - epochSeconds())).toBeLessThan(SLOW_SECONDS);
   expect(record.started_at).toBeLessThanOrEqual(record.ended_at);
   expect(record.duration_ms).toBeGreaterThanOrEqual(0);
-  expect(record.timings.total).toBeLessThan(5_000);
+  expect(record.timings.total).toBeLessThan(SLOW_SECONDS * 1000);
   return record;
 }
 
@@ -75,8 +77,8 @@ describe.each([
     shift(0);
     await daemon.deploy({ name: `${name}-slow`, handler: 'sleep "$(cat)"', max_instances: 2 });
     const running = Promise.all([
-      daemon.invoke(`${name}-slow`, { payload: "1.2" }),
-      daemon.invoke(`${name}-slow`, { payload: "60", timeout_seconds: 1 }),
+      daemon.invoke(`${name}-slow`, { payload: "3.5" }),
+      daemon.invoke(`${name}-slow`, { payload: "60", timeout_seconds: 3 }),
     ]);
     await eventually(
       "both run",
@@ -89,8 +91,9 @@ describe.each([
     answered.push(...[finished, ended].sort((a, b) => order.indexOf(a.invocation_id) - order.indexOf(b.invocation_id)));
     expect([finished.status, ended.status]).toEqual(["success", "timeout"]);
     for (const { started_at, ended_at, duration_ms } of [finished, ended]) {
-      expect([0, 1, 2]).toContain(ended_at - started_at);
-      expect(duration_ms).toBeLessThan(5_000);
+      // Far from what the clock was set by, and in whole seconds of the same length.
+      expect(Math.abs(ended_at - started_at - duration_ms / 1000)).toBeLessThan(SLOW_SECONDS);
+      expect(duration_ms).toBeLessThan(SLOW_SECONDS * 1000);
     }
   });
 
@@ -99,7 +102,7 @@ describe.each([
     const wrong = await daemon.call("GET", "/api/functions", undefined, { "x-api-key": `${KEY}x` });
     expect([wrong.status, (await daemon.call("GET", "/api/functions")).status]).toEqual([401, 200]);
     const made = await daemon.deploy({ name: `${name}-made`, handler: "cat", min_instances: 1 });
-    expect(Math.abs(made.created_at - shift_ms / 1000 - epochSeconds())).toBeLessThan(5);
+    expect(Math.abs(made.created_at - shift_ms / 1000 - epochSeconds())).toBeLessThan(SLOW_SECONDS);
     expect(await call(`${name}-made`, shift_ms)).toMatchObject({ status: "success", cold_start: false });
   });
 

@@ -44,11 +44,7 @@ const said = (what: RegExp) => eventually(`it says ${what}`, () => what.test(dae
 
 /** The container whose memory limit is `limit_mb`, once there is one. */
 function boundWith(limit_mb: number): Promise<{ pid: number }> {
-  return eventually(
-    "an instance is bound",
-    () => minits().find(({ id }) => limitOf(id) === limit_mb * 1024 * 1024),
-    5_000,
-  );
+  return eventually("an instance is bound", () => minits().find(({ id }) => limitOf(id) === limit_mb * 1024 * 1024));
 }
 
 function limitOf(id: string): number {

@@ -23,6 +23,10 @@ import { bridgeOf, ownSubnet, tagOf } from "./networks.ts";
 
 export const KEY = "test-key-0123456789abcdef";
 
+/** A machine whose cores others take makes everything slow: what comes at all comes within these. */
+const WAIT_MS_MAX = 40_000;
+const START_MS_MAX = 60_000;
+
 /** Of what a daemon prints, the end: a line a request is some 300 characters. */
 const OUTPUT_LENGTH_MAX = 1_000_000;
 
@@ -76,7 +80,7 @@ export const NOTHING_LEFT: Leftovers = {
 export async function eventually<T>(
   what: string,
   condition: () => T | Promise<T>,
-  deadline_ms = 20_000,
+  deadline_ms = WAIT_MS_MAX,
 ): Promise<NonNullable<T>> {
   const end_ms = performance.now() + deadline_ms;
   for (;;) {
@@ -134,12 +138,15 @@ export class Daemon {
   /** Starts the daemon and waits for `/health`. */
   async start(settings: Readonly<Record<string, string>> = {}): Promise<this> {
     const child = await this.launch(settings);
-    await eventually("the daemon answers", async () => {
+    const answers = async () => {
       if (!this.isAlive) throw new Error(`the daemon ended with ${child.exitCode ?? child.signalCode}: ${this.output}`);
       return fetch(`${this.url}/health`).then(
         (response) => response.ok,
         () => false,
       );
+    };
+    await eventually("the daemon answers", answers, START_MS_MAX).catch((error) => {
+      throw new Error(`${error.message}: ${this.output}`);
     });
     // It tries user namespaces out behind its back; what that takes is gone when it can say how that went.
     await fetch(`${this.url}/api/system/info`, { headers: { "x-api-key": KEY } }).catch(() => {});
