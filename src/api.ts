@@ -49,6 +49,7 @@ const TAGS = {
   functions: "Versioned code that runs in warm containers when it is called.",
   containers: "Isolated processes with their own file system and address, which live until they are deleted.",
   oci: "OCI images, which containers are made of.",
+  "build-contexts": "Files that builds of images copy from; they expire.",
   volumes: "Files that containers mount and that outlive them.",
   secrets: "Encrypted values of the tenant for its functions; no response contains them.",
   terminal: "Interactive shells in containers.",

@@ -48,6 +48,7 @@ import { Spools } from "./http/spool.ts";
 import { makeDirectory } from "./installation/directories.js";
 import { profileImage } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
+import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
 import { LayerChecks } from "./oci/layers/checker.ts";
 import { Pulls } from "./oci/pulls.ts";
@@ -172,6 +173,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const idempotency = new Idempotency({ store, clock, log });
   const used = async () => [...(await functions.images()), ...(await containers.images())];
   const tenant_images = new TenantImages({ ...owned, images: () => engine.images, used });
+  const build_contexts = new BuildContexts({ ...owned, storage: () => engine.storage, files: () => engine.files });
+  undo.add(() => build_contexts.close());
   const pulls = makePulls(base, {
     engine,
     events,
@@ -191,6 +194,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     containers,
     volumes,
     tenant_images,
+    build_contexts,
     secrets,
     operations,
     events,
@@ -214,7 +218,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool, code },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
-    oci: { images: tenant_images, pulls, registry_credentials, operations },
+    oci: { images: tenant_images, pulls, contexts: build_contexts, registry_credentials, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
@@ -245,6 +249,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   launcher.setApiUrl(serving.inner.url);
   await tenants.boot();
   await code.boot();
+  await build_contexts.boot();
   await functions.boot(adopted);
   await volumes.boot();
   await execs.boot();
@@ -263,7 +268,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  const expiring = [operations, events, audit, idempotency, code, tenant_images];
+  const expiring = [operations, events, audit, idempotency, code, tenant_images, build_contexts];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));

@@ -30,7 +30,7 @@ enum {
   ENABLED_FULL = 2,
 };
 
-static const char *const kinds[] = {"containers", "volumes", "snapshots", "code"};
+static const char *const kinds[] = {"containers", "volumes", "snapshots", "code", "contexts"};
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
 /* Quota groups of level 0 are the subvolumes'; that of the whole pool has level 1 and the number of its root's tree. */

@@ -50,6 +50,8 @@ export const FAILPOINTS = [
   "oci.pull.stored",
   "oci.pull.committed",
   "oci.delete.stored",
+  "oci.context.unpacked",
+  "oci.context.deleted",
   "volumes.create.made",
   "volumes.delete.ended",
   "volumes.delete.removed",

@@ -23,6 +23,25 @@ export const IMAGE_LIMITS = {
   registry_auth_file_bytes_max: 1024 * 1024,
   /** Environment, labels and other fields of a record: builders keep up to 100 KB in labels. */
   image_details_bytes_max: 256 * 1024,
+  /** A build context as sent, as raw bytes; in JSON `base64_body_bytes_max` holds. */
+  context_archive_bytes_max: 192 * 1024 * 1024,
+  /** Its files and its entries: the largest projects with their dependencies have some 100,000. */
+  context_bytes_max: 2 * 1024 * 1024 * 1024,
+  context_entries_max: 200_000,
+  /** Disk of a context in MiB: its files, the rest of their last blocks, and what btrfs needs for each entry. */
+  context_disk_mb: 3_072,
+  /** Counted beside the bytes of files: what an entry takes on the disk. */
+  context_entry_bytes: 2_048,
+  /** From the upload of a context to its end. */
+  context_seconds: 3_600,
+  /** Uploads at once: each has a process and 2 MB of buffers. */
+  context_uploads_per_tenant_max: 2,
+  context_uploads_max: 8,
+  /** Part of the storage pool that contexts of all tenants may take, and those of one tenant by default. */
+  context_disk_ratio: 0.25,
+  tenant_context_disk_ratio: 0.05,
+  /** Contexts of a tenant, unless the operator sets another limit. */
+  tenant_contexts_default: 20,
   /** Images of a tenant, unless the operator sets another limit. */
   tenant_images_default: 200,
   /** Part of the image store's disk that images of one tenant may need. */

@@ -117,6 +117,11 @@ const LIMIT_GROUPS = {
     image_bytes_max: "Size of the compressed layers of an image.",
     layer_entries_max: "Files and directories of one layer.",
     image_details_bytes_max: "Size of the environment, labels and other settings of an image.",
+    context_archive_bytes_max: "Size of a build context as sent.",
+    context_bytes_max: "Size of the unpacked files of a build context.",
+    context_entries_max: "Files and directories of a build context.",
+    context_seconds: "Time after which a build context expires.",
+    context_uploads_per_tenant_max: "Concurrent uploads of build contexts of a tenant.",
   },
   Containers: {
     containers_max: "API containers on this node (setting HEARTH_CONTAINERS_MAX).",

@@ -13,6 +13,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
+import { paced } from "../base/upload-pace.ts";
 import type { ArchiveReader, Files } from "../engine/ports.ts";
 import { type ArchiveBytes, readZip } from "./zip.ts";
 
@@ -42,7 +43,11 @@ export class CodeArchives {
 
   /** Resolves when the format is known. Rejects with INVALID_ARGUMENT, BODY_TOO_LARGE, REQUEST_TIMEOUT, CAPACITY_FULL. */
   async open(source: AsyncIterable<Uint8Array>): Promise<ArchiveReader> {
-    const pieces = this.#paced(source);
+    const pieces = paced(source, {
+      clock: this.#clock,
+      bytes_max: LIMITS.code_archive_bytes_max,
+      what: "archive",
+    });
     const first: Uint8Array[] = [];
     let head = Buffer.alloc(0);
     while (head.length < HEAD_BYTES) {
@@ -58,25 +63,6 @@ export class CodeArchives {
       bytes_max: LIMITS.code_stream_bytes_max,
       entries_max: LIMITS.code_entries_max,
     });
-  }
-
-  /** B1. Throws BODY_TOO_LARGE. */
-  async *#paced(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
-    let [all_bytes, bytes, waited_ms] = [0, 0, 0];
-    let from_ms = this.#clock.monotonicMs();
-    for await (const piece of source) {
-      waited_ms += this.#clock.monotonicMs() - from_ms;
-      bytes += piece.length;
-      all_bytes += piece.length;
-      if (all_bytes > LIMITS.code_archive_bytes_max)
-        throw new AppError("BODY_TOO_LARGE", `archive too large (limit ${LIMITS.code_archive_bytes_max} bytes)`);
-      if (waited_ms >= LIMITS.upload_stall_ms) {
-        if (bytes < LIMITS.spool_bytes_min) throw tooSlow(bytes, waited_ms);
-        [bytes, waited_ms] = [0, 0];
-      }
-      yield piece;
-      from_ms = this.#clock.monotonicMs();
-    }
   }
 
   async #hold(source: AsyncIterable<Uint8Array>): Promise<ArchiveBytes> {
@@ -123,14 +109,6 @@ async function* chain(
   } finally {
     await rest.return();
   }
-}
-
-function tooSlow(bytes: number, waited_ms: number): AppError {
-  const { spool_bytes_min, upload_stall_ms } = LIMITS;
-  return new AppError(
-    "REQUEST_TIMEOUT",
-    `upload too slow: ${bytes} bytes in ${Math.round(waited_ms)} ms (at least ${spool_bytes_min} in ${upload_stall_ms} ms)`,
-  );
 }
 
 async function write(file: FileHandle, bytes: Uint8Array, at: number): Promise<void> {

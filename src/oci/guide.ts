@@ -15,6 +15,7 @@ export const imagesGuide: Guide<"oci"> = {
     "POST /api/containers with image and oci: true makes a container of an image.",
     "POST /api/oci/images/tag gives an image an additional reference.",
     "DELETE /api/oci/images deletes a reference; the last one deletes the image.",
+    "POST /api/build-contexts stores the files that a build copies from; they expire after an hour.",
   ],
   machine: operationStates,
   states: {
@@ -38,6 +39,11 @@ export const imagesGuide: Guide<"oci"> = {
     "image_bytes_max",
     "layer_entries_max",
     "image_details_bytes_max",
+    "context_archive_bytes_max",
+    "context_bytes_max",
+    "context_entries_max",
+    "context_seconds",
+    "context_uploads_per_tenant_max",
   ],
   examples: IMAGE_EXAMPLES,
 };

@@ -6,6 +6,8 @@ import { guideRoutes } from "../docs/guide.ts";
 import { route } from "../http/route.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
+import { contextRoutes } from "./contexts/routes.ts";
+import type { BuildContexts } from "./contexts/service.ts";
 import { registryRoutes } from "./credentials/routes.ts";
 import type { RegistryCredentials } from "./credentials/service.ts";
 import { imagesGuide } from "./guide.ts";
@@ -32,6 +34,7 @@ export interface ImageRoutesOptions {
   readonly images: TenantImages;
   readonly pulls: Pulls;
   readonly registry_credentials: RegistryCredentials;
+  readonly contexts: BuildContexts;
   readonly operations: Operations;
 }
 
@@ -55,6 +58,7 @@ export function imageRoutes(options: ImageRoutesOptions) {
     ...pullRoutes(options),
     ...findRoutes(options),
     ...changeRoutes(options),
+    ...contextRoutes(options),
     ...registryRoutes(options.registry_credentials),
   ];
   const readiness = {

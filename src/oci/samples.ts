@@ -53,6 +53,15 @@ export const SAMPLES = {
     size_bytes: 8_082_944,
   },
   deleted: { success: true as const, message: "image deleted", reference: "docker.io/library/alpine:3.20" },
+  /** A Dockerfile and hello.txt. */
+  context_archive:
+    "H4sIAAAAAAACA+3UsQrCMBSF4cx9ijxBmtgmAVfFTSpujkUiFosttYKPb8lmwbEV9f+WewnZDueqVExOD7y1cQ7GM+7GZtoYa1x8d9obIa2Ywf3Wl52U4k+pdN0cL6E7VXWYMn+X5+/zz+xr/mb4P+SvyX9ym32xlWXdVtewzNRCJ6tid5BKpmXbJgK/3/9zqOtG9Y9efKz/2o3uv/cZ/Z9FTJ+iAwAAAAAAAAAAAADw1Z4mJ/BoACgAAA==",
+  context: {
+    context_id: "ctx_6k1wz9v4c2qj8rtd",
+    size_bytes: 35,
+    created_at: 1_795_262_400,
+    expires_at: 1_795_266_000,
+  },
   health: { status: "ok" as const, concern: "oci" as const, image_count: 1, reason: null },
   handle: {
     success: true as const,

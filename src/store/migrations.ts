@@ -462,4 +462,22 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX oci_images_shared ON oci_images (seq) WHERE is_shared = 1",
     ],
   },
+  {
+    version: 17,
+    statements: [
+      // `disk_mb` is what the limits count.
+      `CREATE TABLE build_contexts (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        tenant_id TEXT NOT NULL,
+        node_seq INTEGER NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        disk_mb INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+      )`,
+      "CREATE INDEX build_contexts_in_order ON build_contexts (tenant_id, seq)",
+      "CREATE INDEX build_contexts_by_expiry ON build_contexts (node_seq, expires_at)",
+    ],
+  },
 ];

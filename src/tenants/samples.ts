@@ -47,6 +47,8 @@ const usage: TenantDetail["usage"] = {
   secrets: 2,
   images: 1,
   image_mb: 8,
+  build_contexts: 0,
+  build_context_mb: 0,
   disk_mb: 4_096,
   container_memory_mb: 1_024,
   execs: 1,

@@ -66,6 +66,8 @@ export interface TenantsOptions {
   readonly containers: Containers;
   readonly volumes: Volumes;
   readonly tenant_images: TenantImages;
+  /** Removes the files that a tenant uploaded for builds. */
+  readonly build_contexts: { eraseAll(tenant_id: string): Promise<void> };
   readonly secrets: Secrets;
   /** Bounds the requests of a tenant at every listener; null: no bound. */
   readonly rates: { set(tenant_id: string, per_second: number | null): void };
@@ -260,7 +262,7 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions, code, containers, volumes, tenant_images } = this.#options;
+    const { store, functions, code, containers, volumes, tenant_images, build_contexts } = this.#options;
     const { secrets, operations, events, idempotency } = this.#options;
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
@@ -272,7 +274,8 @@ export class Tenants {
     await secrets.eraseAll(tenant_id);
     await code.eraseAll(tenant_id);
     await operations.erase(tenant_id);
-    // After its pulls have ended.
+    // After its pulls and builds have ended.
+    await build_contexts.eraseAll(tenant_id);
     await tenant_images.eraseAll(tenant_id);
     failpoint("tenants.delete.emptied");
     await events.erase(tenant_id);

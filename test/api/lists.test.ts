@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Commands } from "../support/command.ts";
 import { Daemon, KEY } from "../support/daemon.ts";
+import { archive } from "../support/file-helper.ts";
 import { plant, plantCopies, plantImage } from "../support/planted.ts";
 
 const COUNT = 1_005;
@@ -47,6 +48,8 @@ beforeAll(async () => {
   const stopped = await daemon.call("POST", `/api/containers/${container.container_id}/stop?execution=async`, {});
   const { operation_id } = stopped.body;
   await daemon.call("POST", "/api/volumes", { name: "origin" });
+  const content = archive({ name: "f", content: "x" }).toString("base64");
+  const { body: context } = await daemon.call("POST", "/api/build-contexts", { content });
   plantImage(daemon, "default", "docker.io/library/origin:1");
   const of_function = `function_seq = (SELECT seq FROM functions WHERE id = '${function_id}')`;
   const byId = ({ id = "" }: Record<string, string>) => id;
@@ -84,6 +87,11 @@ beforeAll(async () => {
       changed: { reference: "'docker.io/copy/n' || n.i || ':' || n.i", tenant_id },
       keyOf: ({ reference = "" }) => reference,
     },
+    contexts: {
+      ...{ path: "/api/build-contexts", field: "build_contexts", table: "build_contexts" },
+      ...{ original: `id = '${context.context_id}'`, changed: { id: "'ctx_' || n.i", tenant_id } },
+      keyOf: ({ context_id = "" }) => context_id,
+    },
     operations: {
       ...{ path: "/api/operations", field: "operations", table: "operations", original: `id = '${operation_id}'` },
       changed: { id: "'op_' || n.i", tenant_id, status: "'succeeded'", completed_at: "o.created_at" },
@@ -111,7 +119,9 @@ function fill({ table, original, changed }: Kind, count: number, from: number): 
   plantCopies(daemon, "function_versions", `id = '${version_id}'`, version, all_count, from);
 }
 
-const KINDS = "functions versions invocations containers jobs volumes images operations tenants keys".split(" ");
+const KINDS = "functions versions invocations containers jobs volumes images contexts operations tenants keys".split(
+  " ",
+);
 
 describe("a list", () => {
   it.each(KINDS)("of %s is whole up to 1,000 entries, then goes on behind next_cursor", async (name) => {

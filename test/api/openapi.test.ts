@@ -107,6 +107,9 @@ const ORDER = [
   "tagImage",
   "updateImage",
   "deleteImage",
+  "createBuildContext",
+  "listBuildContexts",
+  "deleteBuildContext",
   "setSecret",
   "listSecrets",
   "getSecret",
@@ -140,6 +143,7 @@ const MADE: Readonly<Record<string, readonly [placeholder: string, field: string
   createContainer: ["container_id", "container_id"],
   execInContainer: ["job_id", "job_id"],
   createTerminalSession: ["session_id", "session_id"],
+  createBuildContext: ["context_id", "context_id"],
 };
 
 function filledBody(example: unknown, made: ReadonlyMap<string, string>): unknown {

@@ -127,6 +127,7 @@ const LEARNT = [
   "name",
   "invocation_id",
   "container_id",
+  "context_id",
   "job_id",
   "operation_id",
   "session_id",
@@ -149,6 +150,11 @@ const containersOf = async (key: string): Promise<{ container_id: string }[]> =>
 const functionsOf = async (key: string): Promise<{ id: string; name: string }[]> =>
   (await daemon.call("GET", "/api/functions?limit=1000", undefined, asKey(key))).body.functions;
 
+const contextsOf = async (key: string): Promise<string[]> =>
+  (await daemon.call("GET", "/api/build-contexts?limit=1000", undefined, asKey(key))).body.build_contexts.map(
+    ({ context_id }: { context_id: string }) => context_id,
+  );
+
 /** Deletes all but the `kept` newest functions, and what else requests have made. */
 async function deleteAllBut(kept: number): Promise<void> {
   for (const key of callers()) {
@@ -163,6 +169,9 @@ async function deleteAllBut(kept: number): Promise<void> {
       const path = `/api/volumes/${encodeURIComponent(name)}?execution=sync`;
       // Refused (409) while one of the containers above is kept and has it; gone (404) where a request deleted it before.
       expect([200, 404, 409]).toContain((await daemon.call("DELETE", path, undefined, asKey(key))).status);
+    }
+    for (const context_id of (await contextsOf(key)).slice(kept)) {
+      await daemon.call("DELETE", `/api/build-contexts/${context_id}`, undefined, asKey(key));
     }
     const { body } = await daemon.call("GET", "/api/api-keys", undefined, asKey(key));
     const made = body.api_keys.filter(({ id }: { id: string }) => id !== "bootstrap" && !keys.kept_ids.has(id));
@@ -195,6 +204,7 @@ async function tidy(kept = 8): Promise<void> {
     other_version: ["1", "2", "3"],
     pid: state.there.pid ?? [],
     container_id: (await containersOf(keys.tenant)).map(({ container_id }) => container_id),
+    context_id: await contextsOf(keys.tenant),
     job_id: state.there.job_id ?? [],
     operation_id: state.there.operation_id ?? [],
     session_id: state.there.session_id ?? [],

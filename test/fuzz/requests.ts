@@ -125,6 +125,7 @@ const NOWHERE: Readonly<Record<string, string>> = {
   tenant_id: "ten_0000000000000000",
   operation_id: "op_0000000000000000",
   container_id: "ctr_0000000000000000",
+  context_id: "ctx_0000000000000000",
   job_id: "job_0000000000000000",
   session_id: "sess_000000000000",
   pid: "4000000",

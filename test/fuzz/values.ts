@@ -6,6 +6,7 @@
 import fc from "fast-check";
 import { z } from "zod";
 import { LIMITS } from "../../src/base/limits.ts";
+import { archive } from "../support/file-helper.ts";
 
 type Schema = {
   readonly type?: string | readonly string[];
@@ -54,7 +55,7 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   idle_seconds: [60, null],
   disk_limit_mb: [64, null],
   gpu_count: [0],
-  content: ["eA==", ""],
+  content: ["eA==", "", archive({ name: "f", content: "1\n" }).toString("base64")],
   reference: [LOCAL_IMAGE, LOCAL_IMAGE, `containers-storage:${LOCAL_IMAGE}`],
   target: ["n1:1", LOCAL_IMAGE],
   platform: [null],

@@ -85,6 +85,9 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "oci.pull.stored": [],
   "oci.pull.committed": [],
   "oci.delete.stored": [],
+  // Passed by build-contexts.test.ts.
+  "oci.context.unpacked": [],
+  "oci.context.deleted": [],
   "volumes.create.made": boxes(1),
   "volumes.delete.ended": boxes(1),
   "volumes.delete.removed": boxes(1),

@@ -52,7 +52,7 @@ export interface Leftovers {
   readonly crun_files: readonly string[];
   /** Loop devices of its storage pool. */
   readonly loops: readonly string[];
-  /** Subvolumes of containers, volumes and unfinished uploads of code, as the launcher sees them in the storage pool. */
+  /** Subvolumes of containers, volumes, build contexts and unfinished uploads of code, as the launcher sees them in the storage pool. */
   readonly subvolumes: readonly string[];
   /** Archives of code that are being read. */
   readonly code_uploads: readonly string[];
@@ -330,7 +330,7 @@ export function leftoversOf(owner: Pick<Config, "host_tag" | "bridge" | "data_di
     image_containers: named.filter((name) => name.includes(tag)),
     loops: loopsOf(data_dir),
     subvolumes: launchers.flatMap((pid) =>
-      ["containers", "volumes", "code"].flatMap((kind) =>
+      ["containers", "volumes", "contexts", "code"].flatMap((kind) =>
         entriesOf(`/proc/${pid}/root${data_dir}/area/${kind}`).filter((name) => kind !== "code" || isUnfinished(name)),
       ),
     ),

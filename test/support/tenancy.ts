@@ -1,5 +1,6 @@
 /** Two tenants with one of everything, and requests in somebody's name whose answers can be compared byte by byte. */
 import { type Daemon, KEY } from "./daemon.ts";
+import { archive } from "./file-helper.ts";
 import { plantImage, plantOperation } from "./planted.ts";
 import { zip } from "./zip.ts";
 
@@ -31,6 +32,7 @@ export type Ids = Readonly<
     | "tenant_id"
     | "operation_id"
     | "container_id"
+    | "context_id"
     | "job_id"
     | "pid"
     | "path"
@@ -91,19 +93,8 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
 export function missing(ids: Ids): Ids {
-  const {
-    function_id,
-    invocation_id,
-    name,
-    key_id,
-    tenant_id,
-    operation_id,
-    container_id,
-    job_id,
-    path,
-    session_id,
-    registry,
-  } = ids;
+  const { function_id, invocation_id, name, key_id, tenant_id, operation_id, path } = ids;
+  const { container_id, context_id, job_id, session_id, registry } = ids;
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -114,6 +105,7 @@ export function missing(ids: Ids): Ids {
     tenant_id: other(tenant_id, "ten_".length),
     operation_id: other(operation_id, "op_".length),
     container_id: other(container_id, "ctr_".length),
+    context_id: other(context_id, "ctx_".length),
     job_id: other(job_id, "job_".length),
     pid: "4000000",
     session_id: other(session_id, "sess_".length),
@@ -147,6 +139,8 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
   const contained = await makeContainer(call, name);
   plantImage(daemon, tenant_id, `docker.io/library/${name}-function:latest`);
+  const content = archive({ name: `${name}-file`, content: `${name}-content` }).toString("base64");
+  const { context_id } = await call("POST", "/api/build-contexts", { content });
   const extra = await call("POST", "/api/api-keys", { name: `${name}-extra`, scopes: ["read"] });
   const ids = {
     function_id: id,
@@ -155,6 +149,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     key_id: extra.id,
     tenant_id,
     operation_id: plantOperation(daemon, { tenant_id, message: `${name}-message` }),
+    context_id,
     version: "3",
     other_version: "2",
     ...contained,
@@ -226,6 +221,7 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     registries: await get("/api/oci/registries"),
     images: await get("/api/oci/images"),
     image: await get(`/api/oci/images/inspect?reference=${name}`),
+    build_contexts: await get("/api/build-contexts"),
     tenant: await get(`/api/tenants/${tenant_id}`, KEY),
   };
 }

@@ -1,7 +1,7 @@
 /** The engine's port: the storage pool, in which every container, volume and tree of code has a subvolume with a limit of its own. */
 
-/** `code`: trees of functions' files, which instances mount read-only (`Instances.attach`). */
-export type SubvolumeKind = "containers" | "volumes" | "snapshots" | "code";
+/** `code`: trees of functions' files, which instances mount read-only (`Instances.attach`). `contexts`: files of builds. */
+export type SubvolumeKind = "containers" | "volumes" | "snapshots" | "code" | "contexts";
 
 export interface SubvolumeName {
   readonly kind: SubvolumeKind;
