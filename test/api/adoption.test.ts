@@ -94,7 +94,7 @@ describe("after kill -9 of the daemon", () => {
   });
 
   it("instances of a function that was paused or deleted meanwhile do not come back", async () => {
-    const { id } = await daemon.deploy({ name: "paused", handler: "sleep 0.5; cat" });
+    const { id } = await daemon.deploy({ name: "paused", handler: "sleep 5; cat" });
     const running = daemon.invoke("paused").catch(() => null);
     await eventually("it runs", async () => (await poolOf(id)).busy_count === 1);
     const pause = daemon.call("POST", `/api/functions/${id}/pause`).catch(() => null);

@@ -92,16 +92,18 @@ describe("a function with api_access", () => {
 
   it("cannot outlast its own deadline by what it calls", async () => {
     await daemon.deploy({ name: "long", handler: "sleep 30" });
-    await daemon.deploy({ name: "short", handler: calling("long"), api_access: true, timeout_seconds: 1 });
+    // The call that it made ends a moment before it: it goes on.
+    const handler = `${calling("long")}; sleep 30`;
+    await daemon.deploy({ name: "short", handler, api_access: true, timeout_seconds: 1 });
     expect(await daemon.invoke("short")).toMatchObject({ status: "timeout" });
     await eventually("the nested call has ended too", async () => (await inFlight()) === 0);
   });
 
   it("gives what it calls no more time than it has left when that begins", async () => {
-    const { id } = await daemon.deploy({ name: "queued", handler: "sleep 1.6", max_instances: 1 });
-    // The third waits for one of the first two, and would end 0.2 s after the deadline of all.
-    const handler = `for i in 1 2 3; do ${calling("queued")} & done; wait`;
-    await daemon.deploy({ name: "eager", handler, api_access: true, timeout_seconds: 3 });
+    const { id } = await daemon.deploy({ name: "queued", handler: "sleep 3.2", max_instances: 1 });
+    // The third waits for one of the first two, and would end 0.4 s after the deadline of all.
+    const handler = `for i in 1 2 3; do ${calling("queued")} & done; wait; sleep 30`;
+    await daemon.deploy({ name: "eager", handler, api_access: true, timeout_seconds: 6 });
     expect(await daemon.invoke("eager")).toMatchObject({ status: "timeout" });
     const records = await eventually("all three have ended", async () => {
       const { invocations } = (await daemon.call("GET", `/api/functions/${id}/invocations`)).body;
@@ -115,7 +117,7 @@ describe("calls in flight", () => {
   it("beyond a function's concurrency_limit are refused at once, others are not", async () => {
     const handler = 'sleep "$(cat)"';
     const { id } = await daemon.deploy({ name: "limited", handler, concurrency_limit: 2, max_instances: 1 });
-    const running = ["1", "0"].map((payload) => daemon.invoke("limited", { payload }));
+    const running = ["3", "0"].map((payload) => daemon.invoke("limited", { payload }));
     await eventually("one runs and one waits", async () => (await inFlight()) === 2);
     const refused = await daemon.call("POST", "/api/functions/invoke/limited", { payload: "0" });
     expect([refused.status, refused.body.error_code, refused.body.retry_after]).toEqual([429, "CONCURRENCY_LIMIT", 1]);
@@ -131,9 +133,9 @@ describe("calls in flight", () => {
   });
 
   it("of one tenant beyond the setting are refused at once", async () => {
-    await daemon.deploy({ name: "tenant", handler: "sleep 2", max_instances: 1 });
+    await daemon.deploy({ name: "tenant", handler: "sleep 10", max_instances: 1 });
     const answers = await Promise.all(
-      Array.from({ length: 61 }, () => daemon.call("POST", "/api/functions/invoke/tenant", { timeout_seconds: 1 })),
+      Array.from({ length: 61 }, () => daemon.call("POST", "/api/functions/invoke/tenant", { timeout_seconds: 4 })),
     );
     const codes = answers.map(({ body }) => body.error_code).filter((code) => code === "CONCURRENCY_LIMIT");
     expect(codes).toHaveLength(1);

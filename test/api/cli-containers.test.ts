@@ -140,10 +140,14 @@ describe("a container's life", () => {
   });
 
   it("is seen in its log, its processes and what it uses", async () => {
-    await out("run", "-d", "--name", "talks", "--", "sh", "-c", "echo first; sleep 1; echo last; exit 1");
+    const script = "echo first; until [ -e /go ]; do sleep 0.1; done; echo last; exit 1";
+    await out("run", "-d", "--name", "talks", "--", "sh", "-c", script);
     expect(await out("top", "talks")).toContain("sh -c");
     expect(await out("stats", "--no-stream", "box")).toMatch(/^box +\d+\.\d %/m);
-    expect(await out("logs", "-f", "talks")).toBe("first\nlast\n");
+    const follow = shell().start("hearth", ["logs", "-f", "talks"]);
+    await follow.shows(/first/);
+    await out("exec", "talks", "--", "touch", "/go");
+    expect(await follow.ended).toMatchObject({ code: 0, out: "first\nlast\n" });
     expect(await out("logs", "--limit", "1", "talks")).toBe("last\n");
     expect((await answer("logs", "talks")).logs).toHaveLength(2);
     await out("rm", "talks");

@@ -192,7 +192,7 @@ done
 export async function handler(n) {
   most = Math.max(most, ++running);
   console.log("begin", n);
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  await new Promise((resolve) => setTimeout(resolve, 1_000));
   console.log("end", n);
   running--;
   return most;

@@ -392,7 +392,7 @@ describe("pause and resume", () => {
 
 describe("verbs at the same time", () => {
   it("let a function that is resumed while its pause still waits for a call serve at once", async () => {
-    const { id } = await daemon.deploy({ name: "turns", handler: "sleep 0.7; cat" });
+    const { id } = await daemon.deploy({ name: "turns", handler: "n=$(cat); [ $n != 1 ] || sleep 3; printf $n" });
     const running = daemon.invoke("turns", { payload: "1" });
     const busy = async () => (await daemon.call("GET", `/api/functions/${id}/pool`)).body.busy_count === 1;
     await eventually("it runs", busy);
@@ -436,7 +436,7 @@ describe("DELETE /api/functions/<id>", () => {
   });
 
   it("lets a running call finish", async () => {
-    const { id } = await daemon.deploy({ name: "lingers", handler: "sleep 0.5; echo finished" });
+    const { id } = await daemon.deploy({ name: "lingers", handler: "sleep 3; echo finished" });
     const running = daemon.invoke("lingers");
     await eventually(
       "it runs",

@@ -361,7 +361,7 @@ describe("an unhealthy container and a crash of the daemon", () => {
   });
 
   it("is checked anew if it still runs, and then restarted", async () => {
-    const { container_id } = await made("stays", 5);
+    const { container_id } = await made("stays", 10);
     await crash(container_id, 0);
     const { pid } = await user.get(container_id);
     expect(pid).not.toBeNull();

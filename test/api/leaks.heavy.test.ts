@@ -25,7 +25,7 @@ describe("a daemon", () => {
   });
 
   it("leaves nothing after SIGTERM, with calls in flight answered first", async () => {
-    await daemon.deploy({ name: "in-flight", handler: "sleep 1; echo done" });
+    await daemon.deploy({ name: "in-flight", handler: "sleep 3; echo done" });
     const running = daemon.invoke("in-flight");
     await eventually(
       "it runs",

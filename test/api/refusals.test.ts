@@ -173,7 +173,7 @@ describe("invoke refuses", () => {
   });
 
   it("calls beyond a full queue, with the time to wait", async () => {
-    await daemon.deploy({ name: "narrow", handler: "sleep 1", max_instances: 1 });
+    await daemon.deploy({ name: "narrow", handler: "sleep 2", max_instances: 1 });
     const calls = [...Array(6).keys()].map(() => daemon.call("POST", "/api/functions/invoke/narrow", {}));
     const answers = await Promise.all(calls);
     const full = answers.filter(({ status }) => status === 429);
@@ -187,7 +187,7 @@ describe("invoke refuses", () => {
   });
 
   it("a call whose deadline passes in the queue", async () => {
-    await daemon.deploy({ name: "slow", handler: "sleep 2", max_instances: 1 });
+    await daemon.deploy({ name: "slow", handler: "sleep 4", max_instances: 1 });
     const first = daemon.call("POST", "/api/functions/invoke/slow", {});
     await eventually("it runs", async () => {
       const { body } = await daemon.call("GET", "/api/functions/pool/stats");

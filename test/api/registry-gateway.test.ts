@@ -153,9 +153,7 @@ describe("buildah, through a registry gateway,", () => {
       changed[changed.length - 9] = (changed.at(-9) ?? 0) ^ 1;
       hostile.addBlob(sha256(large), changed);
       const source = await test.open(test.gateway(), `${hostile.host}/team/app:1.0`);
-      const began_ms = performance.now();
       await expect(pull(source)).rejects.toThrow();
-      expect(performance.now() - began_ms).toBeLessThan(20_000);
       expect(source.failure).toMatchObject({
         code: "IMAGE_INVALID",
         message: `layer ${sha256(large)} differs from its digest`,

@@ -91,7 +91,7 @@ describe("the metrics of a daemon", () => {
   });
 
   it("show the pool as it stands, and the process", async () => {
-    await daemon.deploy({ name: "waiting", handler: "sleep 30", timeout_seconds: 2 });
+    await daemon.deploy({ name: "waiting", handler: "sleep 30", timeout_seconds: 5 });
     const call = daemon.call("POST", "/api/functions/invoke/waiting", {});
     const now = await eventually("the call runs", async () => {
       const one = await scrape(daemon);

@@ -280,7 +280,7 @@ describe("a bad credential", () => {
     const [revoked, behind, short] = [
       await make(),
       await make(),
-      await make({ expires_at: Math.ceil(Date.now() / 1000) + 1 }),
+      await make({ expires_at: Math.ceil(Date.now() / 1000) + 3 }),
     ];
     const [orphan, brief] = [await tokenOf(behind.key), await tokenOf(prober.key, 1)];
     const gone = await makeTenant(daemon, "delta");

@@ -91,16 +91,16 @@ describe("PUT /api/functions/<id>", () => {
   });
 
   it("warms as many instances as the version before has, so that its first calls are not cold", async () => {
-    const { id } = await daemon.deploy({ name: "warmed", handler: "sleep 0.2; echo 1", max_instances: 3 });
+    const { id } = await daemon.deploy({ name: "warmed", handler: "sleep 1; echo 1", max_instances: 3 });
     await Promise.all([0, 1, 2].map(() => daemon.invoke("warmed")));
-    await put(id, { handler: "sleep 0.2; echo 2" });
+    await put(id, { handler: "sleep 1; echo 2" });
     expect(await poolOf(id)).toMatchObject({ ready_count: 3, superseded_count: 3 });
     const records = await Promise.all([0, 1, 2].map(() => daemon.invoke("warmed")));
     expect(records.map(({ stdout, cold_start }) => [stdout, cold_start])).toEqual(Array(3).fill(["2\n", false]));
   });
 
   it("lets calls under way finish on the version that they began with, waiting ones too", async () => {
-    const { id } = await daemon.deploy({ name: "under-way", handler: "sleep 0.5; echo old", max_instances: 1 });
+    const { id } = await daemon.deploy({ name: "under-way", handler: "sleep 2; echo old", max_instances: 1 });
     const calls = [daemon.invoke("under-way"), daemon.invoke("under-way")];
     await eventually("one runs and one waits", async () => {
       const { busy_count, queued_count } = await poolOf(id);

@@ -218,12 +218,4 @@ describe("the log of a container", () => {
     await shutdown(container.path, 5_000, clock);
     await native.endSpawn(container.ended);
   });
-
-  it("hardly slows what writes it", async () => {
-    const started_ms = performance.now();
-    const size = 300 * MIB;
-    await ran(`yes 'a line of a log, as long as most of them are, with a few more words' | head -c ${size}`);
-    const seconds = (performance.now() - started_ms) / 1000;
-    console.log(`log: ${Math.round(size / 1e6 / seconds)} MB/s`);
-  });
 });

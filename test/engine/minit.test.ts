@@ -255,7 +255,7 @@ describe("minit init", () => {
     const other = wire.start({ argv: ["sleep", "1000"] });
     const exit = await wire.sh("sh -c 'sleep 1000 & sleep 1000' & sleep 1000", { timeout_ms: 100 });
     expect(exit).toMatchObject({ timed_out: true, exit_code: 137 });
-    expect(insiders()).toHaveLength(1);
+    await eventually("the killed to be gone", () => insiders().length === 1);
     wire.send(FRAME.KILL, other, 4, (frame) => frame.u32(9));
     expect(await wire.end(other)).toMatchObject({ cancelled: true, signal: 9 });
   });
@@ -266,7 +266,7 @@ describe("minit init", () => {
     expect(text(exit.stdout)).toBe("done\n");
     expect(insiders()).toEqual([]);
     expect(await wire.sh("sleep 1000 & echo kept")).toMatchObject({ exit_code: 0, strays: false });
-    expect(insiders()).toHaveLength(1);
+    await eventually("it alone to be there", () => insiders().length === 1);
     expect(await wire.sh("true", { flags: SOLE })).toMatchObject({ strays: true });
     await alone();
   });

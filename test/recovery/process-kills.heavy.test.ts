@@ -95,7 +95,7 @@ describe("kill -9", () => {
   });
 
   it("of the launcher: running calls finish, warm calls go on, cold ones too after a moment", async () => {
-    await daemon.deploy({ name: "through", handler: "sleep 0.3; cat" });
+    await daemon.deploy({ name: "through", handler: "n=$(cat); [ $n != x ] || sleep 3; printf $n" });
     const running = daemon.invoke("through", { payload: "x" });
     await eventually("it runs", async () => (await stats()).busy_count === 1);
     const launcher = daemon.processes().find((line) => line.includes(" launcher "));
@@ -120,23 +120,25 @@ describe("kill -9", () => {
     ["of the OCI runtime in the middle of removals", 5, (line: string) => / crun .* delete /.test(line)],
     ["of the launcher, again and again under load", 700, (line: string) => line.includes(" launcher ")],
   ])("%s: no container is left that nobody knows of", async (_what, pause_ms, isVictim) => {
-    const end_ms = performance.now() + 4_000;
+    const begun_ms = performance.now();
+    let killed = 0;
+    // Longer where the machine is so slow that hardly any was caught.
+    const isOver = () => performance.now() - begun_ms > (killed > 1 ? 4_000 : 60_000);
     const killing = (async () => {
-      let killed = 0;
-      while (performance.now() < end_ms) {
+      while (!isOver()) {
         for (const line of daemon.processes().filter(isVictim)) if (sendSignal(Number(line.split(" ")[0]))) killed++;
         await new Promise((resolve) => setTimeout(resolve, pause_ms));
       }
-      return killed;
     })();
-    for (let n = 0; performance.now() < end_ms; n++) {
+    for (let n = 0; !isOver(); n++) {
       const name = `shaken-${pause_ms}-${n}`;
       const { id } = await daemon.deploy({ name, handler: "cat" });
       const answers = [1, 2, 3].map(() => daemon.call("POST", `/api/functions/invoke/${name}`, { payload: "x" }));
       for (const { status } of await Promise.all(answers)) expect([200, 503]).toContain(status);
       await daemon.call("DELETE", `/api/functions/${id}`);
     }
-    expect(await killing).toBeGreaterThan(1);
+    await killing;
+    expect(killed).toBeGreaterThan(1);
     const known = await eventually(
       "the pool is at rest",
       async () => {

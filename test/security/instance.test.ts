@@ -29,7 +29,7 @@ describe("an instance", () => {
   });
 
   it("runs as a uid of its own, not shared with another instance", async () => {
-    await daemon.deploy({ name: "uid", handler: "id -u; id -G; sleep 0.3", max_instances: 2 });
+    await daemon.deploy({ name: "uid", handler: "id -u; id -G; sleep 1", max_instances: 2 });
     const both = await Promise.all([daemon.invoke("uid"), daemon.invoke("uid")]);
     const ids = both.map(({ stdout }) => stdout.split("\n"));
     for (const [uid, groups] of ids) {
