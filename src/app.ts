@@ -48,8 +48,10 @@ import { Spools } from "./http/spool.ts";
 import { makeDirectory } from "./installation/directories.js";
 import { profileImage } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
+import { ImageArrivals } from "./oci/arrivals.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
+import { ImageImports } from "./oci/imports.ts";
 import { LayerChecks } from "./oci/layers/checker.ts";
 import { Pulls } from "./oci/pulls.ts";
 import { RegistryGateway } from "./oci/registry/gateway.ts";
@@ -175,7 +177,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const tenant_images = new TenantImages({ ...owned, images: () => engine.images, used });
   const build_contexts = new BuildContexts({ ...owned, storage: () => engine.storage, files: () => engine.files });
   undo.add(() => build_contexts.close());
-  const pulls = makePulls(base, {
+  const { pulls } = makePulls(base, {
     engine,
     events,
     operations,
@@ -285,7 +287,7 @@ function lockNames({ host_tag, data_dir }: Config): string[] {
   return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];
 }
 
-/** Pulls of images, through a gateway that alone speaks with registries. */
+/** Pulls and imports of images, through a gateway that alone speaks with registries. */
 function makePulls(
   { config, clock, ids, log, undo }: Base,
   parts: {
@@ -296,7 +298,7 @@ function makePulls(
     readonly registry_credentials: RegistryCredentials;
     readonly outgoing: Outgoing;
   },
-): Pulls {
+): { readonly pulls: Pulls; readonly imports: ImageImports } {
   const checker = new LayerChecks(log);
   undo.add(() => checker.close());
   const gateway = new RegistryGateway({
@@ -309,7 +311,13 @@ function makePulls(
     directory: `${config.data_dir}/registry`,
   });
   const images = () => parts.engine.images;
-  return new Pulls({ ...parts, images, gateway, policy_file: config.signature_policy, clock, log });
+  const { tenant_images } = parts;
+  const arrivals = new ImageArrivals({ tenant_images, images, log });
+  const policy_file = config.signature_policy;
+  return {
+    pulls: new Pulls({ ...parts, images, arrivals, gateway, policy_file, clock, log }),
+    imports: new ImageImports({ tenant_images, arrivals, gateway }),
+  };
 }
 
 /** API containers and what runs in them. */

@@ -30,6 +30,8 @@ export const LAYER_LIMITS = {
   /** Pulls that buildah runs at once, and those that wait for their turn. */
   image_pulls_at_once: 4,
   image_pulls_waiting_max: 100,
+  /** Failed pulls whose layers wait for the end of another pull to be removed. */
+  image_pulls_left_max: 100,
   /** A manifest, or a configuration, that is read from the store. Registries' ones are smaller. */
   image_document_bytes_max: 16 * 1024 * 1024,
   /** Age of an uncompressed layer without an image at which it is removed: until then it may belong to a running commit. */

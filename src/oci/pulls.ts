@@ -13,20 +13,18 @@ import { createHash } from "node:crypto";
 import type { Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { KeyedMutex } from "../base/concurrency.ts";
-import { AppError, errorText, isFault } from "../base/errors.ts";
-import { failpoint } from "../base/failpoints.ts";
+import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { ImagePull, Images, PulledImage } from "../engine/ports.ts";
+import type { Images } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import { hasEnded, type OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
+import type { ImageArrivals } from "./arrivals.ts";
 import type { RegistryCredentials } from "./credentials/service.ts";
-import { detailsOf } from "./image-config.ts";
 import { machinePlatform, type Platform, parsePlatform, platformText } from "./platform.ts";
 import { type ImageReference, parseReference, referenceText } from "./reference.ts";
-import type { Credentials, PullProgress, PullSource, RegistryGateway } from "./registry/gateway.ts";
-import type { ImageContent } from "./rows.ts";
+import type { Credentials, PullProgress, RegistryGateway } from "./registry/gateway.ts";
 import type { PullImage } from "./schema.ts";
 import type { TenantImages } from "./service.ts";
 
@@ -45,6 +43,7 @@ export interface PullsOptions {
   readonly tenant_images: TenantImages;
   /** There when the engine has booted. */
   readonly images: () => Images;
+  readonly arrivals: ImageArrivals;
   readonly gateway: RegistryGateway;
   readonly registry_credentials: RegistryCredentials;
   /** Path of the signature policy; null: buildah's own. */
@@ -127,21 +126,23 @@ export class Pulls {
   }
 
   /** P4. */
-  async #takeLocal({ tenant_id, input, signal }: OperationContext<Asked>): Promise<void> {
+  async #takeLocal(context: OperationContext<Asked>): Promise<void> {
+    const { input, signal } = context;
     const pulled = await this.#options.images().pull({
       reference: input.reference,
       transport: "containers-storage",
       platform: parsePlatform(input.platform),
       registries_conf: null,
       policy_file: null,
+      diff_ids: [],
       timeout_ms: LIMITS.image_pull_ms,
       signal,
     });
-    await this.#keep(tenant_id, input.reference, pulled);
+    await this.#options.arrivals.keep(destinationOf(context), pulled);
   }
 
   async #pull(context: OperationContext<Asked>): Promise<void> {
-    const { tenant_images, gateway, registry_credentials, policy_file } = this.#options;
+    const { tenant_images, gateway, arrivals, registry_credentials, policy_file } = this.#options;
     const { tenant_id, input, signal, attachment } = context;
     const platform = parsePlatform(input.platform);
     const reference = parseReference(input.reference);
@@ -156,72 +157,8 @@ export class Pulls {
       onProgress: this.#teller(context),
       signal,
     });
-    const asked = {
-      reference: source.pull_reference,
-      transport: "docker",
-      platform,
-      registries_conf: source.registries_conf,
-      policy_file,
-      timeout_ms: LIMITS.image_pull_ms,
-      signal: AbortSignal.any([signal, source.failed]),
-    } as const;
-    try {
-      const pulled = await this.#store(input.reference, asked, source);
-      await this.#keep(tenant_id, input.reference, pulled, async () => {
-        await source.finish(await tenant_images.layerDigests(tenant_id));
-      });
-    } catch (error) {
-      signal.throwIfAborted();
-      throw error;
-    } finally {
-      await source.close();
-    }
-  }
-
-  /** Lets buildah pull from the gateway. Repeats that: a deletion may free layers that the pull found in the store. */
-  async #store(reference: string, asked: ImagePull, source: PullSource): Promise<PulledImage> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await this.#options.images().pull(asked);
-      } catch (error) {
-        const isLast = attempt >= LIMITS.image_pull_attempts_max || asked.signal.aborted || source.failure !== null;
-        if (!isLast && isFault(error)) continue;
-        throw source.failure ?? this.#refusal(reference, error);
-      }
-    }
-  }
-
-  /** Buildah's own words name the gateway's address and paths of this machine: they are for the log. */
-  #refusal(reference: string, error: unknown): unknown {
-    if (error instanceof AppError && !isFault(error)) return error;
-    this.#options.log.warn("image store refused an image", { reference, error: errorText(error) });
-    return new AppError("IMAGE_INVALID", `image store refused the image: ${reference}`, { cause: error });
-  }
-
-  /** Gives the tenant a row for an image that the engine has pulled, if `check` does not reject. */
-  async #keep(
-    tenant_id: string,
-    reference: string,
-    { id, release }: PulledImage,
-    check: () => Promise<void> = async () => {},
-  ): Promise<void> {
-    try {
-      failpoint("oci.pull.stored");
-      await check();
-      const content = await this.#contentOf(id);
-      await this.#options.tenant_images.put(tenant_id, reference, content, "pulled");
-      failpoint("oci.pull.committed");
-    } finally {
-      release();
-    }
-  }
-
-  async #contentOf(id: string): Promise<ImageContent> {
-    const { manifest_digest, manifest_json, config_json, size_bytes, layers } = await this.#options
-      .images()
-      .describe(id);
-    const details = detailsOf(config_json);
-    return { image_id: id, manifest_digest, manifest_json, config_json, size_bytes, layers: [...layers], details };
+    const known_layers = new Set<string>();
+    await arrivals.take({ ...destinationOf(context), source, platform, policy_file, known_layers, signal });
   }
 
   /** Returns what tells how far a pull is: in the operation at each change, as an event now and then. */
@@ -254,6 +191,10 @@ function askedOf({ reference: text, force, platform }: PullImage, is_operator: b
   }
   const reference: ImageReference = parseReference(is_local ? text.slice(LOCAL.length) : text);
   return { reference: referenceText(reference), is_local, force, platform: platformOf(platform), is_operator };
+}
+
+function destinationOf({ tenant_id, input: { reference } }: OperationContext<Asked>) {
+  return { tenant_id, reference, event_type: "pulled" as const };
 }
 
 function platformOf(text: string | null | undefined): string {

@@ -24,9 +24,15 @@ export interface ImageRow {
   readonly details: ImageDetails;
 }
 
+/** A layer of a row. */
+export interface RowLayer extends Layer {
+  /** Of the layer in the store, by its content; null, and absent in rows of earlier releases: unknown. */
+  readonly diff_id?: string | null;
+}
+
 /** What an image consists of, whoever has it. */
 export interface ImageContent extends Pick<ImageRow, "image_id" | "manifest_digest" | "size_bytes" | "details"> {
-  readonly layers: readonly Layer[];
+  readonly layers: readonly RowLayer[];
   readonly manifest_json: string;
   readonly config_json: string;
 }
@@ -145,10 +151,17 @@ export class ImageRows {
     return (await this.#store.read("SELECT DISTINCT image_id FROM oci_images")).map(({ image_id }) => String(image_id));
   }
 
-  /** Digests of the layers of all images that the tenant has. */
-  async layerDigests(tenant_id: string): Promise<ReadonlySet<string>> {
-    const rows = await this.#store.read("SELECT layers FROM oci_images WHERE tenant_id = ?", [tenant_id]);
-    return new Set(rows.flatMap(({ layers }) => (JSON.parse(String(layers)) as Layer[]).map(({ digest }) => digest)));
+  /** The layers of each image that the tenant has, or with `isShared` may use. */
+  async layers(
+    tenant_id: string,
+    { isShared }: { readonly isShared: boolean },
+  ): Promise<readonly { readonly image_id: string; readonly layers: readonly RowLayer[] }[]> {
+    const where = isShared ? VISIBLE : "tenant_id = ?";
+    const rows = await this.#store.read(`SELECT image_id, layers FROM oci_images WHERE ${where}`, [tenant_id]);
+    return rows.map(({ image_id, layers }) => ({
+      image_id: String(image_id),
+      layers: JSON.parse(String(layers)) as RowLayer[],
+    }));
   }
 
   async hasImage(tenant_id: string, image_id: string): Promise<boolean> {

@@ -25,7 +25,8 @@ import { historyOf } from "./image-config.ts";
 import { KeptImages } from "./kept-images.ts";
 import { fitOf, machinePlatform, platformText } from "./platform.ts";
 import { parseReference, referenceText } from "./reference.ts";
-import { type ImageContent, type ImageRow, ImageRows } from "./rows.ts";
+import { layerKey } from "./registry/gateway.ts";
+import { type ImageContent, type ImageRow, ImageRows, type RowLayer } from "./rows.ts";
 import type { HistoryEntry, ImageRecord, Layer } from "./schema.ts";
 
 const MEGABYTE = 1024 * 1024;
@@ -118,7 +119,7 @@ export class TenantImages {
     const { layers, manifest_json, config_json } = await this.#content(row, text);
     return {
       image: recordOf(row, await this.#rows.uses(tenant_id), tenant_id),
-      layers: [...layers] as Layer[],
+      layers: layers.map(({ diff_id: _, ...layer }): Layer => layer),
       manifest_json,
       config_json,
     };
@@ -154,9 +155,35 @@ export class TenantImages {
     return (await this.#rows.own(tenant_id, reference)) !== null;
   }
 
-  /** Digests of the layers of all images that the tenant has. */
-  layerDigests(tenant_id: string): Promise<ReadonlySet<string>> {
-    return this.#rows.layerDigests(tenant_id);
+  /** Layers of all images that the tenant has, each by its digest and its diff_id (`layerKey`). */
+  async layerKeys(tenant_id: string): Promise<ReadonlySet<string>> {
+    const rows = await this.#rows.layers(tenant_id, { isShared: false });
+    const known = rows.flatMap(({ layers }) =>
+      layers.flatMap(({ digest, diff_id }) => (diff_id ? [{ digest, diff_id }] : [])),
+    );
+    return new Set(known.map(layerKey));
+  }
+
+  /** Returns those of the diff_ids that no image has which the tenant may use. */
+  async lackingLayers(tenant_id: string, diff_ids: readonly string[]): Promise<readonly string[]> {
+    const lacking = new Set(diff_ids);
+    const rows = lacking.size === 0 ? [] : await this.#rows.layers(tenant_id, { isShared: true });
+    for (const { image_id, layers } of rows) {
+      // What an earlier release noted says nothing of diff_ids.
+      const isKnown = layers.every(({ diff_id }) => diff_id != null);
+      const found = isKnown ? layers : await this.#storedLayers(image_id);
+      for (const { diff_id } of found) if (diff_id != null) lacking.delete(diff_id);
+      if (lacking.size === 0) break;
+    }
+    return [...lacking];
+  }
+
+  async #storedLayers(image_id: string): Promise<readonly RowLayer[]> {
+    const description = await this.#options
+      .images()
+      .describe(image_id)
+      .catch(() => null);
+    return description?.layers ?? [];
   }
 
   /** Bytes that further images of the tenant may have; throws QUOTA_EXCEEDED where it may have no further one. */
@@ -181,7 +208,7 @@ export class TenantImages {
     tenant_id: string,
     reference: string,
     content: ImageContent,
-    event_type: "pulled" | "tagged",
+    event_type: "pulled" | "tagged" | "built" | "loaded",
     source: ImageRow | null = null,
   ): Promise<void> {
     const { quotas } = this.#options;

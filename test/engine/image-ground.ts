@@ -49,6 +49,7 @@ export class ImageGround {
       platform: { os: "linux", architecture: "amd64", variant: null },
       registries_conf: this.conf,
       policy_file: null,
+      diff_ids: [],
       timeout_ms: 30_000,
       signal: new AbortController().signal,
       ...more,

@@ -1,10 +1,10 @@
 /** Images that buildah pulls into a store: their names, their end, and what failures and crashes leave. */
 import { spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FAILPOINTS } from "../../src/base/failpoints.ts";
-import { directory, entry, tar } from "../support/layer-bytes.ts";
+import { directory, entry, sha256, tar } from "../support/layer-bytes.ts";
 import { stall } from "../support/layer-registry.ts";
 import { eventually } from "../support/native.ts";
 import { ImageGround } from "./image-ground.ts";
@@ -53,6 +53,7 @@ describe("a pull", () => {
         digest: image.layers[i],
         size_bytes: expect.any(Number),
         uncompressed_size: bytes.length,
+        diff_id: sha256(bytes),
         media_type: "application/vnd.oci.image.layer.v1.tar+gzip",
       })),
     );
@@ -183,6 +184,25 @@ describe("a pull that fails", () => {
     await expectNothingLeft();
   });
 
+  it("leaves none of its uncompressed layers, but those of others, if it is told their digests", async () => {
+    const [base, middle, top] = [BASE, MIDDLE, TOP].map(sha256);
+    const image = held.registry.add("1", [BASE, MIDDLE, TOP], { isCompressed: false });
+    const other = held.registry.add("other", [MIDDLE], { isCompressed: false });
+    held.registry.misbehave = (digest, response) => {
+      if (digest !== image.layers[2]) return false;
+      setTimeout(() => response.writeHead(500).end(), 1_000);
+      return true;
+    };
+    const diff_ids = [base, middle, top] as string[];
+    await expect(held.images.pull(held.of("app:1", { diff_ids }))).rejects.toMatchObject({ code: "INTERNAL" });
+    expect([await held.stored(), held.notes()]).toEqual([EMPTY, []]);
+    // A layer that nobody told of may belong to a commit.
+    await expect(held.images.pull(held.of("app:1", { diff_ids: [] }))).rejects.toMatchObject({ code: "INTERNAL" });
+    expect(await held.stored()).toMatchObject({ images: {}, layers: 2 });
+    await held.images.pull(held.of("app:other", { diff_ids: [middle as string] }));
+    expect(await held.stored()).toMatchObject({ images: { [other.id]: [kept(other.id)] } });
+  });
+
   it("for a digest that lies leaves nothing", async () => {
     const image = held.registry.add("1", [BASE, TOP]);
     held.registry.misbehave = (digest, response) => {
@@ -255,7 +275,7 @@ describe("a pull whose daemon is killed", () => {
   /** Runs a process on the store until it dies, or until `stop` resolves, which then kills it. */
   async function crash(failpoint: string, reference: string, stop?: () => Promise<unknown>): Promise<void> {
     await held.ground.kill();
-    const argv = [RUNNER, held.ground.root, failpoint, held.host, reference];
+    const argv = [RUNNER, held.ground.root, failpoint, held.host, reference, ...[BASE, MIDDLE, TOP].map(sha256)];
     const child = spawn(process.execPath, argv, { stdio: ["ignore", "ignore", "inherit"] });
     const exited = new Promise<string | null>((resolve) => child.once("exit", (_, signal) => resolve(signal)));
     if (stop !== undefined) {
@@ -281,6 +301,21 @@ describe("a pull whose daemon is killed", () => {
   it.each(FAILPOINTS.filter((name) => name.startsWith("images.")))("at %s leaves nothing", async (name) => {
     held.registry.add("1", [BASE, MIDDLE, TOP]);
     await crash(name, "app:1");
+    await expectRecovered();
+  });
+
+  it("while uncompressed layers come leaves nothing", async () => {
+    const image = held.registry.add("1", [BASE, MIDDLE, TOP], { isCompressed: false });
+    held.registry.misbehave = (digest, response) => digest === image.layers[2] && stall(response);
+    const list = `${held.ground.root}/storage/overlay-layers/layers.json`;
+    await crash("", "app:1", async () => {
+      await eventually("the last layer is asked for", () => held.registry.asked.includes(image.layers[2] ?? ""));
+      await eventually(
+        "another layer is stored",
+        () => existsSync(list) && readFileSync(list, "utf8").includes("diff-digest"),
+      );
+    });
+    expect(held.notes()).toHaveLength(1);
     await expectRecovered();
   });
 

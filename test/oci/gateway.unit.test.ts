@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { PullProgress } from "../../src/oci/registry/gateway.ts";
+import { layerKey, type PullProgress } from "../../src/oci/registry/gateway.ts";
 import { GatewayTest, placeOf, pullFrom } from "../support/gateway.ts";
 import {
   descriptorOf,
@@ -210,12 +210,13 @@ describe("a registry gateway", () => {
     const registry = await test.registry();
     const image = registry.add("app", "latest", makeImage({ layers: [small("a"), small("b"), small("b")] }));
     const [a = "", b = ""] = image.layers.map(sha256);
+    const known = (digest: string, text: string) => layerKey({ digest, diff_id: sha256(small(text)) });
     const gateway = test.gateway({ insecure: [registry.host] });
     const pull = (isOperator: boolean) => test.open(gateway, `${registry.host}/app`, { isOperator });
-    await (await pull(false)).finish(new Set([a, b]));
+    await (await pull(false)).finish(new Set([known(a, "a"), known(b, "b")]));
     await (await pull(true)).finish(new Set());
     expect([registry.asked(a), registry.asked(b)]).toEqual([0, 0]);
-    await (await pull(false)).finish(new Set([a]));
+    await (await pull(false)).finish(new Set([known(a, "a"), known(b, "a")]));
     expect([registry.asked(a), registry.asked(b)]).toEqual([0, 1]);
     await (await pull(false)).finish(new Set());
     expect([registry.asked(a), registry.asked(b)]).toEqual([1, 2]);
@@ -223,13 +224,13 @@ describe("a registry gateway", () => {
     const [, made = Buffer.alloc(0)] = image.layers;
     registry.addBlob(b, Buffer.alloc(made.length));
     const thief = await pull(false);
-    await expect(thief.finish(new Set([a]))).rejects.toMatchObject({ code: "IMAGE_INVALID" });
+    await expect(thief.finish(new Set([known(a, "a")]))).rejects.toMatchObject({ code: "IMAGE_INVALID" });
     expect(thief.failure).toMatchObject({ code: "IMAGE_INVALID" });
     registry.behaviour = ({ url }, response) => {
       if (url?.includes(b)) response.writeHead(404).end();
       return url?.includes(b) === true;
     };
-    await expect((await pull(false)).finish(new Set([a]))).rejects.toMatchObject({
+    await expect((await pull(false)).finish(new Set([known(a, "a")]))).rejects.toMatchObject({
       code: "REGISTRY_FAILED",
       message: expect.stringContaining(`lacks layer ${b}`),
     });

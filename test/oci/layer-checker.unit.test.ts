@@ -18,6 +18,7 @@ const open = (layer: Buffer, more = {}) =>
     size_bytes: layer.length,
     media_type: GZIP,
     unpacked_bytes_max: 2 ** 30,
+    take: null,
     ...more,
   });
 

@@ -133,7 +133,13 @@ describe("a layer that lies", () => {
     ["xz", Buffer.concat([Buffer.from("fd377a585a000004", "hex"), Buffer.alloc(100)]), /compression of a layer: xz/],
     ["HTML", Buffer.from(`<!doctype html>${" ".repeat(600)}`), /not a tar archive/],
     ["a short text", Buffer.from("nothing"), /^truncated tar archive/],
-    ["gzip in gzip", gzipSync(gzipSync(LAYER)), /tar archive/],
+    ["gzip in gzip", gzipSync(gzipSync(LAYER)), /^layer compressed twice: its tar begins as gzip data$/],
+    ["zstd in gzip", gzipSync(zstdCompressSync(LAYER)), /^layer compressed twice: its tar begins as zstd data$/],
+    [
+      "a tar whose first name begins as bzip2 data",
+      gzipSync(tar(entry({ name: "BZh9", content: "x" }))),
+      /^layer compressed twice: its tar begins as bzip2 data$/,
+    ],
   ])("about its format is refused: %s", async (_name, layer, message) => {
     for (const piece of [1, 100_000]) await expectRefused(layer, message, { piece });
   });

@@ -5,6 +5,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
 import type { ImageDescription, Images } from "../../src/engine/ports.ts";
 import { Events } from "../../src/events/service.ts";
+import { ImageArrivals } from "../../src/oci/arrivals.ts";
 import { Pulls } from "../../src/oci/pulls.ts";
 import type { RegistryGateway } from "../../src/oci/registry/gateway.ts";
 import type { PullImage } from "../../src/oci/schema.ts";
@@ -20,7 +21,8 @@ const SECRET = "s3cret-of-the-registry";
 
 function description(mark: string): ImageDescription {
   const { image_id: id, manifest_digest, manifest_json, config_json, size_bytes, layers } = content({ mark });
-  return { id, manifest_digest, manifest_json, config_json, size_bytes, layers };
+  const stored = layers.map((layer) => ({ ...layer, diff_id: layer.diff_id ?? null }));
+  return { id, manifest_digest, manifest_json, config_json, size_bytes, layers: stored };
 }
 
 /** What the gateway and the store do; each step is noted in `seen`. */
@@ -56,6 +58,7 @@ describe("pulls", () => {
         await play.open();
         return {
           ...{ pull_reference: "x@sha256:1", registries_conf: "/conf", failed: new AbortController().signal },
+          content: { manifest: { digest: "sha256:2", bytes: Buffer.from("{}") }, layers: [] },
           get failure() {
             return play.failure;
           },
@@ -75,9 +78,11 @@ describe("pulls", () => {
       },
       describe: async () => description(play.mark),
     };
+    const images = () => port as unknown as Images;
     const pulls = new Pulls({
       tenant_images,
-      images: () => port as unknown as Images,
+      images,
+      arrivals: new ImageArrivals({ tenant_images, images, log: quietLog }),
       gateway: gateway as unknown as RegistryGateway,
       registry_credentials,
       policy_file: null,

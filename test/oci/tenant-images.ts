@@ -43,7 +43,8 @@ export function content({ mark, size_mb = 5, architecture = machinePlatform().ar
   };
 }
 
-export async function makeImages(store: Store) {
+/** `images`: another image store. */
+export async function makeImages(store: Store, own?: Images) {
   const insert = "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, 0)";
   await store.write(TENANTS.map((id) => ({ sql: insert, args: [id, id] })));
   const state = { kept: [] as string[][], used: [] as string[], failure: null as Error | null };
@@ -62,7 +63,7 @@ export async function makeImages(store: Store) {
     clock: systemClock,
     log: quietLog,
     quotas,
-    images: () => port as unknown as Images,
+    images: () => own ?? (port as unknown as Images),
     used: async () => state.used,
   });
   return { store, images, quotas, state };

@@ -95,7 +95,7 @@ export function makeIndex(
 
 /** Checks the digest and the diff_id of gzipped layers. */
 export const digestChecker: LayerChecker = {
-  open({ digest, unpacked_bytes_max }) {
+  open({ digest, unpacked_bytes_max, take }) {
     const chunks: Uint8Array[] = [];
     return {
       async write(chunk) {
@@ -104,8 +104,9 @@ export const digestChecker: LayerChecker = {
       async end() {
         const bytes = Buffer.concat(chunks);
         if (sha256(bytes) !== digest) throw new AppError("IMAGE_INVALID", `layer ${digest} differs from its digest`);
-        const tar = gunzipSync(bytes);
+        const tar = bytes[0] === 0x1f ? gunzipSync(bytes) : bytes;
         if (tar.length > unpacked_bytes_max) throw new AppError("QUOTA_EXCEEDED", "layer too large");
+        take?.(tar, () => {});
         return { diff_id: sha256(tar), unpacked_bytes: tar.length };
       },
       abort() {},

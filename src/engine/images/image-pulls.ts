@@ -9,6 +9,8 @@
  *    all its processes.
  * I4 A pull holds a shared lock on a file beside the store, in buildah's process. Layers without an image are removed under the
  *    exclusive lock alone: no pull of any daemon relies on them then.
+ * I5 Layers that come uncompressed look like those of a commit that is running. The note has their digests, and stays until they
+ *    are removed: the end of a later pull tries again.
  */
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,7 +24,7 @@ import { findProcesses } from "../kernel/command-lines.ts";
 import { ENVIRONMENT, type LauncherClient, type SpawnResult } from "../launcher/launcher.ts";
 import type { ImagePull } from "../ports/images.ts";
 import type { ImageStore } from "./image-store.ts";
-import { orphanLayers } from "./orphan-layers.ts";
+import { orphanLayers, type PulledLayers } from "./orphan-layers.ts";
 import type { StoreFiles } from "./store-files.ts";
 
 const COMMAND_TIMEOUT_MS = 30_000;
@@ -38,12 +40,14 @@ const LOCK_WAIT_SECONDS = 1;
 const LOCK_TAKEN = 75;
 
 /** What a pull may leave. */
-interface Note {
+interface Note extends PulledLayers {
   /** The name that buildah gives to the image. */
   readonly name: string;
   /** Id of the image that had the name before; null: none. */
   readonly before: string | null;
 }
+
+type Sweep = "done" | "again" | "locked";
 
 export interface ImagePullsOptions {
   readonly images: ImageStore;
@@ -67,6 +71,8 @@ export class ImagePulls {
   });
   /** Pulls of one name, one after the other. */
   readonly #turns = new KeyedMutex();
+  /** Notes of failed pulls whose layers may still be there (I5), by their directories. */
+  readonly #left = new Map<string, PulledLayers>();
   #cleared: Promise<void> | null = null;
 
   constructor(options: ImagePullsOptions) {
@@ -100,7 +106,17 @@ export class ImagePulls {
 
   async #pull(of: ImagePull, keep: (id: string) => Promise<void>): Promise<void> {
     of.signal.throwIfAborted();
-    const note: Note = { name: of.reference, before: await this.#holder(of.reference) };
+    if (this.#left.size >= LIMITS.image_pulls_left_max) await this.#removeLeft();
+    if (this.#left.size >= LIMITS.image_pulls_left_max) {
+      throw new AppError("CAPACITY_FULL", "too many failed pulls whose layers are not removed yet", {
+        retry_after: 10,
+      });
+    }
+    const { reference: name, diff_ids } = of;
+    const note: Note = {
+      ...{ name, before: await this.#holder(name) },
+      ...{ diff_ids, started_ms: this.#options.clock.epochMs() },
+    };
     const directory = await this.#make(note);
     failpoint("images.pull.noted");
     try {
@@ -115,6 +131,7 @@ export class ImagePulls {
       throw error;
     }
     await rm(directory, { recursive: true, force: true });
+    if (this.#left.size > 0) await this.#removeLeft();
   }
 
   /** Tries again if another image was removed meanwhile with layers that this one was to share. */
@@ -201,10 +218,27 @@ export class ImagePulls {
   async #undo(note: Note, directory: string): Promise<void> {
     try {
       await this.#unname(note);
-      await this.#sweep();
-      await rm(directory, { recursive: true, force: true });
+      this.#left.set(directory, note);
+      await rm(join(directory, "tmp"), { recursive: true, force: true });
+      await this.#removeLeft();
     } catch (error) {
       this.#options.log.warn("failed pull not cleared up", { image: note.name, error: errorText(error) });
+    }
+  }
+
+  /** Removes the layers of failed pulls, and then their notes (I5). Never rejects. */
+  async #removeLeft(): Promise<void> {
+    const left = [...this.#left.keys()];
+    try {
+      const isSwept = await this.#sweep();
+      for (const directory of left) {
+        // Without such layers there is nothing that only the note tells.
+        if (!isSwept && (this.#left.get(directory)?.diff_ids.length ?? 0) > 0) continue;
+        await rm(directory, { recursive: true, force: true });
+        this.#left.delete(directory);
+      }
+    } catch (error) {
+      this.#options.log.warn("layers of failed pulls not removed", { error: errorText(error) });
     }
   }
 
@@ -218,26 +252,27 @@ export class ImagePulls {
       const text = await readFile(join(own, NOTE), "utf8").catch(() => "");
       const note = noteOf(text);
       if (note !== null) await this.#unname(note);
+      this.#left.set(own, { diff_ids: note?.diff_ids ?? [], started_ms: note?.started_ms ?? 0 });
     }
-    await this.#sweep();
-    for (const name of left) await rm(join(directory, name), { recursive: true, force: true });
+    if (left.length === 0) await this.#sweep();
+    else await this.#removeLeft();
   }
 
-  /** I4. Also lets containers/storage remove layers that are not complete, which it does whenever it opens the store. */
-  async #sweep(): Promise<void> {
+  /** I4. Returns false if a pull has the lock, or the removal failed. Also lets containers/storage remove layers that are not complete, which it does whenever it opens the store. */
+  async #sweep(): Promise<boolean> {
     // A layer that is not complete needs its parents: they are orphans once it is removed.
-    const hadIncomplete = await this.#sweepOnce();
-    if (hadIncomplete) await this.#sweepOnce();
+    const first = await this.#sweepOnce();
+    return (first === "again" ? await this.#sweepOnce() : first) !== "locked";
   }
 
-  /** Returns true if layers that were not complete are removed. */
-  async #sweepOnce(): Promise<boolean> {
+  /** Returns `again` if layers that were not complete are removed. */
+  async #sweepOnce(): Promise<Sweep> {
     const { files, storage, lock_file, clock, withLauncher } = this.#options;
     const layers = await files.layers();
     const lists = { layers, images: await files.images(), containers: await files.containers() };
-    const ids = orphanLayers(lists, clock.epochMs(), LIMITS.orphan_layer_ms);
+    const ids = orphanLayers(lists, clock.epochMs(), LIMITS.orphan_layer_ms, [...this.#left.values()]);
     const hasIncomplete = layers.some(({ flags }) => flags?.incomplete === true);
-    if (ids.length === 0 && !hasIncomplete) return false;
+    if (ids.length === 0 && !hasIncomplete) return "done";
     const verb = ids.length === 0 ? ["layers"] : ["delete-layer", ...ids];
     const wait = ["--timeout", String(LOCK_WAIT_SECONDS), "--conflict-exit-code", String(LOCK_TAKEN)];
     const locked = ["flock", "--exclusive", ...wait, lock_file];
@@ -245,11 +280,11 @@ export class ImagePulls {
       launcher.spawn({ argv: [...locked, ...storage, ...verb], timeout_ms: COMMAND_TIMEOUT_MS }),
     );
     // The other pull's end, or the next boot, finds them again. An image that came meanwhile has its layers.
-    if (result.exit_code === 0) return hasIncomplete;
+    if (result.exit_code === 0) return hasIncomplete ? "again" : "done";
     if (result.exit_code !== LOCK_TAKEN) {
       this.#options.log.warn("layers without an image not removed", { error: result.stderr.trim().slice(-500) });
     }
-    return false;
+    return "locked";
   }
 
   async #killUntil(directory: string, state: { readonly isOver: boolean }): Promise<void> {

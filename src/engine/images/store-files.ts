@@ -73,11 +73,12 @@ export class StoreFiles {
     const chain = chainOf(await this.layers(), row.layer);
     const listed = manifestLayers(manifest.toString());
     const layers = listed.map((layer, i): StoredLayer => {
-      const size = listed.length === chain.length ? chain[i]?.["diff-size"] : undefined;
+      const stored = listed.length === chain.length ? chain[i] : undefined;
       return {
         digest: layer.digest,
         size_bytes: layer.size,
-        uncompressed_size: size ?? null,
+        uncompressed_size: stored?.["diff-size"] ?? null,
+        diff_id: stored?.["diff-digest"] ?? null,
         media_type: layer.mediaType ?? "",
       };
     });

@@ -45,6 +45,8 @@ export interface ImagePull {
   readonly registries_conf: string | null;
   /** The policy by which buildah accepts signatures; null: the machine's own. */
   readonly policy_file: string | null;
+  /** Digests of layers that the registry serves uncompressed. By them alone the layers of a failed pull are told from others. */
+  readonly diff_ids: readonly string[];
   readonly timeout_ms: number;
   /** Ends the pull with the signal's reason. */
   readonly signal: AbortSignal;
@@ -62,6 +64,8 @@ export interface StoredLayer {
   readonly size_bytes: number;
   /** Bytes of its tar; null: unknown. */
   readonly uncompressed_size: number | null;
+  /** Digest of its tar, by its content; null: unknown. */
+  readonly diff_id: string | null;
   readonly media_type: string;
 }
 
@@ -88,8 +92,8 @@ export interface Images {
   /**
    * Brings an image into the store. The store keeps it under a name of this daemon alone until `keep` says otherwise: names
    * that a pull gave it are taken away, names that it had before stay. Whatever ends a pull early, a crash included, the store
-   * works and nothing of the pull stays longer than until the next boot, but for uncompressed layers, which stay for up to
-   * `orphan_layer_ms`. Rejects with NOT_FOUND (`containers-storage`), INVALID_ARGUMENT for no reference, FORBIDDEN if the policy
+   * works and nothing of the pull stays longer than until the next boot, but for uncompressed layers that `diff_ids` does not
+   * name: they stay for up to `orphan_layer_ms`. Rejects with NOT_FOUND (`containers-storage`), INVALID_ARGUMENT for no reference, FORBIDDEN if the policy
    * refuses the image, TIMEOUT, CAPACITY_FULL for a full disk or too many pulls, the signal's reason, and otherwise with INTERNAL
    * and buildah's last line.
    */

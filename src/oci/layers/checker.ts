@@ -7,12 +7,13 @@
  */
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { Piscina } from "piscina";
+import { giveBack } from "../../base/buffer-memory.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { CheckAnswer, CheckMessage, CheckTask } from "./check-thread.ts";
-import type { LayerCheck, LayerChecker } from "./contract.ts";
-import type { ClaimedLayer, InspectedLayer } from "./inspection.ts";
+import type { LayerCheck, LayerChecker, TakePiece } from "./contract.ts";
+import type { InspectedLayer } from "./inspection.ts";
 
 /** Media types of layers. Those that may not be distributed come from other places than the registry: the gateway refuses them. */
 const MEDIA_TYPES = [
@@ -23,6 +24,7 @@ const DIGEST = /^sha256:[0-9a-f]{64}$/;
 
 class ThreadedCheck implements LayerCheck {
   readonly #port: MessagePort;
+  readonly #onPiece: TakePiece | null;
   readonly #onEnd: () => void;
   readonly #result = Promise.withResolvers<InspectedLayer>();
   #on_way_bytes = 0;
@@ -31,8 +33,9 @@ class ThreadedCheck implements LayerCheck {
   #failure: AppError | null = null;
   #isOver = false;
 
-  constructor(port: MessagePort, onEnd: () => void) {
+  constructor(port: MessagePort, onPiece: TakePiece | null, onEnd: () => void) {
     this.#port = port;
+    this.#onPiece = onPiece;
     this.#onEnd = onEnd;
     this.#result.promise.catch(() => {});
     port.on("message", (answer: CheckAnswer) => this.#take(answer));
@@ -73,12 +76,24 @@ class ThreadedCheck implements LayerCheck {
       if (this.#on_way_bytes > LIMITS.layer_window_bytes) return;
       this.#room?.resolve();
       this.#room = null;
+    } else if ("piece" in answer) {
+      this.#give(answer.piece);
     } else if ("result" in answer) {
       this.#result.resolve(answer.result);
       this.#finish();
     } else {
       this.fail(new AppError(answer.failure.code, answer.failure.message));
     }
+  }
+
+  #give(piece: Uint8Array): void {
+    const sent_bytes = piece.length;
+    const onSent = () => {
+      giveBack(piece);
+      if (!this.#isOver) this.#port.postMessage({ sent_bytes } satisfies CheckMessage);
+    };
+    if (this.#isOver || this.#onPiece === null) giveBack(piece);
+    else this.#onPiece(piece, onSent);
   }
 
   #finish(): void {
@@ -111,7 +126,7 @@ export class LayerChecks implements LayerChecker {
   }
 
   /** Throws CAPACITY_FULL (L1), IMAGE_INVALID for something that is no layer. */
-  open({ media_type, ...claimed }: ClaimedLayer & { readonly media_type: string }): LayerCheck {
+  open({ media_type, take, ...claimed }: Parameters<LayerChecker["open"]>[0]): LayerCheck {
     if (!MEDIA_TYPES.some((known) => known.test(media_type)))
       throw new AppError("IMAGE_INVALID", `media type of a layer not supported: ${media_type.slice(0, 128)}`);
     if (!DIGEST.test(claimed.digest))
@@ -123,13 +138,13 @@ export class LayerChecks implements LayerChecker {
     }
     this.#open_count++;
     const { port1, port2 } = new MessageChannel();
-    const opened = new ThreadedCheck(port1, () => {
+    const opened = new ThreadedCheck(port1, take, () => {
       this.#open_count--;
     });
     const lost = (cause: unknown) =>
       new AppError("INTERNAL", `the thread that checked a layer exited: ${errorText(cause)}`, { cause });
     this.#threads
-      .run({ claimed, port: port2 }, { transferList: [port2] })
+      .run({ claimed, isGiven: take !== null, port: port2 }, { transferList: [port2] })
       .catch((cause: unknown) => opened.fail(lost(cause)));
     return opened;
   }

@@ -5,6 +5,8 @@
  * P1 Every byte of the input belongs to the format. Bytes behind its end refuse the layer: another reader may continue there.
  * P2 Output is given out in pieces of `layer_step_bytes`, and its memory is freed when the receiver returns. The receiver ends
  *    a bomb by throwing.
+ * P3 After `pause` at most one further piece is given out, or all of one input that is not compressed, until `resume`.
+ * P4 The decompressed bytes are not compressed themselves: buildah, which is given them, would decompress them again.
  */
 import { constants, createGunzip, createZstdDecompress, type Gunzip, type ZstdDecompress } from "node:zlib";
 import { giveBackLast } from "../../base/buffer-memory.ts";
@@ -21,12 +23,18 @@ const SIGNS: readonly (readonly [name: string, sign: Buffer])[] = [
   ["xz", Buffer.from("fd377a585a00", "hex")],
 ];
 
+function signOf(head: Buffer): string | null {
+  return SIGNS.find(([, sign]) => head.subarray(0, sign.length).equals(sign))?.[0] ?? null;
+}
+
 export type Receiver = (bytes: Buffer) => void;
 
 /** A format's part of the work. */
 interface Format {
   write(bytes: Uint8Array): Promise<void>;
   end(): Promise<void>;
+  pause(): void;
+  resume(): void;
   destroy(): void;
 }
 
@@ -77,6 +85,14 @@ class ZlibStream {
     return this.#zlib.bytesWritten;
   }
 
+  pause(): void {
+    this.#zlib.pause();
+  }
+
+  resume(): void {
+    this.#zlib.resume();
+  }
+
   destroy(): void {
     this.#zlib.destroy();
   }
@@ -116,6 +132,14 @@ class GzipFormat implements Format {
     if (this.#stream.taken_bytes !== this.#given_bytes) throw refusal("data after the end of the gzip data");
   }
 
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
+  }
+
   destroy(): void {
     this.#stream.destroy();
   }
@@ -143,6 +167,14 @@ class ZstdFormat implements Format {
     await this.#stream.end();
   }
 
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
+  }
+
   destroy(): void {
     this.#stream.destroy();
   }
@@ -150,6 +182,7 @@ class ZstdFormat implements Format {
 
 class PlainFormat implements Format {
   readonly #receive: Receiver;
+  #resting: PromiseWithResolvers<void> | null = null;
 
   constructor(receive: Receiver) {
     this.#receive = receive;
@@ -157,11 +190,23 @@ class PlainFormat implements Format {
 
   async write(bytes: Uint8Array): Promise<void> {
     this.#receive(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+    await this.#resting?.promise;
   }
 
   async end(): Promise<void> {}
 
-  destroy(): void {}
+  pause(): void {
+    this.#resting ??= Promise.withResolvers();
+  }
+
+  resume(): void {
+    this.#resting?.resolve();
+    this.#resting = null;
+  }
+
+  destroy(): void {
+    this.resume();
+  }
 }
 
 export class Decompression {
@@ -169,9 +214,15 @@ export class Decompression {
   #format: Format | null = null;
   /** The first bytes, until they tell the format. */
   #head = Buffer.alloc(0);
+  /** The first decompressed bytes, as many as tell a format. */
+  #plain_head = Buffer.alloc(0);
+  #isPaused = false;
 
   constructor(receive: Receiver) {
-    this.#receive = receive;
+    this.#receive = (bytes) => {
+      this.#checkPlain(bytes);
+      receive(bytes);
+    };
   }
 
   /** Resolves when all output of the bytes has been received. Rejects with IMAGE_INVALID, or what the receiver threw. */
@@ -187,15 +238,35 @@ export class Decompression {
     await this.#format?.end();
   }
 
+  pause(): void {
+    if (this.#isPaused) return;
+    this.#isPaused = true;
+    this.#format?.pause();
+  }
+
+  resume(): void {
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
+    this.#format?.resume();
+  }
+
   /** Frees what a decompressor holds. */
   destroy(): void {
     this.#format?.destroy();
   }
 
+  /** P4. */
+  #checkPlain(bytes: Buffer): void {
+    if (this.#plain_head.length >= SIGN_BYTES) return;
+    this.#plain_head = Buffer.concat([this.#plain_head, bytes.subarray(0, SIGN_BYTES)]).subarray(0, SIGN_BYTES);
+    const name = signOf(this.#plain_head);
+    if (name !== null) throw refusal(`layer compressed twice: its tar begins as ${name} data`);
+  }
+
   async #begin(): Promise<void> {
     const head = this.#head;
     this.#head = Buffer.alloc(0);
-    const [name] = SIGNS.find(([, sign]) => head.subarray(0, sign.length).equals(sign)) ?? ["plain"];
+    const name = signOf(head) ?? "plain";
     if (name === "gzip") this.#format = new GzipFormat(this.#receive);
     else if (name === "zstd") this.#format = new ZstdFormat(this.#receive);
     else if (name === "plain") this.#format = new PlainFormat(this.#receive);

@@ -1,6 +1,7 @@
 /** The check of one layer, piece by piece: sizes, digests, decompression, and the entries of its tar. Runs in a worker thread. */
 import { createHash } from "node:crypto";
 import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
 import { Decompression } from "./decompression.ts";
 import { LayerEntries } from "./layer-entries.ts";
 import { LayerTar } from "./layer-tar.ts";
@@ -31,11 +32,16 @@ export class LayerInspection {
     this.#bound(this.#entries.disk_bytes);
   });
   readonly #decompression = new Decompression((bytes) => this.#receive(bytes));
+  readonly #give: ((bytes: Uint8Array) => void) | null;
   #size_bytes = 0;
   #unpacked_bytes = 0;
+  /** Given out, and not yet sent. */
+  #given_bytes = 0;
 
-  constructor(claimed: ClaimedLayer) {
+  /** `give`: is given the tar; whoever gets it says by `sent` when it takes more. */
+  constructor(claimed: ClaimedLayer, give: ((bytes: Uint8Array) => void) | null = null) {
     this.#claimed = claimed;
+    this.#give = give;
   }
 
   /** Takes the next bytes. The next call must wait for this one. Rejects with IMAGE_INVALID. */
@@ -70,6 +76,12 @@ export class LayerInspection {
     return { diff_id: `sha256:${this.#diff_sum.digest("hex")}`, unpacked_bytes };
   }
 
+  /** Bytes of the tar are where they go to. */
+  sent(bytes: number): void {
+    this.#given_bytes -= bytes;
+    if (this.#given_bytes <= LIMITS.layer_window_bytes) this.#decompression.resume();
+  }
+
   /** Frees its memory. Nothing may be written any more. */
   destroy(): void {
     this.#decompression.destroy();
@@ -80,6 +92,10 @@ export class LayerInspection {
     this.#bound(this.#unpacked_bytes);
     this.#diff_sum.update(bytes);
     this.#tar.push(bytes);
+    if (this.#give === null) return;
+    this.#give(bytes);
+    this.#given_bytes += bytes.length;
+    if (this.#given_bytes > LIMITS.layer_window_bytes) this.#decompression.pause();
   }
 
   #bound(bytes: number): void {

@@ -1,13 +1,12 @@
 /**
  * Lets buildah pull an image without a network: for each pull a server on loopback, which fetches from the real registry through the
- * guard of outgoing requests and checks what comes.
+ * guard of outgoing requests, or reads files of this machine, and checks what comes.
  *
  * G1. buildah is given one manifest by its digest. What a tag names, and which image of an index, is decided here, once.
  * G2. Credentials stay here. buildah has a configuration of its own that redirects the one repository to the server.
  * G3. Whoever pulls proves by it that the registry serves him each layer: those that the store had already are read as well, unless
- *     he has them from an earlier pull. A digest in a manifest of his own gives nobody another tenant's layer.
+ *     he has them from an earlier pull. A digest or a diff_id in an image of his own gives nobody another tenant's layer.
  */
-import { createHash } from "node:crypto";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -23,8 +22,10 @@ import type { ImageReference } from "../reference.ts";
 import type { Credentials, RegistryLimits } from "./authorization.ts";
 import { RegistryClient } from "./client.ts";
 import { RegistryHosts, type RegistryHostsOptions } from "./hosts.ts";
-import { type LayerDescriptor, resolveImage } from "./manifests.ts";
+import { type ImageContent, type LayerDescriptor, resolveImage } from "./manifests.ts";
 import { type PullProgress, PullServer } from "./pull-server.ts";
+import { ownImage, plainImage, type ServedImage } from "./served-image.ts";
+import type { ImageSource } from "./source.ts";
 
 export type { Credentials } from "./authorization.ts";
 export type { PullProgress } from "./pull-server.ts";
@@ -42,35 +43,57 @@ export interface RegistryGatewayOptions extends RegistryHostsOptions {
   readonly limits?: RegistryLimits;
 }
 
-export interface PullRequest {
+interface ServeRequest {
   readonly reference: ImageReference;
-  readonly platform: Platform;
-  readonly credentials: Credentials | null;
-  /** True with the operator's own key. */
-  readonly isOperator: boolean;
   /** Of all layers together, uncompressed. Above it the pull fails with QUOTA_EXCEEDED. */
   readonly unpacked_bytes_max: number;
   onProgress(progress: PullProgress): void;
   readonly signal: AbortSignal;
 }
 
+export interface PullRequest extends ServeRequest {
+  readonly platform: Platform;
+  readonly credentials: Credentials | null;
+  /** True with the operator's own key. */
+  readonly isOperator: boolean;
+}
+
+export interface LocalRequest extends ServeRequest {
+  readonly content: ImageContent;
+  readonly source: ImageSource;
+}
+
+interface Served extends Pick<LocalRequest, "content" | "source"> {
+  readonly served: ServedImage;
+  /** True: layers that the store had are not read. */
+  readonly isTrusted: boolean;
+  /** Ends all requests to the source. */
+  readonly over: AbortController;
+}
+
 /** An image that buildah can pull, until `close`. */
 export interface PullSource {
-  /** What buildah pulls, without a transport: the image's own manifest, by its digest. */
+  /** What buildah pulls, without a transport: a manifest by its digest. */
   readonly pull_reference: string;
   /** Path of buildah's configuration. Beside it are `registries.conf.d`, which is empty, and `auth.json`, without credentials. */
   readonly registries_conf: string;
+  /** Path of a signature policy that accepts everything. */
+  readonly accepting_policy: string;
   /** What the reference names: the digest of an index, or of the manifest. */
   readonly digest: string;
   readonly manifest_digest: string;
   /** Id that the image has in the store: the hexadecimal digest of its configuration. */
   readonly image_id: string;
+  /** The image as its source has it. */
+  readonly content: ImageContent;
+  /** Layers that buildah gets uncompressed. */
+  readonly diff_ids: readonly string[];
   /** The first failure of this pull; more precise than what buildah prints. */
   readonly failure: AppError | null;
   /** Aborts with `failure` as its reason. */
   readonly failed: AbortSignal;
   /**
-   * Resolves once the registry has served every layer that is not in `known_layers`, digests of layers that the tenant has (G3). To be
+   * Resolves once the source has proven every layer that is not in `known_layers`, by `layerKey` those that the tenant has (G3). To be
    * called after buildah succeeded.
    */
   finish(known_layers: ReadonlySet<string>): Promise<void>;
@@ -95,31 +118,38 @@ export class RegistryGateway {
    * RATE_LIMITED, TIMEOUT, IMAGE_INVALID, and INVALID_ARGUMENT for a host that the guard refuses.
    */
   async open(request: PullRequest): Promise<PullSource> {
-    const { clock, ids, outgoing, checker, directory } = this.#options;
-    const { reference, credentials, onProgress, unpacked_bytes_max } = request;
+    const { clock, outgoing } = this.#options;
+    const { reference, credentials } = request;
     const over = new AbortController();
     const signal = AbortSignal.any([request.signal, over.signal]);
     const host = this.#hosts.of(reference.registry, request.isOperator);
     const { repository } = reference;
     const common = { clock, outgoing, limits: this.#limits };
-    const client = new RegistryClient({ ...common, hosts: this.#hosts, host, repository, credentials, signal });
-    const content = await resolveImage({ ...common, client, reference, platform: request.platform }).catch((error) => {
+    const source = new RegistryClient({ ...common, hosts: this.#hosts, host, repository, credentials, signal });
+    const content = await resolveImage({ ...common, source, reference, platform: request.platform }).catch((error) => {
       throw request.signal.aborted ? request.signal.reason : error;
     });
+    return this.#serve(request, { content, source, served: ownImage(content), isTrusted: request.isOperator, over });
+  }
+
+  /** Serves an image whose parts are files of this machine. Rejects with QUOTA_EXCEEDED. */
+  openLocal(request: LocalRequest): Promise<PullSource> {
+    const { content, source } = request;
+    const over = new AbortController();
+    return this.#serve(request, { content, source, served: plainImage(content), isTrusted: false, over });
+  }
+
+  async #serve(request: ServeRequest, { content, source, served, isTrusted, over }: Served): Promise<PullSource> {
+    const { clock, ids, checker, directory } = this.#options;
+    const { reference, onProgress, unpacked_bytes_max } = request;
     checkRoom(content.layers, unpacked_bytes_max);
     const secret = ids.hex(SECRET_LENGTH);
     const server = new PullServer({
-      ...common,
-      client,
-      content,
-      checker,
-      unpacked_bytes_max,
-      secret,
-      onProgress,
-      signal,
+      ...{ clock, limits: this.#limits, source, content, served, checker, unpacked_bytes_max, secret, onProgress },
+      signal: AbortSignal.any([request.signal, over.signal]),
     });
     server.failed.addEventListener("abort", () => over.abort(server.failure), { once: true });
-    const name = `${reference.registry}/${repository}`;
+    const name = `${reference.registry}/${reference.repository}`;
     // Not the secret: command lines of buildah name the directory, and anybody on the machine reads those.
     const own = join(directory, ids.hex(SECRET_LENGTH));
     const close = async () => {
@@ -134,27 +164,31 @@ export class RegistryGateway {
       throw error;
     }
     return {
-      pull_reference: `${name}@${content.manifest.digest}`,
+      pull_reference: `${name}@${served.manifest.digest}`,
       registries_conf: join(own, "registries.conf"),
+      accepting_policy: join(own, "policy.json"),
       digest: content.digest,
       manifest_digest: content.manifest.digest,
       image_id: content.config_digest.replace(/^sha256:/, ""),
+      content,
+      diff_ids: served.isPlain ? content.layers.map(({ diff_id }) => diff_id) : [],
       get failure() {
         return server.failure;
       },
       failed: server.failed,
       finish: async (known_layers) => {
         if (server.failure !== null) throw server.failure;
-        const unproven = request.isOperator ? [] : server.untouched().filter(({ digest }) => !known_layers.has(digest));
-        await each(unproven, this.#limits.registry_proofs_max, (layer) =>
-          prove(client, layer).catch((error) => {
-            throw signal.aborted ? signal.reason : server.fail(error);
-          }),
-        );
+        const unproven = isTrusted ? [] : server.untouched().filter((layer) => !known_layers.has(layerKey(layer)));
+        await each(unproven, this.#limits.registry_proofs_max, (layer) => server.prove(layer));
       },
       close,
     };
   }
+}
+
+/** What a layer is and what it holds: two of these may have one digest or one diff_id, and then lie. */
+export function layerKey({ digest, diff_id }: Pick<LayerDescriptor, "digest" | "diff_id">): string {
+  return `${digest} ${diff_id}`;
 }
 
 /**
@@ -172,19 +206,12 @@ function checkRoom(layers: readonly LayerDescriptor[], unpacked_bytes_max: numbe
   );
 }
 
-/** Reads a layer and checks its digest, and keeps nothing of it. */
-async function prove(client: RegistryClient, layer: LayerDescriptor): Promise<void> {
-  const sum = createHash("sha256");
-  for await (const chunk of client.stream(layer, `layer ${layer.digest}`)) sum.update(chunk);
-  if (`sha256:${sum.digest("hex")}` !== layer.digest) {
-    throw new AppError("IMAGE_INVALID", `layer ${layer.digest} differs from its digest`);
-  }
-}
-
 /** Writes what buildah reads instead of the machine's own configuration (G2). */
 function writeConfiguration(directory: string, name: string, location: string): void {
   mkdirSync(join(directory, "registries.conf.d"), { recursive: true, mode: 0o700 });
   writeFileSync(join(directory, "auth.json"), "{}\n", { mode: 0o600 });
+  const accepting = { default: [{ type: "insecureAcceptAnything" }] };
+  writeFileSync(join(directory, "policy.json"), JSON.stringify(accepting), { mode: 0o600 });
   // R3 of reference.ts: neither text has a character that TOML would escape.
   const text = [
     "unqualified-search-registries = []",

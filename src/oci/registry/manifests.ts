@@ -14,8 +14,9 @@ import { checkShape } from "../../base/json-shape.ts";
 import { fitOf, type Platform, platformText } from "../platform.ts";
 import { DIGEST, type ImageReference, referenceText } from "../reference.ts";
 import type { RegistryLimits } from "./authorization.ts";
-import { digestOf, type FetchedManifest, INDEX_TYPES, MANIFEST_TYPES, type RegistryClient } from "./client.ts";
+import { digestOf, type FetchedManifest, INDEX_TYPES, MANIFEST_TYPES } from "./client.ts";
 import { lacking } from "./failures.ts";
+import type { ImageSource } from "./source.ts";
 
 /** Layers that containers/storage unpacks. */
 const LAYER_TYPES: readonly string[] = [
@@ -80,7 +81,7 @@ type IndexEntry = z.infer<typeof IndexEntry>;
 type Json = Readonly<Record<string, unknown>>;
 
 export interface ResolveOptions {
-  readonly client: RegistryClient;
+  readonly source: ImageSource;
   readonly limits: RegistryLimits;
   readonly reference: ImageReference;
   readonly platform: Platform;
@@ -91,9 +92,9 @@ export interface ResolveOptions {
  * as the client does.
  */
 export async function resolveImage(options: ResolveOptions): Promise<ImageContent> {
-  const { client, limits, reference } = options;
+  const { source, limits, reference } = options;
   const name = `image ${referenceText(reference)}`;
-  const top = await client.manifest(reference.digest ?? reference.tag ?? "", name);
+  const top = await source.manifest(reference.digest ?? reference.tag ?? "", name);
   if (reference.digest !== null && top.digest !== reference.digest) throw invalid(name, "differs from its digest");
   let found = top;
   for (let depth = 0; ; depth++) {
@@ -104,7 +105,7 @@ export async function resolveImage(options: ResolveOptions): Promise<ImageConten
     }
     const entry = chosenEntry(document, options, name);
     const part = `manifest ${entry.digest}`;
-    found = await client.manifest(entry.digest, part).catch((error) => {
+    found = await source.manifest(entry.digest, part).catch((error) => {
       throw lacking(error, part);
     });
     if (found.digest !== entry.digest)
@@ -268,7 +269,7 @@ async function imageOf(
   manifest: FetchedManifest,
   document: Json,
 ): Promise<ImageContent> {
-  const { client, limits } = options;
+  const { source, limits } = options;
   const count = Array.isArray(document.layers) ? document.layers.length : 0;
   if (count > limits.image_layers_max) throw invalid(name, `has ${count} layers (limit ${limits.image_layers_max})`);
   const parsed = Manifest.safeParse(document);
@@ -283,8 +284,11 @@ async function imageOf(
   }
   if (config.urls != null) throw invalid(name, "has a configuration that lies at URLs of its own");
   checkLayers(layers, name, limits);
-  const bytes = await client.blob(config, `configuration ${config.digest}`);
+  const bytes = await source.blob(config, `configuration ${config.digest}`);
   const diff_ids = checkedConfig(bytes, options, name, layers.length);
+  const named = new Map(layers.map(({ digest }, i) => [digest, diff_ids[i]]));
+  const liar = layers.find(({ digest }, i) => named.get(digest) !== diff_ids[i]);
+  if (liar !== undefined) throw invalid(name, `has a layer of two diff_ids: ${liar.digest}`);
   return {
     digest,
     manifest,

@@ -2,7 +2,7 @@
  * The HTTP server that buildah pulls one image from: a registry on loopback, under a random path, with one manifest.
  *
  * P1. It serves the manifest and the configuration that are in memory, and the layers of that manifest. All else is missing.
- * P2. A layer streams from the registry through its check to buildah. Its last chunk leaves after the check passed, so buildah
+ * P2. A layer streams from its source through its check to buildah. Its last piece leaves after the check passed, so buildah
  *     never has a whole layer that failed.
  * P3. The first failure is kept, and ends everything: each later request is denied.
  */
@@ -11,12 +11,14 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import type { Clock } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
-import type { LayerCheck, LayerChecker } from "../layers/contract.ts";
+import type { LayerCheck, LayerChecker, TakePiece } from "../layers/contract.ts";
 import type { RegistryLimits } from "./authorization.ts";
-import type { RegistryClient } from "./client.ts";
+import { LayerBody } from "./layer-body.ts";
 import type { ImageContent, LayerDescriptor } from "./manifests.ts";
+import type { ServedImage } from "./served-image.ts";
+import type { ImageSource } from "./source.ts";
 
-/** How far a pull is; bytes are those of compressed layers that buildah asked for. */
+/** How far a pull is; bytes are those of layers as the source has them. */
 export interface PullProgress {
   readonly done_bytes: number;
   /** Of all layers; those in the store already are never asked for. */
@@ -27,8 +29,9 @@ export interface PullProgress {
 
 export interface PullServerOptions {
   readonly clock: Clock;
-  readonly client: RegistryClient;
+  readonly source: ImageSource;
   readonly content: ImageContent;
+  readonly served: ServedImage;
   readonly checker: LayerChecker;
   readonly limits: RegistryLimits;
   /** Of all layers together, uncompressed. */
@@ -48,7 +51,7 @@ export class PullServer {
   readonly #failing = new AbortController();
   /** Layers by digest; one may be in the image more than once. */
   readonly #layers: ReadonlyMap<string, LayerDescriptor>;
-  /** Bytes that came of each layer, requests for it, and the uncompressed bytes of those that passed. */
+  /** By digest: bytes that came of each layer, requests for it, and the uncompressed bytes of those that passed. */
   readonly #done = new Map<string, number>();
   readonly #requests = new Map<string, number>();
   readonly #passed = new Map<string, number>();
@@ -85,6 +88,19 @@ export class PullServer {
     await closed;
   }
 
+  /** Reads a layer and checks it like one that buildah takes, and keeps nothing of it. Rejects with what is wrong. */
+  async prove(layer: LayerDescriptor): Promise<void> {
+    try {
+      const check = this.#open(layer, null);
+      await this.#checked(check, async () => {
+        for await (const chunk of this.#read(layer)) await check.write(chunk);
+        await this.#conclude(layer, check);
+      });
+    } catch (error) {
+      throw this.#options.signal.aborted ? this.#options.signal.reason : this.fail(error);
+    }
+  }
+
   /** Returns the layers that buildah did not take from here: the store had them. */
   untouched(): readonly LayerDescriptor[] {
     return [...this.#layers.values()].filter(({ digest }) => !this.#passed.has(digest));
@@ -99,10 +115,11 @@ export class PullServer {
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
-    const { secret, content } = this.#options;
-    const { manifest, config, config_digest } = content;
+    const { secret, content, served } = this.#options;
+    const { config, config_digest } = content;
+    const { manifest } = served;
     const [, kind, name = ""] = new RegExp(`^/v2/${secret}/(manifests|blobs)/([^/?]+)$`).exec(request.url ?? "") ?? [];
-    const layer = kind === "blobs" ? this.#layers.get(name) : undefined;
+    const layer = kind === "blobs" ? served.layers.get(name) : undefined;
     if (request.method !== "GET") refuse(response, 405, "UNSUPPORTED");
     else if (request.url === "/v2/") send(response, Buffer.from("{}"), "application/json");
     else if (this.failure !== null) refuse(response, 403, "DENIED");
@@ -124,47 +141,64 @@ export class PullServer {
 
   /** Streams a layer (P2). Rejects with what is wrong; ends without a word if buildah leaves. */
   async #stream(layer: LayerDescriptor, response: ServerResponse): Promise<void> {
-    const { client, checker, limits } = this.#options;
-    const { digest, size, media_type } = layer;
+    const { limits, served } = this.#options;
+    const { digest, size } = layer;
     const count = (this.#requests.get(digest) ?? 0) + 1;
     this.#requests.set(digest, count);
     if (count > limits.registry_layer_requests_max) {
       throw new AppError("REGISTRY_FAILED", `layer ${digest} failed ${limits.registry_layer_requests_max} times`);
     }
-    const check = checker.open({ digest, size_bytes: size, media_type, unpacked_bytes_max: this.#unpackedLeft(layer) });
-    let isOver = false;
+    const body = new LayerBody(response, served.isPlain ? null : size);
+    const check = this.#open(layer, served.isPlain ? (bytes, onSent) => body.take(bytes, onSent) : null);
+    const left = { isSo: false };
+    const leave = () => {
+      left.isSo = true;
+      check.abort();
+    };
+    response.on("close", leave);
     try {
-      let held: Buffer | null = null;
-      this.#done.set(digest, 0);
-      for await (const chunk of client.stream({ digest, size }, `layer ${digest}`)) {
-        await check.write(chunk);
-        this.#count(layer, chunk.length);
-        if (held !== null && !(await this.#pass(layer, response, held))) return;
-        held = chunk;
-      }
-      await this.#conclude(layer, check);
-      isOver = true;
-      if (!response.headersSent) response.writeHead(200, { "content-type": OCTETS, "content-length": size });
-      response.end(held ?? "");
-      this.#report(true);
+      await this.#checked(check, async () => {
+        for await (const chunk of this.#read(layer)) {
+          await check.write(chunk);
+          if (!served.isPlain) body.take(chunk);
+          if (!served.isPlain) await body.room();
+          if (left.isSo) return;
+        }
+        await this.#conclude(layer, check);
+        response.off("close", leave);
+        body.end();
+        this.#report(true);
+      });
+    } catch (error) {
+      if (!left.isSo) throw error;
     } finally {
-      if (!isOver) check.abort();
+      response.off("close", leave);
     }
   }
 
-  /** Sends a chunk. Resolves once buildah takes more; false if it left. */
-  async #pass({ size }: LayerDescriptor, response: ServerResponse, chunk: Buffer): Promise<boolean> {
-    if (response.destroyed) return false;
-    if (!response.headersSent) response.writeHead(200, { "content-type": OCTETS, "content-length": size });
-    if (response.write(chunk)) return true;
-    await new Promise<void>((resolve) => {
-      const proceed = () => {
-        response.off("drain", proceed).off("close", proceed);
-        resolve();
-      };
-      response.on("drain", proceed).on("close", proceed);
-    });
-    return !response.destroyed;
+  #open(layer: LayerDescriptor, take: TakePiece | null): LayerCheck {
+    const { digest, size: size_bytes, media_type } = layer;
+    const unpacked_bytes_max = this.#unpackedLeft(layer);
+    return this.#options.checker.open({ digest, size_bytes, media_type, unpacked_bytes_max, take });
+  }
+
+  /** Does the work with a check, and aborts the check unless it has ended by itself. */
+  async #checked(check: LayerCheck, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } finally {
+      check.abort();
+    }
+  }
+
+  /** Yields the bytes of a layer as the source has it. */
+  async *#read(layer: LayerDescriptor): AsyncGenerator<Buffer> {
+    const { digest, size } = layer;
+    this.#done.set(digest, 0);
+    for await (const chunk of this.#options.source.stream({ digest, size }, `layer ${digest}`)) {
+      yield chunk;
+      this.#count(layer, chunk.length);
+    }
   }
 
   async #conclude({ digest, diff_id }: LayerDescriptor, check: LayerCheck): Promise<void> {
