@@ -158,6 +158,8 @@ describe("an outgoing request", () => {
 
   describe("as a stream", () => {
     const STREAM = { ...LIMIT, silence_ms: 200, silence_bytes_min: 100 };
+    /** Long enough for a busy machine, short enough to wait for. */
+    const FLOWING = { ...STREAM, silence_ms: 1_500 };
     const read = async (body: AsyncIterable<Buffer>) => {
       const chunks: Buffer[] = [];
       for await (const chunk of body) chunks.push(chunk);
@@ -169,12 +171,12 @@ describe("an outgoing request", () => {
       const { port } = await serve(async (_, response) => {
         response.writeHead(206, { "x-of": "test" }).write("first ");
         for (let i = 0; i < 4; i++) {
-          await new Promise((resolve) => setTimeout(resolve, 100));
+          await new Promise((resolve) => setTimeout(resolve, 500));
           response.write("x".repeat(100));
         }
         response.end(" last");
       });
-      const stream = await guard(["127.0.0.1"]).outgoing.open(`http://127.0.0.1:${port}/`, STREAM);
+      const stream = await guard(["127.0.0.1"]).outgoing.open(`http://127.0.0.1:${port}/`, FLOWING);
       expect([stream.status, stream.headers["x-of"]]).toEqual([206, "test"]);
       expect(await read(stream.body)).toBe(`first ${"x".repeat(400)} last`);
     });
@@ -205,12 +207,12 @@ describe("an outgoing request", () => {
       const large = Buffer.alloc(20_000_000);
       const { port } = await serve((_, response) => response.end(large));
       const { outgoing } = guard(["127.0.0.1"]);
-      const { body } = await outgoing.open(`http://127.0.0.1:${port}/`, { ...STREAM, bytes_max: large.length });
+      const { body } = await outgoing.open(`http://127.0.0.1:${port}/`, { ...FLOWING, bytes_max: large.length });
       let bytes = 0;
       let pauses = 0;
       for await (const chunk of body) {
         bytes += chunk.length;
-        if (++pauses <= 3) await new Promise((resolve) => setTimeout(resolve, 150));
+        if (++pauses <= 3) await new Promise((resolve) => setTimeout(resolve, 700));
       }
       expect(bytes).toBe(large.length);
     });
@@ -225,15 +227,15 @@ describe("an outgoing request", () => {
       });
       const { outgoing } = guard([`127.0.0.1:${port}`]);
       const url = `http://127.0.0.1:${port}`;
-      await expect(outgoing.open(`${url}/declared`, STREAM)).rejects.toThrow(/too large/);
-      const { body } = await outgoing.open(`${url}/undeclared`, STREAM);
+      await expect(outgoing.open(`${url}/declared`, FLOWING)).rejects.toThrow(/too large/);
+      const { body } = await outgoing.open(`${url}/undeclared`, FLOWING);
       await expect(read(body)).rejects.toThrow(/too large/);
       target.location = `http://127.0.0.1:${other.port}/`;
-      await expect(outgoing.open(`${url}/redirect`, STREAM)).rejects.toEqual(refused);
-      await expect(outgoing.open("http://[::1]:9/", STREAM)).rejects.toEqual(refused);
+      await expect(outgoing.open(`${url}/redirect`, FLOWING)).rejects.toEqual(refused);
+      await expect(outgoing.open("http://[::1]:9/", FLOWING)).rejects.toEqual(refused);
       expect(other.requests).toEqual([]);
       const options = {
-        ...STREAM,
+        ...FLOWING,
         headers: { authorization: "secret" },
         common_headers: { range: "bytes=1-" },
         listed: [`127.0.0.1:${other.port}`],
@@ -256,7 +258,7 @@ describe("an outgoing request", () => {
       const { outgoing } = guard(["127.0.0.1"]);
       const over = new AbortController();
       const open = (path: string) =>
-        outgoing.open(`http://127.0.0.1:${port}/${path}`, { ...STREAM, silence_ms: 5_000, signal: over.signal });
+        outgoing.open(`http://127.0.0.1:${port}/${path}`, { ...FLOWING, silence_ms: 5_000, signal: over.signal });
       const all = await Promise.all(Array.from({ length: LIMITS.outgoing_streams_max }, () => open("open")));
       await expect(open("more")).rejects.toMatchObject({ code: "CAPACITY_FULL" });
       all[0]?.close();
@@ -271,7 +273,7 @@ describe("an outgoing request", () => {
       await expect(reading).rejects.toThrow("enough");
       await expect.poll(() => connections.size).toBe(0);
       const again = guard(["127.0.0.1"]).outgoing;
-      expect(await read((await again.open(`http://127.0.0.1:${port}/end`, STREAM)).body)).toBe("some");
+      expect(await read((await again.open(`http://127.0.0.1:${port}/end`, FLOWING)).body)).toBe("some");
       await expect(open("end")).rejects.toThrow("enough");
     });
   });

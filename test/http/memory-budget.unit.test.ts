@@ -167,7 +167,7 @@ describe("a listener", () => {
         },
       }),
     ];
-    const budget = new MemoryBudget(100_000 * KIB, 500);
+    const budget = new MemoryBudget(100_000 * KIB, 2_000);
     const { server } = await serve(routes, {}, { budget });
     const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
     // It reads its large answer, and then waits for another one for longer than it may be idle in the first.

@@ -181,7 +181,7 @@ export async function rawClient(port: number, host = "127.0.0.1", localAddress =
   return {
     socket,
     text: () => state.text,
-    until: (pattern, deadline_ms = 10_000) => wait(String(pattern), () => pattern.test(state.text), deadline_ms),
-    closed: (deadline_ms = 10_000) => wait("the end", () => state.isClosed, deadline_ms),
+    until: (pattern, deadline_ms = 40_000) => wait(String(pattern), () => pattern.test(state.text), deadline_ms),
+    closed: (deadline_ms = 40_000) => wait("the end", () => state.isClosed, deadline_ms),
   };
 }

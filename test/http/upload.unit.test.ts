@@ -49,7 +49,7 @@ function digesting(seen: Seen, bytes_max = 64 * MIB): Route {
 const watching = (): Seen => ({ bytes: 0, error: null, each: async () => {} });
 const head = (fields: string) => `POST /upload HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${KEY}\r\n${fields}\r\n\r\n`;
 
-const TIMEOUTS = { headers_timeout_ms: 200, request_timeout_ms: 200, connection_check_ms: 50 };
+const TIMEOUTS = { headers_timeout_ms: 1_000, request_timeout_ms: 1_000, connection_check_ms: 50 };
 
 describe("a body that is handed on as it comes", () => {
   const serve = serving();
@@ -177,7 +177,7 @@ describe("a body that is handed on as it comes", () => {
     const client = await rawClient(server.port);
     client.socket.write(`${head("Content-Type: application/x-tar\r\nContent-Length: 10")}first`);
     const begun = performance.now();
-    await eventually("some times the time of a request has passed", () => performance.now() - begun > 800);
+    await eventually("some times the time of a request has passed", () => performance.now() - begun > 2_500);
     expect([seen.bytes, client.text()]).toEqual([5, ""]);
     client.socket.write("later");
     expect(await client.until(/sha256/)).toMatch(/^HTTP\/1.1 200 /);

@@ -164,6 +164,7 @@ describe("a pull", () => {
 
     it.each(["/manifests/", "/blobs/"])("it stalls or drips at %s", async (part) => {
       registry.add("app", "latest", makeImage({ layers: [small("x")] }));
+      use({ limits: { registry_silence_ms: 400 } });
       const stalled = { code: "TIMEOUT", message: expect.stringContaining(`registry ${name} stalled`) };
       misbehave(part, () => {});
       expect(await failure()).toMatchObject(stalled);

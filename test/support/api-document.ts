@@ -65,8 +65,24 @@ export class Document {
 
   /** What the document says as a validator of its own, made by the library from the JSON Schema. */
   validator(schema: DocumentSchema): z.ZodType {
-    const text = JSON.stringify({ ...schema, $defs: this.whole.components.schemas });
+    const $defs = Object.fromEntries(this.#schemasOf(schema));
+    const text = JSON.stringify({ ...schema, $defs });
     return z.fromJSONSchema(JSON.parse(text.replaceAll("#/components/schemas/", "#/$defs/")));
+  }
+
+  /** The schemas that a schema names, and those that they name: all of them would make each validator slow. */
+  #schemasOf(schema: DocumentSchema): Map<string, DocumentSchema> {
+    const found = new Map<string, DocumentSchema>();
+    const left = [schema];
+    for (let one = left.pop(); one !== undefined; one = left.pop()) {
+      for (const [, name = ""] of JSON.stringify(one).matchAll(/"#\/components\/schemas\/(\w+)"/g)) {
+        const named = this.whole.components.schemas[name];
+        if (named === undefined || found.has(name)) continue;
+        found.set(name, named);
+        left.push(named);
+      }
+    }
+    return found;
   }
 
   /** Fields of `value` that the schema does not name, as paths. */

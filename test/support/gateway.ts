@@ -16,7 +16,7 @@ import { digestChecker, sha256, TestRegistry } from "./registry.ts";
 
 /** Short enough to wait for, long enough for a busy machine to answer. */
 const SHORT = {
-  registry_silence_ms: 400,
+  registry_silence_ms: 3_000,
   registry_silence_bytes_min: 1_024,
   registry_pause_ms: 5,
   registry_pause_ms_max: 2_000,
