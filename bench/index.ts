@@ -25,6 +25,7 @@ import { benchDecision } from "./decision.ts";
 import { benchDensity } from "./density.ts";
 import { benchExec } from "./exec.ts";
 import { type Report, reportHtml } from "./html.ts";
+import { benchImages } from "./images.ts";
 import { benchLong } from "./long.ts";
 import { describeMachine } from "./machine.ts";
 import type { Section } from "./report.ts";
@@ -96,6 +97,15 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
       batches_count: size(5, 2),
       idle_count: 200,
       length_ms: size(4_000, 2_000),
+    }),
+  images: () =>
+    benchImages({
+      rounds_count: size(7, 3),
+      layers_count: 10,
+      layer_mb: 19,
+      stacked_count: 60,
+      starts_per_round: size(20, 10),
+      shared_count: 20,
     }),
   exec: () =>
     benchExec({ rounds_count: size(4, 2), samples_per_round: size(200, 100), rested_share: 4, clients_count: 8 }),
