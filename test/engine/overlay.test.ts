@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, wr
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ImageStore, type MountedImage } from "../../src/engine/images/image-store.ts";
 import { MountedImages } from "../../src/engine/images/mounted-images.ts";
+import { StoreFiles } from "../../src/engine/images/store-files.ts";
 import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
 import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
 import { imageParts } from "../support/image-parts.ts";
@@ -183,6 +184,7 @@ describe("an image", () => {
     const mounted = new MountedImages({
       ...imageParts(ground.root, () => ground.client),
       images,
+      files: new StoreFiles(imageStore(image_dir).images_file),
       references_max: 1,
     });
     const { image, leave } = await mounted.enter(profileImage().reference);

@@ -15,7 +15,6 @@ import { LIMITS } from "../../base/limits.ts";
 import { CAPABILITIES, noteOf } from "../bundles/container.ts";
 import { parseRun } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
-import type { EnteredImage } from "../images/mounted-images.ts";
 import { findProcesses } from "../kernel/command-lines.ts";
 import { removeGroup } from "../kernel/control-groups.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
@@ -243,21 +242,22 @@ export class LocalContainers implements Containers {
     const { id } = spec;
     const run = this.#runs.next(id, spec.tenant_id);
     let slot: NetworkSlot | null = null;
-    let entered: EnteredImage | null = null;
+    let leaveImage = (): void => {};
     try {
       await this.#idle.left(id);
       const capabilities = spec.strict ? [] : CAPABILITIES;
-      entered = await this.#host.images.enter(spec.image_id);
-      const { image } = entered;
       const [filter, hasUser] = await Promise.all([this.#filters.get(capabilities), this.#decide()]);
+      const { image, lower, leave } = await this.#starter.enter(spec.image_id, hasUser);
+      leaveImage = leave;
       slot = await this.#host.acquire();
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
       await this.#host.storage.create("containers", id, spec.disk_limit_mb);
       this.#host.network.attribute(slot, spec.tenant_id);
+      const below = slot.user === null ? { lower } : { lower, user: slot.user };
       const policing = this.#host.network.setPolicy(slot, policyOf(spec));
-      const [rootfs] = await together(this.#starter.mount(launcher, id, image, slot.user), policing);
+      const [rootfs] = await together(this.#starter.mount(launcher, id, below), policing);
       const writable = spec.read_only_root ? spec.writable_paths : [];
       const targets = [...spec.volumes.map(({ target }) => target), ...writable];
       await checkTargets(launcher, rootfs, targets);
@@ -271,15 +271,15 @@ export class LocalContainers implements Containers {
       });
       if (!(control instanceof ControlConnection)) {
         await this.#runs.remove(id, run, slot, false);
-        entered.leave();
+        leaveImage();
         return control;
       }
       failpoint("containers.start.ready");
-      this.#running.hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage: entered.leave });
+      this.#running.hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage });
       return null;
     } catch (cause) {
       await this.#runs.remove(id, run, slot, true);
-      entered?.leave();
+      leaveImage();
       if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
       throw new AppError("START_FAILED", errorText(cause), { cause });
     } finally {

@@ -10,8 +10,9 @@ import type { Placement } from "../bundles/container.ts";
 import { remainsOf } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { StartContainerTask } from "../host/thread.ts";
-import type { MountedImage } from "../images/image-store.ts";
-import type { LauncherClient, UserNamespace } from "../launcher/launcher.ts";
+import type { LayeredImage } from "../images/image-store.ts";
+import type { EnteredImage } from "../images/mounted-images.ts";
+import type { LauncherClient, OverlayRequest } from "../launcher/launcher.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
@@ -20,11 +21,14 @@ import { mountWritable } from "./writable-root.ts";
 
 /** Resources that a start holds for its container. */
 export interface StartParts {
-  readonly image: MountedImage;
+  readonly image: LayeredImage;
   readonly rootfs: string;
   readonly slot: NetworkSlot;
   readonly filter: Filter;
 }
+
+/** What lies below a container's own changes: a root, or layers. */
+type Lower = OverlayRequest["lower"];
 
 export class ContainerStarter {
   readonly #host: EngineHost;
@@ -46,16 +50,26 @@ export class ContainerStarter {
     return `${this.#host.options.config.data_dir}/containers/${id}`;
   }
 
+  /** Takes the image of a container: its layers for a container in a user namespace, its mount for any other. */
+  async enter(reference: string, hasUser: boolean): Promise<EnteredImage<LayeredImage> & { readonly lower: Lower }> {
+    const { images } = this.#host;
+    if (!hasUser) {
+      const entered = await images.enter(reference);
+      return { ...entered, lower: entered.image.path };
+    }
+    const entered = await images.enterLayers(reference);
+    const { layers } = entered.image;
+    if (layers.length > 0) return { ...entered, lower: layers };
+    entered.leave();
+    throw new AppError("START_FAILED", `unknown layers of ${reference}, which user namespaces require`);
+  }
+
   /**
    * Mounts a container's root, long enough for the runtime to take it over, or for who looks into it. With a user
    * namespace it is one for a container in that.
    */
-  async mount(launcher: LauncherClient, id: string, image: MountedImage, user: UserNamespace | null): Promise<string> {
+  async mount(launcher: LauncherClient, id: string, below: Pick<OverlayRequest, "lower" | "user">): Promise<string> {
     const target = `${this.#roots}/${id}`;
-    if (user !== null && image.layers.length === 0) {
-      throw new AppError("START_FAILED", `unknown layers of ${image.reference}, which user namespaces require`);
-    }
-    const below = user === null ? { lower: image.path } : { lower: image.layers, user };
     await mountWritable({ launcher, storage: this.#host.storage, id, below, target });
     // A link there, from the image or an earlier run, must not lead the runtime's mounts elsewhere (CVE-2021-30465).
     for (const path of ["/dev", "/proc", "/sys", "/etc"]) {
@@ -73,7 +87,7 @@ export class ContainerStarter {
     try {
       if (isStarting()) throw new AppError("WRONG_STATE", `container ${id} is starting`);
       const launcher = await this.#host.launcher();
-      return { root: await this.mount(launcher, id, image, null), launcher, letGo: leave };
+      return { root: await this.mount(launcher, id, { lower: image.path }), launcher, letGo: leave };
     } catch (error) {
       leave();
       throw error;

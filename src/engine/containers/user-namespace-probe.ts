@@ -40,7 +40,9 @@ export async function probeUserNamespaces(
     if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "no user namespace created");
     await storage.remove("containers", PROBE);
     await storage.create("containers", PROBE, null);
-    const rootfs = await starter.mount(await host.launcher(), PROBE, image, slot.user);
+    const { layers: lower, reference } = image;
+    if (lower.length === 0) throw new AppError("START_FAILED", `unknown layers of ${reference}`);
+    const rootfs = await starter.mount(await host.launcher(), PROBE, { lower, user: slot.user });
     await look(parts, await start(parts, run, { image, rootfs, slot, filter }), slot.user.first_id);
   } finally {
     await starter.unmount(PROBE);

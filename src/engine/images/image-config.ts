@@ -22,8 +22,19 @@ function invalid(field: string, problem: string): AppError {
 }
 
 /** Returns the refusal of a configuration of so many bytes. */
-export function configTooLarge(bytes: number): AppError {
+function configTooLarge(bytes: number): AppError {
   return invalid("JSON", `too large: ${bytes} bytes (limit ${LIMITS.image_config_bytes_max} bytes)`);
+}
+
+/** Returns the label that names the release of a profile's image, "" if the image has none. */
+export function releaseOf(json: string): string {
+  try {
+    const { Labels } = fieldsOf("config", member(parsed(json), "config"));
+    const release = fieldsOf("Labels", Labels)["hearth.release"];
+    return typeof release === "string" ? release : "";
+  } catch {
+    return "";
+  }
 }
 
 /** Throws INVALID_ARGUMENT. */

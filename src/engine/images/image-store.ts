@@ -7,10 +7,8 @@
 import { readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError, errorText } from "../../base/errors.ts";
-import { LIMITS } from "../../base/limits.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
-import type { FoundImage, ImageConfig } from "../ports/images.ts";
-import { configTooLarge, parseImageConfig } from "./image-config.ts";
+import type { FoundImage } from "../ports/images.ts";
 import type { ImageRow } from "./store-files.ts";
 
 const BUILDAH_TIMEOUT_MS = 30_000;
@@ -25,11 +23,14 @@ const KEPT = "localhost/hearth/kept";
 /** Characters of an image's id in the names of it and of its working container: nobody finds two images with the same. */
 const NAME_ID_LENGTH = 32;
 
-export interface MountedImage extends FoundImage {
-  /** The root directory, valid inside the launcher's mount namespace. */
-  readonly path: string;
+export interface LayeredImage extends FoundImage {
   /** The directories that are its content, the topmost first. Empty where the store does not say. */
   readonly layers: readonly string[];
+}
+
+export interface MountedImage extends LayeredImage {
+  /** The root directory, valid inside the launcher's mount namespace. */
+  readonly path: string;
 }
 
 export class ImageStore {
@@ -72,19 +73,6 @@ export class ImageStore {
     } catch (cause) {
       throw NO_SUCH_IMAGE.test(errorText(cause)) ? missing(cause) : cause;
     }
-  }
-
-  /**
-   * Reads the configuration of an image by its id. Rejects with INVALID_ARGUMENT if it is too large or malformed. The
-   * launcher truncates long output, so its length comes first.
-   */
-  async config(launcher: LauncherClient, id: string): Promise<ImageConfig> {
-    const format = "{{len .Config}} {{.Config}}";
-    const text = await this.#run(launcher, "inspect", "--type", "image", "--format", format, "--", id);
-    const space = text.indexOf(" ");
-    const bytes = Number(text.slice(0, space));
-    if (bytes > LIMITS.image_config_bytes_max) throw configTooLarge(bytes);
-    return parseImageConfig(text.slice(space + 1));
   }
 
   /**

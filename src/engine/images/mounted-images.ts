@@ -2,8 +2,10 @@
  * The images that containers are made from, each mounted once for all of its containers.
  *
  * G1 A reference names the image that has it in the store now: it is looked up again after every change of the store.
- * G2 An image stays mounted while a container needs it. Unneeded, it stays while a remembered reference names it.
+ * G2 An image stays mounted while a container needs its mount. Unneeded, it stays while a remembered reference names it.
  * G3 The store keeps an image while it is pulled, and until its pull is released.
+ * G4 A container in a user namespace needs the layers and no mount. It takes them from the store's files if a name of this daemon
+ *    keeps the image there; that name stays while the container needs the image.
  */
 import { LRUCache } from "lru-cache";
 import { KeyedMutex, Semaphore } from "../../base/concurrency.ts";
@@ -12,8 +14,9 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage, ImageConfig, ImageDescription, ImagePull, Images, PulledImage } from "../ports/images.ts";
+import { parseImageConfig, releaseOf } from "./image-config.ts";
 import type { ImagePulls } from "./image-pulls.ts";
-import type { ImageStore, MountedImage } from "./image-store.ts";
+import type { ImageStore, LayeredImage, MountedImage } from "./image-store.ts";
 import type { StoreFiles } from "./store-files.ts";
 
 /** The turn of work on kept names. */
@@ -22,11 +25,16 @@ const KEEPING = "keep";
 interface Mount {
   /** Null: not mounted by this process. */
   mounted: Promise<MountedImage> | null;
+  /** True if this process mounted the image, or an earlier one may have. */
+  mayBeMounted: boolean;
   users_count: number;
 }
 
-export interface EnteredImage {
-  readonly image: MountedImage;
+/** Pattern of an image's id. */
+const ID = /^[0-9a-f]{64}$/;
+
+export interface EnteredImage<Image extends LayeredImage = MountedImage> {
+  readonly image: Image;
   /** Harmless when repeated. */
   leave(): void;
 }
@@ -51,6 +59,10 @@ export class MountedImages implements Images {
   /** Configurations by the image's id: an image never changes, so each is read once. */
   readonly #configs = new LRUCache<string, ImageConfig>({ max: LIMITS.image_configs_kept });
   readonly #configTurns = new KeyedMutex();
+  /** Layers by the image's id, with the state of the store at their lookup; none of an image that this daemon does not keep. */
+  readonly #layers = new LRUCache<string, { readonly state: string; readonly paths: readonly string[] }>({
+    max: LIMITS.image_configs_kept,
+  });
   /** Bounds the lookups that run at once: starts need the launcher's processes too. */
   readonly #lookups = new Semaphore(LIMITS.image_lookups_at_once, LIMITS.image_lookups_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many concurrent lookups of images", { retry_after: 1 });
@@ -76,7 +88,10 @@ export class MountedImages implements Images {
     const known = this.#found.get(reference);
     if (known !== undefined && known.state === state) return known.image;
     try {
-      const image = await this.#lookups.run(() => withLauncher((launcher) => images.find(launcher, reference)));
+      // An id needs no process: a container asks for its image by the id.
+      const image = ID.test(reference)
+        ? await this.#findById(reference)
+        : await this.#lookups.run(() => withLauncher((launcher) => images.find(launcher, reference)));
       this.#found.set(reference, { state, image });
       return image;
     } catch (error) {
@@ -85,12 +100,19 @@ export class MountedImages implements Images {
     }
   }
 
+  async #findById(id: string): Promise<FoundImage> {
+    const { files } = this.#options;
+    await files.image(id);
+    const config = await files.config(id).catch(() => "");
+    return { reference: id, id, release: releaseOf(config) };
+  }
+
   config(id: string): Promise<ImageConfig> {
-    const { images, withLauncher } = this.#options;
+    const { files } = this.#options;
     return this.#configTurns.run(id, async () => {
       const known = this.#configs.get(id);
       if (known !== undefined) return known;
-      const config = await this.#lookups.run(() => withLauncher((launcher) => images.config(launcher, id)));
+      const config = parseImageConfig(await files.config(id));
       this.#configs.set(id, config);
       return config;
     });
@@ -145,12 +167,20 @@ export class MountedImages implements Images {
       if (isNeeded && kept.length === 0) await withLauncher((launcher) => images.name(launcher, row.id));
       if (isNeeded || kept.length === 0 || this.#pulled.has(row.id)) continue;
       try {
-        if (await this.#forget(row.id))
-          for (const name of kept) await withLauncher((launcher) => images.unname(launcher, name));
+        if (await this.#forget(row.id)) await this.#unname(row.id, kept);
       } catch (error) {
         log.warn("image not removed", { image: row.id, error: errorText(error) });
       }
     }
+  }
+
+  /** In turn with containers that take its layers (G4). */
+  async #unname(id: string, names: readonly string[]): Promise<void> {
+    const { images, withLauncher } = this.#options;
+    await this.#turns.run(images.keyOf(id), async () => {
+      if ((this.#mounts.get(id)?.users_count ?? 0) > 0 && id !== this.#pinned?.id) return;
+      for (const name of names) await withLauncher((launcher) => images.unname(launcher, name));
+    });
   }
 
   /** Unmounts an image that is to be removed. Resolves to false if a container needs it. */
@@ -175,6 +205,30 @@ export class MountedImages implements Images {
     return { id, release };
   }
 
+  /** Keeps the layers of an image for as long as the caller needs them (G4). Rejects with NOT_FOUND. */
+  async enterLayers(reference: string): Promise<EnteredImage<LayeredImage>> {
+    const { images, files } = this.#options;
+    const found = await this.find(reference);
+    const leave = this.#hold(found.id, false);
+    try {
+      const layers = await this.#turns.run(images.keyOf(found.id), async () => {
+        const state = images.state();
+        const known = this.#layers.get(found.id);
+        if (known?.state === state) return known.paths;
+        const row = await files.image(found.id);
+        const paths = images.keptNames(row).length === 0 ? [] : await files.layerPaths(row);
+        this.#layers.set(found.id, { state, paths });
+        return paths;
+      });
+      if (layers.length > 0) return { image: { ...found, layers }, leave };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    leave();
+    return this.enter(reference);
+  }
+
   /** Mounts an image, where it is not, for as long as the caller needs it (G2). Rejects with NOT_FOUND. */
   async enter(reference: string): Promise<EnteredImage> {
     const found = await this.find(reference);
@@ -189,9 +243,14 @@ export class MountedImages implements Images {
 
   /** Keeps what an earlier process mounted, for a container that lives on. Returns what lets it go. */
   hold(id: string): () => void {
-    const mount = this.#mounts.get(id) ?? { mounted: null, users_count: 0 };
+    return this.#hold(id, true);
+  }
+
+  #hold(id: string, mayBeMounted: boolean): () => void {
+    const mount = this.#mounts.get(id) ?? { mounted: null, mayBeMounted, users_count: 0 };
     this.#mounts.set(id, mount);
     mount.users_count++;
+    mount.mayBeMounted ||= mayBeMounted;
     let hasLeft = false;
     return () => {
       if (hasLeft) return;
@@ -262,6 +321,7 @@ export class MountedImages implements Images {
     // A container that starts again asks for its image by id: that alone keeps nothing mounted.
     if ([...this.#found.values()].some(({ image }) => image.id === id && image.reference !== id)) return;
     this.#mounts.delete(id);
+    if (!mount.mayBeMounted) return;
     this.#unmount(images.keyOf(id)).catch((error) => {
       log.warn("image not unmounted", { image: id, error: errorText(error) });
     });

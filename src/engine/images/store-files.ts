@@ -62,12 +62,29 @@ export class StoreFiles {
     return this.#list<ContainerRow>("overlay-containers/containers.json");
   }
 
+  /** Returns the row of an image by its id. Rejects with NOT_FOUND. */
+  async image(id: string): Promise<ImageRow> {
+    const row = ID.test(id) ? (await this.images()).find((image) => image.id === id) : undefined;
+    if (row === undefined) throw new AppError("NOT_FOUND", `image not in the store: ${id.slice(0, 64)}`);
+    return row;
+  }
+
+  /** Returns the configuration of an image by its id. Rejects with NOT_FOUND, or IMAGE_INVALID if it is too large. */
+  async config(id: string): Promise<string> {
+    await this.image(id);
+    return (await this.#file(id, `sha256:${id}`)).toString();
+  }
+
+  /** Returns the directories of the layers of an image, the topmost first. None if one of them is not in the store. */
+  async layerPaths({ layer }: ImageRow): Promise<readonly string[]> {
+    const chain = chainOf(await this.layers(), layer);
+    const isWhole = chain[0]?.parent === undefined && chain.every(({ flags }) => flags?.incomplete !== true);
+    return isWhole ? chain.toReversed().map(({ id }) => join(this.#root, "overlay", id, "diff")) : [];
+  }
+
   /** Rejects with NOT_FOUND. */
   async describe(id: string): Promise<ImageDescription> {
-    const images = await this.images();
-    const row = images.find((image) => image.id === id);
-    if (!ID.test(id) || row === undefined)
-      throw new AppError("NOT_FOUND", `image not in the store: ${id.slice(0, 64)}`);
+    const row = await this.image(id);
     const manifest = await this.#file(id, MANIFEST);
     const config = await this.#file(id, `sha256:${id}`);
     const chain = chainOf(await this.layers(), row.layer);
