@@ -43,6 +43,8 @@ const FOR_TEST = [
   { name: "chromium", command: "chromium" },
   // Tests start it on loopback.
   { name: "docker-registry", command: "docker-registry" },
+  // Programs of images without glibc.
+  { name: "musl-tools", command: "musl-gcc" },
   // The program of the runtime python3 is tested with it, beside the one of the image.
   { name: "python3", file: "/usr/bin/python3" },
 ];

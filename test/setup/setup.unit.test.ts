@@ -162,7 +162,7 @@ describe("system packages", () => {
     const forStart = missingPackages("start", () => false);
     expect(forStart).toEqual(expect.arrayContaining(["crun", "runc", "buildah", "mmdebstrap", "nftables", "gcc"]));
     expect(forStart).not.toContain("busybox-static");
-    const forTest = [...forStart, "busybox-static", "chromium", "docker-registry", "python3"];
+    const forTest = [...forStart, "busybox-static", "chromium", "docker-registry", "musl-tools", "python3"];
     expect(missingPackages("test", () => false)).toEqual(forTest);
     expect(missingPackages("heavy", () => false)).toEqual([...forTest, "clang", "libclang-rt-dev"]);
   });

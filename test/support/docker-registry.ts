@@ -52,8 +52,9 @@ export class DockerRegistry {
     return this;
   }
 
-  /** Uploads an image. Only without TLS and password. */
-  async push(repository: string, tag: string, { config, layers, manifest }: MadeImage): Promise<void> {
+  /** Uploads an image. `media_type`: of its manifest. Only without TLS and password. */
+  async push(repository: string, tag: string, image: MadeImage, media_type = OCI_MANIFEST): Promise<void> {
+    const { config, layers, manifest } = image;
     const base = `http://${this.host}/v2/${repository}`;
     for (const blob of [config, ...layers]) {
       const begun = await fetch(`${base}/blobs/uploads/`, { method: "POST" });
@@ -63,7 +64,7 @@ export class DockerRegistry {
         fetch(url, { method: "PUT", body: blob, headers: { "content-type": "application/octet-stream" } }),
       );
     }
-    await this.pushManifest(repository, tag, manifest, OCI_MANIFEST);
+    await this.pushManifest(repository, tag, manifest, media_type);
   }
 
   async pushManifest(repository: string, tag: string, bytes: Buffer, media_type: string): Promise<void> {
