@@ -6,6 +6,7 @@
  * containers.ts; samples of different images alternate.
  */
 import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { machineMs, pause } from "./clock.ts";
 import { type Daemon, installedImages, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
@@ -163,11 +164,18 @@ async function startRounds(client: Client, plan: ImagesPlan, starts: Starts): Pr
   for (const id of living) await client.delete(id);
 }
 
-/** Megabytes that the daemon's data and the store of images take on the disk, holes not counted. */
-function diskMb({ data_dir }: Daemon): number {
+/**
+ * Megabytes that the storage pool and the store of images take on the disk. The pool's file has blocks for more than is in use, so
+ * its file system is asked, as the launcher sees it.
+ */
+function diskMb({ pid, data_dir }: Daemon): number {
   writeBack();
-  const lines = execFileSync("du", ["-sxB1", data_dir, installedImages()]).toString().trim().split("\n");
-  return lines.reduce((sum, line) => sum + Number(line.split("\t")[0]), 0) / 1e6;
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
+  const pool = children.map((child) => `/proc/${child}/root${data_dir}/area`).find((path) => existsSync(path));
+  if (pool === undefined) throw new Error("no process of the daemon sees a storage pool");
+  const { blocks, bfree, bsize } = statfsSync(pool);
+  const store_bytes = Number(execFileSync("du", ["-sxB1", installedImages()]).toString().split("\t")[0]);
+  return ((blocks - bfree) * bsize + store_bytes) / 1e6;
 }
 
 /** What containers of one image add to the disk. One lives before, which mounts the image. */
@@ -242,8 +250,8 @@ export async function benchImages(plan: ImagesPlan): Promise<Section> {
       "buildah: `buildah pull`, the same driver of the store, timed by a C process from fork to exit. Both from Debian's " +
       `docker-registry, over plain HTTP, in alternating order; ${images.layers_mb.toFixed(0)} MB of files of /usr/lib in gzip, images ` +
       `removed between rounds, dirty pages written before each pull. Containers: POST /api/containers until the 201, ${REST_MS} ms ` +
-      "of rest before each, those of different images in turn while another container of each image runs. Disk: du of the " +
-      "daemon's data and the store of images.",
+      "of rest before each, those of different images in turn while another container of each image runs. Disk: what is in " +
+      "use of the storage pool's file system, and du of the store of images.",
     rows: subjects.map((samples) => samples.row()),
     bars: [
       pairedBar(`pull of ${shape}, of buildah pull`, into.hearth, into.buildah, "p50", 1.2),

@@ -12,6 +12,7 @@ import { benchCrash } from "../../bench/crash.ts";
 import { benchDensity } from "../../bench/density.ts";
 import { benchExec } from "../../bench/exec.ts";
 import { reportHtml } from "../../bench/html.ts";
+import { benchImages } from "../../bench/images.ts";
 import type { Call } from "../../bench/load.ts";
 import { benchLong } from "../../bench/long.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
@@ -151,6 +152,19 @@ describe("bench", () => {
     expect(Object.values(counts(section)).slice(0, 7)).toEqual([2, 2, 1, 1, 1, 1, 4]);
     expect(barValues(section)["idle containers held"]).toBe(4);
   }, 120_000);
+
+  it("pulls images beside buildah, and makes containers of them", async () => {
+    const section = await benchImages({
+      rounds_count: 1,
+      layers_count: 3,
+      layer_mb: 0.1,
+      stacked_count: 5,
+      starts_per_round: 2,
+      shared_count: 2,
+    });
+    expectSound("images", section);
+    expect(Object.values(counts(section))).toEqual([1, 1, 1, 1, 2, 2, 2, 2, 1]);
+  }, 240_000);
 
   it("runs commands in a container beside the runtime's own", async () => {
     const section = await benchExec({ rounds_count: 1, samples_per_round: 4, rested_share: 2, clients_count: 2 });
