@@ -35,7 +35,7 @@ describe("run", () => {
     const run = (...words: string[]) => hearth("run", "--rm", "--name", "none", "--", ...words);
     expect(await run("/no/such/command")).toEqual({ code: 127, out: "", err: why("/no/such/command") });
     // It may be meant as an image.
-    const hint = "if alpine:3.20 is an image: hearth pull alpine:3.20; hearth run --image alpine:3.20 --oci -- ls -l\n";
+    const hint = "if alpine:3.20 is an image: hearth run --rm --image alpine:3.20 --oci -- ls -l\n";
     expect(await run("alpine:3.20", "ls", "-l")).toEqual({ code: 127, out: "", err: `${why("alpine:3.20")}${hint}` });
   });
 

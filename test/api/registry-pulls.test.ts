@@ -361,11 +361,40 @@ describe("the command line", () => {
     }
   });
 
+  it("pulls the image of a container if it is missing, or as --pull says", async () => {
+    const own = commands();
+    try {
+      const references = async () => (await a("GET", "/api/oci/images")).body.images.map((one: Json) => one.reference);
+      const run = (...flags: readonly string[]) =>
+        own.run(["run", "--rm", "--image", "alpine:3.20", ...flags, "--", "sh", "-c", "echo hi"]);
+      const asked = () => registry.requests.filter(({ url }) => url.includes("/library/alpine/manifests/")).length;
+      expect((await run("--pull", "never")).code).toBe(1);
+      expect(await references()).not.toContain("docker.io/library/alpine:3.20");
+      const before = asked();
+      expect(await run("--oci")).toMatchObject({ code: 0, out: "hi\n" });
+      expect(await references()).toContain("docker.io/library/alpine:3.20");
+      const first = asked();
+      expect(first).toBeGreaterThan(before);
+      expect(await run("--pull", "missing")).toMatchObject({ code: 0, out: "hi\n" });
+      expect(asked()).toBe(first);
+      expect(await run("--pull", "always")).toMatchObject({ code: 0, out: "hi\n" });
+      expect(asked()).toBeGreaterThan(first);
+      expect((await own.run(["rmi", "alpine:3.20"])).code).toBe(0);
+    } finally {
+      own.dispose();
+    }
+  });
+
   it("shows refusals with the command that helps", async () => {
     const own = commands();
     try {
-      const missing = await own.run(["run", "--image", "no-such:1", "--oci", "--", "true"]);
+      const never = ["--pull", "never"];
+      const missing = await own.run(["run", "--image", "no-such:1", ...never, "--", "true"]);
       expect([missing.code, missing.err]).toEqual([1, expect.stringContaining("pull it first: hearth pull")]);
+      const unknown = await own.run(["run", "--image", "no-such:1", "--oci", "--", "true"]);
+      expect([unknown.code, unknown.err]).toEqual([1, expect.stringContaining("no-such")]);
+      const pulled = await own.run(["run", "--image", "prod", "--pull", "always", "--", "true"]);
+      expect([pulled.code, pulled.err]).toEqual([2, expect.stringContaining("profiles are never pulled: prod")]);
       const profile = await own.run(["run", "--image", "alpine", "--", "true"]);
       expect([profile.code, profile.err]).toEqual([1, expect.stringContaining("hearth pull")]);
       expect((await own.run(["pull", "dir:/etc"])).code).toBe(1);

@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import type { RequestOf } from "../../client/client.ts";
 import { done } from "../daemon/operations.ts";
 import { environmentOf, pairs } from "../functions/function-fields.ts";
+import { isReference, pullAsked } from "../images/pull-policy.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { EXIT, usage } from "../session/failure.ts";
 import type { ContainerRecord, Flags, Session, Words } from "../session/session.ts";
@@ -48,7 +49,7 @@ export function healthOf(flags: Flags): Made["health"] {
 export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "command">> {
   return {
     image: flags.image as string | undefined,
-    oci: flags.oci as boolean | undefined,
+    oci: isReference(flags) ? true : (flags.oci as boolean | undefined),
     environment: await environmentOf(flags),
     labels: flags.label === undefined ? undefined : pairs(flags.label as string[], "--label"),
     volumes: flags.volume as string[] | undefined,
@@ -95,6 +96,7 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   const name = (flags.name as string | undefined) ?? `run-${randomBytes(4).toString("hex")}`;
   const fields = await fieldsOf(flags);
   if (isTerminal) (await import("./attach.ts")).checkTerminal();
+  await pullAsked(session, flags);
   session.advice = { NAME_TAKEN: `to remove the existing one: hearth rm -f ${shellWord(name)}` };
   if (fields.volumes !== undefined)
     session.advice = { ...session.advice, NOT_FOUND: "to create a volume: hearth volumes create <name>" };
@@ -108,7 +110,7 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   try {
     const inside = [...(fields.entrypoint ?? []), ...command];
     const isLeft = isTerminal ? await inTerminal(session, made, inside) : await inFront(session, made);
-    if (process.exitCode !== 0 && fields.image === undefined) hintAtImage(session, command);
+    if (process.exitCode !== 0 && fields.image === undefined) hintAtImage(session, command, flags);
     if (isLeft) return;
   } catch (error) {
     if (flags.rm !== true) session.terminal.note(`container ${visible(name)} was not removed`);
@@ -121,10 +123,14 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
 /** A word with a tag, or of a repository, that no program of the profile has: it was meant as an image. */
 const IMAGE_WORD = /^[a-z0-9][a-z0-9._-]*(?:\/[a-z0-9._-]+)*(?::[\w.-]+)?$/;
 
-function hintAtImage({ terminal }: Session, [first = "", ...others]: readonly string[]): void {
+function hintAtImage({ terminal }: Session, [first = "", ...others]: readonly string[], flags: Flags): void {
   if (process.exitCode !== EXIT_NO_COMMAND || !IMAGE_WORD.test(first)) return;
-  const words = others.length === 0 ? "" : ` -- ${others.map(shellWord).join(" ")}`;
-  terminal.note(`if ${first} is an image: hearth pull ${first}; hearth run --image ${first} --oci${words}`);
+  // A container without a command runs its image's, which --rm does not wait for.
+  const isRemoved = flags.rm === true && (others.length > 0 || flags.tty === true);
+  const given = [flags.tty === true ? "-it" : "", isRemoved ? "--rm" : ""].filter((flag) => flag !== "");
+  const words = others.length === 0 ? [] : ["--", ...others.map(shellWord)];
+  const command = ["hearth run", ...given, "--image", first, "--oci", ...words].join(" ");
+  terminal.note(`if ${first} is an image: ${command}`);
 }
 
 /** Whether it was left running. */

@@ -20,7 +20,7 @@ type Layer = ResponseOf<"GET /api/oci/images/inspect">["layers"][number];
 /** Hexadecimal digits of an id that a table shows. */
 const SHORT_ID_LENGTH = 12;
 
-const shortId = (id: string): string => id.slice("sha256:".length).slice(0, SHORT_ID_LENGTH);
+export const shortId = (id: string): string => id.slice("sha256:".length).slice(0, SHORT_ID_LENGTH);
 
 /** `docker.io/library/alpine` as people write it. */
 const shortName = ({ registry, repository }: Image): string =>
@@ -48,21 +48,29 @@ export async function listImages(session: Session, [filter]: Words, flags: Flags
 }
 
 export async function pullImage(session: Session, [reference = ""]: Words, flags: Flags): Promise<void> {
-  const body: RequestOf<"POST /api/oci/images/pull">["body"] = {
+  const image = await pulledImage(session, {
     reference,
     force: flags.force === true ? true : undefined,
     platform: flags.platform as string | undefined,
     ...(await credentialsOf(session, flags)),
-  };
+  });
+  session.show({ success: true, image, error_message: null }, () => {
+    return `${visible(image.reference)} is pulled: ${shortId(image.id)}, ${bytes(image.size_bytes)}\n`;
+  });
+}
+
+/** Pulls an image with a bar. Ctrl-C cancels the pull. */
+export async function pulledImage(
+  session: Session,
+  body: RequestOf<"POST /api/oci/images/pull">["body"],
+): Promise<Image> {
+  const { reference } = body;
   const query = { execution: "async" as const };
   const operation_id = accepted(await session.client().request("POST /api/oci/images/pull", { query, body }));
   await watched(session, operation_id, reference);
   const done = await succeeded(session, operation_id, `pulling ${reference}`);
   const pulled = String(done.result?.reference ?? reference);
-  const { image } = await session.client().request("GET /api/oci/images/inspect", { query: { reference: pulled } });
-  session.show({ success: true, image, error_message: null }, () => {
-    return `${visible(image.reference)} is pulled: ${shortId(image.id)}, ${bytes(image.size_bytes)}\n`;
-  });
+  return (await session.client().request("GET /api/oci/images/inspect", { query: { reference: pulled } })).image;
 }
 
 /** Shows a bar until the operation has ended. Ctrl-C cancels it. */

@@ -47,6 +47,11 @@ const RUN_FLAGS: readonly Flag[] = [
   { flags: "--rm", about: "remove the container when it exits" },
   { flags: "--image <name>", about: "image: a profile (prod), or with --oci an OCI reference" },
   { flags: "--oci", about: "treat --image as an OCI reference" },
+  {
+    flags: "--pull <when>",
+    about: "pull the OCI image: missing (default), always or never",
+    choices: ["missing", "always", "never"],
+  },
   ...ENVIRONMENT,
   { flags: "-l, --label <NAME=VALUE>", about: "set a label; repeatable", parse: collect },
   { flags: "-v, --volume <name:/path>", about: "mount a volume at a path; repeatable", parse: collect },
@@ -93,13 +98,14 @@ const RUN: Verb = {
   name: "run",
   words: ["[command...]"],
   summary: "create a container and run a command in it",
-  more: "With a command, hearth prints its output and exits with its code; Ctrl-C stops the container. Without a command, or with --detach, hearth returns when the container runs. A container without a command runs the one of its --oci image, unless that is only a shell, or waits for exec.",
+  more: "With a command, hearth prints its output and exits with its code; Ctrl-C stops the container. Without a command, or with --detach, hearth returns when the container runs. A container without a command runs the one of its --oci image, unless that is only a shell, or waits for exec. hearth pulls an OCI image that the tenant does not have; --pull makes --image an OCI reference, unless it is a profile.",
   flags: RUN_FLAGS,
   isCommand: true,
   examples: [
     "hearth run --rm -- sh -c 'echo hello'",
     "hearth run -d --name web -p 20080:80 -v site:/srv -- python3 -m http.server -d /srv 80",
     "hearth run -it --rm",
+    "hearth run --rm --image alpine:3.20 --pull always -- cat /etc/os-release",
   ],
   load: async () => (await import("../containers/run.ts")).run,
 };
